@@ -1,0 +1,1 @@
+//! Gradients to bytes and back.

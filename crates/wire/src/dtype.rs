@@ -1,0 +1,79 @@
+//! Element types of what is sent.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The type of one element on the wire or in a gradient. All are little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DType {
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary16.
+    F16,
+    /// The upper half of a binary32 (8 exponent bits, 7 stored fraction bits).
+    BF16,
+}
+
+impl DType {
+    /// Every dtype, in the order of their codes.
+    pub const ALL: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+    /// Bytes per element.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F32 => 4,
+            DType::F16 | DType::BF16 => 2,
+        }
+    }
+
+    /// The dtype's name as users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F32 => "f32",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no dtype.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownDType(pub String);
+
+impl fmt::Display for UnknownDType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown dtype '{}', expected f32, f16 or bf16", self.0)
+    }
+}
+
+impl std::error::Error for UnknownDType {}
+
+impl FromStr for DType {
+    type Err = UnknownDType;
+
+    fn from_str(name: &str) -> Result<Self, UnknownDType> {
+        DType::ALL
+            .into_iter()
+            .find(|dtype| dtype.name() == name)
+            .ok_or_else(|| UnknownDType(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for dtype in DType::ALL {
+            assert_eq!(dtype.name().parse(), Ok(dtype));
+        }
+        assert!("f8".parse::<DType>().is_err());
+    }
+}

@@ -1,0 +1,28 @@
+//! The vocabulary of what travels between ranks.
+//!
+//! Everything above speaks in these words: a [`Rank`] in a [`World`] sends a frame, a
+//! [`Header`] and its payload, under a [`Tag`] that says which message of which tensor of which
+//! step it is. No I/O, no threads, no clock.
+//!
+//! ```
+//! use thinwire_wire::{Header, Kind, Tag, HEADER_BYTES};
+//!
+//! let tag = Tag { step: 7, tensor: 2, message: 5 };
+//! let bytes = Header::new(Kind::Data, 0, tag, 1024).to_bytes();
+//! assert_eq!(bytes.len(), HEADER_BYTES);
+//! assert_eq!(Header::parse(&bytes).unwrap().tag, tag);
+//! ```
+#![forbid(unsafe_code)]
+
+mod dtype;
+mod header;
+pub mod random;
+mod rank;
+mod tag;
+
+pub use dtype::{DType, UnknownDType};
+pub use header::{
+    HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PAYLOAD_BYTES_MAX, VERSION, checksum,
+};
+pub use rank::{InvalidWorld, Rank, WORLD_SIZE_MAX, World};
+pub use tag::Tag;
