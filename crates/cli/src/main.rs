@@ -1,2 +1,52 @@
-//! placeholder
-fn main(){}
+//! The `thinwire` command.
+//!
+//! This file is the table of contents: what can be typed, and which file does it. Data goes to
+//! standard output, talk to standard error. Exit code 0: done; 1: the answer is no; 2: an error, in
+//! one line, perhaps with a hint; 128 + n: ended by signal n.
+#![forbid(unsafe_code)]
+
+mod command;
+mod environment;
+mod failure;
+mod figures;
+mod launch;
+mod output;
+mod rendezvous;
+mod report;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Trains deep-learning models over slow networks
+#[derive(Parser)]
+#[command(name = "thinwire", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start any program N times, as the ranks of one job
+    Run(command::run::Args),
+    /// Become the program of one rank
+    #[command(name = launch::child::NAME, hide = true)]
+    Rank(launch::child::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::try_parse() {
+        Ok(cli) => run(cli.command),
+        Err(error) => output::usage(&error),
+    };
+    output::exit(result)
+}
+
+fn run(command: Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Run(args) => command::run::run(&args),
+        Command::Rank(args) => launch::child::run(&args),
+    }
+}

@@ -1,1 +1,51 @@
 //! Gradients to bytes and back.
+//!
+//! A [`Codec`] turns a range of f32 into bytes of a length that is known beforehand, and says how
+//! its bytes may be exchanged; what it loses it leaves in the residual, so that the next step
+//! sends it. [`PowerSgd`] is the one compressor whose messages are sums of f32, not bytes.
+//!
+//! Law: `decode(encode(values + residual)) + new residual == values + residual`.
+//!
+//! ```
+//! use thinwire_codec::{Choice, Codec, Finite, Input, Write};
+//! use thinwire_wire::random::Key;
+//!
+//! let Choice::Bytes(codec) = Choice::parse("int8").unwrap() else { unreachable!() };
+//! let (mut values, residual) = ([0.5, -1.0, 0.25], [0.0; 3]);
+//! let mut bytes = vec![0; codec.encoded_len(3)];
+//! let key = Key { seed: 1, step: 0, tensor: 0 };
+//! let finite = codec.encode(Input::Feedback { values: &mut values, residual: &residual }, key, &mut bytes);
+//! assert_eq!((finite, bytes.len()), (Finite::Yes, 7));
+//!
+//! let mut decoded = [0.0; 3];
+//! codec.decode(&bytes, Write::Set, &mut decoded).unwrap();
+//! assert_eq!(decoded[1] + values[1], -1.0);
+//! ```
+#![deny(unsafe_code)]
+
+mod bf16;
+mod blocks;
+mod cast;
+mod choice;
+mod codec;
+mod error;
+mod f16;
+mod indices;
+mod int4;
+mod int8;
+pub mod kernel;
+mod none;
+mod powersgd;
+mod select;
+pub mod speed;
+mod topk;
+
+pub use choice::{Choice, Entry, all};
+pub use codec::{Codec, Exchange, Finite, Input, Write};
+pub use error::{Error, Kind};
+pub use none::raw;
+pub use powersgd::{Factor, PowerSgd};
+
+/// Every codec in the order in which users see them. A new one is a file and its line here.
+pub const CODECS: [Entry; 7] =
+    [none::ENTRY, f16::ENTRY, bf16::ENTRY, int8::ENTRY, int4::ENTRY, topk::ENTRY, powersgd::ENTRY];

@@ -1,1 +1,45 @@
-//! placeholder
+//! Runs schedules over links: all-reduce, reduce-scatter, all-gather, broadcast, barrier.
+//!
+//! A [`Program`] is a schedule bound to a codec. A [`Run`] is one execution of it on one buffer. A
+//! [`Group`] drives any number of runs over one link, in one thread and without blocking: it moves
+//! what the sockets take and give, and in between encodes and merges, lowest task first, so the
+//! partitions of a tensor pipeline through encode, wire and decode. The functions of
+//! [`operations`] are the plain blocking calls on top.
+//!
+//! Law: after an all-reduce every rank holds the same bits, whatever the codec, because every rank
+//! decodes the same bytes; and messages are matched by tag, never by arrival order.
+//!
+//! ```
+//! use thinwire_collective::{Group, Options, all_reduce};
+//!
+//! let sums: Vec<f32> = std::thread::scope(|scope| {
+//!     let ranks = thinwire_link::mem::mesh(2).into_iter().map(|link| {
+//!         scope.spawn(move || {
+//!             let mut group = Group::new(Box::new(link));
+//!             let mut values = [1.5, 2.0, group.world().rank().0 as f32];
+//!             all_reduce(&mut group, &mut values, &Options::default()).unwrap();
+//!             values[2]
+//!         })
+//!     });
+//!     ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
+//! });
+//! assert_eq!(sums, [1.0, 1.0]);
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod group;
+mod inbox;
+pub mod operations;
+mod pool;
+mod program;
+mod run;
+
+pub use error::{Error, Kind};
+pub use group::Group;
+pub use operations::{
+    Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, barrier, broadcast,
+    reduce_scatter,
+};
+pub use program::Program;
+pub use run::{Address, Run, Times};

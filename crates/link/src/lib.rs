@@ -1,1 +1,70 @@
-//! placeholder
+//! Bytes between two ranks.
+//!
+//! A [`Link`] holds all connections of one rank. It is driven by one thread and never blocks but
+//! in [`Link::wait`]. It asks its [`Port`], the engine above, for the bytes to send and for the
+//! place to receive into, so that payloads are never copied on their way. Two links: [`mem`] (the
+//! ranks are threads of one process) and [`tcp`] (a full mesh of authenticated connections that
+//! find each other through a rendezvous [`store`]).
+//!
+//! ```
+//! use std::time::Duration;
+//! use thinwire_link::{Error, Link, Place, Port, mem};
+//! use thinwire_wire::{Header, Kind, Rank, Tag};
+//!
+//! /// Sends one message and receives one.
+//! struct Letters { sent: Vec<u8>, received: Vec<u8>, arrived: bool }
+//!
+//! impl Port for Letters {
+//!     fn outgoing(&self, _to: Rank, _tag: &Tag) -> &[u8] { &self.sent }
+//!     fn sent(&mut self, _to: Rank, _tag: &Tag) {}
+//!     fn incoming(&mut self, _from: Rank, header: &Header) -> Result<Place<'_>, Error> {
+//!         self.received.resize(header.length as usize, 0);
+//!         Ok(Place::Here(&mut self.received))
+//!     }
+//!     fn received(&mut self, _from: Rank, _header: &Header) -> Result<(), Error> {
+//!         self.arrived = true;
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let ranks = mem::mesh(2).into_iter().map(|mut link| {
+//!     std::thread::spawn(move || -> Result<Vec<u8>, Error> {
+//!         let me = link.world().rank();
+//!         let sent = format!("hello from {me}").into_bytes();
+//!         let tag = Tag { step: 0, tensor: 0, message: 0 };
+//!         link.send(link.world().after(1), Header::new(Kind::Data, 0, tag, sent.len()));
+//!         let mut port = Letters { sent, received: Vec::new(), arrived: false };
+//!         while !port.arrived {
+//!             if !link.progress(&mut port)? {
+//!                 link.wait(Duration::from_secs(5))?;
+//!             }
+//!         }
+//!         link.finish(Duration::from_secs(5))?;
+//!         Ok(port.received)
+//!     })
+//! });
+//! let texts: Vec<_> = ranks.collect::<Vec<_>>().into_iter()
+//!     .map(|rank| String::from_utf8(rank.join().unwrap().unwrap()).unwrap())
+//!     .collect();
+//! assert_eq!(texts, ["hello from rank 1", "hello from rank 0"]);
+//! ```
+#![forbid(unsafe_code)]
+
+mod bandwidth;
+mod duplex;
+mod error;
+mod limiter;
+mod link;
+pub mod mem;
+mod poison;
+mod secure;
+pub mod store;
+pub mod tcp;
+mod waker;
+
+pub use bandwidth::{Bandwidth, InvalidBandwidth};
+pub use error::{Error, Kind};
+pub use limiter::Limiter;
+pub use link::{Counters, Link, Place, Port};
+pub use secure::Token;
+pub use waker::Waker;

@@ -1,1 +1,63 @@
-//! placeholder
+//! What ranks do to agree on a tensor, as values.
+//!
+//! A [`Schedule`] is one rank's share of a collective operation: a DAG of [`Task`]s over five
+//! primitives: encode, decode, merge, send and recv. It is a pure function of an [`Algorithm`], a
+//! [`World`] and a [`Shape`], and everything else reads it: `collective` runs it over links,
+//! [`cost`] predicts its time, [`simulate`] proves that it sums, [`verify`] that its dependencies
+//! are complete, and its `Display` draws it. No I/O, no threads, no clock.
+//!
+//! ```
+//! use thinwire_schedule::{Algorithm, Shape, all_reduce, simulate::{self, Encoding}, verify};
+//! use thinwire_wire::World;
+//!
+//! let shape = Shape { length: 10, block: 1, partitions: 1 };
+//! let schedules: Vec<_> = (0..2)
+//!     .map(|rank| all_reduce(Algorithm::TwoShot, World::new(rank, 2).unwrap(), &shape))
+//!     .collect();
+//! assert_eq!(
+//!     schedules[0].to_string(),
+//!     "  0  encode  values[5..10] -> slot 0
+//!   1  send    slot 0 -> rank 1 message 1       after 0
+//!   2  recv    slot 1 <- rank 1 message 3
+//!   3  recv    slot 2 <- rank 1 message 0
+//!   4  merge   slot 2 -> values[0..5]           after 3
+//!   5  encode  values[0..5] -> slot 3           after 4
+//!   6  send    slot 3 -> rank 1 message 2       after 5
+//!   7  decode  slot 1 -> values[5..10]          after 2 1, result
+//!   8  decode  slot 3 -> values[0..5]           after 5, result
+//! "
+//! );
+//!
+//! let mut values = vec![vec![1.0; 10], vec![2.0; 10]];
+//! verify(&schedules).unwrap();
+//! simulate::run(&schedules, &mut values, Encoding::InPlace, 0).unwrap();
+//! assert_eq!(values, vec![vec![3.0; 10]; 2]);
+//! ```
+//!
+//! [`World`]: thinwire_wire::World
+#![forbid(unsafe_code)]
+
+mod algorithm;
+mod all_gather;
+mod broadcast;
+mod builder;
+mod cost;
+mod draw;
+mod gather;
+mod halving;
+mod reduce_scatter;
+mod ring;
+mod schedule;
+mod shape;
+pub mod simulate;
+mod two_shot;
+mod verify;
+
+pub use algorithm::{Algorithm, UnknownAlgorithm, all_reduce};
+pub use all_gather::all_gather;
+pub use broadcast::broadcast;
+pub use cost::{Cost, Speeds, cost, cost_of};
+pub use reduce_scatter::reduce_scatter;
+pub use schedule::{Operation, Schedule, Slot, Task};
+pub use shape::Shape;
+pub use verify::{Law, Violation, verify};

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# One network namespace per rank and one with a bridge between them; every link shaped in both
+# directions by a token bucket. Nothing outside these namespaces is touched, and they are removed
+# at the end, however it ends.
+#
+#   bench/network.sh RANKS NETWORK COMMAND ...    run COMMAND once per rank, rank 0's output is ours
+#   source bench/network.sh                       network_up, network_ranks, network_exec, network_down
+#
+# NETWORK: 100mbit | 1gbit | 10gbit (shaped) | unshaped (namespaces only) | loopback (no namespaces,
+# no root). Every command sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
+# MASTER_PORT), THINWIRE_TOKEN, and NETWORK_INTERFACE, the interface that reaches the others.
+# NETWORK_SECONDS_MAX bounds one command (600 by default).
+
+NETWORK_ID="tw$$"
+NETWORK_RANKS=0
+NETWORK_NAME=loopback
+NETWORK_SECONDS_MAX="${NETWORK_SECONDS_MAX:-600}"
+
+network_fail() { echo "error: $*" >&2; return 2; }
+
+# The namespace and the address of a rank.
+network_namespace() { echo "$NETWORK_ID-$1"; }
+network_address() { [ "$NETWORK_NAME" = loopback ] && echo 127.0.0.1 || echo "10.77.0.$(($1 + 1))"; }
+
+# Bursts that behave: small enough to shape, large enough to reach the rate.
+network_burst() {
+    case "$1" in
+        100mbit) echo 64kb ;;
+        1gbit) echo 256kb ;;
+        10gbit) echo 2mb ;;
+        *) network_fail "unknown network '$1', expected 100mbit, 1gbit, 10gbit, unshaped or loopback" ;;
+    esac
+}
+
+network_shape() { # NAMESPACE INTERFACE
+    [ "$NETWORK_NAME" = unshaped ] && return 0
+    local burst
+    burst=$(network_burst "$NETWORK_NAME") || return
+    tc -n "$1" qdisc add dev "$2" root tbf rate "$NETWORK_NAME" burst "$burst" latency 50ms
+}
+
+network_up() { # RANKS NETWORK
+    NETWORK_RANKS=$1 NETWORK_NAME=$2
+    [ "$NETWORK_NAME" = loopback ] && return 0
+    [ "$NETWORK_NAME" = unshaped ] || network_burst "$NETWORK_NAME" >/dev/null || return
+    [ "$(id -u)" = 0 ] || { network_fail "network '$2' needs root for its namespaces, 'loopback' does not"; return; }
+    command -v tc >/dev/null || { network_fail "network '$2' needs ip and tc (iproute2)"; return; }
+    local bridge rank node
+    bridge=$(network_namespace bridge)
+    ip netns add "$bridge" || return
+    ip -n "$bridge" link add bridge0 type bridge || return
+    ip -n "$bridge" link set bridge0 up || return
+    for ((rank = 0; rank < NETWORK_RANKS; rank++)); do
+        node=$(network_namespace "$rank")
+        ip netns add "$node" || return
+        ip link add eth0 netns "$node" type veth peer name "port$rank" netns "$bridge" || return
+        ip -n "$node" address add "$(network_address "$rank")/24" dev eth0 || return
+        ip -n "$node" link set lo up || return
+        ip -n "$node" link set eth0 up || return
+        ip -n "$bridge" link set "port$rank" master bridge0 up || return
+        network_shape "$node" eth0 || return
+        network_shape "$bridge" "port$rank" || return
+    done
+}
+
+network_down() {
+    [ "$NETWORK_NAME" = loopback ] && return 0
+    local node name
+    for name in $(seq 0 $((NETWORK_RANKS - 1))) bridge; do
+        node=$(network_namespace "$name")
+        ip netns pids "$node" 2>/dev/null | xargs -r kill -9 2>/dev/null
+        ip netns delete "$node" 2>/dev/null
+    done
+    return 0
+}
+
+# One command in one rank's place, bounded in time.
+network_exec() { # RANK COMMAND ...
+    local rank=$1 place=() interface=lo
+    shift
+    if [ "$NETWORK_NAME" != loopback ]; then
+        place=(ip netns exec "$(network_namespace "$rank")")
+        interface=eth0
+    fi
+    "${place[@]}" timeout --kill-after=5 "$NETWORK_SECONDS_MAX" env \
+        RANK="$rank" WORLD_SIZE="$NETWORK_RANKS" LOCAL_RANK="$rank" \
+        MASTER_ADDR="$(network_address 0)" MASTER_PORT="${MASTER_PORT:-29500}" \
+        THINWIRE_TOKEN="${THINWIRE_TOKEN:-bench}" \
+        NETWORK="$NETWORK_NAME" NETWORK_INTERFACE="$interface" "$@"
+}
+
+# One command in every rank's place at once; rank 0's output is ours, the others' goes to stderr.
+network_ranks() { # COMMAND ...
+    local rank pids=() status=0 pid
+    MASTER_PORT=$((20000 + RANDOM % 9000))
+    for ((rank = 1; rank < NETWORK_RANKS; rank++)); do
+        network_exec "$rank" "$@" >&2 &
+        pids+=($!)
+    done
+    network_exec 0 "$@" || status=$?
+    for pid in "${pids[@]}"; do
+        [ "$status" = 0 ] || kill "$pid" 2>/dev/null
+        wait "$pid" || { [ "$status" = 0 ] && status=1; }
+    done
+    return "$status"
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+    set -u
+    [ $# -ge 3 ] || { network_fail "usage: bench/network.sh RANKS NETWORK COMMAND ..."; exit 2; }
+    trap network_down EXIT
+    trap 'exit 130' INT TERM
+    network_up "$1" "$2" || exit 2
+    shift 2
+    network_ranks "$@"
+fi

@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# The measurements behind the README's tables: ours, the peers and the physical limit, alternately,
+# in one run, on one machine. bench/README.md says which table comes from which command.
+#
+#   bench/run.sh collective [--networks LIST] [--worlds LIST] [--sizes LIST] [--rounds N] [--json FILE]
+#   bench/run.sh training [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh codec | link
+#
+# Peers that are not installed are skipped with a line that says so. PYTHON names the interpreter
+# that has torch (python3 by default); THINWIRE the binary (target/release/thinwire by default).
+
+set -u -o pipefail
+BENCH=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ROOT=$(dirname "$BENCH")
+# shellcheck source=network.sh
+source "$BENCH/network.sh"
+# shellcheck source=peers/mpi.sh
+source "$BENCH/peers/mpi.sh"
+# shellcheck source=training.sh
+source "$BENCH/training.sh"
+
+PYTHON=${PYTHON:-python3}
+THINWIRE=${THINWIRE:-$ROOT/target/release/thinwire}
+MIB=1048576
+SCRATCH=$(mktemp -d)
+trap 'network_down; rm -rf "$SCRATCH"' EXIT
+trap 'exit 130' INT TERM
+export TORCH_CPP_LOG_LEVEL=ERROR
+
+say() { echo "$*" >&2; }
+fail() { say "error: $*"; exit 2; }
+
+machine() {
+    say "machine: $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
+    say "load before: $(cut -d ' ' -f 1-3 /proc/loadavg); $(date -u +%F)"
+}
+
+# Which of the peers this machine has, in the order in which they alternate.
+find_peers() {
+    PEERS=()
+    if [ -x "$THINWIRE" ]; then PEERS+=(thinwire); else say "skipped thinwire: no $THINWIRE, run cargo build --release"; fi
+    if "$PYTHON" -c 'import torch.distributed as d; assert d.is_gloo_available()' 2>/dev/null; then
+        PEERS+=(gloo)
+    else
+        say "skipped gloo: $PYTHON has no torch with gloo (set PYTHON)"
+    fi
+    if mpi_available && mpi_build "$SCRATCH"; then PEERS+=(mpi-default mpi-ring); else say "skipped mpi: no mpicc and mpirun"; fi
+}
+
+# JSON lines of one peer on the network that is up.
+measure() { # PEER BYTES ...
+    local peer=$1 sizes
+    shift
+    sizes=$(IFS=,; echo "$*")
+    case "$peer" in
+        thinwire) network_ranks "$THINWIRE" bench collective --sizes "$sizes" --json ;;
+        gloo) network_ranks "$PYTHON" "$BENCH/peers/gloo.py" "$@" ;;
+        mpi-default | mpi-ring) mpi_all_reduce "$SCRATCH" "${peer#mpi-}" "$@" ;;
+    esac
+}
+
+# The sizes in MiB that a network carries in reasonable time.
+sizes_of() {
+    case "$1" in
+        100mbit) echo 1,4,25 ;;
+        1gbit) echo 1,4,25,100 ;;
+        *) echo 1,4,25,100,400 ;;
+    esac
+}
+
+collective() {
+    local networks=loopback,100mbit,1gbit worlds=2,4 sizes='' rounds=3 json=$SCRATCH/lines.json
+    while [ $# -gt 0 ]; do
+        case "$1" in
+            --networks) networks=$2 ;;
+            --worlds) worlds=$2 ;;
+            --sizes) sizes=$2 ;;
+            --rounds) rounds=$2 ;;
+            --json) json=$2 ;;
+            *) fail "unknown flag '$1'" ;;
+        esac
+        shift 2
+    done
+    find_peers
+    machine
+    : >"$json"
+    local network world round peer bytes
+    for network in ${networks//,/ }; do
+        for world in ${worlds//,/ }; do
+            bytes=()
+            for size in $(tr , ' ' <<<"${sizes:-$(sizes_of "$network")}"); do bytes+=($((size * MIB))); done
+            network_up "$world" "$network" || { say "skipped network $network"; network_down; continue; }
+            for ((round = 1; round <= rounds; round++)); do
+                say "$network, $world ranks, round $round of $rounds"
+                network_ranks "$PYTHON" "$BENCH/peers/tcp.py" >>"$json" || say "failed: tcp probe"
+                for peer in "${PEERS[@]}"; do
+                    measure "$peer" "${bytes[@]}" 2>"$SCRATCH/errors" >>"$json" ||
+                        say "failed: $peer: $(tail -n 3 "$SCRATCH/errors")"
+                done
+            done
+            network_down
+        done
+    done
+    "$PYTHON" "$BENCH/table.py" <"$json"
+}
+
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training"
+command=$1
+shift
+case "$command" in
+    collective) collective "$@" ;;
+    codec | link) machine && "$THINWIRE" bench "$command" "$@" ;;
+    training) training "$@" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link or training" ;;
+esac

@@ -1,0 +1,72 @@
+//! `thinwire bench codec`: one thread, bytes of f32 per second, beside a copy of the same buffer.
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+use thinwire_codec::{Choice, speed};
+
+use crate::figures::{bytes, bytes_per_s, ratio};
+use crate::output::{print, print_json, say};
+use crate::table::Table;
+
+/// Encode and decode, beside a plain copy.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The codecs to measure
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "none,f16,bf16,int8,int8:stochastic,int4,topk:0.01,powersgd:4"
+    )]
+    codecs: Vec<Choice>,
+    /// The size of the buffer in MiB
+    #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    size: u32,
+    /// How often each is measured; medians are shown
+    #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Line {
+    codec: String,
+    operation: &'static str,
+    bytes: usize,
+    bytes_per_s: f64,
+    relative_to_copy: f64,
+    kernels: &'static str,
+}
+
+/// Measures codec after codec.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn run(args: &Args) -> Result<u8> {
+    ensure!(!args.codecs.is_empty(), "no codec to measure");
+    let elements = args.size as usize * (1 << 20) / 4;
+    let size = bytes(4.0 * elements as f64);
+    say(format!("{} kernels, one thread, {size} of f32, median of {} rounds", speed::kernels(), args.rounds));
+    let mut table = Table::new(["codec", "operation", "f32 read", "× copy"]);
+    for codec in &args.codecs {
+        for row in speed::measure(codec, elements, args.rounds as usize) {
+            let line = Line {
+                codec: codec.to_string(),
+                operation: row.operation,
+                bytes: 4 * elements,
+                bytes_per_s: row.bytes_per_s,
+                relative_to_copy: row.relative_to_copy,
+                kernels: speed::kernels(),
+            };
+            if args.json {
+                print_json(&line)?;
+            }
+            table.row([line.codec, line.operation.to_owned(), bytes_per_s(row.bytes_per_s), ratio(row.relative_to_copy)]);
+        }
+    }
+    if !args.json {
+        print(table)?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,42 @@
+//! `thinwire bench`: what this machine and this network give, and how much of it we use.
+//!
+//! Every figure stands beside a limit measured in the same run: a copy of the same memory, a plain
+//! TCP stream between the same two ranks.
+
+mod codec;
+mod collective;
+mod link;
+mod plain;
+mod samples;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Measure what is fast and what is not, beside its limit.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Encode and decode, beside a plain copy
+    Codec(codec::Args),
+    /// A link between two ranks, beside a plain TCP stream
+    Link(link::Args),
+    /// All-reduce, beside the bytes over the bandwidth of a plain TCP stream
+    Collective(collective::Args),
+}
+
+/// Measures.
+///
+/// # Errors
+/// If ranks cannot be started or lose each other.
+pub fn run(args: &Args) -> Result<u8> {
+    match &args.what {
+        What::Codec(args) => codec::run(args),
+        What::Link(args) => link::run(args),
+        What::Collective(args) => collective::run(args),
+    }
+}

@@ -1,0 +1,169 @@
+//! What one plain TCP stream carries between ranks 0 and 1: the limit that links stand beside.
+//!
+//! Standard library only, blocking, large pieces: what any program gets without effort. Rank 0
+//! listens, leaves its address in the job's store, and both take turns.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use thinwire_link::store::Store;
+
+use super::samples::{median, timed};
+
+const PIECE_BYTES: usize = 1 << 20;
+const PIECES_MAX: usize = 1024;
+const RUN: Duration = Duration::from_millis(400);
+const RUNS: usize = 3;
+const PING_RUNS: usize = 200;
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A plain connection between ranks 0 and 1.
+pub struct Plain {
+    stream: TcpStream,
+    first: bool,
+}
+
+/// What it carries, in bytes per second each way.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// From rank 0 to rank 1.
+    pub one_way: f64,
+    /// Both ways at once.
+    pub both_ways: f64,
+}
+
+impl Plain {
+    /// Connects ranks 0 and 1; `host` is this rank's address towards the others. Others get none.
+    ///
+    /// # Errors
+    /// If they do not find each other.
+    pub fn connect(rank: u32, host: IpAddr, store: &dyn Store) -> Result<Option<Plain>> {
+        let stream = match rank {
+            0 => accept(host, store)?,
+            1 => {
+                let address = store.get("bench/plain", TIMEOUT)?;
+                let address: SocketAddr = String::from_utf8_lossy(&address).parse()?;
+                TcpStream::connect_timeout(&address, TIMEOUT).context("connecting to rank 0")?
+            }
+            _ => return Ok(None),
+        };
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        Ok(Some(Plain { stream, first: rank == 0 }))
+    }
+
+    /// Measures both patterns; both ranks call it and get the same.
+    ///
+    /// # Errors
+    /// If the other rank has gone.
+    pub fn rates(&mut self) -> Result<Rates> {
+        let mut pieces = 2;
+        loop {
+            let seconds = self.exchange(pieces, false)?;
+            let more = if seconds < RUN.as_secs_f64() / 3.0 { 3 * pieces } else { pieces };
+            let more = self.agree(more.min(PIECES_MAX) as u64)? as usize;
+            if more == pieces {
+                break;
+            }
+            pieces = more;
+        }
+        let bytes = (pieces * PIECE_BYTES) as f64;
+        let mut rate = |both| -> Result<f64> {
+            let seconds: Result<Vec<f64>> = (0..RUNS).map(|_| self.exchange(pieces, both)).collect();
+            Ok(bytes / median(&mut seconds?))
+        };
+        Ok(Rates { one_way: rate(false)?, both_ways: rate(true)? })
+    }
+
+    /// Half the time of a message of `bytes` to the other rank and back, in seconds.
+    ///
+    /// # Errors
+    /// If the other rank has gone.
+    pub fn half_round_trip_s(&mut self, bytes: usize) -> Result<f64> {
+        let mut message = vec![0; bytes];
+        let mut seconds = Vec::with_capacity(PING_RUNS);
+        for _ in 0..PING_RUNS {
+            seconds.push(timed(|| -> Result<()> {
+                if self.first {
+                    self.stream.write_all(&message)?;
+                    self.stream.read_exact(&mut message)?;
+                } else {
+                    self.stream.read_exact(&mut message)?;
+                    self.stream.write_all(&message)?;
+                }
+                Ok(())
+            })?);
+        }
+        Ok(median(&mut seconds) / 2.0)
+    }
+
+    /// Rank 0's number on both sides; also a barrier.
+    ///
+    /// # Errors
+    /// If the other rank has gone.
+    pub fn agree(&mut self, number: u64) -> Result<u64> {
+        let mut bytes = number.to_le_bytes();
+        if self.first {
+            self.stream.write_all(&bytes)?;
+            self.stream.read_exact(&mut [0])?;
+        } else {
+            self.stream.read_exact(&mut bytes)?;
+            self.stream.write_all(&[0])?;
+        }
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// The seconds until both sides have everything.
+    fn exchange(&mut self, pieces: usize, both: bool) -> Result<f64> {
+        self.agree(0)?;
+        let (sends, receives) = (both || self.first, both || !self.first);
+        let begun = Instant::now();
+        let (mut output, mut input) = (self.stream.try_clone()?, self.stream.try_clone()?);
+        std::thread::scope(|scope| -> Result<()> {
+            let sender = scope.spawn(move || send(&mut output, if sends { pieces } else { 0 }));
+            receive(&mut input, if receives { pieces } else { 0 })?;
+            sender.join().expect("sending does not panic")
+        })?;
+        self.agree(0)?;
+        Ok(begun.elapsed().as_secs_f64())
+    }
+}
+
+fn accept(host: IpAddr, store: &dyn Store) -> Result<TcpStream> {
+    let listener = TcpListener::bind((host, 0)).context("listening for a plain stream")?;
+    store.set("bench/plain", listener.local_addr()?.to_string().as_bytes())?;
+    listener.set_nonblocking(true)?;
+    let begun = Instant::now();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                ensure!(begun.elapsed() < TIMEOUT, "rank 1 did not connect within {TIMEOUT:?}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(error).context("waiting for rank 1"),
+        }
+    }
+}
+
+fn send(stream: &mut TcpStream, pieces: usize) -> Result<()> {
+    let piece = vec![0; PIECE_BYTES];
+    for _ in 0..pieces {
+        stream.write_all(&piece)?;
+    }
+    Ok(())
+}
+
+fn receive(stream: &mut TcpStream, pieces: usize) -> Result<()> {
+    let mut piece = vec![0; PIECE_BYTES];
+    for _ in 0..pieces {
+        stream.read_exact(&mut piece)?;
+    }
+    Ok(())
+}

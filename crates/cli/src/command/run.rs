@@ -1,0 +1,45 @@
+//! `thinwire run`: any program as the ranks of one job.
+
+use std::ffi::OsString;
+
+use anyhow::Result;
+
+use crate::environment::{self, Flags};
+use crate::launch::{self, Job};
+use crate::output::say;
+use crate::rendezvous;
+
+/// Start any program N times, as the ranks of one job.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many ranks to start on this machine [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    ranks: Option<u32>,
+    /// The job's secret; a fresh one unless given
+    #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    token: Option<String>,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required = true)]
+    program: Vec<OsString>,
+}
+
+/// Starts the ranks; inside another launcher's job, becomes one of its ranks.
+///
+/// # Errors
+/// If ranks cannot be started, or one fails.
+pub fn run(args: &Args) -> Result<u8> {
+    let place = environment::find(&Flags::default(), &environment::process)?;
+    if let Some(place) = place.filter(|place| place.world > 1) {
+        place.ensure_ranks(args.ranks)?;
+        say(format!("joining {} as rank {} of {}", place.source, place.rank, place.world));
+        return launch::join(&place, &args.program);
+    }
+    let token = rendezvous::token_or_fresh(args.token.as_ref())?;
+    let store = rendezvous::host(&token)?;
+    launch::run(&Job {
+        command: args.program.clone(),
+        ranks: args.ranks.unwrap_or(2),
+        coordinator: store.address().to_string(),
+        token,
+    })
+}

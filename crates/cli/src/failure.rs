@@ -1,0 +1,101 @@
+//! What a failed command says.
+//!
+//! One line, `error: …`, that holds the whole chain of causes, and where there is one a second
+//! line, `hint: …`, with what to do about it.
+
+use std::fmt::{self, Display};
+use std::io;
+
+use anyhow::Error;
+
+/// Gives an error a hint.
+pub trait OrHint<T> {
+    /// Attaches what the user can do about it.
+    ///
+    /// # Errors
+    /// The error itself, with the hint.
+    fn or_hint(self, hint: impl Into<String>) -> Result<T, Error>;
+}
+
+impl<T, E: Into<Error>> OrHint<T> for Result<T, E> {
+    fn or_hint(self, hint: impl Into<String>) -> Result<T, Error> {
+        self.map_err(|error| hinted(error, hint))
+    }
+}
+
+/// An error with a hint.
+pub fn hinted(error: impl Into<Error>, hint: impl Into<String>) -> Error {
+    Error::new(Hinted { error: error.into(), hint: hint.into() })
+}
+
+/// An error's lines: its message, and its hint where it has one.
+pub fn lines(error: &Error) -> (String, Option<String>) {
+    let hint = error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
+    (one_line(error), hint)
+}
+
+/// Whether the reader of our output has gone: that is no failure of ours.
+pub fn is_broken_pipe(error: &Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// The chain of causes on one line; a cause that its effect already quotes is not repeated.
+fn one_line(error: &Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        if line.is_empty() {
+            line = text;
+        } else if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+    }
+    line
+}
+
+#[derive(Debug)]
+struct Hinted {
+    error: Error,
+    hint: String,
+}
+
+impl Display for Hinted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&one_line(&self.error))
+    }
+}
+
+impl std::error::Error for Hinted {}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_and_says_nothing_twice() {
+        let inner = anyhow!("no such file\n  or directory");
+        let error = Err::<(), _>(inner)
+            .context("cannot read a.txt: no such file or directory")
+            .context("loading data")
+            .unwrap_err();
+        let (message, hint) = lines(&error);
+        assert_eq!(message, "loading data: cannot read a.txt: no such file or directory");
+        assert_eq!(hint, None);
+    }
+
+    #[test]
+    fn a_hint_survives_further_context() {
+        let error = Err::<(), _>(anyhow!("port 80 is in use"))
+            .or_hint("choose another port")
+            .context("starting the coordinator")
+            .unwrap_err();
+        let (message, hint) = lines(&error);
+        assert_eq!(message, "starting the coordinator: port 80 is in use");
+        assert_eq!(hint.as_deref(), Some("choose another port"));
+    }
+}

@@ -1,0 +1,89 @@
+//! Numbers as people read them: three significant digits and a unit.
+
+/// "412 ms", "1.50 s", "63.1 µs".
+pub fn seconds(seconds: f64) -> String {
+    let scales = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")];
+    scaled(seconds, &scales)
+}
+
+/// "1.25 MB", in powers of ten, as networks count.
+pub fn bytes(bytes: f64) -> String {
+    scaled(bytes, &[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
+}
+
+/// "12.5 MB/s".
+pub fn bytes_per_s(rate: f64) -> String {
+    format!("{}/s", bytes(rate))
+}
+
+/// "3.97×".
+pub fn ratio(ratio: f64) -> String {
+    format!("{}×", digits(ratio))
+}
+
+/// "87 %".
+pub fn percent(fraction: f64) -> String {
+    format!("{:.0} %", 100.0 * fraction)
+}
+
+/// "12 300": thousands apart by a thin space.
+pub fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('\u{2009}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three significant digits.
+pub fn digits(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let magnitude = value.abs();
+    let decimals = match magnitude {
+        _ if magnitude >= 99.95 || magnitude == 0.0 => 0,
+        _ if magnitude >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$}")
+}
+
+fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    // 999.6 would be printed as 1000: the next unit begins a little early.
+    let fits = |(scale, _): &&(f64, &str)| value.abs() >= 0.9995 * scale;
+    let (scale, unit) = scales.iter().find(fits).unwrap_or(&scales[scales.len() - 1]);
+    format!("{} {unit}", digits(value / scale))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_a_unit() {
+        for (value, text) in [
+            (0.0, "0 ns"),
+            (1.5, "1.50 s"),
+            (0.4123, "412 ms"),
+            (0.9999, "1.00 s"),
+            (63.14e-6, "63.1 µs"),
+            (75.0, "75.0 s"),
+            (f64::NAN, "–"),
+        ] {
+            assert_eq!(seconds(value), text);
+        }
+        assert_eq!(bytes(1_250_000.0), "1.25 MB");
+        assert_eq!(bytes(999_700.0), "1.00 MB");
+        assert_eq!(bytes_per_s(12.5e6), "12.5 MB/s");
+        assert_eq!(ratio(3.966), "3.97×");
+        assert_eq!(count(1_234_567), "1\u{2009}234\u{2009}567");
+    }
+}

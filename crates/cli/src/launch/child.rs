@@ -1,0 +1,55 @@
+//! The first moments of a rank: it ties its life to the launcher's, then becomes the program.
+//!
+//! The tie is the kernel's parent-death signal, which survives `exec`. Asking for it in the child
+//! before `exec` needs no unsafe code; the price is one more `exec` per rank.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::process::{Pid, Signal, getppid};
+
+use crate::failure::OrHint;
+
+/// The hidden subcommand by which the launcher starts a rank.
+pub const NAME: &str = "__rank";
+
+/// Becomes the program of a rank.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The process id of the launcher
+    launcher: i32,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Never returns unless the program cannot be run.
+///
+/// # Errors
+/// If the launcher has gone, or there is no such program.
+pub fn run(args: &Args) -> Result<u8> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .context("tying the rank's life to the launcher's")?;
+    let parent = getppid().map(Pid::as_raw_nonzero).map(i32::from);
+    ensure!(parent == Some(args.launcher), "the launcher has gone");
+    become_program(&args.command, Vec::new())
+}
+
+/// Replaces this process by a program with some more environment variables.
+///
+/// # Errors
+/// If there is no such program; otherwise it never returns.
+pub fn become_program(command: &[OsString], variables: Vec<(&str, String)>) -> Result<u8> {
+    let (program, arguments) = command.split_first().context("no program to run")?;
+    let error = Command::new(program).args(arguments).envs(variables).exec();
+    Err(anyhow!("cannot run '{}': {}", program.to_string_lossy(), plain(&error)))
+        .or_hint("give a program on PATH, or the path of an executable file")
+}
+
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string().to_lowercase();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}

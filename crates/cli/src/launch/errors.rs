@@ -1,0 +1,132 @@
+//! What the ranks of a job say when they fail.
+//!
+//! A rank that fails leaves its error in a file that the launcher named, so that the job ends with
+//! one line on the terminal and not with one per rank. Programs that do not know the file print
+//! what they like.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Error, Result, anyhow};
+
+use super::supervisor::{End, SIGPIPE, Supervisor, Verdict};
+use crate::failure::{self, hinted};
+
+/// The variable that names a rank's file.
+pub const VARIABLE: &str = "THINWIRE_ERROR_FILE";
+
+/// A private folder with a file per rank that failed. It is removed when dropped.
+pub struct Errors {
+    folder: PathBuf,
+}
+
+impl Errors {
+    /// A fresh folder.
+    ///
+    /// # Errors
+    /// If the temporary folder is not writable.
+    pub fn create() -> Result<Errors> {
+        let name = format!("thinwire-{}", thinwire_link::Token::random()?);
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        Ok(Errors { folder })
+    }
+
+    /// Where `rank` leaves its error.
+    pub fn path(&self, rank: u32) -> PathBuf {
+        self.folder.join(format!("rank-{rank}"))
+    }
+
+    /// The exit code of a job, or its error in one line.
+    ///
+    /// # Errors
+    /// If a rank failed.
+    pub fn verdict(&self, supervisor: &Supervisor, ranks: u32) -> Result<u8> {
+        let (rank, end) = match supervisor.verdict() {
+            Verdict::Done | Verdict::Interrupted(SIGPIPE) => return Ok(0),
+            Verdict::Interrupted(signal) => return Ok(128 + signal.clamp(0, 127) as u8),
+            Verdict::Failed { rank, end } => (rank, end),
+        };
+        let said: Vec<Option<Said>> = (0..ranks).map(|rank| self.said(rank)).collect();
+        Err(compose(rank, end, &said))
+    }
+
+    fn said(&self, rank: u32) -> Option<Said> {
+        let text = fs::read_to_string(self.path(rank)).ok()?;
+        let (message, hint) = text.split_once('\n')?;
+        let hint = (!hint.is_empty()).then(|| hint.to_owned());
+        Some(Said { message: message.to_owned(), hint })
+    }
+}
+
+impl Drop for Errors {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Leaves this rank's error where the launcher looks for it; false if there is no such place.
+pub fn leave(error: &Error) -> bool {
+    let Some(path) = std::env::var_os(VARIABLE) else { return false };
+    let (message, hint) = failure::lines(error);
+    fs::write(path, format!("{message}\n{}", hint.unwrap_or_default())).is_ok()
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Said {
+    message: String,
+    hint: Option<String>,
+}
+
+/// How the first rank failed, and what it, or else the first of its peers, said about that.
+fn compose(rank: u32, end: End, said: &[Option<Said>]) -> Error {
+    let own = said.get(rank as usize).cloned().flatten();
+    let told: Vec<&Said> = said.iter().flatten().collect();
+    let unanimous =
+        told.len() == said.len() && told.iter().all(|said| said.message == told[0].message);
+    let (message, hint) = match own {
+        Some(own) if unanimous => (own.message, own.hint),
+        Some(own) => (format!("rank {rank}: {}", own.message), own.hint),
+        None => {
+            let peer = said.iter().enumerate().find_map(|(peer, said)| Some((peer, said.clone()?)));
+            match peer {
+                Some((peer, said)) => {
+                    (format!("rank {rank} {end}; rank {peer}: {}", said.message), said.hint)
+                }
+                None => (format!("rank {rank} {end}"), end.hint().map(str::to_owned)),
+            }
+        }
+    };
+    match hint {
+        Some(hint) => hinted(anyhow!(message), hint),
+        None => anyhow!(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(message: &str) -> Option<Said> {
+        Some(Said { message: message.to_owned(), hint: None })
+    }
+
+    #[test]
+    fn one_line_says_who_failed_and_what_was_said() {
+        let table = [
+            (1, End::Signal(9), vec![None, None], "rank 1 was killed by signal 9 (SIGKILL)"),
+            (
+                1,
+                End::Signal(9),
+                vec![said("lost rank 1: step 7"), None],
+                "rank 1 was killed by signal 9 (SIGKILL); rank 0: lost rank 1: step 7",
+            ),
+            (0, End::Code(2), vec![said("no data"), said("no data")], "no data"),
+            (1, End::Code(2), vec![None, said("disk full")], "rank 1: disk full"),
+            (1, End::Code(3), vec![None, None], "rank 1 exited with code 3"),
+        ];
+        for (rank, end, said, expected) in table {
+            assert_eq!(compose(rank, end, &said).to_string(), expected);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A rank's output, line by line, on our standard error.
+//!
+//! A line is written in one piece, so that ranks do not mix within lines; a rank that never ends
+//! its line is cut, so that it cannot fill our memory.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// A program that a rank leaves behind may hold its output open; we do not wait for that.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// Forwards `output` in a thread; the receiver hangs up when all is forwarded.
+pub fn lines(output: impl Read + Send + 'static, prefix: String) -> Receiver<()> {
+    let (done, wait) = channel();
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        while let Some(line) = next_line(&mut output, &prefix) {
+            // Who closed our standard error does not want to read it; the rank goes on.
+            let _ = std::io::stderr().lock().write_all(&line);
+        }
+        drop(done);
+    });
+    wait
+}
+
+/// Waits until the outputs of a rank that has ended are forwarded.
+pub fn drain(outputs: [Option<Receiver<()>>; 2]) {
+    for output in outputs.into_iter().flatten() {
+        let _ = output.recv_timeout(DRAIN);
+    }
+}
+
+fn next_line(output: &mut impl BufRead, prefix: &str) -> Option<Vec<u8>> {
+    let mut line = prefix.as_bytes().to_vec();
+    let length = output.take(LINE_BYTES_MAX).read_until(b'\n', &mut line).ok()?;
+    if length == 0 {
+        return None;
+    }
+    if line.last() != Some(&b'\n') {
+        line.push(b'\n');
+    }
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_gets_its_prefix_and_long_ones_are_cut() {
+        let text = format!("a\n\n{}\nend", "x".repeat(LINE_BYTES_MAX as usize + 1));
+        let mut input = text.as_bytes();
+        let mut lines = Vec::new();
+        while let Some(line) = next_line(&mut input, "> ") {
+            lines.push(String::from_utf8(line).unwrap());
+        }
+        assert_eq!(lines[..2], ["> a\n", "> \n"]);
+        assert_eq!(lines[2].len() as u64, LINE_BYTES_MAX + 3);
+        assert_eq!(lines[3..], ["> x\n", "> end\n"]);
+    }
+}

@@ -1,0 +1,228 @@
+//! What the launcher decides, without processes and clocks.
+//!
+//! When one rank fails the others notice by themselves and end with an error that names it; who
+//! has not after a grace is told to, then killed. A signal to the launcher goes to all ranks; a
+//! second one, or patience running out, kills them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How long ranks have after another one has failed, before they are told to end.
+pub const GRACE: Duration = Duration::from_secs(4);
+/// How long they then have before they are killed.
+pub const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long ranks have to end in good order after a signal.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const SIGKILL: i32 = 9;
+/// How a program ends whose reader has gone; only rank 0's output is read.
+pub const SIGPIPE: i32 = 13;
+const SIGTERM: i32 = 15;
+
+/// How a rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With an exit code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+impl End {
+    /// What may be behind it.
+    pub fn hint(self) -> Option<&'static str> {
+        (self == End::Signal(SIGKILL))
+            .then_some("if nobody killed it, the machine may have run out of memory: see dmesg")
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Code(code) => write!(f, "exited with code {code}"),
+            End::Signal(signal) => {
+                write!(f, "was killed by signal {signal}")?;
+                match signal_hook::low_level::signal_name(*signal) {
+                    Some(name) => write!(f, " ({name})"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// What happens to the launcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A rank has ended.
+    Ended {
+        /// Which.
+        rank: u32,
+        /// How.
+        end: End,
+    },
+    /// The launcher got a signal.
+    Signal(i32),
+    /// The deadline has passed.
+    Tick,
+}
+
+/// What the launcher does to all ranks that live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Sends this signal.
+    Signal(i32),
+    /// Kills.
+    Kill,
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every rank exited with 0.
+    Done,
+    /// A signal to the launcher ended it.
+    Interrupted(i32),
+    /// This rank was the first to fail.
+    Failed {
+        /// Which.
+        rank: u32,
+        /// How.
+        end: End,
+    },
+}
+
+/// The state of a job.
+#[derive(Debug)]
+pub struct Supervisor {
+    live: BTreeSet<u32>,
+    verdict: Verdict,
+    next: Option<(Instant, Action)>,
+}
+
+impl Supervisor {
+    /// A job whose `ranks` ranks all run.
+    pub fn new(ranks: u32) -> Supervisor {
+        Supervisor { live: (0..ranks).collect(), verdict: Verdict::Done, next: None }
+    }
+
+    /// Whether any rank still runs.
+    pub fn is_running(&self) -> bool {
+        !self.live.is_empty()
+    }
+
+    /// When [`Event::Tick`] is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.next.map(|(deadline, _)| deadline)
+    }
+
+    /// How the job ended, once no rank runs.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// Takes note of an event at time `now`.
+    pub fn on(&mut self, event: Event, now: Instant) -> Option<Action> {
+        match event {
+            Event::Ended { rank, end } => {
+                self.ended(rank, end, now);
+                None
+            }
+            Event::Signal(signal) => Some(self.signalled(signal, now)),
+            Event::Tick => self.tick(now),
+        }
+    }
+
+    fn ended(&mut self, rank: u32, end: End, now: Instant) {
+        self.live.remove(&rank);
+        if (rank, end) == (0, End::Signal(SIGPIPE)) && self.verdict == Verdict::Done {
+            self.verdict = Verdict::Interrupted(SIGPIPE);
+            self.next = Some((now, Action::Kill));
+        } else if end != End::Code(0) && self.verdict == Verdict::Done {
+            self.verdict = Verdict::Failed { rank, end };
+            self.next = Some((now + GRACE, Action::Signal(SIGTERM)));
+        }
+    }
+
+    fn signalled(&mut self, signal: i32, now: Instant) -> Action {
+        if let Verdict::Interrupted(_) = self.verdict {
+            return Action::Kill;
+        }
+        if self.verdict == Verdict::Done {
+            self.verdict = Verdict::Interrupted(signal);
+            self.next = Some((now + PATIENCE, Action::Kill));
+        }
+        Action::Signal(signal)
+    }
+
+    fn tick(&mut self, now: Instant) -> Option<Action> {
+        let (deadline, action) = self.next?;
+        if now < deadline {
+            return None;
+        }
+        self.next = Some((now + LAST_WORDS, Action::Kill));
+        Some(action)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FINE: End = End::Code(0);
+
+    fn ended(rank: u32, end: End) -> Event {
+        Event::Ended { rank, end }
+    }
+
+    #[test]
+    fn a_job_is_done_when_every_rank_is() {
+        let (mut job, now) = (Supervisor::new(2), Instant::now());
+        assert_eq!(job.on(ended(1, FINE), now), None);
+        assert!(job.is_running() && job.deadline().is_none());
+        job.on(ended(0, FINE), now);
+        assert!(!job.is_running());
+        assert_eq!(job.verdict(), Verdict::Done);
+    }
+
+    #[test]
+    fn survivors_have_a_grace_and_the_first_failure_counts() {
+        let (mut job, now) = (Supervisor::new(3), Instant::now());
+        job.on(ended(1, End::Signal(9)), now);
+        assert_eq!(job.on(Event::Tick, now + GRACE / 2), None);
+        job.on(ended(0, End::Code(2)), now);
+        let later = now + GRACE;
+        assert_eq!(job.on(Event::Tick, later), Some(Action::Signal(SIGTERM)));
+        assert_eq!(job.on(Event::Tick, later), None);
+        assert_eq!(job.on(Event::Tick, later + LAST_WORDS), Some(Action::Kill));
+        job.on(ended(2, End::Signal(9)), later);
+        assert_eq!(job.verdict(), Verdict::Failed { rank: 1, end: End::Signal(9) });
+    }
+
+    #[test]
+    fn a_signal_goes_to_the_ranks_and_a_second_one_kills() {
+        let (mut job, now) = (Supervisor::new(2), Instant::now());
+        assert_eq!(job.on(Event::Signal(2), now), Some(Action::Signal(2)));
+        job.on(ended(0, End::Code(130)), now);
+        assert_eq!(job.on(Event::Signal(2), now), Some(Action::Kill));
+        job.on(ended(1, End::Signal(9)), now);
+        assert_eq!(job.verdict(), Verdict::Interrupted(2));
+    }
+
+    #[test]
+    fn a_reader_that_has_enough_ends_the_job() {
+        let (mut job, now) = (Supervisor::new(2), Instant::now());
+        job.on(ended(0, End::Signal(SIGPIPE)), now);
+        assert_eq!(job.on(Event::Tick, now), Some(Action::Kill));
+        job.on(ended(1, End::Signal(9)), now);
+        assert_eq!(job.verdict(), Verdict::Interrupted(SIGPIPE));
+    }
+
+    #[test]
+    fn after_a_signal_patience_ends() {
+        let (mut job, now) = (Supervisor::new(1), Instant::now());
+        job.on(Event::Signal(15), now);
+        assert_eq!(job.on(Event::Tick, now + PATIENCE), Some(Action::Kill));
+    }
+}

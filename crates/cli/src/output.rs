@@ -1,0 +1,101 @@
+//! How the command speaks: data on standard output, talk on standard error, and how it ends.
+
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::{Error, Result, anyhow};
+use clap::error::ErrorKind;
+use serde::Serialize;
+
+use crate::failure::{self, hinted};
+use crate::launch;
+
+/// The exit code of an error.
+const ERROR: u8 = 2;
+
+/// Prints text as data.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn print(text: impl Display) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    write!(output, "{text}")?;
+    Ok(output.flush()?)
+}
+
+/// Prints a value as JSON on one line.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn print_json(value: &impl Serialize) -> Result<()> {
+    print(format!("{}\n", serde_json::to_string(value)?))
+}
+
+/// Says a line to whoever watches; if nobody listens, that is fine.
+pub fn say(line: impl Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Whether to draw: standard error is a terminal, and nobody asked for plain text.
+pub fn is_lively() -> bool {
+    std::io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Ends the process's work: the exit code, and the error's lines.
+pub fn exit(result: Result<u8>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) if failure::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if launch::leave(&error) => ExitCode::from(ERROR),
+        Err(error) => {
+            let (message, hint) = failure::lines(&error);
+            say(format!("error: {message}"));
+            if let Some(hint) = hint {
+                say(format!("hint: {hint}"));
+            }
+            ExitCode::from(ERROR)
+        }
+    }
+}
+
+/// What was typed is no command: help and version are data, the rest is an error.
+///
+/// # Errors
+/// The mistake in one line.
+pub fn usage(error: &clap::Error) -> Result<u8> {
+    if !error.use_stderr() {
+        error.print()?;
+        return Ok(0);
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        say(error.render());
+        return Ok(ERROR);
+    }
+    Err(usage_error(&error.render().to_string()))
+}
+
+/// The first paragraph of clap's message; a tip becomes the hint.
+fn usage_error(text: &str) -> Error {
+    let paragraph = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut paragraphs = text.split("\n\n").map(paragraph);
+    let first = paragraphs.next().unwrap_or_default();
+    let message = first.strip_prefix("error: ").unwrap_or(&first).to_owned();
+    let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(str::to_owned));
+    hinted(anyhow!(message), tip.unwrap_or_else(|| "see thinwire --help".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_usage_error_is_one_line_and_a_hint() {
+        let text = "error: unexpected argument '--rnks' found\n\n  tip: a similar argument exists: '--ranks'\n\nUsage: x\n";
+        let (message, hint) = failure::lines(&usage_error(text));
+        assert_eq!(message, "unexpected argument '--rnks' found");
+        assert_eq!(hint.as_deref(), Some("a similar argument exists: '--ranks'"));
+    }
+}

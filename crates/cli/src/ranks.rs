@@ -1,0 +1,60 @@
+//! How a command that needs ranks gets them: it is one already, or it starts itself N times.
+
+use std::ffi::OsString;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::environment::{self, Flags, Host, Place, Source};
+use crate::launch::{self, Job};
+use crate::rendezvous;
+
+/// What a command does next.
+pub enum Start {
+    /// It is this rank.
+    Rank(Place),
+    /// Its ranks have run; exit with this code.
+    Done(u8),
+}
+
+/// Takes the place that flags or a launcher give, or starts `ranks` processes of this command.
+///
+/// # Errors
+/// If the place is contradictory, or the ranks fail.
+pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
+    if let Some(place) = environment::find(flags, &environment::process)? {
+        place.ensure_ranks(ranks)?;
+        return Ok(Start::Rank(place));
+    }
+    let ranks = ranks.unwrap_or(default);
+    if ranks == 1 {
+        return Ok(Start::Rank(alone()));
+    }
+    ensure!(ranks > 0, "no ranks to start, expected at least 1");
+    launch_myself(flags, ranks).map(Start::Done)
+}
+
+/// Whether this process is a rank already, so that it does not check what its launcher checked.
+pub fn is_launched() -> bool {
+    environment::process("THINWIRE_STORE").is_some()
+}
+
+fn alone() -> Place {
+    Place {
+        rank: 0,
+        world: 1,
+        local_rank: 0,
+        local_world: 1,
+        coordinator: format!("127.0.0.1:{}", environment::PORT),
+        host: Host::RankZero,
+        source: Source::Flags,
+    }
+}
+
+fn launch_myself(flags: &Flags, ranks: u32) -> Result<u8> {
+    let me = std::env::current_exe().context("finding thinwire's own program file")?;
+    let arguments = std::env::args_os().skip(1);
+    let command: Vec<OsString> = std::iter::once(me.into_os_string()).chain(arguments).collect();
+    let token = rendezvous::token_or_fresh(flags.token.as_ref())?;
+    let store = rendezvous::host(&token)?;
+    launch::run(&Job { command, ranks, coordinator: store.address().to_string(), token })
+}

@@ -1,0 +1,328 @@
+//! report.html: one file, nothing from elsewhere, readable offline, in the dark and without script.
+
+use super::curves::{self, Across};
+use super::summary::{FIGURES, chosen};
+use super::{Report, Run, bars, timeline};
+use crate::figures;
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("hover.js");
+
+/// The page.
+pub fn page(report: &Report) -> String {
+    let title = title(report);
+    let sections = [
+        headline(report),
+        losses(report),
+        step_time(report),
+        figures_table(report),
+        timelines(report),
+        buckets(report),
+        samples(report),
+        settings(report),
+    ];
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{}</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        sections.concat()
+    )
+}
+
+/// Text as HTML, also inside attributes.
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\'' => escaped += "&#39;",
+            _ => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+fn title(report: &Report) -> String {
+    let codecs: Vec<_> = report.runs.iter().map(|run| run.codec.as_str()).collect();
+    escape(&format!("thinwire: {} on {} ranks", codecs.join(", "), report.ranks))
+}
+
+fn headline(report: &Report) -> String {
+    let Some(best) = fastest(report) else {
+        return String::new();
+    };
+    let what = if report.runs.len() == 1 { "Training" } else { "Comparison" };
+    let ranks = report.ranks;
+    format!(
+        "<header>\n<p class=\"brand\">thinwire {}</p>\n<h1>{what} on {ranks} {}</h1>\n<p class=\"lead\">{}</p>\n<dl class=\"tiles\">\n{}</dl>\n</header>\n",
+        escape(&report.version),
+        if ranks == 1 { "rank" } else { "ranks" },
+        lead(report, best),
+        tiles(best)
+    )
+}
+
+fn lead(report: &Report, best: &Run) -> String {
+    let fastest = if report.runs.len() == 1 { "A step" } else { "The fastest step" };
+    format!(
+        "{fastest} took {} with <code>{}</code>: {} the time of the arithmetic alone, with {} fewer bytes on the wire than raw f32. Link: {}.",
+        figures::seconds(best.time.step_s),
+        escape(&best.codec),
+        figures::ratio(best.over_compute()),
+        figures::ratio(best.compression()),
+        escape(&report.link)
+    )
+}
+
+fn tiles(run: &Run) -> String {
+    let tiles = [
+        (
+            run.last_validation().map_or("–".to_owned(), |loss| format!("{loss:.3}")),
+            "validation loss",
+        ),
+        (figures::seconds(run.time.step_s), "per step"),
+        (figures::bytes(run.sent_bytes), "sent per step and rank"),
+        (figures::percent(run.overlap), "of the exchange hidden"),
+    ];
+    tiles.map(|(value, name)| format!("<div><dd>{value}</dd><dt>{name}</dt></div>\n")).concat()
+}
+
+fn losses(report: &Report) -> String {
+    let runs = &report.runs;
+    let charts = if runs.len() == 1 {
+        curves::chart(runs, Across::Steps, 960.0, 340.0)
+    } else {
+        let half = |across| format!("<div>{}</div>\n", curves::chart(runs, across, 480.0, 320.0));
+        format!("<div class=\"pair\">\n{}{}</div>\n", half(Across::Steps), half(Across::Seconds))
+    };
+    section(
+        "Loss",
+        "In nats per byte. Faint: every step; bold: its moving average; rings: validation.",
+        &charts,
+    )
+}
+
+fn step_time(report: &Report) -> String {
+    let legend = legend(&[
+        ("compute", "compute"),
+        ("slowed", "compute, slowed by the exchange beside it"),
+        ("wait", "wait"),
+        ("encode", "encode"),
+        ("wire", "wire"),
+        ("decode", "decode"),
+    ]);
+    let floors = "<p class=\"legend\"><span><i class=\"mark\"></i>floor: compute alone</span><span><i class=\"mark dashed\"></i>floor: bytes over bandwidth</span></p>\n";
+    let note = "The wide bar is the step as it passed; the narrow one is what the communication thread did beside it. A step cannot end before either floor.";
+    section("Where a step’s time goes", note, &(legend + floors + &bars::step_time(&report.runs)))
+}
+
+fn figures_table(report: &Report) -> String {
+    let header: String =
+        report.runs.iter().map(|run| format!("<th>{}</th>", escape(&run.codec))).collect();
+    let mut rows = String::new();
+    for (name, figure) in FIGURES {
+        let cells: String =
+            report.runs.iter().map(|run| format!("<td>{}</td>", escape(&figure(run)))).collect();
+        let class = if name.starts_with(' ') { " class=\"inner\"" } else { "" };
+        rows += &format!("<tr><th{class}>{}</th>{cells}</tr>\n", escape(name.trim()));
+    }
+    let table = format!(
+        "<div class=\"wide\"><table>\n<thead><tr><th></th>{header}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
+    );
+    section("Figures", "Medians over steps after the first few, on rank 0.", &table)
+}
+
+fn timelines(report: &Report) -> String {
+    let body = per_run(report, timeline::timeline);
+    section(
+        "One step",
+        "Above, what the rank computes; below, each bucket of gradients from the moment it is ready.",
+        &body,
+    )
+}
+
+fn buckets(report: &Report) -> String {
+    let body = per_run(report, |run| bars::bucket_bytes(&run.buckets));
+    section("Bytes per bucket", "Outline: as f32. Filled: as sent, headers included.", &body)
+}
+
+/// A drawing of every run; of several, all but the fastest are folded.
+fn per_run(report: &Report, draw: impl Fn(&Run) -> String) -> String {
+    if let [run] = report.runs.as_slice() {
+        return format!("<p class=\"chosen\">{}</p>\n{}", escape(&choice(run)), draw(run));
+    }
+    let fastest = fastest(report).map(|run| run.codec.as_str());
+    let fold = |run: &Run| {
+        let open = if Some(run.codec.as_str()) == fastest { " open" } else { "" };
+        let (name, choice) = (escape(&run.codec), escape(&choice(run)));
+        let summary = format!("<summary>{name} <small>{choice}</small></summary>");
+        format!("<details{open}>{summary}\n{}</details>\n", draw(run))
+    };
+    report.runs.iter().map(fold).collect()
+}
+
+fn fastest(report: &Report) -> Option<&Run> {
+    report.runs.iter().min_by(|a, b| a.time.step_s.total_cmp(&b.time.step_s))
+}
+
+/// What the buckets travelled with: `auto` says here what it chose.
+fn choice(run: &Run) -> String {
+    let choices = chosen(run).into_iter();
+    let all = run.buckets.len();
+    choices
+        .map(|(codec, buckets)| format!("{codec} for {buckets} of {all}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn samples(report: &Report) -> String {
+    let body: String = report
+        .runs
+        .iter()
+        .filter(|run| !run.sample.is_empty())
+        .map(|run| {
+            let name = if report.runs.len() > 1 {
+                format!("<h3>{}</h3>\n", escape(&run.codec))
+            } else {
+                String::new()
+            };
+            format!("{name}<pre>{}</pre>\n", escape(&run.sample))
+        })
+        .collect();
+    if body.is_empty() { body } else { section("What the model writes", "", &body) }
+}
+
+fn settings(report: &Report) -> String {
+    let facts =
+        [("machine", &report.machine), ("date", &report.date), ("version", &report.version)];
+    let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value.clone()));
+    let rows: String = facts
+        .chain(report.settings.iter().cloned())
+        .map(|(name, value)| {
+            format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(&name), escape(&value))
+        })
+        .collect();
+    let body = format!(
+        "<pre class=\"command\">{}</pre>\n<dl class=\"settings\">\n{rows}</dl>\n",
+        escape(&report.command)
+    );
+    section(
+        "How to reproduce",
+        "The same command with the same seed on the same data gives the same losses; times depend on the machine.",
+        &body,
+    )
+}
+
+fn section(title: &str, note: &str, body: &str) -> String {
+    let note =
+        if note.is_empty() { String::new() } else { format!("<p class=\"note\">{note}</p>\n") };
+    format!("<section>\n<h2>{title}</h2>\n{note}{body}</section>\n")
+}
+
+fn legend(entries: &[(&str, &str)]) -> String {
+    let entries: String = entries
+        .iter()
+        .map(|(class, name)| format!("<span><i class=\"{class}\"></i>{name}</span>"))
+        .collect();
+    format!("<p class=\"legend\">{entries}</p>\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Bucket, Floors, Point, Split};
+
+    /// A run as it might be: `speed` scales what the exchange costs.
+    fn run(codec: &str, speed: f64) -> Run {
+        let points = |every: usize, offset: f64| {
+            let point = move |step: u64| {
+                let noise = ((step * 7919) % 101) as f64 / 400.0;
+                let value = 1.6 + 3.9 * (-(step as f64) / 60.0).exp() + noise + offset;
+                Point { step, at_s: step as f64 * (0.42 + 0.3 * speed), value }
+            };
+            (0..300).step_by(every).map(point).collect::<Vec<_>>()
+        };
+        let bucket = |index: usize| Bucket {
+            name: format!(
+                "block.{}.mlp.up.weight … block.{}.attention.out.weight",
+                5 - index,
+                5 - index
+            ),
+            elements: 400_000,
+            codec: codec.to_owned(),
+            algorithm: "two-shot".to_owned(),
+            raw_bytes: 1.6e6,
+            sent_bytes: 1.6e6 * speed,
+            ready_s: 0.1 + 0.05 * index as f64,
+            done_s: 0.1 + 0.05 * index as f64 + 0.08 * speed + 0.01,
+            encode_s: 0.004,
+            decode_s: 0.003,
+            wire_s: 0.07 * speed,
+            predicted_s: 0.08,
+        };
+        Run {
+            codec: codec.to_owned(),
+            losses: points(1, 0.0),
+            validation: points(50, 0.1),
+            skipped_steps: 0,
+            tokens_per_s: 2_345.0,
+            time: Split {
+                step_s: 0.42 + 0.3 * speed,
+                compute_s: 0.41,
+                encode_s: 0.024,
+                wire_s: 0.42 * speed,
+                decode_s: 0.02,
+                wait_s: 0.3 * speed,
+                commit_s: 0.01,
+                backward_s: 0.38,
+            },
+            floors: Floors { compute_s: 0.38, wire_s: Some(0.5 * speed) },
+            raw_bytes: 9.6e6,
+            sent_bytes: 9.6e6 * speed,
+            overlap: 0.9,
+            buckets: (0..6).map(bucket).collect(),
+            checkpoint: None,
+            sample: "fn main() {\n    let x = <T>::new(\"&\");\n}".to_owned(),
+        }
+    }
+
+    fn report(runs: Vec<Run>) -> Report {
+        Report {
+            command: "thinwire train --ranks 2 --link 100mbit".to_owned(),
+            version: "0.1.0".to_owned(),
+            date: "2026-11-21 14:05 UTC".to_owned(),
+            machine: "2 cores".to_owned(),
+            ranks: 2,
+            link: "100 Mbit/s per rank and direction, emulated by a token bucket".to_owned(),
+            link_bytes_per_s: Some(12.5e6),
+            settings: vec![("layers".to_owned(), "6".to_owned())],
+            runs,
+        }
+    }
+
+    /// The page needs nothing else: no address in it is ever fetched.
+    #[test]
+    fn the_page_is_self_contained_and_escapes_what_it_shows() {
+        let codecs = [("none", 1.0), ("int8", 0.26), ("topk:0.01", 0.02), ("auto", 0.2)];
+        let runs = codecs.map(|(codec, speed)| run(codec, speed)).to_vec();
+        for (name, runs) in [("one", vec![run("int8", 0.26)]), ("several", runs)] {
+            let page = page(&report(runs));
+            for foreign in ["http://", "https://", "src=", "href=", "url(", "@import", "NaN"] {
+                assert!(!page.contains(foreign), "{foreign}");
+            }
+            assert!(page.contains("&lt;T&gt;::new(&quot;&amp;&quot;)"));
+            if let Some(folder) = std::env::var_os("THINWIRE_KEEP_PAGES") {
+                std::fs::write(std::path::Path::new(&folder).join(format!("{name}.html")), page)
+                    .unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_report_of_nothing_is_a_page() {
+        let page = page(&Report { runs: vec![Run::default()], ..Report::default() });
+        assert!(page.ends_with("</html>\n"));
+        assert!(!page.contains("NaN") && !page.contains("inf"));
+    }
+}

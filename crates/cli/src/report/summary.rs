@@ -1,0 +1,58 @@
+//! The table at the end of a run, on the terminal.
+
+use super::{Report, Run};
+use crate::figures::{bytes, count, percent, ratio, seconds};
+use crate::table::Table;
+
+/// Every figure of every run, a column per run.
+pub fn summary(report: &Report) -> String {
+    let mut table = Table::new(
+        std::iter::once("codec").chain(report.runs.iter().map(|run| run.codec.as_str())),
+    );
+    for (name, figure) in FIGURES {
+        table.row(std::iter::once((*name).to_owned()).chain(report.runs.iter().map(figure)));
+    }
+    format!("{table}\nlink: {}\n", report.link)
+}
+
+/// The codecs that were used, with how many buckets each: `auto` says here what it chose.
+pub fn chosen(run: &Run) -> Vec<(String, usize)> {
+    let mut codecs: Vec<(String, usize)> = Vec::new();
+    for bucket in &run.buckets {
+        let name = format!("{} {}", bucket.codec, bucket.algorithm);
+        match codecs.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, buckets)) => *buckets += 1,
+            None => codecs.push((name, 1)),
+        }
+    }
+    codecs
+}
+
+type Figure = fn(&Run) -> String;
+
+/// What is shown, in order: the table on the terminal and the one on the page are the same.
+pub const FIGURES: &[(&str, Figure)] = &[
+    ("training loss", |run| loss(run.last_loss())),
+    ("validation loss", |run| loss(run.last_validation())),
+    ("tokens/s", |run| count(run.tokens_per_s.round() as u64)),
+    ("bytes per step, raw", |run| bytes(run.raw_bytes)),
+    ("bytes per step, sent", |run| bytes(run.sent_bytes)),
+    ("raw over sent", |run| ratio(run.compression())),
+    ("step", |run| seconds(run.time.step_s)),
+    ("  compute", |run| seconds(run.time.compute_s)),
+    ("  wait for the exchange", |run| seconds(run.time.wait_s)),
+    ("  decode of the result", |run| seconds(run.time.commit_s)),
+    ("beside it: encode", |run| seconds(run.time.encode_s)),
+    ("beside it: wire", |run| seconds(run.time.wire_s)),
+    ("beside it: decode", |run| seconds(run.time.decode_s)),
+    ("exchange hidden behind backward", |run| percent(run.overlap)),
+    ("floor: compute alone", |run| seconds(run.floors.compute_s)),
+    ("floor: bytes over bandwidth", |run| run.floors.wire_s.map_or("–".to_owned(), seconds)),
+    ("step over compute alone", |run| ratio(run.over_compute())),
+    ("step over the larger floor", |run| ratio(run.time.step_s / run.floors.larger_s())),
+    ("steps skipped", |run| count(run.skipped_steps)),
+];
+
+fn loss(loss: Option<f64>) -> String {
+    loss.map_or("–".to_owned(), |loss| format!("{loss:.4}"))
+}

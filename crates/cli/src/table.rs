@@ -1,0 +1,63 @@
+//! Tables in plain text: columns two spaces apart, the first to the left, the others to the right.
+
+use std::fmt;
+
+/// A header and rows of as many cells.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with nothing but its header.
+    pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Table {
+        Table { rows: vec![header.into_iter().map(Into::into).collect()] }
+    }
+
+    /// Adds a row.
+    pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell: &String| cell.chars().count()).max().unwrap_or(0)
+        };
+        (0..columns).map(width).collect()
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths = self.widths();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                match column {
+                    0 => line += &format!("{cell:<width$}"),
+                    _ => line += &format!("  {cell:>width$}"),
+                }
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(["codec", "bytes"]);
+        table.row(["none", "4.00 MB"]);
+        table.row(["topk:0.01", "63 kB"]);
+        assert_eq!(
+            table.to_string(),
+            "codec        bytes\nnone       4.00 MB\ntopk:0.01    63 kB\n"
+        );
+    }
+}

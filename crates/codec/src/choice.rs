@@ -1,0 +1,90 @@
+//! Codecs by name.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::{CODECS, Codec, Error, Kind, PowerSgd};
+
+/// A codec as a user names it, for instance `int8`, `topk:0.01`.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    /// Values become bytes.
+    Bytes(Arc<dyn Codec>),
+    /// A matrix becomes the product of two thin ones; what is no matrix stays as it is.
+    LowRank(PowerSgd),
+}
+
+/// A line in the table of codecs.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The name before the colon.
+    pub name: &'static str,
+    /// The name with its parameter, as help texts and errors show it.
+    pub usage: &'static str,
+    /// What it does, in a few words.
+    pub summary: &'static str,
+    /// Complete names, which tests go through.
+    pub examples: &'static [&'static str],
+    /// Makes the codec from what follows the colon, if there is one.
+    pub parse: fn(Option<&str>) -> Result<Choice, Error>,
+}
+
+impl Choice {
+    /// The codec called `name`.
+    ///
+    /// # Errors
+    /// If there is none, or its parameter is missing, superfluous or out of range.
+    pub fn parse(name: &str) -> Result<Choice, Error> {
+        let (head, parameter) = match name.split_once(':') {
+            Some((head, parameter)) => (head, Some(parameter)),
+            None => (name, None),
+        };
+        let entry = CODECS.iter().find(|entry| entry.name == head).ok_or_else(|| unknown(name))?;
+        (entry.parse)(parameter)
+    }
+
+    pub(crate) fn bytes(codec: impl Codec + 'static) -> Choice {
+        Choice::Bytes(Arc::new(codec))
+    }
+}
+
+impl FromStr for Choice {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Choice, Error> {
+        Choice::parse(name)
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Bytes(codec) => codec.fmt(f),
+            Choice::LowRank(codec) => codec.fmt(f),
+        }
+    }
+}
+
+/// Every example of every codec in [`CODECS`].
+pub fn all() -> Vec<Choice> {
+    let examples = CODECS.iter().flat_map(|entry| entry.examples);
+    examples.map(|name| Choice::parse(name).expect("an example is a valid name")).collect()
+}
+
+/// Refuses a parameter for a codec that takes none.
+pub(crate) fn no_parameter(name: &str, parameter: Option<&str>) -> Result<(), Error> {
+    match parameter {
+        None => Ok(()),
+        Some(found) => {
+            let context = format!("codec {name} takes no parameter, found '{found}'");
+            Err(Error::new(Kind::Parameter, context))
+        }
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    let known: Vec<_> = CODECS.iter().map(|entry| entry.usage).collect();
+    let context = format!("unknown codec '{name}', expected one of {}", known.join(", "));
+    Error::new(Kind::Unknown, context)
+}

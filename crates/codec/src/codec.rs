@@ -1,0 +1,119 @@
+//! What every codec can do.
+
+use std::fmt::{Debug, Display};
+
+use thinwire_wire::random::Key;
+
+use crate::Error;
+
+/// How the encodings of several ranks may be brought together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exchange {
+    /// The codec is linear up to rounding: partial sums may be encoded again at every hop.
+    Summable,
+    /// Every rank encodes once for the owner of a chunk; the owner encodes the sum once more.
+    TwoShot,
+    /// Every rank's encoding goes to everybody, who merge them in the order of ranks.
+    Gather,
+}
+
+/// What is encoded.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// The values alone; what the codec loses is lost.
+    Plain(&'a [f32]),
+    /// `values + residual`; what the codec loses is left in `values` as the new residual.
+    Feedback {
+        /// In: this step's values. Out: the new residual.
+        values: &'a mut [f32],
+        /// What the codec lost in earlier steps, as long as `values`; left as it is.
+        residual: &'a [f32],
+    },
+}
+
+impl Input<'_> {
+    /// The number of elements.
+    ///
+    /// # Panics
+    /// If the values and the residual differ in length.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        match self {
+            Input::Plain(values) => values.len(),
+            Input::Feedback { values, residual } => {
+                assert_eq!(values.len(), residual.len(), "values and residual");
+                values.len()
+            }
+        }
+    }
+}
+
+/// Whether everything that was encoded will decode to finite numbers.
+///
+/// `No` means that an input was NaN or infinite, or too large for the encoding. The encoding is
+/// then harmless but worthless, and so is the new residual: the step must be skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum Finite {
+    /// Every decoded value is finite.
+    Yes,
+    /// Some are not.
+    No,
+}
+
+impl Finite {
+    /// `Yes` if `condition` holds.
+    pub fn when(condition: bool) -> Finite {
+        if condition { Finite::Yes } else { Finite::No }
+    }
+
+    /// `Yes` if both are.
+    pub fn and(self, other: Finite) -> Finite {
+        Finite::when(self == Finite::Yes && other == Finite::Yes)
+    }
+}
+
+/// What decoding does to the values that are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Write {
+    /// Overwrite them.
+    Set,
+    /// Add to them.
+    Add,
+}
+
+/// A way to write f32 values as bytes; `Display` gives the name that [`crate::Choice::parse`] reads.
+pub trait Codec: Debug + Display + Send + Sync {
+    /// How encodings of several ranks may be brought together.
+    fn exchange(&self) -> Exchange;
+
+    /// Whether training needs the residual of [`Input::Feedback`] to converge.
+    fn needs_feedback(&self) -> bool;
+
+    /// Whether the encoding is the values themselves, so that nobody needs to copy them.
+    fn is_raw(&self) -> bool {
+        false
+    }
+
+    /// Ranges begin at multiples of this many elements, so that blocks are not cut.
+    fn block(&self) -> usize {
+        1
+    }
+
+    /// The exact length in bytes of the encoding of `elements` values.
+    fn encoded_len(&self, elements: usize) -> usize;
+
+    /// Encodes into the whole of `output`. Random numbers are those of `key`, counted from the
+    /// first element of the input.
+    ///
+    /// # Panics
+    /// If `output` is not [`Codec::encoded_len`] bytes, or values and residual differ in length.
+    fn encode(&self, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite;
+
+    /// Decodes into all of `values`, or adds to them. Any bytes may come in.
+    ///
+    /// # Errors
+    /// If `encoded` has another length than `values` ask for, or names elements that do not exist;
+    /// `values` may then have been changed in part.
+    fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error>;
+}

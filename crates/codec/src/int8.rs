@@ -1,0 +1,14 @@
+//! One byte per element and one scale per 256: 8.125 bits, off by at most 1/254 of the largest.
+
+use crate::Entry;
+use crate::blocks::BlockCodec;
+use crate::kernel::Int8;
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "int8",
+    usage: "int8[:stochastic]",
+    summary: "255 levels, 260 bytes per 256 elements",
+    examples: &["int8", "int8:stochastic"],
+    parse: |parameter| BlockCodec::parse::<Int8>("int8", parameter, |kernels| &kernels.int8),
+};

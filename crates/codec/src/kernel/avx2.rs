@@ -1,0 +1,201 @@
+//! AVX2 and F16C: sixteen lanes in two registers.
+#![allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
+)]
+
+use std::arch::x86_64::*;
+
+use super::lanes::Lanes;
+
+super::lanes::kernels!("avx2", Avx2, "avx2,f16c");
+
+/// The table, if this machine can run it.
+pub(super) fn detect() -> Option<&'static Kernels> {
+    let detected = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
+    detected.then_some(&KERNELS)
+}
+
+/// Two registers.
+struct Avx2;
+
+/// The same on both registers.
+macro_rules! both {
+    ($function:ident, $a:expr) => {
+        [$function($a[0]), $function($a[1])]
+    };
+    ($function:ident, $a:expr, $b:expr) => {
+        [$function($a[0], $b[0]), $function($a[1], $b[1])]
+    };
+}
+
+/// Sixteen 16-bit numbers from lanes that hold 0..=65535.
+#[inline(always)]
+unsafe fn narrow(x: [__m256i; 2]) -> __m256i {
+    // Packing works within 128 bits; the permutation brings the quarters into order.
+    _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(x[0], x[1]))
+}
+
+/// The halves of an element each, without NaN being rounded to infinity.
+#[inline(always)]
+unsafe fn bf16_bits(x: __m256) -> __m256i {
+    let bits = _mm256_castps_si256(x);
+    let cut = _mm256_srli_epi32::<16>(bits);
+    let even = _mm256_and_si256(cut, _mm256_set1_epi32(1));
+    let up = _mm256_add_epi32(bits, _mm256_add_epi32(even, _mm256_set1_epi32(0x7fff)));
+    let quiet = _mm256_or_si256(cut, _mm256_set1_epi32(0x40));
+    let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(x, x));
+    _mm256_blendv_epi8(_mm256_srli_epi32::<16>(up), quiet, nan)
+}
+
+// SAFETY: here as in `Lanes`, the caller answers for the instructions and the pointers.
+impl Lanes for Avx2 {
+    type F = [__m256; 2];
+    type I = [__m256i; 2];
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self::F {
+        [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))]
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, x: Self::F) {
+        _mm256_storeu_ps(to, x[0]);
+        _mm256_storeu_ps(to.add(8), x[1]);
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u8) -> Self::F {
+        let halves = [_mm_loadu_si128(from.cast()), _mm_loadu_si128(from.add(16).cast())];
+        both!(_mm256_cvtph_ps, halves)
+    }
+    #[inline(always)]
+    unsafe fn store_f16(to: *mut u8, x: Self::F) {
+        let low = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x[0]);
+        let high = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x[1]);
+        _mm_storeu_si128(to.cast(), low);
+        _mm_storeu_si128(to.add(16).cast(), high);
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u8) -> Self::F {
+        let halves = [_mm_loadu_si128(from.cast()), _mm_loadu_si128(from.add(16).cast())];
+        let words = both!(_mm256_cvtepu16_epi32, halves);
+        both!(_mm256_castsi256_ps, Self::shift_left::<16>(words))
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(to: *mut u8, x: Self::F) {
+        _mm256_storeu_si256(to.cast(), narrow(both!(bf16_bits, x)))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> Self::I {
+        let bytes = [_mm_loadl_epi64(from.cast()), _mm_loadl_epi64(from.add(8).cast())];
+        both!(_mm256_cvtepi8_epi32, bytes)
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(to: *mut u8, x: Self::I) {
+        let words = narrow(Self::and(x, Self::splat_int(0xff)));
+        let (low, high) = (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+        _mm_storeu_si128(to.cast(), _mm_packus_epi16(low, high));
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self::F {
+        [_mm256_set1_ps(x); 2]
+    }
+    #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_add_ps, a, b)
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_sub_ps, a, b)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_mul_ps, a, b)
+    }
+    #[inline(always)]
+    unsafe fn round(x: Self::F) -> Self::I {
+        both!(_mm256_cvtps_epi32, x)
+    }
+    #[inline(always)]
+    unsafe fn float(x: Self::I) -> Self::F {
+        both!(_mm256_cvtepi32_ps, x)
+    }
+    #[inline(always)]
+    unsafe fn magnitude(x: Self::F) -> Self::I {
+        Self::and(both!(_mm256_castps_si256, x), Self::splat_int(i32::MAX as u32))
+    }
+    #[inline(always)]
+    unsafe fn splat_int(x: u32) -> Self::I {
+        [_mm256_set1_epi32(x as i32); 2]
+    }
+    #[inline(always)]
+    unsafe fn iota() -> Self::I {
+        let low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        [low, _mm256_add_epi32(low, _mm256_set1_epi32(8))]
+    }
+    #[inline(always)]
+    unsafe fn add_int(a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_add_epi32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn and(a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_and_si256, a, b)
+    }
+    #[inline(always)]
+    unsafe fn or(a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_or_si256, a, b)
+    }
+    #[inline(always)]
+    unsafe fn xor(a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_xor_si256, a, b)
+    }
+    #[inline(always)]
+    unsafe fn shift_left<const N: u32>(x: Self::I) -> Self::I {
+        let count = { _mm_cvtsi32_si128(N as i32) };
+        both!(_mm256_sll_epi32, x, [count; 2])
+    }
+    #[inline(always)]
+    unsafe fn shift_right<const N: u32>(x: Self::I) -> Self::I {
+        let count = { _mm_cvtsi32_si128(N as i32) };
+        both!(_mm256_srl_epi32, x, [count; 2])
+    }
+    #[inline(always)]
+    unsafe fn shift_right_signed<const N: u32>(x: Self::I) -> Self::I {
+        let count = { _mm_cvtsi32_si128(N as i32) };
+        both!(_mm256_sra_epi32, x, [count; 2])
+    }
+    #[inline(always)]
+    unsafe fn min(a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_min_epi32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn max(a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_max_epi32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn largest(x: Self::I) -> u32 {
+        let x = _mm256_max_epi32(x[0], x[1]);
+        let x = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+        let x = _mm_max_epi32(x, _mm_shuffle_epi32::<0b01_00_11_10>(x));
+        let x = _mm_max_epi32(x, _mm_shuffle_epi32::<0b10_11_00_01>(x));
+        _mm_cvtsi128_si32(x) as u32
+    }
+    #[inline(always)]
+    unsafe fn mul_wide(a: Self::I, b: Self::I) -> (Self::I, Self::I) {
+        const ODD: i32 = 0b1010_1010;
+        let (mut upper, mut lower) = (a, a);
+        for half in 0..2 {
+            let (a, b) = (a[half], b[half]);
+            let even = _mm256_mul_epu32(a, b);
+            let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(a), _mm256_srli_epi64::<32>(b));
+            upper[half] = _mm256_blend_epi32::<ODD>(_mm256_srli_epi64::<32>(even), odd);
+            lower[half] = _mm256_blend_epi32::<ODD>(even, _mm256_slli_epi64::<32>(odd));
+        }
+        (upper, lower)
+    }
+    #[inline(always)]
+    unsafe fn above(a: Self::I, b: Self::I) -> u16 {
+        let mask = both!(_mm256_cmpgt_epi32, a, b);
+        let [low, high] = both!(_mm256_castsi256_ps, mask);
+        _mm256_movemask_ps(low) as u16 | (_mm256_movemask_ps(high) as u16) << 8
+    }
+}

@@ -1,0 +1,162 @@
+//! AVX-512: sixteen lanes in one register.
+#![allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
+)]
+
+use std::arch::x86_64::*;
+
+use super::lanes::Lanes;
+
+super::lanes::kernels!("avx512", Avx512, "avx512f,avx512bw,avx512dq,avx512vl");
+
+/// The table, if this machine can run it.
+pub(super) fn detect() -> Option<&'static Kernels> {
+    let detected = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl");
+    detected.then_some(&KERNELS)
+}
+
+/// One register.
+struct Avx512;
+
+// SAFETY: here as in `Lanes`, the caller answers for the instructions and the pointers.
+impl Lanes for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> __m512 {
+        _mm512_loadu_ps(from)
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, x: __m512) {
+        _mm512_storeu_ps(to, x)
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u8) -> __m512 {
+        _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))
+    }
+    #[inline(always)]
+    unsafe fn store_f16(to: *mut u8, x: __m512) {
+        _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x))
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u8) -> __m512 {
+        let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(to: *mut u8, x: __m512) {
+        // Not the machine's own conversion: that one loses subnormals.
+        {
+            let bits = _mm512_castps_si512(x);
+            let cut = _mm512_srli_epi32::<16>(bits);
+            let even = _mm512_and_si512(cut, _mm512_set1_epi32(1));
+            let up = _mm512_add_epi32(bits, _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff)));
+            let quiet = _mm512_or_si512(cut, _mm512_set1_epi32(0x40));
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
+            let halves = _mm512_mask_mov_epi32(_mm512_srli_epi32::<16>(up), nan, quiet);
+            _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(halves));
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> __m512i {
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(to: *mut u8, x: __m512i) {
+        _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(x))
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m512 {
+        _mm512_set1_ps(x)
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        _mm512_add_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
+        _mm512_sub_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        _mm512_mul_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn round(x: __m512) -> __m512i {
+        _mm512_cvtps_epi32(x)
+    }
+    #[inline(always)]
+    unsafe fn float(x: __m512i) -> __m512 {
+        _mm512_cvtepi32_ps(x)
+    }
+    #[inline(always)]
+    unsafe fn magnitude(x: __m512) -> __m512i {
+        _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(i32::MAX))
+    }
+    #[inline(always)]
+    unsafe fn splat_int(x: u32) -> __m512i {
+        _mm512_set1_epi32(x as i32)
+    }
+    #[inline(always)]
+    unsafe fn iota() -> __m512i {
+        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+    }
+    #[inline(always)]
+    unsafe fn add_int(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_add_epi32(a, b)
+    }
+    #[inline(always)]
+    unsafe fn and(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_and_si512(a, b)
+    }
+    #[inline(always)]
+    unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_or_si512(a, b)
+    }
+    #[inline(always)]
+    unsafe fn xor(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_xor_si512(a, b)
+    }
+    #[inline(always)]
+    unsafe fn shift_left<const N: u32>(x: __m512i) -> __m512i {
+        _mm512_slli_epi32::<N>(x)
+    }
+    #[inline(always)]
+    unsafe fn shift_right<const N: u32>(x: __m512i) -> __m512i {
+        _mm512_srli_epi32::<N>(x)
+    }
+    #[inline(always)]
+    unsafe fn shift_right_signed<const N: u32>(x: __m512i) -> __m512i {
+        _mm512_srai_epi32::<N>(x)
+    }
+    #[inline(always)]
+    unsafe fn min(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_min_epi32(a, b)
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_max_epi32(a, b)
+    }
+    #[inline(always)]
+    unsafe fn largest(x: __m512i) -> u32 {
+        _mm512_reduce_max_epi32(x) as u32
+    }
+    #[inline(always)]
+    unsafe fn mul_wide(a: __m512i, b: __m512i) -> (__m512i, __m512i) {
+        const ODD: u16 = 0xaaaa;
+        let even = _mm512_mul_epu32(a, b);
+        let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));
+        let upper = _mm512_mask_mov_epi32(_mm512_srli_epi64::<32>(even), ODD, odd);
+        let lower = _mm512_mask_mov_epi32(even, ODD, _mm512_slli_epi64::<32>(odd));
+        (upper, lower)
+    }
+    #[inline(always)]
+    unsafe fn above(a: __m512i, b: __m512i) -> u16 {
+        _mm512_cmpgt_epi32_mask(a, b)
+    }
+}

@@ -1,0 +1,147 @@
+//! Blocks of small integers under one scale.
+//!
+//! A block of `BLOCK` elements is its scale, an f32, then its codes. A code times the scale is the
+//! value. The scale keeps 17 of 24 binary digits, so that the product is exact whichever way it is
+//! computed, and so is what the rounding leaves (see docs/numerics.md).
+
+use thinwire_wire::random::Key;
+
+/// How many codes there are and how they are packed.
+pub(crate) trait Levels {
+    /// Elements under one scale: a multiple of [`GROUP`].
+    const BLOCK: usize;
+    /// The largest code.
+    const MAX: i32;
+    /// The bytes of a whole block.
+    const BLOCK_BYTES: usize;
+
+    /// The bytes that `elements` codes of one block take.
+    fn codes_len(elements: usize) -> usize;
+
+    /// Packs the codes of a block, or of the beginning of one.
+    fn pack(codes: &[i32], bytes: &mut [u8]);
+
+    /// The code of an element of a block of `length` elements.
+    fn code(bytes: &[u8], element: usize) -> i32;
+
+    /// The exact length of the encoding of `elements` values.
+    fn encoded_len(elements: usize) -> usize {
+        let (blocks, rest) = (elements / Self::BLOCK, elements % Self::BLOCK);
+        let rest = if rest == 0 { 0 } else { SCALE_BYTES + Self::codes_len(rest) };
+        blocks * Self::BLOCK_BYTES + rest
+    }
+}
+
+/// The bytes of a scale.
+pub(crate) const SCALE_BYTES: usize = 4;
+
+/// Elements whose random numbers are made together.
+pub(crate) const GROUP: usize = 128;
+
+/// Elements side by side in a vector.
+pub(crate) const LANES: usize = 16;
+
+/// Codes of one byte, -127..=127.
+pub(crate) struct Int8;
+/// Codes of half a byte, -7..=7. Of every 32 elements, byte `j` holds element `j` in its lower and
+/// element `16 + j` in its upper half, in two's complement.
+pub(crate) struct Int4;
+
+impl Levels for Int8 {
+    const BLOCK: usize = 256;
+    const MAX: i32 = 127;
+    const BLOCK_BYTES: usize = SCALE_BYTES + 256;
+
+    fn codes_len(elements: usize) -> usize {
+        elements
+    }
+
+    fn pack(codes: &[i32], bytes: &mut [u8]) {
+        bytes.iter_mut().zip(codes).for_each(|(byte, code)| *byte = *code as u8);
+    }
+
+    fn code(bytes: &[u8], element: usize) -> i32 {
+        i32::from(bytes[element] as i8)
+    }
+}
+
+impl Levels for Int4 {
+    const BLOCK: usize = 128;
+    const MAX: i32 = 7;
+    const BLOCK_BYTES: usize = SCALE_BYTES + 64;
+
+    fn codes_len(elements: usize) -> usize {
+        elements / 32 * 16 + (elements % 32).min(16)
+    }
+
+    fn pack(codes: &[i32], bytes: &mut [u8]) {
+        for (codes, bytes) in codes.chunks(32).zip(bytes.chunks_mut(16)) {
+            for (lane, byte) in bytes.iter_mut().enumerate() {
+                let upper = codes.get(16 + lane).copied().unwrap_or(0);
+                *byte = (codes[lane] & 15 | upper << 4) as u8;
+            }
+        }
+    }
+
+    fn code(bytes: &[u8], element: usize) -> i32 {
+        let byte = i32::from(bytes[element / 32 * 16 + element % 16]);
+        let shift = if element % 32 < 16 { 28 } else { 24 };
+        byte << shift >> 28
+    }
+}
+
+/// The scale of a block and its inverse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scale {
+    pub scale: f32,
+    pub inverse: f32,
+}
+
+/// Below this the inverse of a scale would overflow: a block of such values is sent as zeros.
+const SMALLEST: f32 = 7.888_609e-31; // 2^-100
+
+/// The bits of a scale that stay 0.
+const UNUSED: u32 = 0x7f;
+
+impl Scale {
+    /// The scale of a block whose largest magnitude has the bits `largest`; none if that is not
+    /// finite.
+    ///
+    /// It is rounded down, and the largest value still to the largest code. Where rounding is
+    /// stochastic it is rounded up, for there a value beyond the largest code would be a bias.
+    #[inline(always)]
+    pub(crate) fn of(largest: u32, max: i32, stochastic: bool) -> Option<Scale> {
+        if largest >= f32::INFINITY.to_bits() {
+            return None;
+        }
+        let largest = f32::from_bits(largest);
+        if largest < SMALLEST {
+            return Some(Scale { scale: 0.0, inverse: 0.0 });
+        }
+        let bits = (largest / max as f32).to_bits();
+        let mut scale = f32::from_bits(bits & !UNUSED);
+        if stochastic {
+            let above = f32::from_bits((bits + UNUSED) & !UNUSED);
+            scale = if (above * max as f32).is_finite() { above } else { scale };
+        }
+        Some(Scale { scale, inverse: 1.0 / scale })
+    }
+}
+
+/// Binary digits behind the point to which a value is compared with a random number.
+pub(crate) const RANDOM_BITS: u32 = 15;
+
+/// 15 random bits for each of the 128 elements of a group.
+///
+/// Element `16 v + lane` takes half `v % 2` of word `v / 2` of Philox block `16 group + lane`, so
+/// that vectors of 8 and of 16 lanes find their numbers in place.
+pub(crate) fn random_group(key: Key, group: u64) -> [u16; GROUP] {
+    let mut random = [0; GROUP];
+    for lane in 0..LANES {
+        let words = key.words(group * LANES as u64 + lane as u64);
+        for (vector, word) in words.iter().flat_map(|word| [*word, word >> 16]).enumerate() {
+            random[vector * LANES + lane] = word as u16 >> 1;
+        }
+    }
+    random
+}

@@ -1,0 +1,25 @@
+//! No compression: f32 as they are, little-endian; decoding gives back the same bits.
+
+use std::sync::Arc;
+
+use crate::cast::CastCodec;
+use crate::choice::no_parameter;
+use crate::kernel::F32;
+use crate::{Choice, Codec, Entry};
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "none",
+    usage: "none",
+    summary: "f32 as they are, 4 bytes per element",
+    examples: &["none"],
+    parse: |parameter| {
+        no_parameter("none", parameter)?;
+        Ok(Choice::Bytes(raw()))
+    },
+};
+
+/// The codec that leaves values as they are.
+pub fn raw() -> Arc<dyn Codec> {
+    Arc::new(CastCodec::new::<F32>("none", |kernels| &kernels.f32))
+}

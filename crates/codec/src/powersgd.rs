@@ -1,0 +1,240 @@
+//! PowerSGD: a matrix as the product of two thin ones.
+//!
+//! Vogels et al., "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization"
+//! (NeurIPS 2019, algorithm 1): one step of subspace iteration, continued from the last training
+//! step. Both messages are sums of f32 over ranks, so any all-reduce carries them.
+//!
+//! ```text
+//! M += residual;  P = M Q            project        all-reduce P
+//! P = orthonormal(P);  Q = Mᵀ P      project_back
+//! M -= P Qᵀ (the new residual)       subtract       all-reduce Q
+//! gradient = P Qᵀ                    reconstruct
+//! Q is where the next step starts    commit
+//! ```
+//!
+//! Laws: `PᵀP = 1`; a matrix of at most this low rank is exact; the residual is never longer than
+//! the matrix; over all ranks, gradient plus residuals is the sum of the matrices.
+//!
+//! Shapes: a matrix is `rows x columns`, row after row. `p` is `low_rank` vectors of `rows`
+//! numbers one after the other, `q` is `low_rank` vectors of `columns` numbers.
+
+use std::fmt;
+
+use thinwire_wire::random::{Key, unit};
+
+use crate::{Choice, Entry, Error, Finite, Kind, kernel};
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "powersgd",
+    usage: "powersgd:LOW_RANK",
+    summary: "a matrix as the product of two thin ones, (rows + columns) * LOW_RANK f32",
+    examples: &["powersgd:1", "powersgd:4"],
+    parse,
+};
+
+/// The largest low rank.
+const LOW_RANK_MAX: usize = 256;
+
+/// The compressor of matrices to `low_rank` columns; it makes a [`Factor`] for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PowerSgd {
+    low_rank: usize,
+}
+
+fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
+    let found = parameter.unwrap_or("nothing");
+    let low_rank = parameter.and_then(|found| found.parse().ok());
+    match low_rank {
+        Some(low_rank @ 1..=LOW_RANK_MAX) => Ok(Choice::LowRank(PowerSgd { low_rank })),
+        _ => {
+            let context = format!("powersgd low rank {found}, expected 1..={LOW_RANK_MAX}");
+            Err(Error::new(Kind::Parameter, context))
+        }
+    }
+}
+
+impl fmt::Display for PowerSgd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "powersgd:{}", self.low_rank)
+    }
+}
+
+impl PowerSgd {
+    /// The compressor to `low_rank` columns.
+    ///
+    /// # Panics
+    /// If `low_rank` is not in `1..=256`.
+    pub fn new(low_rank: usize) -> PowerSgd {
+        assert!((1..=LOW_RANK_MAX).contains(&low_rank), "low rank {low_rank}");
+        PowerSgd { low_rank }
+    }
+
+    /// How many columns the factors have.
+    pub fn low_rank(&self) -> usize {
+        self.low_rank
+    }
+
+    /// Whether the two factors of a `rows x columns` matrix are smaller than the matrix.
+    pub fn compresses(&self, rows: usize, columns: usize) -> bool {
+        (rows + columns) * self.low_rank < rows * columns
+    }
+
+    /// The state for one matrix. `key` must be the same on every rank.
+    ///
+    /// # Panics
+    /// If this does not compress a `rows x columns` matrix.
+    pub fn factor(&self, rows: usize, columns: usize, key: Key) -> Factor {
+        assert!(self.compresses(rows, columns), "{self} does not compress {rows} x {columns}");
+        let q = (0..columns * self.low_rank).map(|i| key.normal(i as u64)).collect();
+        Factor { rows, columns, low_rank: self.low_rank, q }
+    }
+}
+
+/// What one matrix needs between steps: the subspace that the last step found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Factor {
+    rows: usize,
+    columns: usize,
+    low_rank: usize,
+    q: Vec<f32>,
+}
+
+impl Factor {
+    /// The length of `p`.
+    pub fn p_len(&self) -> usize {
+        self.rows * self.low_rank
+    }
+
+    /// The length of `q`.
+    pub fn q_len(&self) -> usize {
+        self.columns * self.low_rank
+    }
+
+    /// Where the next step starts: what a checkpoint must hold.
+    pub fn q(&self) -> &[f32] {
+        &self.q
+    }
+
+    /// `values += residual`, `p = values Q`. Both messages are finite if this says so.
+    ///
+    /// # Panics
+    /// Here as below, if a slice has another length than its shape says.
+    pub fn project(&self, values: &mut [f32], residual: &[f32], p: &mut [f32]) -> Finite {
+        assert_eq!(residual.len(), values.len(), "residual");
+        self.check(values, p, &self.q);
+        let rows = values.chunks_exact_mut(self.columns).zip(residual.chunks_exact(self.columns));
+        for (row, (values, residual)) in rows.enumerate() {
+            kernel::add(values, residual);
+            for (p, q) in p.chunks_exact_mut(self.rows).zip(self.q.chunks_exact(self.columns)) {
+                p[row] = kernel::dot(values, q);
+            }
+        }
+        Finite::when(kernel::is_finite(values) && kernel::is_finite(p))
+    }
+
+    /// Orthonormalises `p`, the sum over ranks, and gives this rank's `q = valuesᵀ p`.
+    pub fn project_back(&self, values: &[f32], p: &mut [f32], q: &mut [f32]) {
+        self.check(values, p, q);
+        orthonormalise(p, self.rows);
+        q.fill(0.0);
+        for (row, values) in values.chunks_exact(self.columns).enumerate() {
+            for (p, q) in p.chunks_exact(self.rows).zip(q.chunks_exact_mut(self.columns)) {
+                kernel::add_scaled(q, values, p[row]);
+            }
+        }
+    }
+
+    /// `values -= p qᵀ`: with this rank's own `q`, what is left is its new residual.
+    pub fn subtract(&self, p: &[f32], q: &[f32], values: &mut [f32]) {
+        self.check(values, p, q);
+        for (row, values) in values.chunks_exact_mut(self.columns).enumerate() {
+            for (p, q) in p.chunks_exact(self.rows).zip(q.chunks_exact(self.columns)) {
+                kernel::add_scaled(values, q, -p[row]);
+            }
+        }
+    }
+
+    /// `output = p qᵀ`: with the sum of all ranks' `q`, the sum of their matrices.
+    pub fn reconstruct(&self, p: &[f32], q: &[f32], output: &mut [f32]) {
+        self.check(output, p, q);
+        output.fill(0.0);
+        for (row, output) in output.chunks_exact_mut(self.columns).enumerate() {
+            for (p, q) in p.chunks_exact(self.rows).zip(q.chunks_exact(self.columns)) {
+                kernel::add_scaled(output, q, p[row]);
+            }
+        }
+    }
+
+    /// Starts the next step from `q`, the sum over ranks. Not to be called for a skipped step.
+    pub fn commit(&mut self, q: &[f32]) {
+        self.q.copy_from_slice(q);
+    }
+
+    fn check(&self, values: &[f32], p: &[f32], q: &[f32]) {
+        assert_eq!(values.len(), self.rows * self.columns, "values of a matrix");
+        assert_eq!(p.len(), self.p_len(), "p of a matrix");
+        assert_eq!(q.len(), self.q_len(), "q of a matrix");
+    }
+}
+
+/// Makes the vectors of `length` numbers in `p` orthonormal.
+///
+/// Gram and Schmidt's process, modified and done twice, after which the angles are right to the
+/// last digits. A vector that depends on those before it is replaced by a pseudo-random one, the
+/// same everywhere, so that a matrix whose rank grows later finds its place.
+fn orthonormalise(p: &mut [f32], length: usize) {
+    for index in 0..p.len() / length {
+        let (before, rest) = p.split_at_mut(index * length);
+        let vector = &mut rest[..length];
+        if !normalise(vector) {
+            vector.fill(0.0);
+        }
+        for attempt in 0.. {
+            if project_out(before, vector) {
+                break;
+            }
+            assert!(attempt < 64, "more vectors than dimensions");
+            let key = Key { seed: attempt, step: index as u64, tensor: length as u32 };
+            for (element, x) in vector.iter_mut().enumerate() {
+                *x = unit(key.word(element as u64)) - 0.5;
+            }
+            normalise(vector);
+        }
+    }
+}
+
+/// Takes the parts along `before` out of the unit vector; false if next to nothing is left.
+fn project_out(before: &[f32], vector: &mut [f32]) -> bool {
+    for _ in 0..2 {
+        for unit in before.chunks_exact(vector.len()) {
+            let along = kernel::dot(unit, vector);
+            kernel::add_scaled(vector, unit, -along);
+        }
+        if kernel::dot(vector, vector) < INDEPENDENT * INDEPENDENT || !normalise(vector) {
+            return false;
+        }
+    }
+    true
+}
+
+/// What must be left of a unit vector: well above what rounding leaves of a dependent one.
+const INDEPENDENT: f32 = 1e-5;
+
+/// Scales to length 1; false if the vector is zero or not finite.
+fn normalise(vector: &mut [f32]) -> bool {
+    let largest = f32::from_bits(kernel::largest(vector));
+    if largest == 0.0 || !largest.is_finite() {
+        return false;
+    }
+    // By a power of two first, so that squares neither overflow nor vanish.
+    let exponent = (largest.to_bits() >> 23).clamp(27, 227);
+    scale(vector, f32::from_bits((254 - exponent) << 23));
+    let norm = kernel::dot(vector, vector).sqrt();
+    vector.iter_mut().for_each(|x| *x /= norm);
+    true
+}
+
+fn scale(vector: &mut [f32], factor: f32) {
+    vector.iter_mut().for_each(|x| *x *= factor);
+}

@@ -1,0 +1,143 @@
+//! How fast codecs are on this machine.
+//!
+//! The one place in this crate that reads the clock. All figures are bytes of f32 per second and
+//! stand beside those of a plain copy of the same values, measured in the same rounds.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use thinwire_wire::random::Key;
+
+use crate::{Choice, Codec, Input, PowerSgd, Write, kernel};
+
+/// One thing that was timed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What it does: `copy`, `encode`, `encode with residual`, `decode`, `decode-add`.
+    pub operation: &'static str,
+    /// The median over all rounds, in bytes of f32 per second.
+    pub bytes_per_s: f64,
+    /// The median of how much faster it was than the copy of its round.
+    pub relative_to_copy: f64,
+}
+
+const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
+
+/// Times the operations of `choice` on `elements` normally distributed values, `rounds` times
+/// each, in turns with a copy. The first row is the copy.
+///
+/// # Panics
+/// If there are no elements or no rounds.
+pub fn measure(choice: &Choice, elements: usize, rounds: usize) -> Vec<Row> {
+    assert!(elements > 0 && rounds > 0, "{elements} elements, {rounds} rounds");
+    let values: Vec<f32> = (0..elements).map(|i| normal(i as u64)).collect();
+    match choice {
+        Choice::Bytes(codec) => measure_bytes(codec.as_ref(), &values, rounds),
+        Choice::LowRank(codec) => measure_low_rank(*codec, &values, rounds),
+    }
+}
+
+/// Near enough to a normal distribution: the sum of four uniform ones.
+fn normal(element: u64) -> f32 {
+    let sum: i64 = KEY.words(element).iter().map(|word| i64::from(*word as i32)).sum();
+    sum as f32 / 2.0f32.powi(31) * 0.01
+}
+
+fn measure_bytes(codec: &dyn Codec, values: &[f32], rounds: usize) -> Vec<Row> {
+    let mut copy = values.to_vec();
+    let mut residual: Vec<f32> = values.iter().rev().map(|x| x * 0.1).collect();
+    let mut encoded = vec![0; codec.encoded_len(values.len())];
+    let mut operations: [(&str, Vec<f64>); 5] =
+        ["copy", "encode", "encode with residual", "decode", "decode-add"]
+            .map(|name| (name, Vec::with_capacity(rounds)));
+    for _ in 0..=rounds {
+        let mut times = operations.iter_mut().map(|(_, times)| times);
+        let mut time = |run: &mut dyn FnMut()| {
+            let start = Instant::now();
+            run();
+            times.next().expect("five operations").push(start.elapsed().as_secs_f64());
+        };
+        time(&mut || black_box(&mut copy).copy_from_slice(black_box(values)));
+        time(&mut || {
+            let _ = black_box(codec.encode(Input::Plain(values), KEY, &mut encoded));
+        });
+        time(&mut || {
+            let input = Input::Feedback { values: &mut copy, residual: &residual };
+            let _ = black_box(codec.encode(input, KEY, &mut encoded));
+        });
+        let mut decode = |write| codec.decode(&encoded, write, &mut residual).expect("own bytes");
+        time(&mut || decode(Write::Set));
+        time(&mut || decode(Write::Add));
+    }
+    rows(&operations, size_of_val(values))
+}
+
+/// A matrix as square as may be; one rank alone.
+fn measure_low_rank(codec: PowerSgd, values: &[f32], rounds: usize) -> Vec<Row> {
+    let columns = values.len().isqrt();
+    let rows_count = values.len() / columns;
+    if !codec.compresses(rows_count, columns) {
+        return Vec::new();
+    }
+    let values = &values[..rows_count * columns];
+    let factor = codec.factor(rows_count, columns, KEY);
+    let (mut p, mut q) = (vec![0.0; factor.p_len()], vec![0.0; factor.q_len()]);
+    let mut matrix = values.to_vec();
+    let residual: Vec<f32> = values.iter().map(|x| x * 0.1).collect();
+    let mut output = vec![0.0; values.len()];
+    let mut operations =
+        ["copy", "encode with residual", "decode"].map(|name| (name, Vec::with_capacity(rounds)));
+    for _ in 0..=rounds {
+        let mut times = operations.iter_mut().map(|(_, times)| times);
+        let mut time = |run: &mut dyn FnMut()| {
+            let start = Instant::now();
+            run();
+            times.next().expect("three operations").push(start.elapsed().as_secs_f64());
+        };
+        time(&mut || black_box(&mut matrix).copy_from_slice(black_box(values)));
+        time(&mut || {
+            let _ = black_box(factor.project(&mut matrix, &residual, &mut p));
+            factor.project_back(&matrix, &mut p, &mut q);
+            factor.subtract(&p, &q, &mut matrix);
+        });
+        time(&mut || factor.reconstruct(&p, &q, black_box(&mut output)));
+    }
+    rows(&operations, size_of_val(values))
+}
+
+/// Medians, without the first round, which touches memory for the first time.
+fn rows(operations: &[(&'static str, Vec<f64>)], bytes: usize) -> Vec<Row> {
+    let copies = &operations[0].1[1..];
+    let row = |(operation, times): &(&'static str, Vec<f64>)| {
+        let times = &times[1..];
+        let speeds = times.iter().map(|time| bytes as f64 / time);
+        let ratios = copies.iter().zip(times).map(|(copy, time)| copy / time);
+        Row { operation, bytes_per_s: median(speeds), relative_to_copy: median(ratios) }
+    };
+    operations.iter().map(row).collect()
+}
+
+fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<f64> = numbers.collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+/// The name of the kernels that were measured.
+pub fn kernels() -> &'static str {
+    kernel::name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_codec_can_be_measured() {
+        for choice in crate::all() {
+            let rows = measure(&choice, 10_000, 1);
+            assert!(rows.iter().all(|row| row.bytes_per_s > 0.0), "{choice}");
+            assert_eq!(rows.first().map(|row| row.operation), Some("copy"), "{choice}");
+        }
+    }
+}

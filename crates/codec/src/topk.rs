@@ -1,0 +1,107 @@
+//! The largest elements and where they are.
+//!
+//! Aji and Heafield, "Sparse Communication for Distributed Gradient Descent" (EMNLP 2017), with an
+//! exact count instead of a threshold, so that the length is known beforehand. Of `n` elements,
+//! `ceil(RATIO * n)` are sent as they are: the indices (see `indices`), then the values as f32.
+//! Of equals the first ones are sent. The rest stays in the residual.
+//!
+//! Law: at least `RATIO` of the squared length is sent.
+
+use std::fmt;
+
+use thinwire_wire::random::Key;
+
+use crate::indices::Indices;
+use crate::{Choice, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write, select};
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "topk",
+    usage: "topk:RATIO",
+    summary: "the largest elements, RATIO of all, about 5 bytes each",
+    examples: &["topk:0.01", "topk:0.25", "topk:1"],
+    parse,
+};
+
+#[derive(Debug)]
+struct TopK {
+    ratio: f64,
+}
+
+fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
+    let ratio = parameter.and_then(|found| found.parse().ok());
+    match ratio {
+        Some(ratio) if ratio > 0.0 && ratio <= 1.0 => Ok(Choice::bytes(TopK { ratio })),
+        _ => {
+            let found = parameter.unwrap_or("nothing");
+            let context = format!("topk ratio {found}, expected a number above 0 and at most 1");
+            Err(Error::new(Kind::Parameter, context))
+        }
+    }
+}
+
+impl TopK {
+    /// How many of `elements` are sent: at least one, unless there are none.
+    fn count(&self, elements: usize) -> usize {
+        // What decimal ratios lack in binary must not count as one element more.
+        let count = (self.ratio * elements as f64 - 1e-6).ceil() as usize;
+        count.max(1).min(elements)
+    }
+
+    fn indices(&self, elements: usize) -> Indices {
+        Indices::new(self.count(elements), elements)
+    }
+}
+
+impl fmt::Display for TopK {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "topk:{}", self.ratio)
+    }
+}
+
+impl Codec for TopK {
+    fn exchange(&self) -> Exchange {
+        Exchange::Gather
+    }
+
+    fn needs_feedback(&self) -> bool {
+        true
+    }
+
+    fn encoded_len(&self, elements: usize) -> usize {
+        self.indices(elements).encoded_len() + 4 * self.count(elements)
+    }
+
+    fn encode(&self, mut input: Input<'_>, _key: Key, output: &mut [u8]) -> Finite {
+        let elements = input.len();
+        assert_eq!(output.len(), self.encoded_len(elements), "output of {self}");
+        let indices = self.indices(elements);
+        let (index_bytes, value_bytes) = output.split_at_mut(indices.encoded_len());
+        let chosen = select::largest(&mut input, self.count(elements));
+        let mut writer = indices.writer(index_bytes);
+        for (candidate, place) in chosen.iter().zip(value_bytes.chunks_exact_mut(4)) {
+            writer.push(candidate.index);
+            place.copy_from_slice(&candidate.bits.to_le_bytes());
+        }
+        if let Input::Feedback { values, .. } = input {
+            chosen.iter().for_each(|candidate| values[candidate.index as usize] = 0.0);
+        }
+        let finite = chosen.iter().all(|candidate| f32::from_bits(candidate.bits).is_finite());
+        Finite::when(finite)
+    }
+
+    fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {
+        Error::check_length(self, encoded, self.encoded_len(values.len()), values.len())?;
+        let indices = self.indices(values.len());
+        let (index_bytes, value_bytes) = encoded.split_at(indices.encoded_len());
+        if write == Write::Set {
+            values.fill(0.0);
+        }
+        for (index, bytes) in indices.read(index_bytes).zip(value_bytes.chunks_exact(4)) {
+            let value = &mut values[index? as usize];
+            let sent = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            *value = if write == Write::Set { sent } else { *value + sent };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! What can go wrong in a collective.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thinwire_wire::Rank;
+
+/// An error of a collective operation. Every kind but [`Kind::Invalid`] ends the group.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: Kind,
+    operation: &'static str,
+    step: Option<u64>,
+    rank: Option<Rank>,
+    detail: String,
+    source: Option<Arc<thinwire_link::Error>>,
+}
+
+/// The sort of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The caller's mistake; the group is as it was.
+    Invalid,
+    /// A peer is gone or the link to it has failed.
+    Peer,
+    /// Nothing has come for too long.
+    Timeout,
+    /// A peer sent what no correct peer sends.
+    Corrupt,
+}
+
+/// Steps from here on are calls of plain operations, not steps of training.
+pub(crate) const CALLS: u64 = 1 << 63;
+
+impl Error {
+    pub(crate) fn invalid(operation: &'static str, detail: String) -> Error {
+        Error { kind: Kind::Invalid, operation, step: None, rank: None, detail, source: None }
+    }
+
+    pub(crate) fn corrupt(
+        operation: &'static str,
+        step: Option<u64>,
+        rank: Option<Rank>,
+        detail: String,
+    ) -> Error {
+        Error { kind: Kind::Corrupt, operation, step, rank, detail, source: None }
+    }
+
+    pub(crate) fn timeout(
+        operation: &'static str,
+        step: u64,
+        rank: Option<Rank>,
+        detail: String,
+    ) -> Error {
+        Error { kind: Kind::Timeout, operation, step: Some(step), rank, detail, source: None }
+    }
+
+    pub(crate) fn link(
+        operation: &'static str,
+        step: Option<u64>,
+        error: thinwire_link::Error,
+    ) -> Error {
+        let (rank, detail) = (error.rank, error.to_string());
+        Error { kind: Kind::Peer, operation, step, rank, detail, source: Some(Arc::new(error)) }
+    }
+
+    /// The error as it travels to the peers: with the rank that is to blame.
+    pub(crate) fn for_peers(&self) -> thinwire_link::Error {
+        let kind = match self.kind {
+            Kind::Peer => thinwire_link::Kind::PeerLost,
+            Kind::Timeout => thinwire_link::Kind::Timeout,
+            Kind::Corrupt => thinwire_link::Kind::Corrupt,
+            Kind::Invalid => thinwire_link::Kind::Invalid,
+        };
+        let error = thinwire_link::Error::new(kind, self.to_string());
+        match self.rank {
+            Some(rank) => error.with_rank(rank),
+            None => error,
+        }
+    }
+
+    /// What the user may do about it, in one line.
+    pub fn hint(&self) -> Option<&'static str> {
+        self.source.as_ref().and_then(|error| error.hint())
+    }
+
+    /// The sort of the error.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The peer that it is about, where there is one.
+    pub fn rank(&self) -> Option<Rank> {
+        self.rank
+    }
+
+    /// What was being done.
+    pub fn operation(&self) -> &'static str {
+        self.operation
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (in {}", self.detail, self.operation)?;
+        match self.step {
+            Some(step) if step < CALLS => write!(f, " of step {step})"),
+            _ => write!(f, ")"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|error| error.as_ref() as _)
+    }
+}

@@ -1,0 +1,336 @@
+//! The ranks of a job, ready to run collectives together.
+
+use std::time::{Duration, Instant};
+
+use thinwire_link::{Link, Place, Port, Waker};
+use thinwire_wire::{Header, Kind, Rank, Tag, World};
+
+use crate::error::{CALLS, Error};
+use crate::inbox::Inbox;
+use crate::pool::Pool;
+use crate::run::{Address, Run};
+
+/// How often a group looks again before it lets the thread sleep: a peer on this machine usually
+/// answers within this time, and sleeping costs more.
+const SPINS: u32 = 32;
+
+/// How long a rank that is done waits for the others to be done too.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// One rank's membership in a group. After an error, all further calls give that error.
+pub struct Group {
+    link: Box<dyn Link>,
+    inbox: Inbox,
+    pool: Pool,
+    epoch: u32,
+    calls: u64,
+    timeout: Duration,
+    moved: Instant,
+    spins: u32,
+    error: Option<Error>,
+}
+
+impl Group {
+    /// The group of all ranks that `link` connects.
+    pub fn new(link: Box<dyn Link>) -> Group {
+        Group {
+            link,
+            inbox: Inbox::default(),
+            pool: Pool::default(),
+            epoch: 0,
+            calls: 0,
+            timeout: Duration::from_secs(60),
+            moved: Instant::now(),
+            spins: 0,
+            error: None,
+        }
+    }
+
+    /// Gives up a wait in which nothing has moved for this long.
+    pub fn with_timeout(mut self, timeout: Duration) -> Group {
+        self.timeout = timeout;
+        self
+    }
+
+    /// My place among the ranks.
+    pub fn world(&self) -> World {
+        self.link.world()
+    }
+
+    /// Wakes [`Group::wait`] from another thread.
+    pub fn waker(&self) -> Waker {
+        self.link.waker()
+    }
+
+    /// Bytes sent and received over the group's whole life.
+    pub fn counters(&self) -> thinwire_link::Counters {
+        self.link.counters()
+    }
+
+    /// The address of the next plain call; equal on all ranks that make the same calls.
+    pub(crate) fn next_call(&mut self, operation: &'static str) -> Address {
+        self.calls += 1;
+        Address { step: CALLS | self.calls, tensor: 0, seed: self.calls, operation }
+    }
+
+    /// Begins a run: what has come for it already is handed over.
+    ///
+    /// # Errors
+    /// If an early message does not fit.
+    pub fn admit<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, run: &mut Run<V>) -> Result<(), Error> {
+        self.check()?;
+        self.moved = Instant::now();
+        if self.inbox.is_empty() {
+            return Ok(());
+        }
+        let arrivals: Vec<(Rank, u32)> = run.arrivals().collect();
+        for (from, message) in arrivals {
+            let tag = Tag { step: run.address.step, tensor: run.address.tensor, message };
+            if let Some(early) = self.inbox.take(from, &tag) {
+                let result = deliver(run, from, &early.header, &early.bytes, &mut self.pool);
+                result.map_err(|error| self.fail(error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what can be moved and computes at most one task, without blocking. True if anything
+    /// happened.
+    ///
+    /// # Errors
+    /// If a peer is lost or misbehaves; every peer is told, and the group is over.
+    pub fn advance<V: AsRef<[f32]> + AsMut<[f32]>>(
+        &mut self,
+        runs: &mut [Run<V>],
+    ) -> Result<bool, Error> {
+        self.check()?;
+        self.hand_over(runs);
+        let mut desk = Desk {
+            runs,
+            inbox: &mut self.inbox,
+            pool: &mut self.pool,
+            epoch: self.epoch,
+            refusal: None,
+        };
+        let moved = self.link.progress(&mut desk);
+        let refusal = desk.refusal.take();
+        let mut active = match (moved, refusal) {
+            (_, Some(error)) => return Err(self.fail(error)),
+            (Err(error), None) => {
+                let (operation, step) = doing(runs);
+                return Err(self.fail(Error::link(operation, step, error)));
+            }
+            (Ok(moved), None) => moved,
+        };
+        self.hand_over(runs);
+        for run in runs.iter_mut() {
+            match run.compute(&mut self.pool) {
+                Ok(false) => {}
+                Ok(true) => {
+                    active = true;
+                    break;
+                }
+                Err(error) => return Err(self.fail(error)),
+            }
+        }
+        if active {
+            self.moved = Instant::now();
+            self.spins = 0;
+        }
+        Ok(active)
+    }
+
+    /// Sleeps until something may happen, at most `patience`; first looks again a few times.
+    ///
+    /// # Errors
+    /// If nothing has moved for the group's timeout although `runs` are waiting.
+    pub fn wait<V: AsRef<[f32]> + AsMut<[f32]>>(
+        &mut self,
+        runs: &[Run<V>],
+        patience: Duration,
+    ) -> Result<(), Error> {
+        self.spins += 1;
+        if self.spins < SPINS {
+            std::thread::yield_now();
+            return Ok(());
+        }
+        if let Some(gone) =
+            runs.iter().flat_map(Run::awaited).find(|rank| self.link.has_left(*rank))
+        {
+            let (operation, step) = doing(runs);
+            let left = thinwire_link::Error::lost(gone, "it left before this was done");
+            return Err(self.fail(Error::link(operation, step, left)));
+        }
+        if !runs.is_empty() && self.moved.elapsed() > self.timeout {
+            return Err(self.timed_out(runs));
+        }
+        let (operation, step) = doing(runs);
+        let waited = self.link.wait(patience.min(self.timeout));
+        waited.map_err(|error| self.fail(Error::link(operation, step, error)))
+    }
+
+    /// Runs to the end, in this thread.
+    ///
+    /// # Errors
+    /// As [`Group::advance`] and [`Group::wait`].
+    pub fn complete<V: AsRef<[f32]> + AsMut<[f32]>>(
+        &mut self,
+        runs: &mut [Run<V>],
+    ) -> Result<(), Error> {
+        for run in runs.iter_mut() {
+            self.admit(run)?;
+        }
+        while !runs.iter().all(Run::is_done) {
+            if !self.advance(runs)? {
+                self.wait(runs, Duration::from_secs(1))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells all peers that this rank leaves in good order, and waits for them a little. The same
+    /// as dropping the group.
+    pub fn leave(self) {}
+
+    /// Ends the group because of a failure outside of it: every peer gets `reason`.
+    pub fn abort(&mut self, reason: &str) {
+        if self.error.is_none() {
+            let error = Error::invalid("abort", reason.to_owned());
+            self.link.poison(&error.for_peers());
+            self.error = Some(error);
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.error.clone().map_or(Ok(()), Err)
+    }
+
+    fn hand_over<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, runs: &mut [Run<V>]) {
+        for run in runs {
+            while let Some((to, header)) = run.next_send(self.epoch) {
+                self.link.send(to, header);
+            }
+        }
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        if self.error.is_none() {
+            self.link.poison(&error.for_peers());
+            self.error = Some(error.clone());
+        }
+        error
+    }
+
+    fn timed_out<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, runs: &[Run<V>]) -> Error {
+        let mut awaited: Vec<Rank> = runs.iter().flat_map(Run::awaited).collect();
+        awaited.sort_unstable();
+        awaited.dedup();
+        let names: Vec<String> = awaited.iter().map(Rank::to_string).collect();
+        let (operation, step) = doing(runs);
+        let detail =
+            format!("nothing came from {} for {} s", names.join(", "), self.timeout.as_secs());
+        self.fail(Error::timeout(
+            operation,
+            step.unwrap_or(CALLS),
+            awaited.first().copied(),
+            detail,
+        ))
+    }
+}
+
+impl Drop for Group {
+    /// Says goodbye, so that peers can tell an end from a loss.
+    fn drop(&mut self) {
+        if self.error.is_none() && !std::thread::panicking() {
+            // Whoever is still busy will find the goodbye when it looks.
+            let _ = self.link.finish(LEAVE_PATIENCE);
+        }
+    }
+}
+
+/// What to name in an error: the first run that is not done.
+fn doing<V: AsRef<[f32]> + AsMut<[f32]>>(runs: &[Run<V>]) -> (&'static str, Option<u64>) {
+    let run = runs.iter().find(|run| !run.is_done());
+    run.map_or(("waiting", None), |run| (run.address.operation, Some(run.address.step)))
+}
+
+fn deliver<V: AsRef<[f32]> + AsMut<[f32]>>(
+    run: &mut Run<V>,
+    from: Rank,
+    header: &Header,
+    bytes: &[u8],
+    pool: &mut Pool,
+) -> Result<(), Error> {
+    if let Some(fault) = run.fault(from, header) {
+        return Err(fault);
+    }
+    run.place(from, header, pool).copy_from_slice(bytes);
+    run.received(from, header);
+    Ok(())
+}
+
+/// Where the link fetches what it sends and leaves what it receives.
+struct Desk<'a, V> {
+    runs: &'a mut [Run<V>],
+    inbox: &'a mut Inbox,
+    pool: &'a mut Pool,
+    epoch: u32,
+    refusal: Option<Error>,
+}
+
+impl<V: AsRef<[f32]> + AsMut<[f32]>> Desk<'_, V> {
+    fn refuse(&mut self, from: Rank, error: Error) -> thinwire_link::Error {
+        let text = error.to_string();
+        self.refusal = Some(error);
+        thinwire_link::Error::new(thinwire_link::Kind::Corrupt, text).with_rank(from)
+    }
+}
+
+impl<V: AsRef<[f32]> + AsMut<[f32]>> Port for Desk<'_, V> {
+    fn outgoing(&self, to: Rank, tag: &Tag) -> &[u8] {
+        let run = self.runs.iter().find(|run| run.owns(tag));
+        run.map_or(&[], |run| run.outgoing(to, tag.message))
+    }
+
+    fn sent(&mut self, to: Rank, tag: &Tag) {
+        if let Some(run) = self.runs.iter_mut().find(|run| run.owns(tag)) {
+            run.sent(to, tag.message, self.pool);
+        }
+    }
+
+    fn incoming(&mut self, from: Rank, header: &Header) -> Result<Place<'_>, thinwire_link::Error> {
+        if header.kind != Kind::Data || header.epoch != self.epoch {
+            let (found, expected) = (header.epoch, self.epoch);
+            let detail = format!("{from} sent a frame of epoch {found}, expected {expected}");
+            return Err(self.refuse(from, Error::corrupt("receive", None, Some(from), detail)));
+        }
+        if self.inbox.begun(from, &header.tag).is_some() {
+            let place = self.inbox.begun(from, &header.tag).expect("it was there just now");
+            return Ok(Place::Here(place));
+        }
+        let Some(index) = self.runs.iter().position(|run| run.owns(&header.tag)) else {
+            return Ok(self.inbox.begin(from, header).map_or(Place::Later, Place::Here));
+        };
+        let fault = match self.runs[index].fault(from, header) {
+            Some(error) => error,
+            None => return Ok(Place::Here(self.runs[index].place(from, header, self.pool))),
+        };
+        Err(self.refuse(from, fault))
+    }
+
+    fn received(&mut self, from: Rank, header: &Header) -> Result<(), thinwire_link::Error> {
+        if self.inbox.complete(from, &header.tag) {
+            let Some(index) = self.runs.iter().position(|run| run.owns(&header.tag)) else {
+                return Ok(());
+            };
+            let Some(early) = self.inbox.take(from, &header.tag) else { return Ok(()) };
+            let run = &mut self.runs[index];
+            let result = deliver(run, from, &early.header, &early.bytes, self.pool);
+            return result.map_err(|error| self.refuse(from, error));
+        }
+        if let Some(run) = self.runs.iter_mut().find(|run| run.owns(&header.tag)) {
+            run.received(from, header);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Messages that came before anybody here asked for them.
+//!
+//! A peer may be ahead by a bucket or a call. What it sends is kept, up to a limit; beyond the
+//! limit the link stops reading from that peer until the runs here have caught up.
+
+use std::collections::HashMap;
+
+use thinwire_wire::{Header, Rank, Tag};
+
+/// The most bytes of early messages that are kept.
+const EARLY_BYTES_MAX: usize = 256 << 20;
+
+/// One early message.
+#[derive(Debug)]
+pub(crate) struct Early {
+    pub(crate) header: Header,
+    pub(crate) bytes: Vec<u8>,
+    complete: bool,
+}
+
+/// All early messages.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    early: HashMap<(Rank, Tag), Early>,
+    bytes: usize,
+}
+
+impl Inbox {
+    /// The place of a message that has begun to arrive here, if it has.
+    pub(crate) fn begun(&mut self, from: Rank, tag: &Tag) -> Option<&mut [u8]> {
+        self.early.get_mut(&(from, *tag)).map(|early| early.bytes.as_mut_slice())
+    }
+
+    /// A place for a new early message, or none while there is no room.
+    pub(crate) fn begin(&mut self, from: Rank, header: &Header) -> Option<&mut [u8]> {
+        let length = header.length as usize;
+        if self.bytes > 0 && self.bytes + length > EARLY_BYTES_MAX {
+            return None;
+        }
+        self.bytes += length;
+        let early = Early { header: *header, bytes: vec![0; length], complete: false };
+        Some(
+            self.early
+                .entry((from, header.tag))
+                .insert_entry(early)
+                .into_mut()
+                .bytes
+                .as_mut_slice(),
+        )
+    }
+
+    /// Notes that a message is here whole. False if it is none of the early ones.
+    pub(crate) fn complete(&mut self, from: Rank, tag: &Tag) -> bool {
+        let early = self.early.get_mut(&(from, *tag));
+        early.map(|early| early.complete = true).is_some()
+    }
+
+    /// Takes a message out, if it is here whole.
+    pub(crate) fn take(&mut self, from: Rank, tag: &Tag) -> Option<Early> {
+        if !self.early.get(&(from, *tag))?.complete {
+            return None;
+        }
+        let early = self.early.remove(&(from, *tag))?;
+        self.bytes -= early.bytes.len();
+        Some(early)
+    }
+
+    /// Whether nothing is waiting.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.early.is_empty()
+    }
+}

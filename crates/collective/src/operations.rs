@@ -1,0 +1,182 @@
+//! Blocking collectives on plain buffers.
+//!
+//! Every rank of the group makes the same calls in the same order, with buffers of the same
+//! length; a difference in length is found by the peers and named. All of them return the same bits
+//! on all ranks.
+
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
+use thinwire_schedule::{self as schedule, Algorithm, Schedule, Shape};
+use thinwire_wire::{Rank, World};
+
+use crate::{Error, Group, Program, Run};
+
+/// Raw tensors are cut so that no partition is larger than this many bytes.
+const PARTITION_BYTES: usize = 1 << 20;
+
+/// How an all-reduce is done.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Who sends what to whom.
+    pub algorithm: Algorithm,
+    /// What the values are encoded with. Here without error feedback, which `sync` adds.
+    pub codec: Arc<dyn Codec>,
+    /// The number of pipelined partitions; chosen by size if there is none.
+    pub partitions: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { algorithm: Algorithm::TwoShot, codec: thinwire_codec::raw(), partitions: None }
+    }
+}
+
+/// Replaces `values` by their sum over all ranks.
+///
+/// # Errors
+/// If the codec only works with error feedback, or a peer is lost or disagrees.
+pub fn all_reduce(group: &mut Group, values: &mut [f32], options: &Options) -> Result<(), Error> {
+    if options.codec.needs_feedback() {
+        let detail =
+            format!("codec {} needs error feedback, which a single call has not", options.codec);
+        return Err(Error::invalid("all_reduce", detail));
+    }
+    let shape = shape(values.len(), options.codec.block(), options.partitions);
+    let schedule = schedule::all_reduce(options.algorithm, group.world(), &shape);
+    run(group, "all_reduce", schedule, values, Arc::clone(&options.codec))
+}
+
+/// Replaces every tensor by its sum over all ranks; many small ones travel as one.
+///
+/// # Errors
+/// As [`all_reduce`].
+pub fn all_reduce_many(
+    group: &mut Group,
+    tensors: &mut [&mut [f32]],
+    options: &Options,
+) -> Result<(), Error> {
+    let mut joined = Vec::with_capacity(tensors.iter().map(|tensor| tensor.len()).sum());
+    for tensor in tensors.iter() {
+        joined.extend_from_slice(tensor);
+    }
+    all_reduce(group, &mut joined, options)?;
+    let mut rest = joined.as_slice();
+    for tensor in tensors {
+        let (sum, after) = rest.split_at(tensor.len());
+        tensor.copy_from_slice(sum);
+        rest = after;
+    }
+    Ok(())
+}
+
+/// Sums `values` over all ranks and leaves in my chunk of them, whose range is returned, the sum;
+/// the rest of `values` is undefined.
+///
+/// # Errors
+/// As [`all_reduce`].
+pub fn reduce_scatter(
+    group: &mut Group,
+    values: &mut [f32],
+) -> Result<std::ops::Range<usize>, Error> {
+    let world = group.world();
+    let shape = Shape { length: values.len(), block: 1, partitions: 1 };
+    run(
+        group,
+        "reduce_scatter",
+        schedule::reduce_scatter(world, &shape),
+        values,
+        thinwire_codec::raw(),
+    )?;
+    Ok(shape.chunk(0, world.size(), world.rank().index()))
+}
+
+/// The values of every rank, in rank order. All ranks give equally many.
+///
+/// # Errors
+/// As [`all_reduce`].
+pub fn all_gather(group: &mut Group, mine: &[f32]) -> Result<Vec<f32>, Error> {
+    let world = group.world();
+    let shape = Shape { length: mine.len() * world.size(), block: 1, partitions: 1 };
+    let mut values = vec![0.0; shape.length];
+    values[world.rank().index() * mine.len()..][..mine.len()].copy_from_slice(mine);
+    run(
+        group,
+        "all_gather",
+        schedule::all_gather(world, &shape),
+        &mut values,
+        thinwire_codec::raw(),
+    )?;
+    Ok(values)
+}
+
+/// The bytes of every rank, in rank order, of any lengths.
+///
+/// # Errors
+/// As [`all_reduce`].
+pub fn all_gather_bytes(group: &mut Group, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    let length = f32::from_bits(mine.len() as u32);
+    let lengths: Vec<usize> =
+        all_gather(group, &[length])?.iter().map(|length| length.to_bits() as usize).collect();
+    let words = lengths.iter().max().map_or(0, |longest| longest.div_ceil(4));
+    let mut padded = vec![0_f32; words];
+    bytemuck::cast_slice_mut(&mut padded)[..mine.len()].copy_from_slice(mine);
+    let gathered = all_gather(group, &padded)?;
+    let bytes: &[u8] = bytemuck::cast_slice(&gathered);
+    Ok(lengths
+        .iter()
+        .enumerate()
+        .map(|(rank, &length)| bytes[rank * words * 4..][..length].to_vec())
+        .collect())
+}
+
+/// Replaces `values` of all ranks by those of `root`.
+///
+/// # Errors
+/// As [`all_reduce`].
+pub fn broadcast(group: &mut Group, values: &mut [f32], root: Rank) -> Result<(), Error> {
+    let world = group.world();
+    if root.index() >= world.size() {
+        let detail = format!("root is {root}, expected one of {} ranks", world.size());
+        return Err(Error::invalid("broadcast", detail));
+    }
+    let shape = shape(values.len(), 1, None);
+    run(group, "broadcast", schedule::broadcast(root, world, &shape), values, thinwire_codec::raw())
+}
+
+/// Returns when every rank has called it.
+///
+/// # Errors
+/// As [`all_reduce`].
+pub fn barrier(group: &mut Group) -> Result<(), Error> {
+    let shape = Shape { length: group.world().size(), block: 1, partitions: 1 };
+    let mut nothing = vec![0.0; shape.length];
+    let schedule = schedule::all_gather(group.world(), &shape);
+    run(group, "barrier", schedule, &mut nothing, thinwire_codec::raw())
+}
+
+/// How many partitions a raw tensor of `elements` is cut into.
+pub fn partitions(elements: usize) -> usize {
+    (elements * 4).div_ceil(PARTITION_BYTES).max(1)
+}
+
+fn shape(length: usize, block: usize, partitions: Option<usize>) -> Shape {
+    Shape {
+        length,
+        block,
+        partitions: partitions.unwrap_or_else(|| self::partitions(length)).max(1),
+    }
+}
+
+fn run(
+    group: &mut Group,
+    operation: &'static str,
+    schedule: Schedule,
+    values: &mut [f32],
+    codec: Arc<dyn Codec>,
+) -> Result<(), Error> {
+    let address = group.next_call(operation);
+    let program = Arc::new(Program::new(schedule, values.len(), codec));
+    let world: World = group.world();
+    group.complete(&mut [Run::new(program, address, world, values, None)])
+}

@@ -1,0 +1,144 @@
+//! A schedule bound to a codec, ready to be run any number of times.
+//!
+//! Everything that does not change from step to step is worked out here once: encoded lengths, who
+//! waits for whom, which message belongs to which task, and which slots need no buffer because a
+//! raw codec lets the link read and write the tensor itself.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
+use thinwire_schedule::{Operation, Schedule, Task};
+use thinwire_wire::Rank;
+
+/// Where the bytes of a slot are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// In a buffer of the slot's own.
+    Buffer,
+    /// In the tensor itself: these elements, as they are.
+    Values(Range<usize>),
+}
+
+/// A schedule with its codec.
+#[derive(Debug)]
+pub struct Program {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) codec: Arc<dyn Codec>,
+    /// The values become the residual, and results wait for [`crate::Run::commit`].
+    pub(crate) feedback: bool,
+    /// For each task, how many others it waits for.
+    pub(crate) waits: Vec<u32>,
+    /// For each task, those that wait for it.
+    pub(crate) dependents: Vec<Vec<u32>>,
+    /// For each slot, its length in bytes.
+    pub(crate) lengths: Vec<usize>,
+    /// For each slot, where its bytes are.
+    pub(crate) homes: Vec<Home>,
+    /// For each slot, how many tasks read it.
+    pub(crate) readers: Vec<u32>,
+    pub(crate) arrivals: HashMap<(Rank, u32), u32>,
+    pub(crate) departures: HashMap<(Rank, u32), u32>,
+    /// The tasks that write the result and are left for [`crate::Run::commit`].
+    pub(crate) deferred: Vec<u32>,
+    pub(crate) elements: usize,
+}
+
+impl Program {
+    /// Binds `schedule`, over `elements` values, to `codec`; with feedback where the codec needs it.
+    pub fn new(schedule: Schedule, elements: usize, codec: Arc<dyn Codec>) -> Program {
+        let feedback = codec.needs_feedback();
+        let tasks = &schedule.tasks;
+        let early = |task: &Task| {
+            matches!(task.operation, Operation::Recv { .. }) && !task.after.is_empty()
+        };
+        assert!(!tasks.iter().any(early), "a receive waits for nothing but its message");
+        let mut program = Program {
+            feedback,
+            waits: tasks.iter().map(|task| task.after.len() as u32).collect(),
+            dependents: vec![Vec::new(); tasks.len()],
+            lengths: schedule.slots.iter().map(|&count| codec.encoded_len(count)).collect(),
+            homes: homes(&schedule, codec.as_ref()),
+            readers: vec![0; schedule.slots.len()],
+            arrivals: HashMap::new(),
+            departures: HashMap::new(),
+            deferred: Vec::new(),
+            operations: tasks.iter().map(|task| task.operation.clone()).collect(),
+            codec,
+            elements,
+        };
+        for (index, task) in tasks.iter().enumerate() {
+            for &before in &task.after {
+                program.dependents[before as usize].push(index as u32);
+            }
+            program.wire_up(index as u32, feedback && task.result);
+        }
+        program
+    }
+
+    fn wire_up(&mut self, index: u32, deferred: bool) {
+        if deferred {
+            self.deferred.push(index);
+        }
+        match &self.operations[index as usize] {
+            Operation::Send { slot, to, message } => {
+                self.readers[slot.0 as usize] += 1;
+                self.departures.insert((*to, *message), index);
+            }
+            Operation::Recv { from, message, .. } => {
+                self.arrivals.insert((*from, *message), index);
+            }
+            Operation::Merge { slot, .. } | Operation::Decode { slot, .. } => {
+                self.readers[slot.0 as usize] += 1;
+            }
+            Operation::Encode { .. } => {}
+        }
+    }
+
+    /// The codec that this program encodes with.
+    pub fn codec(&self) -> &Arc<dyn Codec> {
+        &self.codec
+    }
+
+    /// How many values it runs on.
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Whether it turns its values into the new residual and leaves the result for a commit.
+    pub fn feedback(&self) -> bool {
+        self.feedback
+    }
+
+    /// Payload bytes that this rank sends in one run.
+    pub fn sent_bytes(&self) -> u64 {
+        let sent = |operation: &Operation| match operation {
+            Operation::Send { slot, .. } => self.lengths[slot.0 as usize] as u64,
+            _ => 0,
+        };
+        self.operations.iter().map(sent).sum()
+    }
+}
+
+/// Where each slot lives. With a raw codec a slot is the tensor itself, where the schedule allows it
+/// and except where it is received to be added.
+fn homes(schedule: &Schedule, codec: &dyn Codec) -> Vec<Home> {
+    let mut homes = vec![Home::Buffer; schedule.slots.len()];
+    if !codec.is_raw() || !schedule.in_place() {
+        return homes;
+    }
+    for task in &schedule.tasks {
+        if let Operation::Encode { range, slot } | Operation::Decode { slot, range } =
+            &task.operation
+        {
+            homes[slot.0 as usize] = Home::Values(range.clone());
+        }
+    }
+    for task in &schedule.tasks {
+        if let Operation::Merge { slot, .. } = &task.operation {
+            homes[slot.0 as usize] = Home::Buffer;
+        }
+    }
+    homes
+}

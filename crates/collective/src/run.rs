@@ -1,0 +1,369 @@
+//! One execution of a program on one buffer.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thinwire_codec::{Finite, Input, Write};
+use thinwire_schedule::Operation;
+use thinwire_wire::random::Key;
+use thinwire_wire::{HEADER_BYTES, Header, Kind, Rank, Tag, World};
+
+use crate::error::Error;
+use crate::pool::Pool;
+use crate::program::{Home, Program};
+
+/// Which run this is; equal on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The training step or the number of the call.
+    pub step: u64,
+    /// The bucket within the step.
+    pub tensor: u32,
+    /// What random rounding starts from; the same for the whole job.
+    pub seed: u64,
+    /// What to call it in an error: "all_reduce".
+    pub operation: &'static str,
+}
+
+/// What a run has cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Times {
+    /// Time spent encoding.
+    pub encode: Duration,
+    /// Time spent decoding and merging.
+    pub decode: Duration,
+    /// Bytes handed to the link, headers included.
+    pub sent_bytes: u64,
+    /// Bytes received, headers included.
+    pub received_bytes: u64,
+}
+
+/// A program at work on `values`, which are replaced by the result.
+///
+/// With feedback the values become the new residual instead, and [`Run::commit`] gives the result.
+#[derive(Debug)]
+pub struct Run<V> {
+    program: Arc<Program>,
+    pub(crate) address: Address,
+    world: World,
+    values: V,
+    residual: Option<V>,
+    waits: Vec<u32>,
+    ready: BinaryHeap<Reverse<u32>>,
+    outbox: Vec<u32>,
+    slots: Vec<Vec<u8>>,
+    readers: Vec<u32>,
+    left: usize,
+    nonfinite: bool,
+    times: Times,
+}
+
+impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
+    /// Starts a run in `world`. A program with feedback needs the `residual` of earlier runs.
+    ///
+    /// # Panics
+    /// If `values` or `residual` do not have the program's length, or a residual is missing.
+    pub fn new(
+        program: Arc<Program>,
+        address: Address,
+        world: World,
+        values: V,
+        residual: Option<V>,
+    ) -> Run<V> {
+        assert_eq!(
+            values.as_ref().len(),
+            program.elements,
+            "values of another length than the program's"
+        );
+        assert_eq!(
+            residual.is_some(),
+            program.feedback,
+            "a residual where and only where there is feedback"
+        );
+        if let Some(residual) = &residual {
+            assert_eq!(residual.as_ref().len(), program.elements, "residual of another length");
+        }
+        let mut run = Run {
+            address,
+            world,
+            values,
+            residual,
+            waits: program.waits.clone(),
+            ready: BinaryHeap::new(),
+            outbox: Vec::new(),
+            slots: vec![Vec::new(); program.lengths.len()],
+            readers: program.readers.clone(),
+            left: program.operations.len() - program.deferred.len(),
+            nonfinite: false,
+            times: Times::default(),
+            program,
+        };
+        for task in 0..run.waits.len() as u32 {
+            if run.waits[task as usize] == 0 {
+                run.release(task);
+            }
+        }
+        run
+    }
+
+    /// Whether everything that has to cross the network has done so.
+    pub fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether no rank had a NaN or an infinity in what it gave. Final once the run is done, and
+    /// then the same on all ranks. Raw exchanges do not look, their result shows it.
+    pub fn is_finite(&self) -> bool {
+        !self.nonfinite
+    }
+
+    /// The program that runs.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Which run this is.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// The values as they are now.
+    pub fn values(&self) -> &[f32] {
+        self.values.as_ref()
+    }
+
+    /// What the run has cost.
+    pub fn times(&self) -> Times {
+        self.times
+    }
+
+    /// The values and the residual, given back. Without feedback the values are the result.
+    pub fn into_parts(self) -> (V, Option<V>) {
+        (self.values, self.residual)
+    }
+
+    /// The result of a run with feedback, written over the old residual, and the new residual.
+    ///
+    /// # Errors
+    /// If the bytes that peers sent are no encodings.
+    ///
+    /// # Panics
+    /// If the run is not done or has no feedback.
+    pub fn commit(mut self) -> Result<(V, V), Error> {
+        assert!(self.is_done() && self.program.feedback, "commit of an unfinished run");
+        let mut result = self.residual.take().expect("a run with feedback has a residual");
+        let program = Arc::clone(&self.program);
+        for &task in &program.deferred {
+            let operation = &program.operations[task as usize];
+            decode(&program, &self.slots, operation, result.as_mut())
+                .map_err(|error| self.corrupt(None, error.to_string()))?;
+        }
+        Ok((result, self.values))
+    }
+
+    /// The ranks from which messages are still missing.
+    pub(crate) fn awaited(&self) -> Vec<Rank> {
+        let missing = |task: &u32| self.waits[*task as usize] != DONE;
+        let arrivals = self.program.arrivals.iter().filter(|(_, task)| missing(task));
+        let mut ranks: Vec<Rank> = arrivals.map(|((from, _), _)| *from).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+
+    pub(crate) fn owns(&self, tag: &Tag) -> bool {
+        tag.tensor == self.address.tensor && tag.step == self.address.step
+    }
+
+    /// The next message to hand to the link.
+    pub(crate) fn next_send(&mut self, epoch: u32) -> Option<(Rank, Header)> {
+        let task = self.outbox.pop()?;
+        let Operation::Send { slot, to, message } = self.program.operations[task as usize] else {
+            unreachable!("only sends are put in the outbox");
+        };
+        let length = self.program.lengths[slot.0 as usize];
+        let tag = Tag { step: self.address.step, tensor: self.address.tensor, message };
+        let mut header = Header::new(Kind::Data, epoch, tag, length);
+        header.nonfinite = self.nonfinite;
+        self.times.sent_bytes += (length + HEADER_BYTES) as u64;
+        Some((to, header))
+    }
+
+    /// The payload of a message that was handed to the link.
+    pub(crate) fn outgoing(&self, to: Rank, message: u32) -> &[u8] {
+        let slot = match self.program.departures.get(&(to, message)) {
+            Some(&task) => slot_of(&self.program.operations[task as usize]),
+            None => return &[],
+        };
+        match &self.program.homes[slot] {
+            Home::Buffer => &self.slots[slot],
+            Home::Values(range) => bytemuck::cast_slice(&self.values.as_ref()[range.clone()]),
+        }
+    }
+
+    pub(crate) fn sent(&mut self, to: Rank, message: u32, pool: &mut Pool) {
+        if let Some(&task) = self.program.departures.get(&(to, message)) {
+            self.release_slot(task, pool);
+            self.finish(task);
+        }
+    }
+
+    /// The messages that this run expects.
+    pub(crate) fn arrivals(&self) -> impl Iterator<Item = (Rank, u32)> {
+        self.program.arrivals.keys().copied()
+    }
+
+    /// Why a message that begins to arrive cannot be taken, if it cannot.
+    pub(crate) fn fault(&self, from: Rank, header: &Header) -> Option<Error> {
+        let message = header.tag.message;
+        let Some(&task) = self.program.arrivals.get(&(from, message)) else {
+            let text = format!("{from} sent message {message}, which is not in this schedule");
+            return Some(self.corrupt(Some(from), text));
+        };
+        let expected = self.program.lengths[slot_of(&self.program.operations[task as usize])];
+        if header.length as usize != expected {
+            let found = header.length;
+            let text = format!("length mismatch: {from} sent {found} bytes, expected {expected}");
+            return Some(self.corrupt(Some(from), text));
+        }
+        if self.waits[task as usize] == DONE {
+            return Some(self.corrupt(Some(from), format!("{from} sent message {message} twice")));
+        }
+        None
+    }
+
+    /// Where a message without a fault goes.
+    pub(crate) fn place(&mut self, from: Rank, header: &Header, pool: &mut Pool) -> &mut [u8] {
+        let task = self.program.arrivals[&(from, header.tag.message)];
+        let slot = slot_of(&self.program.operations[task as usize]);
+        match &self.program.homes[slot] {
+            Home::Values(range) => {
+                bytemuck::cast_slice_mut(&mut self.values.as_mut()[range.clone()])
+            }
+            Home::Buffer => {
+                if self.slots[slot].is_empty() {
+                    self.slots[slot] = pool.take(self.program.lengths[slot]);
+                }
+                &mut self.slots[slot]
+            }
+        }
+    }
+
+    pub(crate) fn received(&mut self, from: Rank, header: &Header) {
+        self.nonfinite |= header.nonfinite;
+        self.times.received_bytes += header.length as u64 + HEADER_BYTES as u64;
+        if let Some(&task) = self.program.arrivals.get(&(from, header.tag.message)) {
+            self.finish(task);
+        }
+    }
+
+    /// Encodes, merges or decodes once, if something is ready for it.
+    pub(crate) fn compute(&mut self, pool: &mut Pool) -> Result<bool, Error> {
+        let Some(Reverse(task)) = self.ready.pop() else { return Ok(false) };
+        let begin = Instant::now();
+        let program = Arc::clone(&self.program);
+        let operation = &program.operations[task as usize];
+        if let Operation::Encode { range, slot } = operation {
+            self.encode(range.clone(), slot.0 as usize, pool);
+            self.times.encode += begin.elapsed();
+        } else {
+            decode(&program, &self.slots, operation, self.values.as_mut())
+                .map_err(|error| self.corrupt(None, error.to_string()))?;
+            self.times.decode += begin.elapsed();
+            self.release_slot(task, pool);
+        }
+        self.finish(task);
+        Ok(true)
+    }
+
+    fn encode(&mut self, range: std::ops::Range<usize>, slot: usize, pool: &mut Pool) {
+        if self.program.homes[slot] != Home::Buffer {
+            return;
+        }
+        let mut bytes = pool.take(self.program.lengths[slot]);
+        let key = self.key(range.start);
+        let values = &mut self.values.as_mut()[range.clone()];
+        let input = match &self.residual {
+            Some(residual) => Input::Feedback { values, residual: &residual.as_ref()[range] },
+            None => Input::Plain(values),
+        };
+        let finite = self.program.codec.encode(input, key, &mut bytes);
+        self.nonfinite |= finite == Finite::No;
+        self.slots[slot] = bytes;
+    }
+
+    /// The random numbers of the range that begins at element `start`: independent between ranks,
+    /// and between the ranges of one tensor, whose elements an encoder counts from zero.
+    fn key(&self, start: usize) -> Key {
+        let Address { step, tensor, seed, .. } = self.address;
+        let seed = seed ^ (start as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Key { seed, step, tensor }.for_rank(self.world.rank().0)
+    }
+
+    fn release_slot(&mut self, task: u32, pool: &mut Pool) {
+        let slot = slot_of(&self.program.operations[task as usize]);
+        self.readers[slot] -= 1;
+        if self.readers[slot] == 0 {
+            pool.put(std::mem::take(&mut self.slots[slot]));
+        }
+    }
+
+    /// Marks a task done and releases those that waited for it.
+    fn finish(&mut self, task: u32) {
+        self.waits[task as usize] = DONE;
+        self.left -= 1;
+        let program = Arc::clone(&self.program);
+        for &next in &program.dependents[task as usize] {
+            self.waits[next as usize] -= 1;
+            if self.waits[next as usize] == 0 {
+                self.release(next);
+            }
+        }
+    }
+
+    fn release(&mut self, task: u32) {
+        match &self.program.operations[task as usize] {
+            Operation::Send { .. } => self.outbox.push(task),
+            Operation::Recv { .. } => {}
+            _ if self.program.deferred.binary_search(&task).is_ok() => {}
+            _ => self.ready.push(Reverse(task)),
+        }
+    }
+
+    fn corrupt(&self, peer: Option<Rank>, detail: String) -> Error {
+        Error::corrupt(self.address.operation, Some(self.address.step), peer, detail)
+    }
+}
+
+/// What stands in `waits` for a task that is done.
+const DONE: u32 = u32::MAX;
+
+fn slot_of(operation: &Operation) -> usize {
+    match operation {
+        Operation::Encode { slot, .. }
+        | Operation::Merge { slot, .. }
+        | Operation::Decode { slot, .. }
+        | Operation::Send { slot, .. }
+        | Operation::Recv { slot, .. } => slot.0 as usize,
+    }
+}
+
+/// Carries out a merge or a decode on `values`.
+fn decode(
+    program: &Program,
+    slots: &[Vec<u8>],
+    operation: &Operation,
+    values: &mut [f32],
+) -> Result<(), thinwire_codec::Error> {
+    let (slot, range, write) = match operation {
+        Operation::Merge { slot, range } => (slot.0 as usize, range, Write::Add),
+        Operation::Decode { slot, range } => (slot.0 as usize, range, Write::Set),
+        _ => unreachable!("only merges and decodes write values"),
+    };
+    match &program.homes[slot] {
+        Home::Values(_) => Ok(()),
+        Home::Buffer => program.codec.decode(&slots[slot], write, &mut values[range.clone()]),
+    }
+}

@@ -1,0 +1,208 @@
+//! The laws of collectives, over every algorithm and codec, world sizes and lengths.
+
+use std::sync::Arc;
+
+use thinwire_codec::{Choice, Codec};
+use thinwire_collective::{
+    Group, Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, barrier, broadcast,
+    reduce_scatter,
+};
+use thinwire_link::mem;
+use thinwire_schedule::Algorithm;
+use thinwire_wire::Rank;
+
+/// Runs `body` on every rank of a world in memory; the results in rank order.
+fn spawn<T: Send>(size: usize, body: impl Fn(&mut Group) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let body = &body;
+        let start = |link| {
+            scope.spawn(move || {
+                let mut group = Group::new(Box::new(link));
+                let result = body(&mut group);
+                group.leave();
+                result
+            })
+        };
+        let ranks: Vec<_> = mem::mesh(size).into_iter().map(start).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
+    })
+}
+
+fn ramp(rank: Rank, length: usize) -> Vec<f32> {
+    (0..length).map(|i| ((i * 7 + rank.index() * 13) % 101) as f32 * 0.125 - 6.0).collect()
+}
+
+fn expected(size: usize, length: usize) -> Vec<f64> {
+    let mut sum = vec![0.0; length];
+    for rank in 0..size as u32 {
+        sum.iter_mut().zip(ramp(Rank(rank), length)).for_each(|(sum, x)| *sum += f64::from(x));
+    }
+    sum
+}
+
+fn codec(name: &str) -> Arc<dyn Codec> {
+    match Choice::parse(name).unwrap() {
+        Choice::Bytes(codec) => codec,
+        Choice::LowRank(_) => panic!("{name} is not a codec of bytes"),
+    }
+}
+
+fn check(size: usize, length: usize, options: &Options, tolerance: f64) {
+    let results = spawn(size, |group| {
+        let mut values = ramp(group.world().rank(), length);
+        all_reduce(group, &mut values, options).unwrap();
+        values
+    });
+    for result in &results {
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(result), bits(&results[0]), "all ranks hold the same bits");
+        for (found, expected) in result.iter().zip(expected(size, length)) {
+            let error = (f64::from(*found) - expected).abs();
+            assert!(error <= tolerance * size as f64, "{found} for {expected} with {options:?}");
+        }
+    }
+}
+
+#[test]
+fn every_algorithm_sums_in_every_world() {
+    for algorithm in Algorithm::ALL {
+        for size in [1, 2, 3, 4, 5, 7, 8] {
+            for length in [0, 1, 127, 5000] {
+                for partitions in [None, Some(3)] {
+                    let options = Options { algorithm, partitions, ..Options::default() };
+                    check(size, length, &options, 0.0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_codec_sums_with_the_same_bits_everywhere() {
+    let cases = [
+        ("f16", Algorithm::Ring, 0.02),
+        ("bf16", Algorithm::Halving, 0.2),
+        ("f16", Algorithm::Gather, 0.02),
+        ("int8:stochastic", Algorithm::TwoShot, 0.2),
+        ("int4:stochastic", Algorithm::TwoShot, 4.0),
+    ];
+    for (name, algorithm, tolerance) in cases {
+        for size in [1, 2, 3, 5] {
+            let options = Options { algorithm, codec: codec(name), partitions: Some(2) };
+            check(size, 3001, &options, tolerance);
+        }
+    }
+}
+
+#[test]
+fn a_large_tensor_is_summed_in_pieces() {
+    check(2, 3_000_017, &Options::default(), 0.0);
+}
+
+#[test]
+fn a_codec_that_needs_feedback_is_refused() {
+    let options =
+        Options { algorithm: Algorithm::Gather, codec: codec("topk:0.01"), partitions: None };
+    let mut group = Group::new(Box::new(mem::alone()));
+    let error = all_reduce(&mut group, &mut [1.0], &options).unwrap_err().to_string();
+    assert!(error.contains("topk:0.01 needs error feedback"), "{error}");
+}
+
+#[test]
+fn many_small_tensors_are_each_summed() {
+    let results = spawn(3, |group| {
+        let me = group.world().rank().0 as f32;
+        let mut tensors: Vec<Vec<f32>> = (0..1000).map(|i| vec![i as f32 + me; 8]).collect();
+        let mut views: Vec<&mut [f32]> = tensors.iter_mut().map(Vec::as_mut_slice).collect();
+        all_reduce_many(group, &mut views, &Options::default()).unwrap();
+        tensors
+    });
+    for tensors in results {
+        for (i, tensor) in tensors.iter().enumerate() {
+            assert_eq!(*tensor, vec![3.0 * i as f32 + 3.0; 8]);
+        }
+    }
+}
+
+#[test]
+fn gathers_broadcasts_and_barriers_agree() {
+    for size in [1, 2, 3, 4, 5, 7, 8] {
+        let results = spawn(size, |group| {
+            let me = group.world().rank();
+            let root = Rank(size as u32 - 1);
+            let mut values = ramp(me, 100_001);
+            broadcast(group, &mut values, root).unwrap();
+            assert_eq!(values, ramp(root, 100_001));
+            barrier(group).unwrap();
+            let mut values = ramp(me, 1000);
+            let mine = reduce_scatter(group, &mut values).unwrap();
+            let sums: Vec<f64> = values[mine.clone()].iter().map(|&x| f64::from(x)).collect();
+            assert_eq!(sums, expected(size, 1000)[mine]);
+            let texts = all_gather_bytes(group, "x".repeat(me.index() * 3).as_bytes()).unwrap();
+            (all_gather(group, &[me.0 as f32, 0.5]).unwrap(), texts)
+        });
+        for (gathered, texts) in results {
+            let ranks: Vec<f32> = (0..size).flat_map(|rank| [rank as f32, 0.5]).collect();
+            assert_eq!(gathered, ranks);
+            let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+            assert_eq!(lengths, (0..size).map(|rank| rank * 3).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn a_difference_in_length_is_named_on_both_sides() {
+    let errors = spawn(2, |group| {
+        let mut values = vec![1.0; 1000 + group.world().rank().index() * 500];
+        all_reduce(group, &mut values, &Options::default()).unwrap_err().to_string()
+    });
+    assert!(errors.iter().any(|error| error.contains("length mismatch")), "{errors:?}");
+    assert!(
+        errors.iter().any(|error| error.contains("2000") || error.contains("3000")),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn a_lost_rank_is_named_by_every_survivor() {
+    let results = spawn(4, |group| {
+        if group.world().rank() == Rank(2) {
+            return None;
+        }
+        let mut values = vec![1.0; 100_000];
+        let lost = loop {
+            match all_reduce(group, &mut values, &Options::default()) {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(all_reduce(group, &mut values, &Options::default()).is_err(), "the group is over");
+        Some(lost)
+    });
+    for error in results.into_iter().flatten() {
+        assert_eq!(error.rank(), Some(Rank(2)), "{error}");
+        assert!(error.to_string().contains("rank 2"), "{error}");
+        assert!(error.to_string().contains("all_reduce"), "{error}");
+    }
+}
+
+#[test]
+fn a_silent_rank_is_named_after_the_timeout() {
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let receiver = std::sync::Mutex::new(receiver);
+    let mut links = mem::mesh(2).into_iter();
+    let (first, second) = (links.next().unwrap(), links.next().unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _silent = second;
+            // Holds its end of the link until the other rank has given up.
+            let _ = receiver.lock().unwrap().recv();
+        });
+        let mut group =
+            Group::new(Box::new(first)).with_timeout(std::time::Duration::from_millis(200));
+        let error = barrier(&mut group).unwrap_err();
+        assert_eq!(error.rank(), Some(Rank(1)));
+        assert!(error.to_string().contains("nothing came from rank 1"), "{error}");
+        drop(sender);
+    });
+}

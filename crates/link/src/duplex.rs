@@ -1,0 +1,128 @@
+//! A non-blocking socket with what is to be written and what was read.
+//!
+//! It serves handshakes and stores, where messages are short: what is read ahead is bounded.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::error::plain;
+use crate::secure::{Handshake, Preamble, Session};
+use crate::{Error, Kind};
+
+/// A connection and its two small buffers.
+#[derive(Debug)]
+pub struct Duplex {
+    /// The connection, in non-blocking mode.
+    pub stream: TcpStream,
+    /// What has come and was not taken.
+    pub input: Vec<u8>,
+    /// What has not been written yet.
+    pub output: Vec<u8>,
+    input_bytes_max: usize,
+}
+
+impl Duplex {
+    /// Takes over `stream`; never holds more than `input_bytes_max` bytes of input.
+    ///
+    /// # Errors
+    /// If the socket refuses its options.
+    pub fn new(stream: TcpStream, input_bytes_max: usize) -> Result<Duplex, Error> {
+        let set = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+        set.map_err(|error| Error::io("cannot set up a connection", error))?;
+        Ok(Duplex { stream, input: Vec::new(), output: Vec::new(), input_bytes_max })
+    }
+
+    /// What to poll for.
+    pub fn interest(&self) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        if self.input.len() < self.input_bytes_max {
+            flags |= PollFlags::IN;
+        }
+        if !self.output.is_empty() {
+            flags |= PollFlags::OUT;
+        }
+        flags
+    }
+
+    /// Brings a handshake to its end, blocking until `deadline` at most.
+    ///
+    /// # Errors
+    /// If the handshake fails, the connection breaks, or the other side is silent.
+    pub fn shake(
+        &mut self,
+        mut handshake: Handshake,
+        deadline: Instant,
+    ) -> Result<(Session, Preamble), Error> {
+        loop {
+            let pumped = self.pump();
+            let advanced = handshake.advance(&mut self.input, &mut self.output);
+            let flushed = self.flush();
+            if let Some(done) = advanced? {
+                flushed?;
+                return Ok(done);
+            }
+            pumped.and(flushed)?;
+            if !self.wait(deadline) {
+                return Err(Error::new(Kind::Timeout, "did not end its handshake in time"));
+            }
+        }
+    }
+
+    /// Writes and reads what is possible now.
+    ///
+    /// # Errors
+    /// If the other side has closed the connection or it broke. What came before is in `input`.
+    pub fn pump(&mut self) -> Result<(), Error> {
+        let wrote = self.flush();
+        let mut chunk = [0; 4096];
+        while self.input.len() < self.input_bytes_max {
+            let room = chunk.len().min(self.input_bytes_max - self.input.len());
+            match self.stream.read(&mut chunk[..room]) {
+                Ok(0) => return Err(Error::new(Kind::Io, "closed the connection")),
+                Ok(count) => self.input.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(broken(error)),
+            }
+        }
+        wrote
+    }
+
+    /// Writes what is possible now.
+    ///
+    /// # Errors
+    /// If the connection broke.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(count) => drop(self.output.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(broken(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks until [`Duplex::pump`] can do something; false when `deadline` has passed.
+    pub fn wait(&self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(&self.stream, self.interest())];
+        // An interrupted poll is like a short one: the caller pumps and waits again.
+        let _ = poll(&mut fds, Some(&timespec(left)));
+        !left.is_zero()
+    }
+}
+
+/// A duration for poll, a day at most.
+pub fn timespec(duration: Duration) -> Timespec {
+    let duration = duration.min(Duration::from_secs(86_400));
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+}
+
+fn broken(error: std::io::Error) -> Error {
+    Error::new(Kind::Io, format!("broke the connection: {}", plain(&error))).with_source(error)
+}

@@ -1,0 +1,151 @@
+//! What can go wrong between ranks.
+
+use std::fmt;
+use std::io;
+
+use thinwire_wire::Rank;
+
+/// The sort of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A peer is gone or silent; `rank` names it.
+    PeerLost,
+    /// A peer says that the group is over; `rank` names the rank it blames, if any.
+    Poisoned {
+        /// Who said so.
+        by: Rank,
+    },
+    /// Something did not happen in time.
+    Timeout,
+    /// The other side does not prove the same job token.
+    TokenMismatch,
+    /// The other side speaks another protocol version.
+    VersionMismatch,
+    /// Two ranks disagree about the world they are in.
+    WorldMismatch,
+    /// Two processes claim the same rank.
+    RankTaken,
+    /// An address does not answer.
+    Unreachable,
+    /// An address is in use by another process.
+    AddressInUse,
+    /// Bytes that no peer of this version writes.
+    Corrupt,
+    /// A limit on sizes or counts is exceeded.
+    Limit,
+    /// The caller's mistake.
+    Invalid,
+    /// The operating system refuses.
+    Io,
+}
+
+/// What went wrong, with whom, in one line.
+#[derive(Debug)]
+pub struct Error {
+    /// The sort of error.
+    pub kind: Kind,
+    /// The rank that it is about: the one that was lost, however the news came.
+    pub rank: Option<Rank>,
+    /// What was being done, with both values where two disagree.
+    pub context: String,
+    source: Option<io::Error>,
+}
+
+impl Error {
+    /// An error of `kind`.
+    pub fn new(kind: Kind, context: impl Into<String>) -> Error {
+        Error { kind, rank: None, context: context.into(), source: None }
+    }
+
+    /// The peer `rank` is lost.
+    pub fn lost(rank: Rank, context: impl Into<String>) -> Error {
+        Error::new(Kind::PeerLost, context).with_rank(rank)
+    }
+
+    /// A refusal of the operating system.
+    pub fn io(context: impl fmt::Display, source: io::Error) -> Error {
+        Error::new(Kind::Io, format!("{context}: {}", plain(&source))).with_source(source)
+    }
+
+    /// The same error about `rank`.
+    #[must_use]
+    pub fn with_rank(self, rank: Rank) -> Error {
+        Error { rank: Some(rank), ..self }
+    }
+
+    /// The same error with its cause.
+    #[must_use]
+    pub fn with_source(self, source: io::Error) -> Error {
+        Error { source: Some(source), ..self }
+    }
+
+    /// The same error as something that `who` did.
+    pub(crate) fn by(self, who: impl fmt::Display) -> Error {
+        Error { context: format!("{who} {}", self.context), ..self }
+    }
+
+    /// The same error as another sort.
+    pub(crate) fn of(self, kind: Kind) -> Error {
+        Error { kind, ..self }
+    }
+
+    /// The same error once more, without its cause.
+    pub(crate) fn repeat(&self) -> Error {
+        Error { kind: self.kind, rank: self.rank, context: self.context.clone(), source: None }
+    }
+
+    /// What the user may do about it, in one line.
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self.kind {
+            Kind::TokenMismatch => "start every rank of one job with the same token",
+            Kind::VersionMismatch => "run the same version of thinwire on every host",
+            Kind::WorldMismatch => "start every rank of one job with the same world size",
+            Kind::RankTaken => {
+                "give every process its own rank; if an earlier job used the same rendezvous, use a fresh one"
+            }
+            Kind::Unreachable => {
+                "check the address, that rank 0 is running, and that no firewall is between"
+            }
+            Kind::AddressInUse => "another process listens there: choose another port, or end it",
+            _ => return None,
+        })
+    }
+}
+
+/// What an I/O error says, without the operating system's number.
+pub(crate) fn plain(error: &io::Error) -> String {
+    let text = error.to_string().to_lowercase();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.kind, self.rank) {
+            (Kind::PeerLost, Some(rank)) => write!(f, "lost {rank}: {}", self.context),
+            _ => f.write_str(&self.context),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_one_line_and_name_the_rank() {
+        let error = Error::lost(Rank(2), "connection closed without a goodbye");
+        assert_eq!(error.to_string(), "lost rank 2: connection closed without a goodbye");
+        let error = Error::io("cannot bind", io::Error::from_raw_os_error(98));
+        assert_eq!(error.to_string(), "cannot bind: address already in use");
+    }
+}

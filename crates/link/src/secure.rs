@@ -1,0 +1,16 @@
+//! Proof of the job token, and encryption.
+//!
+//! Every connection, of ranks and of stores, begins the same way: a [`preamble`] in clear, then a
+//! Noise handshake (`NNpsk0`, Perrin's "The Noise Protocol Framework", section 9) whose
+//! pre-shared key is made of the job's [`Token`]. Nothing else that a stranger sends is parsed.
+//! No I/O here: bytes in, bytes out.
+
+mod handshake;
+mod preamble;
+mod session;
+mod token;
+
+pub use handshake::{Handshake, Role};
+pub use preamble::{PREAMBLE_BYTES, Preamble};
+pub use session::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session, take_record};
+pub use token::Token;

@@ -1,0 +1,65 @@
+//! Rendezvous: where ranks that do not know each other yet leave their addresses.
+//!
+//! A store holds small values under short keys. A key is written once: the first writer keeps it,
+//! so two processes cannot both be rank 1. It is used when a job starts and never again.
+
+pub mod file;
+pub mod mem;
+pub mod tcp;
+
+use std::time::Duration;
+
+use crate::{Error, Kind};
+
+/// The longest key in bytes.
+pub const KEY_BYTES_MAX: usize = 200;
+/// The longest value in bytes.
+pub const VALUE_BYTES_MAX: usize = 16 << 10;
+/// The most keys of one store.
+pub const KEYS_MAX: usize = 1 << 16;
+
+/// A place for small values that all ranks of a job can reach.
+pub trait Store: Send + Sync {
+    /// Writes a value under a key that nobody has written yet.
+    ///
+    /// # Errors
+    /// [`Kind::RankTaken`] if somebody has written another value there; [`Kind::Limit`] if key,
+    /// value or store are too large.
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error>;
+
+    /// Waits for the value of a key; with no time to wait, looks once.
+    ///
+    /// # Errors
+    /// [`Kind::Timeout`] if nobody writes it in time.
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, Error>;
+}
+
+/// Refuses what no store accepts. Keys are words of `a-z 0-9 . _ -` between slashes.
+fn check(key: &str, value: &[u8]) -> Result<(), Error> {
+    let word = |word: &str| {
+        let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+        !word.is_empty() && !word.starts_with('.') && word.chars().all(letters)
+    };
+    if key.len() > KEY_BYTES_MAX {
+        let context = format!("key of {} bytes, at most {KEY_BYTES_MAX} allowed", key.len());
+        return Err(Error::new(Kind::Limit, context));
+    }
+    if !key.split('/').all(word) {
+        return Err(Error::new(Kind::Invalid, format!("'{}' is no key", key.escape_debug())));
+    }
+    if value.len() > VALUE_BYTES_MAX {
+        let context = format!("value of {} bytes, at most {VALUE_BYTES_MAX} allowed", value.len());
+        return Err(Error::new(Kind::Limit, context));
+    }
+    Ok(())
+}
+
+fn taken(key: &str, found: &[u8]) -> Error {
+    let found = String::from_utf8_lossy(found);
+    let context = format!("{key} is taken already, by {}", found.escape_debug());
+    Error::new(Kind::RankTaken, context)
+}
+
+fn missing(key: &str, timeout: Duration) -> Error {
+    Error::new(Kind::Timeout, format!("nobody wrote {key} within {:.1} s", timeout.as_secs_f64()))
+}

@@ -1,0 +1,377 @@
+//! The link over TCP.
+//!
+//! A full mesh: between two ranks one control connection and one or more for data, each of which
+//! has proven the job token. One thread drives all of them with poll(2). docs/wire.md tells what
+//! goes over them.
+
+mod connect;
+mod connection;
+mod control;
+mod hello;
+mod mesh;
+mod options;
+mod peer;
+mod pending;
+mod reader;
+mod wake;
+mod writer;
+
+pub use connect::connect;
+pub use options::{CONNECTIONS_MAX, Encryption, Options, address_towards};
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, poll};
+use thinwire_wire::{Header, Kind as Frame, Rank, World};
+
+use crate::duplex::timespec;
+use crate::tcp::connection::Connection;
+use crate::tcp::peer::Peer;
+use crate::tcp::wake::Wake;
+use crate::{Counters, Error, Kind, Limiter, Link, Port, Waker, poison};
+
+/// How long a poisoner waits for the others to take note.
+const POISON_LINGER: Duration = Duration::from_millis(500);
+
+/// One rank's connections to all others.
+#[derive(Debug)]
+pub struct Tcp {
+    world: World,
+    /// By rank; none at my own.
+    peers: Vec<Option<Peer>>,
+    egress: Option<Limiter>,
+    ingress: Option<Limiter>,
+    heartbeat: Option<Duration>,
+    silence: Option<Duration>,
+    wake: Wake,
+    counters: Counters,
+    /// Whose turn comes first, so that a limit is shared.
+    first: usize,
+    /// What the sockets are ready for is known from the last wait.
+    polled: bool,
+    /// Why the link is over.
+    dead: Option<Error>,
+}
+
+impl Tcp {
+    fn new(world: World, peers: Vec<Option<Peer>>, options: &Options) -> Result<Tcp, Error> {
+        let now = Instant::now();
+        let limiter = || options.limit.map(|rate| Limiter::new(rate, now));
+        Ok(Tcp {
+            world,
+            peers,
+            egress: limiter(),
+            ingress: limiter(),
+            heartbeat: options.heartbeat,
+            silence: options.silence(),
+            wake: Wake::new()?,
+            counters: Counters::default(),
+            first: 0,
+            polled: false,
+            dead: None,
+        })
+    }
+
+    /// One round over all peers: what they say first, then data in and out.
+    fn turn(&mut self, port: &mut dyn Port) -> Result<bool, Error> {
+        if !std::mem::take(&mut self.polled) {
+            self.poll(Duration::ZERO, false)?;
+        }
+        let now = Instant::now();
+        for peer in self.peers.iter_mut().flatten() {
+            self.counters.received_bytes += peer.listen(now)? as u64;
+        }
+        let mut moved = false;
+        self.first = (self.first + 1) % self.peers.len();
+        for offset in 0..self.peers.len() {
+            let index = (self.first + offset) % self.peers.len();
+            let Some(peer) = &mut self.peers[index] else { continue };
+            let mut port = Counted { port: &mut *port, counters: &mut self.counters };
+            for data in 0..peer.data.len() {
+                moved |= receive(peer, data, &mut self.ingress, &mut port, now)?;
+                moved |= transmit(peer, data, &mut self.egress, &mut port, now)?;
+            }
+            self.counters.sent_bytes += peer.speak(self.heartbeat, now)? as u64;
+            peer.judge(self.silence, now)?;
+        }
+        Ok(moved)
+    }
+
+    /// Asks the operating system what the sockets are ready for; `wakeable` if a waker may end it.
+    fn poll(&mut self, timeout: Duration, wakeable: bool) -> Result<(), Error> {
+        let now = Instant::now();
+        let read = self.ingress.as_mut().is_none_or(|limit| limit.grant(usize::MAX, now) > 0);
+        let mut fds = Vec::with_capacity(1 + 2 * self.peers.len());
+        let mut polled = Vec::with_capacity(1 + 2 * self.peers.len());
+        if wakeable {
+            fds.push(self.wake.poll_fd());
+        }
+        for (index, peer) in self.peers.iter().enumerate() {
+            let Some(peer) = peer else { continue };
+            let mut add = |fd: Option<_>, place| {
+                if let Some(fd) = fd {
+                    fds.push(fd);
+                    polled.push((index, place));
+                }
+            };
+            add(peer.control.poll_fd(true), None);
+            for (number, data) in peer.data.iter().enumerate() {
+                add(data.poll_fd(read), Some(number));
+            }
+        }
+        match poll(&mut fds, Some(&timespec(timeout))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::io("cannot poll", error.into())),
+        }
+        let found: Vec<_> = fds[usize::from(wakeable)..].iter().map(PollFd::revents).collect();
+        let woken = wakeable && !fds[0].revents().is_empty();
+        drop(fds);
+        if woken {
+            self.wake.drain();
+        }
+        for ((index, place), found) in polled.into_iter().zip(found) {
+            let peer = self.peers[index].as_mut().expect("it was polled");
+            match place {
+                None => peer.control.polled(found),
+                Some(number) => peer.data[number].polled(found),
+            }
+        }
+        Ok(())
+    }
+
+    /// How long until something can move or must be said without anything coming in.
+    fn delay(&mut self, now: Instant) -> Duration {
+        let mut delay = Duration::MAX;
+        for peer in self.peers.iter().flatten() {
+            if peer.control.may_read() || peer.control.writable_bytes() > 0 {
+                return Duration::ZERO;
+            }
+            if let Some(due) = peer.due(self.heartbeat, self.silence) {
+                delay = delay.min(due.saturating_duration_since(now));
+            }
+            for data in &peer.data {
+                let (out, into) = (data.writable_bytes(), data.may_read());
+                if out > 0 {
+                    let egress = self.egress.as_mut();
+                    delay = delay.min(egress.map_or(Duration::ZERO, |l| l.delay(out, now)));
+                }
+                if into || self.ingress.is_some() {
+                    let ingress = self.ingress.as_mut();
+                    let refill = ingress.map_or(Duration::ZERO, |l| l.delay(usize::MAX, now));
+                    if into || !refill.is_zero() {
+                        delay = delay.min(refill);
+                    }
+                }
+            }
+        }
+        delay
+    }
+
+    /// Does `each` with every connection until it says that all are done, or `deadline`.
+    fn linger(&mut self, deadline: Instant, mut each: impl FnMut(&mut Peer) -> bool) -> bool {
+        loop {
+            let mut done = true;
+            for peer in self.peers.iter_mut().flatten() {
+                done &= each(peer);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if done || left.is_zero() || self.poll(left, false).is_err() {
+                return done;
+            }
+        }
+    }
+}
+
+/// Reads from one data connection as much as the limit grants.
+fn receive(
+    peer: &mut Peer,
+    data: usize,
+    limit: &mut Option<Limiter>,
+    port: &mut Counted<'_>,
+    now: Instant,
+) -> Result<bool, Error> {
+    let connection = &mut peer.data[data];
+    if !connection.may_read() && !connection.reader.paused {
+        return Ok(false);
+    }
+    let grant = limit.as_mut().map_or(usize::MAX, |limit| limit.grant(usize::MAX, now));
+    if grant == 0 {
+        return Ok(false);
+    }
+    let before = port.counters.received_frames;
+    match connection.read(port, grant) {
+        Ok(taken) => {
+            if let Some(limit) = limit {
+                limit.take(taken.bytes);
+            }
+            port.counters.received_bytes += taken.bytes as u64;
+            if taken.bytes > 0 {
+                peer.heard(now);
+            }
+            Ok(taken.bytes > 0 || port.counters.received_frames > before)
+        }
+        Err(error) if error.kind == Kind::Io => {
+            peer.data[data].reader.ended = true;
+            peer.suspect(error.context, now);
+            Ok(false)
+        }
+        Err(error) => Err(peer.blame(error)),
+    }
+}
+
+/// Writes to one data connection as much as the limit grants.
+fn transmit(
+    peer: &mut Peer,
+    data: usize,
+    limit: &mut Option<Limiter>,
+    port: &mut Counted<'_>,
+    now: Instant,
+) -> Result<bool, Error> {
+    let connection: &mut Connection = &mut peer.data[data];
+    let wanted = connection.writable_bytes();
+    let grant = limit.as_mut().map_or(wanted, |limit| limit.grant(wanted, now));
+    if grant == 0 {
+        return Ok(false);
+    }
+    match connection.write(port, grant) {
+        Ok(written) => {
+            if let Some(limit) = limit {
+                limit.take(written.bytes);
+            }
+            port.counters.sent_bytes += written.bytes as u64;
+            Ok(written.bytes > 0)
+        }
+        Err(error) => {
+            peer.suspect(error.context, now);
+            Ok(false)
+        }
+    }
+}
+
+impl Link for Tcp {
+    fn world(&self) -> World {
+        self.world
+    }
+
+    fn send(&mut self, to: Rank, header: Header) {
+        assert_eq!(header.kind, Frame::Data, "the link sends all but data itself");
+        let peer = self.peers.get_mut(to.index()).and_then(Option::as_mut);
+        peer.unwrap_or_else(|| panic!("{to} is no peer")).send(header);
+    }
+
+    fn progress(&mut self, port: &mut dyn Port) -> Result<bool, Error> {
+        if let Some(dead) = &self.dead {
+            return Err(dead.repeat());
+        }
+        self.turn(port).inspect_err(|error| self.dead = Some(error.repeat()))
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        let delay = self.delay(Instant::now());
+        if !delay.is_zero() && !self.wake.take() {
+            self.poll(timeout.min(delay), true)?;
+            self.wake.take();
+            self.polled = true;
+        }
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.wake.waker()
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn has_left(&self, peer: Rank) -> bool {
+        self.peers[peer.index()].as_ref().is_some_and(Peer::has_left)
+    }
+
+    fn poison(&mut self, reason: &Error) {
+        let payload = poison::encode(reason);
+        for peer in self.peers.iter_mut().flatten() {
+            peer.port.reason.clone_from(&payload);
+            peer.tell(Frame::Poison);
+        }
+        self.ingress = None;
+        // Writing is shut and the others' words are read until they hang up: closing a socket
+        // that still has input would reset it, and the reset might overtake the poison.
+        self.linger(Instant::now() + POISON_LINGER, |peer| {
+            while peer.control.writable_bytes() > 0 {
+                if peer.control.write(&mut peer.port, usize::MAX).is_err() {
+                    return true;
+                }
+            }
+            if peer.control.writer.pending_bytes() > 0 {
+                return false;
+            }
+            peer.control.shut();
+            !peer.control.discard()
+        });
+        self.dead = Some(reason.repeat());
+    }
+
+    fn finish(&mut self, timeout: Duration) -> Result<(), Error> {
+        let queued = |peer: &&Peer| peer.data.iter().any(|data| data.writer.has_frames());
+        if let Some(peer) = self.peers.iter().flatten().find(queued) {
+            let context = format!("frames to {} are still queued", peer.rank);
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        self.ingress = None;
+        let mut told = vec![false; self.peers.len()];
+        self.linger(Instant::now() + timeout, |peer| {
+            let mut open = false;
+            for data in &mut peer.data {
+                let _ = data.write(&mut peer.port, usize::MAX);
+                open |= data.discard();
+            }
+            if peer.data.iter().any(|data| data.writer.pending_bytes() > 0) {
+                return false;
+            }
+            if !std::mem::replace(&mut told[peer.rank.index()], true) {
+                peer.tell(Frame::Bye);
+            }
+            let _ = peer.control.write(&mut peer.port, usize::MAX);
+            if peer.control.writer.pending_bytes() > 0 {
+                return false;
+            }
+            peer.connections().for_each(|connection| connection.shut());
+            !(peer.control.discard() | open)
+        });
+        self.dead = Some(Error::new(Kind::Invalid, "the link is finished"));
+        match self.peers.iter().flatten().find(|peer| !told[peer.rank.index()]) {
+            Some(peer) => Err(Error::new(
+                Kind::Timeout,
+                format!("what was sent to {} did not leave within {timeout:.0?}", peer.rank),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The engine's port, with frames counted.
+struct Counted<'a> {
+    port: &'a mut dyn Port,
+    counters: &'a mut Counters,
+}
+
+impl Port for Counted<'_> {
+    fn outgoing(&self, to: Rank, tag: &thinwire_wire::Tag) -> &[u8] {
+        self.port.outgoing(to, tag)
+    }
+
+    fn sent(&mut self, to: Rank, tag: &thinwire_wire::Tag) {
+        self.counters.sent_frames += 1;
+        self.port.sent(to, tag);
+    }
+
+    fn incoming(&mut self, from: Rank, header: &Header) -> Result<crate::Place<'_>, Error> {
+        self.port.incoming(from, header)
+    }
+
+    fn received(&mut self, from: Rank, header: &Header) -> Result<(), Error> {
+        self.counters.received_frames += 1;
+        self.port.received(from, header)
+    }
+}

@@ -1,0 +1,113 @@
+//! How ranks find each other: each leaves its address in the store and waits for all others.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use thinwire_wire::{Rank, World};
+
+use crate::store::Store;
+use crate::store::tcp::listen;
+use crate::tcp::mesh::{self, Mesh};
+use crate::tcp::options::Options;
+use crate::tcp::Tcp;
+use crate::{Error, Kind};
+
+/// Connects this rank to all others of its world, who leave their addresses in the same store.
+///
+/// # Errors
+/// If a rank does not appear or cannot be connected to in time, another process has this rank,
+/// or two sides disagree about token, version, world or epoch.
+pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Tcp, Error> {
+    options.check()?;
+    if world.size() == 1 {
+        return Tcp::new(world, vec![None], options);
+    }
+    let deadline = Instant::now() + options.timeout;
+    let listener = listen(SocketAddr::new(options.bind, 0))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| Error::io(format_args!("cannot listen on {}", options.bind), error))?;
+    publish(world, store, options, address)?;
+    let addresses = gather(world, store, options, deadline)?;
+    let peers = Mesh::new(world, options, listener, addresses, deadline).make()?;
+    Tcp::new(world, peers, options)
+}
+
+fn key(options: &Options, rank: Rank) -> String {
+    format!("epoch/{}/rank/{}", options.epoch, rank.0)
+}
+
+fn publish(
+    world: World,
+    store: &dyn Store,
+    options: &Options,
+    address: SocketAddr,
+) -> Result<(), Error> {
+    let value = format!("{} {address}", world.size());
+    let me = world.rank();
+    store.set(&key(options, me), value.as_bytes()).map_err(|error| match error.kind {
+        Kind::RankTaken => {
+            let context = format!("{me} is taken by another process: {}", error.context);
+            Error::new(Kind::RankTaken, context).with_rank(me)
+        }
+        _ => error,
+    })
+}
+
+/// The address of every rank, my own included.
+fn gather(
+    world: World,
+    store: &dyn Store,
+    options: &Options,
+    deadline: Instant,
+) -> Result<Vec<SocketAddr>, Error> {
+    let mut addresses = Vec::new();
+    for rank in world.ranks() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let value = match store.get(&key(options, rank), left) {
+            Ok(value) => value,
+            Err(error) if left.is_zero() || Instant::now() >= deadline => {
+                return Err(missing(world, store, options, error));
+            }
+            Err(error) => return Err(error),
+        };
+        addresses.push(parse(world, rank, &value)?);
+    }
+    Ok(addresses)
+}
+
+fn parse(world: World, rank: Rank, value: &[u8]) -> Result<SocketAddr, Error> {
+    let text = String::from_utf8_lossy(value);
+    let parsed = text.split_once(' ').and_then(|(size, address)| {
+        Some((size.parse::<usize>().ok()?, address.parse::<SocketAddr>().ok()?))
+    });
+    let Some((size, address)) = parsed else {
+        let text = text.escape_debug();
+        let context = format!("the store says '{text}' about {rank}, expected its world and address");
+        return Err(Error::new(Kind::Corrupt, context).with_rank(rank));
+    };
+    if size != world.size() {
+        let (me, mine) = (world.rank(), world.size());
+        let context = format!("{me} is in a world of {mine}, {rank} in one of {size}");
+        return Err(Error::new(Kind::WorldMismatch, context).with_rank(rank));
+    }
+    Ok(address)
+}
+
+/// Which ranks have not appeared, and what the store knows about why.
+fn missing(world: World, store: &dyn Store, options: &Options, cause: Error) -> Error {
+    let absent = |rank: &Rank| store.get(&key(options, *rank), Duration::ZERO).is_err();
+    let missing: Vec<Rank> = world.peers().filter(absent).collect();
+    let why = cause.context.split_once("; ").map_or(String::new(), |(_, why)| format!("; {why}"));
+    let context = format!(
+        "{} of {} did not appear within {:.0} s{why}",
+        mesh::name(&missing),
+        world.size(),
+        options.timeout.as_secs_f64().ceil()
+    );
+    let error = Error::new(cause.kind, context);
+    match missing.first() {
+        Some(rank) => error.with_rank(*rank),
+        None => cause,
+    }
+}

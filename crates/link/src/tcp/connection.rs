@@ -1,0 +1,152 @@
+//! One socket: its two halves, its keys, and what it is ready for.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use socket2::{SockRef, TcpKeepalive};
+use thinwire_wire::{Header, Rank};
+
+use crate::secure::Session;
+use crate::tcp::reader::{Reader, Taken};
+use crate::tcp::writer::{Writer, Written};
+use crate::{Error, Kind, Port};
+
+/// A connection whose other end is known.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    session: Option<Session>,
+    pub reader: Reader,
+    pub writer: Writer,
+    /// The socket may have something to read.
+    pub readable: bool,
+    /// The socket may take something.
+    writable: bool,
+}
+
+/// What the handshake has left.
+#[derive(Debug)]
+pub struct Parts {
+    pub stream: TcpStream,
+    /// The keys, if traffic is encrypted.
+    pub session: Option<Session>,
+    /// Bytes of frames that came with the handshake's end.
+    pub read_ahead: Vec<u8>,
+    /// Both ends are on this machine.
+    pub same_host: bool,
+}
+
+impl Connection {
+    /// The connection to `peer` that carries all but data if `control`, else data.
+    pub fn new(peer: Rank, epoch: u32, control: bool, parts: Parts) -> Connection {
+        let Parts { stream, session, read_ahead, same_host } = parts;
+        let seal = session.is_some();
+        Connection {
+            reader: Reader::new(peer, epoch, control, seal, &read_ahead),
+            writer: Writer::new(peer, !seal && !same_host, seal),
+            readable: !read_ahead.is_empty(),
+            writable: true,
+            stream,
+            session,
+        }
+    }
+
+    /// Lets the operating system notice a peer that is gone without a word.
+    ///
+    /// # Errors
+    /// If the socket refuses.
+    pub fn watch(&self, silence: Duration, control: bool) -> Result<(), Error> {
+        let socket = SockRef::from(&self.stream);
+        let interval = (silence / 5).max(Duration::from_secs(1));
+        let keepalive = TcpKeepalive::new().with_time(interval).with_interval(interval);
+        let set = socket.set_tcp_keepalive(&keepalive);
+        // Not on data: there a peer that has no place yet closes its window, which looks the same.
+        #[cfg(target_os = "linux")]
+        let set = set.and_then(|()| match control {
+            true => {
+                let silence_ms = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
+                Ok(rustix::net::sockopt::set_tcp_user_timeout(&self.stream, silence_ms)?)
+            }
+            false => Ok(()),
+        });
+        #[cfg(not(target_os = "linux"))]
+        let _ = control;
+        set.map_err(|error| Error::io("cannot set up a connection", error))
+    }
+
+    pub fn push(&mut self, header: Header) {
+        self.writer.push(header);
+    }
+
+    /// Bytes that could be written now.
+    pub fn writable_bytes(&self) -> usize {
+        if self.writable { self.writer.pending_bytes() } else { 0 }
+    }
+
+    /// Whether a read could bring something now, as far as is known.
+    pub fn may_read(&self) -> bool {
+        self.readable && !self.reader.paused && !self.reader.ended
+    }
+
+    /// What to poll for; nothing if `None`. A socket that is not to be read must not be polled
+    /// for its end either, or poll returns at once again and again.
+    pub fn poll_fd(&self, read: bool) -> Option<PollFd<'_>> {
+        let mut flags = PollFlags::empty();
+        if read && !self.readable && !self.reader.paused && !self.reader.ended {
+            flags |= PollFlags::IN;
+        }
+        if !self.writable && self.writer.pending_bytes() > 0 {
+            flags |= PollFlags::OUT;
+        }
+        (!flags.is_empty()).then(|| PollFd::new(&self.stream, flags))
+    }
+
+    /// Takes note of what poll found.
+    pub fn polled(&mut self, found: PollFlags) {
+        let over = PollFlags::HUP | PollFlags::ERR;
+        self.readable |= found.intersects(PollFlags::IN | over);
+        self.writable |= found.intersects(PollFlags::OUT | over);
+    }
+
+    /// # Errors
+    /// [`Kind::Io`] if the connection is broken.
+    pub fn write(&mut self, port: &mut dyn Port, limit: usize) -> Result<Written, Error> {
+        let written = self.writer.write(&mut self.stream, self.session.as_mut(), port, limit);
+        let written = written.map_err(|error| {
+            Error::new(Kind::Io, crate::error::plain(&error)).with_source(error)
+        })?;
+        self.writable &= !written.full;
+        Ok(written)
+    }
+
+    /// # Errors
+    /// See [`Reader::read`].
+    pub fn read(&mut self, port: &mut dyn Port, limit: usize) -> Result<Taken, Error> {
+        let taken = self.reader.read(&mut self.stream, self.session.as_mut(), port, limit)?;
+        self.readable &= !taken.empty;
+        Ok(taken)
+    }
+
+    /// Reads and forgets; false at the end of the stream.
+    pub fn discard(&mut self) -> bool {
+        use std::io::{ErrorKind, Read};
+        let mut scratch = [0; 16 << 10];
+        loop {
+            match self.stream.read(&mut scratch) {
+                Ok(0) => self.reader.ended = true,
+                Ok(_) => continue,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
+                Err(_) => self.reader.ended = true,
+            }
+            return !self.reader.ended;
+        }
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub fn shut(&self) {
+        // A connection that is gone already needs no telling.
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+}

@@ -1,0 +1,277 @@
+//! Making the mesh: every rank connects to all lower ones and is connected to by all higher ones.
+//!
+//! One non-blocking loop for all of them. Strangers have a short deadline and a bounded number of
+//! places; what they do wrong is remembered, in case that it explains why a rank is missing.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use thinwire_wire::{Rank, World};
+
+use crate::duplex::timespec;
+use crate::tcp::connection::{Connection, Parts};
+use crate::tcp::hello::{CONTROL, Hello};
+use crate::tcp::options::Options;
+use crate::tcp::peer::Peer;
+use crate::tcp::pending::Pending;
+use crate::{Error, Kind};
+
+/// The most connections that have not said who they are, besides those that are expected.
+const STRANGERS_MAX: usize = 64;
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(50);
+
+/// The mesh in the making.
+pub struct Mesh<'a> {
+    world: World,
+    options: &'a Options,
+    listener: TcpListener,
+    addresses: Vec<SocketAddr>,
+    deadline: Instant,
+    pending: Vec<Pending>,
+    retries: Vec<(Instant, Rank, u16)>,
+    /// By rank and channel.
+    made: Vec<Vec<Option<Parts>>>,
+    /// What went wrong last, by rank, and with strangers.
+    failures: Vec<Option<Error>>,
+    refused: Option<Error>,
+}
+
+impl<'a> Mesh<'a> {
+    /// The mesh of ranks that listen on `addresses`.
+    pub fn new(
+        world: World,
+        options: &'a Options,
+        listener: TcpListener,
+        addresses: Vec<SocketAddr>,
+        deadline: Instant,
+    ) -> Mesh<'a> {
+        let now = Instant::now();
+        let lower = world.ranks().filter(|rank| *rank < world.rank());
+        let channels = CONTROL..=options.connections;
+        let retries =
+            lower.flat_map(|rank| channels.clone().map(move |channel| (now, rank, channel)));
+        Mesh {
+            retries: retries.collect(),
+            world,
+            options,
+            listener,
+            addresses,
+            deadline,
+            pending: Vec::new(),
+            made: world.ranks().map(|_| Vec::new()).collect(),
+            failures: world.ranks().map(|_| None).collect(),
+            refused: None,
+        }
+    }
+
+    /// Connects everybody.
+    ///
+    /// # Errors
+    /// If a rank cannot be connected to in time or is none of ours.
+    pub fn make(mut self) -> Result<Vec<Option<Peer>>, Error> {
+        loop {
+            let now = Instant::now();
+            let missing: Vec<Rank> =
+                self.world.peers().filter(|peer| !self.is_complete(*peer)).collect();
+            if missing.is_empty() {
+                return self.into_peers();
+            }
+            if now >= self.deadline {
+                return Err(self.explain(&missing));
+            }
+            self.retry(now);
+            self.advance(now)?;
+            self.poll()?;
+            self.accept()?;
+        }
+    }
+
+    fn is_complete(&self, peer: Rank) -> bool {
+        let made = &self.made[peer.index()];
+        !made.is_empty() && made.iter().all(Option::is_some)
+    }
+
+    /// Begins the connections whose time has come.
+    fn retry(&mut self, now: Instant) {
+        let due = self.retries.extract_if(.., |(at, ..)| *at <= now).collect::<Vec<_>>();
+        for (_, rank, channel) in due {
+            let hello = Hello {
+                rank: self.world.rank(),
+                size: self.world.size() as u32,
+                epoch: self.options.epoch,
+                channel,
+                connections: self.options.connections,
+            };
+            let (rule, token) = (self.options.encryption, &self.options.token);
+            let address = self.addresses[rank.index()];
+            match Pending::connect(address, hello, rule, token, self.deadline) {
+                Ok(pending) => self.pending.push(pending),
+                Err(error) => self.again(rank, channel, error),
+            }
+        }
+    }
+
+    fn again(&mut self, rank: Rank, channel: u16, error: Error) {
+        self.failures[rank.index()] = Some(error);
+        self.retries.push((Instant::now() + RETRY, rank, channel));
+    }
+
+    fn has_room(&self) -> bool {
+        let expected = self.made.len() * (1 + usize::from(self.options.connections));
+        let strangers = self.pending.iter().filter(|pending| pending.is_stranger());
+        strangers.count() < STRANGERS_MAX + expected
+    }
+
+    fn accept(&mut self) -> Result<(), Error> {
+        while self.has_room() {
+            match self.listener.accept() {
+                Ok((stream, address)) => {
+                    let deadline = (Instant::now() + STRANGER_TIMEOUT).min(self.deadline);
+                    let (rule, token) = (self.options.encryption, &self.options.token);
+                    let pending = Pending::accept(stream, address, rule, token, deadline);
+                    self.pending.extend(pending);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(Error::io("cannot accept connections", error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, now: Instant) -> Result<(), Error> {
+        for mut pending in std::mem::take(&mut self.pending) {
+            match pending.advance(now, |hello| self.admit(hello)) {
+                Ok(false) => self.pending.push(pending),
+                Ok(true) => self.finish(pending),
+                Err(error) => self.fail(&pending, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a rank that has proven the token may have the channel that it asks for.
+    fn admit(&self, hello: &Hello) -> Result<(), Error> {
+        let (me, size) = (self.world.rank(), self.world.size());
+        if hello.size as usize != size {
+            let context = format!("{me} is in a world of {size}, {} in one of {}", hello.rank, hello.size);
+            return Err(Error::new(Kind::WorldMismatch, context));
+        }
+        if hello.epoch != self.options.epoch {
+            let context =
+                format!("{me} is in epoch {}, {} in {}", self.options.epoch, hello.rank, hello.epoch);
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        if hello.rank <= me {
+            let context = format!("{me} connects to {}, not the other way", hello.rank);
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        let made = &self.made[hello.rank.index()];
+        let free = made.is_empty()
+            || made.len() == usize::from(hello.connections) + 1
+                && made[usize::from(hello.channel)].is_none();
+        if !free {
+            let context = format!("{me} is connected to another process that is {}", hello.rank);
+            return Err(Error::new(Kind::RankTaken, context));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, pending: Pending) {
+        let hello = pending.hello.expect("both sides know each other");
+        let rank = match pending.is_stranger() {
+            true => hello.rank,
+            false => self.rank_at(&pending),
+        };
+        let made = &mut self.made[rank.index()];
+        made.resize_with(usize::from(hello.connections) + 1, || None);
+        made[usize::from(hello.channel)] = Some(pending.into_parts());
+    }
+
+    fn rank_at(&self, pending: &Pending) -> Rank {
+        let index = self.addresses.iter().position(|address| *address == pending.address);
+        Rank(index.expect("an address that was connected to") as u32)
+    }
+
+    /// What a failed connection means: the end, another try, or nothing.
+    fn fail(&mut self, pending: &Pending, error: Error) -> Result<(), Error> {
+        if pending.is_stranger() {
+            let error = error.by(pending.address);
+            match error.kind {
+                Kind::WorldMismatch => return Err(error),
+                Kind::TokenMismatch | Kind::VersionMismatch => self.refused = Some(error),
+                _ => {}
+            }
+            return Ok(());
+        }
+        let rank = self.rank_at(pending);
+        match error.kind {
+            Kind::Io | Kind::Timeout => {
+                let channel = pending.hello.map_or(CONTROL, |hello| hello.channel);
+                self.again(rank, channel, error);
+                Ok(())
+            }
+            Kind::WorldMismatch | Kind::RankTaken => Err(error.with_rank(rank)),
+            _ => Err(error.by(format_args!("{rank} at {}", pending.address)).with_rank(rank)),
+        }
+    }
+
+    fn poll(&self) -> Result<(), Error> {
+        let now = Instant::now();
+        let accept = if self.has_room() { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds = vec![PollFd::new(&self.listener, accept)];
+        fds.extend(self.pending.iter().map(Pending::poll_fd));
+        let retries = self.retries.iter().map(|(at, ..)| *at);
+        let deadlines = self.pending.iter().map(|pending| pending.deadline).chain(retries);
+        let until = deadlines.fold(self.deadline, Instant::min);
+        match poll(&mut fds, Some(&timespec(until.saturating_duration_since(now)))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::io("cannot poll", error.into())),
+        }
+    }
+
+    fn explain(&self, missing: &[Rank]) -> Error {
+        let ranks = name(missing);
+        let size = self.world.size();
+        let mut context = format!(
+            "could not connect to {ranks} of {size} within {:.0} s",
+            self.options.timeout.as_secs_f64().ceil()
+        );
+        let failures = missing.iter().filter_map(|rank| {
+            let error = self.failures[rank.index()].as_ref()?;
+            Some(format!("; {rank} at {}: {}", self.addresses[rank.index()], error.context))
+        });
+        context.extend(failures);
+        match &self.refused {
+            Some(refused) => Error::new(refused.kind, format!("{context}; {}", refused.context)),
+            None => Error::new(Kind::Timeout, context).with_rank(missing[0]),
+        }
+    }
+
+    fn into_peers(self) -> Result<Vec<Option<Peer>>, Error> {
+        let (epoch, silence) = (self.options.epoch, self.options.silence());
+        let silence = silence.unwrap_or(Duration::from_secs(60));
+        let mut peers: Vec<Option<Peer>> = self.world.ranks().map(|_| None).collect();
+        for (rank, made) in self.world.ranks().zip(self.made) {
+            let mut made = made.into_iter().flatten().enumerate().map(|(channel, parts)| {
+                let control = channel == usize::from(CONTROL);
+                let connection = Connection::new(rank, epoch, control, parts);
+                connection.watch(silence, control).map(|()| connection)
+            });
+            if let Some(control) = made.next() {
+                let data = made.collect::<Result<Vec<_>, _>>()?;
+                peers[rank.index()] = Some(Peer::new(rank, epoch, control?, data));
+            }
+        }
+        Ok(peers)
+    }
+}
+
+/// "rank 1" or "ranks 1, 2, 3".
+pub fn name(ranks: &[Rank]) -> String {
+    let numbers: Vec<_> = ranks.iter().map(|rank| rank.0.to_string()).collect();
+    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, numbers.join(", "))
+}

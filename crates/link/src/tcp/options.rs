@@ -1,0 +1,124 @@
+//! How the tcp link is set up.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use crate::{Bandwidth, Error, Kind, Token};
+
+/// The most data connections between two ranks.
+pub const CONNECTIONS_MAX: u16 = 64;
+
+/// Which traffic is encrypted after the handshake. Between two ranks the stricter one decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encryption {
+    /// What leaves the machine.
+    #[default]
+    Auto,
+    /// Everything.
+    Always,
+    /// Nothing: the network is trusted.
+    Never,
+}
+
+/// Options of [`super::connect`].
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The secret of the job.
+    pub token: Token,
+    /// The address to listen on, which the other ranks must reach; see [`address_towards`].
+    pub bind: IpAddr,
+    /// The life of the group; frames of another are refused.
+    pub epoch: u32,
+    /// Data connections per peer, at most [`CONNECTIONS_MAX`]; the higher rank's word counts.
+    pub connections: u16,
+    /// What is encrypted.
+    pub encryption: Encryption,
+    /// An emulated link: what this rank sends, and what it receives, per second.
+    pub limit: Option<Bandwidth>,
+    /// How often to say that one is alive.
+    pub heartbeat: Option<Duration>,
+    /// A peer that is silent for this many heartbeats is lost.
+    pub silence: u32,
+    /// How long all ranks may take to find each other.
+    pub timeout: Duration,
+}
+
+impl Options {
+    /// Loopback, one connection per peer, a heartbeat every two seconds.
+    pub fn new(token: Token) -> Options {
+        Options {
+            token,
+            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            epoch: 0,
+            connections: 1,
+            encryption: Encryption::Auto,
+            limit: None,
+            heartbeat: Some(Duration::from_secs(2)),
+            silence: 5,
+            timeout: Duration::from_secs(60),
+        }
+    }
+
+    /// How long a peer may be silent.
+    pub(super) fn silence(&self) -> Option<Duration> {
+        self.heartbeat.map(|heartbeat| heartbeat * self.silence)
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let invalid = |context: String| Err(Error::new(Kind::Invalid, context));
+        if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
+            let found = self.connections;
+            return invalid(format!("{found} connections, expected 1..={CONNECTIONS_MAX}"));
+        }
+        if self.bind.is_unspecified() {
+            return invalid(format!(
+                "cannot tell other ranks to connect to {}, expected an address of this host",
+                self.bind
+            ));
+        }
+        if self.heartbeat.is_some_and(|heartbeat| heartbeat.is_zero()) || self.silence == 0 {
+            return invalid("a heartbeat of no time, expected more than zero".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// This host's address on the way to `coordinator`: loopback if that is on loopback.
+///
+/// # Errors
+/// If there is no way.
+pub fn address_towards(coordinator: SocketAddr) -> Result<IpAddr, Error> {
+    let any: SocketAddr = match coordinator {
+        SocketAddr::V4(_) => ([0; 4], 0).into(),
+        SocketAddr::V6(_) => ([0; 16], 0).into(),
+    };
+    // Connecting a datagram socket sends nothing; it only asks for a route.
+    let address = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect(coordinator)?;
+        socket.local_addr()
+    });
+    address.map(|address| address.ip()).map_err(|error| {
+        let context = format!("no route to {coordinator}: {}", crate::error::plain(&error));
+        Error::new(Kind::Unreachable, context).with_source(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_loopback_is_loopback() {
+        let address = address_towards("127.0.0.1:9".parse().unwrap()).unwrap();
+        assert!(address.is_loopback());
+    }
+
+    #[test]
+    fn impossible_options_are_refused() {
+        let good = Options::new(Token::new("t"));
+        assert!(good.check().is_ok());
+        assert!(Options { connections: 0, ..good.clone() }.check().is_err());
+        assert!(Options { bind: [0; 4].into(), ..good.clone() }.check().is_err());
+        assert!(Options { silence: 0, ..good }.check().is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! One peer: its connections, and whether it is still there.
+//!
+//! What a peer says about the group (goodbye, poison) comes on the control connection, which data
+//! never holds up. A data connection that ends without a goodbye makes the peer suspect; the
+//! control connection, which may be later, has half a second to say why. So a survivor that has
+//! told why it goes is never itself reported as lost.
+
+use std::time::{Duration, Instant};
+
+use thinwire_wire::{Header, Kind as Frame, Rank, Tag};
+
+use crate::tcp::connection::Connection;
+use crate::tcp::control::Control;
+use crate::{Error, Kind};
+
+/// How long the control connection may take to say why a data connection has ended.
+const GRACE: Duration = Duration::from_millis(500);
+const NO_TAG: Tag = Tag { step: 0, tensor: 0, message: 0 };
+
+/// What is known of one peer.
+#[derive(Debug)]
+pub struct Peer {
+    pub rank: Rank,
+    pub control: Connection,
+    pub data: Vec<Connection>,
+    pub port: Control,
+    epoch: u32,
+    heard: Instant,
+    spoke: Instant,
+    suspect: Option<(Instant, String)>,
+}
+
+impl Peer {
+    /// A peer that has just been connected to.
+    pub fn new(rank: Rank, epoch: u32, control: Connection, data: Vec<Connection>) -> Peer {
+        let now = Instant::now();
+        let (port, suspect) = (Control::default(), None);
+        Peer { rank, control, data, port, epoch, heard: now, spoke: now, suspect }
+    }
+
+    /// Every connection, control first.
+    pub fn connections(&mut self) -> impl Iterator<Item = &mut Connection> {
+        std::iter::once(&mut self.control).chain(&mut self.data)
+    }
+
+    /// Queues a data frame where least is queued.
+    pub fn send(&mut self, header: Header) {
+        let least = self.data.iter_mut().min_by_key(|data| data.writer.pending_bytes());
+        least.expect("a peer has a data connection").push(header);
+    }
+
+    /// Queues a frame on the control connection.
+    pub fn tell(&mut self, kind: Frame) {
+        let length = if kind == Frame::Poison { self.port.reason.len() } else { 0 };
+        self.control.push(Header::new(kind, self.epoch, NO_TAG, length));
+    }
+
+    /// Hears what the peer says besides data; gives the bytes that came.
+    ///
+    /// # Errors
+    /// If it has poisoned the group, or is gone.
+    pub fn listen(&mut self, now: Instant) -> Result<usize, Error> {
+        let mut bytes = 0;
+        while self.control.may_read() {
+            let read = self.control.read(&mut self.port, usize::MAX);
+            bytes += read.map_err(|error| self.blame(error))?.bytes;
+        }
+        if bytes > 0 {
+            self.heard = now;
+        }
+        if self.control.reader.ended && !self.port.bye {
+            return Err(Error::lost(self.rank, "it closed its connections without a goodbye"));
+        }
+        Ok(bytes)
+    }
+
+    /// Speaks up if it is time, and writes what is to be said; gives the bytes that left.
+    ///
+    /// # Errors
+    /// If the peer is gone.
+    pub fn speak(&mut self, heartbeat: Option<Duration>, now: Instant) -> Result<usize, Error> {
+        if heartbeat.is_some_and(|heartbeat| now >= self.spoke + heartbeat) {
+            self.spoke = now;
+            if !self.has_left() && self.control.writer.pending_bytes() == 0 {
+                self.tell(Frame::Ping);
+            }
+        }
+        let mut bytes = 0;
+        while self.control.writable_bytes() > 0 {
+            match self.control.write(&mut self.port, usize::MAX) {
+                Ok(written) => bytes += written.bytes,
+                // Whoever has said goodbye need not listen.
+                Err(_) if self.port.bye => break,
+                Err(error) => {
+                    self.suspect(error.context, now);
+                    break;
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Data came from the peer.
+    pub fn heard(&mut self, now: Instant) {
+        self.heard = now;
+    }
+
+    /// A connection has ended or broken: the control connection will say why, if it can.
+    pub fn suspect(&mut self, why: String, now: Instant) {
+        self.suspect.get_or_insert((now, why));
+    }
+
+    /// Whether an error of a connection is the connection's: then the peer is lost or suspect.
+    pub fn blame(&self, error: Error) -> Error {
+        match error.kind {
+            Kind::Io => Error::lost(self.rank, error.context),
+            Kind::Poisoned { .. } => error,
+            _ if error.rank.is_none() => error.with_rank(self.rank),
+            _ => error,
+        }
+    }
+
+    /// Judges the peer, after everything that has come was read.
+    ///
+    /// # Errors
+    /// If it is lost.
+    pub fn judge(&mut self, silence: Option<Duration>, now: Instant) -> Result<(), Error> {
+        let ended = self.data.iter().any(|data| data.reader.ended);
+        let torn = self.data.iter().any(|data| data.reader.is_torn());
+        if torn {
+            self.suspect("a connection ended in the middle of a frame".to_owned(), now);
+        } else if ended && !self.port.bye {
+            self.suspect("a connection ended without a goodbye".to_owned(), now);
+        }
+        if self.port.bye && !torn {
+            self.suspect = None;
+            if ended && self.data.iter().any(|data| data.writer.has_frames()) {
+                return Err(Error::lost(self.rank, "it has left and takes no more data"));
+            }
+            return Ok(());
+        }
+        if let Some((since, why)) = &self.suspect
+            && now >= *since + GRACE
+        {
+            return Err(Error::lost(self.rank, why.clone()));
+        }
+        if let Some(silence) = silence
+            && now >= self.heard + silence
+        {
+            let seconds = now.duration_since(self.heard).as_secs_f64();
+            return Err(Error::lost(self.rank, format!("silent for {seconds:.1} s")));
+        }
+        Ok(())
+    }
+
+    /// When the next of the above is due.
+    pub fn due(&self, heartbeat: Option<Duration>, silence: Option<Duration>) -> Option<Instant> {
+        let ping = heartbeat.map(|heartbeat| self.spoke + heartbeat);
+        let silence = silence.filter(|_| !self.port.bye).map(|silence| self.heard + silence);
+        let suspect = self.suspect.as_ref().map(|(since, _)| *since + GRACE);
+        ping.into_iter().chain(silence).chain(suspect).min()
+    }
+
+    /// Whether it has said goodbye and everything it sent was read.
+    pub fn has_left(&self) -> bool {
+        self.port.bye && self.data.iter().all(|data| data.reader.is_finished())
+    }
+}

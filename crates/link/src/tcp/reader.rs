@@ -1,0 +1,370 @@
+//! The receiving half of a connection: frames, read straight into their places.
+//!
+//! In clear, one system call brings the rest of a payload into its place and the next header
+//! into a small buffer; when frames are small it brings many of them into the buffer. Encrypted,
+//! records are opened straight into the place where they fit.
+
+use std::io::{self, ErrorKind, IoSliceMut, Read};
+use std::net::TcpStream;
+
+use crc32fast::Hasher;
+use thinwire_wire::{HEADER_BYTES, Header, Rank};
+
+use crate::secure::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session};
+use crate::{Error, Kind, Place, Port};
+
+/// Room for a whole record behind the beginning of a header.
+const BUFFER_BYTES: usize = RECORD_PLAIN_BYTES_MAX + HEADER_BYTES;
+/// After a payload of this size the next read takes no more than a header beyond the payload, so
+/// that the next payload, large too presumably, goes straight to its place.
+const LARGE_BYTES: usize = 16 << 10;
+/// Ciphertext read by one system call.
+const SEALED_BYTES: usize = 4 * RECORD_BYTES_MAX;
+
+/// What a connection has brought so far of the frame in progress.
+#[derive(Debug)]
+pub struct Reader {
+    from: Rank,
+    epoch: u32,
+    control: bool,
+    buffer: Buffer,
+    sealed: Option<Buffer>,
+    frame: Option<Incoming>,
+    large: bool,
+    /// The port has no place yet.
+    pub paused: bool,
+    /// The peer has closed its side.
+    pub ended: bool,
+}
+
+#[derive(Debug)]
+struct Incoming {
+    header: Header,
+    filled: usize,
+    hasher: Option<Hasher>,
+}
+
+#[derive(Debug)]
+struct Buffer {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// What a read achieved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Taken {
+    /// Bytes that came.
+    pub bytes: usize,
+    /// The socket has no more for now.
+    pub empty: bool,
+}
+
+impl Reader {
+    /// A reader of frames from `from` in `epoch`: all but data if `control`, else data.
+    pub fn new(from: Rank, epoch: u32, control: bool, seal: bool, read_ahead: &[u8]) -> Reader {
+        let mut buffer = Buffer::new(BUFFER_BYTES);
+        let mut sealed = seal.then(|| Buffer::new(SEALED_BYTES));
+        sealed.as_mut().unwrap_or(&mut buffer).fill(read_ahead);
+        let (frame, large, paused, ended) = (None, false, false, false);
+        Reader { from, epoch, control, buffer, sealed, frame, large, paused, ended }
+    }
+
+    /// Whether the stream has ended in the middle of a frame.
+    pub fn is_torn(&self) -> bool {
+        self.ended && !self.paused && self.holds_something()
+    }
+
+    /// Whether the stream has ended and everything was delivered.
+    pub fn is_finished(&self) -> bool {
+        self.ended && !self.paused && !self.holds_something()
+    }
+
+    fn holds_something(&self) -> bool {
+        self.frame.is_some()
+            || self.buffer.len() > 0
+            || self.sealed.as_ref().is_some_and(|sealed| sealed.len() > 0)
+    }
+
+    /// Delivers what was read before, then reads up to `limit` bytes in one system call and
+    /// delivers them.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] if the connection is broken, [`Kind::Corrupt`] if the bytes are no frames,
+    /// or what the port says.
+    pub fn read(
+        &mut self,
+        stream: &mut TcpStream,
+        mut session: Option<&mut Session>,
+        port: &mut dyn Port,
+        limit: usize,
+    ) -> Result<Taken, Error> {
+        self.paused = false;
+        self.deliver_all(session.as_deref_mut(), port)?;
+        if self.paused || self.ended || limit == 0 {
+            return Ok(Taken::default());
+        }
+        let taken = match &mut self.sealed {
+            Some(sealed) => sealed.read(stream, limit),
+            None => self.read_clear(stream, port, limit)?,
+        };
+        let taken = match taken {
+            Ok(Some(taken)) => taken,
+            Ok(None) => {
+                self.ended = true;
+                Taken::default()
+            }
+            Err(error) => {
+                let context = crate::error::plain(&error);
+                return Err(Error::new(Kind::Io, context).with_source(error));
+            }
+        };
+        self.deliver_all(session, port)?;
+        Ok(taken)
+    }
+
+    fn read_clear(
+        &mut self,
+        stream: &mut TcpStream,
+        port: &mut dyn Port,
+        limit: usize,
+    ) -> Result<io::Result<Option<Taken>>, Error> {
+        let ahead = if self.large { HEADER_BYTES } else { BUFFER_BYTES };
+        let Some(frame) = self.frame.as_mut().filter(|_| self.buffer.len() == 0) else {
+            let missing = ahead.saturating_sub(self.buffer.len()).max(1);
+            return Ok(self.buffer.read(stream, limit.min(missing)));
+        };
+        let Place::Here(place) = port.incoming(self.from, &frame.header)? else {
+            self.paused = true;
+            return Ok(Ok(Some(Taken::default())));
+        };
+        check_place(&frame.header, place)?;
+        let rest = &mut place[frame.filled..];
+        let direct = rest.len().min(limit);
+        let ahead = ahead.min(limit - direct);
+        let wanted = direct + ahead;
+        let slices = &mut [
+            IoSliceMut::new(&mut rest[..direct]),
+            IoSliceMut::new(&mut self.buffer.bytes[..ahead]),
+        ];
+        let taken = attempt(wanted, || stream.read_vectored(slices));
+        if let Ok(Some(taken)) = taken {
+            let direct = taken.bytes.min(direct);
+            frame.fill(&rest[..direct]);
+            (self.buffer.start, self.buffer.end) = (0, taken.bytes - direct);
+        }
+        Ok(taken)
+    }
+
+    fn deliver_all(
+        &mut self,
+        session: Option<&mut Session>,
+        port: &mut dyn Port,
+    ) -> Result<(), Error> {
+        self.deliver(port)?;
+        let (Some(mut sealed), Some(session)) = (self.sealed.take(), session) else {
+            return Ok(());
+        };
+        let mut opened = Ok(());
+        while opened.is_ok() && !self.paused {
+            match sealed.record() {
+                Some(record) => opened = self.open(record, session, port),
+                None => break,
+            }
+            if !self.paused {
+                sealed.drop_record();
+                opened = opened.and_then(|()| self.deliver(port));
+            }
+        }
+        self.sealed = Some(sealed);
+        opened
+    }
+
+    /// Opens a record into the place of the frame in progress if all of it belongs there, else
+    /// into the buffer.
+    fn open(
+        &mut self,
+        record: &[u8],
+        session: &mut Session,
+        port: &mut dyn Port,
+    ) -> Result<(), Error> {
+        let length = Session::plain_len(record.len())?;
+        if let Some(frame) = &mut self.frame
+            && self.buffer.len() == 0
+            && frame.missing() >= length
+        {
+            let Place::Here(place) = port.incoming(self.from, &frame.header)? else {
+                self.paused = true;
+                return Ok(());
+            };
+            check_place(&frame.header, place)?;
+            let rest = &mut place[frame.filled..][..length];
+            session.open(record, rest)?;
+            frame.fill(rest);
+            return Ok(());
+        }
+        session.open(record, self.buffer.room(length)?)?;
+        self.buffer.end += length;
+        Ok(())
+    }
+
+    /// Delivers what lies in the buffer.
+    fn deliver(&mut self, port: &mut dyn Port) -> Result<(), Error> {
+        loop {
+            let Some(frame) = &mut self.frame else {
+                let Some(bytes) = self.buffer.filled().first_chunk::<HEADER_BYTES>() else {
+                    return Ok(());
+                };
+                let header = self.parse(bytes)?;
+                self.buffer.start += HEADER_BYTES;
+                self.large = header.length as usize >= LARGE_BYTES;
+                let hasher = header.payload_checksum.map(|_| Hasher::new());
+                self.frame = Some(Incoming { header, filled: 0, hasher });
+                continue;
+            };
+            let here = frame.missing().min(self.buffer.len());
+            // A place is asked for when there is something to put, or nothing to wait for.
+            if here > 0 || (frame.missing() == 0 && frame.filled == 0) {
+                let Place::Here(place) = port.incoming(self.from, &frame.header)? else {
+                    self.paused = true;
+                    return Ok(());
+                };
+                check_place(&frame.header, place)?;
+                let bytes = &self.buffer.filled()[..here];
+                place[frame.filled..][..here].copy_from_slice(bytes);
+                frame.fill(bytes);
+                self.buffer.start += here;
+            }
+            if frame.missing() > 0 {
+                return Ok(());
+            }
+            let header = frame.finish()?;
+            self.frame = None;
+            port.received(self.from, &header)?;
+        }
+    }
+
+    fn parse(&self, bytes: &[u8; HEADER_BYTES]) -> Result<Header, Error> {
+        let corrupt = |context: String| {
+            let from = self.from;
+            Error::new(Kind::Corrupt, format!("{from} sent what is no frame: {context}")).with_rank(from)
+        };
+        let header = Header::parse(bytes).map_err(|error| corrupt(error.to_string()))?;
+        if header.epoch != self.epoch {
+            return Err(corrupt(format!("epoch {}, expected {}", header.epoch, self.epoch)));
+        }
+        if (header.kind == thinwire_wire::Kind::Data) == self.control {
+            return Err(corrupt(format!("{:?} on the wrong channel", header.kind)));
+        }
+        Ok(header)
+    }
+}
+
+impl Incoming {
+    fn missing(&self) -> usize {
+        self.header.length as usize - self.filled
+    }
+
+    fn fill(&mut self, bytes: &[u8]) {
+        self.filled += bytes.len();
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(bytes);
+        }
+    }
+
+    /// The header of the complete frame, whose payload must match its checksum.
+    fn finish(&mut self) -> Result<Header, Error> {
+        if let (Some(expected), Some(hasher)) = (self.header.payload_checksum, self.hasher.take()) {
+            let found = hasher.finalize();
+            if found != expected {
+                return Err(Error::new(
+                    Kind::Corrupt,
+                    format!(
+                        "payload of {} was damaged: checksum {found:#010x}, expected {expected:#010x}",
+                        self.header.tag
+                    ),
+                ));
+            }
+        }
+        Ok(self.header)
+    }
+}
+
+fn check_place(header: &Header, place: &[u8]) -> Result<(), Error> {
+    if place.len() == header.length as usize {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Invalid,
+        format!("{} has {} bytes, its place {}", header.tag, header.length, place.len()),
+    ))
+}
+
+impl Buffer {
+    fn new(size: usize) -> Buffer {
+        Buffer { bytes: vec![0; size].into(), start: 0, end: 0 }
+    }
+
+    fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    fn filled(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    fn fill(&mut self, bytes: &[u8]) {
+        self.bytes[..bytes.len()].copy_from_slice(bytes);
+        (self.start, self.end) = (0, bytes.len());
+    }
+
+    fn compact(&mut self) {
+        self.bytes.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.len());
+    }
+
+    /// Room for `length` more bytes.
+    fn room(&mut self, length: usize) -> Result<&mut [u8], Error> {
+        self.compact();
+        let end = self.end;
+        self.bytes.get_mut(end..end + length).ok_or_else(|| {
+            Error::new(Kind::Limit, format!("sent a record of {length} bytes behind {end} others"))
+        })
+    }
+
+    fn read(&mut self, stream: &mut TcpStream, limit: usize) -> io::Result<Option<Taken>> {
+        self.compact();
+        let end = self.bytes.len().min(self.end.saturating_add(limit));
+        let room = &mut self.bytes[self.end..end];
+        let taken = attempt(room.len(), || stream.read(room))?;
+        self.end += taken.map_or(0, |taken| taken.bytes);
+        Ok(taken)
+    }
+
+    /// The ciphertext of the first record, if all of it is here.
+    fn record(&self) -> Option<&[u8]> {
+        let filled = self.filled();
+        let length = usize::from(u16::from_le_bytes(*filled.first_chunk()?));
+        filled.get(2..2 + length)
+    }
+
+    fn drop_record(&mut self) {
+        self.start += 2 + self.record().map_or(0, <[u8]>::len);
+    }
+}
+
+/// `None` at the end of the stream.
+fn attempt(wanted: usize, read: impl FnOnce() -> io::Result<usize>) -> io::Result<Option<Taken>> {
+    if wanted == 0 {
+        return Ok(Some(Taken::default()));
+    }
+    match read() {
+        Ok(0) => Ok(None),
+        Ok(bytes) => Ok(Some(Taken { bytes, empty: bytes < wanted })),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            Ok(Some(Taken { bytes: 0, empty: true }))
+        }
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Some(Taken::default())),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,62 @@
+//! A pair of sockets that ends a poll from another thread.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::{Error, Waker};
+
+/// The polled end and the end that wakes.
+#[derive(Debug)]
+pub struct Wake {
+    polled: UnixStream,
+    sender: Arc<Sender>,
+}
+
+#[derive(Debug)]
+struct Sender {
+    stream: UnixStream,
+    /// A wake is under way: more of them add nothing.
+    pending: AtomicBool,
+}
+
+impl Wake {
+    /// # Errors
+    /// If the operating system has no sockets left.
+    pub fn new() -> Result<Wake, Error> {
+        let pair = UnixStream::pair().and_then(|(polled, stream)| {
+            polled.set_nonblocking(true)?;
+            stream.set_nonblocking(true)?;
+            let pending = AtomicBool::new(false);
+            Ok(Wake { polled, sender: Arc::new(Sender { stream, pending }) })
+        });
+        pair.map_err(|error| Error::io("cannot make a waker", error))
+    }
+
+    pub fn poll_fd(&self) -> PollFd<'_> {
+        PollFd::new(&self.polled, PollFlags::IN)
+    }
+
+    /// Whether somebody has called since the last time.
+    pub fn take(&self) -> bool {
+        self.sender.pending.swap(false, Ordering::AcqRel)
+    }
+
+    /// Empties the socket. A byte may come after its call was taken: then a poll ends for nothing.
+    pub fn drain(&self) {
+        let _ = (&self.polled).read(&mut [0; 64]);
+    }
+
+    pub fn waker(&self) -> Waker {
+        let sender = self.sender.clone();
+        Waker::new(move || {
+            if !sender.pending.swap(true, Ordering::AcqRel) {
+                // A full socket wakes as well.
+                let _ = (&sender.stream).write(&[1]);
+            }
+        })
+    }
+}

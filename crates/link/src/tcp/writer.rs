@@ -1,0 +1,249 @@
+//! The sending half of a connection: a queue of frames, written without copying payloads.
+//!
+//! In clear, headers and payloads of many frames leave in one system call, payloads from where
+//! they lie. Encrypted, they are sealed from there into records: one pass over memory.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::net::TcpStream;
+
+use thinwire_wire::{HEADER_BYTES, Header, Rank, checksum};
+
+use crate::Port;
+use crate::secure::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session};
+
+/// The most frames in one system call.
+const FRAMES_PER_WRITE: usize = 64;
+/// The most bytes in one system call, so that other connections have their turn.
+const BYTES_PER_WRITE: usize = 4 << 20;
+/// How many records are sealed ahead of the socket.
+const RECORDS_AHEAD: usize = 4;
+/// From this much on a payload is sealed from where it lies, instead of with its neighbours.
+const SEAL_IN_PLACE_BYTES_MIN: usize = 16 << 10;
+
+/// The frames that wait for a connection.
+#[derive(Debug)]
+pub struct Writer {
+    to: Rank,
+    /// Whether payloads get a checksum.
+    check: bool,
+    queue: VecDeque<Outgoing>,
+    queued_bytes: usize,
+    sealed: Option<Sealed>,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    header: Header,
+    /// The header as it travels, made when its turn has come.
+    bytes: Option<[u8; HEADER_BYTES]>,
+    /// How much of header and payload has gone.
+    gone: usize,
+}
+
+#[derive(Debug)]
+struct Sealed {
+    gathered: Vec<u8>,
+    records: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// What a write achieved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Written {
+    /// Bytes that left.
+    pub bytes: usize,
+    /// The socket takes no more for now.
+    pub full: bool,
+}
+
+impl Outgoing {
+    fn len(&self) -> usize {
+        HEADER_BYTES + self.header.length as usize
+    }
+}
+
+impl Writer {
+    /// An empty queue to `to`; `check` if payloads get a checksum, `seal` if they are encrypted.
+    pub fn new(to: Rank, check: bool, seal: bool) -> Writer {
+        let sealed = seal.then(|| Sealed {
+            gathered: Vec::with_capacity(RECORD_PLAIN_BYTES_MAX),
+            records: vec![0; RECORDS_AHEAD * RECORD_BYTES_MAX].into(),
+            start: 0,
+            end: 0,
+        });
+        Writer { to, check, queue: VecDeque::new(), queued_bytes: 0, sealed }
+    }
+
+    /// Queues a frame.
+    pub fn push(&mut self, header: Header) {
+        let frame = Outgoing { header, bytes: None, gone: 0 };
+        self.queued_bytes += frame.len();
+        self.queue.push_back(frame);
+    }
+
+    /// Bytes that have not left, before encryption where they are not sealed yet.
+    pub fn pending_bytes(&self) -> usize {
+        self.queued_bytes + self.sealed.as_ref().map_or(0, |sealed| sealed.end - sealed.start)
+    }
+
+    /// Whether frames wait whose payload the port still owns.
+    pub fn has_frames(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Writes up to `limit` bytes, in one system call.
+    ///
+    /// # Errors
+    /// If the connection is broken.
+    pub fn write(
+        &mut self,
+        stream: &mut TcpStream,
+        session: Option<&mut Session>,
+        port: &mut dyn Port,
+        limit: usize,
+    ) -> io::Result<Written> {
+        let limit = limit.min(BYTES_PER_WRITE);
+        match session {
+            None => self.write_clear(stream, port, limit),
+            Some(session) => {
+                self.seal(session, port);
+                self.write_sealed(stream, limit)
+            }
+        }
+    }
+
+    fn write_clear(
+        &mut self,
+        stream: &mut TcpStream,
+        port: &mut dyn Port,
+        limit: usize,
+    ) -> io::Result<Written> {
+        self.make_headers(&*port);
+        let mut slices = [IoSlice::new(&[]); 2 * FRAMES_PER_WRITE];
+        let (mut count, mut room) = (0, limit);
+        for frame in self.queue.iter().take(FRAMES_PER_WRITE) {
+            for part in parts(self.to, frame, &*port) {
+                let part = &part[..part.len().min(room)];
+                if !part.is_empty() {
+                    slices[count] = IoSlice::new(part);
+                    count += 1;
+                    room -= part.len();
+                }
+            }
+            if room == 0 {
+                break;
+            }
+        }
+        let wanted = limit - room;
+        let written = attempt(wanted, || stream.write_vectored(&slices[..count]))?;
+        self.advance(written.bytes, port);
+        Ok(written)
+    }
+
+    /// Makes the headers that the next write needs.
+    fn make_headers(&mut self, port: &dyn Port) {
+        for frame in self.queue.iter_mut().take(FRAMES_PER_WRITE) {
+            if frame.bytes.is_some() {
+                continue;
+            }
+            if self.check && frame.header.length > 0 {
+                let payload = port.outgoing(self.to, &frame.header.tag);
+                frame.header.payload_checksum = Some(checksum(payload));
+            }
+            frame.bytes = Some(frame.header.to_bytes());
+        }
+    }
+
+    /// Accounts for `bytes` of header and payload that the port need not keep.
+    fn advance(&mut self, mut bytes: usize, port: &mut dyn Port) {
+        self.queued_bytes -= bytes;
+        while let Some(front) = self.queue.front_mut() {
+            let step = bytes.min(front.len() - front.gone);
+            front.gone += step;
+            bytes -= step;
+            if front.gone < front.len() {
+                break;
+            }
+            let tag = front.header.tag;
+            self.queue.pop_front();
+            port.sent(self.to, &tag);
+            if bytes == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Seals frames until enough records lie ahead of the socket.
+    fn seal(&mut self, session: &mut Session, port: &mut dyn Port) {
+        let Some(mut sealed) = self.sealed.take() else { return };
+        if sealed.start == sealed.end {
+            (sealed.start, sealed.end) = (0, 0);
+        }
+        while self.has_frames() && sealed.records.len() - sealed.end >= RECORD_BYTES_MAX {
+            self.make_headers(&*port);
+            let front = &self.queue[0];
+            let [header, payload] = parts(self.to, front, &*port);
+            let plain = if header.is_empty() && payload.len() >= SEAL_IN_PLACE_BYTES_MIN {
+                &payload[..payload.len().min(RECORD_PLAIN_BYTES_MAX)]
+            } else {
+                self.gather(&mut sealed.gathered, &*port);
+                &sealed.gathered
+            };
+            let length = plain.len();
+            sealed.end += session.seal_into(plain, &mut sealed.records[sealed.end..]);
+            self.advance(length, port);
+        }
+        self.sealed = Some(sealed);
+    }
+
+    /// Copies what makes up the next record: many small frames, or the head of a large one.
+    fn gather(&self, gathered: &mut Vec<u8>, port: &dyn Port) {
+        gathered.clear();
+        for frame in self.queue.iter().take(FRAMES_PER_WRITE) {
+            let [header, payload] = parts(self.to, frame, port);
+            let large = payload.len() >= SEAL_IN_PLACE_BYTES_MIN;
+            for part in [header, if large { &[] } else { payload }] {
+                let room = RECORD_PLAIN_BYTES_MAX - gathered.len();
+                gathered.extend_from_slice(&part[..part.len().min(room)]);
+            }
+            if large || gathered.len() == RECORD_PLAIN_BYTES_MAX {
+                break;
+            }
+        }
+    }
+
+    fn write_sealed(&mut self, stream: &mut TcpStream, limit: usize) -> io::Result<Written> {
+        let sealed = self.sealed.as_mut().expect("a session comes with its buffer");
+        let end = sealed.end.min(sealed.start.saturating_add(limit));
+        let written = attempt(end - sealed.start, || stream.write(&sealed.records[sealed.start..end]))?;
+        sealed.start += written.bytes;
+        Ok(written)
+    }
+}
+
+/// What has not gone of header and payload.
+fn parts<'a>(to: Rank, frame: &'a Outgoing, port: &'a (dyn Port + 'a)) -> [&'a [u8]; 2] {
+    let header = frame.bytes.as_ref().map_or(&[][..], |bytes| &bytes[..]);
+    if frame.header.length == 0 {
+        return [&header[frame.gone..], &[]];
+    }
+    let payload = port.outgoing(to, &frame.header.tag);
+    assert_eq!(payload.len(), frame.header.length as usize, "payload of {}", frame.header.tag);
+    let gone = frame.gone.saturating_sub(HEADER_BYTES);
+    [&header[frame.gone.min(HEADER_BYTES)..], &payload[gone..]]
+}
+
+fn attempt(wanted: usize, write: impl FnOnce() -> io::Result<usize>) -> io::Result<Written> {
+    if wanted == 0 {
+        return Ok(Written::default());
+    }
+    match write() {
+        Ok(0) => Err(ErrorKind::WriteZero.into()),
+        Ok(bytes) => Ok(Written { bytes, full: bytes < wanted }),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Written { bytes: 0, full: true }),
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Written::default()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,116 @@
+//! Every message arrives once, whole, at its rank: every link, many worlds, sizes and orders.
+
+mod ports;
+
+use std::thread;
+
+use ports::{LONG, Post, every_link, pattern, tag};
+use thinwire_link::{Counters, Error, Link};
+use thinwire_wire::HEADER_BYTES;
+use thinwire_wire::random::{Key, permutation};
+
+const SIZES: [usize; 14] =
+    [0, 1, 40, 1009, 4099, 16_384, 65_519, 65_520, 70_001, 131_071, 1 << 20, 3, 0, 64];
+
+/// Sends every size to every peer in an order of its own and receives as much.
+fn exchange(mut link: Box<dyn Link>, rounds: u32, later: u32) -> Result<Counters, Error> {
+    let (world, count) = (link.world(), SIZES.len() as u32 * rounds);
+    let mut post = Post { later, ..Post::default() };
+    let mut sends: Vec<_> = world
+        .peers()
+        .flat_map(|peer| (0..count).map(move |message| (peer, message)))
+        .collect();
+    let key = Key { seed: u64::from(world.rank().0), step: 0, tensor: 0 };
+    let order = permutation(key, sends.len() as u32);
+    sends = order.into_iter().map(|index| sends[index as usize]).collect();
+    for (peer, message) in sends {
+        let size = SIZES[message as usize % SIZES.len()];
+        post.send(&mut *link, peer, tag(message), size);
+    }
+    let expected = (world.size() - 1) * count as usize;
+    post.drive(&mut *link, |post| post.received.len() == expected && post.outgoing.is_empty())?;
+    for ((from, tag), payload) in &post.received {
+        let size = SIZES[tag.message as usize % SIZES.len()];
+        assert!(*payload == pattern(*from, world.rank(), *tag, size), "{from} {tag}");
+    }
+    let counters = link.counters();
+    link.finish(LONG)?;
+    Ok(counters)
+}
+
+fn everybody_exchanges(size: u32, rounds: u32, later: u32) {
+    for (name, links) in every_link(size) {
+        let ranks: Vec<_> = links
+            .into_iter()
+            .map(|link| thread::spawn(move || exchange(link, rounds, later)))
+            .collect();
+        let frames = u64::from((size - 1) * rounds) * SIZES.len() as u64;
+        let payload = u64::from((size - 1) * rounds) * SIZES.iter().sum::<usize>() as u64;
+        let least = payload + frames * HEADER_BYTES as u64;
+        for rank in ranks {
+            let counters = rank.join().unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!((counters.sent_frames, counters.received_frames), (frames, frames), "{name}");
+            for bytes in [counters.sent_bytes, counters.received_bytes] {
+                assert!(least <= bytes && bytes <= least + least / 50 + 100_000, "{name} {bytes} {least}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_rank_is_a_world() {
+    everybody_exchanges(1, 1, 0);
+}
+
+#[test]
+fn two_ranks_exchange() {
+    everybody_exchanges(2, 5, 0);
+}
+
+#[test]
+fn two_ranks_exchange_with_places_that_come_later() {
+    everybody_exchanges(2, 2, 100);
+}
+
+#[test]
+fn three_ranks_exchange() {
+    everybody_exchanges(3, 2, 30);
+}
+
+#[test]
+fn four_ranks_exchange() {
+    everybody_exchanges(4, 2, 0);
+}
+
+#[test]
+fn five_ranks_exchange() {
+    everybody_exchanges(5, 1, 30);
+}
+
+#[test]
+fn eight_ranks_exchange() {
+    everybody_exchanges(8, 1, 0);
+}
+
+#[test]
+fn ten_thousand_tiny_messages_arrive() {
+    for (name, links) in every_link(2) {
+        let ranks: Vec<_> = links
+            .into_iter()
+            .map(|mut link| {
+                thread::spawn(move || {
+                    let mut post = Post::default();
+                    let peer = link.world().after(1);
+                    for message in 0..10_000 {
+                        post.send(&mut *link, peer, tag(message), 32);
+                    }
+                    post.drive(&mut *link, |p| p.received.len() == 10_000 && p.outgoing.is_empty())?;
+                    link.finish(LONG)
+                })
+            })
+            .collect();
+        for rank in ranks {
+            rank.join().unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The algorithms that sum values over all ranks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thinwire_wire::World;
+
+use crate::{Schedule, Shape, gather, halving, ring, two_shot};
+
+/// How an all-reduce is done. docs/algorithms.md compares their steps and bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Algorithm {
+    /// Partial sums travel round a circle, then the sums do: fewest bytes, most steps.
+    Ring,
+    /// Partial sums are halved between ever nearer partners: few bytes, few steps.
+    Halving,
+    /// Every rank sums one chunk that all others send it: two steps, every value encoded twice.
+    TwoShot,
+    /// Everybody sends everything to everybody: one step, every value encoded once.
+    Gather,
+}
+
+impl Algorithm {
+    /// Every algorithm.
+    pub const ALL: [Algorithm; 4] =
+        [Algorithm::Ring, Algorithm::Halving, Algorithm::TwoShot, Algorithm::Gather];
+
+    /// The algorithm's name as users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Algorithm::Ring => "ring",
+            Algorithm::Halving => "halving",
+            Algorithm::TwoShot => "two-shot",
+            Algorithm::Gather => "gather",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no algorithm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAlgorithm(pub String);
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown algorithm '{}', expected ring, halving, two-shot or gather", self.0)
+    }
+}
+
+impl std::error::Error for UnknownAlgorithm {}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        Algorithm::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+            .ok_or_else(|| UnknownAlgorithm(name.to_owned()))
+    }
+}
+
+/// The schedule after which `values` of every rank hold, bit for bit the same, the sum of what the
+/// ranks held before.
+///
+/// A world of one still encodes and decodes, so that a lossy codec loses there what it loses
+/// elsewhere.
+///
+/// # Panics
+/// If `shape.block` or `shape.partitions` is 0.
+pub fn all_reduce(algorithm: Algorithm, world: World, shape: &Shape) -> Schedule {
+    match algorithm {
+        Algorithm::Ring => ring::all_reduce(world, shape),
+        Algorithm::Halving => halving::all_reduce(world, shape),
+        Algorithm::TwoShot => two_shot::all_reduce(world, shape),
+        Algorithm::Gather => gather::all_reduce(world, shape),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
+        }
+        let error = "star".parse::<Algorithm>().unwrap_err().to_string();
+        assert_eq!(error, "unknown algorithm 'star', expected ring, halving, two-shot or gather");
+    }
+}

@@ -1,0 +1,164 @@
+//! What writes a schedule down.
+//!
+//! The algorithms say what is done and which values it must wait for; the builder numbers tasks and
+//! slots, makes everything wait for the slot that it reads, and puts the results last.
+
+use std::ops::Range;
+
+use thinwire_wire::Rank;
+
+use crate::{Operation, Schedule, Shape, Slot, Task};
+
+/// A slot and the task that fills it.
+#[derive(Clone, Copy)]
+pub(crate) struct Filled {
+    slot: Slot,
+    by: u32,
+}
+
+/// What a message is part of. In each phase and direction, a pair of ranks exchanges the chunks
+/// that begin at a place once at most, so phase and place number the message.
+#[derive(Clone, Copy)]
+pub(crate) enum Phase {
+    /// Contributions and partial sums.
+    Reduce,
+    /// Sums.
+    Gather,
+}
+
+impl Filled {
+    /// The task that fills the slot.
+    pub const fn by(self) -> u32 {
+        self.by
+    }
+}
+
+/// Neighbouring chunks of a partition that travel together.
+pub(crate) struct Span {
+    /// Their elements, at least one.
+    pub range: Range<usize>,
+    message: u32,
+    parts: u32,
+}
+
+impl Span {
+    /// Some of the `parts` chunks of a partition, or none if they have no elements.
+    pub fn new(
+        shape: &Shape,
+        partition: usize,
+        parts: usize,
+        chunks: Range<usize>,
+    ) -> Option<Span> {
+        let start = shape.chunk(partition, parts, chunks.start).start;
+        let end = shape.chunk(partition, parts, chunks.end - 1).end;
+        let message = (2 * partition * parts + chunks.start) as u32;
+        (start < end).then_some(Span { range: start..end, message, parts: parts as u32 })
+    }
+
+    /// One of the `parts` chunks of a partition, or none if it has no elements.
+    pub fn chunk(shape: &Shape, partition: usize, parts: usize, index: usize) -> Option<Span> {
+        Span::new(shape, partition, parts, index..index + 1)
+    }
+
+    /// A partition in one piece, or none if it has no elements.
+    pub fn whole(shape: &Shape, partition: usize) -> Option<Span> {
+        Span::chunk(shape, partition, 1, 0)
+    }
+
+    const fn message(&self, phase: Phase) -> u32 {
+        match phase {
+            Phase::Reduce => self.message,
+            Phase::Gather => self.message + self.parts,
+        }
+    }
+}
+
+/// A schedule in the making.
+#[derive(Default)]
+pub(crate) struct Builder {
+    tasks: Vec<Task>,
+    slots: Vec<usize>,
+}
+
+impl Builder {
+    /// Encodes my values, after whoever wrote them last.
+    pub fn encode(&mut self, span: &Span, after: Option<u32>) -> Filled {
+        let (range, slot) = (span.range.clone(), self.slot(span));
+        Filled { slot, by: self.push(Operation::Encode { range, slot }, after.into_iter()) }
+    }
+
+    /// Receives what another rank encoded.
+    pub fn recv(&mut self, span: &Span, phase: Phase, from: Rank) -> Filled {
+        let (slot, message) = (self.slot(span), span.message(phase));
+        Filled { slot, by: self.push(Operation::Recv { slot, from, message }, [].into_iter()) }
+    }
+
+    /// Sends a slot, as soon as it is filled.
+    pub fn send(&mut self, filled: Filled, span: &Span, phase: Phase, to: Rank) -> u32 {
+        let (slot, message) = (filled.slot, span.message(phase));
+        self.push(Operation::Send { slot, to, message }, [filled.by].into_iter())
+    }
+
+    /// Adds a slot to my values, after whoever touched them last.
+    pub fn merge(&mut self, filled: Filled, span: &Span, after: Option<u32>) -> u32 {
+        let (slot, range) = (filled.slot, span.range.clone());
+        self.push(Operation::Merge { slot, range }, [filled.by].into_iter().chain(after))
+    }
+
+    /// Sets my values to a slot, after whoever touched them last: a result.
+    pub fn decode(&mut self, filled: Filled, span: &Span, after: Option<u32>) -> u32 {
+        let (slot, range) = (filled.slot, span.range.clone());
+        let task =
+            self.push(Operation::Decode { slot, range }, [filled.by].into_iter().chain(after));
+        self.result(task)
+    }
+
+    /// Makes a task a result.
+    pub fn result(&mut self, task: u32) -> u32 {
+        self.tasks[task as usize].result = true;
+        task
+    }
+
+    /// The schedule: the tasks in the order in which they were added, but results last, so that
+    /// what other ranks wait for is preferred over what nobody waits for.
+    pub fn finish(self) -> Schedule {
+        let steps = self.tasks.iter().filter(|task| !task.result).count() as u32;
+        let (mut step, mut result) = (0, steps);
+        let places: Vec<u32> = self
+            .tasks
+            .iter()
+            .map(|task| {
+                let next = if task.result { &mut result } else { &mut step };
+                *next += 1;
+                *next - 1
+            })
+            .collect();
+        let (results, mut tasks): (Vec<_>, Vec<_>) =
+            self.tasks.into_iter().partition(|task| task.result);
+        tasks.extend(results);
+        for after in tasks.iter_mut().flat_map(|task| &mut task.after) {
+            *after = places[*after as usize];
+        }
+        Schedule { tasks, slots: self.slots }
+    }
+
+    /// As [`Builder::finish`], with every merge a result.
+    pub fn finish_with_merges_as_results(mut self) -> Schedule {
+        for task in &mut self.tasks {
+            task.result = matches!(task.operation, Operation::Merge { .. });
+        }
+        self.finish()
+    }
+
+    fn slot(&mut self, span: &Span) -> Slot {
+        self.slots.push(span.range.len());
+        Slot(self.slots.len() as u32 - 1)
+    }
+
+    fn push(&mut self, operation: Operation, after: impl Iterator<Item = u32>) -> u32 {
+        let mut after: Vec<u32> = after.collect();
+        after.dedup();
+        self.tasks.push(Task { operation, after, result: false });
+        self.tasks.len() as u32 - 1
+    }
+}

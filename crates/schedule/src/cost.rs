@@ -1,0 +1,328 @@
+//! What a collective operation costs.
+//!
+//! All ranks' schedules are played through on a clock, as `collective` would run them. Every rank
+//! has three resources that serve one task at a time: its processor (ready tasks in the order of
+//! the list), its outgoing side of the network and its incoming side (messages in the order in
+//! which they come). A message leaves at its sender's bandwidth, its first bit arrives after the
+//! latency, and it takes the receiver's incoming side for as long again. Headers are paid for in
+//! time; bytes are counted without them.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use thinwire_wire::{HEADER_BYTES, World};
+
+use crate::{Algorithm, Operation, Schedule, Shape, all_reduce};
+
+/// How fast ranks and the links between them are; the same for all. A rate that is infinite costs
+/// nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Speeds {
+    /// Seconds from a bit's departure to its arrival.
+    pub latency_s: f64,
+    /// Bytes per second that a rank can send, and receive at the same time.
+    pub bytes_per_s: f64,
+    /// Bytes of f32 values per second that a rank can encode.
+    pub encode_per_s: f64,
+    /// Bytes of f32 values per second that a rank can decode.
+    pub decode_per_s: f64,
+    /// Bytes of f32 values per second that a rank can decode and add.
+    pub merge_per_s: f64,
+    /// Seconds of processor time that every task takes besides.
+    pub task_overhead_s: f64,
+}
+
+/// What a collective operation takes. All but `seconds` is per rank: the most that any rank has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Seconds from the start until the last rank is done.
+    pub seconds: f64,
+    /// Seconds that the processor is busy.
+    pub cpu_seconds: f64,
+    /// Seconds that the outgoing side of the network is busy.
+    pub egress_seconds: f64,
+    /// Seconds that the incoming side of the network is busy.
+    pub ingress_seconds: f64,
+    /// Payload bytes sent.
+    pub sent_bytes: u64,
+    /// Payload bytes received.
+    pub received_bytes: u64,
+    /// Messages sent.
+    pub messages: u64,
+}
+
+/// The cost of an all-reduce among `world_size` ranks, where `encoded_len` gives the bytes that a
+/// number of elements is encoded in.
+///
+/// The time that this takes grows with the number of all ranks' tasks.
+///
+/// # Panics
+/// If `world_size` is no size of a world, or `shape.block` or `shape.partitions` is 0.
+pub fn cost(
+    algorithm: Algorithm,
+    world_size: usize,
+    shape: &Shape,
+    encoded_len: &dyn Fn(usize) -> usize,
+    speeds: &Speeds,
+) -> Cost {
+    let schedules: Vec<_> = (0..world_size as u32)
+        .map(|rank| World::new(rank, world_size as u32).expect("a world of this size"))
+        .map(|world| all_reduce(algorithm, world, shape))
+        .collect();
+    cost_of(&schedules, encoded_len, speeds)
+}
+
+/// The cost of the schedules of all ranks, in order of ranks.
+///
+/// # Panics
+/// If the schedules break their laws; see [`verify`](crate::verify()).
+pub fn cost_of(
+    schedules: &[Schedule],
+    encoded_len: &dyn Fn(usize) -> usize,
+    speeds: &Speeds,
+) -> Cost {
+    let mut timeline = Timeline::new(schedules, encoded_len, speeds);
+    timeline.start();
+    while let Some(Reverse((time, event))) = timeline.events.pop() {
+        timeline.happen(f64::from_bits(time), event);
+    }
+    assert!(
+        timeline.waits.iter().all(|waits| *waits == 0),
+        "a task of the schedules waits for ever"
+    );
+    let mut total = Cost::default();
+    for host in timeline.hosts {
+        let cost = host.cost;
+        total.seconds = total.seconds.max(cost.seconds);
+        total.cpu_seconds = total.cpu_seconds.max(cost.cpu_seconds);
+        total.egress_seconds = total.egress_seconds.max(cost.egress_seconds);
+        total.ingress_seconds = total.ingress_seconds.max(cost.ingress_seconds);
+        total.sent_bytes = total.sent_bytes.max(cost.sent_bytes);
+        total.received_bytes = total.received_bytes.max(cost.received_bytes);
+        total.messages = total.messages.max(cost.messages);
+    }
+    total
+}
+
+/// What can happen to a task, numbered over all ranks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// Its work on the processor is done.
+    Worked(u32),
+    /// Its message has left.
+    Left(u32),
+    /// The first bit of its message arrives.
+    Arrives(u32),
+    /// The last bit of its message has arrived.
+    Arrived(u32),
+}
+
+/// One task of any rank.
+struct Item {
+    host: usize,
+    /// Seconds on the processor.
+    work_s: f64,
+    /// For a message, seconds on either side of the network, and its payload.
+    wire_s: f64,
+    bytes: u64,
+    /// For a send, its recv.
+    recv: Option<u32>,
+}
+
+impl Item {
+    fn new(
+        operation: &Operation,
+        host: usize,
+        elements: usize,
+        bytes: usize,
+        speeds: &Speeds,
+    ) -> Item {
+        let f32_bytes = (elements * size_of::<f32>()) as f64;
+        let (work_s, wire_bytes) = match operation {
+            Operation::Encode { .. } => (f32_bytes / speeds.encode_per_s, 0),
+            Operation::Merge { .. } => (f32_bytes / speeds.merge_per_s, 0),
+            Operation::Decode { .. } => (f32_bytes / speeds.decode_per_s, 0),
+            Operation::Send { .. } | Operation::Recv { .. } => (0.0, bytes + HEADER_BYTES),
+        };
+        let wire_s = wire_bytes as f64 / speeds.bytes_per_s;
+        let work_s = work_s + speeds.task_overhead_s;
+        Item { host, work_s, wire_s, bytes: bytes as u64, recv: None }
+    }
+}
+
+/// One rank's resources.
+#[derive(Default)]
+struct Host {
+    busy: bool,
+    ready: BinaryHeap<Reverse<u32>>,
+    egress_free_s: f64,
+    ingress_free_s: f64,
+    cost: Cost,
+}
+
+struct Timeline {
+    items: Vec<Item>,
+    /// For every task, what it still waits for: tasks and, if it is a recv, its message.
+    waits: Vec<u32>,
+    /// The tasks that wait for the first task, for the second, and so on.
+    followers: Vec<u32>,
+    /// For every task, where its followers begin.
+    first_followers: Vec<u32>,
+    hosts: Vec<Host>,
+    /// Times (the bits of a number that is not negative sort like the number) and what happens.
+    events: BinaryHeap<Reverse<(u64, Event)>>,
+    latency_s: f64,
+}
+
+impl Timeline {
+    fn new(
+        schedules: &[Schedule],
+        encoded_len: &dyn Fn(usize) -> usize,
+        speeds: &Speeds,
+    ) -> Timeline {
+        let (mut items, mut waits, mut edges) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sends, mut recvs) = (Vec::new(), Vec::new());
+        for (host, schedule) in schedules.iter().enumerate() {
+            let first = items.len() as u32;
+            let lengths: Vec<_> = schedule.slots.iter().map(|slot| encoded_len(*slot)).collect();
+            for task in &schedule.tasks {
+                let (id, operation) = (items.len() as u32, &task.operation);
+                let slot = operation.slot().index();
+                let is_recv = match operation {
+                    Operation::Send { to, message, .. } => {
+                        sends.push(((host as u32, to.0, *message), id));
+                        false
+                    }
+                    Operation::Recv { from, message, .. } => {
+                        recvs.push(((from.0, host as u32, *message), id));
+                        true
+                    }
+                    _ => false,
+                };
+                items.push(Item::new(operation, host, schedule.slots[slot], lengths[slot], speeds));
+                waits.push(task.after.len() as u32 + u32::from(is_recv));
+                edges.extend(task.after.iter().map(|after| (first + after, id)));
+            }
+        }
+        link(&mut items, sends, recvs);
+        let (followers, first_followers) = group(&edges, items.len());
+        let hosts = schedules.iter().map(|_| Host::default()).collect();
+        let (events, latency_s) = (BinaryHeap::new(), speeds.latency_s);
+        Timeline { items, waits, followers, first_followers, hosts, events, latency_s }
+    }
+
+    fn start(&mut self) {
+        for task in (0..self.items.len()).filter(|task| self.waits[*task] == 0) {
+            self.hosts[self.items[task].host].ready.push(Reverse(task as u32));
+        }
+        (0..self.hosts.len()).for_each(|host| self.dispatch(0.0, host));
+    }
+
+    fn happen(&mut self, now: f64, event: Event) {
+        let host = match event {
+            Event::Worked(task) => {
+                let host = self.items[task as usize].host;
+                self.hosts[host].busy = false;
+                self.worked(now, task);
+                host
+            }
+            Event::Left(task) => {
+                self.done(now, task);
+                self.items[task as usize].host
+            }
+            Event::Arrives(task) => return self.arrives(now, task),
+            Event::Arrived(task) => {
+                self.release(task);
+                self.items[task as usize].host
+            }
+        };
+        self.dispatch(now, host);
+    }
+
+    fn schedule(&mut self, time: f64, event: Event) {
+        self.events.push(Reverse((time.to_bits(), event)));
+    }
+
+    /// Gives an idle processor the first ready task in the order of the list.
+    fn dispatch(&mut self, now: f64, host: usize) {
+        while !self.hosts[host].busy {
+            let Some(Reverse(task)) = self.hosts[host].ready.pop() else { return };
+            let work_s = self.items[task as usize].work_s;
+            if work_s == 0.0 {
+                self.worked(now, task);
+                continue;
+            }
+            self.hosts[host].busy = true;
+            self.hosts[host].cost.cpu_seconds += work_s;
+            self.schedule(now + work_s, Event::Worked(task));
+        }
+    }
+
+    /// The processor's part of a task is done: messages go on to the network.
+    fn worked(&mut self, now: f64, task: u32) {
+        let Item { host, wire_s, bytes, recv, .. } = self.items[task as usize];
+        let Some(recv) = recv else { return self.done(now, task) };
+        let host = &mut self.hosts[host];
+        let start = host.egress_free_s.max(now);
+        host.egress_free_s = start + wire_s;
+        host.cost.egress_seconds += wire_s;
+        host.cost.sent_bytes += bytes;
+        host.cost.messages += 1;
+        self.schedule(start + wire_s, Event::Left(task));
+        self.schedule(start + self.latency_s, Event::Arrives(recv));
+    }
+
+    fn arrives(&mut self, now: f64, task: u32) {
+        let Item { host, wire_s, bytes, .. } = self.items[task as usize];
+        let host = &mut self.hosts[host];
+        let end = host.ingress_free_s.max(now) + wire_s;
+        host.ingress_free_s = end;
+        host.cost.ingress_seconds += wire_s;
+        host.cost.received_bytes += bytes;
+        self.schedule(end, Event::Arrived(task));
+    }
+
+    fn done(&mut self, now: f64, task: u32) {
+        let cost = &mut self.hosts[self.items[task as usize].host].cost;
+        cost.seconds = cost.seconds.max(now);
+        let first = self.first_followers[task as usize] as usize;
+        let last = self.first_followers[task as usize + 1] as usize;
+        (first..last).for_each(|place| self.release(self.followers[place]));
+    }
+
+    /// One thing less to wait for.
+    fn release(&mut self, task: u32) {
+        self.waits[task as usize] -= 1;
+        if self.waits[task as usize] == 0 {
+            self.hosts[self.items[task as usize].host].ready.push(Reverse(task));
+        }
+    }
+}
+
+/// A message's sender, receiver and number, and the task at one end.
+type End = ((u32, u32, u32), u32);
+
+/// Tells every send its recv.
+fn link(items: &mut [Item], mut sends: Vec<End>, mut recvs: Vec<End>) {
+    sends.sort_unstable();
+    recvs.sort_unstable();
+    assert_eq!(sends.len(), recvs.len(), "sends and recvs of the schedules");
+    for ((send_key, send), (recv_key, recv)) in sends.into_iter().zip(recvs) {
+        assert_eq!(send_key, recv_key, "sender, receiver and number of a message");
+        items[send as usize].recv = Some(recv);
+    }
+}
+
+/// Groups pairs of a task and one that waits for it by the former (counting sort).
+fn group(edges: &[(u32, u32)], tasks: usize) -> (Vec<u32>, Vec<u32>) {
+    let mut first = vec![0; tasks + 2];
+    edges.iter().for_each(|(task, _)| first[*task as usize + 2] += 1);
+    (0..tasks).for_each(|task| first[task + 2] += first[task + 1]);
+    let mut followers = vec![0; edges.len()];
+    for (task, follower) in edges {
+        let place = &mut first[*task as usize + 1];
+        followers[*place as usize] = *follower;
+        *place += 1;
+    }
+    (followers, first)
+}

@@ -1,0 +1,162 @@
+//! The check that schedules keep their laws.
+//!
+//! The laws are those of the `schedule` module that can be seen without running anything; that
+//! nothing waits for ever, [`simulate`](crate::simulate) shows. Made for tests: the time grows with
+//! the square of the number of tasks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use thinwire_wire::Rank;
+
+use crate::{Operation, Schedule};
+
+/// What a schedule must keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Law {
+    /// A task waits only for tasks before it in the list.
+    WaitsForEarlier,
+    /// Only results wait for results.
+    ResultsLast,
+    /// A slot is filled once, before it is read.
+    FilledOnce,
+    /// A slot holds as many elements as its range, at both ends of a message.
+    Length,
+    /// An element is encoded once at most.
+    EncodedOnce,
+    /// Of two tasks that touch the same values or the same slot, one waits for the other.
+    Ordered,
+    /// Every send has one recv, and the reverse.
+    Matched,
+    /// Every task's turn comes.
+    Progress,
+}
+
+/// A task that breaks a law.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Whose schedule.
+    pub rank: Rank,
+    /// The index of the task.
+    pub task: u32,
+    /// What it breaks.
+    pub law: Law,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.law {
+            Law::WaitsForEarlier => "waits for a task that is not before it",
+            Law::ResultsLast => "is no result and waits for one",
+            Law::FilledOnce => "fills a slot again, or reads one that may not be filled yet",
+            Law::Length => "has a range, a slot or a peer's slot of another length",
+            Law::EncodedOnce => "encodes values that are encoded already",
+            Law::Ordered => "shares values with an earlier task that it does not wait for",
+            Law::Matched => "has no partner under its message number, or more than one",
+            Law::Progress => "waits for ever",
+        };
+        write!(f, "task {} of {} {what}", self.task, self.rank)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// Checks the schedules of all ranks, in order of ranks.
+///
+/// # Errors
+/// The first task found to break a law.
+pub fn verify(schedules: &[Schedule]) -> Result<(), Violation> {
+    for (rank, schedule) in schedules.iter().enumerate() {
+        verify_alone(schedule).map_err(|(task, law)| violation(rank, task, law))?;
+    }
+    verify_messages(schedules)
+}
+
+fn violation(rank: usize, task: usize, law: Law) -> Violation {
+    Violation { rank: Rank(rank as u32), task: task as u32, law }
+}
+
+/// Checks what can be seen in one rank's schedule.
+fn verify_alone(schedule: &Schedule) -> Result<(), (usize, Law)> {
+    let mut ancestors: Vec<Vec<bool>> = Vec::new();
+    for (index, task) in schedule.tasks.iter().enumerate() {
+        let mut before = vec![false; index];
+        for &after in &task.after {
+            let after = after as usize;
+            ensure(after < index, index, Law::WaitsForEarlier)?;
+            ensure(task.result || !schedule.tasks[after].result, index, Law::ResultsLast)?;
+            before[after] = true;
+            before.iter_mut().zip(&ancestors[after]).for_each(|(mine, theirs)| *mine |= theirs);
+        }
+        verify_task(schedule, index, &before)?;
+        ancestors.push(before);
+    }
+    Ok(())
+}
+
+/// Checks one task against those before it; `ancestors` says for which of them it waits.
+fn verify_task(schedule: &Schedule, index: usize, ancestors: &[bool]) -> Result<(), (usize, Law)> {
+    let operation = &schedule.tasks[index].operation;
+    let length = schedule.slots.get(operation.slot().index()).copied();
+    let elements = operation.range().map(ExactSizeIterator::len);
+    ensure(length.is_some_and(|length| length > 0), index, Law::Length)?;
+    ensure(elements.is_none() || elements == length, index, Law::Length)?;
+    let mut filled = false;
+    for (earlier, &waits) in schedule.tasks.iter().zip(ancestors) {
+        let earlier = &earlier.operation;
+        if earlier.slot() == operation.slot() && earlier.fills() {
+            ensure(!operation.fills() && waits, index, Law::FilledOnce)?;
+            filled = true;
+        }
+        if share_values(earlier, operation) {
+            let both_encode = matches!(
+                (earlier, operation),
+                (Operation::Encode { .. }, Operation::Encode { .. })
+            );
+            ensure(!both_encode, index, Law::EncodedOnce)?;
+            ensure(waits, index, Law::Ordered)?;
+        }
+    }
+    ensure(filled || operation.fills(), index, Law::FilledOnce)
+}
+
+fn ensure(holds: bool, task: usize, law: Law) -> Result<(), (usize, Law)> {
+    if holds { Ok(()) } else { Err((task, law)) }
+}
+
+fn share_values(one: &Operation, other: &Operation) -> bool {
+    let (Some(one), Some(other)) = (one.range(), other.range()) else { return false };
+    one.start < other.end && other.start < one.end
+}
+
+/// Checks that sends and recvs are pairs.
+fn verify_messages(schedules: &[Schedule]) -> Result<(), Violation> {
+    let mut sends = BTreeMap::new();
+    let mut recvs = BTreeMap::new();
+    for (rank, schedule) in schedules.iter().enumerate() {
+        for (index, task) in schedule.tasks.iter().enumerate() {
+            let length = schedule.slots[task.operation.slot().index()];
+            let unique = match task.operation {
+                Operation::Send { to, message, .. } => {
+                    sends.insert((rank, to.index(), message), (rank, index, length)).is_none()
+                }
+                Operation::Recv { from, message, .. } => {
+                    recvs.insert((from.index(), rank, message), (rank, index, length)).is_none()
+                }
+                _ => true,
+            };
+            ensure(unique, index, Law::Matched)
+                .map_err(|(task, law)| violation(rank, task, law))?;
+        }
+    }
+    for (mine, theirs) in [(&sends, &recvs), (&recvs, &sends)] {
+        for (message, &(rank, index, length)) in mine {
+            let partner = theirs.get(message).ok_or(violation(rank, index, Law::Matched))?;
+            if partner.2 != length || message.0 == message.1 {
+                return Err(violation(rank, index, Law::Length));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! A bucket with its buffers: what is being filled, what is on its way, what has come back.
+//!
+//! Two buffers rotate. With error feedback, `values` leaves with the gradient and comes back with
+//! the new residual; when the step is settled, the result is written over the old residual and the
+//! two change places. A step that is skipped drops the new residual and keeps the old one, so
+//! nothing has changed.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use thinwire_codec::Choice;
+use thinwire_collective::Program;
+use thinwire_schedule::{Algorithm, Shape, all_reduce};
+use thinwire_wire::World;
+use thinwire_wire::random::Key;
+
+use crate::bucket::Bucket;
+use crate::exchange::{Arrival, Body, Method};
+use crate::low_rank::LowRank;
+use crate::plan::Assignment;
+use crate::{BucketRecord, Error, Parameter};
+
+type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+/// One bucket and its state.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) bucket: Bucket,
+    pub(crate) record: BucketRecord,
+    matrices: Vec<(Range<usize>, (usize, usize))>,
+    /// The gradient while it is gathered, the average afterwards.
+    values: Vec<f32>,
+    /// What lossy codecs have lost so far; empty if nothing ever was.
+    residual: Vec<f32>,
+    /// The method leaves a residual; else an old one is sent along and then gone.
+    feedback: bool,
+    method: Option<Method>,
+    given: Vec<bool>,
+    left: usize,
+    arrival: Option<Arrival>,
+}
+
+impl Lane {
+    pub(crate) fn new(matrices: Vec<(Range<usize>, (usize, usize))>, bucket: Bucket) -> Lane {
+        Lane {
+            record: BucketRecord::default(),
+            values: vec![0.0; bucket.elements],
+            residual: Vec::new(),
+            feedback: false,
+            method: None,
+            given: vec![false; bucket.members.len()],
+            left: bucket.members.len(),
+            arrival: None,
+            matrices,
+            bucket,
+        }
+    }
+
+    /// Changes how the bucket travels. The residual stays: what was lost is still owed.
+    pub(crate) fn assign(
+        &mut self,
+        assignment: &Assignment,
+        world: World,
+        seed: u64,
+        parameters: &[Parameter],
+    ) -> Result<(), Error> {
+        let invalid = |detail: String| {
+            Error::Invalid(format!("the plan for {}: {detail}", self.bucket.name(parameters)))
+        };
+        let choice =
+            Choice::parse(&assignment.codec).map_err(|error| invalid(error.to_string()))?;
+        let algorithm: Algorithm = assignment
+            .algorithm
+            .parse()
+            .map_err(|error: thinwire_schedule::UnknownAlgorithm| invalid(error.to_string()))?;
+        let elements = self.bucket.elements;
+        let (method, feedback) = match choice {
+            Choice::Bytes(codec) => {
+                let partitions = assignment.partitions.clamp(1, elements.max(1));
+                let shape = Shape { length: elements, block: codec.block(), partitions };
+                let program = Program::new(all_reduce(algorithm, world, &shape), elements, codec);
+                let feedback = program.feedback();
+                (Method::Bytes(Arc::new(program)), feedback)
+            }
+            Choice::LowRank(codec) => {
+                let first = self.bucket.members.first().map_or(0, |(parameter, _)| *parameter);
+                let key = Key { seed, step: 0, tensor: first as u32 };
+                (
+                    Method::LowRank(Box::new(LowRank::new(
+                        codec,
+                        &self.matrices,
+                        algorithm,
+                        world,
+                        key,
+                    ))),
+                    true,
+                )
+            }
+        };
+        if feedback && self.residual.is_empty() {
+            self.residual = vec![0.0; elements];
+        }
+        (self.method, self.feedback) = (Some(method), feedback);
+        Ok(())
+    }
+
+    /// Forgets what was given in the last step.
+    pub(crate) fn clear(&mut self) {
+        self.given.fill(false);
+        self.left = self.given.len();
+    }
+
+    /// Packs `gradient * scale`. False if it has been given before.
+    pub(crate) fn pack(&mut self, range: Range<usize>, gradient: &[f32], scale: f32) -> bool {
+        let member = self.bucket.members.partition_point(|(_, place)| place.start < range.start);
+        let member = (member..self.given.len())
+            .find(|&index| self.bucket.members[index].1 == range && !self.given[index]);
+        let Some(member) = member else { return false };
+        self.given[member] = true;
+        self.left -= 1;
+        thinwire_codec::kernel::scale_copy(&mut self.values[range], gradient, scale);
+        true
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The first parameter whose gradient was not given.
+    pub(crate) fn missing<'a>(&self, parameters: &'a [Parameter]) -> &'a str {
+        let index = self.given.iter().position(|given| !given).unwrap_or(0);
+        &parameters[self.bucket.members[index].0].name
+    }
+
+    /// What goes on its way.
+    pub(crate) fn depart(&mut self) -> (Vec<f32>, Option<Vec<f32>>, Method) {
+        let method = match self.method.take().expect("a lane has a method between steps") {
+            Method::Bytes(program) => {
+                self.method = Some(Method::Bytes(Arc::clone(&program)));
+                Method::Bytes(program)
+            }
+            low_rank => low_rank,
+        };
+        if !self.feedback && !self.residual.is_empty() {
+            thinwire_codec::kernel::add(&mut self.values, &self.residual);
+        }
+        let residual = self.feedback.then(|| std::mem::take(&mut self.residual));
+        (std::mem::take(&mut self.values), residual, method)
+    }
+
+    pub(crate) fn arrive(&mut self, arrival: Arrival) {
+        self.arrival = Some(arrival);
+    }
+
+    /// Whether what has arrived is finite; the same on all ranks.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.arrival.as_ref().is_none_or(|arrival| arrival.body.is_finite())
+    }
+
+    /// Ends the step: keeps the result and the new residual, or neither.
+    pub(crate) fn settle(&mut self, keep: bool) -> Result<(), Error> {
+        let Some(arrival) = self.arrival.take() else { return Ok(()) };
+        match arrival.body {
+            Body::Bytes(run) if self.feedback && keep => {
+                (self.values, self.residual) = run.commit()?
+            }
+            Body::Bytes(run) => {
+                let (values, residual) = run.into_parts();
+                self.values = values;
+                match residual {
+                    Some(residual) => self.residual = residual,
+                    None if keep => self.residual = Vec::new(),
+                    None => {}
+                }
+            }
+            Body::LowRank { mut low_rank, mut values, mut residual, factors } => {
+                if keep {
+                    low_rank.commit(&factors, &mut values, &mut residual);
+                    std::mem::swap(&mut values, &mut residual);
+                }
+                (self.values, self.residual) = (values, residual);
+                self.method = Some(Method::LowRank(low_rank));
+            }
+        }
+        Ok(())
+    }
+
+    /// The averages, after a step that was kept.
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// Bytes beyond the gradients.
+    pub(crate) fn state_bytes(&self) -> usize {
+        self.residual.len() * 4
+    }
+
+    /// Adds what a restart must know.
+    pub(crate) fn save(&self, index: usize, parameters: &[Parameter], tensors: &mut Tensors) {
+        if !self.residual.is_empty() {
+            for (parameter, range) in &self.bucket.members {
+                let Parameter { name, shape } = &parameters[*parameter];
+                let values = self.residual[range.clone()].to_vec();
+                tensors.insert(format!("residual.{name}"), (shape.clone(), values));
+            }
+        }
+        if let Some(Method::LowRank(low_rank)) = &self.method {
+            let state = low_rank.state();
+            tensors.insert(format!("factors.{index}"), (vec![state.len()], state));
+        }
+    }
+
+    /// Takes up what a restart must know.
+    pub(crate) fn load(
+        &mut self,
+        index: usize,
+        parameters: &[Parameter],
+        tensors: &Tensors,
+    ) -> Result<(), Error> {
+        let members = self.bucket.members.clone();
+        for (parameter, range) in members {
+            let name = format!("residual.{}", parameters[parameter].name);
+            let Some((_, values)) = tensors.get(&name) else { continue };
+            if values.len() != range.len() {
+                let (found, expected) = (values.len(), range.len());
+                return Err(Error::Invalid(format!(
+                    "{name} in the checkpoint has {found} elements, expected {expected}"
+                )));
+            }
+            if self.residual.is_empty() {
+                self.residual = vec![0.0; self.bucket.elements];
+            }
+            self.residual[range].copy_from_slice(values);
+        }
+        if let (Some(Method::LowRank(low_rank)), Some((_, state))) =
+            (&mut self.method, tensors.get(&format!("factors.{index}")))
+        {
+            if !low_rank.load(state) {
+                return Err(Error::Invalid(format!(
+                    "factors.{index} in the checkpoint has {} elements",
+                    state.len()
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! What the user asks for.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use thinwire_codec::Choice;
+use thinwire_schedule::Algorithm;
+
+/// Which codec every bucket gets.
+#[derive(Clone, Debug)]
+pub enum Policy {
+    /// This one, exempt buckets excepted.
+    Fixed(Choice),
+    /// Whichever makes the simulated iteration shortest.
+    Auto,
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Policy::Fixed(choice) => choice.fmt(f),
+            Policy::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+/// A name that is neither a codec nor "auto".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPolicy(thinwire_codec::Error);
+
+impl fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, or auto", self.0)
+    }
+}
+
+impl std::error::Error for UnknownPolicy {}
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Policy, UnknownPolicy> {
+        if name == "auto" {
+            return Ok(Policy::Auto);
+        }
+        Choice::parse(name).map(Policy::Fixed).map_err(UnknownPolicy)
+    }
+}
+
+/// How gradients are synchronised.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The codec.
+    pub policy: Policy,
+    /// Who sends what to whom; chosen by the planner if there is none.
+    pub algorithm: Option<Algorithm>,
+    /// Buckets are closed when they have this many bytes of f32.
+    pub bucket_bytes: usize,
+    /// What random rounding starts from; the same on all ranks.
+    pub seed: u64,
+    /// A wait in which nothing moves for this long is an error.
+    pub timeout: Duration,
+    /// Ranks that share this machine's cores, this one included: with fewer than two cores per
+    /// rank, what the exchange computes is taken from backward, and the planner counts it.
+    pub local_ranks: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            policy: Policy::Fixed(Choice::Bytes(thinwire_codec::raw())),
+            algorithm: None,
+            bucket_bytes: 1 << 20,
+            seed: 0,
+            timeout: Duration::from_secs(60),
+            local_ranks: 1,
+        }
+    }
+}

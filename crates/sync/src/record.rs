@@ -1,0 +1,65 @@
+//! Where the time of a step went, bucket by bucket.
+//!
+//! All times are seconds since [`crate::Synchronizer::begin`]; durations are seconds. The record
+//! feeds the planner, the report and the trace; it is kept by every rank for itself.
+
+use serde::{Deserialize, Serialize};
+
+/// What one bucket's exchange took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BucketRecord {
+    /// The first and last parameter in the bucket, as "block.3.mlp.up.weight … block.2.out.weight".
+    pub name: String,
+    /// Elements in the bucket.
+    pub elements: usize,
+    /// The codec that encoded it, as `--codec` takes it.
+    pub codec: String,
+    /// The algorithm that moved it, as `--algorithm` takes it.
+    pub algorithm: String,
+    /// How many partitions pipelined it.
+    pub partitions: usize,
+    /// Bytes that a raw f32 exchange with the same algorithm would have sent.
+    pub raw_bytes: u64,
+    /// Bytes sent by this rank, headers included.
+    pub sent_bytes: u64,
+    /// Bytes received by this rank, headers included.
+    pub received_bytes: u64,
+    /// When its last gradient was ready.
+    pub ready_s: f64,
+    /// When its last byte had been received and merged.
+    pub done_s: f64,
+    /// Time spent encoding.
+    pub encode_s: f64,
+    /// Time spent decoding and merging.
+    pub decode_s: f64,
+    /// Time in which its messages were on their way and nothing of it was being computed.
+    pub wire_s: f64,
+    /// What the plan had predicted for `done_s - ready_s`; zero without a prediction.
+    pub predicted_s: f64,
+}
+
+/// What one step's exchange took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// The step.
+    pub step: u64,
+    /// Every bucket, in the order in which they became ready.
+    pub buckets: Vec<BucketRecord>,
+    /// When the last gradient was ready: backward had ended.
+    pub backward_s: f64,
+    /// How long `finish` waited for the exchange: what overlap could not hide.
+    pub wait_s: f64,
+    /// How long `finish` took to decode and commit after the last byte had come.
+    pub commit_s: f64,
+    /// Seconds of CPU time that the communication thread used during the step.
+    pub cpu_s: f64,
+    /// The fraction of exchange time that was hidden behind backward, 0 to 1.
+    pub overlap: f64,
+}
+
+impl StepRecord {
+    /// The sum over buckets of one figure.
+    pub fn total<T: std::iter::Sum>(&self, figure: impl Fn(&BucketRecord) -> T) -> T {
+        self.buckets.iter().map(figure).sum()
+    }
+}

@@ -1,0 +1,470 @@
+//! The trainer's handle: gradients in, averages out.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use thinwire_collective::{Group, all_gather, all_gather_bytes, barrier, broadcast};
+use thinwire_link::Link;
+use thinwire_wire::{Rank, World};
+
+use crate::bucket::{self, Bucket};
+use crate::calibrate::Calibration;
+use crate::exchange::{Arrival, Job};
+use crate::iteration::{Measured, Readiness};
+use crate::lane::Lane;
+use crate::plan::{self, Plan};
+use crate::worker::Worker;
+use crate::{Error, Options, Parameter, Policy, State, StepRecord};
+
+/// Steps after which `auto` plans anew with what it has seen; then every hundred steps.
+const PLANNING_STEPS: [u64; 4] = [1, 4, 16, 50];
+
+/// What became of a step.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The averages are there.
+    Averaged,
+    /// Some rank had a gradient that is not finite. No rank has changed anything: the optimiser
+    /// must not step.
+    Skipped,
+}
+
+/// Averages gradients over all ranks.
+#[derive(Debug)]
+pub struct Synchronizer {
+    world: World,
+    options: Options,
+    parameters: Vec<Parameter>,
+    places: Vec<(usize, Range<usize>)>,
+    lanes: Vec<Lane>,
+    plan: Plan,
+    calibration: Option<Calibration>,
+    worker: Worker,
+    step: u64,
+    begun: Instant,
+    underway: usize,
+    cpu_s: f64,
+    record: StepRecord,
+}
+
+impl Synchronizer {
+    /// Forms a group over `link`. `parameters` are in the order in which gradients become ready.
+    ///
+    /// # Errors
+    /// If ranks disagree on the parameters or the options, or a peer is lost.
+    pub fn start(
+        link: Box<dyn Link>,
+        parameters: Vec<Parameter>,
+        options: Options,
+    ) -> Result<Synchronizer, Error> {
+        check_combination(&options)?;
+        let mut group = Group::new(link).with_timeout(options.timeout);
+        let world = group.world();
+        agree(&mut group, &identity(&parameters, &options))?;
+        let (buckets, places) = bucket::layout(&parameters, options.bucket_bytes);
+        let (plan, calibration) = first_plan(&mut group, &buckets, &options)?;
+        let lanes = lanes(&parameters, buckets);
+        let mut sync = Synchronizer {
+            world,
+            parameters,
+            places,
+            lanes,
+            plan: Plan::default(),
+            calibration,
+            worker: Worker::start(group),
+            step: 0,
+            begun: Instant::now(),
+            underway: 0,
+            cpu_s: 0.0,
+            record: StepRecord::default(),
+            options,
+        };
+        sync.adopt(plan)?;
+        Ok(sync)
+    }
+
+    /// My place among the ranks.
+    pub fn world(&self) -> World {
+        self.world
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The latency in seconds and the bandwidth in bytes per second that `auto` measured.
+    pub fn link(&self) -> Option<(f64, f64)> {
+        self.calibration.as_ref().map(Calibration::link)
+    }
+
+    /// Begins a step. All ranks give the same number, higher than the last.
+    pub fn begin(&mut self, step: u64) {
+        self.step = step;
+        self.begun = Instant::now();
+        self.record = StepRecord { step, ..StepRecord::default() };
+        self.lanes.iter_mut().for_each(Lane::clear);
+    }
+
+    /// Takes the gradient of a parameter; returns at once. Its bucket leaves when it is full.
+    ///
+    /// # Errors
+    /// If the parameter has no such gradient to give, or the exchange has failed.
+    pub fn ready(&mut self, parameter: usize, gradient: &[f32]) -> Result<(), Error> {
+        let Some((lane, range)) = self.places.get(parameter).cloned() else {
+            let count = self.parameters.len();
+            return Err(Error::Invalid(format!(
+                "gradient of parameter {parameter}, expected one of {count}"
+            )));
+        };
+        if gradient.len() != range.len() {
+            let (name, found, expected) =
+                (&self.parameters[parameter].name, gradient.len(), range.len());
+            return Err(Error::Invalid(format!(
+                "gradient of {name} has {found} elements, expected {expected}"
+            )));
+        }
+        let scale = 1.0 / self.world.size() as f32;
+        if !self.lanes[lane].pack(range, gradient, scale) {
+            let name = &self.parameters[parameter].name;
+            return Err(Error::Invalid(format!(
+                "gradient of {name} was given twice in step {}",
+                self.step
+            )));
+        }
+        if self.lanes[lane].is_full() {
+            self.dispatch(lane)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the averages of all gradients.
+    ///
+    /// # Errors
+    /// If a gradient was not given, or the exchange has failed.
+    pub fn finish(&mut self) -> Result<Outcome, Error> {
+        self.record.backward_s = self.begun.elapsed().as_secs_f64();
+        if let Some(lane) = self.lanes.iter().find(|lane| !lane.is_full()) {
+            let missing = lane.missing(&self.parameters);
+            return Err(Error::Invalid(format!("no gradient of {missing} in step {}", self.step)));
+        }
+        while self.underway > 0 {
+            let arrival = self.worker.arrival()?;
+            self.underway -= 1;
+            self.note(&arrival);
+            self.lanes[arrival.bucket].arrive(arrival);
+        }
+        let all_in_s = self.begun.elapsed().as_secs_f64();
+        let finite = self.lanes.iter().all(Lane::is_finite);
+        for lane in &mut self.lanes {
+            lane.settle(finite)?;
+        }
+        self.close_record(all_in_s);
+        if finite {
+            self.plan_again()?;
+        }
+        Ok(if finite { Outcome::Averaged } else { Outcome::Skipped })
+    }
+
+    /// The averaged gradient of a parameter, after a step that was not skipped.
+    pub fn gradient(&self, parameter: usize) -> &[f32] {
+        let (lane, range) = &self.places[parameter];
+        &self.lanes[*lane].values()[range.clone()]
+    }
+
+    /// Where the time of the last step went.
+    pub fn record(&self) -> &StepRecord {
+        &self.record
+    }
+
+    /// Bytes that the exchange holds beyond one copy of the gradients, encoded messages excepted.
+    pub fn state_bytes(&self) -> usize {
+        self.lanes.iter().map(Lane::state_bytes).sum()
+    }
+
+    /// Makes sure that all ranks say the same of everything in `facts`, pairs of name and value.
+    ///
+    /// # Errors
+    /// If they do not: what it is about, both values and the rank.
+    pub fn agree(&self, facts: &[(String, String)]) -> Result<(), Error> {
+        let facts = facts.to_vec();
+        let mine = encode_facts(&facts);
+        let all = self.worker.call(move |group| all_gather_bytes(group, &mine))?;
+        compare(&facts, &all, self.world)
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn barrier(&self) -> Result<(), Error> {
+        self.worker.call(barrier)
+    }
+
+    /// Replaces `values` of all ranks by those of rank 0.
+    ///
+    /// # Errors
+    /// If a peer is lost or has another length.
+    pub fn broadcast(&self, values: &mut [f32]) -> Result<(), Error> {
+        let mut copy = values.to_vec();
+        let call = move |group: &mut Group| broadcast(group, &mut copy, Rank(0)).map(|()| copy);
+        values.copy_from_slice(&self.worker.call(call)?);
+        Ok(())
+    }
+
+    /// The values of all ranks, in rank order.
+    ///
+    /// # Errors
+    /// If a peer is lost or has another length.
+    pub fn gather(&self, mine: &[f32]) -> Result<Vec<f32>, Error> {
+        let mine = mine.to_vec();
+        self.worker.call(move |group| all_gather(group, &mine))
+    }
+
+    /// Everything that a restart must know.
+    pub fn state(&self) -> State {
+        let plan = serde_json::to_string(&self.plan).expect("a plan has only numbers and strings");
+        let mut state = State { plan, ..State::default() };
+        for (index, lane) in self.lanes.iter().enumerate() {
+            lane.save(index, &self.parameters, &mut state.tensors);
+        }
+        state
+    }
+
+    /// Goes on from `state`, between steps.
+    ///
+    /// # Errors
+    /// If the state is that of another model or its plan is none.
+    pub fn load(&mut self, state: &State) -> Result<(), Error> {
+        let plan: Plan = serde_json::from_str(&state.plan).map_err(|error| {
+            Error::Invalid(format!("the plan in the checkpoint is no plan: {error}"))
+        })?;
+        if plan.assignments.len() != self.lanes.len() {
+            let (found, expected) = (plan.assignments.len(), self.lanes.len());
+            return Err(Error::Invalid(format!(
+                "the plan in the checkpoint has {found} buckets, expected {expected}"
+            )));
+        }
+        if matches!(self.options.policy, Policy::Auto) {
+            self.adopt(plan)?;
+        }
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            lane.load(index, &self.parameters, &state.tensors)?;
+        }
+        Ok(())
+    }
+
+    fn dispatch(&mut self, lane: usize) -> Result<(), Error> {
+        let ready_s = self.begun.elapsed().as_secs_f64();
+        let bucket = &self.lanes[lane].bucket;
+        let (name, elements) = (bucket.name(&self.parameters), bucket.elements);
+        let (values, residual, method) = self.lanes[lane].depart();
+        let (step, seed) = (self.step, self.options.seed);
+        let assignment = &self.plan.assignments[lane];
+        let others = (self.world.size() - 1) as f64 / self.world.size() as f64;
+        self.lanes[lane].record = crate::BucketRecord {
+            name,
+            elements,
+            codec: assignment.codec.clone(),
+            algorithm: assignment.algorithm.clone(),
+            partitions: assignment.partitions,
+            raw_bytes: (elements as f64 * 8.0 * others) as u64,
+            ready_s,
+            predicted_s: self.plan.predicted_s[lane],
+            ..crate::BucketRecord::default()
+        };
+        self.underway += 1;
+        self.worker.exchange(Job { bucket: lane, step, seed, values, residual, method })
+    }
+
+    fn note(&mut self, arrival: &Arrival) {
+        let record = &mut self.lanes[arrival.bucket].record;
+        let times = arrival.times;
+        record.done_s = arrival.done.duration_since(self.begun).as_secs_f64();
+        record.sent_bytes = times.sent_bytes;
+        record.received_bytes = times.received_bytes;
+        record.encode_s = times.encode.as_secs_f64();
+        record.decode_s = times.decode.as_secs_f64();
+        let busy = record.encode_s + record.decode_s;
+        record.wire_s = (record.done_s - record.ready_s - busy).max(0.0);
+        let cpu_s = arrival.cpu.as_secs_f64();
+        self.record.cpu_s += cpu_s - self.cpu_s;
+        self.cpu_s = cpu_s;
+    }
+
+    fn close_record(&mut self, all_in_s: f64) {
+        let backward_s = self.record.backward_s;
+        self.record.buckets = self.lanes.iter().map(|lane| lane.record.clone()).collect();
+        self.record.wait_s = all_in_s - backward_s;
+        self.record.commit_s = self.begun.elapsed().as_secs_f64() - all_in_s;
+        let exchange_s = self.record.total(|bucket| bucket.done_s - bucket.ready_s);
+        let exposed_s =
+            self.record.total(|bucket| (bucket.done_s - bucket.ready_s.max(backward_s)).max(0.0));
+        self.record.overlap = if exchange_s > 0.0 { 1.0 - exposed_s / exchange_s } else { 1.0 };
+    }
+
+    /// With `auto`, plans anew in some steps. Rank 0 decides with what the slowest rank measured,
+    /// and all ranks switch here.
+    fn plan_again(&mut self) -> Result<(), Error> {
+        let due =
+            PLANNING_STEPS.contains(&self.step) || (self.step > 0 && self.step.is_multiple_of(100));
+        if self.calibration.is_none() || !due {
+            return Ok(());
+        }
+        let mut mine = vec![self.record.backward_s as f32];
+        mine.extend(self.record.buckets.iter().map(|bucket| bucket.ready_s as f32));
+        let all = self.gather(&mine)?;
+        let longest =
+            |index: usize| all.iter().skip(index).step_by(mine.len()).copied().fold(0.0, f32::max);
+        let mut ready: Vec<Readiness> =
+            (1..mine.len()).map(|index| Readiness { ready_s: longest(index).into() }).collect();
+        ready.truncate(self.lanes.len());
+        let measured = Measured {
+            backward_s: longest(0).into(),
+            buckets: ready,
+            crowded: crowded(&self.options),
+        };
+        let buckets: Vec<(usize, bool)> =
+            self.lanes.iter().map(|lane| (lane.bucket.elements, lane.bucket.exempt)).collect();
+        let calibration = self.calibration.as_mut().expect("checked above");
+        let candidates: Vec<_> = buckets
+            .iter()
+            .map(|&(elements, exempt)| {
+                calibration.candidates(elements, exempt, self.options.algorithm)
+            })
+            .collect();
+        let new = plan::choose(&measured, &candidates);
+        let current = plan::priced(&measured, &candidates, &self.plan);
+        let proposal = if new.beats(&current) { new } else { current };
+        let json = serde_json::to_vec(&proposal).expect("a plan has only numbers and strings");
+        let all = self.worker.call(move |group| all_gather_bytes(group, &json))?;
+        let plan = serde_json::from_slice(&all[0])
+            .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))?;
+        self.adopt(plan)
+    }
+
+    /// Switches to a plan, between steps.
+    fn adopt(&mut self, plan: Plan) -> Result<(), Error> {
+        let (world, seed) = (self.world, self.options.seed);
+        for (lane, (assignment, old)) in self.lanes.iter_mut().zip(
+            plan.assignments
+                .iter()
+                .zip(self.plan.assignments.iter().map(Some).chain(std::iter::repeat(None))),
+        ) {
+            if old != Some(assignment) {
+                lane.assign(assignment, world, seed, &self.parameters)?;
+            }
+        }
+        self.plan = plan;
+        Ok(())
+    }
+}
+
+/// Refuses a codec and an algorithm that do not go together.
+fn check_combination(options: &Options) -> Result<(), Error> {
+    let (Policy::Fixed(choice), Some(asked)) = (&options.policy, options.algorithm) else {
+        return Ok(());
+    };
+    let possible = plan::algorithms(choice, Some(asked));
+    if possible.contains(&asked) {
+        return Ok(());
+    }
+    let needed = possible[0];
+    Err(Error::Invalid(format!(
+        "codec {choice} travels by {needed}, not by {asked}: its sums cannot be encoded at every hop"
+    )))
+}
+
+/// With fewer than two cores per rank, the exchange computes on backward's core.
+fn crowded(options: &Options) -> bool {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    cores < 2 * options.local_ranks
+}
+
+fn first_plan(
+    group: &mut Group,
+    buckets: &[Bucket],
+    options: &Options,
+) -> Result<(Plan, Option<Calibration>), Error> {
+    let sizes: Vec<(usize, bool)> =
+        buckets.iter().map(|bucket| (bucket.elements, bucket.exempt)).collect();
+    if let Policy::Fixed(choice) = &options.policy {
+        return Ok((Plan::fixed(choice, options.algorithm, &sizes), None));
+    }
+    let mut calibration = Calibration::measure(group)?;
+    let candidates: Vec<_> = sizes
+        .iter()
+        .map(|&(elements, exempt)| calibration.candidates(elements, exempt, options.algorithm))
+        .collect();
+    // Nothing is known of backward yet: as if everything were ready at once.
+    let measured = Measured {
+        backward_s: 0.0,
+        buckets: vec![Readiness::default(); sizes.len()],
+        crowded: crowded(options),
+    };
+    let json =
+        serde_json::to_vec(&plan::choose(&measured, &candidates)).expect("numbers and strings");
+    let all = all_gather_bytes(group, &json)?;
+    let plan = serde_json::from_slice(&all[0])
+        .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))?;
+    Ok((plan, Some(calibration)))
+}
+
+fn lanes(parameters: &[Parameter], buckets: Vec<Bucket>) -> Vec<Lane> {
+    let matrices = |bucket: &Bucket| {
+        let of_member = |(parameter, range): &(usize, Range<usize>)| {
+            (range.clone(), parameters[*parameter].as_matrix())
+        };
+        bucket.members.iter().map(of_member).collect()
+    };
+    buckets.into_iter().map(|bucket| Lane::new(matrices(&bucket), bucket)).collect()
+}
+
+/// What must be the same on all ranks for buckets to match.
+fn identity(parameters: &[Parameter], options: &Options) -> Vec<(String, String)> {
+    let total: usize = parameters.iter().map(Parameter::elements).sum();
+    let shapes: Vec<String> =
+        parameters.iter().map(|p| format!("{}{:?}", p.name, p.shape)).collect();
+    let hash = thinwire_wire::checksum(shapes.join(",").as_bytes());
+    let algorithm = options.algorithm.map_or("auto".to_owned(), |algorithm| algorithm.to_string());
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    vec![
+        fact(
+            "parameters",
+            format!("{} tensors of {total} elements (hash {hash:08x})", parameters.len()),
+        ),
+        fact("codec", options.policy.to_string()),
+        fact("algorithm", algorithm),
+        fact("bucket bytes", options.bucket_bytes.to_string()),
+        fact("seed", options.seed.to_string()),
+    ]
+}
+
+fn agree(group: &mut Group, facts: &[(String, String)]) -> Result<(), Error> {
+    let all = all_gather_bytes(group, &encode_facts(facts))?;
+    compare(facts, &all, group.world())
+}
+
+fn encode_facts(facts: &[(String, String)]) -> Vec<u8> {
+    serde_json::to_vec(facts).expect("strings can be written as JSON")
+}
+
+fn compare(mine: &[(String, String)], all: &[Vec<u8>], world: World) -> Result<(), Error> {
+    for (rank, theirs) in world.ranks().zip(all) {
+        let theirs: Vec<(String, String)> = serde_json::from_slice(theirs).unwrap_or_default();
+        for (index, (about, value)) in mine.iter().enumerate() {
+            let other =
+                theirs.iter().find(|(name, _)| name == about).map_or("nothing", |(_, value)| value);
+            if other != value || theirs.len() != mine.len() && index + 1 == mine.len() {
+                return Err(Error::Disagreement {
+                    about: about.clone(),
+                    mine: value.clone(),
+                    rank,
+                    theirs: other.to_owned(),
+                });
+            }
+        }
+    }
+    Ok(())
+}

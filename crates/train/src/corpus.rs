@@ -1,0 +1,191 @@
+//! Text to train on, byte by byte.
+//!
+//! A corpus is read whole from a file, a folder or a glob, and split once: it is cut into
+//! contiguous blocks, and the last tenth of each is held out for validation, so that a folder of
+//! unlike files is judged on all of them. Files are read in sorted order, so that every rank that
+//! sees the same files holds the same bytes; [`Corpus::fingerprint`] lets ranks compare.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use thinwire_wire::checksum;
+
+use crate::error::{Error, Kind};
+
+/// One block per this many bytes, up to [`BLOCKS_MAX`].
+const BLOCK_BYTES: usize = 64 << 10;
+const BLOCKS_MAX: usize = 16;
+/// A file with a zero byte in its first bytes is binary.
+const PROBE_BYTES: usize = 8 << 10;
+/// Windows are counted in 32 bits, and the text is held in memory.
+const CORPUS_BYTES_MAX: usize = 16 << 30;
+
+/// Training and validation text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corpus {
+    training: Vec<u8>,
+    validation: Vec<u8>,
+    fingerprint: String,
+}
+
+impl Corpus {
+    /// Splits `text` into training and validation.
+    ///
+    /// # Errors
+    /// If it is empty or too large.
+    pub fn from_text(text: &[u8]) -> Result<Corpus, Error> {
+        if text.is_empty() || text.len() > CORPUS_BYTES_MAX {
+            let found = text.len();
+            let context = format!("corpus of {found} bytes, expected 1 to {CORPUS_BYTES_MAX}");
+            return Err(Error::new(Kind::Data, context));
+        }
+        let blocks = (text.len() / BLOCK_BYTES).clamp(1, BLOCKS_MAX);
+        let (mut training, mut validation) = (Vec::new(), Vec::new());
+        for block in text.chunks(text.len().div_ceil(blocks)) {
+            let (head, tail) = block.split_at(block.len() - block.len() / 10);
+            training.extend_from_slice(head);
+            validation.extend_from_slice(tail);
+        }
+        let fingerprint = format!("{} bytes, crc32 {:08x}", text.len(), checksum(text));
+        Ok(Corpus { training, validation, fingerprint })
+    }
+
+    /// Reads a text file, a folder (all its text files, recursively, but hidden ones, links and
+    /// `target`) or a glob.
+    ///
+    /// # Errors
+    /// If there is no such file, or no text in it.
+    pub fn from_path(path: &Path) -> Result<Corpus, Error> {
+        let files = files_of(path)?;
+        let mut text = Vec::new();
+        for file in &files {
+            let bytes = fs::read(file).map_err(|e| Error::io("read", file, e))?;
+            let binary = bytes[..bytes.len().min(PROBE_BYTES)].contains(&0);
+            // A file that was named is taken as it is.
+            if binary && file != path {
+                continue;
+            }
+            text.extend_from_slice(&bytes);
+        }
+        if text.is_empty() {
+            let context = format!("no text in {} ({} files)", path.display(), files.len());
+            return Err(Error::new(Kind::Data, context).with_hint(HINT));
+        }
+        Corpus::from_text(&text)
+    }
+
+    /// The bytes to train on.
+    pub fn training(&self) -> &[u8] {
+        &self.training
+    }
+
+    /// The bytes held out.
+    pub fn validation(&self) -> &[u8] {
+        &self.validation
+    }
+
+    /// Length and checksum of the whole text, for ranks to compare.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+}
+
+const HINT: &str =
+    "give a text file, a folder with text files, or a quoted glob like 'src/**/*.rs'";
+
+fn files_of(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => walk(path, &mut files)?,
+        Ok(_) => files.push(path.to_owned()),
+        Err(error) => match path.to_str() {
+            Some(pattern) if pattern.contains(['*', '?', '[']) => files = matches_of(pattern)?,
+            _ => return Err(Error::io("read", path, error).with_hint(HINT)),
+        },
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
+    let failed = |e| Error::io("list", folder, e);
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with('.') || name == "target" {
+            continue;
+        }
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_dir() {
+            walk(&entry.path(), files)?;
+        } else if kind.is_file() {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn matches_of(pattern: &str) -> Result<Vec<PathBuf>, Error> {
+    let paths = glob::glob(pattern).map_err(|error| {
+        Error::new(Kind::Data, format!("'{pattern}' is no glob: {error}")).with_hint(HINT)
+    })?;
+    Ok(paths.filter_map(Result::ok).filter(|path| path.is_file()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+
+    #[test]
+    fn every_byte_is_in_training_or_validation() {
+        let text: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
+        let corpus = Corpus::from_text(&text).unwrap();
+        assert_eq!(corpus.training().len() + corpus.validation().len(), text.len());
+        assert!(corpus.validation().len().abs_diff(300_000) <= BLOCKS_MAX);
+        assert_eq!(corpus.training()[..1000], text[..1000]);
+        assert_eq!(corpus.validation()[corpus.validation().len() - 9..], text[text.len() - 9..]);
+    }
+
+    #[test]
+    fn a_folder_is_its_text_files_in_order() {
+        let folder = Folder::new("corpus");
+        for (name, bytes) in [
+            ("b.txt", &b"second "[..]),
+            ("a/z.txt", b"first "),
+            ("c.bin", b"\0binary"),
+            (".hidden", b"hidden"),
+            ("target/x.txt", b"built"),
+            ("d.md", b"third, and enough of it to split"),
+        ] {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+        let expected = Corpus::from_text(b"first second third, and enough of it to split").unwrap();
+        assert_eq!(Corpus::from_path(folder.path()).unwrap(), expected);
+
+        let glob = Corpus::from_path(&folder.path().join("*.txt")).unwrap();
+        assert_eq!(glob, Corpus::from_text(b"second ").unwrap());
+        let file = Corpus::from_path(&folder.path().join("c.bin")).unwrap();
+        assert_eq!(file, Corpus::from_text(b"\0binary").unwrap());
+    }
+
+    #[test]
+    fn no_text_is_an_error_with_a_hint() {
+        let folder = Folder::new("no-text");
+        fs::write(folder.path().join("empty"), b"").unwrap();
+        for name in ["", "empty", "absent", "*.none", "a[", "***"] {
+            let error = Corpus::from_path(&folder.path().join(name)).unwrap_err();
+            assert!(error.hint().is_some(), "{name}: {error}");
+            assert!(error.to_string().lines().count() == 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn one_byte_changes_the_fingerprint() {
+        let fingerprint = |text: &[u8]| Corpus::from_text(text).unwrap().fingerprint().to_owned();
+        assert_eq!(fingerprint(b"abc"), "3 bytes, crc32 352441c2");
+        assert_ne!(fingerprint(b"abc"), fingerprint(b"abd"));
+    }
+}

@@ -1,0 +1,283 @@
+//! Batches of windows of text, the same for every number of ranks.
+//!
+//! An epoch is a seeded permutation of all windows. The global batch is the next windows of that
+//! order; a rank takes its contiguous share of the rows. Law: the batches of N ranks with B/N rows
+//! each, stacked, are the batch of one rank with B rows; and a position is all there is to restore.
+
+use serde::{Deserialize, Serialize};
+use thinwire_wire::World;
+use thinwire_wire::random::{Key, permutation};
+
+use crate::corpus::Corpus;
+use crate::error::{Error, Kind};
+
+/// The random stream of the shuffle, apart from those of parameters and codecs.
+const SHUFFLE_STREAM: u32 = 0x7368_7566;
+const OFFSET_STREAM: u32 = 0x6f66_6673;
+
+/// Rows of text: each holds `context` bytes and the byte after each of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    context: usize,
+}
+
+impl Batch {
+    /// Rows of `context + 1` bytes.
+    ///
+    /// # Panics
+    /// If `bytes` is not a whole number of rows.
+    pub fn new(bytes: Vec<u8>, context: usize) -> Batch {
+        assert!(bytes.len().is_multiple_of(context + 1), "{} bytes are no rows", bytes.len());
+        Batch { bytes, context }
+    }
+
+    /// The bytes of each row that predictions are made from.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Each row: `context + 1` bytes.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.bytes.chunks_exact(self.context + 1)
+    }
+
+    /// How many bytes are predicted.
+    pub fn predictions(&self) -> usize {
+        self.rows().len() * self.context
+    }
+
+    /// Each byte with the byte after it, row by row.
+    pub fn pairs(&self) -> impl Iterator<Item = (u8, u8)> {
+        self.rows().flat_map(|row| row.windows(2).map(|pair| (pair[0], pair[1])))
+    }
+}
+
+/// Where a sampler is: what a checkpoint keeps of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// Whole passes over the training text.
+    pub epoch: u64,
+    /// Windows of this epoch that were handed out, by all ranks together.
+    pub index: u64,
+}
+
+/// What to sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// Bytes per row.
+    pub context: usize,
+    /// Rows per step, all ranks together.
+    pub global_batch: usize,
+    /// This rank's place.
+    pub world: World,
+    /// The seed of the shuffle.
+    pub seed: u64,
+}
+
+/// Hands out one rank's batches.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    corpus: Corpus,
+    sampling: Sampling,
+    position: Position,
+    order: Vec<u32>,
+    offset: usize,
+}
+
+impl Sampler {
+    /// A sampler at the start of the first epoch.
+    ///
+    /// # Errors
+    /// If the corpus is shorter than one window, or ranks cannot share the batch evenly.
+    pub fn new(corpus: Corpus, sampling: Sampling) -> Result<Sampler, Error> {
+        let Sampling { context, global_batch, world, .. } = sampling;
+        // An epoch starts anywhere in the first window, so two windows make sure of one.
+        let (found, least) = (corpus.training().len(), 2 * context);
+        if context == 0 || found < least {
+            let error = format!("training text of {found} bytes, expected at least {least}");
+            let hint = "give more text, or a shorter context";
+            return Err(Error::new(Kind::Data, error).with_hint(hint));
+        }
+        if global_batch == 0 || !global_batch.is_multiple_of(world.size()) {
+            let error = format!(
+                "batch of {global_batch} rows does not divide among {} ranks",
+                world.size()
+            );
+            let hint = format!("take a multiple of {}", world.size());
+            return Err(Error::new(Kind::Invalid, error).with_hint(hint));
+        }
+        let position = Position::default();
+        let mut sampler = Sampler { corpus, sampling, position, order: Vec::new(), offset: 0 };
+        sampler.shuffle();
+        Ok(sampler)
+    }
+
+    /// Where the next batch starts.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Goes to a position that [`Sampler::position`] gave.
+    pub fn seek(&mut self, position: Position) {
+        self.position = position;
+        self.shuffle();
+    }
+
+    /// The text that is sampled.
+    pub fn corpus(&self) -> &Corpus {
+        &self.corpus
+    }
+
+    /// This rank's share of the next global batch.
+    pub fn next_batch(&mut self) -> Batch {
+        let Sampling { context, global_batch, world, .. } = self.sampling;
+        let share = global_batch / world.size();
+        let mine = world.rank().index() * share..(world.rank().index() + 1) * share;
+        let mut bytes = Vec::with_capacity(share * (context + 1));
+        for row in 0..global_batch {
+            let start = self.next_start();
+            if mine.contains(&row) {
+                bytes.extend_from_slice(&self.corpus.training()[start..=start + context]);
+            }
+        }
+        Batch::new(bytes, context)
+    }
+
+    fn next_start(&mut self) -> usize {
+        if self.position.index >= self.order.len() as u64 {
+            self.position = Position { epoch: self.position.epoch + 1, index: 0 };
+            self.shuffle();
+        }
+        let window = self.order[self.position.index as usize];
+        self.position.index += 1;
+        self.offset + window as usize * self.sampling.context
+    }
+
+    /// The windows of the epoch: they start at another offset in each, so that over epochs every
+    /// byte is seen with every length of context.
+    fn shuffle(&mut self) {
+        let Sampling { context, seed, .. } = self.sampling;
+        let key = |tensor| Key { seed, step: self.position.epoch, tensor };
+        self.offset = key(OFFSET_STREAM).below(0, context as u32) as usize;
+        let windows = (self.corpus.training().len() - 1 - self.offset) / context;
+        self.order = permutation(key(SHUFFLE_STREAM), windows as u32);
+    }
+}
+
+/// This rank's share of at most `batches_max` validation batches of `rows` windows per rank,
+/// spread evenly over the held-out text. Every rank gets as many; none if the text is too short.
+pub fn validation_batches(
+    corpus: &Corpus,
+    context: usize,
+    rows: usize,
+    world: World,
+    batches_max: usize,
+) -> Vec<Batch> {
+    let text = corpus.validation();
+    let windows = text.len().saturating_sub(1) / context;
+    let global = rows * world.size();
+    let batches = (windows / global).min(batches_max);
+    let stride = windows.checked_div(batches * global).unwrap_or(0);
+    let window = |index: usize| &text[index * stride * context..=(index * stride + 1) * context];
+    let batch = |batch: usize| {
+        let first = batch * global + world.rank().index() * rows;
+        Batch::new((first..first + rows).flat_map(window).copied().collect(), context)
+    };
+    (0..batches).map(batch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONTEXT: usize = 8;
+
+    fn corpus() -> Corpus {
+        let text: Vec<u8> = (0..2000_u32).map(|i| (i * i / 7 % 256) as u8).collect();
+        Corpus::from_text(&text).unwrap()
+    }
+
+    fn sampler(rank: u32, ranks: u32, seed: u64) -> Sampler {
+        let world = World::new(rank, ranks).unwrap();
+        let sampling = Sampling { context: CONTEXT, global_batch: 12, world, seed };
+        Sampler::new(corpus(), sampling).unwrap()
+    }
+
+    #[test]
+    fn ranks_together_see_the_batch_of_one() {
+        for ranks in [1, 2, 3, 4] {
+            let mut one = sampler(0, 1, 5);
+            let mut many: Vec<Sampler> = (0..ranks).map(|rank| sampler(rank, ranks, 5)).collect();
+            for _ in 0..50 {
+                let stacked: Vec<u8> =
+                    many.iter_mut().flat_map(|sampler| sampler.next_batch().bytes).collect();
+                assert_eq!(one.next_batch().bytes, stacked);
+                assert!(many.iter().all(|sampler| sampler.position() == one.position()));
+            }
+        }
+    }
+
+    #[test]
+    fn an_epoch_holds_every_window_once() {
+        let mut sampler = sampler(0, 1, 5);
+        let windows = sampler.order.len();
+        assert_eq!(windows, (corpus().training().len() - 1 - sampler.offset) / CONTEXT);
+        let mut starts: Vec<usize> = (0..windows).map(|_| sampler.next_start()).collect();
+        assert_eq!(sampler.position(), Position { epoch: 0, index: windows as u64 });
+        starts.sort_unstable();
+        starts.windows(2).for_each(|pair| assert_eq!(pair[1] - pair[0], CONTEXT));
+    }
+
+    #[test]
+    fn a_position_restores_the_stream() {
+        let mut original = sampler(1, 2, 5);
+        for _ in 0..30 {
+            original.next_batch();
+        }
+        let mut restored = sampler(1, 2, 5);
+        restored.seek(original.position());
+        for _ in 0..30 {
+            assert_eq!(original.next_batch(), restored.next_batch());
+        }
+        assert!(original.position().epoch > 0);
+    }
+
+    #[test]
+    fn seeds_and_epochs_differ() {
+        let mut one = sampler(0, 1, 5);
+        assert_ne!(one.next_batch(), sampler(0, 1, 6).next_batch());
+        let first = one.order.clone();
+        one.seek(Position { epoch: 1, index: 0 });
+        assert_ne!(one.order, first);
+    }
+
+    #[test]
+    fn impossible_samplings_are_refused() {
+        let sampling = |context, global_batch, ranks| Sampling {
+            context,
+            global_batch,
+            world: World::new(0, ranks).unwrap(),
+            seed: 0,
+        };
+        for bad in [sampling(2000, 4, 1), sampling(0, 4, 1), sampling(8, 5, 2), sampling(8, 0, 1)] {
+            assert!(Sampler::new(corpus(), bad).unwrap_err().hint().is_some(), "{bad:?}");
+        }
+        let error = Sampler::new(corpus(), sampling(8, 5, 2)).unwrap_err().to_string();
+        assert_eq!(error, "batch of 5 rows does not divide among 2 ranks");
+    }
+
+    #[test]
+    fn validation_is_shared_without_overlap() {
+        let all = |rank, ranks| {
+            let world = World::new(rank, ranks).unwrap();
+            validation_batches(&corpus(), CONTEXT, 4 / ranks as usize, world, 5)
+        };
+        let [one, left, right] = [all(0, 1), all(0, 2), all(1, 2)];
+        assert_eq!([one.len(), left.len(), right.len()], [5; 3]);
+        for ((one, left), right) in one.iter().zip(&left).zip(&right) {
+            assert_eq!(one.bytes, [left.bytes.clone(), right.bytes.clone()].concat());
+        }
+        assert!(validation_batches(&corpus(), 500, 1, World::alone(), 5).is_empty());
+    }
+}

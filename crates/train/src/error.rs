@@ -1,0 +1,78 @@
+//! What can go wrong in training.
+//!
+//! One line each, with the values on both sides, and where there is something to do about it a
+//! hint. What the exchange between ranks reports is kept as the source.
+
+use std::fmt;
+use std::path::Path;
+
+/// The sort of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The caller asked for something that cannot be.
+    Invalid,
+    /// The training text is missing, empty or too small.
+    Data,
+    /// A checkpoint is missing, damaged or of another model.
+    Checkpoint,
+    /// The operating system refused to read or write.
+    Io,
+    /// The exchange of gradients failed; the source says how.
+    Exchange,
+}
+
+/// An error: its kind, one line of text, and perhaps a hint and a cause.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    context: String,
+    hint: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error without a hint.
+    pub fn new(kind: Kind, context: impl Into<String>) -> Error {
+        Error { kind, context: context.into(), hint: None, source: None }
+    }
+
+    /// The failure of an exchange.
+    pub fn exchange(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        let source = source.into();
+        let context = source.to_string();
+        Error { kind: Kind::Exchange, context, hint: None, source: Some(source) }
+    }
+
+    /// The same error with advice on what to do.
+    pub fn with_hint(self, hint: impl Into<String>) -> Error {
+        Error { hint: Some(hint.into()), ..self }
+    }
+
+    /// What sort of error it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    pub(crate) fn io(doing: &str, path: &Path, source: std::io::Error) -> Error {
+        let context = format!("cannot {doing} {}: {source}", path.display());
+        Error { kind: Kind::Io, context, hint: None, source: Some(Box::new(source)) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,85 @@
+//! What the trainer asks of a model.
+//!
+//! A model is a pure function of its parameters, which the trainer keeps as flat `f32` buffers:
+//! so checkpoints, optimiser and exchange never see a framework's tensor.
+
+use thinwire_wire::random::Key;
+
+use crate::{Batch, Error};
+
+/// The step number of the random stream that initial values come from: no training step has it.
+const INITIAL_STREAM: u64 = u64::MAX;
+
+/// How a parameter starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Initial {
+    /// All zero.
+    Zeros,
+    /// All one.
+    Ones,
+    /// Independent normal numbers with mean zero and this standard deviation.
+    Normal(f32),
+}
+
+/// A named parameter of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Its name, dotted, unique in the model: `block.3.attention.query.weight`.
+    pub name: String,
+    /// Its shape, row-major.
+    pub shape: Vec<usize>,
+    /// How it starts.
+    pub initial: Initial,
+}
+
+impl Parameter {
+    /// The number of elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether weight decay and low-precision gradients apply: matrices, not norms and biases.
+    pub fn is_matrix(&self) -> bool {
+        self.shape.len() >= 2
+    }
+}
+
+/// Where a model hands over gradients: the parameter's index, and its gradient, which the
+/// receiver may overwrite.
+pub type Sink<'a> = dyn FnMut(usize, &mut [f32]) -> Result<(), Error> + 'a;
+
+/// A model that can be trained.
+pub trait Model {
+    /// The parameters, in the order in which their gradients become ready: last layer first.
+    fn parameters(&self) -> &[Parameter];
+
+    /// The mean loss over the batch; every parameter's gradient goes to `sink`, once, in the order
+    /// of [`Model::parameters`], as soon as it is complete.
+    ///
+    /// # Errors
+    /// What `sink` returns.
+    fn loss_and_gradients(
+        &self,
+        values: &[Vec<f32>],
+        batch: &Batch,
+        sink: &mut Sink<'_>,
+    ) -> Result<f32, Error>;
+
+    /// The mean loss over the batch, and nothing else.
+    fn loss(&self, values: &[Vec<f32>], batch: &Batch) -> f32;
+}
+
+/// The initial values of `parameters`: the same on every rank, by `seed` alone.
+pub fn initial_values(parameters: &[Parameter], seed: u64) -> Vec<Vec<f32>> {
+    let fill = |(index, parameter): (usize, &Parameter)| {
+        let key = Key { seed, step: INITIAL_STREAM, tensor: index as u32 };
+        match parameter.initial {
+            Initial::Zeros => vec![0.0; parameter.elements()],
+            Initial::Ones => vec![1.0; parameter.elements()],
+            Initial::Normal(deviation) => {
+                (0..parameter.elements() as u64).map(|i| key.normal(i) * deviation).collect()
+            }
+        }
+    };
+    parameters.iter().enumerate().map(fill).collect()
+}

@@ -1,0 +1,227 @@
+//! AdamW on flat buffers, with gradient clipping and a cosine schedule of its rate.
+//!
+//! "Decoupled Weight Decay Regularization" (Loshchilov and Hutter), algorithm 2: decay is not part
+//! of the gradient, and applies to matrices only. The buffers are plain `f32`, so that a checkpoint
+//! holds them bit for bit. One pass over memory per step.
+
+use crate::Parameter;
+
+/// Settings of [`AdamW`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWOptions {
+    /// The rate at which the mean of gradients forgets is `1 - beta1`.
+    pub beta1: f32,
+    /// The rate at which the mean of squared gradients forgets is `1 - beta2`.
+    pub beta2: f32,
+    /// Added to the denominator.
+    pub epsilon: f32,
+    /// The share of a matrix that a step removes, times the learning rate.
+    pub weight_decay: f32,
+}
+
+impl Default for AdamWOptions {
+    fn default() -> AdamWOptions {
+        AdamWOptions { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 }
+    }
+}
+
+/// The optimiser's state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdamW {
+    /// Running means of the gradients, by parameter.
+    pub means: Vec<Vec<f32>>,
+    /// Running means of the squared gradients, by parameter.
+    pub squares: Vec<Vec<f32>>,
+    /// How many updates these have seen.
+    pub updates: u64,
+}
+
+impl AdamW {
+    /// The state before the first update.
+    pub fn new(parameters: &[Parameter]) -> AdamW {
+        let zeros = || parameters.iter().map(|p| vec![0.0; p.elements()]).collect();
+        AdamW { means: zeros(), squares: zeros(), updates: 0 }
+    }
+
+    /// One update of all `values`. `gradient(i)` is the gradient of parameter `i`, which counts
+    /// `gradient_scale` times.
+    pub fn update<'g>(
+        &mut self,
+        parameters: &[Parameter],
+        values: &mut [Vec<f32>],
+        gradient: impl Fn(usize) -> &'g [f32],
+        pace: Pace,
+        options: &AdamWOptions,
+    ) {
+        self.updates += 1;
+        let updates = self.updates.min(i32::MAX as u64) as i32;
+        let pass = Pass {
+            options: *options,
+            gradient_scale: pace.gradient_scale,
+            step: pace.learning_rate / (1.0 - options.beta1.powi(updates)),
+            root_scale: (1.0 - options.beta2.powi(updates)).powf(-0.5),
+            keep: 1.0,
+        };
+        let decayed = Pass { keep: 1.0 - pace.learning_rate * options.weight_decay, ..pass };
+        for (index, parameter) in parameters.iter().enumerate() {
+            let pass = if parameter.is_matrix() { decayed } else { pass };
+            let (means, squares) = (&mut self.means[index], &mut self.squares[index]);
+            pass.run(&mut values[index], gradient(index), means, squares);
+        }
+    }
+}
+
+/// How far one update goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// The step's learning rate.
+    pub learning_rate: f32,
+    /// What each gradient is multiplied by first: [`clip_scale`].
+    pub gradient_scale: f32,
+}
+
+/// The constants of one pass.
+#[derive(Clone, Copy)]
+struct Pass {
+    options: AdamWOptions,
+    gradient_scale: f32,
+    step: f32,
+    root_scale: f32,
+    keep: f32,
+}
+
+impl Pass {
+    fn run(self, values: &mut [f32], gradient: &[f32], means: &mut [f32], squares: &mut [f32]) {
+        assert_eq!(values.len(), gradient.len(), "gradient of another length");
+        let AdamWOptions { beta1, beta2, epsilon, .. } = self.options;
+        let state = means.iter_mut().zip(squares);
+        for ((value, gradient), (mean, square)) in values.iter_mut().zip(gradient).zip(state) {
+            let gradient = gradient * self.gradient_scale;
+            *mean = beta1 * *mean + (1.0 - beta1) * gradient;
+            *square = beta2 * *square + (1.0 - beta2) * gradient * gradient;
+            let denominator = square.sqrt() * self.root_scale + epsilon;
+            *value = *value * self.keep - self.step * *mean / denominator;
+        }
+    }
+}
+
+/// The Euclidean norm of all gradients together, summed in `f64` in a fixed order.
+pub fn global_norm<'g>(gradients: impl Iterator<Item = &'g [f32]>) -> f64 {
+    gradients.map(sum_of_squares).sum::<f64>().sqrt()
+}
+
+/// What gradients of norm `norm` are multiplied by so that it is at most `norm_max`.
+pub fn clip_scale(norm: f64, norm_max: Option<f32>) -> f32 {
+    match norm_max {
+        Some(limit) if norm > f64::from(limit) => (f64::from(limit) / norm) as f32,
+        _ => 1.0,
+    }
+}
+
+fn sum_of_squares(values: &[f32]) -> f64 {
+    let mut lanes = [0.0_f64; 8];
+    let chunks = values.chunks_exact(8);
+    let tail: f64 = chunks.remainder().iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+    for chunk in chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane += f64::from(*value) * f64::from(*value);
+        }
+    }
+    lanes.iter().sum::<f64>() + tail
+}
+
+/// A learning rate that rises linearly, then falls along half a cosine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LearningRate {
+    /// The highest rate, reached after the warm-up.
+    pub peak: f32,
+    /// The lowest rate, reached at the last step.
+    pub floor: f32,
+    /// Steps of linear rise.
+    pub warmup_steps: u64,
+    /// All steps, the warm-up included.
+    pub steps: u64,
+}
+
+impl LearningRate {
+    /// The rate of step `step`, counted from 0.
+    pub fn at(&self, step: u64) -> f32 {
+        if step < self.warmup_steps {
+            return self.peak * (step + 1) as f32 / self.warmup_steps as f32;
+        }
+        let span = self.steps.saturating_sub(self.warmup_steps).max(1);
+        let done = ((step - self.warmup_steps) as f64 / span as f64).min(1.0);
+        let share = 0.5 + 0.5 * (std::f64::consts::PI * done).cos();
+        self.floor + (self.peak - self.floor) * share as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Initial;
+
+    fn parameter(shape: &[usize]) -> Parameter {
+        Parameter { name: "p".to_owned(), shape: shape.to_vec(), initial: Initial::Zeros }
+    }
+
+    /// Algorithm 2 of the paper as it stands, for one number in f64.
+    fn reference(start: f64, gradients: &[f64], rate: f64, decay: f64) -> f64 {
+        let options = AdamWOptions::default();
+        let (beta1, beta2) = (f64::from(options.beta1), f64::from(options.beta2));
+        let (mut value, mut mean, mut square) = (start, 0.0, 0.0);
+        for (t, gradient) in gradients.iter().enumerate() {
+            mean = beta1 * mean + (1.0 - beta1) * gradient;
+            square = beta2 * square + (1.0 - beta2) * gradient * gradient;
+            let corrected = mean / (1.0 - beta1.powi(t as i32 + 1));
+            let root = (square / (1.0 - beta2.powi(t as i32 + 1))).sqrt();
+            value -= rate * (corrected / (root + 1e-8) + decay * value);
+        }
+        value
+    }
+
+    proptest! {
+        #[test]
+        fn an_update_is_the_formula_of_the_paper(
+            start in -2.0_f32..2.0, gradients in prop::collection::vec(-3.0_f32..3.0, 1..6)
+        ) {
+            let options = AdamWOptions::default();
+            for (shape, decay) in [(vec![1, 1], 0.1), (vec![1], 0.0)] {
+                let parameters = [parameter(&shape)];
+                let mut values = vec![vec![start]];
+                let mut state = AdamW::new(&parameters);
+                for gradient in &gradients {
+                    let doubled = [gradient * 2.0];
+                    let pace = Pace { learning_rate: 0.01, gradient_scale: 0.5 };
+                    state.update(&parameters, &mut values, |_| &doubled, pace, &options);
+                }
+                let gradients: Vec<f64> = gradients.iter().map(|g| f64::from(*g)).collect();
+                let expected = reference(f64::from(start), &gradients, 0.01, decay);
+                prop_assert!((f64::from(values[0][0]) - expected).abs() < 1e-5);
+            }
+        }
+
+        #[test]
+        fn a_clipped_gradient_has_the_greatest_norm_allowed(
+            gradient in prop::collection::vec(-9.0_f32..9.0, 1..40), limit in 0.1_f32..4.0
+        ) {
+            let norm = global_norm([&gradient[..]].into_iter());
+            let expected = gradient.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+            prop_assert!((norm - expected).abs() < 1e-9);
+            let clipped = norm * f64::from(clip_scale(norm, Some(limit)));
+            prop_assert!((clipped - norm.min(f64::from(limit))).abs() < 1e-5);
+            prop_assert_eq!(clip_scale(norm, None), 1.0);
+        }
+    }
+
+    #[test]
+    fn the_rate_rises_then_falls_to_its_floor() {
+        let rate = LearningRate { peak: 1.0, floor: 0.1, warmup_steps: 4, steps: 24 };
+        assert_eq!([rate.at(0), rate.at(3), rate.at(4)], [0.25, 1.0, 1.0]);
+        assert!((rate.at(14) - 0.55).abs() < 1e-6);
+        assert!((rate.at(24) - 0.1).abs() < 1e-6 && (rate.at(1000) - 0.1).abs() < 1e-6);
+        assert!((4..24).all(|step| rate.at(step + 1) < rate.at(step)));
+    }
+}

@@ -1,0 +1,105 @@
+//! The sections of `check`, and how a section runs: announced, timed, stopped at the first failure.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{test, tidy};
+
+/// One thing that CI checks.
+struct Section {
+    name: &'static str,
+    run: fn() -> Result<()>,
+}
+
+/// Every section, cheapest first.
+const SECTIONS: [Section; 5] = [
+    Section { name: "fmt", run: fmt },
+    Section { name: "tidy", run: tidy::run },
+    Section { name: "clippy", run: clippy },
+    Section { name: "test", run: || test::run(&[]) },
+    Section { name: "doc", run: doc },
+];
+
+/// Runs the named sections in the table's order, or all of them, up to the first that fails.
+pub fn check(names: &[String]) -> Result<()> {
+    let chosen = choose(names)?;
+    let start = Instant::now();
+    for section in &chosen {
+        eprintln!("== {} ...", section.name);
+        let start = Instant::now();
+        (section.run)().with_context(|| format!("section '{}' failed", section.name))?;
+        eprintln!("== {} ok in {:.1} s", section.name, start.elapsed().as_secs_f64());
+    }
+    eprintln!("== {} sections ok in {:.1} s", chosen.len(), start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The repository's root folder.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository")
+}
+
+/// The cargo that runs us, at the repository's root.
+pub fn cargo(arguments: &[&str]) -> Command {
+    let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
+    let mut command = Command::new(cargo);
+    command.current_dir(root()).args(arguments);
+    command
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Section>> {
+    let known: Vec<&str> = SECTIONS.iter().map(|section| section.name).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        bail!("unknown section '{unknown}', expected one of {}", known.join(", "));
+    }
+    let wanted = |section: &&Section| names.is_empty() || names.iter().any(|n| n == section.name);
+    Ok(SECTIONS.iter().filter(wanted).collect())
+}
+
+fn fmt() -> Result<()> {
+    succeed(&mut cargo(&["fmt", "--all", "--check"]))?;
+    succeed(&mut cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))
+}
+
+fn clippy() -> Result<()> {
+    let arguments = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+    succeed(&mut cargo(&arguments))
+}
+
+fn doc() -> Result<()> {
+    let arguments = ["doc", "--workspace", "--no-deps", "--locked"];
+    succeed(cargo(&arguments).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(chosen: &[&Section]) -> Vec<&'static str> {
+        chosen.iter().map(|section| section.name).collect()
+    }
+
+    #[test]
+    fn sections_run_in_the_order_of_the_table() {
+        let asked = ["clippy".to_owned(), "fmt".to_owned()];
+        assert_eq!(names(&choose(&asked).unwrap()), ["fmt", "clippy"]);
+        assert_eq!(choose(&[]).unwrap().len(), SECTIONS.len());
+    }
+
+    #[test]
+    fn an_unknown_section_is_refused() {
+        let error = choose(&["tests".to_owned()]).err().unwrap().to_string();
+        assert_eq!(error, "unknown section 'tests', expected one of fmt, tidy, clippy, test, doc");
+    }
+}
