@@ -11,6 +11,7 @@ mod failure;
 mod figures;
 mod launch;
 mod output;
+mod ranks;
 mod rendezvous;
 mod report;
 mod table;
@@ -29,6 +30,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure what is fast and what is not, beside its limit
+    Bench(command::bench::Args),
     /// Start any program N times, as the ranks of one job
     Run(command::run::Args),
     /// Become the program of one rank
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<u8> {
     match command {
+        Command::Bench(args) => command::bench::run(&args),
         Command::Run(args) => command::run::run(&args),
         Command::Rank(args) => launch::child::run(&args),
     }

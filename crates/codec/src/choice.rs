@@ -83,8 +83,67 @@ pub(crate) fn no_parameter(name: &str, parameter: Option<&str>) -> Result<(), Er
     }
 }
 
+/// A parameter as errors show it.
+pub(crate) fn quoted(parameter: Option<&str>) -> String {
+    parameter.map_or("nothing".to_owned(), |found| format!("'{found}'"))
+}
+
 fn unknown(name: &str) -> Error {
     let known: Vec<_> = CODECS.iter().map(|entry| entry.usage).collect();
     let context = format!("unknown codec '{name}', expected one of {}", known.join(", "));
     Error::new(Kind::Unknown, context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(name: &str) -> String {
+        Choice::parse(name).map(|choice| choice.to_string()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn names_parse_back() {
+        for entry in CODECS {
+            for example in entry.examples {
+                assert_eq!(Choice::parse(example).unwrap().to_string(), *example);
+                assert!(example.starts_with(entry.name) && entry.usage.starts_with(entry.name));
+            }
+        }
+        assert_eq!("int8:nearest".parse::<Choice>().unwrap().to_string(), "int8");
+    }
+
+    #[test]
+    fn refusals_name_what_was_found_and_what_is_expected() {
+        for (name, expected) in [
+            (
+                "zip",
+                "unknown codec 'zip', expected one of none, f16, bf16, int8[:stochastic], \
+                 int4[:stochastic], topk:RATIO, powersgd:LOW_RANK",
+            ),
+            ("none:1", "codec none takes no parameter, found '1'"),
+            ("f16:", "codec f16 takes no parameter, found ''"),
+            ("int8:foo", "int8 rounding 'foo', expected 'nearest' or 'stochastic'"),
+            ("topk", "topk ratio nothing, expected a number above 0 and at most 1"),
+            ("topk:0", "topk ratio '0', expected a number above 0 and at most 1"),
+            ("topk:2", "topk ratio '2', expected a number above 0 and at most 1"),
+            ("topk:NaN", "topk ratio 'NaN', expected a number above 0 and at most 1"),
+            ("powersgd:0", "powersgd low rank '0', expected 1..=256"),
+            ("powersgd:-1", "powersgd low rank '-1', expected 1..=256"),
+            ("powersgd", "powersgd low rank nothing, expected 1..=256"),
+        ] {
+            assert_eq!(error(name), expected);
+        }
+        assert_eq!(Choice::parse("").unwrap_err().kind(), Kind::Unknown);
+        assert_eq!(Choice::parse("topk:0").unwrap_err().kind(), Kind::Parameter);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_name_parses_or_is_refused_in_one_line(name in "[a-z0-9:.-]{0,12}|topk:.{0,6}|powersgd:.{0,6}") {
+            if let Err(error) = Choice::parse(&name) {
+                proptest::prop_assert!(name.contains('\n') || !error.to_string().contains('\n'));
+            }
+        }
+    }
 }

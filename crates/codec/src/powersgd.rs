@@ -22,6 +22,7 @@ use std::fmt;
 
 use thinwire_wire::random::{Key, unit};
 
+use crate::choice::quoted;
 use crate::{Choice, Entry, Error, Finite, Kind, kernel};
 
 /// The line in the table of codecs.
@@ -43,11 +44,11 @@ pub struct PowerSgd {
 }
 
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
-    let found = parameter.unwrap_or("nothing");
     let low_rank = parameter.and_then(|found| found.parse().ok());
     match low_rank {
         Some(low_rank @ 1..=LOW_RANK_MAX) => Ok(Choice::LowRank(PowerSgd { low_rank })),
         _ => {
+            let found = quoted(parameter);
             let context = format!("powersgd low rank {found}, expected 1..={LOW_RANK_MAX}");
             Err(Error::new(Kind::Parameter, context))
         }
@@ -116,7 +117,7 @@ impl Factor {
         &self.q
     }
 
-    /// `values += residual`, `p = values Q`. Both messages are finite if this says so.
+    /// `values += residual`, `p = values Q`; says whether all of that is finite.
     ///
     /// # Panics
     /// Here as below, if a slice has another length than its shape says.
@@ -130,7 +131,8 @@ impl Factor {
                 p[row] = kernel::dot(values, q);
             }
         }
-        Finite::when(kernel::is_finite(values) && kernel::is_finite(p))
+        // A row that is not finite has no finite product, not even with zero.
+        Finite::when(kernel::is_finite(p))
     }
 
     /// Orthonormalises `p`, the sum over ranks, and gives this rank's `q = valuesᵀ p`.

@@ -11,6 +11,7 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
+use crate::choice::quoted;
 use crate::indices::Indices;
 use crate::{Choice, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write, select};
 
@@ -33,7 +34,7 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     match ratio {
         Some(ratio) if ratio > 0.0 && ratio <= 1.0 => Ok(Choice::bytes(TopK { ratio })),
         _ => {
-            let found = parameter.unwrap_or("nothing");
+            let found = quoted(parameter);
             let context = format!("topk ratio {found}, expected a number above 0 and at most 1");
             Err(Error::new(Kind::Parameter, context))
         }

@@ -182,8 +182,9 @@ fn nothing_costs_nothing() {
 }
 
 proptest! {
+    // Where processors are busy, this is no law: see the anomalies in the doc of `cost`.
     #[test]
-    fn more_bandwidth_is_never_slower(
+    fn more_bandwidth_is_never_slower_where_work_takes_no_time(
         algorithm in prop::sample::select(&Algorithm::ALL[..]),
         size in 1_usize..=9,
         length in 1_usize..2_000_000,
@@ -192,10 +193,11 @@ proptest! {
         faster in 1.0..4.0,
     ) {
         let shape = shape(length, partitions);
-        let slow = cost(algorithm, size, &shape, &int8, &Speeds { bytes_per_s, ..SLOW });
-        let speeds = Speeds { bytes_per_s: bytes_per_s * faster, ..SLOW };
+        let far = Speeds { latency_s: 1e-4, ..LINK };
+        let slow = cost(algorithm, size, &shape, &int8, &Speeds { bytes_per_s, ..far });
+        let speeds = Speeds { bytes_per_s: bytes_per_s * faster, ..far };
         let fast = cost(algorithm, size, &shape, &int8, &speeds);
-        prop_assert!(fast.seconds <= slow.seconds * 1.000001, "{} > {}", fast.seconds, slow.seconds);
+        prop_assert!(fast.seconds <= slow.seconds * (1.0 + 1e-9), "{fast:?} after {slow:?}");
         prop_assert_eq!(fast.sent_bytes, slow.sent_bytes);
     }
 

@@ -9,6 +9,7 @@ mod gpt;
 mod mlp;
 mod model;
 mod optimizer;
+mod synchronized;
 #[cfg(test)]
 mod testing;
 pub mod threads;
@@ -22,4 +23,5 @@ pub use gpt::{Config, Gpt, Sampled, VOCABULARY};
 pub use mlp::Mlp;
 pub use model::{Initial, Model, Parameter, Sink, initial_values};
 pub use optimizer::{AdamW, AdamWOptions, LearningRate, Pace, clip_scale, global_norm};
+pub use synchronized::parameters as exchanged_parameters;
 pub use trainer::{Gradients, Options, StepReport, Trainer};

@@ -47,7 +47,11 @@ pub fn run(args: &Args) -> Result<u8> {
     ensure!(!args.codecs.is_empty(), "no codec to measure");
     let elements = args.size as usize * (1 << 20) / 4;
     let size = bytes(4.0 * elements as f64);
-    say(format!("{} kernels, one thread, {size} of f32, median of {} rounds", speed::kernels(), args.rounds));
+    say(format!(
+        "{} kernels, one thread, {size} of f32, median of {} rounds",
+        speed::kernels(),
+        args.rounds
+    ));
     let mut table = Table::new(["codec", "operation", "f32 read", "× copy"]);
     for codec in &args.codecs {
         for row in speed::measure(codec, elements, args.rounds as usize) {
@@ -62,7 +66,12 @@ pub fn run(args: &Args) -> Result<u8> {
             if args.json {
                 print_json(&line)?;
             }
-            table.row([line.codec, line.operation.to_owned(), bytes_per_s(row.bytes_per_s), ratio(row.relative_to_copy)]);
+            table.row([
+                line.codec,
+                line.operation.to_owned(),
+                bytes_per_s(row.bytes_per_s),
+                ratio(row.relative_to_copy),
+            ]);
         }
     }
     if !args.json {

@@ -72,7 +72,8 @@ impl Plain {
         }
         let bytes = (pieces * PIECE_BYTES) as f64;
         let mut rate = |both| -> Result<f64> {
-            let seconds: Result<Vec<f64>> = (0..RUNS).map(|_| self.exchange(pieces, both)).collect();
+            let seconds: Result<Vec<f64>> =
+                (0..RUNS).map(|_| self.exchange(pieces, both)).collect();
             Ok(bytes / median(&mut seconds?))
         };
         Ok(Rates { one_way: rate(false)?, both_ways: rate(true)? })

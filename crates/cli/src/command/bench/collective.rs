@@ -1,0 +1,216 @@
+//! `thinwire bench collective`: all-reduce of f32, beside its bytes over the bandwidth.
+//!
+//! Bus bandwidth is 2(n−1)/n · bytes over time: what every rank must send and receive at least. It
+//! stands beside what one plain TCP stream carries each way, both ways at once, in the same run;
+//! with an emulated link, beside the link's rate. Each repetition starts at a barrier and takes
+//! what its slowest rank takes; medians after a warm-up.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, ensure};
+use serde::Serialize;
+use thinwire_codec::Choice;
+use thinwire_collective::{Group, Options, all_gather, all_reduce, all_reduce_many, barrier};
+use thinwire_schedule::Algorithm;
+
+use super::plain::{Plain, Rates};
+use super::samples::{median, repetitions, timed};
+use crate::environment::Flags;
+use crate::figures::{bytes, bytes_per_s, ratio, seconds};
+use crate::output::{print, print_json, say};
+use crate::ranks::{self, Start};
+use crate::rendezvous::{Meeting, Settings};
+use crate::table::Table;
+
+const BUDGET: Duration = Duration::from_secs(1);
+const SMALL_TENSORS: usize = 10_000;
+const SMALL_ELEMENTS: usize = 8;
+
+/// All-reduce, beside the bytes over the bandwidth of a plain TCP stream.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many ranks to start on this machine [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
+    ranks: Option<u32>,
+    /// Sizes of the tensor in bytes
+    #[arg(long, value_delimiter = ',', default_value = "32768,1048576,4194304,26214400,104857600")]
+    sizes: Vec<usize>,
+    /// Who sends what to whom: two-shot, ring, halving
+    #[arg(long, value_delimiter = ',', default_value = "two-shot")]
+    algorithms: Vec<Algorithm>,
+    /// What values are encoded with; one that needs no error feedback
+    #[arg(long, default_value = "none")]
+    codec: Choice,
+    /// Also reduce ten thousand tensors of 8 elements, and one of the same total size
+    #[arg(long)]
+    small: bool,
+    #[command(flatten)]
+    link: Settings,
+    #[command(flatten)]
+    place: Flags,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Line {
+    peer: String,
+    world: u32,
+    bytes: usize,
+    seconds_median: f64,
+    runs: usize,
+    network: String,
+    bus_bytes_per_s: f64,
+    floor_s: f64,
+}
+
+/// Measures; rank 0 prints.
+///
+/// # Errors
+/// If the ranks lose each other.
+pub fn run(args: &Args) -> Result<u8> {
+    let Choice::Bytes(codec) = args.codec.clone() else {
+        return Err(anyhow!(
+            "{} is no codec of plain all-reduce, which has no error feedback",
+            args.codec
+        ));
+    };
+    ensure!(
+        args.sizes.iter().all(|size| (4..=1 << 32).contains(size)),
+        "sizes are 4 bytes to 4 GiB"
+    );
+    let place = match ranks::start(&args.place, args.ranks, 2)? {
+        Start::Rank(place) => place,
+        Start::Done(code) => return Ok(code),
+    };
+    let mut meeting = Meeting::new(&place, &args.place, &args.link)?;
+    let rates = plain_rates(&meeting)?;
+    let mut group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
+    let mut bench = Bench { each_way: each_way(&mut group, args, rates)?, args, group: &mut group };
+    if place.rank == 0 {
+        say(format!(
+            "link: {}; one plain TCP stream: {}",
+            args.link.describe(&place),
+            in_words(rates)
+        ));
+    }
+    let mut lines = Vec::new();
+    for size in &args.sizes {
+        for algorithm in &args.algorithms {
+            let options = Options { algorithm: *algorithm, codec: codec.clone(), partitions: None };
+            lines.push(bench.one(size / 4, &options)?);
+        }
+    }
+    if args.small {
+        lines.push(bench.one(SMALL_TENSORS * SMALL_ELEMENTS, &Options::default())?);
+        lines.push(bench.many()?);
+    }
+    barrier(&mut group)?;
+    if place.rank == 0 { show(&lines, args.json) } else { Ok(0) }
+}
+
+fn show(lines: &[Line], json: bool) -> Result<u8> {
+    if json {
+        lines.iter().try_for_each(print_json)?;
+        return Ok(0);
+    }
+    let mut table =
+        Table::new(["", "ranks", "size", "time", "runs", "bus bandwidth", "floor", "× floor"]);
+    for line in lines {
+        table.row([
+            line.peer.clone(),
+            line.world.to_string(),
+            bytes(line.bytes as f64),
+            seconds(line.seconds_median),
+            line.runs.to_string(),
+            bytes_per_s(line.bus_bytes_per_s),
+            seconds(line.floor_s),
+            ratio(line.seconds_median / line.floor_s),
+        ]);
+    }
+    print(table)?;
+    Ok(0)
+}
+
+fn in_words(rates: Option<Rates>) -> String {
+    rates.map_or("not measured".to_owned(), |rates| {
+        let (one, both) = (bytes_per_s(rates.one_way), bytes_per_s(rates.both_ways));
+        format!("{one} one way, {both} each way at once")
+    })
+}
+
+/// What ranks 0 and 1 measure; the others learn of it in [`each_way`].
+fn plain_rates(meeting: &Meeting) -> Result<Option<Rates>> {
+    let Some((store, host)) = meeting.store() else { return Ok(None) };
+    let plain = Plain::connect(meeting.world().rank().0, host, store)?;
+    plain.map(|mut plain| plain.rates()).transpose()
+}
+
+/// The bandwidth that the floor stands on, the same on every rank.
+fn each_way(group: &mut Group, args: &Args, rates: Option<Rates>) -> Result<f64> {
+    let measured = rates.map_or(0.0, |rates| rates.both_ways as f32);
+    let measured = f64::from(all_gather(group, &[measured])?[0]);
+    Ok(args.link.limit.0.map_or(measured, |limit| limit.bytes_per_s()))
+}
+
+struct Bench<'a> {
+    args: &'a Args,
+    group: &'a mut Group,
+    each_way: f64,
+}
+
+impl Bench<'_> {
+    fn one(&mut self, elements: usize, options: &Options) -> Result<Line> {
+        let name = match options.algorithm {
+            algorithm if algorithm == Options::default().algorithm => "thinwire".to_owned(),
+            algorithm => format!("thinwire {algorithm}"),
+        };
+        let mut values = vec![1.0; elements];
+        self.line(name, elements, |group| {
+            // Sums must not grow from run to run into what is no number.
+            values.fill(1.0);
+            timed(|| all_reduce(group, &mut values, options))
+        })
+    }
+
+    fn many(&mut self) -> Result<Line> {
+        let mut tensors = vec![[1.0_f32; SMALL_ELEMENTS]; SMALL_TENSORS];
+        let name = format!("thinwire, {SMALL_TENSORS} tensors");
+        self.line(name, SMALL_TENSORS * SMALL_ELEMENTS, |group| {
+            tensors.fill([1.0; SMALL_ELEMENTS]);
+            let mut parts: Vec<&mut [f32]> =
+                tensors.iter_mut().map(|tensor| &mut tensor[..]).collect();
+            timed(|| all_reduce_many(group, &mut parts, &Options::default()))
+        })
+    }
+
+    fn line(
+        &mut self,
+        peer: String,
+        elements: usize,
+        mut work: impl FnMut(&mut Group) -> Result<f64, thinwire_collective::Error>,
+    ) -> Result<Line> {
+        let mut once = |group: &mut Group| -> Result<f64> {
+            barrier(group)?;
+            let mine = work(group)?;
+            Ok(all_gather(group, &[mine as f32])?.into_iter().fold(0.0, f32::max).into())
+        };
+        once(self.group)?;
+        let runs = repetitions(once(self.group)?, BUDGET);
+        let times: Result<Vec<f64>> = (0..runs).map(|_| once(self.group)).collect();
+        let seconds_median = median(&mut times?);
+        let (world, bytes) = (self.group.world().size(), 4 * elements);
+        let least = 2.0 * (world as f64 - 1.0) / world as f64 * bytes as f64;
+        Ok(Line {
+            peer,
+            world: world as u32,
+            bytes,
+            seconds_median,
+            runs,
+            network: std::env::var("NETWORK").unwrap_or_else(|_| self.args.link.limit.to_string()),
+            bus_bytes_per_s: least / seconds_median,
+            floor_s: least / self.each_way,
+        })
+    }
+}
