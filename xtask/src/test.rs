@@ -12,7 +12,10 @@ use crate::section::cargo;
 
 /// Runs all tests, unit, integration and documentation; `arguments` go to `cargo test`.
 pub fn run(arguments: &[String]) -> Result<()> {
-    let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
+    let mut command = cargo(&["test", "--locked", "--no-fail-fast"]);
+    if !names_packages(arguments) {
+        command.arg("--workspace");
+    }
     command.args(arguments).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start cargo test")?;
     let summary = follow(&mut child)?;
@@ -22,6 +25,14 @@ pub fn run(arguments: &[String]) -> Result<()> {
         bail!("cargo test ended with {status}");
     }
     Ok(())
+}
+
+/// Whether cargo is told which packages to test, instead of all.
+fn names_packages(arguments: &[String]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| {
+        let flag = argument.split('=').next().unwrap_or(argument);
+        argument.starts_with("-p") || flag == "--package" || flag == "--manifest-path"
+    })
 }
 
 /// Passes the child's output on, line by line, and reads the results in it.
@@ -81,6 +92,15 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_named_package_is_tested_alone() {
+        let names = |text: &str| {
+            names_packages(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        };
+        assert!(names("-p thinwire-wire") && names("--package=xtask ring"));
+        assert!(!names("ring -- -p") && !names("--release"));
+    }
 
     #[test]
     fn results_are_read_from_the_lines() {

@@ -233,15 +233,13 @@ impl Lane {
             }
             self.residual[range].copy_from_slice(values);
         }
-        if let (Some(Method::LowRank(low_rank)), Some((_, state))) =
-            (&mut self.method, tensors.get(&format!("factors.{index}")))
-        {
-            if !low_rank.load(state) {
-                return Err(Error::Invalid(format!(
-                    "factors.{index} in the checkpoint has {} elements",
-                    state.len()
-                )));
-            }
+        let Some(Method::LowRank(low_rank)) = &mut self.method else { return Ok(()) };
+        let Some((_, state)) = tensors.get(&format!("factors.{index}")) else { return Ok(()) };
+        if !low_rank.load(state) {
+            let found = state.len();
+            let text =
+                format!("factors.{index} in the checkpoint has {found} elements, of another model");
+            return Err(Error::Invalid(text));
         }
         Ok(())
     }

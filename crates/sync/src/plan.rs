@@ -102,8 +102,8 @@ pub(crate) fn choose(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan
     let raw_s = best;
     for _ in 0..3 {
         let before = best;
-        for bucket in 0..picks.len() {
-            best = improve(bucket, &mut picks, candidates[bucket].len(), best, &time);
+        for (bucket, of_bucket) in candidates.iter().enumerate() {
+            best = improve(bucket, &mut picks, of_bucket.len(), best, &time);
         }
         if best >= before {
             break;
@@ -120,8 +120,8 @@ pub(crate) fn choose(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan
         }
     }
     let limit = best * (1.0 + SLACK);
-    for bucket in 0..picks.len() {
-        relax(bucket, &mut picks, &candidates[bucket], limit, &time);
+    for (bucket, of_bucket) in candidates.iter().enumerate() {
+        relax(bucket, &mut picks, of_bucket, limit, &time);
     }
     if time(&picks) > raw_s * (1.0 - GAIN_MIN) {
         picks = raw;

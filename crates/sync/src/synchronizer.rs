@@ -450,13 +450,14 @@ fn encode_facts(facts: &[(String, String)]) -> Vec<u8> {
     serde_json::to_vec(facts).expect("strings can be written as JSON")
 }
 
+/// Finds the first fact that another rank does not share.
 fn compare(mine: &[(String, String)], all: &[Vec<u8>], world: World) -> Result<(), Error> {
     for (rank, theirs) in world.ranks().zip(all) {
         let theirs: Vec<(String, String)> = serde_json::from_slice(theirs).unwrap_or_default();
-        for (index, (about, value)) in mine.iter().enumerate() {
-            let other =
-                theirs.iter().find(|(name, _)| name == about).map_or("nothing", |(_, value)| value);
-            if other != value || theirs.len() != mine.len() && index + 1 == mine.len() {
+        for (about, value) in mine {
+            let other = theirs.iter().find(|(name, _)| name == about);
+            let other = other.map_or("nothing", |(_, value)| value.as_str());
+            if other != value {
                 return Err(Error::Disagreement {
                     about: about.clone(),
                     mine: value.clone(),

@@ -27,7 +27,9 @@ fn options(policy: &str) -> Options {
 
 fn gradient(rank: u32, step: u64, parameter: usize, elements: usize) -> Vec<f32> {
     let key = Key { seed: 100 + u64::from(rank), step, tensor: parameter as u32 };
-    (0..elements as u64).map(|i| key.normal(i) * if i % 50 == 0 { 3.0 } else { 0.1 }).collect()
+    (0..elements as u64)
+        .map(|i| key.normal(i) * if i.is_multiple_of(50) { 3.0 } else { 0.1 })
+        .collect()
 }
 
 /// Runs `body` on every rank of a world in memory; the results in rank order.
@@ -118,7 +120,7 @@ fn nothing_is_lost_and_all_ranks_agree_with_every_codec() {
 
 fn gradient_at(rank: u32, step: u64, parameter: usize, element: usize) -> f32 {
     let key = Key { seed: 100 + u64::from(rank), step, tensor: parameter as u32 };
-    key.normal(element as u64) * if element % 50 == 0 { 3.0 } else { 0.1 }
+    key.normal(element as u64) * if element.is_multiple_of(50) { 3.0 } else { 0.1 }
 }
 
 #[test]

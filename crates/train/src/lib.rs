@@ -1,6 +1,30 @@
 //! The native trainer.
+//!
+//! A [`Model`] computes gradients from flat parameters and hands each over as soon as it is
+//! complete; an [`Exchange`] averages them between ranks meanwhile; the [`Trainer`] clips and steps
+//! AdamW. [`Gpt`] is a byte-level transformer on Burn, [`Mlp`] a tiny model without it. A
+//! [`Sampler`] deals the text of a [`Corpus`] to ranks, and [`checkpoint`] freezes it all.
+//!
+//! ```
+//! use thinwire_train::*;
+//!
+//! let text = b"she sells sea shells by the sea shore. ".repeat(50);
+//! let world = thinwire_wire::World::alone();
+//! let sampling = Sampling { context: 16, global_batch: 8, world, seed: 1 };
+//! let mut sampler = Sampler::new(Corpus::from_text(&text)?, sampling)?;
+//!
+//! let learning_rate = LearningRate { peak: 0.01, floor: 0.001, warmup_steps: 5, steps: 60 };
+//! let options = Options { learning_rate, ..Options::default() };
+//! let mut trainer = Trainer::new(Mlp::new(16), Alone::new(), options, 1);
+//! for _ in 0..60 {
+//!     trainer.step(&sampler.next_batch())?;
+//! }
+//! assert!(trainer.loss(&[sampler.next_batch()]) < 2.0);
+//! # Ok::<(), Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 mod corpus;
 mod data;
 mod error;

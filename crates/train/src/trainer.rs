@@ -23,6 +23,18 @@ pub struct Options {
     pub gradients: Gradients,
 }
 
+impl Default for Options {
+    fn default() -> Options {
+        let learning_rate = LearningRate { peak: 1e-3, floor: 1e-4, warmup_steps: 20, steps: 1000 };
+        Options {
+            adamw: AdamWOptions::default(),
+            learning_rate,
+            gradient_norm_max: Some(1.0),
+            gradients: Gradients::F32,
+        }
+    }
+}
+
 /// The precision of the gradients that leave a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gradients {

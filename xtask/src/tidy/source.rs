@@ -94,6 +94,7 @@ fn is_test_file(path: &str) -> bool {
     let folders = ["/tests/", "/benches/", "/examples/"];
     folders.iter().any(|folder| path.contains(folder))
         || path.ends_with("/tests.rs")
+        || path.ends_with("/testing.rs")
         || path.starts_with("crates/testkit/")
 }
 

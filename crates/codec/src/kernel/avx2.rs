@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use super::lanes::Lanes;
 
-super::lanes::kernels!("avx2", Avx2, "avx2,f16c");
+super::loops::kernels!("avx2", Avx2, "avx2,f16c");
 
 /// The table, if this machine can run it.
 pub(super) fn detect() -> Option<&'static Kernels> {

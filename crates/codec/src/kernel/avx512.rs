@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use super::lanes::Lanes;
 
-super::lanes::kernels!("avx512", Avx512, "avx512f,avx512bw,avx512dq,avx512vl");
+super::loops::kernels!("avx512", Avx512, "avx512f,avx512bw,avx512dq,avx512vl");
 
 /// The table, if this machine can run it.
 pub(super) fn detect() -> Option<&'static Kernels> {

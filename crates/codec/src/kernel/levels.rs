@@ -1,8 +1,10 @@
 //! Blocks of small integers under one scale.
 //!
 //! A block of `BLOCK` elements is its scale, an f32, then its codes. A code times the scale is the
-//! value. The scale keeps 17 of 24 binary digits, so that the product is exact whichever way it is
-//! computed, and so is what the rounding leaves (see docs/numerics.md).
+//! value. The scale keeps 17 of 24 binary digits and codes have at most 7, so the product is exact,
+//! whichever way it is computed. What rounding to nearest leaves is exact too: a value whose code
+//! is not 0 is at least half a scale, so its last digit is worth 2^-24 of the scale's power of two
+//! at least, and the difference, no more than half a scale, needs no more than 24 such digits.
 
 use thinwire_wire::random::Key;
 

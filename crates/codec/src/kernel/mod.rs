@@ -1,6 +1,6 @@
 //! The loops over numbers.
 //!
-//! [`scalar`] says what they compute; the others compute the same bits with the machine's vectors
+//! `scalar` says what they compute; the others compute the same bits with the machine's vectors
 //! (where two NaNs meet, which of them is left is open). What the machine can do is asked once.
 
 mod format;
@@ -16,6 +16,9 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod lanes;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod loops;
 
 use std::sync::OnceLock;
 

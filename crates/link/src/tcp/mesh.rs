@@ -74,6 +74,8 @@ impl<'a> Mesh<'a> {
     pub fn make(mut self) -> Result<Vec<Option<Peer>>, Error> {
         loop {
             let now = Instant::now();
+            self.retry(now);
+            self.advance(now)?;
             let missing: Vec<Rank> =
                 self.world.peers().filter(|peer| !self.is_complete(*peer)).collect();
             if missing.is_empty() {
@@ -82,8 +84,6 @@ impl<'a> Mesh<'a> {
             if now >= self.deadline {
                 return Err(self.explain(&missing));
             }
-            self.retry(now);
-            self.advance(now)?;
             self.poll()?;
             self.accept()?;
         }

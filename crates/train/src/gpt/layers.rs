@@ -8,7 +8,7 @@
 //! constants, has the kernel's value and, differentiated, its slope.
 
 use burn_tensor::activation::log_softmax;
-use burn_tensor::module::{layer_norm as fused_layer_norm, linear};
+use burn_tensor::module::layer_norm as fused_layer_norm;
 use burn_tensor::{Int, Tensor, TensorData};
 
 use super::kernel;

@@ -1,0 +1,161 @@
+//! What can go wrong while ranks find each other: each is one line that says what and who.
+
+mod ports;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ports::{LONG, Post, connect_all, options, tag};
+use proptest::prelude::*;
+use thinwire_link::store::{self, Store};
+use thinwire_link::tcp::{Options, connect};
+use thinwire_link::{Error, Kind, Link, Token};
+use thinwire_wire::{Rank, World};
+
+const SHORT: Duration = Duration::from_millis(200);
+
+fn short() -> Options {
+    Options { timeout: SHORT, ..options() }
+}
+
+fn failure(result: Result<thinwire_link::tcp::Tcp, Error>) -> Error {
+    result.map(|_| ()).unwrap_err()
+}
+
+#[test]
+fn a_rank_that_never_appears_is_named() {
+    let store = store::mem::Mem::new();
+    let world = World::new(0, 4).unwrap();
+    store.set("epoch/0/rank/2", b"4 127.0.0.1:9").unwrap();
+    let error = failure(connect(world, &store, &short()));
+    assert_eq!((error.kind, error.rank), (Kind::Timeout, Some(Rank(1))));
+    assert_eq!(error.to_string(), "ranks 1, 3 of 4 did not appear within 1 s");
+}
+
+#[test]
+fn a_rank_that_cannot_be_reached_is_named_with_the_reason() {
+    let store = store::mem::Mem::new();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    store.set("epoch/0/rank/0", format!("2 {closed}").as_bytes()).unwrap();
+    let error = failure(connect(World::new(1, 2).unwrap(), &store, &short()));
+    let expected =
+        format!("could not connect to rank 0 of 2 within 1 s; rank 0 at {closed}: connection refused");
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn another_token_is_told_to_both_sides() {
+    let store = store::mem::Mem::new();
+    let tokens = ["hunter2", "swordfish"];
+    let results = connect_all(2, &store, |rank| Options {
+        token: Token::new(tokens[rank as usize]),
+        ..short()
+    });
+    for result in results {
+        let error = failure(result);
+        assert_eq!(error.kind, Kind::TokenMismatch, "{error}");
+        assert!(error.to_string().ends_with("has another job token than this side"), "{error}");
+        assert!(tokens.iter().all(|token| !format!("{error:?}").contains(token)));
+    }
+}
+
+#[test]
+fn worlds_that_disagree_are_told_to_both_sides() {
+    let store = store::mem::Mem::new();
+    let errors: Vec<_> = thread::scope(|scope| {
+        let store = &store;
+        let rank = |rank, size| {
+            scope.spawn(move || failure(connect(World::new(rank, size).unwrap(), store, &options())))
+        };
+        [rank(0, 2), rank(1, 3)].map(|rank| rank.join().unwrap().to_string()).into()
+    });
+    assert_eq!(errors[0], "rank 0 is in a world of 2, rank 1 in one of 3");
+    assert_eq!(errors[1], "rank 1 is in a world of 3, rank 0 in one of 2");
+}
+
+#[test]
+fn two_processes_cannot_be_the_same_rank() {
+    let store = store::mem::Mem::new();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| connect(World::new(1, 2).unwrap(), &store, &options()));
+        store.get("epoch/0/rank/1", LONG).unwrap();
+        let error = failure(connect(World::new(1, 2).unwrap(), &store, &options()));
+        assert_eq!((error.kind, error.rank), (Kind::RankTaken, Some(Rank(1))));
+        assert!(error.to_string().starts_with("rank 1 is taken by another process: "), "{error}");
+        let zero = connect(World::new(0, 2).unwrap(), &store, &options());
+        assert!(zero.is_ok() && first.join().unwrap().is_ok(), "the first one is not disturbed");
+    });
+}
+
+#[test]
+fn nonsense_in_the_store_is_an_error() {
+    let store = store::mem::Mem::new();
+    store.set("epoch/0/rank/0", b"\xff\x00nonsense").unwrap();
+    let error = failure(connect(World::new(1, 2).unwrap(), &store, &options()));
+    assert_eq!((error.kind, error.rank), (Kind::Corrupt, Some(Rank(0))));
+}
+
+/// Starts rank 0 of 2, lets `disturb` do its worst with its listener, then starts rank 1.
+fn survives(disturb: impl FnOnce(std::net::SocketAddr)) {
+    let store = store::mem::Mem::new();
+    let ranks = thread::scope(|scope| {
+        let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &options()));
+        let value = String::from_utf8(store.get("epoch/0/rank/0", LONG).unwrap()).unwrap();
+        disturb(value.split_once(' ').unwrap().1.parse().unwrap());
+        let one = connect(World::new(1, 2).unwrap(), &store, &options());
+        [zero.join().unwrap().unwrap(), one.unwrap()]
+    });
+    let ranks = ranks.map(|mut link| {
+        thread::spawn(move || {
+            let (mut post, peer) = (Post::default(), link.world().after(1));
+            post.send(&mut link, peer, tag(0), 1000);
+            post.drive(&mut link, |p| p.outgoing.is_empty() && p.received.len() == 1).unwrap();
+            link.finish(LONG).unwrap();
+        })
+    });
+    ranks.into_iter().for_each(|rank| rank.join().unwrap());
+}
+
+#[test]
+fn silent_strangers_do_not_hold_up_the_job() {
+    let start = Instant::now();
+    let mut strangers = Vec::new();
+    survives(|address| strangers.extend((0..60).map(|_| TcpStream::connect(address).unwrap())));
+    assert!(start.elapsed() < LONG / 2);
+}
+
+#[test]
+fn a_stranger_of_another_version_is_told_ours() {
+    survives(|address| {
+        let mut stranger = TcpStream::connect(address).unwrap();
+        stranger.write_all(b"TWIR\x07\0\0\0").unwrap();
+        // Rank 0 may not look before rank 1 has left its address: the answer is read later.
+        thread::spawn(move || {
+            let mut said = Vec::new();
+            stranger.read_to_end(&mut said).unwrap();
+            assert_eq!(said, b"TWIR\x01\0\0\0");
+        });
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_bytes_at_the_listener_do_no_harm(
+        noise in prop::collection::vec(
+            (any::<bool>(), prop::collection::vec(any::<u8>(), 0..300)), 1..6)
+    ) {
+        survives(|address| {
+            for (preamble, bytes) in noise {
+                let mut stranger = TcpStream::connect(address).unwrap();
+                if preamble {
+                    let _ = stranger.write_all(b"TWIR\x01\0\0\0");
+                }
+                let _ = stranger.write_all(&bytes);
+            }
+        });
+    }
+}

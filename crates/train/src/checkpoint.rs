@@ -1,0 +1,179 @@
+//! Training frozen in files, to go on bit for bit.
+//!
+//! A checkpoint is a folder `step-000123`: `manifest.json`, `model.safetensors` (the parameters, as
+//! any tool reads them), `optimizer.safetensors`, and one `exchange-RANK.safetensors` per rank with
+//! what the exchange carries over between steps. It is written under another name and renamed when
+//! it is whole: rank 0 calls [`Draft::create`], the others [`Draft::open`] once it has; every rank
+//! writes its exchange, rank 0 also model and optimiser; when all have, rank 0 commits. The
+//! manifest holds length and checksum of each file. Law: what is loaded is what was saved, bit for
+//! bit, or there is an error that names the file.
+
+mod load;
+mod manifest;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, TensorView};
+use thinwire_wire::{Rank, checksum};
+
+use crate::Parameter;
+use crate::error::{Error, Kind};
+use crate::optimizer::AdamW;
+
+pub use load::{Checkpoint, latest, resolve};
+pub use manifest::{FORMAT, FileCheck, Manifest, Progress};
+
+/// Named tensors: shape, and elements row-major.
+pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+const MANIFEST: &str = "manifest.json";
+const MODEL: &str = "model.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+const MEAN: &str = ".mean";
+const SQUARE: &str = ".square";
+
+/// A checkpoint that is being written.
+#[derive(Debug)]
+pub struct Draft {
+    path: PathBuf,
+    target: PathBuf,
+}
+
+impl Draft {
+    /// Starts the checkpoint of `step` in `folder`; rank 0 alone does this.
+    ///
+    /// # Errors
+    /// If the folder cannot be made.
+    pub fn create(folder: &Path, step: u64) -> Result<Draft, Error> {
+        let draft = Draft::open(folder, step);
+        if draft.path.exists() {
+            fs::remove_dir_all(&draft.path).map_err(|e| Error::io("remove", &draft.path, e))?;
+        }
+        fs::create_dir_all(&draft.path).map_err(|e| Error::io("create", &draft.path, e))?;
+        Ok(draft)
+    }
+
+    /// Joins the checkpoint that rank 0 has started.
+    pub fn open(folder: &Path, step: u64) -> Draft {
+        let name = format!("step-{step:06}");
+        Draft { path: folder.join(format!(".{name}.partial")), target: folder.join(name) }
+    }
+
+    /// Writes the parameters. `description` goes into the file's metadata.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_model(
+        &self,
+        parameters: &[Parameter],
+        values: &[Vec<f32>],
+        description: &str,
+    ) -> Result<(), Error> {
+        let tensors = named(parameters, values, "");
+        self.write(MODEL, tensors, description)
+    }
+
+    /// Writes the optimiser's state.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_optimizer(
+        &self,
+        parameters: &[Parameter],
+        optimizer: &AdamW,
+    ) -> Result<(), Error> {
+        let means = named(parameters, &optimizer.means, MEAN);
+        let tensors = means.chain(named(parameters, &optimizer.squares, SQUARE));
+        self.write(OPTIMIZER, tensors, "AdamW: running means of gradients and of their squares")
+    }
+
+    /// Writes what one rank's exchange carries over.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_exchange(&self, rank: Rank, tensors: &Tensors) -> Result<(), Error> {
+        let tensors =
+            tensors.iter().map(|(name, (shape, values))| (name.clone(), &shape[..], &values[..]));
+        self.write(&exchange_file(rank), tensors, "what the exchange of gradients carries over")
+    }
+
+    /// Seals the checkpoint and gives it its name; rank 0 alone does this, when all have written.
+    /// A checkpoint of the same step is replaced.
+    ///
+    /// # Errors
+    /// If a file is missing or cannot be read back.
+    pub fn commit(self, progress: Progress) -> Result<PathBuf, Error> {
+        let mut files = BTreeMap::new();
+        let exchanges = (0..progress.world).map(|rank| exchange_file(Rank(rank)));
+        for name in [MODEL.to_owned(), OPTIMIZER.to_owned()].into_iter().chain(exchanges) {
+            let path = self.path.join(&name);
+            let bytes = fs::read(&path).map_err(|e| Error::io("read back", &path, e))?;
+            let check = FileCheck { bytes: bytes.len() as u64, crc32: checksum(&bytes) };
+            files.insert(name, check);
+        }
+        let manifest = Manifest { format: FORMAT, progress, files };
+        write_file(&self.path.join(MANIFEST), manifest.to_text().as_bytes())?;
+        if self.target.exists() {
+            fs::remove_dir_all(&self.target).map_err(|e| Error::io("replace", &self.target, e))?;
+        }
+        fs::rename(&self.path, &self.target).map_err(|e| Error::io("rename", &self.path, e))?;
+        if let Some(folder) = self.target.parent() {
+            sync(folder)?;
+        }
+        Ok(self.target)
+    }
+
+    fn write<'a>(
+        &self,
+        name: &str,
+        tensors: impl Iterator<Item = (String, &'a [usize], &'a [f32])>,
+        description: &str,
+    ) -> Result<(), Error> {
+        let path = self.path.join(name);
+        let invalid =
+            |e| Error::new(Kind::Invalid, format!("cannot write {}: {e}", path.display()));
+        let view = |(name, shape, values): (String, &[usize], &'a [f32])| {
+            let view = TensorView::new(Dtype::F32, shape.to_vec(), bytemuck::cast_slice(values));
+            view.map(|view| (name, view))
+        };
+        let tensors: Vec<_> = tensors.map(view).collect::<Result<_, _>>().map_err(invalid)?;
+        let metadata = [("format", "pt"), ("writer", "thinwire"), ("description", description)];
+        let metadata: HashMap<_, _> =
+            metadata.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let bytes = safetensors::serialize(tensors, Some(metadata)).map_err(invalid)?;
+        write_file(&path, &bytes)
+    }
+}
+
+fn exchange_file(rank: Rank) -> String {
+    format!("exchange-{}.safetensors", rank.0)
+}
+
+fn named<'a>(
+    parameters: &'a [Parameter],
+    buffers: &'a [Vec<f32>],
+    suffix: &'a str,
+) -> impl Iterator<Item = (String, &'a [usize], &'a [f32])> {
+    let name = move |parameter: &Parameter| format!("{}{suffix}", parameter.name);
+    parameters.iter().zip(buffers).map(move |(p, values)| (name(p), &p.shape[..], &values[..]))
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let failed = |e| Error::io("write", path, e);
+    let mut file = fs::File::create(path).map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
+    file.sync_all().map_err(failed)
+}
+
+/// Makes a rename last through a power cut.
+fn sync(folder: &Path) -> Result<(), Error> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let opened = fs::File::open(folder).and_then(|folder| folder.sync_all());
+    opened.map_err(|e| Error::io("write", folder, e))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Reading checkpoints, trusting nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use safetensors::SafeTensors;
+use safetensors::tensor::Dtype;
+use thinwire_wire::{Rank, checksum};
+
+use super::{MANIFEST, MEAN, MODEL, Manifest, OPTIMIZER, SQUARE, Tensors, exchange_file};
+use crate::Parameter;
+use crate::error::{Error, Kind};
+use crate::optimizer::AdamW;
+
+/// A checkpoint that was found and whose manifest is sound.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    manifest: Manifest,
+}
+
+impl Checkpoint {
+    /// Opens the checkpoint at `path`, the folder that holds its manifest.
+    ///
+    /// # Errors
+    /// If the manifest is missing or damaged.
+    pub fn open(path: &Path) -> Result<Checkpoint, Error> {
+        let file = path.join(MANIFEST);
+        let text = fs::read(&file).map_err(|error| {
+            let context = format!("no checkpoint at {}: {MANIFEST}: {error}", path.display());
+            Error::new(Kind::Checkpoint, context).with_hint(HINT)
+        })?;
+        let manifest = Manifest::from_text(&text).map_err(|why| corrupt(&file, &why))?;
+        Ok(Checkpoint { path: path.to_owned(), manifest })
+    }
+
+    /// Its manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The values of `parameters`.
+    ///
+    /// # Errors
+    /// If the file is damaged, or is of another model.
+    pub fn values(&self, parameters: &[Parameter]) -> Result<Vec<Vec<f32>>, Error> {
+        let mut tensors = self.read(MODEL)?;
+        self.take(MODEL, &mut tensors, parameters, "")
+    }
+
+    /// The optimiser's state for `parameters`.
+    ///
+    /// # Errors
+    /// If the file is damaged, or is of another model.
+    pub fn optimizer(&self, parameters: &[Parameter]) -> Result<AdamW, Error> {
+        let mut tensors = self.read(OPTIMIZER)?;
+        let means = self.take(OPTIMIZER, &mut tensors, parameters, MEAN)?;
+        let squares = self.take(OPTIMIZER, &mut tensors, parameters, SQUARE)?;
+        Ok(AdamW { means, squares, updates: self.manifest.progress.updates })
+    }
+
+    /// What the exchange of `rank` carries over.
+    ///
+    /// # Errors
+    /// If the file is damaged, or the checkpoint has no such rank.
+    pub fn exchange(&self, rank: Rank) -> Result<Tensors, Error> {
+        self.read(&exchange_file(rank))
+    }
+
+    /// A file's tensors, after its length and checksum were compared with the manifest.
+    fn read(&self, name: &str) -> Result<Tensors, Error> {
+        let path = self.path.join(name);
+        let Some(expected) = self.manifest.files.get(name) else {
+            let world = self.manifest.progress.world;
+            let context = format!("{} is not in the checkpoint, of {world} ranks", path.display());
+            return Err(Error::new(Kind::Checkpoint, context));
+        };
+        let bytes = fs::read(&path).map_err(|error| corrupt(&path, &error.to_string()))?;
+        if bytes.len() as u64 != expected.bytes {
+            let why = format!("{} bytes, expected {}", bytes.len(), expected.bytes);
+            return Err(corrupt(&path, &why));
+        }
+        let found = checksum(&bytes);
+        if found != expected.crc32 {
+            let why = format!("checksum {found:#010x}, expected {:#010x}", expected.crc32);
+            return Err(corrupt(&path, &why));
+        }
+        let parsed =
+            SafeTensors::deserialize(&bytes).map_err(|e| corrupt(&path, &e.to_string()))?;
+        let mut tensors = Tensors::new();
+        for (name, view) in parsed.tensors() {
+            if view.dtype() != Dtype::F32 {
+                let why = format!("tensor {name} is {:?}, expected F32", view.dtype());
+                return Err(corrupt(&path, &why));
+            }
+            let (words, _) = view.data().as_chunks::<4>();
+            let values = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+            tensors.insert(name, (view.shape().to_vec(), values));
+        }
+        Ok(tensors)
+    }
+
+    fn take(
+        &self,
+        file: &str,
+        tensors: &mut Tensors,
+        parameters: &[Parameter],
+        suffix: &str,
+    ) -> Result<Vec<Vec<f32>>, Error> {
+        let take = |parameter: &Parameter| {
+            let (name, expected) = (format!("{}{suffix}", parameter.name), &parameter.shape);
+            let why = match tensors.remove(&name) {
+                Some((found, values)) if found == *expected => return Ok(values),
+                Some((found, _)) => format!("{name} has shape {found:?}, expected {expected:?}"),
+                None => format!("no tensor {name}, expected one of shape {expected:?}"),
+            };
+            let context = format!("{} is of another model: {why}", self.path.join(file).display());
+            Err(Error::new(Kind::Checkpoint, context))
+        };
+        parameters.iter().map(take).collect()
+    }
+}
+
+const HINT: &str = "give a folder step-NNNNNN, or the folder that holds them";
+
+/// The newest checkpoint in `folder`, if there is any.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn latest(folder: &Path) -> Result<Option<PathBuf>, Error> {
+    let failed = |e| Error::io("list", folder, e);
+    let mut newest = None;
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("step-"));
+        if let Some(step) = number.and_then(|number| number.parse::<u64>().ok())
+            && entry.path().join(MANIFEST).is_file()
+        {
+            newest = newest.max(Some((step, entry.path())));
+        }
+    }
+    Ok(newest.map(|(_, path)| path))
+}
+
+/// The checkpoint that a user means by `path`: itself, or the newest in it.
+///
+/// # Errors
+/// If there is none, or its manifest is damaged.
+pub fn resolve(path: &Path) -> Result<Checkpoint, Error> {
+    let newest = if path.is_dir() && !path.join(MANIFEST).exists() { latest(path)? } else { None };
+    Checkpoint::open(newest.as_deref().unwrap_or(path))
+}
+
+fn corrupt(path: &Path, why: &str) -> Error {
+    let why = why.lines().next().unwrap_or_default();
+    let context = format!("corrupt checkpoint: {}: {why}", path.display());
+    Error::new(Kind::Checkpoint, context).with_hint("go back to an earlier checkpoint")
+}

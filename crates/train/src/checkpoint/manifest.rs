@@ -1,0 +1,82 @@
+//! The first file of a checkpoint: where training stands, and what the other files must be.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thinwire_wire::checksum;
+
+use crate::data::Position;
+
+/// The version of the layout that this build writes, and the only one it reads.
+pub const FORMAT: u32 = 1;
+
+/// Where training stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The next step.
+    pub step: u64,
+    /// Updates of the optimiser: steps that were not skipped.
+    pub updates: u64,
+    /// The sampler's position.
+    pub position: Position,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// The number of ranks.
+    pub world: u32,
+    /// The corpus' fingerprint.
+    pub data: String,
+    /// The model's size and the settings of training, as the caller keeps them.
+    pub config: Value,
+    /// The exchange's plan, as the exchange keeps it.
+    pub plan: String,
+}
+
+/// What a file must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileCheck {
+    /// Its length.
+    pub bytes: u64,
+    /// Its CRC-32.
+    pub crc32: u32,
+}
+
+/// The contents of `manifest.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The version of the layout.
+    pub format: u32,
+    /// Where training stands.
+    #[serde(flatten)]
+    pub progress: Progress,
+    /// Every other file.
+    pub files: BTreeMap<String, FileCheck>,
+}
+
+const CHECKSUM: &str = "crc32";
+
+impl Manifest {
+    /// The manifest as JSON, with a checksum of itself.
+    pub(super) fn to_text(&self) -> String {
+        let mut value = serde_json::to_value(self).expect("a manifest has only string keys");
+        value[CHECKSUM] = Value::from(checksum(value.to_string().as_bytes()));
+        format!("{value:#}\n")
+    }
+
+    /// Reads a manifest; the error says what is wrong with it.
+    pub(super) fn from_text(text: &[u8]) -> Result<Manifest, String> {
+        let mut value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let found = value.get("format").and_then(Value::as_u64);
+        if found != Some(u64::from(FORMAT)) {
+            let found = found.map_or("none".to_owned(), |found| found.to_string());
+            return Err(format!("format {found}, expected {FORMAT}"));
+        }
+        let sealed = value.as_object_mut().and_then(|fields| fields.remove(CHECKSUM));
+        let expected = checksum(value.to_string().as_bytes());
+        if sealed != Some(Value::from(expected)) {
+            let found = sealed.map_or("none".to_owned(), |found| found.to_string());
+            return Err(format!("checksum {found}, expected {expected}"));
+        }
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,186 @@
+//! Checkpoints are exact, and damage is noticed.
+
+use std::fs;
+
+use super::*;
+use crate::testing::{Folder, options};
+use crate::{
+    Alone, Config, Corpus, Gpt, Mlp, Model, Position, Sampler, Sampling, Trainer, initial_values,
+};
+use thinwire_wire::World;
+
+fn sampler() -> Sampler {
+    let text: Vec<u8> = (0..4000_u32).map(|i| (i * i / 7 % 256) as u8).collect();
+    let sampling = Sampling { context: 8, global_batch: 4, world: World::alone(), seed: 3 };
+    Sampler::new(Corpus::from_text(&text).unwrap(), sampling).unwrap()
+}
+
+fn progress(step: u64, updates: u64, position: Position) -> Progress {
+    Progress {
+        step,
+        updates,
+        position,
+        seed: 3,
+        world: 1,
+        data: "text".to_owned(),
+        config: serde_json::json!({"width": 4, "rate": 0.1}),
+        plan: "{\"codec\":\"none\"}".to_owned(),
+    }
+}
+
+fn save<M: Model>(folder: &Path, trainer: &Trainer<M, Alone>, sampler: &Sampler) -> PathBuf {
+    let parameters = trainer.model().parameters();
+    let draft = Draft::create(folder, trainer.next_step()).unwrap();
+    draft.write_model(parameters, trainer.values(), "a test").unwrap();
+    draft.write_optimizer(parameters, trainer.optimizer()).unwrap();
+    let residual = (vec![2, 1], vec![f32::MIN_POSITIVE / 3.0, -0.0]);
+    draft.write_exchange(Rank(0), &Tensors::from([("residual".to_owned(), residual)])).unwrap();
+    let updates = trainer.optimizer().updates;
+    draft.commit(progress(trainer.next_step(), updates, sampler.position())).unwrap()
+}
+
+/// Trains on, and trains again from a checkpoint: both must end with the same bits.
+fn goes_on_bit_for_bit<M: Model>(name: &str, model: impl Fn() -> M) {
+    let folder = Folder::new(name);
+    let mut sampler = sampler();
+    let mut trainer = Trainer::new(model(), Alone::new(), options(), 1);
+    let train = |trainer: &mut Trainer<M, Alone>, sampler: &mut Sampler| {
+        (0..7).map(|_| trainer.step(&sampler.next_batch()).unwrap().loss).collect::<Vec<f32>>()
+    };
+    train(&mut trainer, &mut sampler);
+    let path = save(folder.path(), &trainer, &sampler);
+    let losses = train(&mut trainer, &mut sampler);
+
+    let checkpoint = resolve(folder.path()).unwrap();
+    assert_eq!(checkpoint.path(), path);
+    let progress = &checkpoint.manifest().progress;
+    let mut resumed = Trainer::new(model(), Alone::new(), options(), 99);
+    let parameters = model().parameters().to_vec();
+    let values = checkpoint.values(&parameters).unwrap();
+    let optimizer = checkpoint.optimizer(&parameters).unwrap();
+    resumed.restore(progress.step, values, optimizer).unwrap();
+    sampler.seek(progress.position);
+    assert_eq!(train(&mut resumed, &mut sampler), losses);
+
+    let bits = |trainer: &Trainer<M, Alone>| {
+        let state = trainer.optimizer();
+        let all = [trainer.values(), &state.means, &state.squares].concat().concat();
+        all.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+    };
+    assert!(bits(&trainer) == bits(&resumed));
+}
+
+#[test]
+fn an_mlp_goes_on_bit_for_bit() {
+    goes_on_bit_for_bit("resume-mlp", || Mlp::new(8));
+}
+
+#[test]
+fn a_gpt_goes_on_bit_for_bit() {
+    let config = Config { context: 8, width: 8, layers: 2, heads: 2 };
+    goes_on_bit_for_bit("resume-gpt", || Gpt::new(config).unwrap());
+}
+
+/// A small checkpoint.
+fn saved(name: &str) -> (Folder, PathBuf) {
+    let folder = Folder::new(name);
+    let trainer = Trainer::new(Mlp::new(2), Alone::new(), options(), 1);
+    let path = save(folder.path(), &trainer, &sampler());
+    (folder, path)
+}
+
+/// The text of the error of loading everything, if there is one.
+fn complaint(path: &Path) -> Option<String> {
+    let load = || {
+        let checkpoint = Checkpoint::open(path)?;
+        let parameters = Mlp::new(2).parameters().to_vec();
+        checkpoint.values(&parameters)?;
+        checkpoint.optimizer(&parameters)?;
+        checkpoint.exchange(Rank(0)).map(|_| ())
+    };
+    let text = load().err()?.to_string();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    Some(text)
+}
+
+#[test]
+fn everything_comes_back() {
+    let (_folder, path) = saved("everything");
+    assert_eq!(complaint(&path), None);
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    assert_eq!(checkpoint.manifest().progress, progress(0, 0, Position::default()));
+    let (shape, values) = &checkpoint.exchange(Rank(0)).unwrap()["residual"];
+    assert_eq!(shape, &[2, 1]);
+    let expected = [f32::MIN_POSITIVE / 3.0, -0.0].map(f32::to_bits);
+    assert_eq!(values.iter().map(|value| value.to_bits()).collect::<Vec<_>>(), expected);
+    assert!(checkpoint.exchange(Rank(1)).unwrap_err().to_string().contains("of 1 ranks"));
+}
+
+#[test]
+fn damage_is_noticed_in_every_file() {
+    let (_folder, path) = saved("damage");
+    for name in [MANIFEST, MODEL, OPTIMIZER, "exchange-0.safetensors"] {
+        let file = path.join(name);
+        let sound = fs::read(&file).unwrap();
+        for position in [0, 8, sound.len() / 2, sound.len() - 3] {
+            let mut bytes = sound.clone();
+            bytes[position] ^= 1;
+            fs::write(&file, &bytes).unwrap();
+            let text = complaint(&path).expect("a flipped bit");
+            assert!(text.contains(name) && text.contains("corrupt"), "{text}");
+        }
+        for length in [0, 5, sound.len() - 2] {
+            fs::write(&file, &sound[..length]).unwrap();
+            assert!(complaint(&path).expect("a cut file").contains(name));
+        }
+        fs::remove_file(&file).unwrap();
+        assert!(complaint(&path).expect("a missing file").contains(name));
+        fs::write(&file, &sound).unwrap();
+        assert_eq!(complaint(&path), None);
+    }
+}
+
+#[test]
+fn another_model_is_refused() {
+    let (_folder, path) = saved("another-model");
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let text = checkpoint.values(Mlp::new(3).parameters()).unwrap_err().to_string();
+    assert!(text.ends_with("head.weight has shape [2, 256], expected [3, 256]"), "{text}");
+    let mut trainer = Trainer::new(Mlp::new(3), Alone::new(), options(), 1);
+    let parameters = Mlp::new(2).parameters().to_vec();
+    let values = initial_values(&parameters, 1);
+    assert!(trainer.restore(5, values, AdamW::new(&parameters)).is_err());
+    assert_eq!(trainer.next_step(), 0);
+}
+
+#[test]
+fn the_newest_whole_checkpoint_is_the_latest() {
+    let folder = Folder::new("latest");
+    assert_eq!(latest(folder.path()).unwrap(), None);
+    assert!(resolve(folder.path()).unwrap_err().hint().is_some());
+    let trainer = Trainer::new(Mlp::new(2), Alone::new(), options(), 1);
+    for step in [9, 1_000_000, 100, 100] {
+        let draft = Draft::create(folder.path(), step).unwrap();
+        let parameters = trainer.model().parameters();
+        draft.write_model(parameters, trainer.values(), "").unwrap();
+        draft.write_optimizer(parameters, trainer.optimizer()).unwrap();
+        Draft::open(folder.path(), step).write_exchange(Rank(0), &Tensors::new()).unwrap();
+        draft.commit(progress(step, 0, Position::default())).unwrap();
+    }
+    Draft::create(folder.path(), 2_000_000).unwrap();
+    fs::create_dir(folder.path().join("step-3000000")).unwrap();
+    assert_eq!(resolve(folder.path()).unwrap().manifest().progress.step, 1_000_000);
+}
+
+#[test]
+fn a_checkpoint_lacking_a_ranks_file_is_not_committed() {
+    let folder = Folder::new("lacking");
+    let (_other, path) = saved("lacking-source");
+    let draft = Draft::create(folder.path(), 1).unwrap();
+    for name in [MODEL, OPTIMIZER] {
+        fs::copy(path.join(name), draft.path.join(name)).unwrap();
+    }
+    let error = draft.commit(progress(1, 0, Position::default())).unwrap_err();
+    assert!(error.to_string().contains("exchange-0.safetensors"));
+    assert_eq!(latest(folder.path()).unwrap(), None);
+}
