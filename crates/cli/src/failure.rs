@@ -30,8 +30,34 @@ pub fn hinted(error: impl Into<Error>, hint: impl Into<String>) -> Error {
 
 /// An error's lines: its message, and its hint where it has one.
 pub fn lines(error: &Error) -> (String, Option<String>) {
-    let hint = error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
+    let own = error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
+    let hint = own.or_else(|| error.chain().find_map(library_hint));
     (one_line(error), hint)
+}
+
+/// Whether the error is the echo of another rank's: what that rank says is the cause.
+pub fn is_echo(error: &Error) -> bool {
+    use thinwire_link::Kind;
+    let lost = |kind| matches!(kind, Kind::PeerLost | Kind::Poisoned { .. });
+    links_of(error).any(|error| lost(error.kind))
+}
+
+/// What the libraries below know about what to do.
+fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(error) = cause.downcast_ref::<Hinted>() {
+        return Some(error.hint.clone());
+    }
+    if let Some(error) = cause.downcast_ref::<thinwire_train::Error>() {
+        return error.hint().map(str::to_owned);
+    }
+    let link = cause.downcast_ref::<thinwire_link::Error>().and_then(thinwire_link::Error::hint);
+    let collective = cause.downcast_ref::<thinwire_collective::Error>().and_then(|e| e.hint());
+    let sync = cause.downcast_ref::<thinwire_sync::Error>().and_then(|e| e.hint());
+    link.or(collective).or(sync).map(str::to_owned)
+}
+
+fn links_of(error: &Error) -> impl Iterator<Item = &thinwire_link::Error> {
+    error.chain().filter_map(|cause| cause.downcast_ref())
 }
 
 /// Whether the reader of our output has gone: that is no failure of ours.
@@ -68,7 +94,11 @@ impl Display for Hinted {
     }
 }
 
-impl std::error::Error for Hinted {}
+impl std::error::Error for Hinted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.error.as_ref())
+    }
+}
 
 #[cfg(test)]
 mod tests {

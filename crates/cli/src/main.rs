@@ -15,6 +15,7 @@ mod ranks;
 mod rendezvous;
 mod report;
 mod table;
+mod training;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Train a byte-level GPT, and see where the time of a step goes
+    Train(command::train::Args),
+    /// The same training under several codecs, side by side
+    Compare(command::compare::Args),
+    /// Let a checkpoint's model write
+    Sample(command::sample::Args),
     /// Measure what is fast and what is not, beside its limit
     Bench(command::bench::Args),
     /// Start any program N times, as the ranks of one job
@@ -49,6 +56,9 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<u8> {
     match command {
+        Command::Train(args) => command::train::run(&args),
+        Command::Compare(args) => command::compare::run(&args),
+        Command::Sample(args) => command::sample::run(&args),
         Command::Bench(args) => command::bench::run(&args),
         Command::Run(args) => command::run::run(&args),
         Command::Rank(args) => launch::child::run(&args),

@@ -110,8 +110,26 @@ pub struct Meeting {
     /// Where all know each other's addresses; a rank that is alone needs none.
     store: Option<Client>,
     options: tcp::Options,
+    /// How many links were made.
+    links: u32,
     /// Rank 0 may be the store's host.
     _server: Option<Server>,
+}
+
+/// A part of a store: the addresses of one of several links between the same ranks.
+struct Part<'a> {
+    store: &'a dyn Store,
+    name: String,
+}
+
+impl Store for Part<'_> {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), thinwire_link::Error> {
+        self.store.set(&format!("{}/{key}", self.name), value)
+    }
+
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, thinwire_link::Error> {
+        self.store.get(&format!("{}/{key}", self.name), timeout)
+    }
 }
 
 impl Meeting {
@@ -130,15 +148,13 @@ impl Meeting {
             ..tcp::Options::new(secret.clone())
         };
         if world.size() == 1 {
-            return Ok(Meeting { world, store: None, options, _server: None });
+            return Ok(Meeting { world, store: None, options, links: 0, _server: None });
         }
         let hosts = place.host == Host::RankZero && place.rank == 0;
         let server = hosts.then(|| open(&place.coordinator, &secret)).transpose()?;
         let store = Client::connect(&place.coordinator, &secret, settings.timeout())?;
         options.bind = tcp::address_towards(store.address())?;
-        // The next link will be the first.
-        options.epoch = u32::MAX;
-        Ok(Meeting { world, store: Some(store), options, _server: server })
+        Ok(Meeting { world, store: Some(store), options, links: 0, _server: server })
     }
 
     /// This rank's place.
@@ -152,8 +168,9 @@ impl Meeting {
     /// If a rank does not appear.
     pub fn link(&mut self) -> Result<Box<dyn Link>> {
         let Some(store) = &self.store else { return Ok(Box::new(mem::alone())) };
-        self.options.epoch = self.options.epoch.wrapping_add(1);
-        Ok(Box::new(tcp::connect(self.world, store, &self.options)?))
+        let part = Part { store, name: format!("link/{}", self.links) };
+        self.links += 1;
+        Ok(Box::new(tcp::connect(self.world, &part, &self.options)?))
     }
 
     /// Changes what the next links encrypt.

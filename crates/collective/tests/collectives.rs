@@ -9,35 +9,20 @@ use thinwire_collective::{
 };
 use thinwire_link::mem;
 use thinwire_schedule::Algorithm;
+use thinwire_testkit::{self as testkit, Network, ramp, ramp_sum};
 use thinwire_wire::Rank;
 
-/// Runs `body` on every rank of a world in memory; the results in rank order.
+/// Runs `body` on every rank of a group; the results in rank order.
+fn spawn_on<T: Send>(
+    network: Network,
+    size: usize,
+    body: impl Fn(&mut Group) -> T + Sync,
+) -> Vec<T> {
+    testkit::spawn(network, size, |link| body(&mut Group::new(link)))
+}
+
 fn spawn<T: Send>(size: usize, body: impl Fn(&mut Group) -> T + Sync) -> Vec<T> {
-    std::thread::scope(|scope| {
-        let body = &body;
-        let start = |link| {
-            scope.spawn(move || {
-                let mut group = Group::new(Box::new(link));
-                let result = body(&mut group);
-                group.leave();
-                result
-            })
-        };
-        let ranks: Vec<_> = mem::mesh(size).into_iter().map(start).collect();
-        ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
-    })
-}
-
-fn ramp(rank: Rank, length: usize) -> Vec<f32> {
-    (0..length).map(|i| ((i * 7 + rank.index() * 13) % 101) as f32 * 0.125 - 6.0).collect()
-}
-
-fn expected(size: usize, length: usize) -> Vec<f64> {
-    let mut sum = vec![0.0; length];
-    for rank in 0..size as u32 {
-        sum.iter_mut().zip(ramp(Rank(rank), length)).for_each(|(sum, x)| *sum += f64::from(x));
-    }
-    sum
+    spawn_on(Network::Mem, size, body)
 }
 
 fn codec(name: &str) -> Arc<dyn Codec> {
@@ -47,8 +32,8 @@ fn codec(name: &str) -> Arc<dyn Codec> {
     }
 }
 
-fn check(size: usize, length: usize, options: &Options, tolerance: f64) {
-    let results = spawn(size, |group| {
+fn check(network: Network, size: usize, length: usize, options: &Options, tolerance: f64) {
+    let results = spawn_on(network, size, |group| {
         let mut values = ramp(group.world().rank(), length);
         all_reduce(group, &mut values, options).unwrap();
         values
@@ -56,7 +41,7 @@ fn check(size: usize, length: usize, options: &Options, tolerance: f64) {
     for result in &results {
         let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(result), bits(&results[0]), "all ranks hold the same bits");
-        for (found, expected) in result.iter().zip(expected(size, length)) {
+        for (found, expected) in result.iter().zip(ramp_sum(size, length)) {
             let error = (f64::from(*found) - expected).abs();
             assert!(error <= tolerance * size as f64, "{found} for {expected} with {options:?}");
         }
@@ -70,7 +55,7 @@ fn every_algorithm_sums_in_every_world() {
             for length in [0, 1, 127, 5000] {
                 for partitions in [None, Some(3)] {
                     let options = Options { algorithm, partitions, ..Options::default() };
-                    check(size, length, &options, 0.0);
+                    check(Network::Mem, size, length, &options, 0.0);
                 }
             }
         }
@@ -89,14 +74,29 @@ fn every_codec_sums_with_the_same_bits_everywhere() {
     for (name, algorithm, tolerance) in cases {
         for size in [1, 2, 3, 5] {
             let options = Options { algorithm, codec: codec(name), partitions: Some(2) };
-            check(size, 3001, &options, tolerance);
+            check(Network::Mem, size, 3001, &options, tolerance);
         }
     }
 }
 
 #[test]
 fn a_large_tensor_is_summed_in_pieces() {
-    check(2, 3_000_017, &Options::default(), 0.0);
+    for network in Network::ALL {
+        check(network, 2, 3_000_017, &Options::default(), 0.0);
+    }
+}
+
+#[test]
+fn every_link_carries_every_length() {
+    for network in Network::ALL {
+        for size in [1, 2, 3, 4, 5, 7, 8] {
+            for length in [0, 1, 127, 40_009] {
+                let algorithm = if size % 2 == 0 { Algorithm::Ring } else { Algorithm::Halving };
+                let options = Options { algorithm, partitions: Some(2), ..Options::default() };
+                check(network, size, length, &options, 0.0);
+            }
+        }
+    }
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn gathers_broadcasts_and_barriers_agree() {
             let mut values = ramp(me, 1000);
             let mine = reduce_scatter(group, &mut values).unwrap();
             let sums: Vec<f64> = values[mine.clone()].iter().map(|&x| f64::from(x)).collect();
-            assert_eq!(sums, expected(size, 1000)[mine]);
+            assert_eq!(sums, ramp_sum(size, 1000)[mine]);
             let texts = all_gather_bytes(group, "x".repeat(me.index() * 3).as_bytes()).unwrap();
             (all_gather(group, &[me.0 as f32, 0.5]).unwrap(), texts)
         });

@@ -201,12 +201,6 @@ fn report(name: &str, mut rounds: Vec<[f64; 3]>) {
 fn main() {
     println!("{:<28}{:>20}{:>24}{:>24}", "", "1 MB one way, GB/s", "64 B round trip, µs", "10000 x 32 B, ms");
     let options = Options::new(Token::new("throughput"));
-    report("plain TcpStream", plain());
-    report("tcp", measure(connect(&options), ROUNDS, LARGE_COUNT));
-    report("plain TcpStream", plain());
-    report("tcp", measure(connect(&options), ROUNDS, LARGE_COUNT));
-    let striped = Options { connections: 2, ..options.clone() };
-    report("tcp, 2 connections", measure(connect(&striped), ROUNDS, LARGE_COUNT));
     let sealed = Options { encryption: Encryption::Always, ..options.clone() };
     report("tcp, encrypted", measure(connect(&sealed), ROUNDS, LARGE_COUNT));
     let mut ranks = mem::mesh(2).into_iter().map(|rank| Box::new(rank) as Box<dyn Link>);

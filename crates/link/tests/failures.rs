@@ -120,9 +120,8 @@ fn a_silent_peer_is_lost() {
 
 #[test]
 fn an_idle_peer_with_a_heartbeat_is_not_lost() {
-    let ranks: Vec<_> = tcp_mesh(3, &heartbeats())
-        .into_iter()
-        .map(|mut link| {
+    for encryption in [Encryption::Never, Encryption::Always] {
+        let ranks = tcp_mesh(3, &Options { encryption, ..heartbeats() }).into_iter().map(|mut link| {
             thread::spawn(move || {
                 let enough = 2 * 30 * HEADER_BYTES as u64;
                 let deadline = Instant::now() + LONG;
@@ -133,9 +132,34 @@ fn an_idle_peer_with_a_heartbeat_is_not_lost() {
                 }
                 link.finish(LONG).unwrap();
             })
-        })
-        .collect();
-    ranks.into_iter().for_each(|rank| rank.join().unwrap());
+        });
+        ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap());
+    }
+}
+
+#[test]
+fn a_rank_that_only_receives_is_heard() {
+    for encryption in [Encryption::Never, Encryption::Always] {
+        let mut links = tcp_mesh(2, &Options { encryption, ..heartbeats() });
+        let (mut link, mut sender) = (links.remove(0), links.remove(0));
+        let start = Instant::now();
+        let enough = move |_: &Post| start.elapsed() > Duration::from_millis(600);
+        let sender = thread::spawn(move || {
+            let mut post = Post::default();
+            for message in 0.. {
+                post.send(&mut *sender, Rank(0), tag(message), 100_000);
+                post.drive(&mut *sender, |post| post.outgoing.is_empty()).unwrap();
+                if enough(&post) {
+                    break;
+                }
+            }
+            sender.finish(LONG).unwrap();
+        });
+        let mut post = Post::default();
+        post.drive(&mut *link, enough).unwrap();
+        link.finish(LONG).unwrap();
+        sender.join().unwrap();
+    }
 }
 
 #[test]

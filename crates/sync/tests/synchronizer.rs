@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use thinwire_codec::Choice;
-use thinwire_link::{Link, mem};
+use thinwire_link::mem;
 use thinwire_sync::{Error, Options, Outcome, Parameter, Policy, State, Synchronizer};
+use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::random::Key;
 
 const CODECS: [&str; 8] =
@@ -34,16 +35,8 @@ fn gradient(rank: u32, step: u64, parameter: usize, elements: usize) -> Vec<f32>
 
 /// Runs `body` on every rank of a world in memory; the results in rank order.
 fn spawn<T: Send>(size: usize, policy: &str, body: impl Fn(Synchronizer) -> T + Sync) -> Vec<T> {
-    std::thread::scope(|scope| {
-        let body = &body;
-        let start = |link| {
-            scope.spawn(move || {
-                let link: Box<dyn Link> = Box::new(link);
-                body(Synchronizer::start(link, parameters(), options(policy)).unwrap())
-            })
-        };
-        let ranks: Vec<_> = mem::mesh(size).into_iter().map(start).collect();
-        ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
+    testkit::spawn(Network::Mem, size, |link| {
+        body(Synchronizer::start(link, parameters(), options(policy)).unwrap())
     })
 }
 
@@ -212,15 +205,9 @@ fn the_record_accounts_for_bytes_and_time() {
 
 #[test]
 fn ranks_that_disagree_are_told_what_about() {
-    let errors: Vec<Error> = std::thread::scope(|scope| {
-        let start = |link: mem::Mem| {
-            scope.spawn(move || {
-                let codec = ["int8", "int4"][link.world().rank().index()];
-                Synchronizer::start(Box::new(link), parameters(), options(codec)).unwrap_err()
-            })
-        };
-        let ranks: Vec<_> = mem::mesh(2).into_iter().map(start).collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    let errors: Vec<Error> = testkit::spawn(Network::Mem, 2, |link| {
+        let codec = ["int8", "int4"][link.world().rank().index()];
+        Synchronizer::start(link, parameters(), options(codec)).unwrap_err()
     });
     let text = errors[0].to_string();
     assert_eq!(text, "ranks disagree on codec: this rank has int8, rank 1 has int4");

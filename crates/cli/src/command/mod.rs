@@ -1,4 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod bench;
+pub mod compare;
 pub mod run;
+pub mod sample;
+pub mod train;

@@ -12,6 +12,9 @@ use anyhow::{Context, Error, Result, anyhow};
 use super::supervisor::{End, SIGPIPE, Supervisor, Verdict};
 use crate::failure::{self, hinted};
 
+/// What marks an error that another rank's failure has caused.
+const ECHO: &str = "echo";
+
 /// The variable that names a rank's file.
 pub const VARIABLE: &str = "THINWIRE_ERROR_FILE";
 
@@ -53,9 +56,10 @@ impl Errors {
 
     fn said(&self, rank: u32) -> Option<Said> {
         let text = fs::read_to_string(self.path(rank)).ok()?;
-        let (message, hint) = text.split_once('\n')?;
+        let mut lines = text.split('\n');
+        let (echo, message, hint) = (lines.next()?, lines.next()?, lines.next()?);
         let hint = (!hint.is_empty()).then(|| hint.to_owned());
-        Some(Said { message: message.to_owned(), hint })
+        Some(Said { message: message.to_owned(), hint, echo: echo == ECHO })
     }
 }
 
@@ -69,33 +73,36 @@ impl Drop for Errors {
 pub fn leave(error: &Error) -> bool {
     let Some(path) = std::env::var_os(VARIABLE) else { return false };
     let (message, hint) = failure::lines(error);
-    fs::write(path, format!("{message}\n{}", hint.unwrap_or_default())).is_ok()
+    let sort = if failure::is_echo(error) { ECHO } else { "cause" };
+    fs::write(path, format!("{sort}\n{message}\n{}", hint.unwrap_or_default())).is_ok()
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Said {
     message: String,
     hint: Option<String>,
+    /// It only repeats that another rank has failed.
+    echo: bool,
 }
 
-/// How the first rank failed, and what it, or else the first of its peers, said about that.
+/// What happened, in one line: the word of the rank that knows the cause, or how the first rank
+/// ended and what a peer said about that.
 fn compose(rank: u32, end: End, said: &[Option<Said>]) -> Error {
-    let own = said.get(rank as usize).cloned().flatten();
-    let told: Vec<&Said> = said.iter().flatten().collect();
-    let unanimous =
-        told.len() == said.len() && told.iter().all(|said| said.message == told[0].message);
-    let (message, hint) = match own {
-        Some(own) if unanimous => (own.message, own.hint),
-        Some(own) => (format!("rank {rank}: {}", own.message), own.hint),
-        None => {
-            let peer = said.iter().enumerate().find_map(|(peer, said)| Some((peer, said.clone()?)));
-            match peer {
-                Some((peer, said)) => {
-                    (format!("rank {rank} {end}; rank {peer}: {}", said.message), said.hint)
-                }
-                None => (format!("rank {rank} {end}"), end.hint().map(str::to_owned)),
-            }
+    let told = || said.iter().enumerate().filter_map(|(rank, said)| Some((rank, said.as_ref()?)));
+    let causes = || told().filter(|(_, said)| !said.echo);
+    let first = causes().find(|(teller, _)| *teller == rank as usize).or_else(|| causes().next());
+    let (message, hint) = match (first, told().next()) {
+        (Some((teller, cause)), _) => {
+            let unanimous = causes().count() == said.len()
+                && causes().all(|(_, other)| other.message == cause.message);
+            let who = if unanimous { String::new() } else { format!("rank {teller}: ") };
+            (who + &cause.message, cause.hint.clone())
         }
+        (None, Some((teller, echo))) => {
+            let how = if teller == rank as usize { String::new() } else { format!("rank {rank} {end}; ") };
+            (format!("{how}rank {teller}: {}", echo.message), echo.hint.clone())
+        }
+        (None, None) => (format!("rank {rank} {end}"), end.hint().map(str::to_owned)),
     };
     match hint {
         Some(hint) => hinted(anyhow!(message), hint),
@@ -108,7 +115,7 @@ mod tests {
     use super::*;
 
     fn said(message: &str) -> Option<Said> {
-        Some(Said { message: message.to_owned(), hint: None })
+        Some(Said { message: message.to_owned(), hint: None, echo: message.starts_with("lost") })
     }
 
     #[test]
@@ -124,6 +131,9 @@ mod tests {
             (0, End::Code(2), vec![said("no data"), said("no data")], "no data"),
             (1, End::Code(2), vec![None, said("disk full")], "rank 1: disk full"),
             (1, End::Code(3), vec![None, None], "rank 1 exited with code 3"),
+            // Rank 0 was faster to end, but rank 1 knows why.
+            (0, End::Code(2), vec![said("lost rank 1"), said("disk full")], "rank 1: disk full"),
+            (0, End::Code(2), vec![said("lost rank 1"), None], "rank 0: lost rank 1"),
         ];
         for (rank, end, said, expected) in table {
             assert_eq!(compose(rank, end, &said).to_string(), expected);

@@ -142,7 +142,16 @@ impl Supervisor {
         } else if end != End::Code(0) && self.verdict == Verdict::Done {
             self.verdict = Verdict::Failed { rank, end };
             self.next = Some((now + GRACE, Action::Signal(SIGTERM)));
+        } else if matches!(end, End::Signal(_)) && self.is_waiting_for_survivors() {
+            // News of the ends may overtake each other: who was killed did not notice a loss.
+            self.verdict = Verdict::Failed { rank, end };
         }
+    }
+
+    /// A rank has failed by itself, and no other was told to end yet.
+    fn is_waiting_for_survivors(&self) -> bool {
+        matches!(self.verdict, Verdict::Failed { end: End::Code(_), .. })
+            && matches!(self.next, Some((_, Action::Signal(_))))
     }
 
     fn signalled(&mut self, signal: i32, now: Instant) -> Action {
@@ -197,6 +206,17 @@ mod tests {
         assert_eq!(job.on(Event::Tick, later), None);
         assert_eq!(job.on(Event::Tick, later + LAST_WORDS), Some(Action::Kill));
         job.on(ended(2, End::Signal(9)), later);
+        assert_eq!(job.verdict(), Verdict::Failed { rank: 1, end: End::Signal(9) });
+    }
+
+    #[test]
+    fn who_was_killed_failed_first() {
+        let (mut job, now) = (Supervisor::new(3), Instant::now());
+        job.on(ended(0, End::Code(2)), now);
+        job.on(ended(1, End::Signal(9)), now);
+        assert_eq!(job.verdict(), Verdict::Failed { rank: 1, end: End::Signal(9) });
+        job.on(Event::Tick, now + GRACE);
+        job.on(ended(2, End::Signal(15)), now);
         assert_eq!(job.verdict(), Verdict::Failed { rank: 1, end: End::Signal(9) });
     }
 

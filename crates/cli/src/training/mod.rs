@@ -1,0 +1,71 @@
+//! Training as the command does it: what was typed becomes a plan, every rank follows the plan,
+//! and what rank 0 saw becomes a report.
+
+mod checkpoints;
+mod corpus;
+mod interrupt;
+mod log;
+mod machine;
+mod medians;
+mod plan;
+mod progress;
+mod rank;
+mod settings;
+
+pub use plan::Plan;
+pub use settings::Settings;
+
+use anyhow::Result;
+use thinwire_sync::Policy;
+
+use crate::output::say;
+use crate::ranks::{self, Start};
+use crate::rendezvous::Meeting;
+use crate::report::{self, Report, Run};
+use interrupt::Interrupt;
+
+/// What came of a command's trainings.
+pub enum Done {
+    /// The ranks that were started have done everything; exit with this code.
+    Elsewhere(u8),
+    /// This is rank 0 with what it saw, and the code to exit with.
+    Here(Box<Report>, u8),
+    /// This is another rank.
+    Silent(u8),
+}
+
+/// Trains under each codec, in all ranks.
+///
+/// # Errors
+/// If the settings cannot be followed, or a rank is lost.
+pub fn train(settings: &Settings, codecs: &[Policy]) -> Result<Done> {
+    let plan = Plan::resolve(settings)?;
+    let place = match ranks::start(&settings.place, settings.ranks, 2)? {
+        Start::Rank(place) => place,
+        Start::Done(code) => return Ok(Done::Elsewhere(code)),
+    };
+    plan.check_world(place.world)?;
+    let interrupt = Interrupt::listen()?;
+    let mut meeting = Meeting::new(&place, &settings.place, &settings.link)?;
+    let threads = plan.threads(&place);
+    let runs = thinwire_train::threads::run(threads, || -> Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        for codec in codecs {
+            runs.push(rank::train(&plan, codec, &place, &mut meeting, &interrupt)?);
+            if interrupt.signal().is_some() {
+                break;
+            }
+        }
+        Ok(runs)
+    })??;
+    let code = interrupt.exit_code();
+    if place.rank > 0 {
+        return Ok(Done::Silent(code));
+    }
+    let report = plan.report(&place, runs);
+    if let Some(path) = &settings.report {
+        machine::replace(path, report::page(&report).as_bytes())?;
+        say(format!("report: {}", path.display()));
+    }
+    Ok(Done::Here(Box::new(report), code))
+}

@@ -1,0 +1,90 @@
+//! What tests of several crates share: ranks as threads over any link, and inputs to sum.
+//!
+//! A development dependency only. There is no sleep in it and no clock: ranks meet through the
+//! link's own rendezvous, and every wait below has the link's timeout.
+#![forbid(unsafe_code)]
+
+use thinwire_link::{Bandwidth, Link, Token, mem, store, tcp};
+use thinwire_wire::{Rank, World};
+
+/// What ranks are connected by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Queues in memory.
+    Mem,
+    /// TCP on loopback, in clear text.
+    Tcp,
+    /// TCP on loopback, encrypted and over two connections per peer.
+    Sealed,
+}
+
+impl Network {
+    /// Every network.
+    pub const ALL: [Network; 3] = [Network::Mem, Network::Tcp, Network::Sealed];
+}
+
+/// Runs `body` on every rank of a world of `size`, each in a thread; the results in rank order.
+///
+/// # Panics
+/// If a rank panics or the ranks do not find each other.
+pub fn spawn<T: Send>(
+    network: Network,
+    size: usize,
+    body: impl Fn(Box<dyn Link>) -> T + Sync,
+) -> Vec<T> {
+    spawn_limited(network, size, None, body)
+}
+
+/// The same with every rank limited to `limit` in each direction.
+///
+/// # Panics
+/// As [`spawn`]; and if a network in memory is to be limited.
+pub fn spawn_limited<T: Send>(
+    network: Network,
+    size: usize,
+    limit: Option<Bandwidth>,
+    body: impl Fn(Box<dyn Link>) -> T + Sync,
+) -> Vec<T> {
+    if network == Network::Mem {
+        assert!(limit.is_none(), "only TCP is limited here");
+        let links = mem::mesh(size);
+        return run(links.into_iter().map(|link| move || Box::new(link) as Box<dyn Link>), &body);
+    }
+    let store = store::mem::Mem::new();
+    let connect = |rank: u32| {
+        let (store, world) = (&store, World::new(rank, size as u32).expect("a world of this size"));
+        move || {
+            let mut options = tcp::Options { limit, ..tcp::Options::new(Token::new("test")) };
+            if network == Network::Sealed {
+                (options.encryption, options.connections) = (tcp::Encryption::Always, 2);
+            }
+            Box::new(tcp::connect(world, store, &options).expect("ranks find each other"))
+                as Box<dyn Link>
+        }
+    };
+    run((0..size as u32).map(connect), &body)
+}
+
+fn run<T: Send, C: FnOnce() -> Box<dyn Link> + Send>(
+    connects: impl Iterator<Item = C>,
+    body: &(impl Fn(Box<dyn Link>) -> T + Sync),
+) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = connects.map(|connect| scope.spawn(move || body(connect()))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
+    })
+}
+
+/// What a rank gives in a sum: eighths, so that sums over small worlds are exact in f32.
+pub fn ramp(rank: Rank, length: usize) -> Vec<f32> {
+    (0..length).map(|i| ((i * 7 + rank.index() * 13) % 101) as f32 * 0.125 - 6.0).collect()
+}
+
+/// The sum of every rank's ramp, in f64.
+pub fn ramp_sum(size: usize, length: usize) -> Vec<f64> {
+    let mut sum = vec![0.0; length];
+    for rank in 0..size as u32 {
+        sum.iter_mut().zip(ramp(Rank(rank), length)).for_each(|(sum, x)| *sum += f64::from(x));
+    }
+    sum
+}
