@@ -193,20 +193,29 @@ fn report(name: &str, mut rounds: Vec<[f64; 3]>) {
         rounds.sort_by(|a, b| a[column].total_cmp(&b[column]));
         let at = |index: usize| rounds[index][column];
         let (least, median, most) = (at(0), at(rounds.len() / 2), at(rounds.len() - 1));
-        print!("{median:>9.2} ({least:.2} to {most:.2})");
+        print!("{median:>9.3} ({least:.3} to {most:.3})");
     }
     println!();
 }
 
 fn main() {
-    println!("{:<28}{:>20}{:>24}{:>24}", "", "1 MB one way, GB/s", "64 B round trip, µs", "10000 x 32 B, ms");
+    println!(
+        "{:<28}{:>20}{:>24}{:>24}",
+        "", "1 MB one way, GB/s", "64 B round trip, µs", "10000 x 32 B, ms"
+    );
     let options = Options::new(Token::new("throughput"));
+    report("plain TcpStream", plain());
+    report("tcp", measure(connect(&options), ROUNDS, LARGE_COUNT));
+    report("plain TcpStream", plain());
+    report("tcp", measure(connect(&options), ROUNDS, LARGE_COUNT));
+    let striped = Options { connections: 2, ..options.clone() };
+    report("tcp, 2 connections", measure(connect(&striped), ROUNDS, LARGE_COUNT));
     let sealed = Options { encryption: Encryption::Always, ..options.clone() };
     report("tcp, encrypted", measure(connect(&sealed), ROUNDS, LARGE_COUNT));
     let mut ranks = mem::mesh(2).into_iter().map(|rank| Box::new(rank) as Box<dyn Link>);
     let ranks = [ranks.next().expect("two"), ranks.next().expect("two")];
     report("mem", measure(ranks, ROUNDS, LARGE_COUNT));
-    for (limit, count) in [("100mbit", 6), ("1gbit", 60)] {
+    for (limit, count) in [("100mbit", 12), ("1gbit", 120)] {
         let rate = Bandwidth::parse_limit(limit).expect("a bandwidth");
         let limited = Options { limit: rate, ..options.clone() };
         report(&format!("tcp, {limit}"), measure(connect(&limited), 3, count));

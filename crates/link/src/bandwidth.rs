@@ -86,7 +86,8 @@ mod tests {
         }
         assert_eq!("100mbit".parse::<Bandwidth>().unwrap().bytes_per_s(), 12.5e6);
         assert_eq!(Bandwidth::parse_limit("none"), Ok(None));
-        for text in ["", "fast", "mbit", "-1mbit", "0gbit", "nangbit", "infgbit", "1e30gbit", "100"] {
+        for text in ["", "fast", "mbit", "-1mbit", "0gbit", "nangbit", "infgbit", "1e30gbit", "100"]
+        {
             assert!(Bandwidth::parse_limit(text).is_err(), "{text}");
         }
     }

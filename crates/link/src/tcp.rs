@@ -4,6 +4,7 @@
 //! has proven the job token. One thread drives all of them with poll(2). docs/wire.md tells what
 //! goes over them.
 
+mod buffer;
 mod connect;
 mod connection;
 mod control;
@@ -13,6 +14,7 @@ mod options;
 mod peer;
 mod pending;
 mod reader;
+mod transfer;
 mod wake;
 mod writer;
 
@@ -25,13 +27,16 @@ use rustix::event::{PollFd, poll};
 use thinwire_wire::{Header, Kind as Frame, Rank, World};
 
 use crate::duplex::timespec;
-use crate::tcp::connection::Connection;
 use crate::tcp::peer::Peer;
+use crate::tcp::transfer::{Counted, receive, transmit};
 use crate::tcp::wake::Wake;
 use crate::{Counters, Error, Kind, Limiter, Link, Port, Waker, poison};
 
 /// How long a poisoner waits for the others to take note.
 const POISON_LINGER: Duration = Duration::from_millis(500);
+
+/// What poll said is believed for so long, so that a message costs few system calls.
+const FRESH: Duration = Duration::from_micros(20);
 
 /// One rank's connections to all others.
 #[derive(Debug)]
@@ -47,8 +52,8 @@ pub struct Tcp {
     counters: Counters,
     /// Whose turn comes first, so that a limit is shared.
     first: usize,
-    /// What the sockets are ready for is known from the last wait.
-    polled: bool,
+    /// When the sockets were last polled.
+    polled: Instant,
     /// Why the link is over.
     dead: Option<Error>,
 }
@@ -67,17 +72,17 @@ impl Tcp {
             wake: Wake::new()?,
             counters: Counters::default(),
             first: 0,
-            polled: false,
+            polled: now,
             dead: None,
         })
     }
 
     /// One round over all peers: what they say first, then data in and out.
     fn turn(&mut self, port: &mut dyn Port) -> Result<bool, Error> {
-        if !std::mem::take(&mut self.polled) {
+        let now = Instant::now();
+        if now >= self.polled + FRESH {
             self.poll(Duration::ZERO, false)?;
         }
-        let now = Instant::now();
         for peer in self.peers.iter_mut().flatten() {
             self.counters.received_bytes += peer.listen(now)? as u64;
         }
@@ -124,6 +129,7 @@ impl Tcp {
             Err(error) => return Err(Error::io("cannot poll", error.into())),
         }
         let found: Vec<_> = fds[usize::from(wakeable)..].iter().map(PollFd::revents).collect();
+        self.polled = Instant::now();
         let woken = wakeable && !fds[0].revents().is_empty();
         drop(fds);
         if woken {
@@ -182,72 +188,6 @@ impl Tcp {
     }
 }
 
-/// Reads from one data connection as much as the limit grants.
-fn receive(
-    peer: &mut Peer,
-    data: usize,
-    limit: &mut Option<Limiter>,
-    port: &mut Counted<'_>,
-    now: Instant,
-) -> Result<bool, Error> {
-    let connection = &mut peer.data[data];
-    if !connection.may_read() && !connection.reader.paused {
-        return Ok(false);
-    }
-    let grant = limit.as_mut().map_or(usize::MAX, |limit| limit.grant(usize::MAX, now));
-    if grant == 0 {
-        return Ok(false);
-    }
-    let before = port.counters.received_frames;
-    match connection.read(port, grant) {
-        Ok(taken) => {
-            if let Some(limit) = limit {
-                limit.take(taken.bytes);
-            }
-            port.counters.received_bytes += taken.bytes as u64;
-            if taken.bytes > 0 {
-                peer.heard(now);
-            }
-            Ok(taken.bytes > 0 || port.counters.received_frames > before)
-        }
-        Err(error) if error.kind == Kind::Io => {
-            peer.data[data].reader.ended = true;
-            peer.suspect(error.context, now);
-            Ok(false)
-        }
-        Err(error) => Err(peer.blame(error)),
-    }
-}
-
-/// Writes to one data connection as much as the limit grants.
-fn transmit(
-    peer: &mut Peer,
-    data: usize,
-    limit: &mut Option<Limiter>,
-    port: &mut Counted<'_>,
-    now: Instant,
-) -> Result<bool, Error> {
-    let connection: &mut Connection = &mut peer.data[data];
-    let wanted = connection.writable_bytes();
-    let grant = limit.as_mut().map_or(wanted, |limit| limit.grant(wanted, now));
-    if grant == 0 {
-        return Ok(false);
-    }
-    match connection.write(port, grant) {
-        Ok(written) => {
-            if let Some(limit) = limit {
-                limit.take(written.bytes);
-            }
-            port.counters.sent_bytes += written.bytes as u64;
-            Ok(written.bytes > 0)
-        }
-        Err(error) => {
-            peer.suspect(error.context, now);
-            Ok(false)
-        }
-    }
-}
-
 impl Link for Tcp {
     fn world(&self) -> World {
         self.world
@@ -271,7 +211,6 @@ impl Link for Tcp {
         if !delay.is_zero() && !self.wake.take() {
             self.poll(timeout.min(delay), true)?;
             self.wake.take();
-            self.polled = true;
         }
         Ok(())
     }
@@ -347,31 +286,5 @@ impl Link for Tcp {
             )),
             None => Ok(()),
         }
-    }
-}
-
-/// The engine's port, with frames counted.
-struct Counted<'a> {
-    port: &'a mut dyn Port,
-    counters: &'a mut Counters,
-}
-
-impl Port for Counted<'_> {
-    fn outgoing(&self, to: Rank, tag: &thinwire_wire::Tag) -> &[u8] {
-        self.port.outgoing(to, tag)
-    }
-
-    fn sent(&mut self, to: Rank, tag: &thinwire_wire::Tag) {
-        self.counters.sent_frames += 1;
-        self.port.sent(to, tag);
-    }
-
-    fn incoming(&mut self, from: Rank, header: &Header) -> Result<crate::Place<'_>, Error> {
-        self.port.incoming(from, header)
-    }
-
-    fn received(&mut self, from: Rank, header: &Header) -> Result<(), Error> {
-        self.counters.received_frames += 1;
-        self.port.received(from, header)
     }
 }

@@ -16,10 +16,8 @@ const SIZES: [usize; 14] =
 fn exchange(mut link: Box<dyn Link>, rounds: u32, later: u32) -> Result<Counters, Error> {
     let (world, count) = (link.world(), SIZES.len() as u32 * rounds);
     let mut post = Post { later, ..Post::default() };
-    let mut sends: Vec<_> = world
-        .peers()
-        .flat_map(|peer| (0..count).map(move |message| (peer, message)))
-        .collect();
+    let mut sends: Vec<_> =
+        world.peers().flat_map(|peer| (0..count).map(move |message| (peer, message))).collect();
     let key = Key { seed: u64::from(world.rank().0), step: 0, tensor: 0 };
     let order = permutation(key, sends.len() as u32);
     sends = order.into_iter().map(|index| sends[index as usize]).collect();
@@ -49,9 +47,16 @@ fn everybody_exchanges(size: u32, rounds: u32, later: u32) {
         let least = payload + frames * HEADER_BYTES as u64;
         for rank in ranks {
             let counters = rank.join().unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!((counters.sent_frames, counters.received_frames), (frames, frames), "{name}");
+            assert_eq!(
+                (counters.sent_frames, counters.received_frames),
+                (frames, frames),
+                "{name}"
+            );
             for bytes in [counters.sent_bytes, counters.received_bytes] {
-                assert!(least <= bytes && bytes <= least + least / 50 + 100_000, "{name} {bytes} {least}");
+                assert!(
+                    least <= bytes && bytes <= least + least / 50 + 100_000,
+                    "{name} {bytes} {least}"
+                );
             }
         }
     }
@@ -104,7 +109,9 @@ fn ten_thousand_tiny_messages_arrive() {
                     for message in 0..10_000 {
                         post.send(&mut *link, peer, tag(message), 32);
                     }
-                    post.drive(&mut *link, |p| p.received.len() == 10_000 && p.outgoing.is_empty())?;
+                    post.drive(&mut *link, |p| {
+                        p.received.len() == 10_000 && p.outgoing.is_empty()
+                    })?;
                     link.finish(LONG)
                 })
             })

@@ -22,7 +22,11 @@ fn a_dropped_link_is_a_lost_rank_to_everybody() {
         drop(links.remove(1));
         for mut link in links {
             let error = fails(&mut *link);
-            assert_eq!((error.kind, error.rank), (Kind::PeerLost, Some(Rank(1))), "{name}: {error}");
+            assert_eq!(
+                (error.kind, error.rank),
+                (Kind::PeerLost, Some(Rank(1))),
+                "{name}: {error}"
+            );
             assert!(link.progress(&mut Post::default()).is_err(), "{name}: the link stays dead");
             // The others must not see this one go before they have seen the first.
             std::mem::forget(link);
@@ -121,18 +125,19 @@ fn a_silent_peer_is_lost() {
 #[test]
 fn an_idle_peer_with_a_heartbeat_is_not_lost() {
     for encryption in [Encryption::Never, Encryption::Always] {
-        let ranks = tcp_mesh(3, &Options { encryption, ..heartbeats() }).into_iter().map(|mut link| {
-            thread::spawn(move || {
-                let enough = 2 * 30 * HEADER_BYTES as u64;
-                let deadline = Instant::now() + LONG;
-                while link.counters().received_bytes < enough {
-                    assert!(Instant::now() < deadline);
-                    link.progress(&mut Post::default()).unwrap();
-                    link.wait(LONG).unwrap();
-                }
-                link.finish(LONG).unwrap();
-            })
-        });
+        let ranks =
+            tcp_mesh(3, &Options { encryption, ..heartbeats() }).into_iter().map(|mut link| {
+                thread::spawn(move || {
+                    let enough = 2 * 30 * HEADER_BYTES as u64;
+                    let deadline = Instant::now() + LONG;
+                    while link.counters().received_bytes < enough {
+                        assert!(Instant::now() < deadline);
+                        link.progress(&mut Post::default()).unwrap();
+                        link.wait(LONG).unwrap();
+                    }
+                    link.finish(LONG).unwrap();
+                })
+            });
         ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap());
     }
 }

@@ -40,8 +40,9 @@ fn a_rank_that_cannot_be_reached_is_named_with_the_reason() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     store.set("epoch/0/rank/0", format!("2 {closed}").as_bytes()).unwrap();
     let error = failure(connect(World::new(1, 2).unwrap(), &store, &short()));
-    let expected =
-        format!("could not connect to rank 0 of 2 within 1 s; rank 0 at {closed}: connection refused");
+    let expected = format!(
+        "could not connect to rank 0 of 2 within 1 s; rank 0 at {closed}: connection refused"
+    );
     assert_eq!(error.to_string(), expected);
 }
 
@@ -67,7 +68,8 @@ fn worlds_that_disagree_are_told_to_both_sides() {
     let errors: Vec<_> = thread::scope(|scope| {
         let store = &store;
         let rank = |rank, size| {
-            scope.spawn(move || failure(connect(World::new(rank, size).unwrap(), store, &options())))
+            scope
+                .spawn(move || failure(connect(World::new(rank, size).unwrap(), store, &options())))
         };
         [rank(0, 2), rank(1, 3)].map(|rank| rank.join().unwrap().to_string()).into()
     });

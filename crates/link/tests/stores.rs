@@ -108,7 +108,8 @@ fn a_coordinator_that_is_not_there_is_named() {
     let address = TcpListener::bind(local()).unwrap().local_addr().unwrap();
     let error = tcp::Client::connect(&address.to_string(), &token(), SHORT).unwrap_err();
     assert_eq!(error.kind, Kind::Unreachable);
-    let expected = format!("cannot reach the coordinator at {address} after 1 s: connection refused");
+    let expected =
+        format!("cannot reach the coordinator at {address} after 1 s: connection refused");
     assert_eq!(error.to_string(), expected);
     assert!(error.hint().is_some());
 }
@@ -193,8 +194,7 @@ fn something_else_at_the_address_is_named() {
 #[test]
 fn strangers_do_not_disturb() {
     let server = tcp::Server::bind(local(), &token()).unwrap();
-    let silent: Vec<_> =
-        (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"TWIR\x01\0\0\0\xff\xff", &[0; 4000]] {
         TcpStream::connect(server.address()).unwrap().write_all(garbage).unwrap();
     }

@@ -1,14 +1,17 @@
 //! The flags of a training, as they were typed.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::ValueEnum;
-use thinwire_schedule::Algorithm;
+use thinwire_schedule::{Algorithm, UnknownAlgorithm};
 
 use crate::environment::Flags;
 use crate::rendezvous;
 
-/// The flags that `train` and `compare` share.
+/// The flags that `train` and `compare` share. What is not given comes from the checkpoint, if one
+/// is resumed, else from the defaults.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Settings {
     /// A text file, a folder or a glob to learn from [default: this program's own sources]
@@ -17,30 +20,100 @@ pub struct Settings {
     /// How many ranks to start on this machine [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub ranks: Option<u32>,
-    /// Who sends what to whom
-    #[arg(long, default_value = "auto", value_name = "ring|two-shot|halving|gather|auto")]
-    pub algorithm: Choice<Algorithm>,
-    /// How many steps to train
-    #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub steps: u64,
-    /// The seed of everything random
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
-    /// Where the report goes; none writes none
-    #[arg(long = "report", default_value = "report.html", value_name = "PATH", value_parser = optional_path)]
-    pub report_path: OptionalPath,
-    #[command(flatten)]
-    pub model: Model,
-    #[command(flatten)]
-    pub optimizer: Optimizer,
+    /// Who sends what to whom: ring, two-shot, halving, gather, auto
+    #[arg(long, default_value = "auto", value_name = "NAME")]
+    pub algorithm: AlgorithmFlag,
     /// Gradients leave in buckets of this many bytes of f32
-    #[arg(long, default_value_t = 1 << 20, value_name = "BYTES")]
+    #[arg(long, default_value_t = 1 << 20, value_name = "BYTES", value_parser = bucket_bytes)]
     pub bucket_bytes: usize,
+    /// Where the report goes, or none
+    #[arg(long, default_value = "report.html", value_name = "PATH")]
+    pub report: PathFlag,
+    /// One JSON object per training on standard output
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub recipe: RecipeFlags,
     #[command(flatten)]
     pub link: rendezvous::Settings,
     #[command(flatten)]
     pub place: Flags,
-    /// One JSON object per training on standard output
-    #[arg(long)]
-    pub json: bool,
+}
+
+/// The flags that decide what is learnt: equal recipes on equal data give equal losses.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Model and training")]
+pub struct RecipeFlags {
+    /// Elements of an activation [default: 128]
+    #[arg(long, value_name = "N")]
+    pub width: Option<usize>,
+    /// Transformer blocks [default: 4]
+    #[arg(long, value_name = "N")]
+    pub layers: Option<usize>,
+    /// Attention heads; they divide the width [default: 4]
+    #[arg(long, value_name = "N")]
+    pub heads: Option<usize>,
+    /// Bytes of text that a prediction is made from [default: 128]
+    #[arg(long, value_name = "N")]
+    pub context: Option<usize>,
+    /// Rows per step, all ranks together [default: 16]
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+    /// Steps to train [default: 200]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub steps: Option<u64>,
+    /// The seed of everything random [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// The highest learning rate [default: 0.003]
+    #[arg(long, value_name = "RATE")]
+    pub lr: Option<f32>,
+    /// Steps in which the learning rate rises [default: a tenth of the steps]
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u64>,
+    /// The greatest norm of the averaged gradient; 0 does not clip [default: 1]
+    #[arg(long, value_name = "NORM")]
+    pub clip: Option<f32>,
+    /// What gradients are rounded to before they leave [default: f32]
+    #[arg(long, value_enum, value_name = "DTYPE")]
+    pub grad_dtype: Option<GradDtype>,
+}
+
+/// The precision of the gradients that leave a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GradDtype {
+    /// As backward gives them
+    F32,
+    /// Matrices rounded to bf16, norms and biases in f32
+    Bf16,
+}
+
+/// An algorithm, or none: then the planner chooses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AlgorithmFlag(pub Option<Algorithm>);
+
+impl FromStr for AlgorithmFlag {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<AlgorithmFlag, UnknownAlgorithm> {
+        if name == "auto" { Ok(AlgorithmFlag(None)) } else { name.parse().map(Some).map(AlgorithmFlag) }
+    }
+}
+
+/// Where to write something, or "none".
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathFlag(pub Option<PathBuf>);
+
+impl FromStr for PathFlag {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<PathFlag, Infallible> {
+        Ok(PathFlag((text != "none").then(|| PathBuf::from(text))))
+    }
+}
+
+fn bucket_bytes(text: &str) -> Result<usize, String> {
+    let bytes: usize = text.parse().map_err(|_| "expected a number of bytes".to_owned())?;
+    if (1024..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err("expected 1024 to 1073741824".to_owned()) }
 }

@@ -1,7 +1,8 @@
 //! The loops of `scalar`, written once for vectors of 16 lanes.
 //!
 //! [`kernels!`] compiles them for one implementation of [`Lanes`]. What is left over at the end of
-//! a slice, less than a vector or a block, goes through the scalar loops.
+//! a slice, less than a vector or a block, goes through the scalar loops. Lengths are asserted here
+//! again, so that the functions in the table are safe whatever they are given.
 #![allow(
     unsafe_op_in_unsafe_fn,
     reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
@@ -53,6 +54,7 @@ fn rest<'a>(input: Input<'a>, length: usize) -> Input<'a> {
 
 #[inline(always)]
 pub(super) unsafe fn add<L: Lanes>(values: &mut [f32], other: &[f32]) {
+    assert_eq!(values.len(), other.len());
     let whole = values.len() / LANES * LANES;
     let (to, from) = (values.as_mut_ptr(), other.as_ptr());
     for at in (0..whole).step_by(LANES) {
@@ -63,6 +65,7 @@ pub(super) unsafe fn add<L: Lanes>(values: &mut [f32], other: &[f32]) {
 
 #[inline(always)]
 pub(super) unsafe fn scale_copy<L: Lanes>(destination: &mut [f32], source: &[f32], factor: f32) {
+    assert_eq!(destination.len(), source.len());
     let whole = destination.len() / LANES * LANES;
     let (to, from) = (destination.as_mut_ptr(), source.as_ptr());
     {
@@ -76,6 +79,7 @@ pub(super) unsafe fn scale_copy<L: Lanes>(destination: &mut [f32], source: &[f32
 
 #[inline(always)]
 pub(super) unsafe fn add_scaled<L: Lanes>(values: &mut [f32], other: &[f32], factor: f32) {
+    assert_eq!(values.len(), other.len());
     let whole = values.len() / LANES * LANES;
     let (to, from) = (values.as_mut_ptr(), other.as_ptr());
     {
@@ -90,6 +94,7 @@ pub(super) unsafe fn add_scaled<L: Lanes>(values: &mut [f32], other: &[f32], fac
 
 #[inline(always)]
 pub(super) unsafe fn dot<L: Lanes>(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
     let whole = a.len() / scalar::SUMS * scalar::SUMS;
     let (left, right) = (a.as_ptr(), b.as_ptr());
     let mut sums = [0.0; scalar::SUMS];
@@ -125,6 +130,7 @@ pub(super) unsafe fn encode<L: Lanes, F: FormatLanes>(
     mut input: Input<'_>,
     output: &mut [u8],
 ) -> u32 {
+    assert_eq!(output.len(), input.len() * F::BYTES);
     let whole = input.len() / LANES * LANES;
     let source = Source::of(&mut input);
     let found = {
@@ -163,6 +169,7 @@ pub(super) unsafe fn decode<L: Lanes, F: FormatLanes>(
     write: Write,
     values: &mut [f32],
 ) {
+    assert_eq!(encoded.len(), values.len() * F::BYTES);
     let whole = values.len() / LANES * LANES;
     let (from, to) = (encoded.as_ptr(), values.as_mut_ptr());
     {

@@ -169,4 +169,3 @@ impl Inbox {
         self.state.lock().expect("no holder panics")
     }
 }
-

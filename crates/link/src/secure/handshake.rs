@@ -98,7 +98,9 @@ impl Handshake {
                     let noise = noise.into_transport_mode().expect("both messages are through");
                     return Ok(Some((Session::new(noise), theirs)));
                 }
-                Stage::Over => return Err(Error::new(Kind::Corrupt, "speaks after its handshake failed")),
+                Stage::Over => {
+                    return Err(Error::new(Kind::Corrupt, "speaks after its handshake failed"));
+                }
             }
         }
     }

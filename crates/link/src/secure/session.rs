@@ -65,7 +65,10 @@ impl Session {
     /// If it is too short for a record.
     pub fn plain_len(length: usize) -> Result<usize, Error> {
         length.checked_sub(SEAL_BYTES).ok_or_else(|| {
-            Error::new(Kind::Corrupt, format!("sent a record of {length} bytes, shorter than its seal"))
+            Error::new(
+                Kind::Corrupt,
+                format!("sent a record of {length} bytes, shorter than its seal"),
+            )
         })
     }
 

@@ -7,9 +7,9 @@ use thinwire_wire::{Rank, World};
 
 use crate::store::Store;
 use crate::store::tcp::listen;
+use crate::tcp::Tcp;
 use crate::tcp::mesh::{self, Mesh};
 use crate::tcp::options::Options;
-use crate::tcp::Tcp;
 use crate::{Error, Kind};
 
 /// Connects this rank to all others of its world, who leave their addresses in the same store.
@@ -83,7 +83,8 @@ fn parse(world: World, rank: Rank, value: &[u8]) -> Result<SocketAddr, Error> {
     });
     let Some((size, address)) = parsed else {
         let text = text.escape_debug();
-        let context = format!("the store says '{text}' about {rank}, expected its world and address");
+        let context =
+            format!("the store says '{text}' about {rank}, expected its world and address");
         return Err(Error::new(Kind::Corrupt, context).with_rank(rank));
     };
     if size != world.size() {

@@ -8,7 +8,8 @@ use socket2::{SockRef, TcpKeepalive};
 use thinwire_wire::{Header, Rank};
 
 use crate::secure::Session;
-use crate::tcp::reader::{Reader, Taken};
+use crate::tcp::buffer::Taken;
+use crate::tcp::reader::Reader;
 use crate::tcp::writer::{Writer, Written};
 use crate::{Error, Kind, Port};
 

@@ -57,7 +57,11 @@ impl Hello {
             && size <= WORLD_SIZE_MAX
             && (1..=CONNECTIONS_MAX).contains(&connections)
             && channel <= connections;
-        if possible { Ok(Hello { rank, size, epoch, channel, connections }) } else { Err(invalid()) }
+        if possible {
+            Ok(Hello { rank, size, epoch, channel, connections })
+        } else {
+            Err(invalid())
+        }
     }
 }
 
@@ -112,7 +116,8 @@ mod tests {
     #[test]
     fn refusals_keep_their_sort_and_text() {
         for kind in REFUSALS {
-            let error = parse_verdict(&verdict_to_bytes(&Err(Error::new(kind, "why")))).unwrap_err();
+            let error =
+                parse_verdict(&verdict_to_bytes(&Err(Error::new(kind, "why")))).unwrap_err();
             assert_eq!((error.kind, error.context.as_str()), (kind, "why"));
         }
         assert!(parse_verdict(&verdict_to_bytes(&Ok(()))).is_ok());

@@ -157,12 +157,15 @@ impl<'a> Mesh<'a> {
     fn admit(&self, hello: &Hello) -> Result<(), Error> {
         let (me, size) = (self.world.rank(), self.world.size());
         if hello.size as usize != size {
-            let context = format!("{me} is in a world of {size}, {} in one of {}", hello.rank, hello.size);
+            let context =
+                format!("{me} is in a world of {size}, {} in one of {}", hello.rank, hello.size);
             return Err(Error::new(Kind::WorldMismatch, context));
         }
         if hello.epoch != self.options.epoch {
-            let context =
-                format!("{me} is in epoch {}, {} in {}", self.options.epoch, hello.rank, hello.epoch);
+            let context = format!(
+                "{me} is in epoch {}, {} in {}",
+                self.options.epoch, hello.rank, hello.epoch
+            );
             return Err(Error::new(Kind::Invalid, context));
         }
         if hello.rank <= me {

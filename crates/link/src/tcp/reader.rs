@@ -4,13 +4,14 @@
 //! into a small buffer; when frames are small it brings many of them into the buffer. Encrypted,
 //! records are opened straight into the place where they fit.
 
-use std::io::{self, ErrorKind, IoSliceMut, Read};
+use std::io::{self, IoSliceMut, Read};
 use std::net::TcpStream;
 
 use crc32fast::Hasher;
 use thinwire_wire::{HEADER_BYTES, Header, Rank};
 
 use crate::secure::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session};
+use crate::tcp::buffer::{Buffer, Taken, attempt};
 use crate::{Error, Kind, Place, Port};
 
 /// Room for a whole record behind the beginning of a header.
@@ -42,22 +43,6 @@ struct Incoming {
     header: Header,
     filled: usize,
     hasher: Option<Hasher>,
-}
-
-#[derive(Debug)]
-struct Buffer {
-    bytes: Box<[u8]>,
-    start: usize,
-    end: usize,
-}
-
-/// What a read achieved.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Taken {
-    /// Bytes that came.
-    pub bytes: usize,
-    /// The socket has no more for now.
-    pub empty: bool,
 }
 
 impl Reader {
@@ -247,7 +232,8 @@ impl Reader {
     fn parse(&self, bytes: &[u8; HEADER_BYTES]) -> Result<Header, Error> {
         let corrupt = |context: String| {
             let from = self.from;
-            Error::new(Kind::Corrupt, format!("{from} sent what is no frame: {context}")).with_rank(from)
+            Error::new(Kind::Corrupt, format!("{from} sent what is no frame: {context}"))
+                .with_rank(from)
         };
         let header = Header::parse(bytes).map_err(|error| corrupt(error.to_string()))?;
         if header.epoch != self.epoch {
@@ -300,71 +286,5 @@ fn check_place(header: &Header, place: &[u8]) -> Result<(), Error> {
     ))
 }
 
-impl Buffer {
-    fn new(size: usize) -> Buffer {
-        Buffer { bytes: vec![0; size].into(), start: 0, end: 0 }
-    }
-
-    fn len(&self) -> usize {
-        self.end - self.start
-    }
-
-    fn filled(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
-    }
-
-    fn fill(&mut self, bytes: &[u8]) {
-        self.bytes[..bytes.len()].copy_from_slice(bytes);
-        (self.start, self.end) = (0, bytes.len());
-    }
-
-    fn compact(&mut self) {
-        self.bytes.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.len());
-    }
-
-    /// Room for `length` more bytes.
-    fn room(&mut self, length: usize) -> Result<&mut [u8], Error> {
-        self.compact();
-        let end = self.end;
-        self.bytes.get_mut(end..end + length).ok_or_else(|| {
-            Error::new(Kind::Limit, format!("sent a record of {length} bytes behind {end} others"))
-        })
-    }
-
-    fn read(&mut self, stream: &mut TcpStream, limit: usize) -> io::Result<Option<Taken>> {
-        self.compact();
-        let end = self.bytes.len().min(self.end.saturating_add(limit));
-        let room = &mut self.bytes[self.end..end];
-        let taken = attempt(room.len(), || stream.read(room))?;
-        self.end += taken.map_or(0, |taken| taken.bytes);
-        Ok(taken)
-    }
-
-    /// The ciphertext of the first record, if all of it is here.
-    fn record(&self) -> Option<&[u8]> {
-        let filled = self.filled();
-        let length = usize::from(u16::from_le_bytes(*filled.first_chunk()?));
-        filled.get(2..2 + length)
-    }
-
-    fn drop_record(&mut self) {
-        self.start += 2 + self.record().map_or(0, <[u8]>::len);
-    }
-}
-
-/// `None` at the end of the stream.
-fn attempt(wanted: usize, read: impl FnOnce() -> io::Result<usize>) -> io::Result<Option<Taken>> {
-    if wanted == 0 {
-        return Ok(Some(Taken::default()));
-    }
-    match read() {
-        Ok(0) => Ok(None),
-        Ok(bytes) => Ok(Some(Taken { bytes, empty: bytes < wanted })),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => {
-            Ok(Some(Taken { bytes: 0, empty: true }))
-        }
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Some(Taken::default())),
-        Err(error) => Err(error),
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -83,9 +83,14 @@ impl Writer {
         self.queue.push_back(frame);
     }
 
-    /// Bytes that have not left, before encryption where they are not sealed yet.
+    /// Bytes that have not left; what is not sealed yet with the seals it needs at most if it
+    /// leaves now.
     pub fn pending_bytes(&self) -> usize {
-        self.queued_bytes + self.sealed.as_ref().map_or(0, |sealed| sealed.end - sealed.start)
+        let Some(sealed) = &self.sealed else { return self.queued_bytes };
+        let records =
+            self.queue.len().min(FRAMES_PER_WRITE) + self.queued_bytes / RECORD_PLAIN_BYTES_MAX;
+        let seals = records * (RECORD_BYTES_MAX - RECORD_PLAIN_BYTES_MAX);
+        self.queued_bytes + seals + sealed.end - sealed.start
     }
 
     /// Whether frames wait whose payload the port still owns.
@@ -217,7 +222,8 @@ impl Writer {
     fn write_sealed(&mut self, stream: &mut TcpStream, limit: usize) -> io::Result<Written> {
         let sealed = self.sealed.as_mut().expect("a session comes with its buffer");
         let end = sealed.end.min(sealed.start.saturating_add(limit));
-        let written = attempt(end - sealed.start, || stream.write(&sealed.records[sealed.start..end]))?;
+        let written =
+            attempt(end - sealed.start, || stream.write(&sealed.records[sealed.start..end]))?;
         sealed.start += written.bytes;
         Ok(written)
     }

@@ -19,7 +19,9 @@ pub fn pattern(from: Rank, to: Rank, tag: Tag, length: usize) -> Vec<u8> {
     let seed = u64::from(from.0) << 32 | u64::from(to.0);
     let key = Key { seed, step: tag.step, tensor: tag.tensor ^ tag.message };
     let word = key.word(u64::from(tag.message));
-    (0..length).map(|i| (word.wrapping_add(i as u32).wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+    (0..length)
+        .map(|i| (word.wrapping_add(i as u32).wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect()
 }
 
 /// Keeps what is sent and what was received; refuses a place now and then.
@@ -131,7 +133,10 @@ pub fn every_link(size: u32) -> Vec<(&'static str, Vec<Box<dyn Link>>)> {
         ("tcp", tcp_mesh(size, &options())),
         ("tcp striped", tcp_mesh(size, &Options { connections: 3, ..options() })),
         ("tcp encrypted", tcp_mesh(size, &sealed)),
-        ("tcp encrypted and striped", tcp_mesh(size, &Options { connections: 2, ..sealed.clone() })),
+        (
+            "tcp encrypted and striped",
+            tcp_mesh(size, &Options { connections: 2, ..sealed.clone() }),
+        ),
         ("tcp limited", tcp_mesh(size, &Options { limit: fast, ..options() })),
         ("tcp limited and encrypted", tcp_mesh(size, &Options { limit: fast, ..sealed })),
     ]

@@ -159,14 +159,12 @@ impl State {
         let now = Instant::now();
         let open = self.may_accept() && now >= self.resume;
         let accept = if open { PollFlags::IN } else { PollFlags::empty() };
-        let mut fds = vec![
-            PollFd::new(stopped, PollFlags::IN),
-            PollFd::new(listener, accept),
-        ];
+        let mut fds = vec![PollFd::new(stopped, PollFlags::IN), PollFd::new(listener, accept)];
         fds.extend(self.clients.iter().map(|c| PollFd::new(&c.duplex.stream, c.duplex.interest())));
         let resume = (!open && self.may_accept()).then_some(self.resume);
         let deadlines = self.clients.iter().filter_map(Client::deadline).chain(resume);
-        let timeout = deadlines.min().map(|deadline| timespec(deadline.saturating_duration_since(now)));
+        let timeout =
+            deadlines.min().map(|deadline| timespec(deadline.saturating_duration_since(now)));
         let polled = poll(&mut fds, timeout.as_ref());
         polled.is_ok() && !fds[0].revents().is_empty()
     }
@@ -266,9 +264,7 @@ impl State {
     fn missing(&self, key: &str, wait: Duration) -> Error {
         let missing = store::missing(key, wait);
         match &self.refused {
-            Some(refused) => {
-                Error::new(refused.kind, format!("{missing}; {}", refused.context))
-            }
+            Some(refused) => Error::new(refused.kind, format!("{missing}; {}", refused.context)),
             None => missing,
         }
     }

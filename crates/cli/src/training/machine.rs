@@ -1,0 +1,102 @@
+//! What a report says about where and when it was made, and how files are written.
+
+use std::fs;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+
+/// The processor and its cores.
+pub fn describe() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| Some(line.split_once(':')?.1.trim().to_owned()));
+    let model = model.unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    format!("{cores} cores, {model}")
+}
+
+/// The command line, without the path of the program and without the token.
+pub fn command_line() -> String {
+    let mut words = vec!["thinwire".to_owned()];
+    let mut secret = false;
+    for argument in std::env::args_os().skip(1) {
+        let word = argument.to_string_lossy().into_owned();
+        words.push(match word.split_once('=') {
+            _ if secret => "…".to_owned(),
+            Some(("--token", _)) => "--token=…".to_owned(),
+            _ => quoted(&word),
+        });
+        secret = word == "--token";
+    }
+    words.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=:,./@%+".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// Now, as "2026-11-21 14:05 UTC".
+pub fn date() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (year, month, day) = civil(now / 86_400);
+    let (hour, minute) = (now / 3600 % 24, now / 60 % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
+/// The date of a day counted from 1 January 1970.
+fn civil(mut day: u64) -> (u64, u64, u64) {
+    let leap = |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let mut year = 1970;
+    loop {
+        let length = if leap(year) { 366 } else { 365 };
+        if day < length {
+            break;
+        }
+        (day, year) = (day - length, year + 1);
+    }
+    let february = if leap(year) { 29 } else { 28 };
+    for (month, length) in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31].into_iter().enumerate() {
+        if day < length {
+            return (year, month as u64 + 1, day + 1);
+        }
+        day -= length;
+    }
+    unreachable!("a year has no more days than its months")
+}
+
+/// Writes a file in one piece: it is the old one or the new one, never half.
+///
+/// # Errors
+/// If its folder is not writable.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut name = path.file_name().context("the report has no file name")?.to_owned();
+    name.push(".partial");
+    let partial = path.with_file_name(name);
+    fs::write(&partial, bytes)
+        .and_then(|()| fs::rename(&partial, path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates() {
+        for (day, date) in [(0, (1970, 1, 1)), (59, (1970, 3, 1)), (11_016, (2000, 2, 29)), (20_778, (2026, 11, 21))] {
+            assert_eq!(civil(day), date);
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_where_a_shell_needs_it() {
+        assert_eq!(quoted("topk:0.01"), "topk:0.01");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

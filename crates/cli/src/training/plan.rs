@@ -1,0 +1,267 @@
+//! A training resolved: what the flags, a checkpoint and the defaults mean together.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde::{Deserialize, Serialize};
+use thinwire_link::Bandwidth;
+use thinwire_schedule::Algorithm;
+use thinwire_train::checkpoint::{self, Checkpoint};
+use thinwire_train::{AdamWOptions, Config, Corpus, Gradients, Gpt, LearningRate};
+
+use super::settings::{GradDtype, RecipeFlags, Settings};
+use super::{corpus, machine};
+use crate::environment::{Place, Source};
+use crate::failure::{OrHint, hinted};
+use crate::report::{Report, Run};
+
+/// Everything that decides what is learnt, apart from data and codec. A checkpoint keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recipe {
+    pub model: Config,
+    pub batch: usize,
+    pub steps: u64,
+    pub seed: u64,
+    pub lr: f32,
+    pub warmup: u64,
+    pub clip: f32,
+    pub grad_dtype: GradDtype,
+}
+
+/// Where and how often training is frozen.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    /// The folder of the checkpoints.
+    pub folder: PathBuf,
+    /// After how many steps one is written; the last step writes one anyway.
+    pub every: Option<u64>,
+}
+
+/// What all ranks follow.
+pub struct Plan {
+    pub corpus: Corpus,
+    pub data: String,
+    pub recipe: Recipe,
+    pub algorithm: Option<Algorithm>,
+    pub bucket_bytes: usize,
+    pub settings: Settings,
+    pub resume: Option<Checkpoint>,
+    pub keep: Option<Keep>,
+}
+
+/// What a training starts from unless it is told otherwise: two minutes on two cores.
+const DEFAULT: Recipe = Recipe {
+    model: Config { context: 128, width: 128, layers: 4, heads: 4 },
+    batch: 16,
+    steps: 200,
+    seed: 1,
+    lr: 3e-3,
+    warmup: 20,
+    clip: 1.0,
+    grad_dtype: GradDtype::F32,
+};
+
+impl Plan {
+    /// Reads the data and the checkpoint, and checks all that one process can check.
+    ///
+    /// # Errors
+    /// If anything is missing, damaged or impossible.
+    pub fn resolve(settings: &Settings, resume: Option<&PathBuf>, keep: Option<Keep>) -> Result<Plan> {
+        let resume = resume.map(|path| checkpoint::resolve(path)).transpose()?;
+        let recipe = recipe(&settings.recipe, resume.as_ref())?;
+        // Impossible sizes are found before any rank is started.
+        Gpt::new(recipe.model)?;
+        let (data, corpus) = corpus::read(settings.data.as_deref())?;
+        if let Some(checkpoint) = &resume {
+            check_data(checkpoint, &corpus)?;
+        }
+        Ok(Plan {
+            corpus,
+            data,
+            recipe,
+            algorithm: settings.algorithm.0,
+            bucket_bytes: settings.bucket_bytes,
+            settings: settings.clone(),
+            resume,
+            keep,
+        })
+    }
+
+    /// How many ranks to start here: as many as were asked for or as the checkpoint had.
+    pub fn ranks(&self) -> Option<u32> {
+        let resumed = self.resume.as_ref().map(|checkpoint| checkpoint.manifest().progress.world);
+        self.settings.ranks.or(resumed)
+    }
+
+    /// Refuses a world that cannot share the batch.
+    ///
+    /// # Errors
+    /// If the batch is not a multiple of the ranks.
+    pub fn check_world(&self, ranks: u32) -> Result<()> {
+        let batch = self.recipe.batch;
+        if batch.is_multiple_of(ranks as usize) && batch > 0 {
+            return Ok(());
+        }
+        let multiple = batch.next_multiple_of(ranks as usize).max(ranks as usize);
+        Err(anyhow!("batch of {batch} rows does not divide among {ranks} ranks"))
+            .or_hint(format!("--batch {multiple}, for instance"))
+    }
+
+    /// What one rank's arithmetic may use of this machine.
+    pub fn threads(&self, place: &Place) -> usize {
+        let told = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        told.filter(|threads| *threads > 0).unwrap_or((cores / place.local_world.max(1) as usize).max(1))
+    }
+
+    /// The emulated bandwidth: what was asked for; else 100 Mbit/s between ranks that this command
+    /// started itself, which have no network between them, and none between others.
+    pub fn limit(&self, place: &Place) -> Option<Bandwidth> {
+        match (self.settings.link.limit, place.source) {
+            (Some(limit), _) => limit.0,
+            (None, Source::Thinwire) => Some(Bandwidth::bits_per_s(100e6)),
+            (None, _) => None,
+        }
+    }
+
+    /// What the trainer wants to know.
+    pub fn options(&self) -> thinwire_train::Options {
+        let Recipe { lr, warmup, steps, clip, grad_dtype, .. } = self.recipe;
+        thinwire_train::Options {
+            adamw: AdamWOptions::default(),
+            learning_rate: LearningRate { peak: lr, floor: lr / 10.0, warmup_steps: warmup, steps },
+            gradient_norm_max: (clip > 0.0).then_some(clip),
+            gradients: match grad_dtype {
+                GradDtype::F32 => Gradients::F32,
+                GradDtype::Bf16 => Gradients::MixedBf16,
+            },
+        }
+    }
+
+    /// What all ranks must have in common, by name.
+    pub fn facts(&self) -> Vec<(String, String)> {
+        let step = self.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().progress.step);
+        let mut facts = vec![
+            ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+            ("data".to_owned(), self.corpus.fingerprint().to_owned()),
+            ("first step".to_owned(), step.to_string()),
+        ];
+        facts.extend(self.described());
+        facts
+    }
+
+    /// The report of `runs`.
+    pub fn report(&self, place: &Place, runs: Vec<Run>) -> Report {
+        let mut settings = self.described();
+        settings.push(("data".to_owned(), format!("{} ({})", self.data, self.corpus.fingerprint())));
+        settings.push(("bucket bytes".to_owned(), self.bucket_bytes.to_string()));
+        settings.push(("threads per rank".to_owned(), self.threads(place).to_string()));
+        let limit = self.limit(place);
+        Report {
+            command: machine::command_line(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            date: machine::date(),
+            machine: machine::describe(),
+            ranks: place.world,
+            link: self.settings.link.describe(limit, place),
+            link_bytes_per_s: limit.map(Bandwidth::bytes_per_s),
+            settings,
+            runs,
+        }
+    }
+
+    fn described(&self) -> Vec<(String, String)> {
+        let Recipe { model, batch, steps, seed, lr, warmup, clip, grad_dtype } = &self.recipe;
+        let Config { context, width, layers, heads } = model;
+        let grad_dtype = format!("{grad_dtype:?}").to_lowercase();
+        let model = format!("width {width}, {layers} layers, {heads} heads, context {context}");
+        [
+            ("model", model),
+            ("batch", format!("{batch} rows, all ranks together")),
+            ("steps", steps.to_string()),
+            ("seed", seed.to_string()),
+            ("learning rate", lr.to_string()),
+            ("warm-up", format!("{warmup} steps")),
+            ("clip", clip.to_string()),
+            ("gradient dtype", grad_dtype),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
+    }
+}
+
+/// Flags before the checkpoint before the defaults; what a checkpoint fixes cannot be changed.
+fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result<Recipe> {
+    let kept = resume.map(kept_recipe).transpose()?;
+    let base = kept.as_ref().unwrap_or(&DEFAULT);
+    let model = Config {
+        context: flags.context.unwrap_or(base.model.context),
+        width: flags.width.unwrap_or(base.model.width),
+        layers: flags.layers.unwrap_or(base.model.layers),
+        heads: flags.heads.unwrap_or(base.model.heads),
+    };
+    if kept.is_some() && model != base.model {
+        let (found, expected) = (sizes(&model), sizes(&base.model));
+        let error = anyhow!("the checkpoint's model has {expected}, the flags say {found}");
+        return Err(hinted(error, "leave the model's flags out when resuming"));
+    }
+    let steps = flags.steps.unwrap_or(base.steps);
+    let warmup = match (&kept, flags.steps) {
+        (None, Some(steps)) => steps.div_ceil(10),
+        _ => base.warmup,
+    };
+    let recipe = Recipe {
+        model,
+        batch: flags.batch.unwrap_or(base.batch),
+        steps,
+        seed: flags.seed.unwrap_or(base.seed),
+        lr: flags.lr.unwrap_or(base.lr),
+        warmup: flags.warmup.unwrap_or(warmup),
+        clip: flags.clip.unwrap_or(base.clip),
+        grad_dtype: flags.grad_dtype.unwrap_or(base.grad_dtype),
+    };
+    ensure!(recipe.lr.is_finite() && recipe.lr >= 0.0, "learning rate of {}, expected 0 or more", recipe.lr);
+    ensure!(recipe.clip.is_finite() && recipe.clip >= 0.0, "clip of {}, expected 0 or more", recipe.clip);
+    if let Some(checkpoint) = resume {
+        let done = checkpoint.manifest().progress.step;
+        let nothing = format!("the checkpoint has {done} steps already, and {} were asked for", recipe.steps);
+        ensure_or_hint(done < recipe.steps, nothing, "give more --steps")?;
+    }
+    Ok(recipe)
+}
+
+fn ensure_or_hint(holds: bool, message: String, hint: &str) -> Result<()> {
+    if holds { Ok(()) } else { Err(hinted(anyhow!(message), hint)) }
+}
+
+/// The recipe that a checkpoint keeps.
+pub fn kept_recipe(checkpoint: &Checkpoint) -> Result<Recipe> {
+    let config = checkpoint.manifest().progress.config["recipe"].clone();
+    serde_json::from_value(config)
+        .with_context(|| format!("{} keeps no recipe of this version", checkpoint.path().display()))
+}
+
+fn check_data(checkpoint: &Checkpoint, corpus: &Corpus) -> Result<()> {
+    let (expected, found) = (&checkpoint.manifest().progress.data, corpus.fingerprint());
+    let message = format!("the checkpoint was trained on other data: {expected}, this is {found}");
+    ensure_or_hint(expected == found, message, "give the same --data as before")
+}
+
+fn sizes(Config { context, width, layers, heads }: &Config) -> String {
+    format!("width {width}, {layers} layers, {heads} heads, context {context}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_come_before_defaults_and_warm_up_follows_the_steps() {
+        assert_eq!(recipe(&RecipeFlags::default(), None).unwrap(), DEFAULT);
+        let flags = RecipeFlags { steps: Some(31), width: Some(64), ..RecipeFlags::default() };
+        let found = recipe(&flags, None).unwrap();
+        assert_eq!((found.steps, found.warmup, found.model.width), (31, 4, 64));
+        let flags = RecipeFlags { lr: Some(f32::NAN), ..RecipeFlags::default() };
+        assert!(recipe(&flags, None).is_err());
+    }
+}

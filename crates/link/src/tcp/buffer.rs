@@ -1,0 +1,95 @@
+//! The bytes between a socket and the frames in it.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::TcpStream;
+
+use crate::{Error, Kind};
+
+/// What a read achieved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Taken {
+    /// Bytes that came.
+    pub bytes: usize,
+    /// The socket has no more for now.
+    pub empty: bool,
+}
+
+/// Bytes that were read and not taken yet.
+#[derive(Debug)]
+pub struct Buffer {
+    pub bytes: Box<[u8]>,
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Buffer {
+    pub fn new(size: usize) -> Buffer {
+        Buffer { bytes: vec![0; size].into(), start: 0, end: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    pub fn filled(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    pub fn fill(&mut self, bytes: &[u8]) {
+        self.bytes[..bytes.len()].copy_from_slice(bytes);
+        (self.start, self.end) = (0, bytes.len());
+    }
+
+    pub fn compact(&mut self) {
+        self.bytes.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.len());
+    }
+
+    /// Room for `length` more bytes.
+    pub fn room(&mut self, length: usize) -> Result<&mut [u8], Error> {
+        self.compact();
+        let end = self.end;
+        self.bytes.get_mut(end..end + length).ok_or_else(|| {
+            Error::new(Kind::Limit, format!("sent a record of {length} bytes behind {end} others"))
+        })
+    }
+
+    pub fn read(&mut self, stream: &mut TcpStream, limit: usize) -> io::Result<Option<Taken>> {
+        self.compact();
+        let end = self.bytes.len().min(self.end.saturating_add(limit));
+        let room = &mut self.bytes[self.end..end];
+        let taken = attempt(room.len(), || stream.read(room))?;
+        self.end += taken.map_or(0, |taken| taken.bytes);
+        Ok(taken)
+    }
+
+    /// The ciphertext of the first record, if all of it is here.
+    pub fn record(&self) -> Option<&[u8]> {
+        let filled = self.filled();
+        let length = usize::from(u16::from_le_bytes(*filled.first_chunk()?));
+        filled.get(2..2 + length)
+    }
+
+    pub fn drop_record(&mut self) {
+        self.start += 2 + self.record().map_or(0, <[u8]>::len);
+    }
+}
+
+/// `None` at the end of the stream.
+pub fn attempt(
+    wanted: usize,
+    read: impl FnOnce() -> io::Result<usize>,
+) -> io::Result<Option<Taken>> {
+    if wanted == 0 {
+        return Ok(Some(Taken::default()));
+    }
+    match read() {
+        Ok(0) => Ok(None),
+        Ok(bytes) => Ok(Some(Taken { bytes, empty: bytes < wanted })),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            Ok(Some(Taken { bytes: 0, empty: true }))
+        }
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Some(Taken::default())),
+        Err(error) => Err(error),
+    }
+}
