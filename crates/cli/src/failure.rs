@@ -73,6 +73,7 @@ fn one_line(error: &Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let text = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = without_number(&text);
         if line.is_empty() {
             line = text;
         } else if !line.contains(&text) {
@@ -80,6 +81,14 @@ fn one_line(error: &Error) -> String {
         }
     }
     line
+}
+
+/// The operating system's number says nothing that its words do not.
+fn without_number(text: &str) -> String {
+    match text.find(" (os error ").map(|at| (at, text[at..].find(')'))) {
+        Some((at, Some(length))) => format!("{}{}", &text[..at], &text[at + length + 1..]),
+        _ => text.to_owned(),
+    }
 }
 
 #[derive(Debug)]
@@ -108,7 +117,7 @@ mod tests {
 
     #[test]
     fn an_error_is_one_line_and_says_nothing_twice() {
-        let inner = anyhow!("no such file\n  or directory");
+        let inner = anyhow!("no such file\n  or directory (os error 2)");
         let error = Err::<(), _>(inner)
             .context("cannot read a.txt: no such file or directory")
             .context("loading data")

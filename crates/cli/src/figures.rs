@@ -18,12 +18,12 @@ pub fn bytes_per_s(rate: f64) -> String {
 
 /// "3.97×".
 pub fn ratio(ratio: f64) -> String {
-    format!("{}×", digits(ratio))
+    if ratio.is_finite() { format!("{}×", digits(ratio)) } else { "–".to_owned() }
 }
 
 /// "87 %".
 pub fn percent(fraction: f64) -> String {
-    format!("{:.0} %", 100.0 * fraction)
+    if fraction.is_finite() { format!("{:.0} %", 100.0 * fraction) } else { "–".to_owned() }
 }
 
 /// "12 300": thousands apart by a thin space.

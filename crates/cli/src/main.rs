@@ -14,6 +14,7 @@ mod output;
 mod ranks;
 mod rendezvous;
 mod report;
+mod samples;
 mod table;
 mod training;
 

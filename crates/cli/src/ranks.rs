@@ -33,11 +33,6 @@ pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
     launch_myself(flags, ranks).map(Start::Done)
 }
 
-/// Whether this process is a rank already, so that it does not check what its launcher checked.
-pub fn is_launched() -> bool {
-    environment::process("THINWIRE_STORE").is_some()
-}
-
 fn alone() -> Place {
     Place {
         rank: 0,

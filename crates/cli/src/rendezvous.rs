@@ -19,8 +19,8 @@ use crate::environment::{self, Flags, Host, Place, is_loopback};
 #[command(next_help_heading = "Link")]
 pub struct Settings {
     /// Emulate a link of this bandwidth per rank and direction: 100mbit, 1gbit, none
-    #[arg(long = "link", default_value = "none", value_name = "BANDWIDTH")]
-    pub limit: Limit,
+    #[arg(long = "link", value_name = "BANDWIDTH")]
+    pub limit: Option<Limit>,
     /// Encrypt traffic: what leaves the machine, all of it, or nothing
     #[arg(long, value_enum, default_value = "auto")]
     pub encryption: Encryption,
@@ -80,14 +80,19 @@ impl Settings {
         Duration::from_secs(self.timeout)
     }
 
+    /// The emulated bandwidth where none is emulated unless asked for.
+    pub fn limit(&self) -> Option<Bandwidth> {
+        self.limit.and_then(|limit| limit.0)
+    }
+
     /// The link in words; an emulation is called one.
-    pub fn describe(&self, place: &Place) -> String {
-        match self.limit.0 {
+    pub fn describe(&self, limit: Option<Bandwidth>, place: &Place) -> String {
+        match limit {
+            _ if place.world == 1 => "none, one rank".to_owned(),
             Some(limit) => {
                 let rate = rate_in_words(limit);
                 format!("{rate} per rank and direction, emulated by a token bucket")
             }
-            None if place.world == 1 => "none, one rank".to_owned(),
             None if is_loopback(&place.coordinator) => "TCP over loopback, no limit".to_owned(),
             None => "TCP, no limit".to_owned(),
         }
@@ -137,13 +142,18 @@ impl Meeting {
     ///
     /// # Errors
     /// If the store's address is taken or does not answer, or the token is another or missing.
-    pub fn new(place: &Place, flags: &Flags, settings: &Settings) -> Result<Meeting> {
+    pub fn new(
+        place: &Place,
+        flags: &Flags,
+        settings: &Settings,
+        limit: Option<Bandwidth>,
+    ) -> Result<Meeting> {
         let world = World::new(place.rank, place.world)?;
         let secret = Token::new(&environment::token(flags, &place.coordinator)?);
         let mut options = tcp::Options {
             connections: settings.connections,
             encryption: settings.encryption.into(),
-            limit: settings.limit.0,
+            limit,
             timeout: settings.timeout(),
             ..tcp::Options::new(secret.clone())
         };

@@ -56,8 +56,8 @@ impl Limiter {
     pub fn delay(&mut self, wanted: usize, now: Instant) -> Duration {
         self.fill(now);
         let missing = (wanted as f64).min(self.quantum) - self.tokens;
-        // A nanosecond more, so that rounding down does not wake the caller just too early.
-        let nanos = (missing.max(0.0) / self.bytes_per_s * 1e9).ceil();
+        // A nanosecond more, so that rounding does not wake the caller just too early.
+        let nanos = (missing.max(0.0) / self.bytes_per_s * 1e9).ceil() + 1.0;
         Duration::from_nanos(nanos as u64)
     }
 

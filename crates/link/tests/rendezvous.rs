@@ -91,6 +91,27 @@ fn two_processes_cannot_be_the_same_rank() {
     });
 }
 
+/// Stores that do not see each other cannot tell them apart; rank 0 can.
+#[test]
+fn two_processes_that_are_the_same_rank_cannot_both_connect() {
+    let options = || Options { timeout: 5 * SHORT, ..options() };
+    let stores = [store::mem::Mem::new(), store::mem::Mem::new()];
+    let world = |rank| World::new(rank, 3).unwrap();
+    stores.iter().for_each(|store| store.set("epoch/0/rank/2", b"3 127.0.0.1:9").unwrap());
+    let errors = thread::scope(|scope| {
+        let zero = scope.spawn(|| failure(connect(world(0), &stores[0], &options())));
+        let address = stores[0].get("epoch/0/rank/0", LONG).unwrap();
+        stores[1].set("epoch/0/rank/0", &address).unwrap();
+        let ones = stores
+            .each_ref()
+            .map(|store| scope.spawn(move || failure(connect(world(1), store, &options()))));
+        assert_eq!(zero.join().unwrap().rank, Some(Rank(2)));
+        ones.map(|one| one.join().unwrap())
+    });
+    let taken = errors.iter().find(|error| error.kind == Kind::RankTaken).expect("one is refused");
+    assert_eq!(taken.to_string(), "rank 0 is connected to another process that is rank 1");
+}
+
 #[test]
 fn nonsense_in_the_store_is_an_error() {
     let store = store::mem::Mem::new();

@@ -172,6 +172,20 @@ mod tests {
     }
 
     #[test]
+    fn files_are_read_in_sorted_order() {
+        let folder = Folder::new("sorted");
+        let names: Vec<String> = (0..30).map(|i| format!("{:02}", i * 7 % 30)).collect();
+        for name in &names {
+            fs::write(folder.path().join(name), name).unwrap();
+        }
+        let mut sorted = names;
+        sorted.sort();
+        let expected = Corpus::from_text(sorted.concat().as_bytes()).unwrap();
+        assert_eq!(Corpus::from_path(folder.path()).unwrap(), expected);
+        assert_eq!(Corpus::from_path(&folder.path().join("*")).unwrap(), expected);
+    }
+
+    #[test]
     fn no_text_is_an_error_with_a_hint() {
         let folder = Folder::new("no-text");
         fs::write(folder.path().join("empty"), b"").unwrap();

@@ -12,6 +12,7 @@
 
 mod kernel;
 mod layers;
+mod leaves;
 mod sample;
 
 use burn_tensor::module::linear;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind};
 use crate::{Batch, Initial, Model, Parameter, Sink};
+use leaves::{Leaves, matrix, vector};
 
 pub use sample::Sampled;
 
@@ -111,11 +113,17 @@ impl Gpt {
         linear(layers::layer_norm(x, gain, bias), weight, None)
     }
 
-    /// Forward without a graph, up to the head.
-    fn trunk(&self, values: &[Vec<f32>], tokens: Tensor<1, Int>, context: usize) -> Tensor<2> {
-        let leaves = |segment| self.leaves(segment, values, &self.device);
-        let x = self.embed(tokens, &leaves(0), context);
-        (1..=self.config.layers).fold(x, |x, block| self.block(x, &leaves(block), context))
+    /// The leaves of every segment, outside any graph.
+    fn constants(&self, values: &[Vec<f32>]) -> Vec<Leaves> {
+        let segments = 0..=self.config.layers + 1;
+        segments.map(|segment| self.leaves(segment, values, &self.device)).collect()
+    }
+
+    /// Forward up to the head.
+    fn trunk(&self, segments: &[Leaves], tokens: Tensor<1, Int>, context: usize) -> Tensor<2> {
+        let x = self.embed(tokens, &segments[0], context);
+        let blocks = &segments[1..=self.config.layers];
+        blocks.iter().fold(x, |x, leaves| self.block(x, leaves, context))
     }
 }
 
@@ -161,9 +169,10 @@ impl Model for Gpt {
 
     fn loss(&self, values: &[Vec<f32>], batch: &Batch) -> f32 {
         let [tokens, targets] = tokens_and_targets(batch, &self.device);
-        let x = self.trunk(values, tokens, batch.context());
-        let head = self.leaves(self.config.layers + 1, values, &self.device);
-        layers::cross_entropy(self.logits(x, &head), targets).into_scalar()
+        let segments = self.constants(values);
+        let x = self.trunk(&segments, tokens, batch.context());
+        let head = &segments[self.config.layers + 1];
+        layers::cross_entropy(self.logits(x, head), targets).into_scalar()
     }
 }
 
@@ -219,67 +228,6 @@ fn parameters(config: &Config) -> Vec<Parameter> {
     parameters
 }
 
-/// A parameter as a tensor.
-enum Leaf {
-    Matrix(Tensor<2>),
-    Vector(Tensor<1>),
-}
-
-/// The parameters of one segment as tensors.
-struct Leaves {
-    /// The index of the first of them in the model.
-    start: usize,
-    tensors: Vec<Leaf>,
-}
-
-impl Leaves {
-    fn new(start: usize, parameters: &[Parameter], values: &[Vec<f32>], device: &Device) -> Leaves {
-        let leaf = |(parameter, values): (&Parameter, &Vec<f32>)| {
-            let data = TensorData::new(values.clone(), parameter.shape.clone());
-            if parameter.is_matrix() {
-                Leaf::Matrix(tracked(Tensor::from_data(data, device)))
-            } else {
-                Leaf::Vector(tracked(Tensor::from_data(data, device)))
-            }
-        };
-        Leaves { start, tensors: parameters.iter().zip(values).map(leaf).collect() }
-    }
-
-    fn hand_over(
-        self,
-        gradients: &mut burn_tensor::Gradients,
-        sink: &mut Sink<'_>,
-    ) -> Result<(), Error> {
-        for (offset, leaf) in self.tensors.iter().enumerate() {
-            let data = match leaf {
-                Leaf::Matrix(tensor) => tensor.grad_remove(gradients).map(Tensor::into_data),
-                Leaf::Vector(tensor) => tensor.grad_remove(gradients).map(Tensor::into_data),
-            };
-            let mut data = data.expect("every parameter of a segment is used by it");
-            sink(self.start + offset, data.as_mut_slice().expect("gradients are f32"))?;
-        }
-        Ok(())
-    }
-}
-
-fn tracked<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
-    if tensor.is_autodiff() { tensor.require_grad() } else { tensor }
-}
-
-fn matrix<'a>(leaves: &mut impl Iterator<Item = &'a Leaf>) -> Tensor<2> {
-    match leaves.next() {
-        Some(Leaf::Matrix(tensor)) => tensor.clone(),
-        _ => unreachable!("the parameters of a segment are listed in another order"),
-    }
-}
-
-fn vector<'a>(leaves: &mut impl Iterator<Item = &'a Leaf>) -> Tensor<1> {
-    match leaves.next() {
-        Some(Leaf::Vector(tensor)) => tensor.clone(),
-        _ => unreachable!("the parameters of a segment are listed in another order"),
-    }
-}
-
 fn tokens_and_targets(batch: &Batch, device: &Device) -> [Tensor<1, Int>; 2] {
     [0, 1].map(|shift| {
         let rows = batch.rows().map(|row| &row[shift..shift + batch.context()]);
@@ -290,133 +238,4 @@ fn tokens_and_targets(batch: &Batch, device: &Device) -> [Tensor<1, Int>; 2] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::initial_values;
-    use crate::testing::{assert_differences_agree, batch, gradients};
-
-    const TINY: Config = Config { context: 12, width: 16, layers: 2, heads: 2 };
-
-    /// A tiny model away from its symmetric start.
-    fn tiny() -> (Gpt, Vec<Vec<f32>>) {
-        let gpt = Gpt::new(TINY).unwrap();
-        let mut values = initial_values(gpt.parameters(), 7);
-        let noise = initial_values(
-            &gpt.parameters()
-                .iter()
-                .map(|p| Parameter { initial: Initial::Normal(0.2), ..p.clone() })
-                .collect::<Vec<_>>(),
-            8,
-        );
-        values.iter_mut().flatten().zip(noise.iter().flatten()).for_each(|(v, n)| *v += n);
-        (gpt, values)
-    }
-
-    /// Backward through the whole graph at once, with nothing of ours but the linear layers:
-    /// Burn's own attention, GELU and softmax.
-    fn whole(gpt: &Gpt, values: &[Vec<f32>], batch: &Batch) -> (f32, Vec<Vec<f32>>) {
-        use burn_tensor::activation::{gelu, softmax};
-        let device = gpt.device.clone().autodiff();
-        let Config { context, width, layers, heads } = gpt.config;
-        let segments: Vec<Leaves> =
-            (0..=layers + 1).map(|segment| gpt.leaves(segment, values, &device)).collect();
-        let [tokens, targets] = tokens_and_targets(batch, &device);
-        let mut x = gpt.embed(tokens, &segments[0], context);
-        let mask =
-            (0..context * context).map(|i| if i % context > i / context { -1e9 } else { 0.0_f32 });
-        let mask: Tensor<4> =
-            Tensor::from_data(TensorData::new(mask.collect(), [1, 1, context, context]), &device);
-        for leaves in &segments[1..=layers] {
-            let m = |i: usize| matrix(&mut leaves.tensors[i..].iter());
-            let v = |i: usize| vector(&mut leaves.tensors[i..].iter());
-            let apply = |x: &Tensor<2>, i: usize| x.clone().matmul(m(i)) + v(i + 1).unsqueeze();
-            let h = layers::layer_norm(x.clone(), v(12), v(13));
-            let split = |x: Tensor<2>| {
-                let size = width / heads;
-                x.reshape([batch.rows().len(), context, heads, size]).swap_dims(1, 2)
-            };
-            let scores = split(apply(&h, 0)).matmul(split(apply(&h, 2)).swap_dims(2, 3));
-            let weights =
-                softmax(scores.mul_scalar(((width / heads) as f32).powf(-0.5)) + mask.clone(), 3);
-            let mixed = weights.matmul(split(apply(&h, 4))).swap_dims(1, 2);
-            x = x.clone() + apply(&mixed.reshape(x.dims()), 6);
-            let h = layers::layer_norm(x.clone(), v(14), v(15));
-            x = x + apply(&gelu(apply(&h, 8)), 10);
-        }
-        let loss = layers::cross_entropy(gpt.logits(x, &segments[layers + 1]), targets);
-        let mut graph = loss.backward();
-        let mut gradients = Vec::new();
-        for leaves in segments.into_iter().rev() {
-            let push = &mut |_: usize, gradient: &mut [f32]| {
-                gradients.push(gradient.to_vec());
-                Ok(())
-            };
-            leaves.hand_over(&mut graph, push).unwrap();
-        }
-        (loss.into_scalar(), gradients)
-    }
-
-    #[test]
-    fn segments_give_the_gradients_of_the_whole_graph() {
-        let (gpt, values) = tiny();
-        let batch = batch(3, TINY.context, 5);
-        let (loss, found) = gradients(&gpt, &values, &batch);
-        let (expected_loss, expected) = whole(&gpt, &values, &batch);
-        assert!((loss - expected_loss).abs() < 1e-5, "{loss} and {expected_loss}");
-        for ((parameter, found), expected) in gpt.parameters().iter().zip(&found).zip(&expected) {
-            assert_eq!(found.len(), parameter.elements());
-            for (found, expected) in found.iter().zip(expected) {
-                let name = &parameter.name;
-                assert!((found - expected).abs() < 1e-5, "{name}: {found} and {expected}");
-            }
-        }
-    }
-
-    #[test]
-    fn gradients_equal_differences() {
-        let (gpt, values) = tiny();
-        assert_differences_agree(&gpt, &values, &batch(2, TINY.context, 6), 5e-3);
-    }
-
-    #[test]
-    fn a_prediction_sees_no_later_byte() {
-        let (gpt, values) = tiny();
-        let logits = |text: &[u8]| {
-            let [tokens, _] =
-                tokens_and_targets(&Batch::new([text, b"."].concat(), 12), &gpt.device);
-            let x = gpt.trunk(&values, tokens, 12);
-            gpt.logits(x, &gpt.leaves(3, &values, &gpt.device))
-                .into_data()
-                .try_to_vec::<f32>()
-                .unwrap()
-        };
-        let (one, other) = (logits(b"abcdefghijkl"), logits(b"abcdefghijkX"));
-        assert_eq!(one[..11 * VOCABULARY], other[..11 * VOCABULARY]);
-        assert_ne!(one[11 * VOCABULARY..], other[11 * VOCABULARY..]);
-    }
-
-    #[test]
-    fn loss_is_the_same_with_and_without_gradients() {
-        let (gpt, values) = tiny();
-        let batch = batch(3, TINY.context, 5);
-        let (loss, _) = gradients(&gpt, &values, &batch);
-        assert!((loss - gpt.loss(&values, &batch)).abs() < 1e-5);
-    }
-
-    #[test]
-    fn an_untrained_model_knows_nothing() {
-        let gpt = Gpt::new(TINY).unwrap();
-        let values = initial_values(gpt.parameters(), 1);
-        let loss = gpt.loss(&values, &batch(4, TINY.context, 1));
-        assert!((loss - (VOCABULARY as f32).ln()).abs() < 0.2, "{loss}");
-        assert!(values != initial_values(gpt.parameters(), 2));
-        assert!(values == initial_values(gpt.parameters(), 1));
-    }
-
-    #[test]
-    fn impossible_sizes_are_refused() {
-        for bad in [Config { width: 15, ..TINY }, Config { heads: 0, ..TINY }] {
-            assert!(Gpt::new(bad).unwrap_err().hint().is_some());
-        }
-    }
-}
+mod tests;

@@ -4,7 +4,13 @@
 //! of the gradient, and applies to matrices only. The buffers are plain `f32`, so that a checkpoint
 //! holds them bit for bit. One pass over memory per step.
 
+use rayon::prelude::*;
+
 use crate::Parameter;
+
+/// Elements per task. Sums are formed per chunk, then in order: the same bits with any number of
+/// threads.
+const CHUNK: usize = 1 << 16;
 
 /// Settings of [`AdamW`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,6 +99,20 @@ struct Pass {
 impl Pass {
     fn run(self, values: &mut [f32], gradient: &[f32], means: &mut [f32], squares: &mut [f32]) {
         assert_eq!(values.len(), gradient.len(), "gradient of another length");
+        let state = means.par_chunks_mut(CHUNK).zip(squares.par_chunks_mut(CHUNK));
+        let chunks = values.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK)).zip(state);
+        chunks.for_each(|((values, gradient), (means, squares))| {
+            self.run_chunk(values, gradient, means, squares);
+        });
+    }
+
+    fn run_chunk(
+        self,
+        values: &mut [f32],
+        gradient: &[f32],
+        means: &mut [f32],
+        squares: &mut [f32],
+    ) {
         let AdamWOptions { beta1, beta2, epsilon, .. } = self.options;
         let state = means.iter_mut().zip(squares);
         for ((value, gradient), (mean, square)) in values.iter_mut().zip(gradient).zip(state) {
@@ -119,6 +139,11 @@ pub fn clip_scale(norm: f64, norm_max: Option<f32>) -> f32 {
 }
 
 fn sum_of_squares(values: &[f32]) -> f64 {
+    let sums: Vec<f64> = values.par_chunks(CHUNK).map(chunk_sum_of_squares).collect();
+    sums.iter().sum()
+}
+
+fn chunk_sum_of_squares(values: &[f32]) -> f64 {
     let mut lanes = [0.0_f64; 8];
     let chunks = values.chunks_exact(8);
     let tail: f64 = chunks.remainder().iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
@@ -214,6 +239,25 @@ mod tests {
             prop_assert!((clipped - norm.min(f64::from(limit))).abs() < 1e-5);
             prop_assert_eq!(clip_scale(norm, None), 1.0);
         }
+    }
+
+    #[test]
+    fn threads_change_no_bit() {
+        let parameters = [parameter(&[3, CHUNK])];
+        let gradient: Vec<f32> = (0..3 * CHUNK).map(|i| (i as f32 * 0.37).sin()).collect();
+        let run = |threads| {
+            let mut values = vec![vec![0.5; 3 * CHUNK]];
+            let mut state = AdamW::new(&parameters);
+            let pace = Pace { learning_rate: 0.01, gradient_scale: 0.5 };
+            let work = || {
+                let options = AdamWOptions::default();
+                state.update(&parameters, &mut values, |_| &gradient, pace, &options);
+                global_norm([&gradient[..]].into_iter())
+            };
+            let norm = crate::threads::run(threads, work).unwrap();
+            (norm.to_bits(), values, state)
+        };
+        assert!(run(1) == run(3));
     }
 
     #[test]

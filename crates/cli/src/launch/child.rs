@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, getppid};
 
 use crate::failure::OrHint;
@@ -45,11 +45,7 @@ pub fn run(args: &Args) -> Result<u8> {
 pub fn become_program(command: &[OsString], variables: Vec<(&str, String)>) -> Result<u8> {
     let (program, arguments) = command.split_first().context("no program to run")?;
     let error = Command::new(program).args(arguments).envs(variables).exec();
-    Err(anyhow!("cannot run '{}': {}", program.to_string_lossy(), plain(&error)))
+    Err(error)
+        .with_context(|| format!("cannot run '{}'", program.to_string_lossy()))
         .or_hint("give a program on PATH, or the path of an executable file")
-}
-
-fn plain(error: &std::io::Error) -> String {
-    let text = error.to_string().to_lowercase();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -99,7 +99,11 @@ fn compose(rank: u32, end: End, said: &[Option<Said>]) -> Error {
             (who + &cause.message, cause.hint.clone())
         }
         (None, Some((teller, echo))) => {
-            let how = if teller == rank as usize { String::new() } else { format!("rank {rank} {end}; ") };
+            let how = if teller == rank as usize {
+                String::new()
+            } else {
+                format!("rank {rank} {end}; ")
+            };
             (format!("{how}rank {teller}: {}", echo.message), echo.hint.clone())
         }
         (None, None) => (format!("rank {rank} {end}"), end.hint().map(str::to_owned)),

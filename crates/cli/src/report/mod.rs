@@ -3,17 +3,19 @@
 mod axis;
 mod bars;
 mod curves;
+mod json;
 mod page;
 mod summary;
 mod timeline;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+pub use json::lines;
 pub use page::page;
 pub use summary::summary;
 
 /// One or several runs of the same training, under different codecs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// The command line that made it.
     pub command: String,
@@ -36,7 +38,7 @@ pub struct Report {
 }
 
 /// One training.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Run {
     /// The codec that was asked for.
     pub codec: String,
@@ -67,7 +69,7 @@ pub struct Run {
 }
 
 /// A value of a curve.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// After how many steps.
     pub step: u64,
@@ -79,7 +81,7 @@ pub struct Point {
 
 /// Where a step's time went, in seconds. `compute + wait + commit == step`; encode, wire and
 /// decode run beside compute and are counted on their own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Split {
     /// From one step's begin to the next one's.
     pub step_s: f64,
@@ -100,7 +102,7 @@ pub struct Split {
 }
 
 /// What a step cannot be faster than, in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Floors {
     /// The same step without any exchange, measured between the others in the same run.
     pub compute_s: f64,
@@ -109,7 +111,7 @@ pub struct Floors {
 }
 
 /// One bucket of gradients.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Bucket {
     /// Its first and last parameter.
     pub name: String,

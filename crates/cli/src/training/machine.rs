@@ -50,7 +50,8 @@ pub fn date() -> String {
 
 /// The date of a day counted from 1 January 1970.
 fn civil(mut day: u64) -> (u64, u64, u64) {
-    let leap = |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let leap =
+        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
     let mut year = 1970;
     loop {
         let length = if leap(year) { 366 } else { 365 };
@@ -60,7 +61,9 @@ fn civil(mut day: u64) -> (u64, u64, u64) {
         (day, year) = (day - length, year + 1);
     }
     let february = if leap(year) { 29 } else { 28 };
-    for (month, length) in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31].into_iter().enumerate() {
+    for (month, length) in
+        [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31].into_iter().enumerate()
+    {
         if day < length {
             return (year, month as u64 + 1, day + 1);
         }
@@ -88,7 +91,12 @@ mod tests {
 
     #[test]
     fn days_have_dates() {
-        for (day, date) in [(0, (1970, 1, 1)), (59, (1970, 3, 1)), (11_016, (2000, 2, 29)), (20_778, (2026, 11, 21))] {
+        for (day, date) in [
+            (0, (1970, 1, 1)),
+            (59, (1970, 3, 1)),
+            (11_016, (2000, 2, 29)),
+            (20_778, (2026, 11, 21)),
+        ] {
             assert_eq!(civil(day), date);
         }
     }

@@ -6,14 +6,13 @@ mod corpus;
 mod interrupt;
 mod log;
 mod machine;
-mod medians;
 mod plan;
 mod progress;
 mod rank;
 mod settings;
 
-pub use plan::Plan;
-pub use settings::Settings;
+pub use plan::{Keep, Plan, kept_recipe};
+pub use settings::{PathFlag, Settings};
 
 use anyhow::Result;
 use thinwire_sync::Policy;
@@ -38,20 +37,23 @@ pub enum Done {
 ///
 /// # Errors
 /// If the settings cannot be followed, or a rank is lost.
-pub fn train(settings: &Settings, codecs: &[Policy]) -> Result<Done> {
-    let plan = Plan::resolve(settings)?;
-    let place = match ranks::start(&settings.place, settings.ranks, 2)? {
+pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
+    let settings = &plan.settings;
+    if let Some(ranks) = plan.ranks() {
+        plan.check_world(ranks)?;
+    }
+    let place = match ranks::start(&settings.place, settings.ranks, plan.ranks().unwrap_or(2))? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
     };
     plan.check_world(place.world)?;
     let interrupt = Interrupt::listen()?;
-    let mut meeting = Meeting::new(&place, &settings.place, &settings.link)?;
+    let mut meeting = Meeting::new(&place, &settings.place, &settings.link, plan.limit(&place))?;
     let threads = plan.threads(&place);
     let runs = thinwire_train::threads::run(threads, || -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         for codec in codecs {
-            runs.push(rank::train(&plan, codec, &place, &mut meeting, &interrupt)?);
+            runs.push(rank::train(plan, codec, &place, &mut meeting, &interrupt)?);
             if interrupt.signal().is_some() {
                 break;
             }
@@ -63,7 +65,7 @@ pub fn train(settings: &Settings, codecs: &[Policy]) -> Result<Done> {
         return Ok(Done::Silent(code));
     }
     let report = plan.report(&place, runs);
-    if let Some(path) = &settings.report {
+    if let Some(path) = &settings.report.0 {
         machine::replace(path, report::page(&report).as_bytes())?;
         say(format!("report: {}", path.display()));
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Algorithm;
 use thinwire_train::checkpoint::{self, Checkpoint};
-use thinwire_train::{AdamWOptions, Config, Corpus, Gradients, Gpt, LearningRate};
+use thinwire_train::{AdamWOptions, Config, Corpus, Gpt, Gradients, LearningRate};
 
 use super::settings::{GradDtype, RecipeFlags, Settings};
 use super::{corpus, machine};
@@ -66,7 +66,11 @@ impl Plan {
     ///
     /// # Errors
     /// If anything is missing, damaged or impossible.
-    pub fn resolve(settings: &Settings, resume: Option<&PathBuf>, keep: Option<Keep>) -> Result<Plan> {
+    pub fn resolve(
+        settings: &Settings,
+        resume: Option<&PathBuf>,
+        keep: Option<Keep>,
+    ) -> Result<Plan> {
         let resume = resume.map(|path| checkpoint::resolve(path)).transpose()?;
         let recipe = recipe(&settings.recipe, resume.as_ref())?;
         // Impossible sizes are found before any rank is started.
@@ -111,7 +115,8 @@ impl Plan {
     pub fn threads(&self, place: &Place) -> usize {
         let told = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        told.filter(|threads| *threads > 0).unwrap_or((cores / place.local_world.max(1) as usize).max(1))
+        told.filter(|threads| *threads > 0)
+            .unwrap_or((cores / place.local_world.max(1) as usize).max(1))
     }
 
     /// The emulated bandwidth: what was asked for; else 100 Mbit/s between ranks that this command
@@ -153,7 +158,8 @@ impl Plan {
     /// The report of `runs`.
     pub fn report(&self, place: &Place, runs: Vec<Run>) -> Report {
         let mut settings = self.described();
-        settings.push(("data".to_owned(), format!("{} ({})", self.data, self.corpus.fingerprint())));
+        settings
+            .push(("data".to_owned(), format!("{} ({})", self.data, self.corpus.fingerprint())));
         settings.push(("bucket bytes".to_owned(), self.bucket_bytes.to_string()));
         settings.push(("threads per rank".to_owned(), self.threads(place).to_string()));
         let limit = self.limit(place);
@@ -220,11 +226,20 @@ fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result<Recipe> {
         clip: flags.clip.unwrap_or(base.clip),
         grad_dtype: flags.grad_dtype.unwrap_or(base.grad_dtype),
     };
-    ensure!(recipe.lr.is_finite() && recipe.lr >= 0.0, "learning rate of {}, expected 0 or more", recipe.lr);
-    ensure!(recipe.clip.is_finite() && recipe.clip >= 0.0, "clip of {}, expected 0 or more", recipe.clip);
+    ensure!(
+        recipe.lr.is_finite() && recipe.lr >= 0.0,
+        "learning rate of {}, expected 0 or more",
+        recipe.lr
+    );
+    ensure!(
+        recipe.clip.is_finite() && recipe.clip >= 0.0,
+        "clip of {}, expected 0 or more",
+        recipe.clip
+    );
     if let Some(checkpoint) = resume {
         let done = checkpoint.manifest().progress.step;
-        let nothing = format!("the checkpoint has {done} steps already, and {} were asked for", recipe.steps);
+        let nothing =
+            format!("the checkpoint has {done} steps already, and {} were asked for", recipe.steps);
         ensure_or_hint(done < recipe.steps, nothing, "give more --steps")?;
     }
     Ok(recipe)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use thinwire_schedule::{Algorithm, UnknownAlgorithm};
+use thinwire_schedule::Algorithm;
 
 use crate::environment::Flags;
 use crate::rendezvous;
@@ -94,10 +94,13 @@ pub enum GradDtype {
 pub struct AlgorithmFlag(pub Option<Algorithm>);
 
 impl FromStr for AlgorithmFlag {
-    type Err = UnknownAlgorithm;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<AlgorithmFlag, UnknownAlgorithm> {
-        if name == "auto" { Ok(AlgorithmFlag(None)) } else { name.parse().map(Some).map(AlgorithmFlag) }
+    fn from_str(name: &str) -> Result<AlgorithmFlag, String> {
+        if name == "auto" {
+            return Ok(AlgorithmFlag(None));
+        }
+        name.parse().map(Some).map(AlgorithmFlag).map_err(|error| format!("{error}, or auto"))
     }
 }
 
@@ -115,5 +118,9 @@ impl FromStr for PathFlag {
 
 fn bucket_bytes(text: &str) -> Result<usize, String> {
     let bytes: usize = text.parse().map_err(|_| "expected a number of bytes".to_owned())?;
-    if (1024..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err("expected 1024 to 1073741824".to_owned()) }
+    if (1024..=1 << 30).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err("expected 1024 to 1073741824".to_owned())
+    }
 }

@@ -151,3 +151,38 @@ impl Connection {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    use thinwire_wire::{HEADER_BYTES, Kind as Frame, Tag, checksum};
+
+    use super::*;
+    use crate::tcp::control::Control;
+
+    /// The header of a frame that was written.
+    #[allow(clippy::field_reassign_with_default)] // its other fields are its own
+    fn written(same_host: bool) -> Header {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let parts = Parts { stream, session: None, read_ahead: Vec::new(), same_host };
+        let mut connection = Connection::new(Rank(1), 0, false, parts);
+        let tag = Tag { step: 0, tensor: 0, message: 0 };
+        connection.push(Header::new(Frame::Data, 0, tag, 7));
+        let mut port = Control::default();
+        port.reason = b"payload".to_vec();
+        connection.write(&mut port, usize::MAX).unwrap();
+        let mut bytes = [0; HEADER_BYTES];
+        far.read_exact(&mut bytes).unwrap();
+        Header::parse(&bytes).unwrap()
+    }
+
+    #[test]
+    fn payloads_in_clear_have_a_checksum_unless_they_stay_on_this_host() {
+        assert_eq!(written(false).payload_checksum, Some(checksum(b"payload")));
+        assert_eq!(written(true).payload_checksum, None);
+    }
+}

@@ -166,3 +166,79 @@ impl Peer {
         self.port.bye && self.data.iter().all(|data| data.reader.is_finished())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::poison;
+    use crate::tcp::connection::Parts;
+
+    /// A connection and its far end.
+    fn pair(control: bool) -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let parts = Parts { stream, session: None, read_ahead: Vec::new(), same_host: true };
+        (Connection::new(Rank(1), 0, control, parts), far)
+    }
+
+    /// A peer whose data connection has ended, and the far end of its control connection.
+    fn suspect() -> (Peer, TcpStream) {
+        let (control, far) = pair(true);
+        let (mut data, far_data) = pair(false);
+        drop(far_data);
+        while !data.reader.ended {
+            data.read(&mut Control::default(), usize::MAX).unwrap();
+        }
+        control.watch(Duration::from_secs(10), true).unwrap();
+        (Peer::new(Rank(1), 0, control, vec![data]), far)
+    }
+
+    fn hear(peer: &mut Peer, now: Instant) -> Result<usize, Error> {
+        peer.control.readable = true;
+        peer.listen(now)
+    }
+
+    #[test]
+    fn the_end_of_a_data_connection_waits_for_the_reason() {
+        let (mut peer, mut far) = suspect();
+        let now = Instant::now();
+        peer.judge(None, now).unwrap();
+        let reason = poison::encode(&Error::lost(Rank(3), "gone"));
+        far.write_all(&Header::new(Frame::Poison, 0, NO_TAG, reason.len()).to_bytes()).unwrap();
+        far.write_all(&reason).unwrap();
+        drop(far);
+        let error = loop {
+            if let Err(error) = hear(&mut peer, now) {
+                break error;
+            }
+        };
+        assert_eq!((error.kind, error.rank), (Kind::Poisoned { by: Rank(1) }, Some(Rank(3))));
+    }
+
+    #[test]
+    fn a_reason_that_never_comes_is_a_loss() {
+        let (mut peer, _far) = suspect();
+        let now = Instant::now();
+        peer.judge(None, now).unwrap();
+        peer.judge(None, now + GRACE / 2).unwrap();
+        let error = peer.judge(None, now + GRACE).unwrap_err();
+        assert_eq!((error.kind, error.rank), (Kind::PeerLost, Some(Rank(1))));
+    }
+
+    #[test]
+    fn a_goodbye_explains_the_end_of_a_data_connection() {
+        let (mut peer, mut far) = suspect();
+        let now = Instant::now();
+        peer.judge(None, now).unwrap();
+        far.write_all(&Header::new(Frame::Bye, 0, NO_TAG, 0).to_bytes()).unwrap();
+        while !peer.port.bye {
+            hear(&mut peer, now).unwrap();
+        }
+        peer.judge(Some(Duration::ZERO), now + 2 * GRACE).unwrap();
+        assert!(peer.has_left());
+    }
+}

@@ -93,8 +93,9 @@ pub fn tag(message: u32) -> Tag {
     Tag { step: 1, tensor: 2, message }
 }
 
+/// Without heartbeats, so that nothing but what a test does ends a wait.
 pub fn options() -> Options {
-    Options { timeout: LONG, ..Options::new(Token::new("test")) }
+    Options { timeout: LONG, heartbeat: None, ..Options::new(Token::new("test")) }
 }
 
 /// Connects a world over TCP, one thread per rank.

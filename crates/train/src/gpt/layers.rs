@@ -10,10 +10,13 @@
 use burn_tensor::activation::log_softmax;
 use burn_tensor::module::layer_norm as fused_layer_norm;
 use burn_tensor::{Int, Tensor, TensorData};
+use rayon::prelude::*;
 
 use super::kernel;
 
 const EPSILON: f64 = 1e-5;
+/// Elements that are worth a task of their own.
+const CHUNK: usize = 1 << 14;
 
 /// Rows of `table[256, width]` by token, plus rows of `positions[context, width]`.
 pub fn embed(table: Tensor<2>, positions: Tensor<2>, tokens: Tensor<1, Int>) -> Tensor<2> {
@@ -40,7 +43,8 @@ pub fn gelu(x: Tensor<2>) -> Tensor<2> {
     let mut value = x.clone().inner().into_data();
     let slice = value.as_mut_slice::<f32>().expect(FLOATS);
     let mut slope = vec![0.0; slice.len()];
-    kernel::gelu(slice, &mut slope);
+    let chunks = slice.par_chunks_mut(CHUNK).zip(slope.par_chunks_mut(CHUNK));
+    chunks.for_each(|(values, slopes)| kernel::gelu(values, slopes));
     let value = Tensor::from_data(value, &device);
     if x.is_tracked() {
         tangent(x, value, Tensor::from_data(TensorData::new(slope, shape), &device))
@@ -63,7 +67,8 @@ pub fn attention([query, key, value]: [Tensor<2>; 3], context: usize, heads: usi
 /// With `p` the probabilities, `dp = scale * p * (ds - sum(p * ds))`.
 fn causal_softmax(scores: Tensor<4>, context: usize, scale: f32) -> Tensor<4> {
     let mut p = scores.clone().inner().into_data();
-    kernel::causal_softmax(p.as_mut_slice().expect(FLOATS), context, scale);
+    let squares = p.as_mut_slice::<f32>().expect(FLOATS).par_chunks_mut(context * context);
+    squares.for_each(|scores| kernel::causal_softmax(scores, context, scale));
     let p = Tensor::from_data(p, &scores.device());
     if !scores.is_tracked() {
         return p;

@@ -3,6 +3,7 @@
 use burn_tensor::{Tensor, TensorData};
 use thinwire_wire::random::Key;
 
+use super::leaves::Leaves;
 use super::{Gpt, VOCABULARY};
 
 const SAMPLE_STREAM: u32 = 0x7361_6d70;
@@ -24,9 +25,10 @@ impl Gpt {
         let key = Key { seed: options.seed, step: 0, tensor: SAMPLE_STREAM };
         let mut text = if prompt.is_empty() { vec![b'\n'] } else { prompt.to_vec() };
         let start = text.len();
+        let segments = self.constants(values);
         for index in 0..options.bytes {
             let seen = &text[text.len().saturating_sub(self.config.context)..];
-            let logits = self.last_logits(values, seen);
+            let logits = self.last_logits(&segments, seen);
             let byte = match options.temperature {
                 0.0 => likeliest(&logits),
                 temperature => draw(logits, temperature, key.uniform(index as u64)),
@@ -36,12 +38,14 @@ impl Gpt {
         text.split_off(start)
     }
 
-    fn last_logits(&self, values: &[Vec<f32>], seen: &[u8]) -> Vec<f32> {
+    fn last_logits(&self, segments: &[Leaves], seen: &[u8]) -> Vec<f32> {
         let tokens: Vec<i32> = seen.iter().map(|byte| i32::from(*byte)).collect();
         let tokens = Tensor::from_data(TensorData::new(tokens, [seen.len()]), &self.device);
-        let last = self.trunk(values, tokens, seen.len()).narrow(0, seen.len() - 1, 1);
-        let head = self.leaves(self.config.layers + 1, values, &self.device);
-        self.logits(last, &head).into_data().try_into_vec().expect("logits are f32")
+        let last = self.trunk(segments, tokens, seen.len()).narrow(0, seen.len() - 1, 1);
+        self.logits(last, &segments[self.config.layers + 1])
+            .into_data()
+            .try_into_vec()
+            .expect("logits are f32")
     }
 }
 

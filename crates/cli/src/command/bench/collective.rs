@@ -14,12 +14,12 @@ use thinwire_collective::{Group, Options, all_gather, all_reduce, all_reduce_man
 use thinwire_schedule::Algorithm;
 
 use super::plain::{Plain, Rates};
-use super::samples::{median, repetitions, timed};
 use crate::environment::Flags;
 use crate::figures::{bytes, bytes_per_s, ratio, seconds};
 use crate::output::{print, print_json, say};
 use crate::ranks::{self, Start};
 use crate::rendezvous::{Meeting, Settings};
+use crate::samples::{median, repetitions, timed};
 use crate::table::Table;
 
 const BUDGET: Duration = Duration::from_secs(1);
@@ -84,14 +84,14 @@ pub fn run(args: &Args) -> Result<u8> {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(code),
     };
-    let mut meeting = Meeting::new(&place, &args.place, &args.link)?;
+    let mut meeting = Meeting::new(&place, &args.place, &args.link, args.link.limit())?;
     let rates = plain_rates(&meeting)?;
     let mut group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
     let mut bench = Bench { each_way: each_way(&mut group, args, rates)?, args, group: &mut group };
     if place.rank == 0 {
         say(format!(
             "link: {}; one plain TCP stream: {}",
-            args.link.describe(&place),
+            args.link.describe(args.link.limit(), &place),
             in_words(rates)
         ));
     }
@@ -151,7 +151,7 @@ fn plain_rates(meeting: &Meeting) -> Result<Option<Rates>> {
 fn each_way(group: &mut Group, args: &Args, rates: Option<Rates>) -> Result<f64> {
     let measured = rates.map_or(0.0, |rates| rates.both_ways as f32);
     let measured = f64::from(all_gather(group, &[measured])?[0]);
-    Ok(args.link.limit.0.map_or(measured, |limit| limit.bytes_per_s()))
+    Ok(args.link.limit().map_or(measured, |limit| limit.bytes_per_s()))
 }
 
 struct Bench<'a> {
@@ -161,6 +161,10 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    fn network(&self) -> String {
+        self.args.link.limit().map_or("none".to_owned(), |limit| limit.to_string())
+    }
+
     fn one(&mut self, elements: usize, options: &Options) -> Result<Line> {
         let name = match options.algorithm {
             algorithm if algorithm == Options::default().algorithm => "thinwire".to_owned(),
@@ -208,7 +212,7 @@ impl Bench<'_> {
             bytes,
             seconds_median,
             runs,
-            network: std::env::var("NETWORK").unwrap_or_else(|_| self.args.link.limit.to_string()),
+            network: std::env::var("NETWORK").unwrap_or_else(|_| self.network()),
             bus_bytes_per_s: least / seconds_median,
             floor_s: least / self.each_way,
         })

@@ -8,12 +8,12 @@ use thinwire_link::{Error, Link, Place, Port};
 use thinwire_wire::{Header, Kind, Rank, Tag};
 
 use super::plain::{Plain, Rates};
-use super::samples::{median, timed};
 use crate::environment::Flags;
 use crate::figures::{bytes_per_s, ratio, seconds};
 use crate::output::{print, print_json, say};
 use crate::ranks::{self, Start};
 use crate::rendezvous::{Encryption, Meeting, Settings};
+use crate::samples::{median, timed};
 use crate::table::Table;
 
 const RUN: Duration = Duration::from_millis(400);
@@ -62,14 +62,14 @@ pub fn run(args: &Args) -> Result<u8> {
         args.sizes.iter().all(|size| (1..=1 << 30).contains(size)),
         "sizes are 1 byte to 1 GiB"
     );
-    let mut meeting = Meeting::new(&place, &args.place, &args.link)?;
+    let mut meeting = Meeting::new(&place, &args.place, &args.link, args.link.limit())?;
     let mut plain = match meeting.store() {
         Some((store, host)) => Plain::connect(place.rank, host, store)?,
         None => None,
     };
     let Some(plain) = &mut plain else { bail!("a link needs two ranks") };
     if place.rank == 0 {
-        say(format!("link: {}", args.link.describe(&place)));
+        say(format!("link: {}", args.link.describe(args.link.limit(), &place)));
     }
     let rates = plain.rates()?;
     let mut lines = Vec::new();

@@ -7,7 +7,6 @@ mod codec;
 mod collective;
 mod link;
 mod plain;
-mod samples;
 
 use anyhow::Result;
 use clap::Subcommand;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use thinwire_link::store::Store;
 
-use super::samples::{median, timed};
+use crate::samples::{median, timed};
 
 const PIECE_BYTES: usize = 1 << 20;
 const PIECES_MAX: usize = 1024;

@@ -1,0 +1,74 @@
+//! `thinwire sample`: what a checkpoint's model writes.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+use thinwire_train::{Gpt, Model, Sampled, checkpoint};
+
+use crate::output::print_json;
+use crate::training::kept_recipe;
+
+/// Let a checkpoint's model write.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A checkpoint, or a folder of them: then the newest
+    #[arg(default_value = "thinwire-checkpoints")]
+    checkpoint: PathBuf,
+    /// What the text begins with
+    #[arg(long, default_value = "")]
+    prompt: String,
+    /// How many bytes to write
+    #[arg(long, default_value_t = 400, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    length: u32,
+    /// 0 takes the likeliest byte, 1 draws as the model predicts
+    #[arg(long, default_value_t = 0.7, value_name = "T")]
+    temperature: f32,
+    /// The same seed gives the same text
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Line {
+    checkpoint: String,
+    step: u64,
+    prompt: String,
+    text: String,
+}
+
+/// Writes the prompt and what follows it.
+///
+/// # Errors
+/// If the checkpoint is missing or damaged.
+pub fn run(args: &Args) -> Result<u8> {
+    let temperature = args.temperature;
+    ensure!(
+        temperature.is_finite() && temperature >= 0.0,
+        "temperature {temperature}, expected 0 or more"
+    );
+    let checkpoint = checkpoint::resolve(&args.checkpoint)?;
+    let gpt = Gpt::new(kept_recipe(&checkpoint)?.model)?;
+    let values = checkpoint.values(gpt.parameters())?;
+    let options = Sampled { bytes: args.length as usize, temperature, seed: args.seed };
+    let text = gpt.sample(&values, args.prompt.as_bytes(), &options);
+    if args.json {
+        print_json(&Line {
+            checkpoint: checkpoint.path().display().to_string(),
+            step: checkpoint.manifest().progress.step,
+            prompt: args.prompt.clone(),
+            text: String::from_utf8_lossy(&text).into_owned(),
+        })?;
+        return Ok(0);
+    }
+    let mut output = std::io::stdout().lock();
+    output.write_all(args.prompt.as_bytes())?;
+    output.write_all(&text)?;
+    output.write_all(b"\n")?;
+    output.flush()?;
+    Ok(0)
+}

@@ -1,0 +1,54 @@
+//! `thinwire train`: a byte-level GPT over several ranks.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use thinwire_sync::Policy;
+
+use crate::output::{print, print_json};
+use crate::report::{lines, summary};
+use crate::training::{self, Done, Keep, PathFlag, Plan, Settings};
+
+/// Train a byte-level GPT, and see where the time of a step goes.
+#[derive(clap::Args)]
+pub struct Args {
+    /// What gradients are encoded with: none, f16, bf16, int8, int4, topk:0.01, powersgd:4, auto
+    #[arg(long, default_value = "auto")]
+    codec: Policy,
+    /// Go on from this checkpoint, or from the newest in this folder
+    #[arg(long, value_name = "CHECKPOINT")]
+    resume: Option<PathBuf>,
+    /// Where checkpoints go, a folder that all ranks share, or none
+    #[arg(long, default_value = "thinwire-checkpoints", value_name = "FOLDER")]
+    checkpoint_dir: PathFlag,
+    /// After how many steps a checkpoint is written [default: after the last one only]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    checkpoint_every: Option<u64>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Trains; rank 0 prints.
+///
+/// # Errors
+/// If the training cannot be done as asked, or a rank is lost.
+pub fn run(args: &Args) -> Result<u8> {
+    let folder = args.checkpoint_dir.0.clone();
+    let keep = folder.map(|folder| Keep { folder, every: args.checkpoint_every });
+    let plan = Plan::resolve(&args.settings, args.resume.as_ref(), keep)?;
+    let (report, code) = match training::train(&plan, std::slice::from_ref(&args.codec))? {
+        Done::Elsewhere(code) | Done::Silent(code) => return Ok(code),
+        Done::Here(report, code) => (report, code),
+    };
+    if args.settings.json {
+        lines(&report).iter().try_for_each(print_json)?;
+        return Ok(code);
+    }
+    for run in &report.runs {
+        if !run.sample.is_empty() {
+            print(format!("{}\n\n", run.sample.trim_end()))?;
+        }
+    }
+    print(summary(&report))?;
+    Ok(code)
+}

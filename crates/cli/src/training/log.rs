@@ -1,0 +1,215 @@
+//! What rank 0 saw of a training, step by step, and the medians that become its report.
+
+use std::collections::VecDeque;
+
+use thinwire_sync::{BucketRecord, StepRecord};
+
+use crate::report::{Bucket, Floors, Point, Run, Split};
+use crate::samples::median;
+
+/// No more steps than this are remembered in detail.
+const WINDOW: usize = 500;
+
+/// One step as it passed, in seconds.
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    /// The step.
+    pub number: u64,
+    /// From its begin to its end.
+    pub step_s: f64,
+    /// Clipping and AdamW.
+    pub optimizer_s: f64,
+    /// Waiting for the others to say their loss.
+    pub agree_s: f64,
+    /// What the exchange did.
+    pub record: StepRecord,
+}
+
+/// The log of one training.
+#[derive(Debug, Default)]
+pub struct Log {
+    pub losses: Vec<Point>,
+    pub validation: Vec<Point>,
+    pub skipped: u64,
+    /// Seconds of training: steps only, without validation, checkpoints and measurements.
+    pub trained_s: f64,
+    steps: VecDeque<Step>,
+    alone_s: Vec<f64>,
+}
+
+impl Log {
+    /// Takes note of a step and the mean loss of all ranks.
+    pub fn step(&mut self, step: Step, loss: f64) {
+        self.trained_s += step.step_s;
+        self.losses.push(Point { step: step.number, at_s: self.trained_s, value: loss });
+        if self.steps.len() == WINDOW {
+            self.steps.pop_front();
+        }
+        self.steps.push_back(step);
+    }
+
+    /// Takes note of a validation after `step` steps.
+    pub fn validated(&mut self, step: u64, loss: f64) {
+        self.validation.push(Point { step, at_s: self.trained_s, value: loss });
+    }
+
+    /// Takes note of what forward and backward take without any exchange.
+    pub fn alone(&mut self, seconds: f64) {
+        self.alone_s.push(seconds);
+    }
+
+    /// Seconds per step lately.
+    pub fn recent_step_s(&self) -> f64 {
+        median(&mut self.steps.iter().rev().take(20).map(|step| step.step_s).collect::<Vec<_>>())
+    }
+
+    /// The report of this training: medians over its second half.
+    pub fn run(self, codec: String, tokens_per_step: f64, link_bytes_per_s: Option<f64>) -> Run {
+        let steps = self.settled();
+        let of = |figure: &dyn Fn(&Step) -> f64| {
+            median(&mut steps.iter().map(|step| figure(step)).collect::<Vec<_>>())
+        };
+        let total = |figure: fn(&BucketRecord) -> f64| of(&|step| step.record.total(figure));
+        let (step_s, commit_s) = (of(&|step| step.step_s), of(&|step| step.record.commit_s));
+        let wait_s = of(&|step| step.record.wait_s + step.agree_s);
+        let time = Split {
+            step_s,
+            compute_s: (step_s - wait_s - commit_s).max(0.0),
+            encode_s: total(|bucket| bucket.encode_s),
+            wire_s: of(&|step| wire_s(&step.record)),
+            decode_s: total(|bucket| bucket.decode_s),
+            wait_s,
+            commit_s,
+            backward_s: of(&|step| step.record.backward_s),
+        };
+        let moved = |bucket: &BucketRecord| bucket.sent_bytes.max(bucket.received_bytes) as f64;
+        let floors = Floors {
+            compute_s: median(&mut self.alone_s.clone()) + of(&|step| step.optimizer_s),
+            wire_s: link_bytes_per_s.map(|rate| of(&|step| step.record.total(moved)) / rate),
+        };
+        Run {
+            codec,
+            tokens_per_s: tokens_per_step / step_s,
+            time,
+            floors,
+            raw_bytes: total(|bucket| bucket.raw_bytes as f64),
+            sent_bytes: total(|bucket| bucket.sent_bytes as f64),
+            overlap: of(&|step| step.record.overlap),
+            buckets: buckets(&steps),
+            skipped_steps: self.skipped,
+            losses: self.losses,
+            validation: self.validation,
+            checkpoint: None,
+            sample: String::new(),
+        }
+    }
+
+    /// The second half of the steps: caches are warm, and `auto` has chosen.
+    fn settled(&self) -> Vec<Step> {
+        let (Some(first), Some(last)) = (self.losses.first(), self.losses.last()) else {
+            return Vec::new();
+        };
+        let middle = first.step + (last.step - first.step).div_ceil(2);
+        self.steps.iter().filter(|step| step.number >= middle).cloned().collect()
+    }
+}
+
+/// How long bytes were on their way and nothing of the exchange was being computed: buckets travel
+/// side by side, so that their own times do not add up.
+fn wire_s(record: &StepRecord) -> f64 {
+    let mut spans: Vec<(f64, f64)> =
+        record.buckets.iter().map(|bucket| (bucket.ready_s, bucket.done_s)).collect();
+    spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut covered, mut end) = (0.0, 0.0_f64);
+    for (from, to) in spans {
+        covered += (to - from.max(end)).max(0.0);
+        end = end.max(to);
+    }
+    let computed = record.total(|bucket| bucket.encode_s + bucket.decode_s);
+    (covered - computed).max(0.0)
+}
+
+/// Each bucket's medians over the steps in which it travelled as it did in the last one.
+fn buckets(steps: &[Step]) -> Vec<Bucket> {
+    let Some(last) = steps.last() else { return Vec::new() };
+    let bucket = |(index, now): (usize, &BucketRecord)| {
+        let alike = steps.iter().filter_map(|step| step.record.buckets.get(index));
+        let alike: Vec<&BucketRecord> = alike
+            .filter(|then| then.codec == now.codec && then.algorithm == now.algorithm)
+            .collect();
+        let of = |figure: fn(&BucketRecord) -> f64| {
+            median(&mut alike.iter().map(|record| figure(record)).collect::<Vec<_>>())
+        };
+        Bucket {
+            name: now.name.clone(),
+            elements: now.elements,
+            codec: now.codec.clone(),
+            algorithm: now.algorithm.clone(),
+            raw_bytes: of(|bucket| bucket.raw_bytes as f64),
+            sent_bytes: of(|bucket| bucket.sent_bytes as f64),
+            ready_s: of(|bucket| bucket.ready_s),
+            done_s: of(|bucket| bucket.done_s),
+            encode_s: of(|bucket| bucket.encode_s),
+            decode_s: of(|bucket| bucket.decode_s),
+            wire_s: of(|bucket| bucket.wire_s),
+            predicted_s: now.predicted_s,
+        }
+    };
+    last.record.buckets.iter().enumerate().map(bucket).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(number: u64, step_s: f64, codec: &str) -> Step {
+        let bucket = BucketRecord {
+            codec: codec.to_owned(),
+            sent_bytes: 100,
+            raw_bytes: 400,
+            ready_s: 0.1,
+            ..BucketRecord::default()
+        };
+        let record = StepRecord {
+            wait_s: 0.2,
+            commit_s: 0.1,
+            buckets: vec![bucket],
+            ..StepRecord::default()
+        };
+        Step { number, step_s, optimizer_s: 0.05, agree_s: 0.0, record }
+    }
+
+    #[test]
+    fn the_second_half_counts_and_parts_add_up() {
+        let mut log = Log::default();
+        for number in 0..10 {
+            log.step(step(number, if number < 5 { 9.0 } else { 1.0 }, "int8"), 3.0);
+        }
+        log.alone(0.5);
+        let run = log.run("int8".to_owned(), 100.0, Some(1000.0));
+        assert_eq!((run.time.step_s, run.tokens_per_s), (1.0, 100.0));
+        let Split { compute_s, wait_s, commit_s, step_s, .. } = run.time;
+        assert!((compute_s + wait_s + commit_s - step_s).abs() < 1e-12);
+        assert_eq!((run.floors.compute_s, run.floors.wire_s), (0.55, Some(0.1)));
+        assert_eq!((run.compression(), run.buckets.len()), (4.0, 1));
+    }
+
+    #[test]
+    fn time_on_the_wire_is_counted_once() {
+        let bucket = |ready_s, done_s| BucketRecord {
+            ready_s,
+            done_s,
+            encode_s: 0.5,
+            ..BucketRecord::default()
+        };
+        let buckets = vec![bucket(1.0, 4.0), bucket(3.0, 5.0), bucket(7.0, 8.0), bucket(3.5, 3.6)];
+        let record = StepRecord { buckets, ..StepRecord::default() };
+        assert_eq!(wire_s(&record), 4.0 + 1.0 - 4.0 * 0.5);
+    }
+
+    #[test]
+    fn a_log_of_nothing_is_a_run() {
+        let run = Log::default().run("none".to_owned(), 1.0, None);
+        assert!(run.losses.is_empty() && run.buckets.is_empty());
+    }
+}

@@ -1,0 +1,83 @@
+//! How a training tells what it is doing: a bar on a terminal, now and then a line elsewhere.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::figures::{bytes, seconds};
+use crate::output::{is_lively, say};
+
+/// About so many lines are written where there is no bar.
+const LINES: u64 = 10;
+
+/// The progress of one training; silent on all ranks but the first.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    lines: Option<u64>,
+    steps: u64,
+}
+
+/// What there is to tell after a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct News {
+    /// Steps done.
+    pub done: u64,
+    /// The training loss.
+    pub loss: f64,
+    /// Seconds per step lately.
+    pub step_s: f64,
+    /// Bytes that this rank sent in the step.
+    pub sent_bytes: u64,
+    /// The validation loss, if it is fresh.
+    pub validation: Option<f64>,
+}
+
+impl Progress {
+    /// The progress of `steps` steps from `first` on, with what is trained as its title.
+    pub fn new(title: &str, first: u64, steps: u64, speaks: bool) -> Progress {
+        if !speaks {
+            return Progress { bar: None, lines: None, steps };
+        }
+        say(title);
+        if !is_lively() {
+            return Progress {
+                bar: None,
+                lines: Some((steps - first).div_ceil(LINES).max(1)),
+                steps,
+            };
+        }
+        let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {eta} left");
+        bar.set_style(style.expect("the template is valid").progress_chars("━╸─"));
+        bar.set_position(first);
+        Progress { bar: Some(bar), lines: None, steps }
+    }
+
+    /// Tells the news.
+    pub fn tell(&self, news: &News) {
+        let loss = format!("loss {:.3}", news.loss);
+        if let Some(bar) = &self.bar {
+            bar.set_position(news.done);
+            bar.set_message(format!("{loss}  {} per step", seconds(news.step_s)));
+            if let Some(validation) = news.validation {
+                bar.println(format!("step {}: {loss}, validation {validation:.3}", news.done));
+            }
+        }
+        let due = |every: u64| news.done.is_multiple_of(every) || news.done == self.steps;
+        if self.lines.is_some_and(|every| due(every) || news.validation.is_some()) {
+            let validation =
+                news.validation.map_or(String::new(), |loss| format!("  validation {loss:.3}"));
+            let (each, sent) = (seconds(news.step_s), bytes(news.sent_bytes as f64));
+            say(format!(
+                "step {:>5}/{}  {loss}{validation}  {each} and {sent} per step",
+                news.done, self.steps
+            ));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

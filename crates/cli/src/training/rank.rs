@@ -1,0 +1,253 @@
+//! One rank's training, from the handshake to the last step.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Result;
+use thinwire_link::Bandwidth;
+use thinwire_sync::{Policy, Synchronizer};
+use thinwire_train::{
+    Batch, Gpt, Model, Sampled, Sampler, Sampling, Trainer, exchanged_parameters,
+    validation_batches,
+};
+use thinwire_wire::Rank;
+
+use super::checkpoints;
+use super::interrupt::Interrupt;
+use super::log::{Log, Step};
+use super::plan::Plan;
+use super::progress::{News, Progress};
+use crate::environment::Place;
+use crate::output::say;
+use crate::rendezvous::Meeting;
+use crate::report::Run;
+
+/// How often the validation loss is measured, and on how many batches at most.
+const VALIDATIONS: u64 = 10;
+const VALIDATION_BATCHES: usize = 8;
+/// How often compute alone is measured, in the second half of the steps.
+const ALONE_RUNS: u64 = 9;
+const SAMPLE_BYTES: usize = 400;
+const SAMPLE_TEMPERATURE: f32 = 0.7;
+
+/// Trains under one codec. What comes back is complete on rank 0 only.
+///
+/// # Errors
+/// If ranks disagree, one is lost, or a checkpoint cannot be read or written.
+pub fn train(
+    plan: &Plan,
+    codec: &Policy,
+    place: &Place,
+    meeting: &mut Meeting,
+    interrupt: &Interrupt,
+) -> Result<Run> {
+    let mut session = Session::start(plan, codec, place, meeting, interrupt)?;
+    let checkpoint = session.run()?;
+    let Session { trainer, log, .. } = session;
+    let values = trainer.values().to_vec();
+    let gpt = trainer.model().clone();
+    // The others may leave while rank 0 goes on to write.
+    drop(trainer);
+    let tokens = (plan.recipe.batch * plan.recipe.model.context) as f64;
+    let rate = plan.limit(place).map(Bandwidth::bytes_per_s);
+    let mut run = log.run(codec.to_string(), tokens, rate);
+    run.checkpoint = checkpoint.map(|path| path.display().to_string());
+    if place.rank == 0 && interrupt.signal().is_none() {
+        run.sample = sample(&gpt, &values, plan.recipe.seed);
+    }
+    Ok(run)
+}
+
+fn sample(gpt: &Gpt, values: &[Vec<f32>], seed: u64) -> String {
+    let options = Sampled { bytes: SAMPLE_BYTES, temperature: SAMPLE_TEMPERATURE, seed };
+    String::from_utf8_lossy(&gpt.sample(values, b"", &options)).into_owned()
+}
+
+/// A training under way.
+struct Session<'a> {
+    plan: &'a Plan,
+    trainer: Trainer<Gpt, Synchronizer>,
+    sampler: Sampler,
+    validation: Vec<Batch>,
+    interrupt: &'a Interrupt,
+    progress: Progress,
+    log: Log,
+    first: u64,
+}
+
+impl<'a> Session<'a> {
+    fn start(
+        plan: &'a Plan,
+        codec: &Policy,
+        place: &Place,
+        meeting: &mut Meeting,
+        interrupt: &'a Interrupt,
+    ) -> Result<Session<'a>> {
+        let recipe = &plan.recipe;
+        let gpt = Gpt::new(recipe.model)?;
+        let sync = synchronizer(plan, codec, place, meeting, &gpt)?;
+        let world = sync.world();
+        let (context, global_batch) = (recipe.model.context, recipe.batch);
+        let sampling = Sampling { context, global_batch, world, seed: recipe.seed };
+        let mut sampler = Sampler::new(plan.corpus.clone(), sampling)?;
+        let rows = global_batch / world.size();
+        let validation = validation_batches(&plan.corpus, context, rows, world, VALIDATION_BATCHES);
+        let mut trainer = Trainer::new(gpt, sync, plan.options(), recipe.seed);
+        if let Some(checkpoint) = &plan.resume {
+            checkpoints::load(checkpoint, &mut trainer, &mut sampler)?;
+        }
+        let first = trainer.next_step();
+        let speaks = world.rank() == Rank(0);
+        let progress =
+            Progress::new(&title(plan, codec, place, &trainer), first, recipe.steps, speaks);
+        let log = Log::default();
+        Ok(Session { plan, trainer, sampler, validation, interrupt, progress, log, first })
+    }
+
+    /// All steps; the path of the last checkpoint, on rank 0.
+    fn run(&mut self) -> Result<Option<PathBuf>> {
+        let steps = self.plan.recipe.steps;
+        let mut saved = None;
+        while self.trainer.next_step() < steps {
+            let (batch, news, stop) = self.step()?;
+            let done = news.done;
+            let over = stop || done == steps;
+            let validation =
+                if self.is_validated(done) || over { self.validate(done)? } else { None };
+            self.progress.tell(&News { validation, ..news });
+            if self.is_measured_alone(done) {
+                self.alone(&batch)?;
+            }
+            if let Some(keep) = &self.plan.keep
+                && (over || keep.every.is_some_and(|every| done.is_multiple_of(every)))
+            {
+                saved = checkpoints::save(self.plan, keep, &self.trainer, &self.sampler)?;
+            }
+            if stop {
+                self.say_stopped(done, saved.as_ref());
+                break;
+            }
+        }
+        Ok(saved)
+    }
+
+    /// One step; whether any rank wants to stop after it.
+    fn step(&mut self) -> Result<(Batch, News, bool)> {
+        let begun = Instant::now();
+        let batch = self.sampler.next_batch();
+        let report = self.trainer.step(&batch)?;
+        let waiting = Instant::now();
+        let signal = self.interrupt.signal().unwrap_or(0);
+        let all = self.trainer.exchange().gather(&[report.loss, signal as f32])?;
+        let agree_s = waiting.elapsed().as_secs_f64();
+        let (loss, signal) = mean_and_signal(&all);
+        if signal != 0 {
+            self.interrupt.follow(signal);
+        }
+        self.log.skipped += u64::from(report.skipped);
+        let record = self.trainer.exchange().record().clone();
+        let sent_bytes = record.total(|bucket| bucket.sent_bytes);
+        let step = Step {
+            number: report.step,
+            step_s: begun.elapsed().as_secs_f64(),
+            optimizer_s: report.optimizer_s,
+            agree_s,
+            record,
+        };
+        self.log.step(step, loss);
+        let done = self.trainer.next_step();
+        let news =
+            News { done, loss, step_s: self.log.recent_step_s(), sent_bytes, validation: None };
+        Ok((batch, news, signal != 0))
+    }
+
+    /// The validation loss over all ranks; none if the text is too short to hold any out.
+    fn validate(&mut self, done: u64) -> Result<Option<f64>> {
+        if self.validation.is_empty() {
+            return Ok(None);
+        }
+        let mine = self.trainer.loss(&self.validation);
+        let all = self.trainer.exchange().gather(&[mine as f32])?;
+        let loss = all.iter().map(|loss| f64::from(*loss)).sum::<f64>() / all.len() as f64;
+        self.log.validated(done, loss);
+        Ok(Some(loss))
+    }
+
+    /// Forward and backward of a batch with nothing going out, in all ranks at the same time.
+    fn alone(&mut self, batch: &Batch) -> Result<()> {
+        self.trainer.exchange().barrier()?;
+        let begun = Instant::now();
+        let values = self.trainer.values();
+        self.trainer.model().loss_and_gradients(values, batch, &mut |_, _| Ok(()))?;
+        self.log.alone(begun.elapsed().as_secs_f64());
+        Ok(self.trainer.exchange().barrier()?)
+    }
+
+    fn is_validated(&self, done: u64) -> bool {
+        let every = (self.plan.recipe.steps - self.first).div_ceil(VALIDATIONS).max(1);
+        (done - self.first).is_multiple_of(every)
+    }
+
+    fn is_measured_alone(&self, done: u64) -> bool {
+        let (steps, done) = (self.plan.recipe.steps - self.first, done - self.first);
+        let every = (steps / 2 / ALONE_RUNS).max(1);
+        2 * done > steps && done.is_multiple_of(every)
+    }
+
+    fn say_stopped(&self, done: u64, saved: Option<&PathBuf>) {
+        if self.trainer.exchange().world().rank() == Rank(0) {
+            let name = self.interrupt.signal().and_then(signal_hook::low_level::signal_name);
+            let (name, steps) = (name.unwrap_or("a signal"), self.plan.recipe.steps);
+            let saved = saved
+                .map_or(String::new(), |path| format!("; go on with --resume {}", path.display()));
+            say(format!("stopped by {name} after step {done} of {steps}{saved}"));
+        }
+    }
+}
+
+fn synchronizer(
+    plan: &Plan,
+    codec: &Policy,
+    place: &Place,
+    meeting: &mut Meeting,
+    gpt: &Gpt,
+) -> Result<Synchronizer> {
+    let options = thinwire_sync::Options {
+        policy: codec.clone(),
+        algorithm: plan.algorithm,
+        bucket_bytes: plan.bucket_bytes,
+        seed: plan.recipe.seed,
+        timeout: plan.settings.link.timeout(),
+        local_ranks: place.local_world as usize,
+    };
+    let parameters = exchanged_parameters(gpt.parameters());
+    let sync = Synchronizer::start(meeting.link()?, parameters, options)?;
+    sync.agree(&plan.facts())?;
+    Ok(sync)
+}
+
+fn title(
+    plan: &Plan,
+    codec: &Policy,
+    place: &Place,
+    trainer: &Trainer<Gpt, Synchronizer>,
+) -> String {
+    let elements: usize =
+        trainer.model().parameters().iter().map(|parameter| parameter.elements()).sum();
+    let millions = crate::figures::digits(elements as f64 / 1e6);
+    let (world, link) = (place.world, plan.settings.link.describe(plan.limit(place), place));
+    format!(
+        "training {millions} M parameters on {} with codec {codec}, {world} ranks, link: {link}",
+        plan.data
+    )
+}
+
+/// The mean loss, and the highest signal that any rank has got.
+fn mean_and_signal(all: &[f32]) -> (f64, i32) {
+    let pairs = all.chunks_exact(2);
+    let ranks = pairs.len() as f64;
+    let (sum, signal) = pairs.fold((0.0, 0.0_f32), |(sum, signal), pair| {
+        (sum + f64::from(pair[0]), signal.max(pair[1]))
+    });
+    (sum / ranks, signal as i32)
+}

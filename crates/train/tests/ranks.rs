@@ -1,0 +1,106 @@
+//! Training on several ranks: as one rank would, and the same everywhere.
+
+use thinwire_sync::Synchronizer;
+use thinwire_testkit::{Network, spawn};
+use thinwire_train::{
+    Config, Corpus, Gpt, LearningRate, Mlp, Model, Options, Sampler, Sampling, Trainer,
+    exchanged_parameters,
+};
+
+const CONTEXT: usize = 16;
+
+fn corpus() -> Corpus {
+    let text = b"the quick brown fox jumps over the lazy dog; pack my box with five dozen jugs. ";
+    Corpus::from_text(&text.repeat(60)).unwrap()
+}
+
+fn options(steps: u64) -> Options {
+    let learning_rate = LearningRate { peak: 5e-3, floor: 5e-4, warmup_steps: 5, steps };
+    Options { learning_rate, ..Options::default() }
+}
+
+/// The mean loss of each step, and this rank's parameters as bits after each step.
+fn train<M: Model>(
+    ranks: usize,
+    codec: &str,
+    steps: u64,
+    model: impl Fn() -> M + Sync,
+) -> Vec<(Vec<f64>, Vec<u32>)> {
+    spawn(Network::Mem, ranks, |link| {
+        let model = model();
+        let policy = codec.parse().unwrap();
+        let settings = thinwire_sync::Options {
+            policy,
+            bucket_bytes: 8 << 10,
+            ..thinwire_sync::Options::default()
+        };
+        let sync =
+            Synchronizer::start(link, exchanged_parameters(model.parameters()), settings).unwrap();
+        let world = sync.world();
+        let sampling = Sampling { context: CONTEXT, global_batch: 12, world, seed: 5 };
+        let mut sampler = Sampler::new(corpus(), sampling).unwrap();
+        let mut trainer = Trainer::new(model, sync, options(steps), 9);
+        let (mut losses, mut bits) = (Vec::new(), Vec::new());
+        for _ in 0..steps {
+            let report = trainer.step(&sampler.next_batch()).unwrap();
+            assert!(!report.skipped);
+            let all = trainer.exchange().gather(&[report.loss]).unwrap();
+            losses.push(all.iter().map(|&loss| f64::from(loss)).sum::<f64>() / ranks as f64);
+            let state: Vec<u8> =
+                trainer.values().iter().flatten().flat_map(|x| x.to_le_bytes()).collect();
+            bits.push(thinwire_wire::checksum(&state));
+        }
+        (losses, bits)
+    })
+}
+
+#[test]
+fn many_ranks_train_as_one() {
+    let config = Config { context: CONTEXT, width: 32, layers: 2, heads: 2 };
+    let model = || Gpt::new(config).unwrap();
+    let alone = &train(1, "none", 50, model)[0].0;
+    assert!(alone[49] < alone[0] - 1.0, "it learns: {} to {}", alone[0], alone[49]);
+    for ranks in [2, 4] {
+        for (step, (one, many)) in
+            alone.iter().zip(&train(ranks, "none", 50, model)[0].0).enumerate()
+        {
+            assert!((one - many).abs() < 1e-4, "{ranks} ranks, step {step}: {one} and {many}");
+        }
+    }
+}
+
+#[test]
+fn parameters_are_the_same_bits_on_all_ranks_after_every_step_with_every_codec() {
+    for codec in [
+        "none",
+        "f16",
+        "bf16",
+        "int8",
+        "int8:stochastic",
+        "int4",
+        "topk:0.02",
+        "powersgd:2",
+        "auto",
+    ] {
+        for ranks in [2, 3] {
+            let all = train(ranks, codec, 8, || Mlp::new(32));
+            for (_, bits) in &all {
+                assert_eq!(*bits, all[0].1, "{codec} on {ranks} ranks");
+            }
+        }
+    }
+}
+
+#[test]
+fn lossy_codecs_with_feedback_learn_as_raw_does() {
+    let last = |codec: &str| {
+        let losses = &train(2, codec, 120, || Mlp::new(32))[0].0;
+        losses[110..].iter().sum::<f64>() / 10.0
+    };
+    let raw = last("none");
+    for codec in ["int8", "int4", "bf16"] {
+        let lossy = last(codec);
+        // A toy that memorises its text shows quantisation more than a real model does.
+        assert!((lossy / raw - 1.0).abs() < 0.05, "{codec}: {lossy}, raw: {raw}");
+    }
+}
