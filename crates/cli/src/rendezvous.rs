@@ -183,9 +183,10 @@ impl Meeting {
         Ok(Box::new(tcp::connect(self.world, &part, &self.options)?))
     }
 
-    /// Changes what the next links encrypt.
-    pub fn encrypt(&mut self, encryption: Encryption) {
+    /// The next links encrypt this, and do not mind when nobody drives them for a while.
+    pub fn bare(&mut self, encryption: Encryption) {
         self.options.encryption = encryption.into();
+        self.options.heartbeat = None;
     }
 
     /// The store, and this rank's address towards the others, unless it is alone.

@@ -83,3 +83,21 @@ pub fn initial_values(parameters: &[Parameter], seed: u64) -> Vec<Vec<f32>> {
     };
     parameters.iter().enumerate().map(fill).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_start_independent_and_with_their_deviation() {
+        let parameter = |initial| Parameter { name: String::new(), shape: vec![50, 40], initial };
+        let parameters = [0.5, 0.5, 0.0]
+            .map(|d| parameter(if d > 0.0 { Initial::Normal(d) } else { Initial::Ones }));
+        let values = initial_values(&parameters, 4);
+        assert_ne!(values[0], values[1]);
+        assert_ne!(values[0], initial_values(&parameters, 5)[0]);
+        let variance = values[0].iter().map(|v| v * v).sum::<f32>() / 2000.0;
+        assert!((variance - 0.25).abs() < 0.04, "{variance}");
+        assert!(values[2].iter().all(|value| *value == 1.0));
+    }
+}

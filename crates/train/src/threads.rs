@@ -1,9 +1,8 @@
 //! How many threads the arithmetic may use.
 //!
-//! Burn's flex backend runs on the rayon pool of the thread that calls it. Called from outside a
-//! pool it hands each operation to a worker and sleeps, even if there is one worker only; inside
-//! [`run`] a pool of one runs everything in place. Local ranks share a machine's cores, so each
-//! should take its part of them.
+//! Burn's flex backend, and our own kernels, run on the rayon pool of the thread that calls them.
+//! A pool of our own caps it without touching the process-wide one; with one thread everything
+//! runs in place. Local ranks share a machine's cores, so each should take its part of them.
 
 use crate::error::{Error, Kind};
 

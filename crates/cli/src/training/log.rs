@@ -67,7 +67,7 @@ impl Log {
     pub fn run(self, codec: String, tokens_per_step: f64, link_bytes_per_s: Option<f64>) -> Run {
         let steps = self.settled();
         let of = |figure: &dyn Fn(&Step) -> f64| {
-            median(&mut steps.iter().map(|step| figure(step)).collect::<Vec<_>>())
+            median(&mut steps.iter().map(figure).collect::<Vec<_>>())
         };
         let total = |figure: fn(&BucketRecord) -> f64| of(&|step| step.record.total(figure));
         let (step_s, commit_s) = (of(&|step| step.step_s), of(&|step| step.record.commit_s));

@@ -7,7 +7,7 @@ use serde::Serialize;
 use thinwire_link::{Error, Link, Place, Port};
 use thinwire_wire::{Header, Kind, Rank, Tag};
 
-use super::plain::{Plain, Rates};
+use super::plain::{self, Plain, Rates};
 use crate::environment::Flags;
 use crate::figures::{bytes_per_s, ratio, seconds};
 use crate::output::{print, print_json, say};
@@ -18,7 +18,6 @@ use crate::table::Table;
 
 const RUN: Duration = Duration::from_millis(400);
 const RUNS: usize = 3;
-const PINGS: usize = 200;
 const MESSAGES_MAX: usize = 1 << 14;
 const QUEUE_BYTES: usize = 64 << 20;
 
@@ -74,7 +73,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let rates = plain.rates()?;
     let mut lines = Vec::new();
     for encryption in [Encryption::Never, Encryption::Always] {
-        meeting.encrypt(encryption);
+        meeting.bare(encryption);
         let mut ends = Ends { link: meeting.link()?, plain, rates, timeout: args.link.timeout() };
         for size in &args.sizes {
             lines.push(ends.measure(*size, encryption == Encryption::Always)?);
@@ -168,8 +167,8 @@ impl Ends<'_> {
     }
 
     fn ping(&mut self, traffic: &mut Traffic) -> Result<f64> {
-        let mut times = Vec::with_capacity(PINGS);
-        for _ in 0..PINGS {
+        let mut times = Vec::new();
+        for _ in 0..plain::pings(traffic.outgoing.len()) {
             times.push(timed(|| -> Result<()> {
                 if self.is_first() {
                     self.send(traffic, 1);

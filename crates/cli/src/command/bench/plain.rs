@@ -16,7 +16,6 @@ const PIECE_BYTES: usize = 1 << 20;
 const PIECES_MAX: usize = 1024;
 const RUN: Duration = Duration::from_millis(400);
 const RUNS: usize = 3;
-const PING_RUNS: usize = 200;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A plain connection between ranks 0 and 1.
@@ -85,8 +84,8 @@ impl Plain {
     /// If the other rank has gone.
     pub fn half_round_trip_s(&mut self, bytes: usize) -> Result<f64> {
         let mut message = vec![0; bytes];
-        let mut seconds = Vec::with_capacity(PING_RUNS);
-        for _ in 0..PING_RUNS {
+        let mut seconds = Vec::new();
+        for _ in 0..pings(bytes) {
             seconds.push(timed(|| -> Result<()> {
                 if self.first {
                     self.stream.write_all(&message)?;
@@ -131,6 +130,11 @@ impl Plain {
         self.agree(0)?;
         Ok(begun.elapsed().as_secs_f64())
     }
+}
+
+/// How often a message of `bytes` goes to and fro.
+pub fn pings(bytes: usize) -> usize {
+    ((64 << 20) / bytes.max(1)).clamp(5, 200)
 }
 
 fn accept(host: IpAddr, store: &dyn Store) -> Result<TcpStream> {

@@ -1,0 +1,176 @@
+//! What goes wrong ends in time, with one line that says what, and usually what to do.
+
+mod support;
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use support::{Ended, Folder, eventually, finish, kill, lives, rank_of, train_arguments};
+
+/// A job that would train for hours.
+const ENDLESS: [&str; 4] = ["--steps", "100000000", "--checkpoint-every", "20"];
+
+fn wait_for_a_checkpoint(folder: &Folder) {
+    eventually(|| {
+        folder.path().join("thinwire-checkpoints/step-000020/manifest.json").exists().then_some(())
+    });
+}
+
+#[test]
+fn a_killed_rank_ends_the_job_in_time_and_the_checkpoint_loads() {
+    let folder = Folder::new("killed");
+    let launcher = folder.command(&train_arguments(&ENDLESS)).spawn().unwrap();
+    wait_for_a_checkpoint(&folder);
+    let (victim, survivor) = (rank_of(launcher.id(), 1), rank_of(launcher.id(), 0));
+    kill(victim);
+    let begun = Instant::now();
+    let ended = finish(launcher);
+    assert!(ended.at - begun < Duration::from_secs(5), "{:?}", ended.at - begun);
+    let error = ended.error();
+    for part in ["rank 1 was killed by signal 9", "rank 0: lost rank 1", "step ", "all_reduce"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    assert!(!lives(survivor));
+    let resumed = ["--resume", "thinwire-checkpoints", "--steps", "1"];
+    let error = folder.train(&resumed);
+    // It loads: so far, that it says there is nothing left to do.
+    assert!(error.error().contains("steps already"), "{}", error.error());
+    folder.run(&["sample", "--length", "3"]).done();
+}
+
+#[test]
+fn a_killed_launcher_leaves_nobody_behind() {
+    let folder = Folder::new("orphans");
+    let launcher = folder.command(&train_arguments(&ENDLESS)).spawn().unwrap();
+    let ranks = [0, 1].map(|rank| rank_of(launcher.id(), rank));
+    wait_for_a_checkpoint(&folder);
+    kill(launcher.id());
+    finish(launcher);
+    eventually(|| ranks.iter().all(|rank| !lives(*rank)).then_some(()));
+}
+
+#[test]
+fn an_interrupt_ends_in_good_order() {
+    let folder = Folder::new("interrupt");
+    let launcher = folder.command(&train_arguments(&ENDLESS)).spawn().unwrap();
+    wait_for_a_checkpoint(&folder);
+    let id = launcher.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let ended = finish(launcher);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    let said = ended.stderr.lines().find(|line| line.starts_with("stopped by SIGINT after step "));
+    let (_, path) = said.expect("it says where it stopped").rsplit_once(' ').unwrap();
+    assert!(folder.path().join(path).join("manifest.json").exists());
+}
+
+#[test]
+fn mistakes_are_named_with_a_hint() {
+    let folder = Folder::new("mistakes");
+    std::fs::write(folder.path().join("empty"), "").unwrap();
+    std::fs::write(folder.path().join("short"), "ten bytes.").unwrap();
+    std::fs::create_dir(folder.path().join("nothing")).unwrap();
+    let table: [(&[&str], &str); 14] = [
+        (&["--data", "absent.txt"], "cannot read absent.txt: No such file or directory"),
+        (&["--data", "empty"], "no text in empty"),
+        (&["--data", "nothing"], "no text in nothing"),
+        (&["--data", "short"], "training text of 9 bytes, expected at least 32"),
+        (&["--codec", "int9"], "unknown codec 'int9', expected one of none, f16"),
+        (&["--codec", "topk:2"], "topk"),
+        (&["--algorithm", "star"], "unknown algorithm 'star'"),
+        (&["--link", "fast"], "'fast' is no bandwidth"),
+        (&["--batch", "3"], "batch of 3 rows does not divide among 2 ranks"),
+        (&["--heads", "5"], "width 16"),
+        (&["--resume", "absent"], "no checkpoint at absent"),
+        (&["--stepz", "3"], "unexpected argument '--stepz' found"),
+        (&["--rank", "0", "--world", "2"], "--rank 0 without --coordinator"),
+        (&["--rank", "0", "--world", "2", "--coordinator", "192.0.2.1:9"], "no token for a job"),
+    ];
+    for (flags, expected) in table {
+        let mut arguments = train_arguments(&[]);
+        // A flag may be given once only.
+        if let Some(at) = arguments.iter().position(|argument| *argument == flags[0]) {
+            arguments.drain(at..at + 2);
+        }
+        let ended = folder.run(&[&arguments[..], flags].concat());
+        assert!(ended.error().contains(expected), "{flags:?}: {}", ended.error());
+        assert!(ended.hint().len() > 10);
+    }
+    assert!(
+        folder
+            .run(&["run", "--", "no-such-program"])
+            .error()
+            .contains("cannot run 'no-such-program'")
+    );
+    assert!(folder.run(&["sample", "absent"]).error().contains("no checkpoint at absent"));
+}
+
+/// Both ranks of a job that were started by hand, each with its own flags.
+fn by_hand(folder: &Folder, port: u16, flags: [&[&str]; 2]) -> [Ended; 2] {
+    let coordinator = format!("127.0.0.1:{port}");
+    let ranks = [("0", flags[0]), ("1", flags[1])].map(|(rank, flags)| {
+        let place =
+            ["--rank", rank, "--world", "2", "--coordinator", &coordinator, "--timeout", "5"];
+        folder.command(&train_arguments(&[&place, flags].concat())).spawn().unwrap()
+    });
+    ranks.map(finish)
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn ranks_that_disagree_say_both_values() {
+    let folder = Folder::new("disagree");
+    std::fs::write(folder.path().join("other.txt"), "other text ".repeat(1000)).unwrap();
+    let table = [
+        ("--codec", "codec", ["none", "int8"]),
+        ("--seed", "seed", ["1", "2"]),
+        ("--lr", "learning rate", ["0.1", "0.2"]),
+    ];
+    for (flag, about, values) in table {
+        let [mine, theirs] = values.map(|value| [flag, value]);
+        let [first, second] = by_hand(&folder, free_port(), [&mine, &theirs]);
+        for (ended, mine, theirs) in
+            [(&first, values[0], values[1]), (&second, values[1], values[0])]
+        {
+            let error = ended.error();
+            let expected = format!("ranks disagree on {about}: this rank has {mine}, rank ");
+            assert!(error.contains(&expected) && error.ends_with(theirs), "{error}");
+            assert!(ended.hint().contains("same options"));
+        }
+    }
+}
+
+#[test]
+fn other_tokens_worlds_and_ports_are_refused() {
+    let folder = Folder::new("refused");
+    let port = free_port();
+    let [_, second] = by_hand(&folder, port, [&["--token", "right"], &["--token", "wrong"]]);
+    assert!(second.error().contains("token"), "{}", second.error());
+    assert!(second.hint().contains("same token"));
+
+    let address = format!("127.0.0.1:{}", free_port());
+    let absent = ["--rank", "1", "--world", "2", "--timeout", "1", "--coordinator", &address];
+    let ended = folder.train(&absent);
+    assert!(
+        ended.error().contains("cannot reach the coordinator at 127.0.0.1:"),
+        "{}",
+        ended.error()
+    );
+    assert!(ended.hint().contains("rank 0 is running"));
+
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = folder.train(&["--rank", "0", "--world", "2", "--coordinator", &address]);
+    assert!(ended.error().contains("address already in use"), "{}", ended.error());
+    assert!(ended.hint().contains("another port"));
+
+    let alone = ["--rank", "0", "--world", "2", "--timeout", "1", "--coordinator", "127.0.0.1:0"];
+    let ended = folder.train(&alone);
+    assert!(
+        ended.error().contains("rank 1") || ended.error().contains("coordinator"),
+        "{}",
+        ended.error()
+    );
+}

@@ -1,0 +1,185 @@
+//! What the tests of the command share: a fresh folder, the real program, and patience that ends.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Nothing here may take longer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The flags of a model that trains in milliseconds.
+pub const SMALL: [&str; 10] =
+    ["--width", "16", "--layers", "1", "--heads", "2", "--context", "16", "--batch", "4"];
+
+/// Variables by which a launcher might have started the tests themselves.
+const FOREIGN: [&str; 12] = [
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "SLURM_PROCID",
+    "THINWIRE_TOKEN",
+    "THINWIRE_COORDINATOR",
+    "THINWIRE_STORE",
+];
+
+/// A fresh folder that goes when it is dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// The folder of the test called `name`.
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("thinwire-cli-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("text.txt"), text()).unwrap();
+        Folder(path)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The program in this folder, without a launcher's variables.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thinwire"));
+        command.args(arguments).current_dir(&self.0).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        FOREIGN.iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        command
+    }
+
+    /// Runs the program to its end.
+    pub fn run(&self, arguments: &[&str]) -> Ended {
+        finish(self.command(arguments).spawn().unwrap())
+    }
+
+    /// `thinwire train` of a small model on the folder's text, without a report.
+    pub fn train(&self, arguments: &[&str]) -> Ended {
+        self.run(&train_arguments(arguments))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The arguments of a small training.
+pub fn train_arguments<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "none"];
+    [&fixed[..], &SMALL[..], arguments].concat()
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// The exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    /// When it had ended.
+    pub at: Instant,
+}
+
+impl Ended {
+    /// Standard output, of a program that did what it was asked.
+    pub fn done(self) -> String {
+        assert_eq!(self.code, Some(0), "{}{}", self.stdout, self.stderr);
+        self.stdout
+    }
+
+    /// The one line that begins with `error:`, of a program that ended with an error.
+    pub fn error(&self) -> &str {
+        assert_eq!(self.code, Some(2), "{}{}", self.stdout, self.stderr);
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        let mut lines = self.stderr.lines().filter(|line| line.starts_with("error: "));
+        let error = lines.next().unwrap_or_else(|| panic!("no error in {}", self.stderr));
+        assert_eq!(lines.next(), None, "{}", self.stderr);
+        error
+    }
+
+    /// The line that begins with `hint:`.
+    pub fn hint(&self) -> &str {
+        let hint = self.stderr.lines().find(|line| line.starts_with("hint: "));
+        hint.unwrap_or_else(|| panic!("no hint in {}", self.stderr))
+    }
+
+    /// The JSON objects on standard output.
+    pub fn json(self) -> Vec<serde_json::Value> {
+        let text = self.done();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// Waits until a program ends, but not for ever.
+pub fn finish(mut child: Child) -> Ended {
+    let watched = child.id();
+    let (done, waiting) = std::sync::mpsc::channel::<()>();
+    let guard = std::thread::spawn(move || {
+        if waiting.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            kill(watched);
+        }
+    });
+    let output = child.stdout.is_some() || child.stderr.is_some();
+    let Output { status, stdout, stderr } = match output {
+        true => child.wait_with_output().unwrap(),
+        false => Output { status: child.wait().unwrap(), stdout: Vec::new(), stderr: Vec::new() },
+    };
+    let at = Instant::now();
+    drop(done);
+    guard.join().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr), at }
+}
+
+/// `kill -9`.
+pub fn kill(process: u32) {
+    let status = Command::new("kill").args(["-9", &process.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// Looks until `found` gives something.
+pub fn eventually<T>(mut found: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it never came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The process that is this rank of the job that `launcher` has started.
+pub fn rank_of(launcher: u32, rank: u32) -> u32 {
+    let wanted = format!("RANK={rank}");
+    eventually(|| {
+        let children = format!("/proc/{launcher}/task/{launcher}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        children.split_whitespace().filter_map(|id| id.parse().ok()).find(|id: &u32| {
+            let variables = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+            variables.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+        })
+    })
+}
+
+/// Whether a process runs.
+pub fn lives(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+}
+
+/// Some 12 kB of text.
+fn text() -> String {
+    (0..400).map(|i| format!("{i} bottles of beer, {} on the wall.\n", i * i % 97)).collect()
+}
