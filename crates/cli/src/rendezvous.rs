@@ -18,7 +18,8 @@ use crate::environment::{self, Flags, Host, Place, is_loopback};
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Link")]
 pub struct Settings {
-    /// Emulate a link of this bandwidth per rank and direction: 100mbit, 1gbit, none
+    /// Emulate a link of this bandwidth per rank and direction: 100mbit, 1gbit, none [default: none,
+    /// and 100mbit between ranks that train or compare start themselves]
     #[arg(long = "link", value_name = "BANDWIDTH")]
     pub limit: Option<Limit>,
     /// Encrypt traffic: what leaves the machine, all of it, or nothing

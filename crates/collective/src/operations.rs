@@ -13,7 +13,7 @@ use thinwire_wire::{Rank, World};
 use crate::{Error, Group, Program, Run};
 
 /// Raw tensors are cut so that no partition is larger than this many bytes.
-const PARTITION_BYTES: usize = 1 << 20;
+const PARTITION_BYTES: usize = 4 << 20;
 
 /// How an all-reduce is done.
 #[derive(Clone, Debug)]

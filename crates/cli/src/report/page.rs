@@ -66,13 +66,29 @@ fn headline(report: &Report) -> String {
 fn lead(report: &Report, best: &Run) -> String {
     let fastest = if report.runs.len() == 1 { "A step" } else { "The fastest step" };
     format!(
-        "{fastest} took {} with <code>{}</code>: {} the time of the arithmetic alone, with {} fewer bytes on the wire than raw f32. Link: {}.",
+        "{fastest} took {} with <code>{}</code>: {} the time of the arithmetic alone, with {} fewer bytes on the wire than raw f32. {}Link: {}.",
         figures::seconds(best.time.step_s),
         escape(&best.codec),
         figures::ratio(best.over_compute()),
         figures::ratio(best.compression()),
+        accuracy(report, best),
         escape(&report.link)
     )
+}
+
+/// Time is never told without accuracy.
+fn accuracy(report: &Report, best: &Run) -> String {
+    let loss = |run: &Run| run.last_validation().unwrap_or(f64::INFINITY);
+    let lowest = report.runs.iter().min_by(|a, b| loss(a).total_cmp(&loss(b)));
+    match lowest {
+        Some(lowest) if lowest.codec != best.codec && loss(lowest).is_finite() => format!(
+            "After as many steps its validation loss was {:.3}, the lowest {:.3} with <code>{}</code>. ",
+            loss(best),
+            loss(lowest),
+            escape(&lowest.codec)
+        ),
+        _ => String::new(),
+    }
 }
 
 fn tiles(run: &Run) -> String {
@@ -130,7 +146,11 @@ fn figures_table(report: &Report) -> String {
     let table = format!(
         "<div class=\"wide\"><table>\n<thead><tr><th></th>{header}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
     );
-    section("Figures", "Medians over steps after the first few, on rank 0.", &table)
+    section(
+        "Figures",
+        "Medians over the second half of the steps, on rank 0. Losses: the training loss is the mean of the last tenth.",
+        &table,
+    )
 }
 
 fn timelines(report: &Report) -> String {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Algorithm;
 use thinwire_train::checkpoint::{self, Checkpoint};
-use thinwire_train::{AdamWOptions, Config, Corpus, Gpt, Gradients, LearningRate};
+use thinwire_train::{AdamWOptions, Config, Corpus, Gpt, Gradients, LearningRate, Model};
 
 use super::settings::{GradDtype, RecipeFlags, Settings};
 use super::{corpus, machine};
@@ -53,10 +53,10 @@ pub struct Plan {
 const DEFAULT: Recipe = Recipe {
     model: Config { context: 128, width: 128, layers: 4, heads: 4 },
     batch: 16,
-    steps: 200,
+    steps: 300,
     seed: 1,
     lr: 3e-3,
-    warmup: 20,
+    warmup: 30,
     clip: 1.0,
     grad_dtype: GradDtype::F32,
 };
@@ -74,7 +74,7 @@ impl Plan {
         let resume = resume.map(|path| checkpoint::resolve(path)).transpose()?;
         let recipe = recipe(&settings.recipe, resume.as_ref())?;
         // Impossible sizes are found before any rank is started.
-        Gpt::new(recipe.model)?;
+        let gpt = Gpt::new(recipe.model)?;
         let (data, corpus) = corpus::read(settings.data.as_deref())?;
         if let Some(checkpoint) = &resume {
             check_data(checkpoint, &corpus)?;
@@ -84,7 +84,7 @@ impl Plan {
             data,
             recipe,
             algorithm: settings.algorithm.0,
-            bucket_bytes: settings.bucket_bytes,
+            bucket_bytes: settings.bucket_bytes.unwrap_or_else(|| bucket_bytes(&gpt)),
             settings: settings.clone(),
             resume,
             keep,
@@ -194,6 +194,13 @@ impl Plan {
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec()
     }
+}
+
+/// Small enough that the last bucket, which nothing hides, is a small part of all; large enough
+/// that a message is worth its header and a wake-up.
+fn bucket_bytes(gpt: &Gpt) -> usize {
+    let elements: usize = gpt.parameters().iter().map(thinwire_train::Parameter::elements).sum();
+    (4 * elements / 16).clamp(64 << 10, 4 << 20)
 }
 
 /// Flags before the checkpoint before the defaults; what a checkpoint fixes cannot be changed.

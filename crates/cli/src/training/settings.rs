@@ -23,9 +23,9 @@ pub struct Settings {
     /// Who sends what to whom: ring, two-shot, halving, gather, auto
     #[arg(long, default_value = "auto", value_name = "NAME")]
     pub algorithm: AlgorithmFlag,
-    /// Gradients leave in buckets of this many bytes of f32
-    #[arg(long, default_value_t = 1 << 20, value_name = "BYTES", value_parser = bucket_bytes)]
-    pub bucket_bytes: usize,
+    /// Gradients leave in buckets of this many bytes of f32 [default: a sixteenth of all]
+    #[arg(long, value_name = "BYTES", value_parser = bucket_bytes)]
+    pub bucket_bytes: Option<usize>,
     /// Where the report goes, or none
     #[arg(long, default_value = "report.html", value_name = "PATH")]
     pub report: PathFlag,
@@ -59,7 +59,7 @@ pub struct RecipeFlags {
     /// Rows per step, all ranks together [default: 16]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
-    /// Steps to train [default: 200]
+    /// Steps to train [default: 300]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub steps: Option<u64>,
     /// The seed of everything random [default: 1]
