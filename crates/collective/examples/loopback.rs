@@ -15,8 +15,7 @@ fn main() {
     let (ranks, mib, runs) = (number(2.0) as u32, number(1.0), number(20.0) as usize);
     let algorithm = std::env::args().nth(4).map_or("two-shot".to_owned(), |name| name);
     let partitions = std::env::args().nth(5).and_then(|text| text.parse().ok());
-    let options =
-        Options { algorithm: algorithm.parse().unwrap(), partitions, ..Options::default() };
+    let options = Options { algorithm: algorithm.parse().ok(), partitions, ..Options::default() };
     let store = store::mem::Mem::new();
     std::thread::scope(|scope| {
         for rank in 0..ranks {

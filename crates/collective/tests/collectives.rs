@@ -54,7 +54,8 @@ fn every_algorithm_sums_in_every_world() {
         for size in [1, 2, 3, 4, 5, 7, 8] {
             for length in [0, 1, 127, 5000] {
                 for partitions in [None, Some(3)] {
-                    let options = Options { algorithm, partitions, ..Options::default() };
+                    let options =
+                        Options { algorithm: Some(algorithm), partitions, ..Options::default() };
                     check(Network::Mem, size, length, &options, 0.0);
                 }
             }
@@ -73,7 +74,8 @@ fn every_codec_sums_with_the_same_bits_everywhere() {
     ];
     for (name, algorithm, tolerance) in cases {
         for size in [1, 2, 3, 5] {
-            let options = Options { algorithm, codec: codec(name), partitions: Some(2) };
+            let options =
+                Options { algorithm: Some(algorithm), codec: codec(name), partitions: Some(2) };
             check(Network::Mem, size, 3001, &options, tolerance);
         }
     }
@@ -92,7 +94,11 @@ fn every_link_carries_every_length() {
         for size in [1, 2, 3, 4, 5, 7, 8] {
             for length in [0, 1, 127, 40_009] {
                 let algorithm = if size % 2 == 0 { Algorithm::Ring } else { Algorithm::Halving };
-                let options = Options { algorithm, partitions: Some(2), ..Options::default() };
+                let options = Options {
+                    algorithm: Some(algorithm),
+                    partitions: Some(2),
+                    ..Options::default()
+                };
                 check(network, size, length, &options, 0.0);
             }
         }
@@ -101,8 +107,7 @@ fn every_link_carries_every_length() {
 
 #[test]
 fn a_codec_that_needs_feedback_is_refused() {
-    let options =
-        Options { algorithm: Algorithm::Gather, codec: codec("topk:0.01"), partitions: None };
+    let options = Options { codec: codec("topk:0.01"), ..Options::default() };
     let mut group = Group::new(Box::new(mem::alone()));
     let error = all_reduce(&mut group, &mut [1.0], &options).unwrap_err().to_string();
     assert!(error.contains("topk:0.01 needs error feedback"), "{error}");

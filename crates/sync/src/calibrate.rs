@@ -6,6 +6,7 @@ use std::time::Instant;
 use thinwire_codec::{Choice, Codec, Input, Write};
 use thinwire_collective::{Group, Options, all_gather, all_reduce};
 use thinwire_schedule::{Algorithm, Shape, Speeds, cost};
+use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
 use crate::Error;
@@ -37,7 +38,7 @@ pub(crate) struct Calibration {
     latency_s: f64,
     bytes_per_s: f64,
     codecs: Vec<(Choice, Throughput)>,
-    world_size: usize,
+    world: World,
     known: HashMap<(usize, bool), Vec<Candidate>>,
 }
 
@@ -62,8 +63,13 @@ impl Calibration {
         });
         let codecs = choices.into_iter().zip(speeds).collect();
         let (latency_s, bytes_per_s) = probe(group)?;
-        let world_size = group.world().size();
-        Ok(Calibration { latency_s, bytes_per_s, codecs, world_size, known: HashMap::new() })
+        Ok(Calibration {
+            latency_s,
+            bytes_per_s,
+            codecs,
+            world: group.world(),
+            known: HashMap::new(),
+        })
     }
 
     /// The latency in seconds and the bandwidth in bytes per second of the slowest link.
@@ -87,7 +93,7 @@ impl Calibration {
             if exempt && !codec.is_raw() {
                 continue;
             }
-            for algorithm in algorithms(choice, asked) {
+            for algorithm in algorithms(choice, asked, self.world, elements) {
                 for partitions in partitions(elements) {
                     let assignment = Assignment {
                         codec: choice.to_string(),
@@ -123,7 +129,7 @@ impl Calibration {
             task_overhead_s: 2e-6,
         };
         let cost =
-            cost(algorithm, self.world_size, shape, &|count| codec.encoded_len(count), &speeds);
+            cost(algorithm, self.world.size(), shape, &|count| codec.encoded_len(count), &speeds);
         let bytes = (shape.length * 4) as f64;
         (cost, if deferred { bytes / throughput.decode } else { 0.0 })
     }

@@ -8,7 +8,9 @@
 
 use serde::{Deserialize, Serialize};
 use thinwire_codec::{Choice, Exchange};
+use thinwire_collective::operations::preferred;
 use thinwire_schedule::{Algorithm, Cost};
+use thinwire_wire::World;
 
 use crate::iteration::{self, Measured};
 
@@ -58,13 +60,14 @@ impl Plan {
         choice: &Choice,
         algorithm: Option<Algorithm>,
         buckets: &[(usize, bool)],
+        world: World,
     ) -> Plan {
         let raw = Choice::Bytes(thinwire_codec::raw());
         let assign = |(elements, exempt): &(usize, bool)| {
             let choice = if *exempt { &raw } else { choice };
             Assignment {
                 codec: choice.to_string(),
-                algorithm: algorithms(choice, algorithm)[0].to_string(),
+                algorithm: algorithms(choice, algorithm, world, *elements)[0].to_string(),
                 partitions: thinwire_collective::operations::partitions(*elements),
             }
         };
@@ -78,17 +81,20 @@ impl Plan {
     }
 }
 
-/// The algorithms that can carry a codec, the preferred one first.
-pub(crate) fn algorithms(choice: &Choice, asked: Option<Algorithm>) -> Vec<Algorithm> {
+/// The algorithms to consider for a codec: what it can travel by, and what is worth a try.
+pub(crate) fn algorithms(
+    choice: &Choice,
+    asked: Option<Algorithm>,
+    world: World,
+    elements: usize,
+) -> Vec<Algorithm> {
     let exchange = match choice {
         Choice::Bytes(codec) => codec.exchange(),
         Choice::LowRank(_) => Exchange::Summable,
     };
     match (exchange, asked) {
-        (Exchange::Gather, _) => vec![Algorithm::Gather],
-        (Exchange::TwoShot, _) => vec![Algorithm::TwoShot],
         (Exchange::Summable, Some(algorithm)) => vec![algorithm],
-        (Exchange::Summable, None) => vec![Algorithm::TwoShot, Algorithm::Halving, Algorithm::Ring],
+        _ => vec![preferred(exchange, world, elements)],
     }
 }
 

@@ -58,9 +58,9 @@ impl Synchronizer {
         parameters: Vec<Parameter>,
         options: Options,
     ) -> Result<Synchronizer, Error> {
-        check_combination(&options)?;
         let mut group = Group::new(link).with_timeout(options.timeout);
         let world = group.world();
+        check_combination(&options, world)?;
         agree(&mut group, &identity(&parameters, &options))?;
         let (buckets, places) = bucket::layout(&parameters, options.bucket_bytes);
         let (plan, calibration) = first_plan(&mut group, &buckets, &options)?;
@@ -362,11 +362,11 @@ impl Synchronizer {
 }
 
 /// Refuses a codec and an algorithm that do not go together.
-fn check_combination(options: &Options) -> Result<(), Error> {
+fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     let (Policy::Fixed(choice), Some(asked)) = (&options.policy, options.algorithm) else {
         return Ok(());
     };
-    let possible = plan::algorithms(choice, Some(asked));
+    let possible = plan::algorithms(choice, Some(asked), world, 0);
     if possible.contains(&asked) {
         return Ok(());
     }
@@ -390,7 +390,7 @@ fn first_plan(
     let sizes: Vec<(usize, bool)> =
         buckets.iter().map(|bucket| (bucket.elements, bucket.exempt)).collect();
     if let Policy::Fixed(choice) = &options.policy {
-        return Ok((Plan::fixed(choice, options.algorithm, &sizes), None));
+        return Ok((Plan::fixed(choice, options.algorithm, &sizes, group.world()), None));
     }
     let mut calibration = Calibration::measure(group)?;
     let candidates: Vec<_> = sizes

@@ -35,8 +35,8 @@ pub struct Args {
     /// Sizes of the tensor in bytes
     #[arg(long, value_delimiter = ',', default_value = "32768,1048576,4194304,26214400,104857600")]
     sizes: Vec<usize>,
-    /// Who sends what to whom: two-shot, ring, halving
-    #[arg(long, value_delimiter = ',', default_value = "two-shot")]
+    /// Who sends what to whom: two-shot, ring, halving [default: what a call would take]
+    #[arg(long, value_delimiter = ',')]
     algorithms: Vec<Algorithm>,
     /// What values are encoded with; one that needs no error feedback
     #[arg(long, default_value = "none")]
@@ -95,9 +95,13 @@ pub fn run(args: &Args) -> Result<u8> {
             in_words(rates)
         ));
     }
+    let mut algorithms: Vec<_> = args.algorithms.iter().copied().map(Some).collect();
+    if algorithms.is_empty() {
+        algorithms.push(None);
+    }
     let mut lines = Vec::new();
     for size in &args.sizes {
-        for algorithm in &args.algorithms {
+        for algorithm in &algorithms {
             let options = Options { algorithm: *algorithm, codec: codec.clone(), partitions: None };
             lines.push(bench.one(size / 4, &options)?);
         }
@@ -167,8 +171,8 @@ impl Bench<'_> {
 
     fn one(&mut self, elements: usize, options: &Options) -> Result<Line> {
         let name = match options.algorithm {
-            algorithm if algorithm == Options::default().algorithm => "thinwire".to_owned(),
-            algorithm => format!("thinwire {algorithm}"),
+            None => "thinwire".to_owned(),
+            Some(algorithm) => format!("thinwire {algorithm}"),
         };
         let mut values = vec![1.0; elements];
         self.line(name, elements, |group| {
