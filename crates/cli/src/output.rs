@@ -32,6 +32,13 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
     print(format!("{}\n", serde_json::to_string(value)?))
 }
 
+/// Text that a model wrote, harmless on a terminal: what moves the cursor becomes a dot.
+pub fn harmless(bytes: &[u8]) -> String {
+    let shown = |letter: char| !letter.is_control() || letter == '\n' || letter == '\t';
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().map(|letter| if shown(letter) { letter } else { '·' }).collect()
+}
+
 /// Says a line to whoever watches; if nobody listens, that is fine.
 pub fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
@@ -90,6 +97,11 @@ fn usage_error(text: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_cannot_drive_the_terminal() {
+        assert_eq!(harmless(b"a\x1b[2Jb\tc\n\xff\r"), "a·[2Jb\tc\n\u{fffd}·");
+    }
 
     #[test]
     fn a_usage_error_is_one_line_and_a_hint() {

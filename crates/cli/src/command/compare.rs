@@ -7,6 +7,9 @@ use crate::output::{print, print_json};
 use crate::report::{lines, summary};
 use crate::training::{self, Done, Plan, Settings};
 
+/// Enough steps to tell codecs apart, few enough that all of them take a few minutes.
+const STEPS: u64 = 120;
+
 /// The same training under several codecs, side by side.
 #[derive(clap::Args)]
 pub struct Args {
@@ -22,7 +25,9 @@ pub struct Args {
 /// # Errors
 /// If the training cannot be done as asked, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
-    let plan = Plan::resolve(&args.settings, None, None)?;
+    let mut settings = args.settings.clone();
+    settings.recipe.steps.get_or_insert(STEPS);
+    let plan = Plan::resolve(&settings, None, None)?;
     let (report, code) = match training::train(&plan, &args.codecs)? {
         Done::Elsewhere(code) | Done::Silent(code) => return Ok(code),
         Done::Here(report, code) => (report, code),

@@ -1,13 +1,13 @@
 //! `thinwire sample`: what a checkpoint's model writes.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use thinwire_train::{Gpt, Model, Sampled, checkpoint};
 
-use crate::output::print_json;
+use crate::output::{harmless, print_json};
 use crate::training::kept_recipe;
 
 /// Let a checkpoint's model write.
@@ -67,7 +67,11 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let mut output = std::io::stdout().lock();
     output.write_all(args.prompt.as_bytes())?;
-    output.write_all(&text)?;
+    if output.is_terminal() {
+        output.write_all(harmless(&text).as_bytes())?;
+    } else {
+        output.write_all(&text)?;
+    }
     output.write_all(b"\n")?;
     output.flush()?;
     Ok(0)

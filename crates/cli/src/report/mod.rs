@@ -104,7 +104,8 @@ pub struct Split {
 /// What a step cannot be faster than, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Floors {
-    /// The same step without any exchange, measured between the others in the same run.
+    /// The same step without any exchange, measured between the others in the same run: the
+    /// median of its ratio to the step before it, times the median step.
     pub compute_s: f64,
     /// Bytes sent over the link's bandwidth, if the link has a limit.
     pub wire_s: Option<f64>,

@@ -18,13 +18,21 @@ use crate::report::{Report, Run};
 /// Everything that decides what is learnt, apart from data and codec. A checkpoint keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recipe {
+    /// The model's size.
     pub model: Config,
+    /// Rows per step, all ranks together.
     pub batch: usize,
+    /// All steps, those before a checkpoint included.
     pub steps: u64,
+    /// The seed of everything random.
     pub seed: u64,
+    /// The highest learning rate.
     pub lr: f32,
+    /// Steps in which it rises.
     pub warmup: u64,
+    /// The greatest norm of the averaged gradient; 0 does not clip.
     pub clip: f32,
+    /// What gradients are rounded to before they leave.
     pub grad_dtype: GradDtype,
 }
 
@@ -39,13 +47,21 @@ pub struct Keep {
 
 /// What all ranks follow.
 pub struct Plan {
+    /// The text.
     pub corpus: Corpus,
+    /// The text's name.
     pub data: String,
+    /// What is learnt, and how.
     pub recipe: Recipe,
+    /// Who sends what to whom; chosen by the planner if there is none.
     pub algorithm: Option<Algorithm>,
+    /// The size of a bucket of gradients.
     pub bucket_bytes: usize,
+    /// The rest of what was typed.
     pub settings: Settings,
+    /// Where training goes on from.
     pub resume: Option<Checkpoint>,
+    /// Whether and where it is frozen.
     pub keep: Option<Keep>,
 }
 
@@ -53,10 +69,10 @@ pub struct Plan {
 const DEFAULT: Recipe = Recipe {
     model: Config { context: 128, width: 128, layers: 4, heads: 4 },
     batch: 16,
-    steps: 300,
+    steps: 400,
     seed: 1,
-    lr: 3e-3,
-    warmup: 30,
+    lr: 4e-3,
+    warmup: 40,
     clip: 1.0,
     grad_dtype: GradDtype::F32,
 };

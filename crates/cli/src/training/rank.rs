@@ -18,7 +18,7 @@ use super::log::{Log, Step};
 use super::plan::Plan;
 use super::progress::{News, Progress};
 use crate::environment::Place;
-use crate::output::say;
+use crate::output::{harmless, say};
 use crate::rendezvous::Meeting;
 use crate::report::Run;
 
@@ -26,7 +26,7 @@ use crate::report::Run;
 const VALIDATIONS: u64 = 10;
 const VALIDATION_BATCHES: usize = 8;
 /// How often compute alone is measured, in the second half of the steps.
-const ALONE_RUNS: u64 = 9;
+const ALONE_RUNS: u64 = 25;
 const SAMPLE_BYTES: usize = 400;
 const SAMPLE_TEMPERATURE: f32 = 0.7;
 
@@ -60,7 +60,7 @@ pub fn train(
 
 fn sample(gpt: &Gpt, values: &[Vec<f32>], seed: u64) -> String {
     let options = Sampled { bytes: SAMPLE_BYTES, temperature: SAMPLE_TEMPERATURE, seed };
-    String::from_utf8_lossy(&gpt.sample(values, b"", &options)).into_owned()
+    harmless(&gpt.sample(values, b"", &options))
 }
 
 /// A training under way.

@@ -59,13 +59,13 @@ pub struct RecipeFlags {
     /// Rows per step, all ranks together [default: 16]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
-    /// Steps to train [default: 300]
+    /// Steps to train [default: 400, each of several codecs 120]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub steps: Option<u64>,
     /// The seed of everything random [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// The highest learning rate [default: 0.003]
+    /// The highest learning rate [default: 0.004]
     #[arg(long, value_name = "RATE")]
     pub lr: Option<f32>,
     /// Steps in which the learning rate rises [default: a tenth of the steps]
