@@ -27,7 +27,7 @@ fn a_killed_rank_ends_the_job_in_time_and_the_checkpoint_loads() {
     let ended = finish(launcher);
     assert!(ended.at - begun < Duration::from_secs(5), "{:?}", ended.at - begun);
     let error = ended.error();
-    for part in ["rank 1 was killed by signal 9", "rank 0: lost rank 1", "step ", "all_reduce"] {
+    for part in ["rank 1 was killed by signal 9", "lost rank 1", "step ", "(in "] {
         assert!(error.contains(part), "{part} in {error}");
     }
     assert!(!lives(survivor));

@@ -119,19 +119,22 @@ impl Calibration {
         shape: &Shape,
     ) -> (thinwire_schedule::Cost, f64) {
         let deferred = codec.needs_feedback();
+        let gathers = algorithm == Algorithm::Gather;
         let free = |rate: f64, free: bool| if free { f64::INFINITY } else { rate };
         let speeds = Speeds {
             latency_s: self.latency_s,
             bytes_per_s: self.bytes_per_s,
             encode_per_s: free(throughput.encode, codec.is_raw()),
             decode_per_s: free(throughput.decode, codec.is_raw() || deferred),
-            merge_per_s: throughput.merge,
+            merge_per_s: free(throughput.merge, gathers && deferred),
             task_overhead_s: 2e-6,
         };
         let cost =
             cost(algorithm, self.world.size(), shape, &|count| codec.encoded_len(count), &speeds);
         let bytes = (shape.length * 4) as f64;
-        (cost, if deferred { bytes / throughput.decode } else { 0.0 })
+        let merges = if gathers { (self.world.size() - 1) as f64 } else { 0.0 };
+        let commit_s = bytes / throughput.decode + merges * bytes / throughput.merge;
+        (cost, if deferred { commit_s } else { 0.0 })
     }
 }
 

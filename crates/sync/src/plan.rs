@@ -94,6 +94,7 @@ pub(crate) fn algorithms(
     };
     match (exchange, asked) {
         (Exchange::Summable, Some(algorithm)) => vec![algorithm],
+        (Exchange::TwoShot, Some(asked @ (Algorithm::TwoShot | Algorithm::Gather))) => vec![asked],
         _ => vec![preferred(exchange, world, elements)],
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use thinwire_link::Bandwidth;
 use thinwire_sync::{Policy, Synchronizer};
 use thinwire_train::{
@@ -116,12 +116,13 @@ impl<'a> Session<'a> {
                 if self.is_validated(done) || over { self.validate(done)? } else { None };
             self.progress.tell(&News { validation, ..news });
             if self.is_measured_alone(done) {
-                self.alone(&batch)?;
+                self.alone(&batch).with_context(|| format!("measuring after step {done}"))?;
             }
             if let Some(keep) = &self.plan.keep
                 && (over || keep.every.is_some_and(|every| done.is_multiple_of(every)))
             {
-                saved = checkpoints::save(self.plan, keep, &self.trainer, &self.sampler)?;
+                saved = checkpoints::save(self.plan, keep, &self.trainer, &self.sampler)
+                    .with_context(|| format!("saving step {done}"))?;
             }
             if stop {
                 self.say_stopped(done, saved.as_ref());
@@ -138,7 +139,8 @@ impl<'a> Session<'a> {
         let report = self.trainer.step(&batch)?;
         let waiting = Instant::now();
         let signal = self.interrupt.signal().unwrap_or(0);
-        let all = self.trainer.exchange().gather(&[report.loss, signal as f32])?;
+        let agreed = self.trainer.exchange().gather(&[report.loss, signal as f32]);
+        let all = agreed.with_context(|| format!("ending step {}", report.step))?;
         let agree_s = waiting.elapsed().as_secs_f64();
         let (loss, signal) = mean_and_signal(&all);
         if signal != 0 {
@@ -167,7 +169,8 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let mine = self.trainer.loss(&self.validation);
-        let all = self.trainer.exchange().gather(&[mine as f32])?;
+        let all = self.trainer.exchange().gather(&[mine as f32]);
+        let all = all.with_context(|| format!("validating after step {done}"))?;
         let loss = all.iter().map(|loss| f64::from(*loss)).sum::<f64>() / all.len() as f64;
         self.log.validated(done, loss);
         Ok(Some(loss))

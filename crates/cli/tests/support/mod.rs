@@ -49,7 +49,7 @@ impl Folder {
     /// The program in this folder, without a launcher's variables.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_thinwire"));
-        command.args(arguments).current_dir(&self.0).stdin(Stdio::null());
+        command.args(arguments).current_dir(&self.0).env("TMPDIR", &self.0).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         FOREIGN.iter().for_each(|name| {
             command.env_remove(name);
