@@ -95,7 +95,7 @@ fn report(trainer: &Trainer<Gpt, Noted>, reports: &[(StepReport, Vec<f64>)], for
     let mut left = 0;
     for (index, parameter) in parameters.iter().enumerate() {
         left += parameter.elements();
-        let segment = |name: &str| name.split('.').take(2).collect::<Vec<_>>().join(".");
+        let segment = |name: &str| name.split('.').take(3).collect::<Vec<_>>().join(".");
         let next = parameters.get(index + 1).map(|next| segment(&next.name));
         if parameter.name.starts_with("block") && next.as_ref() != Some(&segment(&parameter.name)) {
             let share = left as f64 / elements as f64;

@@ -2,7 +2,7 @@
 //!
 //! "Language Models are Unsupervised Multitask Learners" (Radford et al.), section 2.3: layer
 //! norm before each part, GELU, learned positions, residual projections initialised smaller.
-//! Embedding, each block, and head with loss are a **segment** each: forward cuts the graph in
+//! Embedding, each half of each block, and head with loss are a **segment** each: forward cuts the graph in
 //! front of each, so that backward runs segment by segment from the last, and a segment's
 //! gradients leave while those before it are still computed. The head has its own weights and
 //! does not share the embedding's: those would be complete only when backward ends, and at 256
@@ -71,32 +71,46 @@ impl Gpt {
         &self.config
     }
 
-    /// The parameters of segment `segment` (0 is the embedding, the last is the head) as tensors.
+    /// The number of the last segment, the head: 0 is the embedding, between them are the
+    /// attention and the feed-forward half of every block.
+    fn head(&self) -> usize {
+        2 * self.config.layers + 1
+    }
+
+    /// The parameters of a segment as tensors.
     fn leaves(&self, segment: usize, values: &[Vec<f32>], device: &Device) -> Leaves {
-        let end = self.parameters.len();
-        let blocks = |count: usize| HEAD_PARAMETERS + count * BLOCK_PARAMETERS;
-        let range = match self.config.layers + 1 - segment {
-            0 => 0..HEAD_PARAMETERS,
-            after if segment > 0 => blocks(after - 1)..blocks(after),
-            _ => end - EMBEDDING_PARAMETERS..end,
+        let range = if segment == self.head() {
+            0..HEAD_PARAMETERS
+        } else if segment == 0 {
+            self.parameters.len() - EMBEDDING_PARAMETERS..self.parameters.len()
+        } else {
+            let halves_after = self.head() - 1 - segment;
+            let blocks =
+                HEAD_PARAMETERS + halves_after / 2 * (FEED_PARAMETERS + ATTENTION_PARAMETERS);
+            match is_attention(segment) {
+                true => blocks + FEED_PARAMETERS..blocks + FEED_PARAMETERS + ATTENTION_PARAMETERS,
+                false => blocks..blocks + FEED_PARAMETERS,
+            }
         };
         Leaves::new(range.start, &self.parameters[range.clone()], &values[range], device)
     }
 
-    fn block(&self, x: Tensor<2>, leaves: &Leaves, context: usize) -> Tensor<2> {
+    /// Half a block: what it adds to its input, and the input.
+    fn half(&self, segment: usize, x: Tensor<2>, leaves: &Leaves, context: usize) -> Tensor<2> {
+        match is_attention(segment) {
+            true => self.attend(x, leaves, context),
+            false => feed(x, leaves),
+        }
+    }
+
+    fn attend(&self, x: Tensor<2>, leaves: &Leaves, context: usize) -> Tensor<2> {
         let mut next = leaves.tensors.iter();
         let mut affine = || (matrix(&mut next), Some(vector(&mut next)));
-        let apply = |x: &Tensor<2>, (w, b)| linear(x.clone(), w, b);
-        let parts = [affine(), affine(), affine(), affine(), affine(), affine()];
-        let [query, key, value, output, up, down] = parts;
-        let mut norm = || (vector(&mut next), vector(&mut next));
-        let [before_attention, before_feed] = [norm(), norm()];
-
-        let h = layers::layer_norm(x.clone(), before_attention.0, before_attention.1);
-        let parts = [apply(&h, query), apply(&h, key), apply(&h, value)];
-        let x = x + apply(&layers::attention(parts, context, self.config.heads), output);
-        let h = layers::layer_norm(x.clone(), before_feed.0, before_feed.1);
-        x + apply(&layers::gelu(apply(&h, up)), down)
+        let [query, key, value, output] = [affine(), affine(), affine(), affine()];
+        let (gain, bias) = (vector(&mut next), vector(&mut next));
+        let h = layers::layer_norm(x.clone(), gain, bias);
+        let parts = [query, key, value].map(|(w, b)| linear(h.clone(), w, b));
+        x + linear(layers::attention(parts, context, self.config.heads), output.0, output.1)
     }
 
     fn embed(&self, tokens: Tensor<1, Int>, leaves: &Leaves, context: usize) -> Tensor<2> {
@@ -115,15 +129,14 @@ impl Gpt {
 
     /// The leaves of every segment, outside any graph.
     fn constants(&self, values: &[Vec<f32>]) -> Vec<Leaves> {
-        let segments = 0..=self.config.layers + 1;
+        let segments = 0..=self.head();
         segments.map(|segment| self.leaves(segment, values, &self.device)).collect()
     }
 
     /// Forward up to the head.
     fn trunk(&self, segments: &[Leaves], tokens: Tensor<1, Int>, context: usize) -> Tensor<2> {
         let x = self.embed(tokens, &segments[0], context);
-        let blocks = &segments[1..=self.config.layers];
-        blocks.iter().fold(x, |x, leaves| self.block(x, leaves, context))
+        (1..self.head()).fold(x, |x, segment| self.half(segment, x, &segments[segment], context))
     }
 }
 
@@ -139,20 +152,20 @@ impl Model for Gpt {
         sink: &mut Sink<'_>,
     ) -> Result<f32, Error> {
         let device = self.device.clone().autodiff();
-        let (context, layers) = (batch.context(), self.config.layers);
+        let (context, head) = (batch.context(), self.head());
         let [tokens, targets] = tokens_and_targets(batch, &device);
 
         let leaves = self.leaves(0, values, &device);
         let output = self.embed(tokens, &leaves, context);
         let mut segments = vec![Segment { input: None, output, leaves }];
-        for segment in 1..=layers {
+        for segment in 1..head {
             let input = cut(&segments[segment - 1].output);
             let leaves = self.leaves(segment, values, &device);
-            let output = self.block(input.clone(), &leaves, context);
+            let output = self.half(segment, input.clone(), &leaves, context);
             segments.push(Segment { input: Some(input), output, leaves });
         }
-        let input = cut(&segments[layers].output);
-        let leaves = self.leaves(layers + 1, values, &device);
+        let input = cut(&segments[head - 1].output);
+        let leaves = self.leaves(head, values, &device);
         let loss = layers::cross_entropy(self.logits(input.clone(), &leaves), targets);
 
         let mut gradients = loss.backward();
@@ -171,7 +184,7 @@ impl Model for Gpt {
         let [tokens, targets] = tokens_and_targets(batch, &self.device);
         let segments = self.constants(values);
         let x = self.trunk(&segments, tokens, batch.context());
-        let head = &segments[self.config.layers + 1];
+        let head = &segments[self.head()];
         layers::cross_entropy(self.logits(x, head), targets).into_scalar()
     }
 }
@@ -184,16 +197,31 @@ struct Segment {
     leaves: Leaves,
 }
 
+fn is_attention(segment: usize) -> bool {
+    segment % 2 == 1
+}
+
+/// The feed-forward half of a block.
+fn feed(x: Tensor<2>, leaves: &Leaves) -> Tensor<2> {
+    let mut next = leaves.tensors.iter();
+    let mut affine = || (matrix(&mut next), Some(vector(&mut next)));
+    let [up, down] = [affine(), affine()];
+    let (gain, bias) = (vector(&mut next), vector(&mut next));
+    let h = layers::layer_norm(x.clone(), gain, bias);
+    x + linear(layers::gelu(linear(h, up.0, up.1)), down.0, down.1)
+}
+
 /// The same activations as the start of a graph.
 fn cut(output: &Tensor<2>) -> Tensor<2> {
     output.clone().inner().autodiff().require_grad()
 }
 
 const HEAD_PARAMETERS: usize = 3;
-const BLOCK_PARAMETERS: usize = 16;
+const FEED_PARAMETERS: usize = 6;
+const ATTENTION_PARAMETERS: usize = 10;
 const EMBEDDING_PARAMETERS: usize = 2;
 
-/// Every parameter: segments from the last to the first, in each as `Gpt::block` takes them.
+/// Every parameter: segments from the last to the first, in each as its forward takes them.
 fn parameters(config: &Config) -> Vec<Parameter> {
     let Config { context, width, layers, .. } = *config;
     let normal = Initial::Normal(0.02);
@@ -207,20 +235,18 @@ fn parameters(config: &Config) -> Vec<Parameter> {
     add("head.norm.gain".to_owned(), &[width], Initial::Ones);
     add("head.norm.bias".to_owned(), &[width], Initial::Zeros);
     for block in (0..layers).rev() {
-        for (part, rows, columns, initial) in [
-            ("attention.query", width, width, normal),
-            ("attention.key", width, width, normal),
-            ("attention.value", width, width, normal),
-            ("attention.output", width, width, residual),
-            ("feed.up", width, 4 * width, normal),
-            ("feed.down", 4 * width, width, residual),
-        ] {
-            add(format!("block.{block}.{part}.weight"), &[rows, columns], initial);
-            add(format!("block.{block}.{part}.bias"), &[columns], Initial::Zeros);
-        }
-        for part in ["attention", "feed"] {
-            add(format!("block.{block}.{part}.norm.gain"), &[width], Initial::Ones);
-            add(format!("block.{block}.{part}.norm.bias"), &[width], Initial::Zeros);
+        let feed = [("up", width, 4 * width, normal), ("down", 4 * width, width, residual)];
+        let square = |part, initial| (part, width, width, initial);
+        let [query, key, value] = ["query", "key", "value"].map(|part| square(part, normal));
+        let attention = [query, key, value, square("output", residual)];
+        for (half, parts) in [("feed", &feed[..]), ("attention", &attention[..])] {
+            for (part, rows, columns, initial) in parts {
+                let name = format!("block.{block}.{half}.{part}");
+                add(format!("{name}.weight"), &[*rows, *columns], *initial);
+                add(format!("{name}.bias"), &[*columns], Initial::Zeros);
+            }
+            add(format!("block.{block}.{half}.norm.gain"), &[width], Initial::Ones);
+            add(format!("block.{block}.{half}.norm.bias"), &[width], Initial::Zeros);
         }
     }
     add("embedding.table".to_owned(), &[VOCABULARY, width], normal);

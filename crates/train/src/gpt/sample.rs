@@ -42,7 +42,7 @@ impl Gpt {
         let tokens: Vec<i32> = seen.iter().map(|byte| i32::from(*byte)).collect();
         let tokens = Tensor::from_data(TensorData::new(tokens, [seen.len()]), &self.device);
         let last = self.trunk(segments, tokens, seen.len()).narrow(0, seen.len() - 1, 1);
-        self.logits(last, &segments[self.config.layers + 1])
+        self.logits(last, &segments[self.head()])
             .into_data()
             .try_into_vec()
             .expect("logits are f32")

@@ -26,20 +26,25 @@ fn tiny() -> (Gpt, Vec<Vec<f32>>) {
 fn whole(gpt: &Gpt, values: &[Vec<f32>], batch: &Batch) -> (f32, Vec<Vec<f32>>) {
     use burn_tensor::activation::{gelu, softmax};
     let device = gpt.device.clone().autodiff();
-    let Config { context, width, layers, heads } = gpt.config;
+    let Config { context, width, heads, .. } = gpt.config;
     let segments: Vec<Leaves> =
-        (0..=layers + 1).map(|segment| gpt.leaves(segment, values, &device)).collect();
+        (0..=gpt.head()).map(|segment| gpt.leaves(segment, values, &device)).collect();
     let [tokens, targets] = tokens_and_targets(batch, &device);
     let mut x = gpt.embed(tokens, &segments[0], context);
     let mask =
         (0..context * context).map(|i| if i % context > i / context { -1e9 } else { 0.0_f32 });
     let mask: Tensor<4> =
         Tensor::from_data(TensorData::new(mask.collect(), [1, 1, context, context]), &device);
-    for leaves in &segments[1..=layers] {
+    for (segment, leaves) in segments.iter().enumerate().take(gpt.head()).skip(1) {
         let m = |i: usize| matrix(&mut leaves.tensors[i..].iter());
         let v = |i: usize| vector(&mut leaves.tensors[i..].iter());
         let apply = |x: &Tensor<2>, i: usize| x.clone().matmul(m(i)) + v(i + 1).unsqueeze();
-        let h = layers::layer_norm(x.clone(), v(12), v(13));
+        if !is_attention(segment) {
+            let h = layers::layer_norm(x.clone(), v(4), v(5));
+            x = x + apply(&gelu(apply(&h, 0)), 2);
+            continue;
+        }
+        let h = layers::layer_norm(x.clone(), v(8), v(9));
         let split = |x: Tensor<2>| {
             let size = width / heads;
             x.reshape([batch.rows().len(), context, heads, size]).swap_dims(1, 2)
@@ -49,10 +54,8 @@ fn whole(gpt: &Gpt, values: &[Vec<f32>], batch: &Batch) -> (f32, Vec<Vec<f32>>) 
             softmax(scores.mul_scalar(((width / heads) as f32).powf(-0.5)) + mask.clone(), 3);
         let mixed = weights.matmul(split(apply(&h, 4))).swap_dims(1, 2);
         x = x.clone() + apply(&mixed.reshape(x.dims()), 6);
-        let h = layers::layer_norm(x.clone(), v(14), v(15));
-        x = x + apply(&gelu(apply(&h, 8)), 10);
     }
-    let loss = layers::cross_entropy(gpt.logits(x, &segments[layers + 1]), targets);
+    let loss = layers::cross_entropy(gpt.logits(x, &segments[gpt.head()]), targets);
     let mut graph = loss.backward();
     let mut gradients = Vec::new();
     for leaves in segments.into_iter().rev() {
@@ -94,7 +97,7 @@ fn a_prediction_sees_no_later_byte() {
         let [tokens, _] = tokens_and_targets(&Batch::new([text, b"."].concat(), 12), &gpt.device);
         let segments = gpt.constants(&values);
         let x = gpt.trunk(&segments, tokens, 12);
-        gpt.logits(x, &segments[3]).into_data().try_to_vec::<f32>().unwrap()
+        gpt.logits(x, &segments[gpt.head()]).into_data().try_to_vec::<f32>().unwrap()
     };
     let (one, other) = (logits(b"abcdefghijkl"), logits(b"abcdefghijkX"));
     assert_eq!(one[..11 * VOCABULARY], other[..11 * VOCABULARY]);
