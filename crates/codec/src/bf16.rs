@@ -1,5 +1,7 @@
 //! The upper half of an f32, rounded to nearest, ties to even.
 
+use thinwire_wire::DType;
+
 use crate::cast::CastCodec;
 use crate::choice::no_parameter;
 use crate::kernel::BF16;
@@ -13,6 +15,6 @@ pub(crate) const ENTRY: Entry = Entry {
     examples: &["bf16"],
     parse: |parameter| {
         no_parameter("bf16", parameter)?;
-        Ok(Choice::bytes(CastCodec::new::<BF16>("bf16", |kernels| &kernels.bf16)))
+        Ok(Choice::bytes(CastCodec::new::<BF16>(DType::BF16, |kernels| &kernels.bf16)))
     },
 };

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
 use crate::kernel::{self, Cast, Format, Kernels};
@@ -13,16 +14,15 @@ use crate::{Codec, Error, Exchange, Finite, Input, Write};
 /// A codec made of one number format.
 #[derive(Clone, Copy)]
 pub(crate) struct CastCodec {
-    name: &'static str,
-    bytes: usize,
+    dtype: DType,
     limit: u32,
     kernel: fn(&Kernels) -> &Cast,
 }
 
 impl CastCodec {
     /// The codec of format `F`, whose loops `kernel` picks.
-    pub(crate) fn new<F: Format>(name: &'static str, kernel: fn(&Kernels) -> &Cast) -> CastCodec {
-        CastCodec { name, bytes: F::BYTES, limit: F::LIMIT, kernel }
+    pub(crate) fn new<F: Format>(dtype: DType, kernel: fn(&Kernels) -> &Cast) -> CastCodec {
+        CastCodec { dtype, limit: F::LIMIT, kernel }
     }
 }
 
@@ -34,7 +34,7 @@ impl fmt::Debug for CastCodec {
 
 impl fmt::Display for CastCodec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+        f.write_str(if self.is_raw() { "none" } else { self.dtype.name() })
     }
 }
 
@@ -47,12 +47,12 @@ impl Codec for CastCodec {
         false
     }
 
-    fn is_raw(&self) -> bool {
-        self.bytes == size_of::<f32>()
+    fn dtype(&self) -> Option<DType> {
+        Some(self.dtype)
     }
 
     fn encoded_len(&self, elements: usize) -> usize {
-        elements * self.bytes
+        elements * self.dtype.size()
     }
 
     fn encode(&self, input: Input<'_>, _key: Key, output: &mut [u8]) -> Finite {

@@ -2,6 +2,7 @@
 
 use std::fmt::{Debug, Display};
 
+use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
 use crate::Error;
@@ -90,9 +91,14 @@ pub trait Codec: Debug + Display + Send + Sync {
     /// Whether training needs the residual of [`Input::Feedback`] to converge.
     fn needs_feedback(&self) -> bool;
 
+    /// The type of the encoded elements, where the encoding is nothing but elements in their order.
+    fn dtype(&self) -> Option<DType> {
+        None
+    }
+
     /// Whether the encoding is the values themselves, so that nobody needs to copy them.
     fn is_raw(&self) -> bool {
-        false
+        self.dtype() == Some(DType::F32)
     }
 
     /// Ranges begin at multiples of this many elements, so that blocks are not cut.

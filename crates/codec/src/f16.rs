@@ -1,5 +1,7 @@
 //! IEEE 754 binary16, rounded to nearest, ties to even; above 65504 a step is not finite.
 
+use thinwire_wire::DType;
+
 use crate::cast::CastCodec;
 use crate::choice::no_parameter;
 use crate::kernel::F16;
@@ -13,6 +15,6 @@ pub(crate) const ENTRY: Entry = Entry {
     examples: &["f16"],
     parse: |parameter| {
         no_parameter("f16", parameter)?;
-        Ok(Choice::bytes(CastCodec::new::<F16>("f16", |kernels| &kernels.f16)))
+        Ok(Choice::bytes(CastCodec::new::<F16>(DType::F16, |kernels| &kernels.f16)))
     },
 };

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use thinwire_wire::DType;
+
 use crate::cast::CastCodec;
 use crate::choice::no_parameter;
 use crate::kernel::F32;
@@ -21,5 +23,5 @@ pub(crate) const ENTRY: Entry = Entry {
 
 /// The codec that leaves values as they are.
 pub fn raw() -> Arc<dyn Codec> {
-    Arc::new(CastCodec::new::<F32>("none", |kernels| &kernels.f32))
+    Arc::new(CastCodec::new::<F32>(DType::F32, |kernels| &kernels.f32))
 }

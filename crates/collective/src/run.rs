@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use thinwire_codec::{Finite, Input, Write};
 use thinwire_schedule::Operation;
 use thinwire_wire::random::Key;
-use thinwire_wire::{HEADER_BYTES, Header, Kind, Rank, Tag, World};
+use thinwire_wire::{DType, HEADER_BYTES, Header, Kind, Rank, Tag, World};
 
 use crate::error::Error;
 use crate::pool::Pool;
@@ -187,6 +187,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         let tag = Tag { step: self.address.step, tensor: self.address.tensor, message };
         let mut header = Header::new(Kind::Data, epoch, tag, length);
         header.nonfinite = self.nonfinite;
+        header.dtype = self.program.codec.dtype();
         self.times.sent_bytes += (length + HEADER_BYTES) as u64;
         Some((to, header))
     }
@@ -226,6 +227,13 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         if header.length as usize != expected {
             let found = header.length;
             let text = format!("length mismatch: {from} sent {found} bytes, expected {expected}");
+            return Some(self.corrupt(Some(from), text));
+        }
+        let expected = self.program.codec.dtype();
+        if header.dtype != expected {
+            let name = |dtype: Option<DType>| dtype.map_or("encoded bytes", DType::name);
+            let (found, expected) = (name(header.dtype), name(expected));
+            let text = format!("dtype mismatch: {from} sent {found}, expected {expected}");
             return Some(self.corrupt(Some(from), text));
         }
         if self.waits[task as usize] == DONE {

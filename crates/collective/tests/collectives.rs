@@ -211,3 +211,14 @@ fn a_silent_rank_is_named_after_the_timeout() {
         drop(sender);
     });
 }
+
+#[test]
+fn a_difference_in_codec_is_named_by_its_dtype() {
+    let errors = spawn(2, |group| {
+        let codec = codec(["f16", "bf16"][group.world().rank().index()]);
+        let options = Options { codec, ..Options::default() };
+        all_reduce(group, &mut [1.0; 64], &options).unwrap_err().to_string()
+    });
+    let mismatch = |error: &String| error.contains("dtype mismatch") && error.contains("expected");
+    assert!(errors.iter().any(mismatch), "{errors:?}");
+}

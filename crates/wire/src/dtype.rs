@@ -26,6 +26,20 @@ impl DType {
         }
     }
 
+    /// The dtype's number on the wire, never 0.
+    pub const fn code(self) -> u8 {
+        match self {
+            DType::F32 => 1,
+            DType::F16 => 2,
+            DType::BF16 => 3,
+        }
+    }
+
+    /// The dtype with this number, if there is one.
+    pub fn from_code(code: u8) -> Option<DType> {
+        DType::ALL.into_iter().find(|dtype| dtype.code() == code)
+    }
+
     /// The dtype's name as users write it.
     pub const fn name(self) -> &'static str {
         match self {

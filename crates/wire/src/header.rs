@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::Tag;
+use crate::{DType, Tag};
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"TWIR";
@@ -67,6 +67,8 @@ pub struct Header {
     pub epoch: u32,
     /// Which message this is.
     pub tag: Tag,
+    /// The type of the payload's elements; none if it is the encoding of a codec, or text.
+    pub dtype: Option<DType>,
     /// The length of the payload in bytes, at most [`PAYLOAD_BYTES_MAX`].
     pub length: u32,
     /// The sender has seen a NaN or an infinity in what this message is made of.
@@ -83,7 +85,7 @@ impl Header {
     pub fn new(kind: Kind, epoch: u32, tag: Tag, length: usize) -> Header {
         assert!(length <= PAYLOAD_BYTES_MAX as usize, "payload of {length} bytes");
         let length = length as u32;
-        Header { kind, epoch, tag, length, nonfinite: false, payload_checksum: None }
+        Header { kind, epoch, tag, dtype: None, length, nonfinite: false, payload_checksum: None }
     }
 
     /// The header as it travels.
@@ -95,6 +97,7 @@ impl Header {
         bytes[4] = VERSION;
         bytes[5] = self.kind.code();
         bytes[6] = flags;
+        bytes[7] = self.dtype.map_or(0, DType::code);
         bytes[8..12].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.tag.tensor.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.tag.step.to_le_bytes());
@@ -123,9 +126,13 @@ impl Header {
         }
         let kind = Kind::from_code(bytes[5]).ok_or(HeaderError::Kind(bytes[5]))?;
         let flags = bytes[6];
-        if flags & !FLAGS != 0 || bytes[7] != 0 {
-            return Err(HeaderError::Flags(u16::from_le_bytes([flags, bytes[7]])));
+        if flags & !FLAGS != 0 {
+            return Err(HeaderError::Flags(flags));
         }
+        let dtype = match bytes[7] {
+            0 => None,
+            code => Some(DType::from_code(code).ok_or(HeaderError::DType(code))?),
+        };
         let length = u32_at(bytes, 28);
         if length > PAYLOAD_BYTES_MAX {
             return Err(HeaderError::Length(length));
@@ -139,6 +146,7 @@ impl Header {
             kind,
             epoch: u32_at(bytes, 8),
             tag,
+            dtype,
             length,
             nonfinite: flags & NONFINITE != 0,
             payload_checksum: (flags & CHECKED != 0).then(|| u32_at(bytes, 32)),
@@ -167,7 +175,9 @@ pub enum HeaderError {
     /// No such kind of frame.
     Kind(u8),
     /// Flags that this version does not know.
-    Flags(u16),
+    Flags(u8),
+    /// No such dtype.
+    DType(u8),
     /// A payload longer than [`PAYLOAD_BYTES_MAX`].
     Length(u32),
     /// The header was damaged on its way.
@@ -194,8 +204,9 @@ impl fmt::Display for HeaderError {
             }
             HeaderError::Kind(found) => write!(f, "frame kind {found}, expected 0..=3"),
             HeaderError::Flags(found) => {
-                write!(f, "frame flags {found:#06x}, expected none but {FLAGS:#x}")
+                write!(f, "frame flags {found:#04x}, expected none but {FLAGS:#x}")
             }
+            HeaderError::DType(found) => write!(f, "frame dtype {found}, expected 0..=3"),
             HeaderError::Length(found) => {
                 write!(f, "payload of {found} bytes, expected at most {PAYLOAD_BYTES_MAX}")
             }
@@ -219,14 +230,25 @@ mod tests {
             prop_oneof![Just(Kind::Data), Just(Kind::Poison), Just(Kind::Bye), Just(Kind::Ping)];
         let tag = (any::<u64>(), any::<u32>(), any::<u32>())
             .prop_map(|(step, tensor, message)| Tag { step, tensor, message });
-        (kind, any::<u32>(), tag, 0..=PAYLOAD_BYTES_MAX, any::<bool>(), any::<Option<u32>>())
-            .prop_map(|(kind, epoch, tag, length, nonfinite, payload_checksum)| Header {
-                kind,
-                epoch,
-                tag,
-                length,
-                nonfinite,
-                payload_checksum,
+        (
+            kind,
+            any::<u32>(),
+            tag,
+            0..=PAYLOAD_BYTES_MAX,
+            any::<bool>(),
+            any::<Option<u32>>(),
+            0..4_usize,
+        )
+            .prop_map(|(kind, epoch, tag, length, nonfinite, payload_checksum, dtype)| {
+                Header {
+                    dtype: DType::ALL.get(dtype).copied(),
+                    kind,
+                    epoch,
+                    tag,
+                    length,
+                    nonfinite,
+                    payload_checksum,
+                }
             })
     }
 
