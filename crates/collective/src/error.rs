@@ -67,13 +67,16 @@ impl Error {
 
     /// The error as it travels to the peers: with the rank that is to blame.
     pub(crate) fn for_peers(&self) -> thinwire_link::Error {
-        let kind = match self.kind {
-            Kind::Peer => thinwire_link::Kind::PeerLost,
-            Kind::Timeout => thinwire_link::Kind::Timeout,
-            Kind::Corrupt => thinwire_link::Kind::Corrupt,
-            Kind::Invalid => thinwire_link::Kind::Invalid,
+        let error = match (&self.source, self.kind) {
+            (Some(source), _) => thinwire_link::Error::new(source.kind, source.context.clone()),
+            (None, Kind::Timeout) => {
+                thinwire_link::Error::new(thinwire_link::Kind::Timeout, self.to_string())
+            }
+            (None, Kind::Corrupt) => {
+                thinwire_link::Error::new(thinwire_link::Kind::Corrupt, self.to_string())
+            }
+            (None, _) => thinwire_link::Error::new(thinwire_link::Kind::Invalid, self.to_string()),
         };
-        let error = thinwire_link::Error::new(kind, self.to_string());
         match self.rank {
             Some(rank) => error.with_rank(rank),
             None => error,

@@ -27,6 +27,8 @@ pub struct Group {
     timeout: Duration,
     moved: Instant,
     spins: u32,
+    /// The training step of the newest run, to name in an error between runs.
+    step: Option<u64>,
     error: Option<Error>,
 }
 
@@ -42,6 +44,7 @@ impl Group {
             timeout: Duration::from_secs(60),
             moved: Instant::now(),
             spins: 0,
+            step: None,
             error: None,
         }
     }
@@ -80,6 +83,9 @@ impl Group {
     pub fn admit<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, run: &mut Run<V>) -> Result<(), Error> {
         self.check()?;
         self.moved = Instant::now();
+        if run.address.step < CALLS {
+            self.step = Some(run.address.step);
+        }
         if self.inbox.is_empty() {
             return Ok(());
         }
@@ -117,7 +123,7 @@ impl Group {
         let mut active = match (moved, refusal) {
             (_, Some(error)) => return Err(self.fail(error)),
             (Err(error), None) => {
-                let (operation, step) = doing(runs);
+                let (operation, step) = self.doing(runs);
                 return Err(self.fail(Error::link(operation, step, error)));
             }
             (Ok(moved), None) => moved,
@@ -157,14 +163,14 @@ impl Group {
         if let Some(gone) =
             runs.iter().flat_map(Run::awaited).find(|rank| self.link.has_left(*rank))
         {
-            let (operation, step) = doing(runs);
+            let (operation, step) = self.doing(runs);
             let left = thinwire_link::Error::lost(gone, "it left before this was done");
             return Err(self.fail(Error::link(operation, step, left)));
         }
         if !runs.is_empty() && self.moved.elapsed() > self.timeout {
             return Err(self.timed_out(runs));
         }
-        let (operation, step) = doing(runs);
+        let (operation, step) = self.doing(runs);
         let waited = self.link.wait(patience.min(self.timeout));
         waited.map_err(|error| self.fail(Error::link(operation, step, error)))
     }
@@ -201,6 +207,15 @@ impl Group {
         }
     }
 
+    /// What to name in an error: the first run that is not done.
+    fn doing<V: AsRef<[f32]> + AsMut<[f32]>>(
+        &self,
+        runs: &[Run<V>],
+    ) -> (&'static str, Option<u64>) {
+        let run = runs.iter().find(|run| !run.is_done());
+        run.map_or(("waiting", self.step), |run| (run.address.operation, Some(run.address.step)))
+    }
+
     fn check(&self) -> Result<(), Error> {
         self.error.clone().map_or(Ok(()), Err)
     }
@@ -226,7 +241,7 @@ impl Group {
         awaited.sort_unstable();
         awaited.dedup();
         let names: Vec<String> = awaited.iter().map(Rank::to_string).collect();
-        let (operation, step) = doing(runs);
+        let (operation, step) = self.doing(runs);
         let detail =
             format!("nothing came from {} for {} s", names.join(", "), self.timeout.as_secs());
         self.fail(Error::timeout(
@@ -246,12 +261,6 @@ impl Drop for Group {
             let _ = self.link.finish(LEAVE_PATIENCE);
         }
     }
-}
-
-/// What to name in an error: the first run that is not done.
-fn doing<V: AsRef<[f32]> + AsMut<[f32]>>(runs: &[Run<V>]) -> (&'static str, Option<u64>) {
-    let run = runs.iter().find(|run| !run.is_done());
-    run.map_or(("waiting", None), |run| (run.address.operation, Some(run.address.step)))
 }
 
 fn deliver<V: AsRef<[f32]> + AsMut<[f32]>>(
