@@ -31,15 +31,14 @@ pub fn hinted(error: impl Into<Error>, hint: impl Into<String>) -> Error {
 /// An error's lines: its message, and its hint where it has one.
 pub fn lines(error: &Error) -> (String, Option<String>) {
     let own = error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
-    let hint = own.or_else(|| error.chain().find_map(library_hint));
+    let known = || error.chain().find_map(library_hint);
+    let hint = own.or_else(known).or_else(|| links_of(error).find_map(loss_hint));
     (one_line(error), hint)
 }
 
 /// Whether the error is the echo of another rank's: what that rank says is the cause.
 pub fn is_echo(error: &Error) -> bool {
-    use thinwire_link::Kind;
-    let lost = |kind| matches!(kind, Kind::PeerLost | Kind::Poisoned { .. });
-    links_of(error).any(|error| lost(error.kind))
+    links_of(error).any(|error| is_loss(error.kind))
 }
 
 /// What the libraries below know about what to do.
@@ -54,6 +53,17 @@ fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     let collective = cause.downcast_ref::<thinwire_collective::Error>().and_then(|e| e.hint());
     let sync = cause.downcast_ref::<thinwire_sync::Error>().and_then(|e| e.hint());
     link.or(collective).or(sync).map(str::to_owned)
+}
+
+/// Of a lost rank we know no more than that.
+fn loss_hint(error: &thinwire_link::Error) -> Option<String> {
+    let rank = error.rank.filter(|_| is_loss(error.kind))?;
+    Some(format!("look at {rank}'s own output; go on with --resume"))
+}
+
+fn is_loss(kind: thinwire_link::Kind) -> bool {
+    use thinwire_link::Kind;
+    matches!(kind, Kind::PeerLost | Kind::Poisoned { .. })
 }
 
 fn links_of(error: &Error) -> impl Iterator<Item = &thinwire_link::Error> {
@@ -76,7 +86,7 @@ fn one_line(error: &Error) -> String {
         let text = without_number(&text);
         if line.is_empty() {
             line = text;
-        } else if !line.contains(&text) {
+        } else if !line.to_lowercase().contains(&text.to_lowercase()) {
             line = format!("{line}: {text}");
         }
     }
@@ -117,7 +127,7 @@ mod tests {
 
     #[test]
     fn an_error_is_one_line_and_says_nothing_twice() {
-        let inner = anyhow!("no such file\n  or directory (os error 2)");
+        let inner = anyhow!("No such file\n  or directory (os error 2)");
         let error = Err::<(), _>(inner)
             .context("cannot read a.txt: no such file or directory")
             .context("loading data")
@@ -125,6 +135,13 @@ mod tests {
         let (message, hint) = lines(&error);
         assert_eq!(message, "loading data: cannot read a.txt: no such file or directory");
         assert_eq!(hint, None);
+    }
+
+    #[test]
+    fn a_lost_rank_is_where_to_look() {
+        let lost = thinwire_link::Error::lost(thinwire_wire::Rank(3), "connection closed");
+        let (_, hint) = lines(&Error::new(lost).context("ending step 7"));
+        assert_eq!(hint.as_deref(), Some("look at rank 3's own output; go on with --resume"));
     }
 
     #[test]

@@ -89,7 +89,9 @@ fn usage_error(text: &str) -> Error {
     let paragraph = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = text.split("\n\n").map(paragraph);
     let first = paragraphs.next().unwrap_or_default();
-    let message = first.strip_prefix("error: ").unwrap_or(&first).to_owned();
+    let message = first.strip_prefix("error: ").unwrap_or(&first);
+    let message =
+        message.replace("invalid digit found in string", "expected a whole number of 0 or more");
     let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(str::to_owned));
     hinted(anyhow!(message), tip.unwrap_or_else(|| "see thinwire --help".to_owned()))
 }
@@ -109,5 +111,11 @@ mod tests {
         let (message, hint) = failure::lines(&usage_error(text));
         assert_eq!(message, "unexpected argument '--rnks' found");
         assert_eq!(hint.as_deref(), Some("a similar argument exists: '--ranks'"));
+        let text = "error: invalid value '-1' for '--width <N>': invalid digit found in string\n";
+        let (message, _) = failure::lines(&usage_error(text));
+        assert_eq!(
+            message,
+            "invalid value '-1' for '--width <N>': expected a whole number of 0 or more"
+        );
     }
 }

@@ -30,6 +30,7 @@ fn a_killed_rank_ends_the_job_in_time_and_the_checkpoint_loads() {
     for part in ["rank 1 was killed by signal 9", "lost rank 1", "step ", "(in "] {
         assert!(error.contains(part), "{part} in {error}");
     }
+    assert!(ended.hint().ends_with("look at rank 1's own output; go on with --resume"));
     assert!(!lives(survivor));
     let resumed = ["--resume", "thinwire-checkpoints", "--steps", "1"];
     let error = folder.train(&resumed);
@@ -69,11 +70,20 @@ fn mistakes_are_named_with_a_hint() {
     std::fs::write(folder.path().join("empty"), "").unwrap();
     std::fs::write(folder.path().join("short"), "ten bytes.").unwrap();
     std::fs::create_dir(folder.path().join("nothing")).unwrap();
-    let table: [(&[&str], &str); 14] = [
+    let table: [(&[&str], &str); 23] = [
         (&["--data", "absent.txt"], "cannot read absent.txt: No such file or directory"),
         (&["--data", "empty"], "no text in empty"),
         (&["--data", "nothing"], "no text in nothing"),
         (&["--data", "short"], "training text of 9 bytes, expected at least 32"),
+        (&["--data", "/dev/zero"], "/dev/zero is no regular file"),
+        (&["--lr", "-1"], "--lr -1, expected 0 or more"),
+        (&["--width", "18446744073709551614"], "model with too many to count parameters"),
+        (&["--layers", "100000000"], "model with 100000000 layers, expected at most 1024"),
+        (&["--batch", "100000000"], "expected at most 16777216 bytes together"),
+        (&["--report", "."], "cannot write the report: . is a folder"),
+        (&["--report", "absent/report.html"], "absent is no folder"),
+        (&["--checkpoint-dir", "text.txt"], "cannot write checkpoints to text.txt"),
+        (&["--checkpoint-dir", "/proc/here"], "cannot write checkpoints to /proc/here"),
         (&["--codec", "int9"], "unknown codec 'int9', expected one of none, f16"),
         (&["--codec", "topk:2"], "topk"),
         (&["--algorithm", "star"], "unknown algorithm 'star'"),
@@ -104,6 +114,49 @@ fn mistakes_are_named_with_a_hint() {
     assert!(folder.run(&["sample", "absent"]).error().contains("no checkpoint at absent"));
 }
 
+#[test]
+fn other_buckets_than_the_checkpoint_has_are_named() {
+    let folder = Folder::new("buckets");
+    folder.train(&["--steps", "1", "--codec", "int8", "--bucket-bytes", "1024"]).done();
+    let ended =
+        folder.train(&["--steps", "2", "--codec", "int8", "--resume", "thinwire-checkpoints"]);
+    assert!(ended.error().contains("these --bucket-bytes make"), "{}", ended.error());
+    assert!(ended.hint().contains("--bucket-bytes"));
+}
+
+#[test]
+fn skipped_steps_are_warned_of_and_devices_stay() {
+    let folder = Folder::new("skipped");
+    let mut arguments = train_arguments(&["--lr", "1e30", "--clip", "0", "--steps", "9"]);
+    let report = arguments.iter().position(|argument| *argument == "none").unwrap();
+    arguments[report] = "link";
+    std::os::unix::fs::symlink("/dev/null", folder.path().join("link")).unwrap();
+    let ended = folder.run(&arguments);
+    assert!(ended.stderr.contains("of 9 steps were skipped because gradients"), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(0));
+    assert!(folder.path().join("link").is_symlink());
+}
+
+#[test]
+fn a_rank_that_hangs_after_an_interrupt_is_killed() {
+    let folder = Folder::new("hangs");
+    let launcher = folder.command(&train_arguments(&ENDLESS)).spawn().unwrap();
+    wait_for_a_checkpoint(&folder);
+    let signal = |signal: &str, process: u32| {
+        let status =
+            std::process::Command::new("kill").args([signal, &process.to_string()]).status();
+        assert!(status.unwrap().success());
+    };
+    let hanging = rank_of(launcher.id(), 1);
+    signal("-STOP", hanging);
+    let begun = Instant::now();
+    signal("-INT", launcher.id());
+    let ended = finish(launcher);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    assert!(ended.at - begun < Duration::from_secs(20), "{:?}", ended.at - begun);
+    assert!(!lives(hanging));
+}
+
 /// Both ranks of a job that were started by hand, each with its own flags.
 fn by_hand(folder: &Folder, port: u16, flags: [&[&str]; 2]) -> [Ended; 2] {
     let coordinator = format!("127.0.0.1:{port}");
@@ -127,6 +180,7 @@ fn ranks_that_disagree_say_both_values() {
         ("--codec", "codec", ["none", "int8"]),
         ("--seed", "seed", ["1", "2"]),
         ("--lr", "learning rate", ["0.1", "0.2"]),
+        ("--checkpoint-every", "--checkpoint-every", ["5", "6"]),
     ];
     for (flag, about, values) in table {
         let [mine, theirs] = values.map(|value| [flag, value]);

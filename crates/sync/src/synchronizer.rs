@@ -243,7 +243,7 @@ impl Synchronizer {
         if plan.assignments.len() != self.lanes.len() {
             let (found, expected) = (plan.assignments.len(), self.lanes.len());
             return Err(Error::Invalid(format!(
-                "the plan in the checkpoint has {found} buckets, expected {expected}"
+                "the checkpoint has {found} buckets of gradients, these --bucket-bytes make {expected}"
             )));
         }
         if matches!(self.options.policy, Policy::Auto) {

@@ -17,8 +17,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 const BLOCKS_MAX: usize = 16;
 /// A file with a zero byte in its first bytes is binary.
 const PROBE_BYTES: usize = 8 << 10;
-/// Windows are counted in 32 bits, and the text is held in memory.
-const CORPUS_BYTES_MAX: usize = 16 << 30;
+/// Every rank holds the text in memory.
+const CORPUS_BYTES_MAX: usize = 1 << 30;
 
 /// Training and validation text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,7 @@ impl Corpus {
     /// If there is no such file, or no text in it.
     pub fn from_path(path: &Path) -> Result<Corpus, Error> {
         let files = files_of(path)?;
+        check_sizes(path, &files)?;
         let mut text = Vec::new();
         for file in &files {
             let bytes = fs::read(file).map_err(|e| Error::io("read", file, e))?;
@@ -105,6 +106,25 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, Error> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Refuses devices and pipes, which may never end, and more text than is held in memory.
+fn check_sizes(path: &Path, files: &[PathBuf]) -> Result<(), Error> {
+    let mut total = 0_u64;
+    for file in files {
+        let found = fs::metadata(file).map_err(|e| Error::io("read", file, e))?;
+        if !found.is_file() {
+            let context = format!("{} is no regular file", file.display());
+            return Err(Error::new(Kind::Data, context).with_hint(HINT));
+        }
+        total = total.saturating_add(found.len());
+    }
+    if total > CORPUS_BYTES_MAX as u64 {
+        let path = path.display();
+        let context = format!("{path} has {total} bytes, expected at most {CORPUS_BYTES_MAX}");
+        return Err(Error::new(Kind::Data, context).with_hint("train on a part of it"));
+    }
+    Ok(())
 }
 
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
@@ -194,6 +214,17 @@ mod tests {
             assert!(error.hint().is_some(), "{name}: {error}");
             assert!(error.to_string().lines().count() == 1, "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_read_ends() {
+        let error = Corpus::from_path(Path::new("/dev/zero")).unwrap_err();
+        assert_eq!(error.to_string(), "/dev/zero is no regular file");
+        let folder = Folder::new("large");
+        let sparse = fs::File::create(folder.path().join("sparse")).unwrap();
+        sparse.set_len(CORPUS_BYTES_MAX as u64 + 1).unwrap();
+        let error = Corpus::from_path(folder.path()).unwrap_err().to_string();
+        assert!(error.ends_with("has 1073741825 bytes, expected at most 1073741824"), "{error}");
     }
 
     #[test]

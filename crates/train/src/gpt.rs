@@ -28,6 +28,12 @@ pub use sample::Sampled;
 /// Symbols: the bytes.
 pub const VOCABULARY: usize = 256;
 
+/// The most elements that all parameters together have.
+const ELEMENTS_MAX: usize = 1 << 32;
+/// The most blocks, and the most elements of one row's attention.
+const LAYERS_MAX: usize = 1024;
+const ATTENTION_MAX: usize = 1 << 32;
+
 /// The size of a [`Gpt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
@@ -53,7 +59,7 @@ impl Gpt {
     /// A model of this size on the CPU.
     ///
     /// # Errors
-    /// If a size is zero, or heads do not divide the width.
+    /// If a size is zero or too large, or heads do not divide the width.
     pub fn new(config: Config) -> Result<Gpt, Error> {
         let Config { context, width, layers, heads } = config;
         if [context, width, layers, heads].contains(&0) || !width.is_multiple_of(heads) {
@@ -62,6 +68,19 @@ impl Gpt {
             );
             let hint = "all must be at least 1, and the width a multiple of the heads";
             return Err(Error::new(Kind::Invalid, error).with_hint(hint));
+        }
+        let attention = context.checked_mul(context).and_then(|pairs| pairs.checked_mul(heads));
+        for (name, found, most, flags) in [
+            ("layers", Some(layers), LAYERS_MAX, "layers"),
+            ("parameters", elements(&config), ELEMENTS_MAX, "width, layers or context"),
+            ("elements of attention per row", attention, ATTENTION_MAX, "context or heads"),
+        ] {
+            if found.is_none_or(|found| found > most) {
+                let found = found.map_or("too many to count".to_owned(), |found| found.to_string());
+                let error = format!("model with {found} {name}, expected at most {most}");
+                let hint = format!("give less {flags}");
+                return Err(Error::new(Kind::Invalid, error).with_hint(hint));
+            }
         }
         Ok(Gpt { config, parameters: parameters(&config), device: Device::flex() })
     }
@@ -222,6 +241,15 @@ const ATTENTION_PARAMETERS: usize = 10;
 const EMBEDDING_PARAMETERS: usize = 2;
 
 /// Every parameter: segments from the last to the first, in each as its forward takes them.
+/// The elements of all [`parameters`], if that is a number.
+fn elements(config: &Config) -> Option<usize> {
+    let Config { context, width, layers, .. } = *config;
+    // Per block: twelve squares, nine biases' worth of rows and two norms.
+    let block = width.checked_mul(12)?.checked_add(13)?.checked_mul(layers)?;
+    let ends = context.checked_add(2 * VOCABULARY + 2)?;
+    block.checked_add(ends)?.checked_mul(width)
+}
+
 fn parameters(config: &Config) -> Vec<Parameter> {
     let Config { context, width, layers, .. } = *config;
     let normal = Initial::Normal(0.02);

@@ -104,7 +104,9 @@ fn compose(rank: u32, end: End, said: &[Option<Said>]) -> Error {
             } else {
                 format!("rank {rank} {end}; ")
             };
-            (format!("{how}rank {teller}: {}", echo.message), echo.hint.clone())
+            let hints: Vec<&str> = end.hint().into_iter().chain(echo.hint.as_deref()).collect();
+            let hint = (!hints.is_empty()).then(|| hints.join("; "));
+            (format!("{how}rank {teller}: {}", echo.message), hint)
         }
         (None, None) => (format!("rank {rank} {end}"), end.hint().map(str::to_owned)),
     };

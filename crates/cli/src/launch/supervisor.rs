@@ -1,8 +1,8 @@
 //! What the launcher decides, without processes and clocks.
 //!
 //! When one rank fails the others notice by themselves and end with an error that names it; who
-//! has not after a grace is told to, then killed. A signal to the launcher goes to all ranks; a
-//! second one, or patience running out, kills them.
+//! has not after a grace is told to, then killed. A signal to the launcher goes to all ranks; once
+//! one has ended, or patience has, the rest have the same grace. A second signal kills them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 pub const GRACE: Duration = Duration::from_secs(4);
 /// How long they then have before they are killed.
 pub const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long ranks have to end in good order after a signal.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// After a signal, how long ranks have to end a step in good order until the grace begins; it
+/// begins earlier if a rank has ended.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 const SIGKILL: i32 = 9;
 /// How a program ends whose reader has gone; only rank 0's output is read.
@@ -145,6 +146,10 @@ impl Supervisor {
         } else if matches!(end, End::Signal(_)) && self.is_waiting_for_survivors() {
             // News of the ends may overtake each other: who was killed did not notice a loss.
             self.verdict = Verdict::Failed { rank, end };
+        } else if matches!(self.verdict, Verdict::Interrupted(_))
+            && let Some((deadline, Action::Signal(_))) = &mut self.next
+        {
+            *deadline = (*deadline).min(now + GRACE);
         }
     }
 
@@ -160,7 +165,7 @@ impl Supervisor {
         }
         if self.verdict == Verdict::Done {
             self.verdict = Verdict::Interrupted(signal);
-            self.next = Some((now + PATIENCE, Action::Kill));
+            self.next = Some((now + PATIENCE + GRACE, Action::Signal(SIGTERM)));
         }
         Action::Signal(signal)
     }
@@ -243,6 +248,19 @@ mod tests {
     fn after_a_signal_patience_ends() {
         let (mut job, now) = (Supervisor::new(1), Instant::now());
         job.on(Event::Signal(15), now);
-        assert_eq!(job.on(Event::Tick, now + PATIENCE), Some(Action::Kill));
+        let later = now + PATIENCE + GRACE;
+        assert_eq!(job.on(Event::Tick, later - GRACE / 2), None);
+        assert_eq!(job.on(Event::Tick, later), Some(Action::Signal(SIGTERM)));
+        assert_eq!(job.on(Event::Tick, later + LAST_WORDS), Some(Action::Kill));
+    }
+
+    #[test]
+    fn after_a_signal_and_an_end_the_rest_have_a_grace() {
+        let (mut job, now) = (Supervisor::new(3), Instant::now());
+        job.on(Event::Signal(2), now);
+        job.on(ended(1, End::Code(130)), now);
+        job.on(ended(2, End::Code(130)), now + GRACE / 2);
+        assert_eq!(job.on(Event::Tick, now + GRACE), Some(Action::Signal(SIGTERM)));
+        assert_eq!(job.on(Event::Tick, now + GRACE + LAST_WORDS), Some(Action::Kill));
     }
 }

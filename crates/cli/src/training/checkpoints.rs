@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use thinwire_sync::Error::Invalid;
 use thinwire_sync::{State, Synchronizer};
 use thinwire_train::checkpoint::{Checkpoint, Draft, Progress, Tensors};
 use thinwire_train::{Gpt, Model, Sampler, Trainer};
 use thinwire_wire::{Rank, World};
 
 use super::plan::{Keep, Plan};
+use crate::failure::hinted;
 
 /// Writes the checkpoint of the next step; all ranks call this. Its path, on rank 0.
 ///
@@ -67,7 +69,10 @@ pub fn load(
     let world = trainer.exchange().world();
     let tensors = exchange(checkpoint, world, progress.world)?;
     let state = State { tensors, plan: progress.plan.clone() };
-    Ok(trainer.exchange_mut().load(&state)?)
+    trainer.exchange_mut().load(&state).map_err(|error| match error {
+        Invalid(_) => hinted(error, "give the same --bucket-bytes as before, or none as before"),
+        error => error.into(),
+    })
 }
 
 /// What this rank owes. In a smaller world a rank takes over what those owed who are no more, so

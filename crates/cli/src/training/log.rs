@@ -23,6 +23,8 @@ pub struct Step {
     pub agree_s: f64,
     /// What the exchange did.
     pub record: StepRecord,
+    /// Whether gradients were not finite, so that nothing was learnt.
+    pub skipped: bool,
 }
 
 /// The log of one training.
@@ -30,7 +32,7 @@ pub struct Step {
 pub struct Log {
     pub losses: Vec<Point>,
     pub validation: Vec<Point>,
-    pub skipped: u64,
+    skipped: u64,
     /// Seconds of training: steps only, without validation, checkpoints and measurements.
     pub trained_s: f64,
     steps: VecDeque<Step>,
@@ -42,6 +44,7 @@ impl Log {
     /// Takes note of a step and the mean loss of all ranks.
     pub fn step(&mut self, step: Step, loss: f64) {
         self.trained_s += step.step_s;
+        self.skipped += u64::from(step.skipped);
         self.losses.push(Point { step: step.number, at_s: self.trained_s, value: loss });
         if self.steps.len() == WINDOW {
             self.steps.pop_front();
@@ -64,6 +67,19 @@ impl Log {
     /// Seconds per step lately.
     pub fn recent_step_s(&self) -> f64 {
         median(&mut self.steps.iter().rev().take(20).map(|step| step.step_s).collect::<Vec<_>>())
+    }
+
+    /// What to say if most steps were skipped, or all of the last tenth.
+    pub fn warning(&self) -> Option<String> {
+        let (skipped, steps) = (self.skipped, self.losses.len());
+        let last = steps.div_ceil(10).min(WINDOW);
+        let lately = self.steps.iter().rev().take(last).all(|step| step.skipped);
+        (2 * skipped > steps as u64 || skipped > 0 && lately).then(|| {
+            format!(
+                "warning: {skipped} of {steps} steps were skipped because gradients were not \
+                 finite; lower --lr"
+            )
+        })
     }
 
     /// The report of this training: medians over its second half.
@@ -180,7 +196,7 @@ mod tests {
             buckets: vec![bucket],
             ..StepRecord::default()
         };
-        Step { number, step_s, optimizer_s: 0.05, agree_s: 0.0, record }
+        Step { number, step_s, optimizer_s: 0.05, agree_s: 0.0, record, skipped: false }
     }
 
     #[test]
@@ -213,8 +229,25 @@ mod tests {
     }
 
     #[test]
+    fn many_skipped_steps_and_skipped_last_ones_are_warned_of() {
+        let warning = |skipped: fn(u64) -> bool| {
+            let mut log = Log::default();
+            for number in 0..20 {
+                log.step(Step { skipped: skipped(number), ..step(number, 1.0, "none") }, 3.0);
+            }
+            log.warning()
+        };
+        assert_eq!(warning(|_| false), None);
+        assert_eq!(warning(|number| number < 10), None);
+        assert_eq!(warning(|number| number == 19), None);
+        assert!(warning(|number| number >= 18).unwrap().starts_with("warning: 2 of 20 steps"));
+        assert!(warning(|number| number < 11).is_some());
+    }
+
+    #[test]
     fn a_log_of_nothing_is_a_run() {
         let run = Log::default().run("none".to_owned(), 1.0, None);
+        assert_eq!(Log::default().warning(), None);
         assert!(run.losses.is_empty() && run.buckets.is_empty());
     }
 }

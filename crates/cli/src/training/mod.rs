@@ -17,6 +17,7 @@ pub use settings::{PathFlag, Settings};
 use anyhow::Result;
 use thinwire_sync::Policy;
 
+use crate::environment;
 use crate::output::say;
 use crate::ranks::{self, Start};
 use crate::rendezvous::Meeting;
@@ -42,6 +43,7 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
     if let Some(ranks) = plan.ranks() {
         plan.check_world(ranks)?;
     }
+    check_outputs(plan)?;
     let place = match ranks::start(&settings.place, settings.ranks, plan.ranks().unwrap_or(2))? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
@@ -70,4 +72,17 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
         say(format!("report: {}", path.display()));
     }
     Ok(Done::Here(Box::new(report), code))
+}
+
+/// Finds what cannot be written before hours of training are lost. All ranks write checkpoints,
+/// rank 0 alone writes the report.
+fn check_outputs(plan: &Plan) -> Result<()> {
+    if let Some(keep) = &plan.keep {
+        machine::ensure_writable(&keep.folder)?;
+    }
+    let place = environment::find(&plan.settings.place, &environment::process)?;
+    match &plan.settings.report.0 {
+        Some(path) if place.is_none_or(|place| place.rank == 0) => machine::ensure_place(path),
+        _ => Ok(()),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Algorithm;
@@ -64,6 +64,9 @@ pub struct Plan {
     /// Whether and where it is frozen.
     pub keep: Option<Keep>,
 }
+
+/// The most bytes that a step predicts, all ranks together.
+const TOKENS_MAX: usize = 1 << 24;
 
 /// What a training starts from unless it is told otherwise: two minutes on two cores.
 const DEFAULT: Recipe = Recipe {
@@ -167,6 +170,11 @@ impl Plan {
             ("data".to_owned(), self.corpus.fingerprint().to_owned()),
             ("first step".to_owned(), step.to_string()),
         ];
+        let every = self.keep.as_ref().and_then(|keep| keep.every);
+        let every = every.map_or("none".to_owned(), |every| every.to_string());
+        let folder = if self.keep.is_some() { "a folder" } else { "none" };
+        facts.push(("--checkpoint-dir".to_owned(), folder.to_owned()));
+        facts.push(("--checkpoint-every".to_owned(), every));
         facts.extend(self.described());
         facts
     }
@@ -249,16 +257,11 @@ fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result<Recipe> {
         clip: flags.clip.unwrap_or(base.clip),
         grad_dtype: flags.grad_dtype.unwrap_or(base.grad_dtype),
     };
-    ensure!(
-        recipe.lr.is_finite() && recipe.lr >= 0.0,
-        "learning rate of {}, expected 0 or more",
-        recipe.lr
-    );
-    ensure!(
-        recipe.clip.is_finite() && recipe.clip >= 0.0,
-        "clip of {}, expected 0 or more",
-        recipe.clip
-    );
+    for (flag, value) in [("--lr", recipe.lr), ("--clip", recipe.clip)] {
+        let message = format!("{flag} {value}, expected 0 or more");
+        ensure_or_hint(value.is_finite() && value >= 0.0, message, "leave it out for the default")?;
+    }
+    check_tokens(recipe.batch, recipe.model.context)?;
     if let Some(checkpoint) = resume {
         let done = checkpoint.manifest().progress.step;
         let nothing =
@@ -266,6 +269,14 @@ fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result<Recipe> {
         ensure_or_hint(done < recipe.steps, nothing, "give more --steps")?;
     }
     Ok(recipe)
+}
+
+fn check_tokens(batch: usize, context: usize) -> Result<()> {
+    let fits = batch.checked_mul(context).is_some_and(|tokens| tokens <= TOKENS_MAX);
+    let message = format!(
+        "batch of {batch} rows of {context} bytes, expected at most {TOKENS_MAX} bytes together"
+    );
+    ensure_or_hint(fits, message, "give a smaller --batch or --context")
 }
 
 fn ensure_or_hint(holds: bool, message: String, hint: &str) -> Result<()> {
@@ -299,7 +310,14 @@ mod tests {
         let flags = RecipeFlags { steps: Some(31), width: Some(64), ..RecipeFlags::default() };
         let found = recipe(&flags, None).unwrap();
         assert_eq!((found.steps, found.warmup, found.model.width), (31, 4, 64));
-        let flags = RecipeFlags { lr: Some(f32::NAN), ..RecipeFlags::default() };
-        assert!(recipe(&flags, None).is_err());
+        let refused = |flags| recipe(&flags, None).unwrap_err().to_string();
+        for lr in [f32::NAN, -1.0] {
+            let error = refused(RecipeFlags { lr: Some(lr), ..RecipeFlags::default() });
+            assert_eq!(error, format!("--lr {lr}, expected 0 or more"));
+        }
+        for batch in [1 << 20, usize::MAX] {
+            let error = refused(RecipeFlags { batch: Some(batch), ..RecipeFlags::default() });
+            assert!(error.ends_with("expected at most 16777216 bytes together"), "{error}");
+        }
     }
 }

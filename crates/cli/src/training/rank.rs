@@ -43,7 +43,11 @@ pub fn train(
 ) -> Result<Run> {
     let mut session = Session::start(plan, codec, place, meeting, interrupt)?;
     let checkpoint = session.run()?;
-    let Session { trainer, log, .. } = session;
+    let Session { trainer, log, progress, .. } = session;
+    drop(progress);
+    if let Some(warning) = log.warning().filter(|_| place.rank == 0) {
+        say(warning);
+    }
     let values = trainer.values().to_vec();
     let gpt = trainer.model().clone();
     // The others may leave while rank 0 goes on to write.
@@ -146,7 +150,6 @@ impl<'a> Session<'a> {
         if signal != 0 {
             self.interrupt.follow(signal);
         }
-        self.log.skipped += u64::from(report.skipped);
         let record = self.trainer.exchange().record().clone();
         let sent_bytes = record.total(|bucket| bucket.sent_bytes);
         let step = Step {
@@ -155,6 +158,7 @@ impl<'a> Session<'a> {
             optimizer_s: report.optimizer_s,
             agree_s,
             record,
+            skipped: report.skipped,
         };
         self.log.step(step, loss);
         let done = self.trainer.next_step();
