@@ -10,7 +10,7 @@ use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
 use crate::Error;
-use crate::plan::{Assignment, Candidate, algorithms};
+use crate::plan::{Assignment, Candidate, algorithm};
 
 /// The codecs that `auto` chooses from, from the one that loses least.
 pub(crate) const CODECS: [&str; 4] = ["none", "bf16", "int8", "int4"];
@@ -93,18 +93,16 @@ impl Calibration {
             if exempt && !codec.is_raw() {
                 continue;
             }
-            for algorithm in algorithms(choice, asked, self.world, elements) {
-                for partitions in partitions(elements) {
-                    let assignment = Assignment {
-                        codec: choice.to_string(),
-                        algorithm: algorithm.to_string(),
-                        partitions,
-                    };
-                    let shape = Shape { length: elements, block: codec.block(), partitions };
-                    let (cost, commit_s) =
-                        self.cost_of(codec.as_ref(), throughput, algorithm, &shape);
-                    candidates.push(Candidate { assignment, loss, cost, commit_s });
-                }
+            let algorithm = algorithm(choice, asked, self.world, elements);
+            for partitions in partitions(elements) {
+                let assignment = Assignment {
+                    codec: choice.to_string(),
+                    algorithm: algorithm.to_string(),
+                    partitions,
+                };
+                let shape = Shape { length: elements, block: codec.block(), partitions };
+                let (cost, commit_s) = self.cost_of(codec.as_ref(), throughput, algorithm, &shape);
+                candidates.push(Candidate { assignment, loss, cost, commit_s });
             }
         }
         self.known.insert((elements, exempt), candidates.clone());

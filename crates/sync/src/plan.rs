@@ -59,7 +59,7 @@ impl Plan {
     /// The plan for one codec, without measuring: the same every time.
     pub(crate) fn fixed(
         choice: &Choice,
-        algorithm: Option<Algorithm>,
+        asked: Option<Algorithm>,
         buckets: &[(usize, bool)],
         world: World,
     ) -> Plan {
@@ -68,7 +68,7 @@ impl Plan {
             let choice = if *exempt { &raw } else { choice };
             Assignment {
                 codec: choice.to_string(),
-                algorithm: algorithms(choice, algorithm, world, *elements)[0].to_string(),
+                algorithm: algorithm(choice, asked, world, *elements).to_string(),
                 partitions: thinwire_collective::operations::partitions(*elements),
             }
         };
@@ -82,21 +82,21 @@ impl Plan {
     }
 }
 
-/// The algorithms to consider for a codec: what it can travel by, and what is worth a try.
-pub(crate) fn algorithms(
+/// The algorithm that carries a codec: the one that was asked for where it can, else the preferred.
+pub(crate) fn algorithm(
     choice: &Choice,
     asked: Option<Algorithm>,
     world: World,
     elements: usize,
-) -> Vec<Algorithm> {
+) -> Algorithm {
     let exchange = match choice {
         Choice::Bytes(codec) => codec.exchange(),
         Choice::LowRank(_) => Exchange::Summable,
     };
     match (exchange, asked) {
-        (Exchange::Summable, Some(algorithm)) => vec![algorithm],
-        (Exchange::TwoShot, Some(asked @ (Algorithm::TwoShot | Algorithm::Gather))) => vec![asked],
-        _ => vec![preferred(exchange, world, elements)],
+        (Exchange::Summable, Some(asked)) => asked,
+        (Exchange::TwoShot, Some(asked @ (Algorithm::TwoShot | Algorithm::Gather))) => asked,
+        _ => preferred(exchange, world, elements),
     }
 }
 

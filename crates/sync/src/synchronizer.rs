@@ -366,11 +366,10 @@ fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     let (Policy::Fixed(choice), Some(asked)) = (&options.policy, options.algorithm) else {
         return Ok(());
     };
-    let possible = plan::algorithms(choice, Some(asked), world, 0);
-    if possible.contains(&asked) {
+    let needed = plan::algorithm(choice, Some(asked), world, 0);
+    if needed == asked {
         return Ok(());
     }
-    let needed = possible[0];
     Err(Error::Invalid(format!(
         "codec {choice} travels by {needed}, not by {asked}: its sums cannot be encoded at every hop"
     )))
