@@ -1,7 +1,9 @@
-//! The developer's commands: `cargo xtask check`, `cargo xtask test`, `cargo xtask tidy`.
+//! The developer's commands: `cargo xtask check`, `test`, `python` and `tidy`.
 #![forbid(unsafe_code)]
 
+mod python;
 mod section;
+mod summary;
 mod test;
 mod tidy;
 
@@ -12,8 +14,9 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  check [SECTION ...]   what CI runs, cheapest first: fmt tidy clippy test doc (all by default)
-  test [ARGUMENT ...]   every test of the workspace; arguments go to `cargo test`
+  check [SECTION ...]   what CI runs, cheapest first: fmt tidy clippy ruff test doc (all by default)
+  test [ARGUMENT ...]   every test, Rust and Python; with arguments, which go to `cargo test`, Rust alone
+  python [ARGUMENT ...] builds the Python package and tests it; arguments go to pytest
   tidy                  the rules that no compiler checks: layers, files, text
 ";
 
@@ -33,6 +36,7 @@ fn run(arguments: &[String]) -> Result<()> {
     match command.as_str() {
         "check" => section::check(rest),
         "test" => test::run(rest),
+        "python" => python::run(rest),
         "tidy" => tidy::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

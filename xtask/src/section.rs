@@ -1,12 +1,14 @@
 //! The sections of `check`, and how a section runs: announced, timed, stopped at the first failure.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
-use crate::{test, tidy};
+use crate::{python, test, tidy};
 
 /// One thing that CI checks.
 struct Section {
@@ -15,10 +17,11 @@ struct Section {
 }
 
 /// Every section, cheapest first.
-const SECTIONS: [Section; 5] = [
+const SECTIONS: [Section; 6] = [
     Section { name: "fmt", run: fmt },
     Section { name: "tidy", run: tidy::run },
     Section { name: "clippy", run: clippy },
+    Section { name: "ruff", run: python::lint },
     Section { name: "test", run: || test::run(&[]) },
     Section { name: "doc", run: doc },
 ];
@@ -50,6 +53,38 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// What cargo knows about the workspace.
+pub fn metadata() -> Result<Value> {
+    let arguments = ["metadata", "--format-version", "1", "--no-deps", "--locked"];
+    let output = cargo(&arguments).output().context("cannot start cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")
+}
+
+/// Runs a command, which must succeed.
+pub fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
+
+/// Passes a child's piped output on, line by line, and shows each line to `read`.
+pub fn follow(child: &mut Child, mut read: impl FnMut(&str)) -> Result<()> {
+    let output = child.stdout.take().expect("stdout was piped");
+    let mut stdout = std::io::stdout().lock();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("cannot read the output of the tests")?;
+        read(&String::from_utf8_lossy(&line));
+        stdout.write_all(&line)?;
+        stdout.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
 fn choose(names: &[String]) -> Result<Vec<&'static Section>> {
     let known: Vec<&str> = SECTIONS.iter().map(|section| section.name).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
@@ -74,14 +109,6 @@ fn doc() -> Result<()> {
     succeed(cargo(&arguments).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-fn succeed(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    if !status.success() {
-        bail!("{command:?} ended with {status}");
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +127,9 @@ mod tests {
     #[test]
     fn an_unknown_section_is_refused() {
         let error = choose(&["tests".to_owned()]).err().unwrap().to_string();
-        assert_eq!(error, "unknown section 'tests', expected one of fmt, tidy, clippy, test, doc");
+        assert_eq!(
+            error,
+            "unknown section 'tests', expected one of fmt, tidy, clippy, ruff, test, doc"
+        );
     }
 }

@@ -1,30 +1,46 @@
-//! Every test of the workspace, with a closing count of what passed and what was skipped, and why.
+//! Every test, in Rust and in Python, with a closing count of what passed and was skipped, and why.
 //!
 //! A test that needs what not every machine has (root, a peer's library) carries
 //! `#[ignore = "reason"]`; the reason is repeated at the end, so that nothing is skipped in silence.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Stdio};
+use std::process::{ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::section::cargo;
+use crate::python;
+use crate::section::{cargo, follow};
+use crate::summary::Summary;
 
-/// Runs all tests, unit, integration and documentation; `arguments` go to `cargo test`.
+/// Runs all tests; with `arguments`, which go to `cargo test`, those in Rust alone.
 pub fn run(arguments: &[String]) -> Result<()> {
+    let (mut summary, status) = rust(arguments)?;
+    let compiled = summary != Summary::default();
+    let python =
+        if arguments.is_empty() && compiled { python::test(&[]) } else { Ok(Summary::default()) };
+    let python = python.map(|results| summary.add(results));
+    eprint!("{}", summary.report());
+    python.context("the Python tests did not run")?;
+    if !status.success() {
+        bail!("cargo test ended with {status}");
+    }
+    if !summary.failed.is_empty() {
+        bail!("{} tests failed", summary.failed.len());
+    }
+    Ok(())
+}
+
+/// Unit, integration and documentation tests of the workspace.
+fn rust(arguments: &[String]) -> Result<(Summary, ExitStatus)> {
     let mut command = cargo(&["test", "--locked", "--no-fail-fast"]);
     if !names_packages(arguments) {
         command.arg("--workspace");
     }
     command.args(arguments).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start cargo test")?;
-    let summary = follow(&mut child)?;
+    let mut summary = Summary::default();
+    follow(&mut child, |line| read(line, &mut summary))?;
     let status = child.wait().context("cannot wait for cargo test")?;
-    eprint!("{}", summary.report());
-    if !status.success() {
-        bail!("cargo test ended with {status}");
-    }
-    Ok(())
+    Ok((summary, status))
 }
 
 /// Whether cargo is told which packages to test, instead of all.
@@ -35,57 +51,21 @@ fn names_packages(arguments: &[String]) -> bool {
     })
 }
 
-/// Passes the child's output on, line by line, and reads the results in it.
-fn follow(child: &mut Child) -> Result<Summary> {
-    let output = child.stdout.take().expect("stdout was piped");
-    let mut stdout = std::io::stdout().lock();
-    let mut summary = Summary::default();
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("cannot read the output of cargo test")?;
-        summary.read(&String::from_utf8_lossy(&line));
-        stdout.write_all(&line)?;
-        stdout.write_all(b"\n")?;
-    }
-    Ok(summary)
-}
-
-/// What the lines of `cargo test` said.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Summary {
-    passed: usize,
-    failed: Vec<String>,
-    skipped: Vec<(String, String)>,
-}
-
-impl Summary {
-    fn read(&mut self, line: &str) {
-        let Some((name, result)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... "))
-        else {
-            return;
-        };
-        match result.trim_end() {
-            "ok" => self.passed += 1,
-            "FAILED" => self.failed.push(name.to_owned()),
-            "ignored" => self.skipped.push((name.to_owned(), "no reason given".to_owned())),
-            other => {
-                if let Some(reason) = other.strip_prefix("ignored, ") {
-                    self.skipped.push((name.to_owned(), reason.to_owned()));
-                }
+/// Reads one line of `cargo test`.
+fn read(line: &str, summary: &mut Summary) {
+    let Some((name, result)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... "))
+    else {
+        return;
+    };
+    match result.trim_end() {
+        "ok" => summary.passed += 1,
+        "FAILED" => summary.failed.push(name.to_owned()),
+        "ignored" => summary.add(Summary::skipped(name, "no reason given")),
+        other => {
+            if let Some(reason) = other.strip_prefix("ignored, ") {
+                summary.add(Summary::skipped(name, reason));
             }
         }
-    }
-
-    fn report(&self) -> String {
-        let Summary { passed, failed, skipped } = self;
-        let mut report =
-            format!("tests: {passed} passed, {} failed, {} skipped\n", failed.len(), skipped.len());
-        for name in failed {
-            report += &format!("  failed  {name}\n");
-        }
-        for (name, reason) in skipped {
-            report += &format!("  skipped {name}: {reason}\n");
-        }
-        report
     }
 }
 
@@ -113,7 +93,7 @@ mod tests {
             "test crates/wire/src/lib.rs - (line 7) ... ok",
             "test result: FAILED. 2 passed; 1 failed; 1 ignored",
         ] {
-            summary.read(line);
+            read(line, &mut summary);
         }
         assert_eq!(
             summary.report(),

@@ -12,9 +12,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
-use crate::section::{cargo, root};
+use crate::section::{metadata, root};
 
 /// Checks all rules and prints every complaint.
 pub fn run() -> Result<()> {
@@ -27,8 +26,8 @@ pub fn run() -> Result<()> {
         let bytes = std::fs::read(&full).with_context(|| format!("cannot read {path}"))?;
         let Ok(content) = String::from_utf8(bytes) else { continue };
         complaints.extend(text::check(&path, &content));
+        complaints.extend(files::check(&path, &content));
         if Path::new(&path).extension().is_some_and(|extension| extension == "rs") {
-            complaints.extend(files::check(&path, &content));
             complaints.extend(source::check(&path, &content));
         }
     }
@@ -39,15 +38,6 @@ pub fn run() -> Result<()> {
         bail!("tidy has {} complaints", complaints.len());
     }
     Ok(())
-}
-
-fn metadata() -> Result<Value> {
-    let arguments = ["metadata", "--format-version", "1", "--no-deps", "--locked"];
-    let output = cargo(&arguments).output().context("cannot start cargo metadata")?;
-    if !output.status.success() {
-        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")
 }
 
 /// The files that are committed or would be.

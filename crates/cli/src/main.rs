@@ -6,13 +6,13 @@
 #![forbid(unsafe_code)]
 
 mod command;
-mod environment;
 mod failure;
 mod figures;
 mod launch;
+mod link;
 mod output;
+mod place;
 mod ranks;
-mod rendezvous;
 mod report;
 mod samples;
 mod table;

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 
 use anyhow::{Context, Result, ensure};
+use thinwire_job::{Form, Place};
 
-use crate::environment::{self, Flags, Host, Place, Source};
 use crate::launch::{self, Job};
-use crate::rendezvous;
+use crate::place::{Flags, ensure_ranks, token_or_fresh};
 
 /// What a command does next.
 pub enum Start {
@@ -21,35 +21,23 @@ pub enum Start {
 /// # Errors
 /// If the place is contradictory, or the ranks fail.
 pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
-    if let Some(place) = environment::find(flags, &environment::process)? {
-        place.ensure_ranks(ranks)?;
+    if let Some(place) = flags.find()? {
+        ensure_ranks(&place, ranks)?;
         return Ok(Start::Rank(place));
     }
     let ranks = ranks.unwrap_or(default);
     if ranks == 1 {
-        return Ok(Start::Rank(alone()));
+        return Ok(Start::Rank(Place::alone(Form::Flags)));
     }
     ensure!(ranks > 0, "no ranks to start, expected at least 1");
     launch_myself(flags, ranks).map(Start::Done)
-}
-
-fn alone() -> Place {
-    Place {
-        rank: 0,
-        world: 1,
-        local_rank: 0,
-        local_world: 1,
-        coordinator: format!("127.0.0.1:{}", environment::PORT),
-        host: Host::RankZero,
-        source: Source::Flags,
-    }
 }
 
 fn launch_myself(flags: &Flags, ranks: u32) -> Result<u8> {
     let me = std::env::current_exe().context("finding thinwire's own program file")?;
     let arguments = std::env::args_os().skip(1);
     let command: Vec<OsString> = std::iter::once(me.into_os_string()).chain(arguments).collect();
-    let token = rendezvous::token_or_fresh(flags.token.as_ref())?;
-    let store = rendezvous::host(&token)?;
-    launch::run(&Job { command, ranks, coordinator: store.address().to_string(), token })
+    let token = token_or_fresh(flags.token.as_ref())?;
+    let (_store, coordinator) = thinwire_job::open("127.0.0.1", 0, &token)?;
+    launch::run(&Job { command, ranks, coordinator, token })
 }

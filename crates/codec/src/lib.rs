@@ -43,7 +43,7 @@ mod topk;
 pub use choice::{Choice, Entry, all};
 pub use codec::{Codec, Exchange, Finite, Input, Write};
 pub use error::{Error, Kind};
-pub use none::raw;
+pub use none::{raw, raw_of};
 pub use powersgd::{Factor, PowerSgd};
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.

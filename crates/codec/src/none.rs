@@ -6,7 +6,7 @@ use thinwire_wire::DType;
 
 use crate::cast::CastCodec;
 use crate::choice::no_parameter;
-use crate::kernel::F32;
+use crate::kernel::{BF16, F16, F32};
 use crate::{Choice, Codec, Entry};
 
 /// The line in the table of codecs.
@@ -24,4 +24,13 @@ pub(crate) const ENTRY: Entry = Entry {
 /// The codec that leaves values as they are.
 pub fn raw() -> Arc<dyn Codec> {
     Arc::new(CastCodec::new::<F32>(DType::F32, |kernels| &kernels.f32))
+}
+
+/// The codec that sends values of `dtype` as they are.
+pub fn raw_of(dtype: DType) -> Arc<dyn Codec> {
+    match dtype {
+        DType::F32 => raw(),
+        DType::F16 => Arc::new(CastCodec::new::<F16>(dtype, |kernels| &kernels.f16)),
+        DType::BF16 => Arc::new(CastCodec::new::<BF16>(dtype, |kernels| &kernels.bf16)),
+    }
 }

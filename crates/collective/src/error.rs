@@ -28,14 +28,24 @@ pub enum Kind {
     Timeout,
     /// A peer sent what no correct peer sends.
     Corrupt,
+    /// This rank has ended the group.
+    Stopped,
 }
 
 /// Steps from here on are calls of plain operations, not steps of training.
 pub(crate) const CALLS: u64 = 1 << 63;
 
+/// Steps from here on are messages between two ranks.
+pub(crate) const MESSAGES: u64 = 3 << 62;
+
 impl Error {
     pub(crate) fn invalid(operation: &'static str, detail: String) -> Error {
         Error { kind: Kind::Invalid, operation, step: None, rank: None, detail, source: None }
+    }
+
+    pub(crate) fn stopped(reason: String) -> Error {
+        let kind = Kind::Stopped;
+        Error { kind, operation: "abort", step: None, rank: None, detail: reason, source: None }
     }
 
     pub(crate) fn corrupt(
@@ -106,6 +116,9 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind == Kind::Stopped {
+            return f.write_str(&self.detail);
+        }
         write!(f, "{} (in {}", self.detail, self.operation)?;
         match self.step {
             Some(step) if step < CALLS => write!(f, " of step {step})"),

@@ -1,14 +1,16 @@
 //! The ranks of a job, ready to run collectives together.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use thinwire_link::{Link, Place, Port, Waker};
 use thinwire_wire::{Header, Kind, Rank, Tag, World};
 
-use crate::error::{CALLS, Error};
+use crate::error::{CALLS, Error, MESSAGES};
 use crate::inbox::Inbox;
 use crate::pool::Pool;
 use crate::run::{Address, Run};
+use crate::stop::Stop;
 
 /// How often a group looks again before it lets the thread sleep: a peer on this machine usually
 /// answers within this time, and sleeping costs more.
@@ -24,9 +26,12 @@ pub struct Group {
     pool: Pool,
     epoch: u32,
     calls: u64,
+    /// Messages so far, by sender, receiver and number.
+    messages: HashMap<(Rank, Rank, u32), u32>,
     timeout: Duration,
     moved: Instant,
     spins: u32,
+    stop: Stop,
     /// The training step of the newest run, to name in an error between runs.
     step: Option<u64>,
     error: Option<Error>,
@@ -36,11 +41,13 @@ impl Group {
     /// The group of all ranks that `link` connects.
     pub fn new(link: Box<dyn Link>) -> Group {
         Group {
+            stop: Stop::new(link.waker()),
             link,
             inbox: Inbox::default(),
             pool: Pool::default(),
             epoch: 0,
             calls: 0,
+            messages: HashMap::new(),
             timeout: Duration::from_secs(60),
             moved: Instant::now(),
             spins: 0,
@@ -65,15 +72,33 @@ impl Group {
         self.link.waker()
     }
 
+    /// Ends the group from another thread.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
     /// Bytes sent and received over the group's whole life.
     pub fn counters(&self) -> thinwire_link::Counters {
         self.link.counters()
     }
 
     /// The address of the next plain call; equal on all ranks that make the same calls.
-    pub(crate) fn next_call(&mut self, operation: &'static str) -> Address {
+    pub fn next_call(&mut self, operation: &'static str) -> Address {
         self.calls += 1;
         Address { step: CALLS | self.calls, tensor: 0, seed: self.calls, operation }
+    }
+
+    /// The address of the next message numbered `number` between two ranks; equal at both ends.
+    pub fn next_message(
+        &mut self,
+        (from, to): (Rank, Rank),
+        number: u32,
+        operation: &'static str,
+    ) -> Address {
+        let count = self.messages.entry((from, to, number)).or_default();
+        *count += 1;
+        let step = MESSAGES | u64::from(number & (1 << 30) - 1) << 32 | u64::from(*count);
+        Address { step, tensor: from.0 << 16 | to.0, seed: 0, operation }
     }
 
     /// Begins a run: what has come for it already is handed over.
@@ -201,7 +226,7 @@ impl Group {
     /// Ends the group because of a failure outside of it: every peer gets `reason`.
     pub fn abort(&mut self, reason: &str) {
         if self.error.is_none() {
-            let error = Error::invalid("abort", reason.to_owned());
+            let error = Error::stopped(reason.to_owned());
             self.link.poison(&error.for_peers());
             self.error = Some(error);
         }
@@ -216,8 +241,15 @@ impl Group {
         run.map_or(("waiting", self.step), |run| (run.address.operation, Some(run.address.step)))
     }
 
-    fn check(&self) -> Result<(), Error> {
-        self.error.clone().map_or(Ok(()), Err)
+    /// Fails if the group is over, or is to end now.
+    fn check(&mut self) -> Result<(), Error> {
+        if let Some(error) = &self.error {
+            return Err(error.clone());
+        }
+        match self.stop.reason() {
+            Some(reason) => Err(self.fail(Error::stopped(reason))),
+            None => Ok(()),
+        }
     }
 
     fn hand_over<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, runs: &mut [Run<V>]) {
@@ -254,9 +286,10 @@ impl Group {
 }
 
 impl Drop for Group {
-    /// Says goodbye, so that peers can tell an end from a loss.
+    /// Says goodbye, so that peers can tell an end from a loss; or why it was told to stop.
     fn drop(&mut self) {
-        if self.error.is_none() && !std::thread::panicking() {
+        let going_on = self.check().is_ok();
+        if going_on && !std::thread::panicking() {
             // Whoever is still busy will find the goodbye when it looks.
             let _ = self.link.finish(LEAVE_PATIENCE);
         }

@@ -4,7 +4,7 @@
 //! [`Group`] drives any number of runs over one link, in one thread and without blocking: it moves
 //! what the sockets take and give, and in between encodes and merges, lowest task first, so the
 //! partitions of a tensor pipeline through encode, wire and decode. The functions of
-//! [`operations`] are the plain blocking calls on top.
+//! [`operations`] are the plain blocking calls on top. A [`Driver`] gives a group a thread of its own.
 //!
 //! Law: after an all-reduce every rank holds the same bits, whatever the codec, because every rank
 //! decodes the same bytes; and messages are matched by tag, never by arrival order.
@@ -27,6 +27,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod driver;
 mod error;
 mod group;
 mod inbox;
@@ -34,12 +35,16 @@ pub mod operations;
 mod pool;
 mod program;
 mod run;
+pub mod start;
+mod stop;
 
+pub use driver::{Driver, Next, Then};
 pub use error::{Error, Kind};
 pub use group::Group;
 pub use operations::{
-    Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, barrier, broadcast,
-    reduce_scatter,
+    Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, all_to_all, barrier,
+    broadcast, reduce_scatter,
 };
 pub use program::Program;
 pub use run::{Address, Run, Times};
+pub use stop::Stop;

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use thinwire_codec::{Codec, Exchange};
-use thinwire_schedule::{self as schedule, Algorithm, Schedule, Shape};
+use thinwire_schedule::{Algorithm, Shape};
 use thinwire_wire::{Rank, World};
 
-use crate::{Error, Group, Program, Run};
+use crate::{Error, Group, start};
 
 /// Raw tensors are cut so that no partition is larger than this many bytes.
 const PARTITION_BYTES: usize = 4 << 20;
@@ -40,17 +40,8 @@ impl Default for Options {
 /// # Errors
 /// If the codec only works with error feedback, or a peer is lost or disagrees.
 pub fn all_reduce(group: &mut Group, values: &mut [f32], options: &Options) -> Result<(), Error> {
-    if options.codec.needs_feedback() {
-        let detail =
-            format!("codec {} needs error feedback, which a single call has not", options.codec);
-        return Err(Error::invalid("all_reduce", detail));
-    }
-    let shape = shape(values.len(), options.codec.block(), options.partitions);
-    let exchange = options.codec.exchange();
-    let algorithm =
-        options.algorithm.unwrap_or_else(|| preferred(exchange, group.world(), values.len()));
-    let schedule = schedule::all_reduce(algorithm, group.world(), &shape);
-    run(group, "all_reduce", schedule, values, Arc::clone(&options.codec))
+    let run = start::all_reduce(group, values, options)?;
+    group.complete(&mut [run])
 }
 
 /// Replaces every tensor by its sum over all ranks; many small ones travel as one.
@@ -85,15 +76,10 @@ pub fn reduce_scatter(
     group: &mut Group,
     values: &mut [f32],
 ) -> Result<std::ops::Range<usize>, Error> {
-    let world = group.world();
-    let shape = Shape { length: values.len(), block: 1, partitions: 1 };
-    run(
-        group,
-        "reduce_scatter",
-        schedule::reduce_scatter(world, &shape),
-        values,
-        thinwire_codec::raw(),
-    )?;
+    let (world, length) = (group.world(), values.len());
+    let run = start::reduce_scatter(group, values, &thinwire_codec::raw())?;
+    group.complete(&mut [run])?;
+    let shape = Shape { length, block: 1, partitions: 1 };
     Ok(shape.chunk(0, world.size(), world.rank().index()))
 }
 
@@ -103,16 +89,10 @@ pub fn reduce_scatter(
 /// As [`all_reduce`].
 pub fn all_gather(group: &mut Group, mine: &[f32]) -> Result<Vec<f32>, Error> {
     let world = group.world();
-    let shape = Shape { length: mine.len() * world.size(), block: 1, partitions: 1 };
-    let mut values = vec![0.0; shape.length];
+    let mut values = vec![0.0; mine.len() * world.size()];
     values[world.rank().index() * mine.len()..][..mine.len()].copy_from_slice(mine);
-    run(
-        group,
-        "all_gather",
-        schedule::all_gather(world, &shape),
-        &mut values,
-        thinwire_codec::raw(),
-    )?;
+    let run = start::all_gather(group, values.as_mut_slice());
+    group.complete(&mut [run])?;
     Ok(values)
 }
 
@@ -141,13 +121,23 @@ pub fn all_gather_bytes(group: &mut Group, mine: &[u8]) -> Result<Vec<Vec<u8>>, 
 /// # Errors
 /// As [`all_reduce`].
 pub fn broadcast(group: &mut Group, values: &mut [f32], root: Rank) -> Result<(), Error> {
-    let world = group.world();
-    if root.index() >= world.size() {
-        let detail = format!("root is {root}, expected one of {} ranks", world.size());
-        return Err(Error::invalid("broadcast", detail));
-    }
-    let shape = shape(values.len(), 1, None);
-    run(group, "broadcast", schedule::broadcast(root, world, &shape), values, thinwire_codec::raw())
+    let run = start::broadcast(group, values, root)?;
+    group.complete(&mut [run])
+}
+
+/// Sends to each rank its part of the first half of `values`, `sends[r]` elements in rank order,
+/// and receives theirs into the second half, `recvs[r]` elements each. This rank's part for itself
+/// is left to the caller.
+///
+/// # Errors
+/// As [`all_reduce`].
+pub fn all_to_all(
+    group: &mut Group,
+    values: &mut [f32],
+    parts: (&[usize], &[usize]),
+) -> Result<(), Error> {
+    let run = start::all_to_all(group, values, parts);
+    group.complete(&mut [run])
 }
 
 /// Returns when every rank has called it.
@@ -155,10 +145,8 @@ pub fn broadcast(group: &mut Group, values: &mut [f32], root: Rank) -> Result<()
 /// # Errors
 /// As [`all_reduce`].
 pub fn barrier(group: &mut Group) -> Result<(), Error> {
-    let shape = Shape { length: group.world().size(), block: 1, partitions: 1 };
-    let mut nothing = vec![0.0; shape.length];
-    let schedule = schedule::all_gather(group.world(), &shape);
-    run(group, "barrier", schedule, &mut nothing, thinwire_codec::raw())
+    let run = start::barrier(group, vec![0.0; group.world().size()]);
+    group.complete(&mut [run])
 }
 
 /// The algorithm for what can travel by several.
@@ -183,25 +171,4 @@ pub fn preferred(exchange: Exchange, world: World, elements: usize) -> Algorithm
 /// How many partitions a raw tensor of `elements` is cut into.
 pub fn partitions(elements: usize) -> usize {
     (elements * 4).div_ceil(PARTITION_BYTES).max(1)
-}
-
-fn shape(length: usize, block: usize, partitions: Option<usize>) -> Shape {
-    Shape {
-        length,
-        block,
-        partitions: partitions.unwrap_or_else(|| self::partitions(length)).max(1),
-    }
-}
-
-fn run(
-    group: &mut Group,
-    operation: &'static str,
-    schedule: Schedule,
-    values: &mut [f32],
-    codec: Arc<dyn Codec>,
-) -> Result<(), Error> {
-    let address = group.next_call(operation);
-    let program = Arc::new(Program::new(schedule, values.len(), codec));
-    let world: World = group.world();
-    group.complete(&mut [Run::new(program, address, world, values, None)])
 }

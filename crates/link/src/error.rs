@@ -100,7 +100,9 @@ impl Error {
         Some(match self.kind {
             Kind::TokenMismatch => "start every rank of one job with the same token",
             Kind::VersionMismatch => "run the same version of thinwire on every host",
-            Kind::WorldMismatch => "start every rank of one job with the same world size",
+            Kind::WorldMismatch => {
+                "start every rank of one job with the same world size; if an earlier job used the same rendezvous, use a fresh one"
+            }
             Kind::RankTaken => {
                 "give every process its own rank; if an earlier job used the same rendezvous, use a fresh one"
             }

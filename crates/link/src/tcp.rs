@@ -4,6 +4,7 @@
 //! has proven the job token. One thread drives all of them with poll(2). docs/wire.md tells what
 //! goes over them.
 
+mod agreement;
 mod buffer;
 mod connect;
 mod connection;

@@ -62,19 +62,30 @@ fn another_token_is_told_to_both_sides() {
     }
 }
 
+/// Whoever comes first, and even if the rank that they wait for does not exist.
 #[test]
 fn worlds_that_disagree_are_told_to_both_sides() {
-    let store = store::mem::Mem::new();
-    let errors: Vec<_> = thread::scope(|scope| {
-        let store = &store;
-        let rank = |rank, size| {
-            scope
-                .spawn(move || failure(connect(World::new(rank, size).unwrap(), store, &options())))
+    for (first, second) in [((0, 2), (1, 3)), ((1, 3), (0, 2)), ((0, 2), (2, 3)), ((2, 3), (0, 2))]
+    {
+        let store = store::mem::Mem::new();
+        let start = Instant::now();
+        let fails = |(rank, size)| {
+            let error = failure(connect(World::new(rank, size).unwrap(), &store, &options()));
+            assert_eq!(error.kind, Kind::WorldMismatch, "{error}");
+            error.to_string()
         };
-        [rank(0, 2), rank(1, 3)].map(|rank| rank.join().unwrap().to_string()).into()
-    });
-    assert_eq!(errors[0], "rank 0 is in a world of 2, rank 1 in one of 3");
-    assert_eq!(errors[1], "rank 1 is in a world of 3, rank 0 in one of 2");
+        let errors = thread::scope(|scope| {
+            let early = scope.spawn(|| fails(first));
+            store.get("epoch/0/world", LONG).unwrap();
+            let late = scope.spawn(|| fails(second));
+            [early, late].map(|rank| rank.join().unwrap())
+        });
+        let says = |(rank, size), (other, another)| {
+            format!("rank {rank} was started with world {size}, rank {other} with world {another}")
+        };
+        assert_eq!(errors, [says(first, second), says(second, first)]);
+        assert!(start.elapsed() < LONG / 4);
+    }
 }
 
 #[test]

@@ -1,11 +1,17 @@
 //! Which gradients travel together.
 //!
 //! Parameters are taken in the order in which their gradients become ready. A bucket is closed when
-//! it has reached its size; tensors that travel uncompressed share buckets of their own, so that
-//! a codec never sees them. Law: every parameter is in exactly one bucket, and the layout is a
-//! function of the parameters alone, so it is the same on all ranks.
+//! it has reached its size, or the framework's own bucket ends; tensors that travel uncompressed
+//! share buckets of their own, so that a codec never sees them, and so do those of one dtype. Law:
+//! every parameter is in exactly one bucket, and the layout is a function of the parameters alone,
+//! so it is the same on all ranks.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
+use thinwire_wire::DType;
 
 use crate::Parameter;
 
@@ -18,6 +24,8 @@ pub(crate) struct Bucket {
     pub(crate) elements: usize,
     /// It always travels uncompressed.
     pub(crate) exempt: bool,
+    /// What it travels as when it is not compressed.
+    pub(crate) dtype: DType,
 }
 
 /// Buckets of at least `bytes_max` bytes each, the last ones excepted, in order of readiness, and
@@ -27,19 +35,22 @@ pub(crate) fn layout(
     bytes_max: usize,
 ) -> (Vec<Bucket>, Vec<(usize, Range<usize>)>) {
     let mut buckets: Vec<Bucket> = Vec::new();
-    let mut open: [Option<Bucket>; 2] = [None, None];
+    let mut open: BTreeMap<(bool, DType), Bucket> = BTreeMap::new();
+    let mut framework_bucket = None;
     for (index, parameter) in parameters.iter().enumerate() {
-        let exempt = parameter.is_exempt();
-        let slot = &mut open[usize::from(exempt)];
-        let bucket = slot.get_or_insert(Bucket { members: Vec::new(), elements: 0, exempt });
+        if framework_bucket.replace(parameter.bucket) != Some(parameter.bucket) {
+            buckets.extend(std::mem::take(&mut open).into_values());
+        }
+        let kind = (parameter.is_exempt(), parameter.dtype);
+        let bucket = open.entry(kind).or_insert_with(|| Bucket::new(kind));
         let end = bucket.elements + parameter.elements();
         bucket.members.push((index, bucket.elements..end));
         bucket.elements = end;
         if end * 4 >= bytes_max {
-            buckets.extend(slot.take());
+            buckets.extend(open.remove(&kind));
         }
     }
-    buckets.extend(open.into_iter().flatten());
+    buckets.extend(open.into_values());
     buckets.sort_by_key(|bucket| bucket.members.last().map(|(parameter, _)| *parameter));
     let mut places = vec![(0, 0..0); parameters.len()];
     for (number, bucket) in buckets.iter().enumerate() {
@@ -51,6 +62,15 @@ pub(crate) fn layout(
 }
 
 impl Bucket {
+    fn new((exempt, dtype): (bool, DType)) -> Bucket {
+        Bucket { members: Vec::new(), elements: 0, exempt, dtype }
+    }
+
+    /// The codec that loses nothing of its gradients.
+    pub(crate) fn raw(&self) -> Arc<dyn Codec> {
+        thinwire_codec::raw_of(self.dtype)
+    }
+
     /// What to call it: its first and last parameter.
     pub(crate) fn name(&self, parameters: &[Parameter]) -> String {
         let name = |member: Option<&(usize, Range<usize>)>| {
@@ -74,11 +94,15 @@ mod tests {
     proptest! {
         #[test]
         fn every_parameter_is_in_one_bucket(
-            shapes in prop::collection::vec(prop::collection::vec(1_usize..20, 0..4), 0..40),
+            shapes in prop::collection::vec((prop::collection::vec(1_usize..20, 0..4), 0..6), 0..40),
             bytes_max in 1_usize..4000,
         ) {
-            let parameters: Vec<Parameter> = shapes.iter().enumerate()
-                .map(|(index, shape)| Parameter::new(&format!("p{index}"), shape)).collect();
+            let parameter = |(index, (shape, kind)): (usize, &(Vec<usize>, i32))| Parameter {
+                dtype: DType::ALL[*kind as usize % 3],
+                bucket: index as u32 / 7,
+                ..Parameter::new(&format!("p{index}"), shape)
+            };
+            let parameters: Vec<Parameter> = shapes.iter().enumerate().map(parameter).collect();
             let (buckets, places) = layout(&parameters, bytes_max);
             let mut seen = vec![0; parameters.len()];
             for (number, bucket) in buckets.iter().enumerate() {
@@ -87,6 +111,9 @@ mod tests {
                     prop_assert_eq!(range.start, end);
                     prop_assert_eq!(range.len(), parameters[*parameter].elements());
                     prop_assert_eq!(bucket.exempt, parameters[*parameter].is_exempt());
+                    prop_assert_eq!(bucket.dtype, parameters[*parameter].dtype);
+                    let first = bucket.members[0].0;
+                    prop_assert_eq!(parameters[first].bucket, parameters[*parameter].bucket);
                     prop_assert_eq!(&places[*parameter], &(number, range.clone()));
                     end = range.end;
                     seen[*parameter] += 1;

@@ -6,14 +6,24 @@ use std::time::Instant;
 use thinwire_codec::{Choice, Codec, Input, Write};
 use thinwire_collective::{Group, Options, all_gather, all_reduce};
 use thinwire_schedule::{Algorithm, Shape, Speeds, cost};
-use thinwire_wire::World;
 use thinwire_wire::random::Key;
+use thinwire_wire::{DType, World};
 
 use crate::Error;
+use crate::bucket::Bucket;
 use crate::plan::{Assignment, Candidate, algorithm};
 
-/// The codecs that `auto` chooses from, from the one that loses least.
-pub(crate) const CODECS: [&str; 4] = ["none", "bf16", "int8", "int4"];
+/// Every codec that `auto` knows.
+const CODECS: [&str; 5] = ["none", "f16", "bf16", "int8", "int4"];
+
+/// The codecs that `auto` chooses from, from the one that loses least: that is, nothing.
+fn ways(dtype: DType) -> &'static [&'static str] {
+    match dtype {
+        DType::F32 => &["none", "bf16", "int8", "int4"],
+        DType::F16 => &["f16", "int8", "int4"],
+        DType::BF16 => &["bf16", "int8", "int4"],
+    }
+}
 
 /// Elements on which codecs are measured: more than the inner caches hold.
 const SAMPLE: usize = 1 << 18;
@@ -39,7 +49,7 @@ pub(crate) struct Calibration {
     bytes_per_s: f64,
     codecs: Vec<(Choice, Throughput)>,
     world: World,
-    known: HashMap<(usize, bool), Vec<Candidate>>,
+    known: HashMap<(usize, bool, DType), Vec<Candidate>>,
 }
 
 impl Calibration {
@@ -77,22 +87,24 @@ impl Calibration {
         (self.latency_s, self.bytes_per_s)
     }
 
-    /// Every way for a bucket of `elements`; raw ways only if it is exempt.
+    /// Every way for a bucket; raw ways only if it is exempt.
     pub(crate) fn candidates(
         &mut self,
-        elements: usize,
-        exempt: bool,
+        bucket: &Bucket,
         asked: Option<Algorithm>,
     ) -> Vec<Candidate> {
-        if let Some(known) = self.known.get(&(elements, exempt)) {
+        let elements = bucket.elements;
+        let kind = (elements, bucket.exempt, bucket.dtype);
+        if let Some(known) = self.known.get(&kind) {
             return known.clone();
         }
         let mut candidates = Vec::new();
-        for (loss, (choice, throughput)) in self.codecs.iter().enumerate() {
+        let ways = ways(bucket.dtype);
+        let usable = if bucket.exempt { &ways[..1] } else { ways };
+        for (loss, name) in usable.iter().enumerate() {
+            let place = CODECS.iter().position(|known| known == name);
+            let (choice, throughput) = &self.codecs[place.expect("every way is a codec")];
             let Choice::Bytes(codec) = choice else { continue };
-            if exempt && !codec.is_raw() {
-                continue;
-            }
             let algorithm = algorithm(choice, asked, self.world, elements);
             for partitions in partitions(elements) {
                 let assignment = Assignment {
@@ -105,7 +117,7 @@ impl Calibration {
                 candidates.push(Candidate { assignment, loss, cost, commit_s });
             }
         }
-        self.known.insert((elements, exempt), candidates.clone());
+        self.known.insert(kind, candidates.clone());
         candidates
     }
 

@@ -68,7 +68,7 @@ pub(crate) struct Matrices {
 }
 
 /// What follows a run that is done.
-pub(crate) enum Next {
+pub(crate) enum Follow {
     /// Another run for the same bucket.
     Run(Stage, Run<Vec<f32>>),
     /// The bucket is there.
@@ -100,10 +100,10 @@ impl Job {
 
 impl Stage {
     /// Goes on after the stage's run is done.
-    pub(crate) fn proceed(self, run: Run<Vec<f32>>, world: World) -> Next {
+    pub(crate) fn proceed(self, run: Run<Vec<f32>>, world: World) -> Follow {
         match self {
             Stage::Bytes { bucket } => {
-                Next::Done { bucket, times: run.times(), body: Body::Bytes(run) }
+                Follow::Done { bucket, times: run.times(), body: Body::Bytes(run) }
             }
             Stage::First(mut matrices) => {
                 matrices.times = sum(matrices.times, run.times());
@@ -115,14 +115,14 @@ impl Stage {
                 let program = Arc::clone(&matrices.low_rank.programs[1]);
                 let address = address(matrices.bucket, 1, step, 0);
                 let run = Run::new(program, address, world, mine.clone(), None);
-                Next::Run(Stage::Second { matrices, first, mine }, run)
+                Follow::Run(Stage::Second { matrices, first, mine }, run)
             }
             Stage::Second { matrices, first, mine } => {
                 let Matrices { bucket, low_rank, values, residual, times } = matrices;
                 let times = sum(times, run.times());
                 let (second, _) = run.into_parts();
                 let factors = Factors { first, mine, second };
-                Next::Done {
+                Follow::Done {
                     bucket,
                     body: Body::LowRank { low_rank, values, residual, factors },
                     times,

@@ -19,7 +19,7 @@ use crate::bucket::Bucket;
 use crate::exchange::{Arrival, Body, Method};
 use crate::low_rank::LowRank;
 use crate::plan::Assignment;
-use crate::{BucketRecord, Error, Parameter};
+use crate::{BucketRecord, Error, Gradient, Parameter};
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
@@ -112,14 +112,14 @@ impl Lane {
     }
 
     /// Packs `gradient * scale`. False if it has been given before.
-    pub(crate) fn pack(&mut self, range: Range<usize>, gradient: &[f32], scale: f32) -> bool {
+    pub(crate) fn pack(&mut self, range: Range<usize>, gradient: Gradient<'_>, scale: f32) -> bool {
         let member = self.bucket.members.partition_point(|(_, place)| place.start < range.start);
         let member = (member..self.given.len())
             .find(|&index| self.bucket.members[index].1 == range && !self.given[index]);
         let Some(member) = member else { return false };
         self.given[member] = true;
         self.left -= 1;
-        thinwire_codec::kernel::scale_copy(&mut self.values[range], gradient, scale);
+        gradient.scale_into(&mut self.values[range], scale);
         true
     }
 
@@ -197,50 +197,53 @@ impl Lane {
     }
 
     /// Adds what a restart must know.
-    pub(crate) fn save(&self, index: usize, parameters: &[Parameter], tensors: &mut Tensors) {
-        if !self.residual.is_empty() {
-            for (parameter, range) in &self.bucket.members {
-                let Parameter { name, shape } = &parameters[*parameter];
+    pub(crate) fn save(&self, parameters: &[Parameter], tensors: &mut Tensors) {
+        for (member, (parameter, range)) in self.bucket.members.iter().enumerate() {
+            let Parameter { name, shape, .. } = &parameters[*parameter];
+            if !self.residual.is_empty() {
                 let values = self.residual[range.clone()].to_vec();
                 tensors.insert(format!("residual.{name}"), (shape.clone(), values));
             }
-        }
-        if let Some(Method::LowRank(low_rank)) = &self.method {
-            let state = low_rank.state();
-            tensors.insert(format!("factors.{index}"), (vec![state.len()], state));
+            let Some(Method::LowRank(low_rank)) = &self.method else { continue };
+            if let Some(factor) = low_rank.factor(member) {
+                tensors.insert(format!("factor.{name}"), (vec![factor.len()], factor.to_vec()));
+            }
         }
     }
 
     /// Takes up what a restart must know.
     pub(crate) fn load(
         &mut self,
-        index: usize,
         parameters: &[Parameter],
         tensors: &Tensors,
     ) -> Result<(), Error> {
         let members = self.bucket.members.clone();
-        for (parameter, range) in members {
-            let name = format!("residual.{}", parameters[parameter].name);
-            let Some((_, values)) = tensors.get(&name) else { continue };
-            if values.len() != range.len() {
-                let (found, expected) = (values.len(), range.len());
-                return Err(Error::Invalid(format!(
-                    "{name} in the checkpoint has {found} elements, expected {expected}"
-                )));
+        for (member, (parameter, range)) in members.into_iter().enumerate() {
+            let name = &parameters[parameter].name;
+            if let Some((_, values)) = tensors.get(&format!("residual.{name}")) {
+                if values.len() != range.len() {
+                    return Err(misfit("residual", name, values.len(), range.len()));
+                }
+                if self.residual.is_empty() {
+                    self.residual = vec![0.0; self.bucket.elements];
+                }
+                self.residual[range].copy_from_slice(values);
             }
-            if self.residual.is_empty() {
-                self.residual = vec![0.0; self.bucket.elements];
+            let Some(Method::LowRank(low_rank)) = &mut self.method else { continue };
+            if let Some((_, factor)) = tensors.get(&format!("factor.{name}")) {
+                let expected = low_rank.factor(member).map_or(0, <[f32]>::len);
+                if factor.len() != expected {
+                    return Err(misfit("factor", name, factor.len(), expected));
+                }
+                low_rank.load(member, factor);
             }
-            self.residual[range].copy_from_slice(values);
-        }
-        let Some(Method::LowRank(low_rank)) = &mut self.method else { return Ok(()) };
-        let Some((_, state)) = tensors.get(&format!("factors.{index}")) else { return Ok(()) };
-        if !low_rank.load(state) {
-            let found = state.len();
-            let text =
-                format!("factors.{index} in the checkpoint has {found} elements, of another model");
-            return Err(Error::Invalid(text));
         }
         Ok(())
     }
+}
+
+fn misfit(what: &str, name: &str, found: usize, expected: usize) -> Error {
+    Error::Invalid(format!(
+        "{what}.{name} in the checkpoint has {found} elements, expected {expected}"
+    ))
 }

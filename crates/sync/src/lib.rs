@@ -33,14 +33,16 @@ mod parameter;
 mod plan;
 mod policy;
 mod record;
+mod scatter;
 mod state;
 mod synchronizer;
 mod worker;
 
 pub use error::Error;
-pub use parameter::Parameter;
+pub use parameter::{Gradient, Parameter};
 pub use plan::{Assignment, Plan};
 pub use policy::{Options, Policy, UnknownPolicy};
 pub use record::{BucketRecord, StepRecord};
+pub use scatter::Scatter;
 pub use state::State;
 pub use synchronizer::{Outcome, Synchronizer};

@@ -136,22 +136,15 @@ impl LowRank {
         }
     }
 
-    /// What a checkpoint must hold: all subspaces, one after the other.
-    pub(crate) fn state(&self) -> Vec<f32> {
-        let factors = self.matrices.iter().filter_map(|matrix| matrix.factor.as_ref());
-        factors.flat_map(Factor::q).copied().collect()
+    /// The subspace of a matrix, which a checkpoint must hold, if the matrix has one.
+    pub(crate) fn factor(&self, matrix: usize) -> Option<&[f32]> {
+        self.matrices[matrix].factor.as_ref().map(Factor::q)
     }
 
-    /// Goes on from a checkpoint. False if it does not fit.
-    pub(crate) fn load(&mut self, state: &[f32]) -> bool {
-        if state.len() != self.programs[1].elements() {
-            return false;
+    /// Goes on from a matrix's subspace in a checkpoint.
+    pub(crate) fn load(&mut self, matrix: usize, subspace: &[f32]) {
+        if let Some(factor) = &mut self.matrices[matrix].factor {
+            factor.commit(subspace);
         }
-        for matrix in &mut self.matrices {
-            if let Some(factor) = &mut matrix.factor {
-                factor.commit(&state[matrix.second.clone()]);
-            }
-        }
-        true
     }
 }

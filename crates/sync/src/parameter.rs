@@ -1,18 +1,27 @@
-//! What the trainer trains.
+//! What the trainer trains, and the gradients it gives.
 
-/// A named tensor of f32 parameters, and so of gradients.
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use thinwire_wire::DType;
+
+/// A named tensor of parameters, and so of gradients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     /// The name, unique in the model: "block.3.mlp.up.weight".
     pub name: String,
     /// The sizes of its dimensions, slowest first.
     pub shape: Vec<usize>,
+    /// What its gradient is made of, and what it travels as where it is not compressed.
+    pub dtype: DType,
+    /// The framework's own bucket: gradients of one become ready together, so they share no
+    /// exchange with those of another.
+    pub bucket: u32,
 }
 
 impl Parameter {
-    /// A parameter called `name` of the given shape.
+    /// A parameter called `name` of the given shape, of f32, in bucket 0.
     pub fn new(name: &str, shape: &[usize]) -> Parameter {
-        Parameter { name: name.to_owned(), shape: shape.to_vec() }
+        Parameter { name: name.to_owned(), shape: shape.to_vec(), dtype: DType::F32, bucket: 0 }
     }
 
     /// The number of elements.
@@ -30,5 +39,61 @@ impl Parameter {
     pub fn as_matrix(&self) -> (usize, usize) {
         let rows = self.shape.first().copied().unwrap_or(1);
         (rows, self.elements() / rows.max(1))
+    }
+}
+
+/// The gradient of one parameter, as the framework holds it.
+#[derive(Clone, Copy, Debug)]
+pub enum Gradient<'a> {
+    /// Single precision.
+    F32(&'a [f32]),
+    /// Half precision.
+    F16(&'a [f16]),
+    /// bfloat16.
+    BF16(&'a [bf16]),
+}
+
+impl Gradient<'_> {
+    /// The number of elements.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        match self {
+            Gradient::F32(values) => values.len(),
+            Gradient::F16(values) => values.len(),
+            Gradient::BF16(values) => values.len(),
+        }
+    }
+
+    /// Writes the gradient times `scale` as f32.
+    ///
+    /// # Panics
+    /// If `target` has another length.
+    pub(crate) fn scale_into(&self, target: &mut [f32], scale: f32) {
+        match self {
+            Gradient::F32(values) => {
+                return thinwire_codec::kernel::scale_copy(target, values, scale);
+            }
+            Gradient::F16(values) => values.convert_to_f32_slice(target),
+            Gradient::BF16(values) => values.convert_to_f32_slice(target),
+        }
+        target.iter_mut().for_each(|value| *value *= scale);
+    }
+}
+
+impl<'a> From<&'a [f32]> for Gradient<'a> {
+    fn from(values: &'a [f32]) -> Gradient<'a> {
+        Gradient::F32(values)
+    }
+}
+
+impl<'a> From<&'a Vec<f32>> for Gradient<'a> {
+    fn from(values: &'a Vec<f32>) -> Gradient<'a> {
+        Gradient::F32(values)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [f32; N]> for Gradient<'a> {
+    fn from(values: &'a [f32; N]) -> Gradient<'a> {
+        Gradient::F32(values)
     }
 }

@@ -12,6 +12,7 @@ use thinwire_collective::operations::preferred;
 use thinwire_schedule::{Algorithm, Cost};
 use thinwire_wire::World;
 
+use crate::bucket::Bucket;
 use crate::iteration::{self, Measured};
 
 /// A faster plan must win this much over raw, and a new one over the one in force.
@@ -60,16 +61,17 @@ impl Plan {
     pub(crate) fn fixed(
         choice: &Choice,
         asked: Option<Algorithm>,
-        buckets: &[(usize, bool)],
+        buckets: &[&Bucket],
         world: World,
     ) -> Plan {
-        let raw = Choice::Bytes(thinwire_codec::raw());
-        let assign = |(elements, exempt): &(usize, bool)| {
-            let choice = if *exempt { &raw } else { choice };
+        let assign = |bucket: &&Bucket| {
+            let raw = Choice::Bytes(bucket.raw());
+            let plain = matches!(choice, Choice::Bytes(codec) if codec.is_raw());
+            let choice = if bucket.exempt || plain { &raw } else { choice };
             Assignment {
                 codec: choice.to_string(),
-                algorithm: algorithm(choice, asked, world, *elements).to_string(),
-                partitions: thinwire_collective::operations::partitions(*elements),
+                algorithm: algorithm(choice, asked, world, bucket.elements).to_string(),
+                partitions: thinwire_collective::operations::partitions(bucket.elements),
             }
         };
         let assignments = buckets.iter().map(assign).collect();

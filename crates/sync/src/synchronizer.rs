@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use thinwire_collective::{Group, all_gather, all_gather_bytes, barrier, broadcast};
+use thinwire_collective::{Group, Stop, all_gather, all_gather_bytes, barrier, broadcast};
 use thinwire_link::Link;
 use thinwire_wire::{Rank, World};
 
@@ -14,9 +14,10 @@ use crate::iteration::{Measured, Readiness};
 use crate::lane::Lane;
 use crate::plan::{self, Plan};
 use crate::worker::Worker;
-use crate::{Error, Options, Parameter, Policy, State, StepRecord};
+use crate::{Error, Gradient, Options, Parameter, Policy, State, StepRecord};
 
-/// Steps after which `auto` plans anew with what it has seen; then every hundred steps.
+/// Steps since the buckets were laid out after which `auto` plans anew with what it has seen; then
+/// every hundred steps.
 const PLANNING_STEPS: [u64; 4] = [1, 4, 16, 50];
 
 /// What became of a step.
@@ -42,6 +43,8 @@ pub struct Synchronizer {
     calibration: Option<Calibration>,
     worker: Worker,
     step: u64,
+    /// The step in which the buckets were laid out.
+    laid_out: u64,
     begun: Instant,
     underway: usize,
     cpu_s: f64,
@@ -62,26 +65,81 @@ impl Synchronizer {
         let world = group.world();
         check_combination(&options, world)?;
         agree(&mut group, &identity(&parameters, &options))?;
-        let (buckets, places) = bucket::layout(&parameters, options.bucket_bytes);
-        let (plan, calibration) = first_plan(&mut group, &buckets, &options)?;
-        let lanes = lanes(&parameters, buckets);
+        let calibration = match options.policy {
+            Policy::Fixed(_) => None,
+            Policy::Auto => Some(Calibration::measure(&mut group)?),
+        };
         let mut sync = Synchronizer {
             world,
-            parameters,
-            places,
-            lanes,
+            parameters: Vec::new(),
+            places: Vec::new(),
+            lanes: Vec::new(),
             plan: Plan::default(),
             calibration,
             worker: Worker::start(group),
             step: 0,
+            laid_out: 0,
             begun: Instant::now(),
             underway: 0,
             cpu_s: 0.0,
             record: StepRecord::default(),
             options,
         };
-        sync.adopt(plan)?;
+        sync.lay_out(parameters)?;
         Ok(sync)
+    }
+
+    /// Takes the same parameters in another order or in other buckets of the framework, between
+    /// steps and on all ranks together. Residuals and factors go with their parameters.
+    ///
+    /// # Errors
+    /// If they are not the same parameters, or ranks disagree, or a peer is lost.
+    pub fn relayout(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
+        self.agree(&identity(&parameters, &self.options))?;
+        let sorted = |parameters: &[Parameter]| {
+            let mut names: Vec<_> =
+                parameters.iter().map(|p| (p.name.clone(), p.shape.clone(), p.dtype)).collect();
+            names.sort();
+            names
+        };
+        if let Some((new, old)) = sorted(&parameters)
+            .into_iter()
+            .zip(sorted(&self.parameters))
+            .find(|(new, old)| new != old)
+        {
+            return Err(Error::Invalid(format!(
+                "parameter {} of {:?} {} where {} of {:?} {} was",
+                new.0, new.1, new.2, old.0, old.1, old.2
+            )));
+        }
+        if parameters.len() != self.parameters.len() {
+            let (found, expected) = (parameters.len(), self.parameters.len());
+            return Err(Error::Invalid(format!("{found} parameters where {expected} were")));
+        }
+        let tensors = self.state().tensors;
+        self.lay_out(parameters)?;
+        self.lanes.iter_mut().try_for_each(|lane| lane.load(&self.parameters, &tensors))
+    }
+
+    /// Makes the buckets and a first plan for them.
+    fn lay_out(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
+        let (buckets, places) = bucket::layout(&parameters, self.options.bucket_bytes);
+        self.lanes = lanes(&parameters, buckets);
+        (self.parameters, self.places) = (parameters, places);
+        (self.plan, self.laid_out) = (Plan::default(), self.step);
+        let plan = match &self.options.policy {
+            Policy::Fixed(choice) => {
+                let buckets: Vec<&Bucket> = self.lanes.iter().map(|lane| &lane.bucket).collect();
+                Plan::fixed(choice, self.options.algorithm, &buckets, self.world)
+            }
+            // Nothing is known of backward yet: as if everything were ready at once.
+            Policy::Auto => self.propose(&Measured {
+                backward_s: 0.0,
+                buckets: vec![Readiness::default(); self.lanes.len()],
+                crowded: crowded(&self.options),
+            })?,
+        };
+        self.adopt(plan)
     }
 
     /// My place among the ranks.
@@ -111,7 +169,12 @@ impl Synchronizer {
     ///
     /// # Errors
     /// If the parameter has no such gradient to give, or the exchange has failed.
-    pub fn ready(&mut self, parameter: usize, gradient: &[f32]) -> Result<(), Error> {
+    pub fn ready<'a>(
+        &mut self,
+        parameter: usize,
+        gradient: impl Into<Gradient<'a>>,
+    ) -> Result<(), Error> {
+        let gradient = gradient.into();
         let Some((lane, range)) = self.places.get(parameter).cloned() else {
             let count = self.parameters.len();
             return Err(Error::Invalid(format!(
@@ -226,9 +289,7 @@ impl Synchronizer {
     pub fn state(&self) -> State {
         let plan = serde_json::to_string(&self.plan).expect("a plan has only numbers and strings");
         let mut state = State { plan, ..State::default() };
-        for (index, lane) in self.lanes.iter().enumerate() {
-            lane.save(index, &self.parameters, &mut state.tensors);
-        }
+        self.lanes.iter().for_each(|lane| lane.save(&self.parameters, &mut state.tensors));
         state
     }
 
@@ -249,10 +310,25 @@ impl Synchronizer {
         if matches!(self.options.policy, Policy::Auto) {
             self.adopt(plan)?;
         }
-        for (index, lane) in self.lanes.iter_mut().enumerate() {
-            lane.load(index, &self.parameters, &state.tensors)?;
-        }
-        Ok(())
+        self.load_tensors(state)
+    }
+
+    /// Takes up residuals and factors alone, whatever plan and buckets they come from.
+    ///
+    /// # Errors
+    /// If they are those of another model.
+    pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
+        self.lanes.iter_mut().try_for_each(|lane| lane.load(&self.parameters, &state.tensors))
+    }
+
+    /// Ends the group from any thread: everything that waits here fails, and so does every peer.
+    pub fn stop(&self) -> Stop {
+        self.worker.stop()
+    }
+
+    /// The parameters, in the order of their buckets.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
     }
 
     fn dispatch(&mut self, lane: usize) -> Result<(), Error> {
@@ -275,7 +351,8 @@ impl Synchronizer {
             ..crate::BucketRecord::default()
         };
         self.underway += 1;
-        self.worker.exchange(Job { bucket: lane, step, seed, values, residual, method })
+        self.worker.exchange(Job { bucket: lane, step, seed, values, residual, method });
+        Ok(())
     }
 
     fn note(&mut self, arrival: &Arrival) {
@@ -307,8 +384,8 @@ impl Synchronizer {
     /// With `auto`, plans anew in some steps. Rank 0 decides with what the slowest rank measured,
     /// and all ranks switch here.
     fn plan_again(&mut self) -> Result<(), Error> {
-        let due =
-            PLANNING_STEPS.contains(&self.step) || (self.step > 0 && self.step.is_multiple_of(100));
+        let age = self.step - self.laid_out;
+        let due = PLANNING_STEPS.contains(&age) || (age > 0 && age.is_multiple_of(100));
         if self.calibration.is_none() || !due {
             return Ok(());
         }
@@ -317,31 +394,31 @@ impl Synchronizer {
         let all = self.gather(&mine)?;
         let longest =
             |index: usize| all.iter().skip(index).step_by(mine.len()).copied().fold(0.0, f32::max);
-        let mut ready: Vec<Readiness> =
-            (1..mine.len()).map(|index| Readiness { ready_s: longest(index).into() }).collect();
-        ready.truncate(self.lanes.len());
-        let measured = Measured {
+        let ready = |index: usize| Readiness { ready_s: longest(index).into() };
+        let plan = self.propose(&Measured {
             backward_s: longest(0).into(),
-            buckets: ready,
+            buckets: (1..=self.lanes.len()).map(ready).collect(),
             crowded: crowded(&self.options),
-        };
-        let buckets: Vec<(usize, bool)> =
-            self.lanes.iter().map(|lane| (lane.bucket.elements, lane.bucket.exempt)).collect();
-        let calibration = self.calibration.as_mut().expect("checked above");
-        let candidates: Vec<_> = buckets
-            .iter()
-            .map(|&(elements, exempt)| {
-                calibration.candidates(elements, exempt, self.options.algorithm)
-            })
-            .collect();
-        let new = plan::choose(&measured, &candidates);
-        let current = plan::priced(&measured, &candidates, &self.plan);
-        let proposal = if new.beats(&current) { new } else { current };
+        })?;
+        self.adopt(plan)
+    }
+
+    /// The plan that rank 0 takes for the best, unless the one in force is about as good.
+    fn propose(&mut self, measured: &Measured) -> Result<Plan, Error> {
+        let calibration = self.calibration.as_mut().expect("only auto proposes");
+        let ways = |lane: &Lane| calibration.candidates(&lane.bucket, self.options.algorithm);
+        let candidates: Vec<_> = self.lanes.iter().map(ways).collect();
+        let mut proposal = plan::choose(measured, &candidates);
+        if !self.plan.assignments.is_empty() {
+            let current = plan::priced(measured, &candidates, &self.plan);
+            if !proposal.beats(&current) {
+                proposal = current;
+            }
+        }
         let json = serde_json::to_vec(&proposal).expect("a plan has only numbers and strings");
         let all = self.worker.call(move |group| all_gather_bytes(group, &json))?;
-        let plan = serde_json::from_slice(&all[0])
-            .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))?;
-        self.adopt(plan)
+        serde_json::from_slice(&all[0])
+            .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))
     }
 
     /// Switches to a plan, between steps.
@@ -381,35 +458,6 @@ fn crowded(options: &Options) -> bool {
     cores < 2 * options.local_ranks
 }
 
-fn first_plan(
-    group: &mut Group,
-    buckets: &[Bucket],
-    options: &Options,
-) -> Result<(Plan, Option<Calibration>), Error> {
-    let sizes: Vec<(usize, bool)> =
-        buckets.iter().map(|bucket| (bucket.elements, bucket.exempt)).collect();
-    if let Policy::Fixed(choice) = &options.policy {
-        return Ok((Plan::fixed(choice, options.algorithm, &sizes, group.world()), None));
-    }
-    let mut calibration = Calibration::measure(group)?;
-    let candidates: Vec<_> = sizes
-        .iter()
-        .map(|&(elements, exempt)| calibration.candidates(elements, exempt, options.algorithm))
-        .collect();
-    // Nothing is known of backward yet: as if everything were ready at once.
-    let measured = Measured {
-        backward_s: 0.0,
-        buckets: vec![Readiness::default(); sizes.len()],
-        crowded: crowded(options),
-    };
-    let json =
-        serde_json::to_vec(&plan::choose(&measured, &candidates)).expect("numbers and strings");
-    let all = all_gather_bytes(group, &json)?;
-    let plan = serde_json::from_slice(&all[0])
-        .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))?;
-    Ok((plan, Some(calibration)))
-}
-
 fn lanes(parameters: &[Parameter], buckets: Vec<Bucket>) -> Vec<Lane> {
     let matrices = |bucket: &Bucket| {
         let of_member = |(parameter, range): &(usize, Range<usize>)| {
@@ -424,7 +472,7 @@ fn lanes(parameters: &[Parameter], buckets: Vec<Bucket>) -> Vec<Lane> {
 fn identity(parameters: &[Parameter], options: &Options) -> Vec<(String, String)> {
     let total: usize = parameters.iter().map(Parameter::elements).sum();
     let shapes: Vec<String> =
-        parameters.iter().map(|p| format!("{}{:?}", p.name, p.shape)).collect();
+        parameters.iter().map(|p| format!("{}{:?}{}", p.name, p.shape, p.dtype)).collect();
     let hash = thinwire_wire::checksum(shapes.join(",").as_bytes());
     let algorithm = options.algorithm.map_or("auto".to_owned(), |algorithm| algorithm.to_string());
     let fact = |name: &str, value: String| (name.to_owned(), value);

@@ -1,55 +1,42 @@
-//! The communication thread.
-//!
-//! It alone touches the group. Buckets come in over a channel and go back over another, by value,
-//! so nothing is shared and nothing is locked. Between steps it keeps listening, so that heartbeats
-//! are answered and a lost peer is noticed while everybody computes.
+//! The communication thread, as the synchroniser uses it: buckets go out, arrivals come back.
 
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use thinwire_collective::{Group, Run};
-use thinwire_link::Waker;
+use thinwire_collective::{Driver, Group, Next, Stop, Then};
+use thinwire_wire::World;
 
 use crate::Error;
-use crate::exchange::{Arrival, Job, Next, Stage};
+use crate::exchange::{Arrival, Follow, Job, Stage};
 
-/// How long the thread sleeps at most when nothing happens.
-const NAP: Duration = Duration::from_millis(250);
-
-type Call = Box<dyn FnOnce(&mut Group) -> Result<(), thinwire_collective::Error> + Send>;
-
-/// What the trainer's thread asks for.
-enum Request {
-    Exchange(Job),
-    Call(Call),
-}
+type Outbox = Sender<Result<Arrival, Error>>;
 
 /// The trainer's end of the thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    requests: Option<Sender<Request>>,
+    driver: Driver<Vec<f32>>,
+    outbox: Outbox,
     arrivals: Receiver<Result<Arrival, Error>>,
-    waker: Waker,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
     /// Starts the thread.
     pub(crate) fn start(group: Group) -> Worker {
-        let (requests, inbox) = channel();
         let (outbox, arrivals) = channel();
-        let waker = group.waker();
-        let run = move || Loop { group, stages: Vec::new(), runs: Vec::new(), outbox }.run(&inbox);
-        let thread = std::thread::Builder::new().name("thinwire".to_owned()).spawn(run);
-        let thread = thread.expect("the system can start a thread");
-        Worker { requests: Some(requests), arrivals, waker, thread: Some(thread) }
+        Worker { driver: Driver::start(group), outbox, arrivals }
     }
 
     /// Hands a bucket over.
-    pub(crate) fn exchange(&self, job: Job) -> Result<(), Error> {
-        self.request(Request::Exchange(job))
+    pub(crate) fn exchange(&self, job: Job) {
+        let (world, outbox) = (self.driver.world(), self.outbox.clone());
+        self.driver.run(move |group| match group {
+            Ok(_) => {
+                let (stage, run) = job.start(world);
+                Next::Run(run, proceed(stage, world, outbox))
+            }
+            Err(error) => deliver(&outbox, Err(Error::Collective(error))),
+        });
     }
 
     /// The next bucket that has arrived.
@@ -62,123 +49,36 @@ impl Worker {
         &self,
         call: impl FnOnce(&mut Group) -> Result<T, thinwire_collective::Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (reply, answer) = channel();
-        let call = move |group: &mut Group| {
-            let result = call(group);
-            let failure = result.as_ref().err().cloned();
-            // Nobody listens any more only if the trainer's thread is gone.
-            let _ = reply.send(result);
-            failure.map_or(Ok(()), Err)
+        self.driver.call(call).map_err(Error::Collective)
+    }
+
+    /// Ends the group from any thread.
+    pub(crate) fn stop(&self) -> Stop {
+        self.driver.stop()
+    }
+}
+
+/// What follows the run of a stage, until the bucket is there.
+fn proceed(stage: Stage, world: World, outbox: Outbox) -> Then<Vec<f32>> {
+    Box::new(move |run| {
+        let run = match run {
+            Ok(run) => run,
+            Err(error) => return deliver(&outbox, Err(Error::Collective(error))),
         };
-        self.request(Request::Call(Box::new(call)))?;
-        match answer.recv() {
-            Ok(result) => result.map_err(Error::Collective),
-            Err(_) => {
-                Err(self.arrivals.recv().ok().and_then(Result::err).unwrap_or(Error::Stopped))
+        match stage.proceed(run, world) {
+            Follow::Run(stage, run) => Next::Run(run, proceed(stage, world, outbox)),
+            Follow::Done { bucket, body, times } => {
+                let arrival = Arrival { bucket, body, times, done: Instant::now(), cpu: cpu() };
+                deliver(&outbox, Ok(arrival))
             }
         }
-    }
-
-    fn request(&self, request: Request) -> Result<(), Error> {
-        let sent = self.requests.as_ref().is_some_and(|requests| requests.send(request).is_ok());
-        if !sent {
-            let failures = self.arrivals.try_iter().filter_map(Result::err);
-            return Err(failures.last().unwrap_or(Error::Stopped));
-        }
-        self.waker.wake();
-        Ok(())
-    }
+    })
 }
 
-impl Drop for Worker {
-    /// Says goodbye to the peers.
-    fn drop(&mut self) {
-        self.requests = None;
-        self.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            // A panic in the thread has been printed; there is nobody to tell.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The thread's own state: `stages[i]` is what `runs[i]` is for.
-struct Loop {
-    group: Group,
-    stages: Vec<Stage>,
-    runs: Vec<Run<Vec<f32>>>,
-    outbox: Sender<Result<Arrival, Error>>,
-}
-
-impl Loop {
-    fn run(mut self, inbox: &Receiver<Request>) {
-        loop {
-            match self.turn(inbox) {
-                Ok(true) => {}
-                Ok(false) => return self.group.leave(),
-                Err(error) => {
-                    // The trainer's thread may be gone already.
-                    let _ = self.outbox.send(Err(error));
-                    return;
-                }
-            }
-        }
-    }
-
-    /// One round; false when the trainer's thread has closed the channel.
-    fn turn(&mut self, inbox: &Receiver<Request>) -> Result<bool, Error> {
-        loop {
-            match inbox.try_recv() {
-                Ok(Request::Exchange(job)) => self.admit(job)?,
-                Ok(Request::Call(call)) => call(&mut self.group)?,
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => {
-                    if !self.runs.is_empty() {
-                        self.group.abort("a rank stopped in the middle of a step");
-                    }
-                    return Ok(false);
-                }
-            }
-        }
-        let active = self.group.advance(&mut self.runs)?;
-        self.collect()?;
-        if !active {
-            self.group.wait(&self.runs, NAP)?;
-        }
-        Ok(true)
-    }
-
-    fn admit(&mut self, job: Job) -> Result<(), Error> {
-        let (stage, run) = job.start(self.group.world());
-        self.add(stage, run, self.runs.len())
-    }
-
-    fn add(&mut self, stage: Stage, mut run: Run<Vec<f32>>, at: usize) -> Result<(), Error> {
-        self.group.admit(&mut run)?;
-        self.runs.insert(at, run);
-        self.stages.insert(at, stage);
-        Ok(())
-    }
-
-    /// Sends on what has arrived.
-    fn collect(&mut self) -> Result<(), Error> {
-        let mut index = 0;
-        while index < self.runs.len() {
-            if !self.runs[index].is_done() {
-                index += 1;
-                continue;
-            }
-            let (run, stage) = (self.runs.remove(index), self.stages.remove(index));
-            match stage.proceed(run, self.group.world()) {
-                Next::Run(stage, run) => self.add(stage, run, index)?,
-                Next::Done { bucket, body, times } => {
-                    let arrival = Arrival { bucket, body, times, done: Instant::now(), cpu: cpu() };
-                    self.outbox.send(Ok(arrival)).map_err(|_| Error::Stopped)?;
-                }
-            }
-        }
-        Ok(())
-    }
+/// Hands an arrival to the trainer's thread, which may be gone already.
+fn deliver(outbox: &Outbox, arrival: Result<Arrival, Error>) -> Next<Vec<f32>> {
+    let _ = outbox.send(arrival);
+    Next::End
 }
 
 /// Processor time that this thread has used.

@@ -29,6 +29,7 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire-link", Place::Layer(2)),
     ("thinwire-collective", Place::Layer(3)),
     ("thinwire-server", Place::Layer(3)),
+    ("thinwire-job", Place::Layer(3)),
     ("thinwire-sync", Place::Layer(4)),
     ("thinwire-feature", Place::Layer(4)),
     ("thinwire-train", Place::Layer(5)),

@@ -4,10 +4,9 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 
-use crate::environment::{self, Flags};
 use crate::launch::{self, Job};
 use crate::output::say;
-use crate::rendezvous;
+use crate::place::{Flags, ensure_ranks, token_or_fresh};
 
 /// Start any program N times, as the ranks of one job.
 #[derive(clap::Args)]
@@ -28,18 +27,18 @@ pub struct Args {
 /// # Errors
 /// If ranks cannot be started, or one fails.
 pub fn run(args: &Args) -> Result<u8> {
-    let place = environment::find(&Flags::default(), &environment::process)?;
+    let place = Flags::default().find()?;
     if let Some(place) = place.filter(|place| place.world > 1) {
-        place.ensure_ranks(args.ranks)?;
+        ensure_ranks(&place, args.ranks)?;
         say(format!("joining {} as rank {} of {}", place.source, place.rank, place.world));
         return launch::join(&place, &args.program);
     }
-    let token = rendezvous::token_or_fresh(args.token.as_ref())?;
-    let store = rendezvous::host(&token)?;
+    let token = token_or_fresh(args.token.as_ref())?;
+    let (_store, coordinator) = thinwire_job::open("127.0.0.1", 0, &token)?;
     launch::run(&Job {
         command: args.program.clone(),
         ranks: args.ranks.unwrap_or(2),
-        coordinator: store.address().to_string(),
+        coordinator,
         token,
     })
 }

@@ -21,12 +21,11 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use thinwire_job::Place;
 
 use errors::Errors;
 pub use errors::leave;
 use supervisor::{Action, End, Event, Supervisor};
-
-use crate::environment::{self, Place};
 
 /// A program, how many times to start it, and where its ranks meet.
 pub struct Job {
@@ -76,7 +75,7 @@ pub fn join(place: &Place, program: &[OsString]) -> Result<u8> {
     ];
     let mut variables = numbers.map(|(name, value)| (name, value.to_string())).to_vec();
     for (name, value) in [("MASTER_ADDR", address), ("MASTER_PORT", port)] {
-        if environment::process(name).is_none() {
+        if thinwire_job::process(name).is_none() {
             variables.push((name, value.trim_matches(['[', ']']).to_owned()));
         }
     }

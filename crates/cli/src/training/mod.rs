@@ -17,10 +17,8 @@ pub use settings::{PathFlag, Settings};
 use anyhow::Result;
 use thinwire_sync::Policy;
 
-use crate::environment;
 use crate::output::say;
 use crate::ranks::{self, Start};
-use crate::rendezvous::Meeting;
 use crate::report::{self, Report, Run};
 use interrupt::Interrupt;
 
@@ -50,12 +48,12 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
     };
     plan.check_world(place.world)?;
     let interrupt = Interrupt::listen()?;
-    let mut meeting = Meeting::new(&place, &settings.place, &settings.link, plan.limit(&place))?;
+    let meeting = settings.link.meet(&place, &settings.place, plan.limit(&place))?;
     let threads = plan.threads(&place);
     let runs = thinwire_train::threads::run(threads, || -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         for codec in codecs {
-            runs.push(rank::train(plan, codec, &place, &mut meeting, &interrupt)?);
+            runs.push(rank::train(plan, codec, &place, &meeting, &interrupt)?);
             if interrupt.signal().is_some() {
                 break;
             }
@@ -80,7 +78,7 @@ fn check_outputs(plan: &Plan) -> Result<()> {
     if let Some(keep) = &plan.keep {
         machine::ensure_writable(&keep.folder)?;
     }
-    let place = environment::find(&plan.settings.place, &environment::process)?;
+    let place = plan.settings.place.find()?;
     match &plan.settings.report.0 {
         Some(path) if place.is_none_or(|place| place.rank == 0) => machine::ensure_place(path),
         _ => Ok(()),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
+use thinwire_job::{Place, Source};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Algorithm;
 use thinwire_train::checkpoint::{self, Checkpoint};
@@ -11,7 +12,6 @@ use thinwire_train::{AdamWOptions, Config, Corpus, Gpt, Gradients, LearningRate,
 
 use super::settings::{GradDtype, RecipeFlags, Settings};
 use super::{corpus, machine};
-use crate::environment::{Place, Source};
 use crate::failure::{OrHint, hinted};
 use crate::report::{Report, Run};
 

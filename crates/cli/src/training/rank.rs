@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use thinwire_job::{Meeting, Place};
 use thinwire_link::Bandwidth;
 use thinwire_sync::{Policy, Synchronizer};
 use thinwire_train::{
@@ -17,9 +18,7 @@ use super::interrupt::Interrupt;
 use super::log::{Log, Step};
 use super::plan::Plan;
 use super::progress::{News, Progress};
-use crate::environment::Place;
 use crate::output::{harmless, say};
-use crate::rendezvous::Meeting;
 use crate::report::Run;
 
 /// How often the validation loss is measured, and on how many batches at most.
@@ -38,7 +37,7 @@ pub fn train(
     plan: &Plan,
     codec: &Policy,
     place: &Place,
-    meeting: &mut Meeting,
+    meeting: &Meeting,
     interrupt: &Interrupt,
 ) -> Result<Run> {
     let mut session = Session::start(plan, codec, place, meeting, interrupt)?;
@@ -84,7 +83,7 @@ impl<'a> Session<'a> {
         plan: &'a Plan,
         codec: &Policy,
         place: &Place,
-        meeting: &mut Meeting,
+        meeting: &Meeting,
         interrupt: &'a Interrupt,
     ) -> Result<Session<'a>> {
         let recipe = &plan.recipe;
@@ -216,7 +215,7 @@ fn synchronizer(
     plan: &Plan,
     codec: &Policy,
     place: &Place,
-    meeting: &mut Meeting,
+    meeting: &Meeting,
     gpt: &Gpt,
 ) -> Result<Synchronizer> {
     let options = thinwire_sync::Options {

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use thinwire_schedule::Algorithm;
 
-use crate::environment::Flags;
-use crate::rendezvous;
+use crate::link;
+use crate::place::Flags;
 
 /// The flags that `train` and `compare` share. What is not given comes from the checkpoint, if one
 /// is resumed, else from the defaults.
@@ -35,7 +35,7 @@ pub struct Settings {
     #[command(flatten)]
     pub recipe: RecipeFlags,
     #[command(flatten)]
-    pub link: rendezvous::Settings,
+    pub link: link::Settings,
     #[command(flatten)]
     pub place: Flags,
 }

@@ -8,9 +8,13 @@ use thinwire_wire::{Rank, World};
 use crate::store::Store;
 use crate::store::tcp::listen;
 use crate::tcp::Tcp;
+use crate::tcp::agreement;
 use crate::tcp::mesh::{self, Mesh};
 use crate::tcp::options::Options;
 use crate::{Error, Kind};
+
+/// How often a rank that waits for another looks whether they believe in the same world.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Connects this rank to all others of its world, who leave their addresses in the same store.
 ///
@@ -27,6 +31,7 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Tcp
     let address = listener
         .local_addr()
         .map_err(|error| Error::io(format_args!("cannot listen on {}", options.bind), error))?;
+    agreement::claim(world, store, options.epoch)?;
     publish(world, store, options, address)?;
     let addresses = gather(world, store, options, deadline)?;
     let peers = Mesh::new(world, options, listener, addresses, deadline).make()?;
@@ -61,19 +66,38 @@ fn gather(
     options: &Options,
     deadline: Instant,
 ) -> Result<Vec<SocketAddr>, Error> {
-    let mut addresses = Vec::new();
-    for rank in world.ranks() {
+    let addresses = world.ranks().map(|rank| {
+        let value = wait_for(rank, world, store, options, deadline)?;
+        parse(world, rank, &value)
+    });
+    addresses.collect()
+}
+
+/// What a rank says in the store, unless any rank says meanwhile that it is in another world.
+fn wait_for(
+    rank: Rank,
+    world: World,
+    store: &dyn Store,
+    options: &Options,
+    deadline: Instant,
+) -> Result<Vec<u8>, Error> {
+    loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let value = match store.get(&key(options, rank), left) {
-            Ok(value) => value,
-            Err(error) if left.is_zero() || Instant::now() >= deadline => {
-                return Err(missing(world, store, options, error));
-            }
+        let absent = match store.get(&key(options, rank), left.min(LOOK_EVERY)) {
+            Ok(value) => return Ok(value),
+            Err(error) if is_absence(error.kind) => error,
             Err(error) => return Err(error),
         };
-        addresses.push(parse(world, rank, &value)?);
+        agreement::check(world, store, options.epoch)?;
+        if Instant::now() >= deadline {
+            return Err(missing(world, store, options, absent));
+        }
     }
-    Ok(addresses)
+}
+
+/// Whether a store has nothing yet; it may know who was refused.
+fn is_absence(kind: Kind) -> bool {
+    matches!(kind, Kind::Timeout | Kind::TokenMismatch | Kind::VersionMismatch)
 }
 
 fn parse(world: World, rank: Rank, value: &[u8]) -> Result<SocketAddr, Error> {
@@ -88,9 +112,7 @@ fn parse(world: World, rank: Rank, value: &[u8]) -> Result<SocketAddr, Error> {
         return Err(Error::new(Kind::Corrupt, context).with_rank(rank));
     };
     if size != world.size() {
-        let (me, mine) = (world.rank(), world.size());
-        let context = format!("{me} is in a world of {mine}, {rank} in one of {size}");
-        return Err(Error::new(Kind::WorldMismatch, context).with_rank(rank));
+        return Err(agreement::mismatch(world, rank, size));
     }
     Ok(address)
 }

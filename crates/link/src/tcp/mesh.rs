@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use thinwire_wire::{Rank, World};
 
 use crate::duplex::timespec;
+use crate::tcp::agreement::mismatch;
 use crate::tcp::connection::{Connection, Parts};
 use crate::tcp::hello::{CONTROL, Hello};
 use crate::tcp::options::Options;
@@ -157,9 +158,7 @@ impl<'a> Mesh<'a> {
     fn admit(&self, hello: &Hello) -> Result<(), Error> {
         let (me, size) = (self.world.rank(), self.world.size());
         if hello.size as usize != size {
-            let context =
-                format!("{me} is in a world of {size}, {} in one of {}", hello.rank, hello.size);
-            return Err(Error::new(Kind::WorldMismatch, context));
+            return Err(mismatch(self.world, hello.rank, hello.size as usize));
         }
         if hello.epoch != self.options.epoch {
             let context = format!(

@@ -11,14 +11,15 @@ use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use thinwire_codec::Choice;
 use thinwire_collective::{Group, Options, all_gather, all_reduce, all_reduce_many, barrier};
+use thinwire_job::Meeting;
 use thinwire_schedule::Algorithm;
 
 use super::plain::{Plain, Rates};
-use crate::environment::Flags;
 use crate::figures::{bytes, bytes_per_s, ratio, seconds};
+use crate::link::Settings;
 use crate::output::{print, print_json, say};
+use crate::place::Flags;
 use crate::ranks::{self, Start};
-use crate::rendezvous::{Meeting, Settings};
 use crate::samples::{median, repetitions, timed};
 use crate::table::Table;
 
@@ -84,7 +85,7 @@ pub fn run(args: &Args) -> Result<u8> {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(code),
     };
-    let mut meeting = Meeting::new(&place, &args.place, &args.link, args.link.limit())?;
+    let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
     let rates = plain_rates(&meeting)?;
     let mut group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
     let mut bench = Bench { each_way: each_way(&mut group, args, rates)?, args, group: &mut group };

@@ -8,11 +8,11 @@ use thinwire_link::{Error, Link, Place, Port};
 use thinwire_wire::{Header, Kind, Rank, Tag};
 
 use super::plain::{self, Plain, Rates};
-use crate::environment::Flags;
 use crate::figures::{bytes_per_s, ratio, seconds};
+use crate::link::{Encryption, Settings};
 use crate::output::{print, print_json, say};
+use crate::place::Flags;
 use crate::ranks::{self, Start};
-use crate::rendezvous::{Encryption, Meeting, Settings};
 use crate::samples::{median, timed};
 use crate::table::Table;
 
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<u8> {
         args.sizes.iter().all(|size| (1..=1 << 30).contains(size)),
         "sizes are 1 byte to 1 GiB"
     );
-    let mut meeting = Meeting::new(&place, &args.place, &args.link, args.link.limit())?;
+    let mut meeting = args.link.meet(&place, &args.place, args.link.limit())?;
     let mut plain = match meeting.store() {
         Some((store, host)) => Plain::connect(place.rank, host, store)?,
         None => None,
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let rates = plain.rates()?;
     let mut lines = Vec::new();
     for encryption in [Encryption::Never, Encryption::Always] {
-        meeting.bare(encryption);
+        meeting.bare(encryption.into());
         let mut ends = Ends { link: meeting.link()?, plain, rates, timeout: args.link.timeout() };
         for size in &args.sizes {
             lines.push(ends.measure(*size, encryption == Encryption::Always)?);

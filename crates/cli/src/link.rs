@@ -1,0 +1,135 @@
+//! What the link between ranks is like, as flags.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use thinwire_job::{Meeting, Place, is_loopback};
+use thinwire_link::{Bandwidth, InvalidBandwidth, tcp};
+
+use crate::place::Flags;
+
+/// What the link between ranks is like.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Link")]
+pub struct Settings {
+    /// Emulate a link of this bandwidth per rank and direction: 100mbit, 1gbit, none [default: none,
+    /// and 100mbit between ranks that train or compare start themselves]
+    #[arg(long = "link", value_name = "BANDWIDTH")]
+    pub limit: Option<Limit>,
+    /// Encrypt traffic: what leaves the machine, all of it, or nothing
+    #[arg(long, value_enum, default_value = "auto")]
+    pub encryption: Encryption,
+    /// TCP connections to each peer
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub connections: u16,
+    /// Give up when nothing has moved for this many seconds
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+}
+
+/// An emulated bandwidth, or none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limit(pub Option<Bandwidth>);
+
+impl FromStr for Limit {
+    type Err = InvalidBandwidth;
+
+    fn from_str(text: &str) -> Result<Limit, InvalidBandwidth> {
+        Bandwidth::parse_limit(text).map(Limit)
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bandwidth) => bandwidth.fmt(f),
+            None => f.write_str("none"),
+        }
+    }
+}
+
+/// Which traffic is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Encryption {
+    /// What leaves the machine
+    Auto,
+    /// Everything
+    Always,
+    /// Nothing: the network is trusted
+    Never,
+}
+
+impl From<Encryption> for tcp::Encryption {
+    fn from(encryption: Encryption) -> tcp::Encryption {
+        match encryption {
+            Encryption::Auto => tcp::Encryption::Auto,
+            Encryption::Always => tcp::Encryption::Always,
+            Encryption::Never => tcp::Encryption::Never,
+        }
+    }
+}
+
+impl Settings {
+    /// The timeout.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+
+    /// The emulated bandwidth where none is emulated unless asked for.
+    pub fn limit(&self) -> Option<Bandwidth> {
+        self.limit.and_then(|limit| limit.0)
+    }
+
+    /// Goes to the place where the ranks meet.
+    ///
+    /// # Errors
+    /// If the store's address is taken or does not answer, or the token is another or missing.
+    pub fn meet(&self, place: &Place, flags: &Flags, limit: Option<Bandwidth>) -> Result<Meeting> {
+        let settings = thinwire_job::Settings {
+            encryption: self.encryption.into(),
+            connections: self.connections,
+            timeout: self.timeout(),
+            limit,
+        };
+        Ok(Meeting::new(place, &flags.token(place)?, &settings)?)
+    }
+
+    /// The link in words; an emulation is called one.
+    pub fn describe(&self, limit: Option<Bandwidth>, place: &Place) -> String {
+        match limit {
+            _ if place.world == 1 => "none, one rank".to_owned(),
+            Some(limit) => {
+                let rate = rate_in_words(limit);
+                format!("{rate} per rank and direction, emulated by a token bucket")
+            }
+            None if is_loopback(&place.coordinator) => "TCP over loopback, no limit".to_owned(),
+            None => "TCP, no limit".to_owned(),
+        }
+    }
+}
+
+/// "100 Mbit/s".
+fn rate_in_words(bandwidth: Bandwidth) -> String {
+    let bits = 8.0 * bandwidth.bytes_per_s();
+    let (unit, name) = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")]
+        .into_iter()
+        .find(|(unit, _)| bits >= *unit)
+        .unwrap_or((1.0, "bit/s"));
+    format!("{} {name}", bits / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulated_link_is_called_one() {
+        let limit: Limit = "100mbit".parse().unwrap();
+        assert_eq!(rate_in_words(limit.0.unwrap()), "100 Mbit/s");
+        assert_eq!(limit.to_string(), "100mbit");
+        assert_eq!("none".parse(), Ok(Limit(None)));
+    }
+}

@@ -1,0 +1,96 @@
+//! Which rank of which job this process is, as flags.
+
+use anyhow::{Result, anyhow};
+use thinwire_job::{Form, Given, Place, fresh_token, process};
+
+use crate::failure::hinted;
+
+/// Where this rank is, given by hand.
+#[derive(clap::Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Several hosts")]
+pub struct Flags {
+    /// This process's rank, when ranks are started by hand
+    #[arg(long, value_name = "R")]
+    pub rank: Option<u32>,
+    /// How many ranks there are, when they are started by hand
+    #[arg(long, value_name = "N")]
+    pub world: Option<u32>,
+    /// Where rank 0 can be reached by all ranks
+    #[arg(long, value_name = "HOST:PORT")]
+    pub coordinator: Option<String>,
+    /// The job's secret, the same on all ranks (better given as THINWIRE_TOKEN)
+    #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    pub token: Option<String>,
+}
+
+impl Flags {
+    /// This process's place, from flags and environment; none if nobody gave it one.
+    ///
+    /// # Errors
+    /// If flags or variables are incomplete or contradict each other.
+    pub fn find(&self) -> Result<Option<Place>> {
+        Ok(thinwire_job::find(&self.given(), &process)?)
+    }
+
+    /// The job's secret for a place.
+    ///
+    /// # Errors
+    /// If ranks are to meet beyond loopback and there is no token.
+    pub fn token(&self, place: &Place) -> Result<String> {
+        Ok(thinwire_job::token(&self.given(), &place.coordinator, &process)?)
+    }
+
+    fn given(&self) -> Given {
+        Given {
+            rank: self.rank,
+            world: self.world,
+            coordinator: self.coordinator.clone(),
+            token: self.token.clone(),
+            form: Form::Flags,
+            ..Given::default()
+        }
+    }
+}
+
+/// The secret that the user gave, or a fresh one.
+///
+/// # Errors
+/// If the system has no random numbers.
+pub fn token_or_fresh(given: Option<&String>) -> Result<String> {
+    Ok(given.map_or_else(fresh_token, |token| Ok(token.clone()))?)
+}
+
+/// Refuses a number of ranks that contradicts the job we are in.
+///
+/// # Errors
+/// If `ranks` is given and is not the size of the world.
+pub fn ensure_ranks(place: &Place, ranks: Option<u32>) -> Result<()> {
+    match ranks {
+        Some(ranks) if ranks != place.world => Err(hinted(
+            anyhow!("--ranks {ranks}, but {} gives {} ranks", place.source, place.world),
+            "leave --ranks out inside another launcher's job",
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_flags_and_hints_survive() {
+        let flags = Flags { rank: Some(1), world: Some(2), ..Flags::default() };
+        let error = thinwire_job::find(&flags.given(), &|_| None).unwrap_err();
+        let (message, hint) = crate::failure::lines(&error.into());
+        assert_eq!(message, "--rank 1 without --coordinator");
+        let expected = "name a host and a port of rank 0: --coordinator 10.0.0.1:29417";
+        assert_eq!(hint.as_deref(), Some(expected));
+
+        let flags = Flags { rank: Some(2), coordinator: Some("a:1".to_owned()), ..flags };
+        let error = thinwire_job::find(&flags.given(), &|_| None).unwrap_err();
+        let (message, _) = crate::failure::lines(&error.into());
+        let taking = "taking the place that --rank and --world gives";
+        assert_eq!(message, format!("{taking}: rank 2 is not in a world of 2, expected 0..=1"));
+    }
+}

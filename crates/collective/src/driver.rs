@@ -1,0 +1,228 @@
+//! A group with a thread of its own.
+//!
+//! The thread alone touches the group. Runs come in over a channel and leave through what was asked
+//! to follow them, by value, so nothing is shared and nothing is locked. Between runs it keeps
+//! listening, so that heartbeats are answered and a lost peer is noticed while everybody computes.
+//!
+//! Law: what was asked to happen next is called once, with what it waits for or with the error that
+//! has ended the group.
+
+use std::fmt;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use thinwire_link::Waker;
+use thinwire_wire::World;
+
+use crate::{Error, Group, Run, Stop};
+
+/// How long the thread sleeps at most when nothing happens.
+const NAP: Duration = Duration::from_millis(250);
+
+/// What the group does next for a request.
+pub enum Next<V> {
+    /// This run, and what follows it.
+    Run(Run<V>, Then<V>),
+    /// Nothing more.
+    End,
+}
+
+/// What follows a run when it is done or has failed.
+pub type Then<V> = Box<dyn FnOnce(Result<Run<V>, Error>) -> Next<V> + Send>;
+
+type Begin<V> = Box<dyn FnOnce(Result<&mut Group, Error>) -> Next<V> + Send>;
+type Call = Box<dyn FnOnce(&mut Group) -> Result<(), Error> + Send>;
+
+/// What other threads ask for.
+enum Request<V> {
+    Run(Begin<V>),
+    Call(Call),
+}
+
+/// The other threads' end.
+pub struct Driver<V> {
+    world: World,
+    requests: Option<Sender<Request<V>>>,
+    waker: Waker,
+    stop: Stop,
+    failure: Arc<OnceLock<Error>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<V: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Driver<V> {
+    /// Starts the thread.
+    ///
+    /// # Panics
+    /// If the system cannot start a thread.
+    pub fn start(group: Group) -> Driver<V> {
+        let (requests, inbox) = channel();
+        let (world, waker, stop) = (group.world(), group.waker(), group.stop());
+        let failure = Arc::new(OnceLock::new());
+        let state =
+            Loop { group, thens: Vec::new(), runs: Vec::new(), failure: Arc::clone(&failure) };
+        let thread = std::thread::Builder::new().name("thinwire".to_owned());
+        let thread = thread.spawn(move || state.run(&inbox)).expect("the system starts a thread");
+        Driver { world, requests: Some(requests), waker, stop, failure, thread: Some(thread) }
+    }
+
+    /// My place among the ranks.
+    pub fn world(&self) -> World {
+        self.world
+    }
+
+    /// Ends the group from any thread.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// What has ended the group, if anything has.
+    pub fn failure(&self) -> Option<Error> {
+        self.failure.get().cloned()
+    }
+
+    /// Begins a run on the group's thread, beside those under way; in the order of these calls.
+    pub fn run(&self, begin: impl FnOnce(Result<&mut Group, Error>) -> Next<V> + Send + 'static) {
+        self.request(Request::Run(Box::new(begin)));
+    }
+
+    /// Runs `call` on the group's thread, alone, and waits for it.
+    ///
+    /// # Errors
+    /// What `call` returns, which ends the group, or what has ended it before.
+    pub fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Group) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (reply, answer) = channel();
+        let call = move |group: &mut Group| {
+            let result = call(group);
+            let failure = result.as_ref().err().cloned();
+            // Nobody listens any more only if the caller's thread is gone.
+            let _ = reply.send(result);
+            failure.map_or(Ok(()), Err)
+        };
+        self.request(Request::Call(Box::new(call)));
+        answer.recv().unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    fn ended(&self) -> Error {
+        let silent = || Error::stopped("the communication thread has stopped".to_owned());
+        self.failure().unwrap_or_else(silent)
+    }
+
+    fn request(&self, request: Request<V>) {
+        let requests = self.requests.as_ref().expect("requests end with the driver");
+        match requests.send(request) {
+            Ok(()) => self.waker.wake(),
+            Err(unsent) => refuse(unsent.0, self.ended()),
+        }
+    }
+}
+
+impl<V> Drop for Driver<V> {
+    /// Says goodbye to the peers, or aborts what is still under way.
+    fn drop(&mut self) {
+        self.requests = None;
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic in the thread has been printed; there is nobody to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<V> fmt::Debug for Driver<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("world", &self.world).finish_non_exhaustive()
+    }
+}
+
+/// Fails a request that cannot be carried out any more; a call's reply goes with it.
+fn refuse<V>(request: Request<V>, error: Error) {
+    if let Request::Run(begin) = request {
+        begin(Err(error));
+    }
+}
+
+/// The thread's own state: `thens[i]` follows `runs[i]`.
+struct Loop<V> {
+    group: Group,
+    thens: Vec<Then<V>>,
+    runs: Vec<Run<V>>,
+    failure: Arc<OnceLock<Error>>,
+}
+
+impl<V: AsRef<[f32]> + AsMut<[f32]>> Loop<V> {
+    fn run(mut self, inbox: &Receiver<Request<V>>) {
+        loop {
+            match self.turn(inbox) {
+                Ok(true) => {}
+                Ok(false) => return self.group.leave(),
+                Err(error) => return self.fail(error, inbox),
+            }
+        }
+    }
+
+    /// One round; false when the other end is closed.
+    fn turn(&mut self, inbox: &Receiver<Request<V>>) -> Result<bool, Error> {
+        loop {
+            match inbox.try_recv() {
+                Ok(Request::Run(begin)) => {
+                    let next = begin(Ok(&mut self.group));
+                    self.add(next, self.runs.len())?;
+                }
+                Ok(Request::Call(call)) => call(&mut self.group)?,
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    if !self.runs.is_empty() {
+                        self.group.abort("a rank stopped in the middle of a step");
+                    }
+                    return Ok(false);
+                }
+            }
+        }
+        let active = self.group.advance(&mut self.runs)?;
+        self.collect()?;
+        if !active {
+            self.group.wait(&self.runs, NAP)?;
+        }
+        Ok(true)
+    }
+
+    fn add(&mut self, next: Next<V>, at: usize) -> Result<(), Error> {
+        let Next::Run(mut run, then) = next else { return Ok(()) };
+        let admitted = self.group.admit(&mut run);
+        self.runs.insert(at, run);
+        self.thens.insert(at, then);
+        admitted
+    }
+
+    /// Hands on what is done.
+    fn collect(&mut self) -> Result<(), Error> {
+        let mut index = 0;
+        while index < self.runs.len() {
+            if !self.runs[index].is_done() {
+                index += 1;
+                continue;
+            }
+            let (run, then) = (self.runs.remove(index), self.thens.remove(index));
+            self.add(then(Ok(run)), index)?;
+        }
+        Ok(())
+    }
+
+    /// Tells everybody who waits, and whoever asks until the other end is closed.
+    fn fail(self, error: Error, inbox: &Receiver<Request<V>>) {
+        // Only this thread sets it, and only here.
+        let _ = self.failure.set(error.clone());
+        drop((self.runs, self.group));
+        for then in self.thens {
+            then(Err(error.clone()));
+        }
+        while let Ok(request) = inbox.recv() {
+            refuse(request, error.clone());
+        }
+    }
+}

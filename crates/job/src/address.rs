@@ -1,0 +1,87 @@
+//! Addresses as `host:port`: what is on this machine, and where a store listens.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+use crate::error::Error;
+
+/// The port where rank 0 waits for the others if nobody names one.
+pub const PORT: u16 = 29417;
+
+/// Whether an address, with or without a port, is on this machine only.
+pub fn is_loopback(address: &str) -> bool {
+    let is = |host: &str| {
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    };
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    is(address) || is(host.trim_matches(['[', ']']))
+}
+
+/// "host:port", with brackets around an IPv6 address.
+pub fn joined(host: &str, port: u16) -> String {
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+/// Refuses what is not `host:port`.
+pub fn check(address: &str) -> Result<(), Error> {
+    let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    match port.and_then(|port| port.parse::<u16>().ok()) {
+        Some(_) => Ok(()),
+        None => Err(Error::invalid(format!("coordinator is '{address}', expected host:port"))),
+    }
+}
+
+/// Where the host of a store listens if all ranks are told to meet at `coordinator`: on loopback
+/// if that is there, else on every interface, because a host's own name often resolves to itself
+/// only.
+pub fn listening(coordinator: &str) -> Result<SocketAddr, Error> {
+    let resolved = coordinator.to_socket_addrs().ok().and_then(|mut found| found.next());
+    let unknown = || Error::invalid(format!("'{coordinator}' is no known address"));
+    let resolved = resolved.ok_or_else(unknown)?;
+    if is_loopback(coordinator) {
+        return Ok(resolved);
+    }
+    let any: IpAddr = match resolved {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    Ok(SocketAddr::new(any, resolved.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_meets_on_loopback_listens_there_alone() {
+        let table = [
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("10.1.2.3:80", "0.0.0.0:80"),
+            ("[fe80::1]:80", "[::]:80"),
+        ];
+        for (coordinator, listens) in table {
+            assert_eq!(listening(coordinator).unwrap().to_string(), listens);
+        }
+        assert!(listening("nothing").is_err());
+    }
+
+    #[test]
+    fn loopback_is_known_with_and_without_a_port() {
+        for address in ["localhost", "localhost:1", "127.3.2.1", "127.0.0.1:9", "::1", "[::1]:5"] {
+            assert!(is_loopback(address), "{address}");
+        }
+        for address in ["node7", "10.0.0.1:1", "fe80::1", "[fe80::1]:1", "::"] {
+            assert!(!is_loopback(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_host_and_a_port_make_an_address() {
+        assert_eq!(joined("n1", 7), "n1:7");
+        assert_eq!(joined("fe80::1", 7), "[fe80::1]:7");
+        assert_eq!(joined("[fe80::1]", 7), "[fe80::1]:7");
+    }
+}

@@ -1,0 +1,206 @@
+//! How launchers tell a rank its place: each in its own variables.
+
+use crate::address::{PORT, joined};
+use crate::environment::Variables;
+use crate::error::Error;
+use crate::place::{Host, Place, Source};
+use crate::{is_loopback, slurm};
+
+/// The variables in which a launcher gives a rank its place; the first that is set counts.
+pub struct Dialect {
+    source: Source,
+    rank: &'static str,
+    world: &'static [&'static str],
+    local_rank: &'static str,
+    local_world: &'static str,
+}
+
+/// In the order in which they count.
+pub const DIALECTS: [Dialect; 5] = [
+    Dialect {
+        source: Source::Torchrun,
+        rank: "RANK",
+        world: &["WORLD_SIZE"],
+        local_rank: "LOCAL_RANK",
+        local_world: "LOCAL_WORLD_SIZE",
+    },
+    // Not RANK_ID: on the scheduler's host that is 0 where msrun leaves the numbering to others.
+    Dialect {
+        source: Source::Msrun,
+        rank: "MS_NODE_ID",
+        world: &["MS_WORKER_NUM"],
+        local_rank: "DEVICE_ID",
+        local_world: "",
+    },
+    Dialect {
+        source: Source::OpenMpi,
+        rank: "OMPI_COMM_WORLD_RANK",
+        world: &["OMPI_COMM_WORLD_SIZE"],
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+        local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
+    },
+    Dialect {
+        source: Source::Mpich,
+        rank: "PMI_RANK",
+        world: &["PMI_SIZE"],
+        local_rank: "MPI_LOCALRANKID",
+        local_world: "MPI_LOCALNRANKS",
+    },
+    Dialect {
+        source: Source::Slurm,
+        rank: "SLURM_PROCID",
+        world: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        local_rank: "SLURM_LOCALID",
+        local_world: "SLURM_STEP_TASKS_PER_NODE",
+    },
+];
+
+impl Dialect {
+    /// The place that this launcher gives, if it is the one that runs.
+    ///
+    /// # Errors
+    /// If its variables are incomplete or no numbers.
+    pub fn place(&self, variables: Variables<'_>) -> Result<Option<Place>, Error> {
+        if self.source == Source::Msrun && !msrun_runs(variables)? {
+            return Ok(None);
+        }
+        let Some(rank) = number(variables, self.rank)? else { return Ok(None) };
+        let Some(world) = first_number(variables, self.world)? else {
+            let [rank_name, world_name] = [self.rank, self.world[0]];
+            return Err(Error::invalid(format!(
+                "{rank_name} is {rank}, but {world_name} is not set"
+            ))
+            .with_hint(format!("set {world_name} as well, or unset {rank_name}")));
+        };
+        // A batch script outside srun, or an interactive shell inside it: no job of ours.
+        if self.source == Source::Slurm && (variables("SLURM_STEP_ID").is_none() || world == 1) {
+            return Ok(None);
+        }
+        let local_world = self.local_world(variables, world)?;
+        let (coordinator, host) = self.coordinator(variables, world, local_world)?;
+        let source = match host {
+            Host::Launcher => Source::Thinwire,
+            Host::RankZero => self.source,
+        };
+        let local_rank = number(variables, self.local_rank)?.unwrap_or(0);
+        let local_world = local_world.unwrap_or(1);
+        Ok(Some(Place { rank, world, local_rank, local_world, coordinator, host, source }))
+    }
+
+    fn local_world(&self, variables: Variables<'_>, world: u32) -> Result<Option<u32>, Error> {
+        match self.source {
+            Source::Slurm => Ok(slurm_local_world(variables, self.local_world)),
+            // It does not say; but on loopback all ranks are on this host.
+            Source::Msrun => {
+                let host = variables("MS_SCHED_HOST");
+                Ok(host.filter(|host| is_loopback(host)).map(|_| world))
+            }
+            _ => number(variables, self.local_world),
+        }
+    }
+
+    fn coordinator(
+        &self,
+        variables: Variables<'_>,
+        world: u32,
+        local_world: Option<u32>,
+    ) -> Result<(String, Host), Error> {
+        if let Some(address) = variables("THINWIRE_COORDINATOR") {
+            let launched = variables("THINWIRE_STORE").as_deref() == Some("launcher");
+            return Ok((address, if launched { Host::Launcher } else { Host::RankZero }));
+        }
+        let port = self.port(variables)?;
+        let host = match (self.source, variables("MASTER_ADDR")) {
+            (Source::Msrun, _) => required(variables, "MS_SCHED_HOST")?,
+            (_, Some(host)) => host,
+            (Source::Slurm, None) => slurm_first_host(variables)?,
+            (_, None) if local_world == Some(world) || world == 1 => "127.0.0.1".to_owned(),
+            (source, None) => {
+                let message = "where rank 0 is, is not known: MASTER_ADDR is not set";
+                return Err(Error::invalid(format!("joining {source}: {message}")).with_hint(
+                    "set MASTER_ADDR (and MASTER_PORT) on every rank to a host of rank 0",
+                ));
+            }
+        };
+        Ok((joined(&host, port), Host::RankZero))
+    }
+
+    /// Another port than the one on which the launcher itself listens.
+    fn port(&self, variables: Variables<'_>) -> Result<u16, Error> {
+        match self.source {
+            // Not the next one: MindSpore's own workers take the free ports after 8118, which is
+            // also where its scheduler is unless told otherwise.
+            Source::Msrun => Ok(port_of_job(number(variables, "MS_SCHED_PORT")?)),
+            _ => match number(variables, "MASTER_PORT")? {
+                Some(port) => master_port(variables, port),
+                None if self.source == Source::Slurm => {
+                    Ok(port_of_job(number(variables, "SLURM_JOB_ID")?))
+                }
+                None => Ok(PORT),
+            },
+        }
+    }
+}
+
+/// Whether this is one of msrun's workers; in a dry run it gives nobody a role.
+fn msrun_runs(variables: Variables<'_>) -> Result<bool, Error> {
+    match variables("MS_ROLE").as_deref() {
+        Some("MS_WORKER") => {
+            let missing = "set it on every worker, or start msrun with --node_rank on every host";
+            required(variables, "MS_NODE_ID").map_err(|error| error.with_hint(missing))?;
+            Ok(true)
+        }
+        Some(role) => Err(Error::no_rank(format!("this process is no rank: MS_ROLE is {role}"))
+            .with_hint("msrun runs its scheduler from the same program: end it before it joins")),
+        None => Ok(false),
+    }
+}
+
+/// torchrun's agent listens on MASTER_PORT itself, so that ours is the next.
+fn master_port(variables: Variables<'_>, port: u32) -> Result<u16, Error> {
+    let taken = variables("TORCHELASTIC_USE_AGENT_STORE").as_deref() == Some("True");
+    port.checked_add(u32::from(taken)).and_then(|port| u16::try_from(port).ok()).ok_or_else(|| {
+        let most = u16::MAX - u16::from(taken);
+        Error::invalid(format!("MASTER_PORT is {port}, expected at most {most}"))
+    })
+}
+
+/// A port that two jobs on one host hardly share.
+fn port_of_job(job: Option<u32>) -> u16 {
+    20_000 + (job.unwrap_or(0) % 10_000) as u16
+}
+
+fn required(variables: Variables<'_>, name: &str) -> Result<String, Error> {
+    variables(name).ok_or_else(|| Error::invalid(format!("joining msrun: {name} is not set")))
+}
+
+fn first_number(variables: Variables<'_>, names: &[&str]) -> Result<Option<u32>, Error> {
+    for name in names {
+        if let Some(value) = number(variables, name)? {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
+fn number(variables: Variables<'_>, name: &str) -> Result<Option<u32>, Error> {
+    let parse = |value: String| {
+        let invalid = || Error::invalid(format!("{name} is '{value}', expected a whole number"));
+        value.parse().map_err(|_| invalid())
+    };
+    variables(name).map(parse).transpose()
+}
+
+fn slurm_local_world(variables: Variables<'_>, tasks: &str) -> Option<u32> {
+    let node = variables("SLURM_NODEID")?.parse().ok()?;
+    slurm::tasks_of_node(node, &variables(tasks)?)
+}
+
+fn slurm_first_host(variables: Variables<'_>) -> Result<String, Error> {
+    let names = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+    let list = names.iter().find_map(|name| variables(name));
+    list.map(|list| slurm::first_host(&list)).ok_or_else(|| {
+        Error::invalid("SLURM_STEP_NODELIST is not set")
+            .with_hint("set MASTER_ADDR to a host of rank 0")
+    })
+}

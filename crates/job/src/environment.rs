@@ -1,0 +1,89 @@
+//! Which rank of which world this process is.
+//!
+//! A launcher says so in environment variables, each in its own dialect; a person says so with
+//! flags or arguments. This is a pure function from both to a [`Place`], or to none: then nobody
+//! launched this process. What is given comes before the environment, and a dialect with fewer
+//! accidents before one with more: thinwire and torchrun, msrun, Open MPI, MPICH, Slurm.
+
+use crate::address::{self, PORT};
+use crate::dialect::DIALECTS;
+use crate::error::Error;
+use crate::given::Given;
+use crate::place::{Host, Place, Source};
+
+/// Reads one environment variable; an empty one counts as unset.
+pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// The process's own environment.
+pub fn process(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// This process's place, or none if nobody gave it one.
+///
+/// # Errors
+/// If what is given or the variables are incomplete or contradict each other, or
+/// [`crate::Kind::NoRank`] if this process is the scheduler that msrun starts beside the ranks.
+pub fn find(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Error> {
+    let found = match by_hand(given, variables)? {
+        Some(place) => Some(place),
+        None => joined(variables)?,
+    };
+    let Some(mut place) = found else {
+        return match &given.coordinator {
+            None => Ok(None),
+            Some(_) => Err(lone_coordinator(given)),
+        };
+    };
+    if let Some(coordinator) = &given.coordinator {
+        place.coordinator = coordinator.clone();
+        place.host = Host::RankZero;
+    }
+    if given.host == Host::Launcher {
+        place.host = Host::Launcher;
+    }
+    place.world()?;
+    address::check(&place.coordinator)?;
+    Ok(Some(place))
+}
+
+fn lone_coordinator(given: &Given) -> Error {
+    let [coordinator, rank, world] =
+        ["coordinator", "rank", "world"].map(|name| given.form.name(name));
+    Error::invalid(format!("{coordinator} without {rank} and {world}"))
+}
+
+fn by_hand(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Error> {
+    let form = given.form;
+    let without = |given: String, missing| {
+        Err(Error::invalid(format!("{given} without {}", form.name(missing))))
+    };
+    let (rank, world) = match (given.rank, given.world) {
+        (None, None) => return Ok(None),
+        (Some(rank), Some(world)) => (rank, world),
+        (Some(rank), None) => return without(form.value("rank", rank), "world"),
+        (None, Some(world)) => return without(form.value("world", world), "rank"),
+    };
+    let coordinator = match (&given.coordinator, variables("THINWIRE_COORDINATOR")) {
+        (Some(address), _) => address.clone(),
+        (None, Some(address)) => address,
+        (None, None) if world == 1 => format!("127.0.0.1:{PORT}"),
+        (None, None) => {
+            let example = form.value("coordinator", format!("10.0.0.1:{PORT}"));
+            return without(form.value("rank", rank), "coordinator").map_err(|error: Error| {
+                error.with_hint(format!("name a host and a port of rank 0: {example}"))
+            });
+        }
+    };
+    let source = Source::Given(form);
+    Ok(Some(Place { rank, world, coordinator, source, ..Place::alone(form) }))
+}
+
+fn joined(variables: Variables<'_>) -> Result<Option<Place>, Error> {
+    for dialect in &DIALECTS {
+        if let Some(place) = dialect.place(variables)? {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,113 @@
+//! What can go wrong until the ranks of a job have met.
+//!
+//! The message is one line that holds its causes too; what sort of thing happened between ranks,
+//! and with whom, is the link's [`thinwire_link::Error`], which stays within reach.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use thinwire_wire::InvalidWorld;
+
+/// The sort of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// What was given, or what a launcher says, is incomplete or contradicts itself.
+    Invalid,
+    /// This process belongs to a job but is none of its ranks: msrun's scheduler.
+    NoRank,
+    /// Ranks do not meet; [`Error::link`] tells more.
+    Link(thinwire_link::Kind),
+}
+
+/// What went wrong, in one line, and what to do about it.
+#[derive(Debug)]
+pub struct Error {
+    /// The sort of error.
+    pub kind: Kind,
+    message: String,
+    hint: Option<String>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    pub(crate) fn invalid(message: impl Into<String>) -> Error {
+        Error { kind: Kind::Invalid, message: message.into(), hint: None, source: None }
+    }
+
+    pub(crate) fn no_rank(message: impl Into<String>) -> Error {
+        Error { kind: Kind::NoRank, ..Error::invalid(message) }
+    }
+
+    #[must_use]
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Error {
+        Error { hint: Some(hint.into()), ..self }
+    }
+
+    /// `message`, because of `source`.
+    pub(crate) fn because(
+        message: impl fmt::Display,
+        source: impl StdError + Send + Sync + 'static,
+    ) -> Error {
+        let message = format!("{message}: {source}");
+        Error { source: Some(Box::new(source)), ..Error::invalid(message) }
+    }
+
+    /// What the user may do about it, in one line.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref().or_else(|| self.link().and_then(thinwire_link::Error::hint))
+    }
+
+    /// What the link said, if ranks do not meet.
+    pub fn link(&self) -> Option<&thinwire_link::Error> {
+        self.source.as_ref().and_then(|source| source.downcast_ref())
+    }
+}
+
+impl From<thinwire_link::Error> for Error {
+    fn from(error: thinwire_link::Error) -> Error {
+        Error {
+            kind: Kind::Link(error.kind),
+            message: error.to_string(),
+            hint: None,
+            source: Some(Box::new(error)),
+        }
+    }
+}
+
+impl From<InvalidWorld> for Error {
+    fn from(error: InvalidWorld) -> Error {
+        Error { source: Some(Box::new(error)), ..Error::invalid(error.to_string()) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_ref().map(|source| &**source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_in_the_line_and_within_reach() {
+        let error = Error::because("taking a place", thinwire_wire::World::new(2, 2).unwrap_err());
+        let said = "taking a place: rank 2 is not in a world of 2, expected 0..=1";
+        assert_eq!((error.to_string().as_str(), error.kind), (said, Kind::Invalid));
+        assert!(error.source().is_some() && error.link().is_none());
+
+        let link = thinwire_link::Error::new(thinwire_link::Kind::AddressInUse, "taken");
+        let error = Error::from(link);
+        assert_eq!(error.kind, Kind::Link(thinwire_link::Kind::AddressInUse));
+        assert_eq!(error.hint(), error.link().and_then(thinwire_link::Error::hint));
+        assert_eq!(error.with_hint("own").hint(), Some("own"));
+    }
+}

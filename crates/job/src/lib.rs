@@ -1,0 +1,61 @@
+//! Which rank of which job this process is, and how its ranks meet.
+//!
+//! A launcher tells a process its place in environment variables, a person in flags or arguments:
+//! [`find`] makes a [`Place`] from both. [`Meeting`] then goes to the job's rendezvous store, or
+//! opens it as rank 0, and makes links to all other ranks. Commands and bindings share this, so
+//! that a job means the same however its ranks were started.
+//!
+//! ```
+//! use std::thread;
+//! use std::time::Duration;
+//! use thinwire_job::{Given, Host, Meeting, Settings, find, open, process, token};
+//!
+//! // Somebody hosts the store; without this, rank 0 does.
+//! let (store, coordinator) = open("127.0.0.1", 0, "secret")?;
+//!
+//! let ranks = [0, 1].map(|rank| {
+//!     let given = Given {
+//!         rank: Some(rank),
+//!         world: Some(2),
+//!         coordinator: Some(coordinator.clone()),
+//!         host: Host::Launcher,
+//!         token: Some("secret".to_owned()),
+//!         ..Given::default()
+//!     };
+//!     thread::spawn(move || -> Result<String, thinwire_job::Error> {
+//!         let place = find(&given, &process)?.expect("it was given");
+//!         let token = token(&given, &place.coordinator, &process)?;
+//!         let meeting = Meeting::new(&place, &token, &Settings::default())?;
+//!         let mut link = meeting.link()?;
+//!         link.finish(Duration::from_secs(5))?;
+//!         Ok(format!("{} of {} has met the others", meeting.world().rank(), place.world))
+//!     })
+//! });
+//! for (rank, thread) in ranks.into_iter().enumerate() {
+//!     let said = thread.join().expect("no rank panics")?;
+//!     assert_eq!(said, format!("rank {rank} of 2 has met the others"));
+//! }
+//! drop(store);
+//! # Ok::<(), thinwire_job::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod address;
+mod dialect;
+mod environment;
+mod error;
+mod given;
+mod meeting;
+mod part;
+mod place;
+mod rendezvous;
+mod slurm;
+
+pub use address::{PORT, is_loopback};
+pub use environment::{Variables, find, process};
+pub use error::{Error, Kind};
+pub use given::{Form, Given};
+pub use meeting::{Meeting, Settings};
+pub use part::Part;
+pub use place::{Host, Place, Source};
+pub use rendezvous::{fresh_token, open, token};

@@ -1,0 +1,178 @@
+//! How the ranks of a job meet: a store on a known address, a secret, and then links to everyone.
+//!
+//! Law: links of one name are made in the same order on every rank; links of different names in
+//! any order, from any threads. For that each goes to the store over a connection of its own: a
+//! rank that waits there for the others holds nobody up.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use thinwire_link::store::Store;
+use thinwire_link::store::tcp::{Client, Server};
+use thinwire_link::{Bandwidth, Kind, Link, Token, mem, tcp};
+use thinwire_wire::World;
+
+use crate::error::Error;
+use crate::part::Part;
+use crate::place::{Host, Place};
+use crate::rendezvous::bind;
+
+/// The longest name of a link in bytes, so that its keys fit into a store.
+const NAME_BYTES_MAX: usize = 48;
+
+/// How long rank 0, as the store's host, stays to tell the others that it is over.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What the links between ranks are like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Which traffic is encrypted.
+    pub encryption: tcp::Encryption,
+    /// TCP connections to each peer.
+    pub connections: u16,
+    /// How long all ranks may take to meet.
+    pub timeout: Duration,
+    /// An emulated bandwidth per rank and direction.
+    pub limit: Option<Bandwidth>,
+}
+
+impl Default for Settings {
+    /// One connection, encrypted where it leaves the machine, a minute to meet, no limit.
+    fn default() -> Settings {
+        Settings {
+            encryption: tcp::Encryption::Auto,
+            connections: 1,
+            timeout: Duration::from_secs(60),
+            limit: None,
+        }
+    }
+}
+
+/// A rank that knows where to meet the others.
+#[derive(Debug)]
+pub struct Meeting {
+    world: World,
+    /// Where all know each other's addresses; a rank that is alone needs none.
+    store: Option<Desk>,
+    options: tcp::Options,
+    /// How many links of each name were made.
+    uses: Mutex<BTreeMap<String, u32>>,
+    /// Rank 0 may be the store's host.
+    server: Option<Server>,
+}
+
+/// The store as this rank reaches it.
+#[derive(Debug)]
+struct Desk {
+    address: String,
+    client: Client,
+}
+
+impl Meeting {
+    /// Goes to the store, or opens it as rank 0 if [`Place::host`] says so.
+    ///
+    /// # Errors
+    /// If the store's address is taken or does not answer, or the token is another.
+    pub fn new(place: &Place, token: &str, settings: &Settings) -> Result<Meeting, Error> {
+        let world = place.world()?;
+        let secret = Token::new(token);
+        let mut options = tcp::Options {
+            connections: settings.connections,
+            encryption: settings.encryption,
+            limit: settings.limit,
+            timeout: settings.timeout,
+            ..tcp::Options::new(secret.clone())
+        };
+        let uses = Mutex::default();
+        if world.size() == 1 {
+            return Ok(Meeting { world, store: None, options, uses, server: None });
+        }
+        let hosts = place.host == Host::RankZero && place.rank == 0;
+        let server = hosts.then(|| bind(&place.coordinator, &secret)).transpose()?;
+        let client = Client::connect(&place.coordinator, &secret, settings.timeout)?;
+        options.bind = tcp::address_towards(client.address())?;
+        let store = Some(Desk { address: place.coordinator.clone(), client });
+        Ok(Meeting { world, store, options, uses, server })
+    }
+
+    /// This rank's place.
+    pub fn world(&self) -> World {
+        self.world
+    }
+
+    /// A fresh link to all other ranks; every rank makes equally many.
+    ///
+    /// # Errors
+    /// If a rank does not appear.
+    pub fn link(&self) -> Result<Box<dyn Link>, Error> {
+        self.link_in(|uses| format!("link/{uses}"), String::new())
+    }
+
+    /// A fresh link to all other ranks that make one of the same name; every rank makes equally
+    /// many of each name. Users with names of their own need not agree on an order.
+    ///
+    /// # Errors
+    /// If the name is empty or longer than 48 bytes, or a rank does not appear.
+    pub fn link_named(&self, name: &str) -> Result<Box<dyn Link>, Error> {
+        if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
+            let found = name.len();
+            let expected = format!("expected 1..={NAME_BYTES_MAX}");
+            return Err(Error::invalid(format!("name of a link of {found} bytes, {expected}")));
+        }
+        self.link_in(|uses| format!("named/{}/{uses}", word(name)), name.to_owned())
+    }
+
+    /// The next links encrypt this, and do not mind when nobody drives them for a while.
+    pub fn bare(&mut self, encryption: tcp::Encryption) {
+        self.options.encryption = encryption;
+        self.options.heartbeat = None;
+    }
+
+    /// The store, and this rank's address towards the others, unless it is alone.
+    pub fn store(&self) -> Option<(&dyn Store, IpAddr)> {
+        self.store.as_ref().map(|desk| (&desk.client as &dyn Store, self.options.bind))
+    }
+
+    fn link_in(
+        &self,
+        part: impl FnOnce(u32) -> String,
+        name: String,
+    ) -> Result<Box<dyn Link>, Error> {
+        let Some(desk) = &self.store else { return Ok(Box::new(mem::alone())) };
+        let part = part(self.count(name));
+        let client = Client::connect(&desk.address, &self.options.token, self.options.timeout)?;
+        match tcp::connect(self.world, &Part::new(&client, part), &self.options) {
+            Ok(link) => Ok(Box::new(link)),
+            Err(error) => {
+                if error.kind == Kind::WorldMismatch && self.server.is_some() {
+                    thread::sleep(LINGER);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// How often this name was used before.
+    fn count(&self, name: String) -> u32 {
+        let mut uses = self.uses.lock().expect("no holder panics");
+        let uses = uses.entry(name).or_default();
+        *uses += 1;
+        *uses - 1
+    }
+}
+
+/// A name as a word that stores accept, a different one for each name.
+fn word(name: &str) -> String {
+    let mut word = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' => word.push(char::from(byte)),
+            _ => write!(word, "_{byte:02x}").expect("a string takes everything"),
+        }
+    }
+    word
+}

@@ -1,0 +1,99 @@
+//! One rank's place in a job, and who told us.
+
+use std::fmt;
+
+use thinwire_wire::World;
+
+use crate::address::PORT;
+use crate::error::Error;
+use crate::given::Form;
+
+/// One rank's place in a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// My rank.
+    pub rank: u32,
+    /// How many ranks there are.
+    pub world: u32,
+    /// My index among the ranks of this host.
+    pub local_rank: u32,
+    /// How many ranks run on this host; 1 if the launcher does not say.
+    pub local_world: u32,
+    /// Where the rendezvous store listens, as host:port.
+    pub coordinator: String,
+    /// Who runs that store.
+    pub host: Host,
+    /// Who told us.
+    pub source: Source,
+}
+
+impl Place {
+    /// The place of a process that nobody launched: a world of its own.
+    pub fn alone(form: Form) -> Place {
+        Place {
+            rank: 0,
+            world: 1,
+            local_rank: 0,
+            local_world: 1,
+            coordinator: format!("127.0.0.1:{PORT}"),
+            host: Host::RankZero,
+            source: Source::Given(form),
+        }
+    }
+
+    /// My rank and how many we are.
+    ///
+    /// # Errors
+    /// If there is no such rank.
+    pub fn world(&self) -> Result<World, Error> {
+        World::new(self.rank, self.world).map_err(|error| {
+            Error::because(format!("taking the place that {} gives", self.source), error)
+        })
+    }
+}
+
+/// Who runs the rendezvous store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Host {
+    /// Somebody else: `thinwire run`, the command that started this one, or whoever called
+    /// [`crate::open`].
+    Launcher,
+    /// Rank 0 itself.
+    #[default]
+    RankZero,
+}
+
+/// Where a [`Place`] comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// A person.
+    Given(Form),
+    /// thinwire's own launcher.
+    Thinwire,
+    /// torchrun, or anything that sets RANK and WORLD_SIZE.
+    Torchrun,
+    /// MindSpore's msrun.
+    Msrun,
+    /// Open MPI's mpirun.
+    OpenMpi,
+    /// MPICH's or Intel's mpirun.
+    Mpich,
+    /// Slurm's srun.
+    Slurm,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Source::Given(Form::Flags) => "--rank and --world",
+            Source::Given(Form::Arguments) => "rank and world",
+            Source::Thinwire => "thinwire run",
+            Source::Torchrun => "RANK and WORLD_SIZE",
+            Source::Msrun => "msrun",
+            Source::OpenMpi => "mpirun (Open MPI)",
+            Source::Mpich => "mpirun (MPICH)",
+            Source::Slurm => "srun",
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! Ranks that meet: as threads, each with its own meeting, over loopback.
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thinwire_job::{Error, Form, Host, Kind, Meeting, Place, Settings, open};
+use thinwire_link::store::tcp::Client;
+use thinwire_link::{self as link, Link, Port, Token};
+use thinwire_wire::{Header, Kind as Frame, Rank, Tag};
+
+/// What no test should ever take.
+const LONG: Duration = Duration::from_secs(20);
+
+fn place(rank: u32, world: u32, coordinator: &str, host: Host) -> Place {
+    let coordinator = coordinator.to_owned();
+    Place { rank, world, coordinator, host, ..Place::alone(Form::Arguments) }
+}
+
+fn meet(rank: u32, world: u32, coordinator: &str, host: Host) -> Result<Meeting, Error> {
+    let settings = Settings { timeout: LONG, ..Settings::default() };
+    Meeting::new(&place(rank, world, coordinator, host), "secret", &settings)
+}
+
+/// Sends a word to the next rank and receives that of the one before.
+struct Letters {
+    sent: Vec<u8>,
+    received: Vec<u8>,
+    arrived: bool,
+}
+
+impl Port for Letters {
+    fn outgoing(&self, _to: Rank, _tag: &Tag) -> &[u8] {
+        &self.sent
+    }
+
+    fn sent(&mut self, _to: Rank, _tag: &Tag) {}
+
+    fn incoming(&mut self, _: Rank, header: &Header) -> Result<link::Place<'_>, link::Error> {
+        self.received.resize(header.length as usize, 0);
+        Ok(link::Place::Here(&mut self.received))
+    }
+
+    fn received(&mut self, _from: Rank, _header: &Header) -> Result<(), link::Error> {
+        self.arrived = true;
+        Ok(())
+    }
+}
+
+fn pass_on(mut link: Box<dyn Link>, word: &str) -> String {
+    let tag = Tag { step: 0, tensor: 0, message: 0 };
+    let mut letters =
+        Letters { sent: word.as_bytes().to_vec(), received: Vec::new(), arrived: false };
+    link.send(link.world().after(1), Header::new(Frame::Data, 0, tag, word.len()));
+    while !letters.arrived {
+        if !link.progress(&mut letters).unwrap() {
+            link.wait(LONG).unwrap();
+        }
+    }
+    link.finish(LONG).unwrap();
+    String::from_utf8(letters.received).unwrap()
+}
+
+/// Runs every rank of a world in a thread of its own, at a store that outlives them.
+fn world(size: u32, rank: impl Fn(Meeting) + Sync) {
+    let (_store, coordinator) = open("127.0.0.1", 0, "secret").unwrap();
+    thread::scope(|scope| {
+        for number in 0..size {
+            let (rank, coordinator) = (&rank, &coordinator);
+            scope.spawn(move || rank(meet(number, size, coordinator, Host::Launcher).unwrap()));
+        }
+    });
+}
+
+/// An address of this host where nothing listens.
+fn free() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[test]
+fn a_rank_that_is_alone_needs_nobody() {
+    let meeting = meet(0, 1, "nowhere:1", Host::RankZero).unwrap();
+    assert!(meeting.store().is_none());
+    meeting.link().unwrap().finish(LONG).unwrap();
+    meeting.link_named("any").unwrap().finish(LONG).unwrap();
+}
+
+#[test]
+fn rank_zero_hosts_the_others() {
+    let coordinator = free();
+    thread::scope(|scope| {
+        for rank in 0..3 {
+            let coordinator = &coordinator;
+            scope.spawn(move || {
+                let meeting = meet(rank, 3, coordinator, Host::RankZero).unwrap();
+                for turn in 0..2 {
+                    let word = format!("{turn} {rank}");
+                    let before = (rank + 2) % 3;
+                    assert_eq!(pass_on(meeting.link().unwrap(), &word), format!("{turn} {before}"));
+                }
+            });
+        }
+    });
+}
+
+/// Rank 0 asks for them in one order, rank 1 in the other, and both wait for all at once.
+#[test]
+fn links_of_different_names_are_made_in_any_order() {
+    let names = ["hook A", "hook_a", "hook-a", "é", "0", "A", "B"];
+    world(2, |meeting| {
+        thread::scope(|scope| {
+            let mut mine = names.to_vec();
+            if meeting.world().rank() == Rank(1) {
+                mine.reverse();
+            }
+            for name in mine {
+                let meeting = &meeting;
+                scope.spawn(move || {
+                    assert_eq!(pass_on(meeting.link_named(name).unwrap(), name), name);
+                });
+            }
+            assert_eq!(pass_on(meeting.link().unwrap(), "no name"), "no name");
+        });
+    });
+}
+
+#[test]
+fn a_name_used_again_is_another_link() {
+    world(2, |meeting| {
+        for turn in ["first", "second", "third"] {
+            assert_eq!(pass_on(meeting.link_named("again").unwrap(), turn), turn);
+        }
+    });
+}
+
+#[test]
+fn names_have_a_limit() {
+    world(2, |meeting| {
+        let long = "é".repeat(24);
+        assert_eq!(pass_on(meeting.link_named(&long).unwrap(), "long"), "long");
+        for name in [format!("{long}x"), String::new()] {
+            let error = meeting.link_named(&name).map(|_| ()).unwrap_err();
+            assert_eq!(error.kind, Kind::Invalid);
+        }
+    });
+}
+
+fn disagrees(meeting: Result<Meeting, Error>) -> String {
+    let error = meeting.and_then(|meeting| meeting.link().map(|_| ())).unwrap_err();
+    assert_eq!(error.kind, Kind::Link(link::Kind::WorldMismatch), "{error}");
+    error.to_string()
+}
+
+/// Whoever comes first, both are told before the host of the store has gone.
+#[test]
+fn worlds_that_disagree_are_told_to_all() {
+    for zero_is_first in [true, false] {
+        let (coordinator, start) = (free(), Instant::now());
+        let rank = |rank, world| {
+            let coordinator = coordinator.clone();
+            thread::spawn(move || disagrees(meet(rank, world, &coordinator, Host::RankZero)))
+        };
+        let said = if zero_is_first {
+            let zero = rank(0, 2);
+            Client::connect(&coordinator, &Token::new("secret"), LONG).unwrap();
+            [zero, rank(1, 3), rank(2, 3)]
+        } else {
+            let [one, two] = [rank(1, 3), rank(2, 3)];
+            [rank(0, 2), one, two]
+        }
+        .map(|rank| rank.join().unwrap());
+        let zero = "rank 0 was started with world 2, rank";
+        assert!([1, 2].map(|other| format!("{zero} {other} with world 3")).contains(&said[0]));
+        let told = |rank| format!("rank {rank} was started with world 3, rank 0 with world 2");
+        assert_eq!(said[1..], [told(1), told(2)]);
+        assert!(start.elapsed() < LONG / 2);
+    }
+}
+
+/// Rank 0 finds a belief that is not its own, and must not take the store along before the rank
+/// that left it there has seen why.
+#[test]
+fn the_host_of_the_store_stays_until_others_know() {
+    let coordinator = free();
+    let zero = meet(0, 2, &coordinator, Host::RankZero).unwrap();
+    let one = {
+        let coordinator = coordinator.clone();
+        thread::spawn(move || disagrees(meet(1, 3, &coordinator, Host::RankZero)))
+    };
+    zero.store().unwrap().0.get("link/0/epoch/0/rank/1", LONG).unwrap();
+    assert_eq!(disagrees(Ok(zero)), "rank 0 was started with world 2, rank 1 with world 3");
+    assert_eq!(one.join().unwrap(), "rank 1 was started with world 3, rank 0 with world 2");
+}
+
+#[test]
+fn another_token_is_named_with_a_hint() {
+    let (_store, coordinator) = open("127.0.0.1", 0, "other").unwrap();
+    let error = meet(1, 2, &coordinator, Host::RankZero).unwrap_err();
+    assert_eq!(error.kind, Kind::Link(link::Kind::TokenMismatch));
+    assert_eq!(error.hint(), Some("start every rank of one job with the same token"));
+}
+
+#[test]
+fn a_meeting_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Meeting>();
+}

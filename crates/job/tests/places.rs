@@ -1,0 +1,200 @@
+//! Every launcher's variables, and what is given beside them, as a table of places.
+
+use std::collections::BTreeMap;
+
+use thinwire_job::{Error, Form, Given, Host, Kind, Place, Source, find};
+
+fn found(variables: &str) -> Result<Option<Place>, Error> {
+    with(&Given::default(), variables)
+}
+
+fn with(given: &Given, variables: &str) -> Result<Option<Place>, Error> {
+    let map: BTreeMap<String, String> = variables
+        .split_whitespace()
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    find(given, &|name| map.get(name).filter(|value| !value.is_empty()).cloned())
+}
+
+#[test]
+fn every_launcher_is_understood() {
+    let table = [
+        ("", None),
+        (
+            "RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=500",
+            Some((1, 4, 2, "n0:500", Host::RankZero, Source::Torchrun)),
+        ),
+        (
+            "RANK=1 WORLD_SIZE=4 MASTER_ADDR=n0 MASTER_PORT=500 TORCHELASTIC_USE_AGENT_STORE=True",
+            Some((1, 4, 1, "n0:501", Host::RankZero, Source::Torchrun)),
+        ),
+        (
+            "RANK=0 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=5 THINWIRE_COORDINATOR=n1:7",
+            Some((0, 2, 1, "n1:7", Host::RankZero, Source::Torchrun)),
+        ),
+        (
+            "RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 THINWIRE_STORE=launcher THINWIRE_COORDINATOR=127.0.0.1:7",
+            Some((0, 2, 2, "127.0.0.1:7", Host::Launcher, Source::Thinwire)),
+        ),
+        (
+            "RANK=0 WORLD_SIZE=2 MASTER_ADDR=fe80::1 MASTER_PORT=5",
+            Some((0, 2, 1, "[fe80::1]:5", Host::RankZero, Source::Torchrun)),
+        ),
+        (
+            "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_SIZE=3",
+            Some((2, 3, 3, "127.0.0.1:29417", Host::RankZero, Source::OpenMpi)),
+        ),
+        (
+            "PMI_RANK=0 PMI_SIZE=2 MPI_LOCALNRANKS=1 MASTER_ADDR=a",
+            Some((0, 2, 1, "a:29417", Host::RankZero, Source::Mpich)),
+        ),
+        (
+            "SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=7 SLURM_NTASKS=9 SLURM_STEP_ID=0 SLURM_NODEID=1 \
+             SLURM_STEP_TASKS_PER_NODE=2(x3),1 SLURM_STEP_NODELIST=gpu[07-09,12] SLURM_JOB_ID=123456",
+            Some((3, 7, 2, "gpu07:23456", Host::RankZero, Source::Slurm)),
+        ),
+        // A batch script, and an interactive shell: nobody's ranks.
+        ("SLURM_PROCID=0 SLURM_NTASKS=4", None),
+        ("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_ID=0", None),
+        ("RANK= WORLD_SIZE=", None),
+    ];
+    for (variables, expected) in table {
+        let expected =
+            expected.map(|(rank, world, local_world, coordinator, host, source)| Place {
+                rank,
+                world,
+                local_rank: 0,
+                local_world,
+                coordinator: coordinator.to_owned(),
+                host,
+                source,
+            });
+        assert_eq!(found(variables).expect(variables), expected, "{variables}");
+    }
+}
+
+/// What msrun 2.10 sets for worker 1 of 2 on one host.
+const WORKER: &str = "DEVICE_ID=1 MS_NODE_ID=1 MS_ROLE=MS_WORKER MS_SCHED_HOST=127.0.0.1 \
+                      MS_SCHED_PORT=8118 MS_TOPO_TIMEOUT=600 MS_WORKER_NUM=2 RANK_ID=1 RANK_SIZE=2";
+
+#[test]
+fn a_worker_of_msrun_is_a_rank() {
+    let place = found(WORKER).unwrap().unwrap();
+    let expected = Place {
+        rank: 1,
+        world: 2,
+        local_rank: 1,
+        local_world: 2,
+        coordinator: "127.0.0.1:28118".to_owned(),
+        host: Host::RankZero,
+        source: Source::Msrun,
+    };
+    assert_eq!(place, expected);
+
+    // On several hosts it does not say how many workers run on each.
+    let several = format!("{WORKER} MS_SCHED_HOST=10.0.0.1 MS_SCHED_PORT=12345 MASTER_ADDR=n9");
+    let place = found(&several).unwrap().unwrap();
+    assert_eq!((place.local_world, place.coordinator.as_str()), (1, "10.0.0.1:22345"));
+}
+
+#[test]
+fn msrun_stands_behind_torchrun_and_before_what_may_have_started_it() {
+    let place = found(&format!("{WORKER} RANK=0 WORLD_SIZE=3 MASTER_ADDR=n0")).unwrap().unwrap();
+    assert_eq!((place.rank, place.world, place.source), (0, 3, Source::Torchrun));
+    let srun = "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=9 SLURM_STEP_ID=0 OMPI_COMM_WORLD_RANK=5";
+    let place = found(&format!("{WORKER} {srun}")).unwrap().unwrap();
+    assert_eq!((place.rank, place.world, place.source), (1, 2, Source::Msrun));
+    let place = found(&format!("{WORKER} THINWIRE_COORDINATOR=n1:7")).unwrap().unwrap();
+    assert_eq!((place.coordinator.as_str(), place.source), ("n1:7", Source::Msrun));
+}
+
+#[test]
+fn who_has_no_rank_of_msrun_gets_none() {
+    // The scheduler runs the same program, with rank 0 in its environment.
+    let scheduler = "MS_ROLE=MS_SCHED MS_SCHED_HOST=127.0.0.1 MS_SCHED_PORT=8118 MS_WORKER_NUM=2 \
+                     RANK_ID=0 RANK_SIZE=2";
+    let error = found(scheduler).unwrap_err();
+    assert_eq!(error.kind, Kind::NoRank);
+    assert_eq!(error.to_string(), "this process is no rank: MS_ROLE is MS_SCHED");
+    assert!(error.hint().is_some());
+
+    // Several hosts without --node_rank: RANK_ID is the scheduler's.
+    let unnumbered = WORKER.replace("MS_NODE_ID=1", "").replace("RANK_ID=1", "RANK_ID=0");
+    let error = found(&unnumbered).unwrap_err();
+    assert_eq!(error.kind, Kind::Invalid);
+    assert_eq!(error.to_string(), "joining msrun: MS_NODE_ID is not set");
+
+    // A dry run has no scheduler, and no roles.
+    assert_eq!(found("MS_NODE_ID=1 MS_WORKER_NUM=2 RANK_ID=1 RANK_SIZE=2").unwrap(), None);
+}
+
+#[test]
+fn what_is_missing_or_impossible_is_named() {
+    let table = [
+        ("RANK=1", "RANK is 1, but WORLD_SIZE is not set"),
+        ("RANK=one WORLD_SIZE=2", "RANK is 'one', expected a whole number"),
+        (
+            "RANK=2 WORLD_SIZE=2 MASTER_ADDR=a",
+            "taking the place that RANK and WORLD_SIZE gives: rank 2 is not in a world of 2, expected 0..=1",
+        ),
+        (
+            "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=65535 TORCHELASTIC_USE_AGENT_STORE=True",
+            "MASTER_PORT is 65535, expected at most 65534",
+        ),
+        (
+            "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=4294967295 TORCHELASTIC_USE_AGENT_STORE=True",
+            "MASTER_PORT is 4294967295, expected at most 65534",
+        ),
+        (
+            "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+            "joining mpirun (Open MPI): where rank 0 is, is not known: MASTER_ADDR is not set",
+        ),
+        ("SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=7 SLURM_STEP_ID=0", "SLURM_STEP_NODELIST is not set"),
+        (
+            "RANK=0 WORLD_SIZE=2 THINWIRE_COORDINATOR=here",
+            "coordinator is 'here', expected host:port",
+        ),
+    ];
+    for (variables, expected) in table {
+        assert_eq!(found(variables).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn what_is_given_comes_before_the_environment() {
+    let torchrun = "RANK=1 WORLD_SIZE=4 MASTER_ADDR=n0 MASTER_PORT=500";
+    let coordinator = Some("h:9".to_owned());
+    let given = Given { rank: Some(0), world: Some(2), coordinator, ..Given::default() };
+    let place = with(&given, torchrun).unwrap().unwrap();
+    assert_eq!((place.rank, place.world, place.coordinator.as_str()), (0, 2, "h:9"));
+    assert_eq!((place.host, place.source), (Host::RankZero, Source::Given(Form::Arguments)));
+
+    let given = Given { rank: None, world: None, ..given };
+    let place = with(&given, torchrun).unwrap().unwrap();
+    assert_eq!((place.rank, place.world, place.coordinator.as_str()), (1, 4, "h:9"));
+    assert!(with(&given, "").is_err());
+    assert!(with(&Given { rank: Some(0), ..Given::default() }, torchrun).is_err());
+
+    let hosted = Given { host: Host::Launcher, ..given };
+    assert_eq!(with(&hosted, torchrun).unwrap().unwrap().host, Host::Launcher);
+}
+
+#[test]
+fn messages_name_what_was_given_as_it_was_written() {
+    let said = |form, rank, world, coordinator: Option<&str>| {
+        let coordinator = coordinator.map(str::to_owned);
+        let given = Given { rank, world, coordinator, form, ..Given::default() };
+        let error = with(&given, "").unwrap_err();
+        (error.to_string(), error.hint().map(str::to_owned))
+    };
+    assert_eq!(said(Form::Flags, Some(1), None, None).0, "--rank 1 without --world");
+    assert_eq!(said(Form::Arguments, Some(1), None, None).0, "rank=1 without world");
+    assert_eq!(said(Form::Arguments, None, Some(3), None).0, "world=3 without rank");
+    let (message, hint) = said(Form::Flags, None, None, Some("h:9"));
+    assert_eq!((message.as_str(), hint), ("--coordinator without --rank and --world", None));
+    let (message, hint) = said(Form::Arguments, Some(1), Some(2), None);
+    assert_eq!(message, "rank=1 without coordinator");
+    let expected = r#"name a host and a port of rank 0: coordinator="10.0.0.1:29417""#;
+    assert_eq!(hint.as_deref(), Some(expected));
+}

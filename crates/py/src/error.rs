@@ -1,0 +1,104 @@
+//! Errors as Python exceptions: one line, with the hint at its end.
+
+use std::fmt;
+
+use pyo3::create_exception;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+create_exception!(thinwire._core, Error, PyRuntimeError, "Whatever went wrong in Thinwire.");
+create_exception!(
+    thinwire._core,
+    InvalidError,
+    Error,
+    "The caller's mistake; nothing has changed."
+);
+create_exception!(
+    thinwire._core,
+    PeerError,
+    Error,
+    "A rank is lost, silent, has raised or disagrees; the group is over."
+);
+create_exception!(
+    thinwire._core,
+    NoRankError,
+    InvalidError,
+    "This process has a part in the job, but no rank: it is a scheduler."
+);
+
+/// Why a call fails, on its way to Python.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// The caller's mistake.
+    Invalid(String),
+    /// The group's end.
+    Peer(String),
+    /// The process is none of the ranks.
+    NoRank(String),
+}
+
+impl Failure {
+    pub(crate) fn invalid(text: impl Into<String>) -> Failure {
+        Failure::Invalid(text.into())
+    }
+
+    fn new(invalid: bool, text: &dyn fmt::Display, hint: Option<&str>) -> Failure {
+        let text = match hint {
+            Some(hint) => format!("{text} (hint: {hint})"),
+            None => text.to_string(),
+        };
+        if invalid { Failure::Invalid(text) } else { Failure::Peer(text) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Invalid(text) | Failure::Peer(text) | Failure::NoRank(text) => {
+                f.write_str(text)
+            }
+        }
+    }
+}
+
+impl From<thinwire_collective::Error> for Failure {
+    fn from(error: thinwire_collective::Error) -> Failure {
+        let invalid = error.kind() == thinwire_collective::Kind::Invalid;
+        Failure::new(invalid, &error, error.hint())
+    }
+}
+
+impl From<thinwire_sync::Error> for Failure {
+    fn from(error: thinwire_sync::Error) -> Failure {
+        match error {
+            thinwire_sync::Error::Collective(error) => error.into(),
+            thinwire_sync::Error::Invalid(text) => Failure::Invalid(text),
+            other => Failure::new(false, &other, other.hint()),
+        }
+    }
+}
+
+impl From<thinwire_job::Error> for Failure {
+    fn from(error: thinwire_job::Error) -> Failure {
+        if error.kind == thinwire_job::Kind::NoRank {
+            return Failure::NoRank(error.to_string());
+        }
+        Failure::new(error.link().is_none(), &error, error.hint())
+    }
+}
+
+impl From<thinwire_codec::Error> for Failure {
+    fn from(error: thinwire_codec::Error) -> Failure {
+        Failure::Invalid(error.to_string())
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> PyErr {
+        match failure {
+            Failure::Invalid(text) => InvalidError::new_err(text),
+            Failure::Peer(text) => PeerError::new_err(text),
+            Failure::NoRank(text) => NoRankError::new_err(text),
+        }
+    }
+}

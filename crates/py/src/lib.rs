@@ -1,0 +1,41 @@
+//! Thinwire for Python: the extension module `thinwire._core`, and the operator that MindSpore loads
+//! from the same file.
+//!
+//! There is no algorithm here. Tensors cross as address, length and dtype, never as a framework's
+//! object; the GIL is released around everything that can block; whoever waits listens for Ctrl-C.
+//! `python/thinwire/_core.pyi` documents every class for Python users.
+#![deny(unsafe_code)]
+
+mod background;
+mod callback;
+mod circle;
+mod error;
+mod group;
+mod memory;
+mod operator;
+mod scatter;
+mod store;
+mod synchronizer;
+mod wait;
+mod words;
+
+use pyo3::prelude::*;
+
+/// The core of Thinwire: groups of ranks, synchronisers of gradients.
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "Python's own name")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_export]
+    use crate::error::{Error, InvalidError, NoRankError, PeerError};
+    #[pymodule_export]
+    use crate::group::Group;
+    #[pymodule_export]
+    use crate::scatter::Scatter;
+    #[pymodule_export]
+    use crate::store::Store;
+    #[pymodule_export]
+    use crate::synchronizer::Synchronizer;
+}

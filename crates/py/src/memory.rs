@@ -1,0 +1,166 @@
+//! The memory of tensors: addresses that frameworks give, and buffers made from them.
+//!
+//! Whoever gives an address keeps the memory alive and leaves it alone until the call is done. That
+//! is the one promise that cannot be checked here; everything else is.
+#![allow(unsafe_code)]
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use thinwire_sync::Gradient;
+use thinwire_wire::DType;
+
+use crate::error::Failure;
+
+/// Some bytes of a framework's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    address: usize,
+    bytes: usize,
+}
+
+impl Memory {
+    /// The `bytes` bytes at `address`, on this machine's main memory.
+    pub(crate) fn new(address: usize, bytes: usize) -> Result<Memory, Failure> {
+        if address == 0 && bytes > 0 {
+            return Err(Failure::invalid(format!("address 0 for {bytes} bytes, expected memory")));
+        }
+        Ok(Memory { address, bytes })
+    }
+
+    /// `elements` of `dtype` at `address`.
+    pub(crate) fn of(address: usize, elements: usize, dtype: DType) -> Result<Memory, Failure> {
+        if !address.is_multiple_of(dtype.size()) {
+            return Err(Failure::invalid(format!(
+                "{dtype} at address {address:#x}, expected a multiple of {}",
+                dtype.size()
+            )));
+        }
+        Memory::new(address, elements * dtype.size())
+    }
+
+    /// A part of it.
+    ///
+    /// # Panics
+    /// If the part goes beyond the end.
+    pub(crate) fn part(self, start: usize, bytes: usize) -> Memory {
+        assert!(start + bytes <= self.bytes, "a part beyond the end");
+        Memory { address: self.address + start, bytes }
+    }
+
+    /// Whether it can be seen as f32.
+    pub(crate) fn is_words(self) -> bool {
+        self.address.is_multiple_of(4) && self.bytes.is_multiple_of(4)
+    }
+
+    /// Its bytes, to read.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.view()
+    }
+
+    /// Its bytes, to write.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.view_mut()
+    }
+
+    /// Copies `source` into it, unless they are the same.
+    pub(crate) fn copy_from(&mut self, source: Memory) {
+        if source.address != self.address {
+            self.bytes_mut().copy_from_slice(source.bytes());
+        }
+    }
+
+    /// What it holds, as a gradient.
+    pub(crate) fn gradient(&self, dtype: DType) -> Gradient<'_> {
+        match dtype {
+            DType::F32 => Gradient::F32(self.view()),
+            DType::F16 => Gradient::F16(self.view()),
+            DType::BF16 => Gradient::BF16(self.view()),
+        }
+    }
+
+    /// What it holds, as f32.
+    pub(crate) fn to_f32(self, dtype: DType) -> Vec<f32> {
+        match dtype {
+            DType::F32 => self.view::<f32>().to_vec(),
+            DType::F16 => self.view::<f16>().to_f32_vec(),
+            DType::BF16 => self.view::<bf16>().to_f32_vec(),
+        }
+    }
+
+    /// Writes `values` as `dtype`.
+    pub(crate) fn write(&mut self, dtype: DType, values: &[f32]) {
+        match dtype {
+            DType::F32 => self.view_mut::<f32>().copy_from_slice(values),
+            DType::F16 => self.view_mut::<f16>().convert_from_f32_slice(values),
+            DType::BF16 => self.view_mut::<bf16>().convert_from_f32_slice(values),
+        }
+    }
+
+    /// Multiplies its f32 by `factor`.
+    pub(crate) fn scale(&mut self, factor: f32) {
+        self.view_mut::<f32>().iter_mut().for_each(|value| *value *= factor);
+    }
+
+    /// Writes NaN everywhere.
+    pub(crate) fn spoil(&mut self, dtype: DType) {
+        match dtype {
+            DType::F32 => self.view_mut::<f32>().fill(f32::NAN),
+            DType::F16 => self.view_mut::<f16>().fill(f16::NAN),
+            DType::BF16 => self.view_mut::<bf16>().fill(bf16::NAN),
+        }
+    }
+
+    fn view<T: Number>(&self) -> &[T] {
+        if self.bytes == 0 {
+            return &[];
+        }
+        // SAFETY: the caller of the Python function gave an address of that many bytes and keeps
+        // them alive until the call is done; alignment was checked in `of`, or T is u8, or
+        // `is_words` was asked; every bit pattern is a T.
+        unsafe { std::slice::from_raw_parts(self.address as *const T, self.bytes / size_of::<T>()) }
+    }
+
+    fn view_mut<T: Number>(&mut self) -> &mut [T] {
+        if self.bytes == 0 {
+            return &mut [];
+        }
+        // SAFETY: as above, and nobody else looks at the memory until the call is done.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.address as *mut T, self.bytes / size_of::<T>())
+        }
+    }
+}
+
+/// What any bits are a value of.
+trait Number: Copy {}
+impl Number for u8 {}
+impl Number for f32 {}
+impl Number for f16 {}
+impl Number for bf16 {}
+
+/// What a run works on: memory of its own, or a framework's.
+#[derive(Debug)]
+pub(crate) enum Buffer {
+    /// Its own.
+    Owned(Vec<f32>),
+    /// A framework's, which is words.
+    Borrowed(Memory),
+}
+
+impl AsRef<[f32]> for Buffer {
+    fn as_ref(&self) -> &[f32] {
+        match self {
+            Buffer::Owned(values) => values,
+            Buffer::Borrowed(memory) => memory.view(),
+        }
+    }
+}
+
+impl AsMut<[f32]> for Buffer {
+    fn as_mut(&mut self) -> &mut [f32] {
+        match self {
+            Buffer::Owned(values) => values,
+            Buffer::Borrowed(memory) => memory.view_mut(),
+        }
+    }
+}

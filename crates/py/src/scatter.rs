@@ -1,0 +1,173 @@
+//! Compressed reduce-scatter and all-gather for Python.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use thinwire_codec::Choice;
+use thinwire_collective::Stop;
+use thinwire_wire::DType;
+
+use crate::background::Background;
+use crate::callback::Callback;
+use crate::error::Failure;
+use crate::group::{Group, Home, bytes_codec, parse_dtype};
+use crate::memory::Memory;
+use crate::wait;
+
+type Done = Option<Py<PyAny>>;
+type Cell = Mutex<Option<thinwire_sync::Scatter>>;
+
+/// Reduces and gathers shards of parameters.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct Scatter {
+    cell: Arc<Cell>,
+    home: Arc<Home>,
+    stop: Stop,
+    size: usize,
+    background: Background,
+}
+
+impl Scatter {
+    /// Does `work` in the background, after all that came before it; waits for it unless there is a
+    /// `done` to call.
+    fn issue(
+        &self,
+        py: Python<'_>,
+        done: Done,
+        work: impl FnOnce(&mut thinwire_sync::Scatter) -> Result<(), Failure> + Send + 'static,
+    ) -> PyResult<()> {
+        self.home.circle.check()?;
+        let cell = Arc::clone(&self.cell);
+        let run = move || with(&cell, work);
+        if let Some(done) = done {
+            let callback = Callback::new(done, &self.background);
+            self.background.run(move || callback.call(run()));
+            return Ok(());
+        }
+        let (reply, answer) = channel();
+        // Nobody listens any more after a signal.
+        self.background.run(move || drop(reply.send(run())));
+        wait::for_answer(py, answer, &self.stop)
+    }
+}
+
+impl Drop for Scatter {
+    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
+    fn drop(&mut self) {
+        if self.home.circle.is_forked() {
+            std::mem::forget((Arc::clone(&self.cell), Arc::clone(&self.home)));
+        }
+    }
+}
+
+#[pymethods]
+impl Scatter {
+    #[new]
+    #[pyo3(signature = (group, codec = "none", seed = 0))]
+    fn new(py: Python<'_>, group: &Group, codec: &str, seed: u64) -> PyResult<Scatter> {
+        let home = Arc::clone(group.home());
+        home.circle.check()?;
+        let choice = Choice::parse(codec).map_err(Failure::from)?;
+        wait::for_work(py, move || {
+            let link = home.meeting.link_named("scatter")?;
+            let scatter = thinwire_sync::Scatter::start(link, choice, seed, home.timeout)?;
+            let (stop, size) = (scatter.stop(), scatter.world().size());
+            let cell = Arc::new(Mutex::new(Some(scatter)));
+            let closed = Arc::downgrade(&cell);
+            home.circle.add(stop.clone(), move || {
+                if let Some(cell) = closed.upgrade() {
+                    drop(cell.lock().expect("no holder panics").take());
+                }
+            });
+            Ok(Scatter { cell, home, stop, size, background: Background::start() })
+        })
+    }
+
+    #[pyo3(signature = (key, source, target, elements, dtype, average = false, done = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+    fn reduce_scatter(
+        &self,
+        py: Python<'_>,
+        key: u64,
+        source: usize,
+        target: usize,
+        elements: usize,
+        dtype: &str,
+        average: bool,
+        done: Done,
+    ) -> PyResult<()> {
+        let dtype = parse_dtype(dtype)?;
+        let source = Memory::of(source, elements * self.size, dtype)?;
+        let mut target = Memory::of(target, elements, dtype)?;
+        let scale = if average { 1.0 / self.size as f32 } else { 1.0 };
+        self.issue(py, done, move |scatter| {
+            let mut values = source.to_f32(dtype);
+            values.iter_mut().for_each(|value| *value *= scale);
+            target.write(dtype, &scatter.reduce_scatter(key, dtype, values)?);
+            Ok(())
+        })
+    }
+
+    #[pyo3(signature = (key, source, target, elements, dtype, codec = "none", done = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+    fn all_gather(
+        &self,
+        py: Python<'_>,
+        key: u64,
+        source: usize,
+        target: usize,
+        elements: usize,
+        dtype: &str,
+        codec: &str,
+        done: Done,
+    ) -> PyResult<()> {
+        let dtype: DType = parse_dtype(dtype)?;
+        let codec = bytes_codec(codec, dtype)?;
+        let source = Memory::of(source, elements, dtype)?;
+        let mut target = Memory::of(target, elements * self.size, dtype)?;
+        self.issue(py, done, move |scatter| {
+            let values = scatter.all_gather(&codec, key, &source.to_f32(dtype))?;
+            target.write(dtype, &values);
+            Ok(())
+        })
+    }
+
+    /// The residuals by key, as bytes of f32.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let state = py.detach(|| with(&self.cell, |scatter| Ok(scatter.state())))?;
+        let residuals = PyDict::new(py);
+        for (key, residual) in state {
+            residuals.set_item(key, PyBytes::new(py, bytemuck::cast_slice(&residual)))?;
+        }
+        Ok(residuals)
+    }
+
+    fn load(&self, py: Python<'_>, residuals: BTreeMap<u64, Bound<'_, PyBytes>>) -> PyResult<()> {
+        let residuals = residuals
+            .into_iter()
+            .map(|(key, bytes)| (key, bytemuck::pod_collect_to_vec(bytes.as_bytes())))
+            .collect();
+        let load = |scatter: &mut thinwire_sync::Scatter| {
+            scatter.load(residuals);
+            Ok(())
+        };
+        Ok(py.detach(|| with(&self.cell, load))?)
+    }
+
+    fn abort(&self, reason: &str) -> PyResult<()> {
+        self.home.circle.check()?;
+        self.stop.stop(reason);
+        Ok(())
+    }
+}
+
+fn with<T>(
+    cell: &Cell,
+    use_it: impl FnOnce(&mut thinwire_sync::Scatter) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut scatter = cell.lock().expect("no holder panics");
+    use_it(scatter.as_mut().ok_or_else(|| Failure::invalid("the scatter is closed"))?)
+}

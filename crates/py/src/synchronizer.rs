@@ -1,0 +1,417 @@
+//! A synchroniser of gradients for Python.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use thinwire_collective::Stop;
+use thinwire_sync::{Options, Outcome, Parameter, State};
+
+use crate::background::Background;
+use crate::callback;
+use crate::error::Failure;
+use crate::group::{Group, Home, parse_dtype};
+use crate::memory::Memory;
+use crate::operator;
+use crate::wait;
+
+/// A parameter as Python gives it: name, shape, dtype, the framework's bucket.
+type Described = (String, Vec<usize>, String, u32);
+
+/// Named tensors as Python gives them: shape and bytes of f32.
+type Tensors<'py> = BTreeMap<String, (Vec<usize>, Bound<'py, PyBytes>)>;
+
+/// What the Python object, the background and MindSpore's operator share.
+pub(crate) struct Shared {
+    inner: Mutex<Option<Inner>>,
+    stop: Stop,
+    home: Arc<Home>,
+    /// Why the operator failed last.
+    pub(crate) failure: Mutex<Option<Failure>>,
+}
+
+/// The synchroniser and the step that it is in.
+struct Inner {
+    sync: thinwire_sync::Synchronizer,
+    step: u64,
+    skipped: bool,
+}
+
+/// Averages gradients over all ranks.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct Synchronizer {
+    shared: Arc<Shared>,
+    background: Background,
+    key: i32,
+}
+
+impl Inner {
+    fn begin(&mut self) {
+        self.sync.begin(self.step);
+        self.step += 1;
+    }
+
+    fn ready(&mut self, parameter: usize, memory: Memory) -> Result<(), Failure> {
+        let dtype = self.parameter(parameter)?.dtype;
+        Ok(self.sync.ready(parameter, memory.gradient(dtype))?)
+    }
+
+    fn finish(&mut self) -> Result<bool, Failure> {
+        self.skipped = self.sync.finish()? == Outcome::Skipped;
+        Ok(!self.skipped)
+    }
+
+    /// Writes an average, or NaN after a step that was skipped.
+    fn write(&self, parameter: usize, mut memory: Memory) -> Result<(), Failure> {
+        let dtype = self.parameter(parameter)?.dtype;
+        match self.skipped {
+            true => memory.spoil(dtype),
+            false => memory.write(dtype, self.sync.gradient(parameter)),
+        }
+        Ok(())
+    }
+
+    fn parameter(&self, index: usize) -> Result<&Parameter, Failure> {
+        let parameters = self.sync.parameters();
+        parameters.get(index).ok_or_else(|| {
+            let count = parameters.len();
+            Failure::invalid(format!("parameter {index}, expected one of {count}"))
+        })
+    }
+
+    /// The memory of a parameter's gradient.
+    fn memory(&self, index: usize, address: usize, elements: usize) -> Result<Memory, Failure> {
+        let parameter = self.parameter(index)?;
+        if elements != parameter.elements() {
+            let (name, expected) = (&parameter.name, parameter.elements());
+            return Err(Failure::invalid(format!(
+                "gradient of {name} has {elements} elements, expected {expected}"
+            )));
+        }
+        Memory::of(address, elements, parameter.dtype)
+    }
+
+    /// The memory of each parameter of one of the framework's buckets, which is one flat tensor.
+    fn split(
+        &self,
+        bucket: u32,
+        address: usize,
+        elements: usize,
+    ) -> Result<Vec<(usize, Memory)>, Failure> {
+        let members = self.sync.parameters().iter().enumerate().filter(|(_, p)| p.bucket == bucket);
+        let (mut parts, mut end, mut begin) = (Vec::new(), 0, address);
+        for (index, parameter) in members {
+            let memory = Memory::of(begin, parameter.elements(), parameter.dtype)?;
+            end += parameter.elements();
+            begin += parameter.elements() * parameter.dtype.size();
+            parts.push((index, memory));
+        }
+        if end != elements {
+            return Err(Failure::invalid(format!(
+                "bucket {bucket} has {elements} elements, expected {end}"
+            )));
+        }
+        Ok(parts)
+    }
+}
+
+impl Shared {
+    fn with<T>(&self, use_it: impl FnOnce(&mut Inner) -> Result<T, Failure>) -> Result<T, Failure> {
+        self.home.circle.check()?;
+        let mut inner = self.inner.lock().expect("no holder panics");
+        use_it(inner.as_mut().ok_or_else(|| Failure::invalid("the synchroniser is closed"))?)
+    }
+
+    fn close(&self) {
+        drop(self.inner.lock().expect("no holder panics").take());
+    }
+
+    /// A whole step on tensors in the parameters' order, checked by their number of elements where
+    /// that is known.
+    pub(crate) fn exchange(
+        &self,
+        sources: &[(usize, Option<usize>)],
+        targets: &[usize],
+    ) -> Result<bool, Failure> {
+        self.with(|inner| {
+            let count = inner.sync.parameters().len();
+            if sources.len() != count || targets.len() != count {
+                let (found, written) = (sources.len(), targets.len());
+                return Err(Failure::invalid(format!(
+                    "exchange of {found} gradients into {written} tensors, expected {count}"
+                )));
+            }
+            let elements = |index: usize| inner.sync.parameters()[index].elements();
+            let lengths: Vec<usize> = (0..count).map(elements).collect();
+            let memory = |inner: &Inner, index: usize, address| {
+                inner.memory(index, address, sources[index].1.unwrap_or(lengths[index]))
+            };
+            if inner.sync.world().size() == 1 {
+                for index in 0..count {
+                    let source = memory(inner, index, sources[index].0)?;
+                    memory(inner, index, targets[index])?.copy_from(source);
+                }
+                return Ok(true);
+            }
+            inner.begin();
+            for (index, (address, _)) in sources.iter().enumerate() {
+                let memory = memory(inner, index, *address)?;
+                inner.ready(index, memory)?;
+            }
+            let averaged = inner.finish()?;
+            for (index, address) in targets.iter().enumerate() {
+                let memory = memory(inner, index, *address)?;
+                inner.write(index, memory)?;
+            }
+            Ok(averaged)
+        })
+    }
+}
+
+impl Synchronizer {
+    /// Does `work` in the background, after all that came before it, and waits for it.
+    fn wait<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Shared) -> Result<T, Failure> + Send + 'static,
+    ) -> PyResult<T> {
+        self.shared.home.circle.check()?;
+        let (reply, answer) = channel();
+        let shared = Arc::clone(&self.shared);
+        // Nobody listens any more after a signal.
+        self.background.run(move || drop(reply.send(work(&shared))));
+        wait::for_answer(py, answer, &self.shared.stop)
+    }
+
+    /// Does `work` in the background, then tells `done`.
+    fn later(
+        &self,
+        done: Py<PyAny>,
+        work: impl FnOnce(&Shared) -> Result<bool, Failure> + Send + 'static,
+    ) -> PyResult<()> {
+        self.shared.home.circle.check()?;
+        let shared = Arc::clone(&self.shared);
+        self.background.run(move || callback::call(done, work(&shared).map(Some)));
+        Ok(())
+    }
+}
+
+impl Drop for Synchronizer {
+    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
+    fn drop(&mut self) {
+        operator::forget(self.key);
+        if self.shared.home.circle.is_forked() {
+            std::mem::forget(Arc::clone(&self.shared));
+        }
+    }
+}
+
+#[pymethods]
+impl Synchronizer {
+    #[new]
+    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None))]
+    fn new(
+        py: Python<'_>,
+        group: &Group,
+        parameters: Vec<Described>,
+        codec: &str,
+        bucket_bytes: usize,
+        seed: u64,
+        algorithm: Option<&str>,
+    ) -> PyResult<Synchronizer> {
+        let home = Arc::clone(group.home());
+        home.circle.check()?;
+        let parameters = described(parameters)?;
+        let invalid = |error: &dyn std::fmt::Display| Failure::invalid(error.to_string());
+        let options = Options {
+            policy: codec.parse().map_err(|error: thinwire_sync::UnknownPolicy| invalid(&error))?,
+            algorithm: algorithm
+                .map(|name| name.parse())
+                .transpose()
+                .map_err(|error: thinwire_schedule::UnknownAlgorithm| invalid(&error))?,
+            bucket_bytes: bucket_bytes.max(1),
+            seed,
+            timeout: home.timeout,
+            local_ranks: home.place.local_world as usize,
+        };
+        let shared = wait::for_work(py, move || {
+            let link = home.meeting.link_named("synchronizer")?;
+            let sync = thinwire_sync::Synchronizer::start(link, parameters, options)?;
+            let stop = sync.stop();
+            let inner = Mutex::new(Some(Inner { sync, step: 0, skipped: false }));
+            let shared =
+                Arc::new(Shared { inner, stop: stop.clone(), home, failure: Mutex::default() });
+            let closed = Arc::downgrade(&shared);
+            let close = move || closed.upgrade().iter().for_each(|shared| shared.close());
+            shared.home.circle.add(stop, close);
+            Ok(shared)
+        })?;
+        let key = operator::remember(&shared);
+        Ok(Synchronizer { shared, background: Background::start(), key })
+    }
+
+    /// What names it for MindSpore's operator.
+    #[getter]
+    fn key(&self) -> i32 {
+        self.key
+    }
+
+    fn relayout(&self, py: Python<'_>, parameters: Vec<Described>) -> PyResult<()> {
+        let parameters = described(parameters)?;
+        self.wait(py, |shared| shared.with(|inner| Ok(inner.sync.relayout(parameters)?)))
+    }
+
+    fn begin(&self, py: Python<'_>) -> PyResult<()> {
+        let begin = |inner: &mut Inner| {
+            inner.begin();
+            Ok(())
+        };
+        Ok(py.detach(|| self.shared.with(begin))?)
+    }
+
+    fn ready(
+        &self,
+        py: Python<'_>,
+        parameter: usize,
+        address: usize,
+        elements: usize,
+    ) -> PyResult<()> {
+        let ready = |inner: &mut Inner| {
+            let memory = inner.memory(parameter, address, elements)?;
+            inner.ready(parameter, memory)
+        };
+        Ok(py.detach(|| self.shared.with(ready))?)
+    }
+
+    fn ready_bucket(
+        &self,
+        py: Python<'_>,
+        bucket: u32,
+        address: usize,
+        elements: usize,
+    ) -> PyResult<()> {
+        let ready = |inner: &mut Inner| {
+            for (parameter, memory) in inner.split(bucket, address, elements)? {
+                inner.ready(parameter, memory)?;
+            }
+            Ok(())
+        };
+        Ok(py.detach(|| self.shared.with(ready))?)
+    }
+
+    fn finish(&self, py: Python<'_>) -> PyResult<bool> {
+        self.wait(py, |shared| shared.with(Inner::finish))
+    }
+
+    fn write(
+        &self,
+        py: Python<'_>,
+        parameter: usize,
+        address: usize,
+        elements: usize,
+    ) -> PyResult<()> {
+        let write =
+            |inner: &mut Inner| inner.write(parameter, inner.memory(parameter, address, elements)?);
+        Ok(py.detach(|| self.shared.with(write))?)
+    }
+
+    fn finish_into(&self, targets: Vec<(usize, usize, usize)>, done: Py<PyAny>) -> PyResult<()> {
+        self.later(done, move |shared| {
+            shared.with(|inner| {
+                let averaged = inner.finish()?;
+                for (parameter, address, elements) in targets {
+                    inner.write(parameter, inner.memory(parameter, address, elements)?)?;
+                }
+                Ok(averaged)
+            })
+        })
+    }
+
+    fn finish_buckets(&self, targets: Vec<(u32, usize, usize)>, done: Py<PyAny>) -> PyResult<()> {
+        self.later(done, move |shared| {
+            shared.with(|inner| {
+                let averaged = inner.finish()?;
+                for (bucket, address, elements) in targets {
+                    for (parameter, memory) in inner.split(bucket, address, elements)? {
+                        inner.write(parameter, memory)?;
+                    }
+                }
+                Ok(averaged)
+            })
+        })
+    }
+
+    fn exchange(&self, py: Python<'_>, sources: Vec<usize>, targets: Vec<usize>) -> PyResult<bool> {
+        let sources: Vec<_> = sources.into_iter().map(|address| (address, None)).collect();
+        self.wait(py, move |shared| shared.exchange(&sources, &targets))
+    }
+
+    /// Why MindSpore's operator failed, if it did.
+    fn failure(&self) -> Option<String> {
+        self.shared.failure.lock().expect("no holder panics").as_ref().map(Failure::to_string)
+    }
+
+    fn plan(&self, py: Python<'_>) -> PyResult<String> {
+        let plan = |inner: &mut Inner| Ok(json(inner.sync.plan()));
+        Ok(py.detach(|| self.shared.with(plan))?)
+    }
+
+    fn record(&self, py: Python<'_>) -> PyResult<String> {
+        let record = |inner: &mut Inner| Ok(json(inner.sync.record()));
+        Ok(py.detach(|| self.shared.with(record))?)
+    }
+
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {
+        let state = py.detach(|| self.shared.with(|inner| Ok(inner.sync.state())))?;
+        let tensors = PyDict::new(py);
+        for (name, (shape, values)) in state.tensors {
+            tensors.set_item(name, (shape, PyBytes::new(py, bytemuck::cast_slice(&values))))?;
+        }
+        Ok((state.plan, tensors))
+    }
+
+    fn load(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {
+        let tensors = tensors
+            .into_iter()
+            .map(|(name, (shape, bytes))| {
+                (name, (shape, bytemuck::pod_collect_to_vec(bytes.as_bytes())))
+            })
+            .collect();
+        let state = State { plan, tensors };
+        let load = move |inner: &mut Inner| {
+            let buckets = |plan: &str| {
+                let plan: Option<thinwire_sync::Plan> = serde_json::from_str(plan).ok();
+                plan.map(|plan| plan.assignments.len())
+            };
+            // Another layout of buckets has another plan; residuals belong to parameters.
+            match buckets(&state.plan) == Some(inner.sync.plan().assignments.len()) {
+                true => Ok(inner.sync.load(&state)?),
+                false => Ok(inner.sync.load_tensors(&state)?),
+            }
+        };
+        Ok(py.detach(|| self.shared.with(load))?)
+    }
+
+    fn state_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.state_bytes())))?)
+    }
+
+    fn abort(&self, reason: &str) -> PyResult<()> {
+        self.shared.home.circle.check()?;
+        self.shared.stop.stop(reason);
+        Ok(())
+    }
+}
+
+fn described(parameters: Vec<Described>) -> Result<Vec<Parameter>, Failure> {
+    let describe = |(name, shape, dtype, bucket): Described| {
+        Ok(Parameter { name, shape, dtype: parse_dtype(&dtype)?, bucket })
+    };
+    parameters.into_iter().map(describe).collect()
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("numbers and strings can be written as JSON")
+}

@@ -1,0 +1,64 @@
+//! Waiting without the GIL, with an ear for Ctrl-C.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use thinwire_collective::Stop;
+
+use crate::error::Failure;
+
+/// How often signals are looked at.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// Waits for an answer. A signal ends the group, so that nobody touches the caller's memory any
+/// more, and is then raised.
+pub(crate) fn for_answer<T: Send>(
+    py: Python<'_>,
+    answer: Receiver<Result<T, Failure>>,
+    stop: &Stop,
+) -> PyResult<T> {
+    let answer = Mutex::new(answer);
+    loop {
+        match next(py, &answer) {
+            Ok(result) => return Ok(result?),
+            Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Err(signal) = py.check_signals() {
+            stop.stop("interrupted by a signal");
+            // It is an error now, or has just come.
+            py.detach(|| drop(answer.lock().expect("no holder panics").recv()));
+            return Err(signal);
+        }
+    }
+}
+
+/// Runs `work` on a thread of its own and waits for it. After a signal it is left to itself, so it
+/// may not touch the caller's memory.
+pub(crate) fn for_work<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> PyResult<T> {
+    let (reply, answer) = channel();
+    // Nobody listens any more after a signal.
+    std::thread::spawn(move || reply.send(work()));
+    let answer = Mutex::new(answer);
+    loop {
+        match next(py, &answer) {
+            Ok(result) => return Ok(result?),
+            Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+        }
+    }
+}
+
+/// One period of waiting.
+fn next<T: Send>(py: Python<'_>, answer: &Mutex<Receiver<T>>) -> Result<T, RecvTimeoutError> {
+    py.detach(|| answer.lock().expect("no holder panics").recv_timeout(PERIOD))
+}
+
+fn gone() -> PyErr {
+    Failure::Peer("the communication thread has stopped".to_owned()).into()
+}

@@ -1,0 +1,256 @@
+//! Compressed reduce-scatter and all-gather, for parameters that are sharded over the ranks.
+//!
+//! In a reduce-scatter every rank encodes, for each other rank, that rank's chunk, and keeps what
+//! the codec lost for the next time (the residual, one per key). The owner decodes and adds in a
+//! fixed order. In an all-gather every rank encodes its shard once and everybody decodes the same
+//! bytes, its owner too, so all ranks hold the same bits.
+//!
+//! Law of the reduce-scatter, per element, for a codec with feedback: the sum of the results plus
+//! the sum over ranks of the residuals after equals the sum of the gradients plus the sum of the
+//! residuals before. A NaN or an infinity on any rank skips the call on all: the result is NaN, the
+//! residuals are as they were.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thinwire_codec::{Choice, Codec, Finite, Input, Write};
+use thinwire_collective::{Driver, Group, Stop, all_gather, all_to_all};
+use thinwire_link::Link;
+use thinwire_wire::random::Key;
+use thinwire_wire::{DType, World};
+
+use crate::Error;
+
+/// What one place in the model has lost so far.
+#[derive(Debug, Default)]
+struct Place {
+    /// How often it was exchanged.
+    count: u64,
+    /// As long as its gradients; the chunk of this rank is zero.
+    residual: Vec<f32>,
+}
+
+/// Reduces and gathers shards over links of its own.
+#[derive(Debug)]
+pub struct Scatter {
+    driver: Driver<Vec<f32>>,
+    codec: Arc<dyn Codec>,
+    seed: u64,
+    places: BTreeMap<u64, Place>,
+}
+
+impl Scatter {
+    /// Forms a group over `link`; gradients travel by `codec`. A wait in which nothing moves for
+    /// `timeout` is an error.
+    ///
+    /// # Errors
+    /// If the codec has no bytes of its own, as low-rank ones, which need whole matrices.
+    pub fn start(
+        link: Box<dyn Link>,
+        codec: Choice,
+        seed: u64,
+        timeout: Duration,
+    ) -> Result<Scatter, Error> {
+        let codec = match codec {
+            Choice::Bytes(codec) => codec,
+            Choice::LowRank(codec) => {
+                return Err(Error::Invalid(format!(
+                    "codec {codec} needs whole matrices, and a shard is none: use int8, int4 or topk"
+                )));
+            }
+        };
+        let driver = Driver::start(Group::new(link).with_timeout(timeout));
+        Ok(Scatter { driver, codec, seed, places: BTreeMap::new() })
+    }
+
+    /// My place among the ranks.
+    pub fn world(&self) -> World {
+        self.driver.world()
+    }
+
+    /// Ends the group from any thread.
+    pub fn stop(&self) -> Stop {
+        self.driver.stop()
+    }
+
+    /// The sum over all ranks of my chunk of `values`, which are one chunk per rank, equally long, and
+    /// travel as `dtype` where they are not compressed. `key` names the place in the model, the same on all ranks, and finds its residual.
+    ///
+    /// # Errors
+    /// If the values do not divide by the number of ranks or have another length than the last time,
+    /// or a peer is lost.
+    pub fn reduce_scatter(
+        &mut self,
+        key: u64,
+        dtype: DType,
+        mut values: Vec<f32>,
+    ) -> Result<Vec<f32>, Error> {
+        let world = self.world();
+        let chunk = self.chunk_of(key, values.len())?;
+        let raw = self.codec.is_raw();
+        let codec = if raw { thinwire_codec::raw_of(dtype) } else { Arc::clone(&self.codec) };
+        let encoded = self.encode(codec.as_ref(), key, &mut values);
+        let received = self.exchange(encoded)?;
+        let mine = world.rank().index() * chunk..(world.rank().index() + 1) * chunk;
+        let mut sum = values[mine.clone()].to_vec();
+        let finite = received.iter().flatten().all(|part| part[0] == 0.0);
+        if !finite {
+            return Ok(vec![f32::NAN; chunk]);
+        }
+        for part in received.iter().flatten() {
+            let bytes = &bytemuck::cast_slice(&part[1..])[..codec.encoded_len(chunk)];
+            codec.decode(bytes, Write::Add, &mut sum).map_err(corrupt)?;
+        }
+        if codec.needs_feedback() {
+            values[mine].fill(0.0);
+            self.place(key).residual = values;
+        }
+        self.place(key).count += 1;
+        Ok(sum)
+    }
+
+    /// The shards of all ranks, equally long, in rank order, as `codec` keeps them.
+    ///
+    /// # Errors
+    /// If a peer is lost or has a shard of another length.
+    pub fn all_gather(
+        &mut self,
+        codec: &Arc<dyn Codec>,
+        key: u64,
+        mine: &[f32],
+    ) -> Result<Vec<f32>, Error> {
+        let (world, bytes) = (self.world(), codec.encoded_len(mine.len()));
+        let mut words = vec![0.0_f32; bytes.div_ceil(4)];
+        let random = self.random(key).for_rank(world.rank().0);
+        let encoded = &mut bytemuck::cast_slice_mut(&mut words)[..bytes];
+        if codec.encode(Input::Plain(mine), random, encoded) == Finite::No {
+            return Err(Error::Invalid("a parameter that is to be gathered is not finite".into()));
+        }
+        let length = words.len();
+        let all = self.call(move |group| all_gather(group, &words))?;
+        let mut values = vec![0.0; mine.len() * world.size()];
+        for (rank, part) in values.chunks_exact_mut(mine.len().max(1)).enumerate() {
+            let words = &all[rank * length..][..length];
+            let encoded = &bytemuck::cast_slice(words)[..bytes];
+            codec.decode(encoded, Write::Set, part).map_err(corrupt)?;
+        }
+        self.place(key).count += 1;
+        Ok(values)
+    }
+
+    /// The residuals, by key.
+    pub fn state(&self) -> BTreeMap<u64, Vec<f32>> {
+        let places = self.places.iter().filter(|(_, place)| !place.residual.is_empty());
+        places.map(|(key, place)| (*key, place.residual.clone())).collect()
+    }
+
+    /// Goes on from residuals that were saved.
+    pub fn load(&mut self, residuals: BTreeMap<u64, Vec<f32>>) {
+        for (key, residual) in residuals {
+            self.place(key).residual = residual;
+        }
+    }
+
+    fn place(&mut self, key: u64) -> &mut Place {
+        self.places.entry(key).or_default()
+    }
+
+    fn random(&mut self, key: u64) -> Key {
+        Key { seed: self.seed, step: self.place(key).count, tensor: key as u32 }
+    }
+
+    /// The length of a chunk; makes sure that there is a residual.
+    fn chunk_of(&mut self, key: u64, length: usize) -> Result<usize, Error> {
+        let size = self.world().size();
+        if !length.is_multiple_of(size) {
+            return Err(Error::Invalid(format!(
+                "{length} elements do not divide into {size} equal chunks"
+            )));
+        }
+        if !self.codec.needs_feedback() {
+            return Ok(length / size);
+        }
+        let residual = &mut self.place(key).residual;
+        if residual.is_empty() {
+            *residual = vec![0.0; length];
+        }
+        if residual.len() != length {
+            let expected = residual.len();
+            return Err(Error::Invalid(format!(
+                "gradients of place {key} have {length} elements, expected {expected}"
+            )));
+        }
+        Ok(length / size)
+    }
+
+    /// For each other rank a flag, which says that something here is not finite, and its chunk; what
+    /// was lost is left in `values`.
+    fn encode(&mut self, codec: &dyn Codec, key: u64, values: &mut [f32]) -> Vec<Option<Vec<f32>>> {
+        let (mine, size) = (self.world().rank().index(), self.world().size());
+        let random = self.random(key).for_rank(self.world().rank().0);
+        let residual = &self.place(key).residual;
+        let chunk = values.len() / size;
+        let length = codec.encoded_len(chunk);
+        let mut finite = Finite::Yes;
+        let mut encode = |rank: usize| {
+            let range = rank * chunk..(rank + 1) * chunk;
+            let values = &mut values[range.clone()];
+            if rank == mine {
+                finite = finite.and(Finite::when(thinwire_codec::kernel::is_finite(values)));
+                return None;
+            }
+            let mut part = vec![0.0_f32; 1 + length.div_ceil(4)];
+            let bytes = &mut bytemuck::cast_slice_mut(&mut part[1..])[..length];
+            let input = match codec.needs_feedback() {
+                true => Input::Feedback { values, residual: &residual[range] },
+                false => Input::Plain(values),
+            };
+            let random = Key { seed: random.seed ^ (rank as u64) << 32, ..random };
+            finite = finite.and(codec.encode(input, random, bytes));
+            Some(part)
+        };
+        let mut parts: Vec<_> = (0..size).map(&mut encode).collect();
+        if finite == Finite::No {
+            parts.iter_mut().flatten().for_each(|part| part[0] = 1.0);
+        }
+        parts
+    }
+
+    /// Sends every rank its part; theirs for me, in rank order. All parts are equally long. A flag of
+    /// my own counts as one of theirs.
+    fn exchange(&mut self, parts: Vec<Option<Vec<f32>>>) -> Result<Vec<Option<Vec<f32>>>, Error> {
+        let lengths: Vec<usize> = parts.iter().map(|p| p.as_ref().map_or(0, Vec::len)).collect();
+        let total: usize = lengths.iter().sum();
+        let flag = parts.iter().flatten().any(|part| part[0] != 0.0);
+        let mut values = Vec::with_capacity(2 * total);
+        parts.into_iter().flatten().for_each(|part| values.extend_from_slice(&part));
+        values.resize(2 * total, 0.0);
+        let of_ranks = lengths.clone();
+        let values = self.call(move |group| {
+            all_to_all(group, &mut values, (&of_ranks, &of_ranks)).map(|()| values)
+        })?;
+        let mut rest = &values[total..];
+        let mut take = |length: usize| {
+            let (part, after) = rest.split_at(length);
+            rest = after;
+            let mut part = part.to_vec();
+            if let Some(first) = part.first_mut().filter(|_| flag) {
+                *first = 1.0;
+            }
+            (length > 0).then_some(part)
+        };
+        Ok(lengths.into_iter().map(&mut take).collect())
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Group) -> Result<T, thinwire_collective::Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.driver.call(call).map_err(Error::Collective)
+    }
+}
+
+fn corrupt(error: thinwire_codec::Error) -> Error {
+    Error::Invalid(format!("a peer sent what is no encoding: {error}"))
+}

@@ -1,0 +1,72 @@
+"""What all Python tests share: ranks that are real processes, and frameworks that may be missing.
+
+    pytestmark = pytest.mark.needs("torch")
+
+    def average():
+        group = thinwire.init()
+        ...
+        return array.tolist()
+
+    def test_ranks_end_bit_identical(ranks):
+        first, second = ranks(2, average, timeout=60)
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import launch
+import pytest
+
+INSTALL = {
+    "torch": "pip install torch",
+    "mindspore": "pip install mindspore 'numpy<2', for Python up to 3.12",
+}
+
+# All tests together; who reaches it sees where each thread stands, and pytest ends.
+SESSION_S = 30 * 60
+
+
+@pytest.fixture
+def ranks() -> Callable[..., list[Any]]:
+    """Runs a function or a script in `world` processes and returns what each rank returned.
+
+    Fails with everything that the ranks said if one of them failed or took longer than `timeout`
+    seconds. A test of failures themselves calls `launch.run`, which returns how each rank ended.
+    """
+
+    def run(
+        world: int,
+        program: Callable[..., Any] | Path | str,
+        *,
+        arguments: Sequence[Any] = (),
+        env: Any = None,
+        timeout: float = 60.0,
+    ) -> list[Any]:
+        __tracebackhide__ = True
+        outcomes = launch.run(
+            world, program, arguments=arguments, env=env, timeout=timeout, wait_for_all=False
+        )
+        return launch.results(outcomes)
+
+    return run
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the mark of tests that need a framework, and bounds the time of everything."""
+    config.addinivalue_line("markers", "needs(module, ...): skipped where a module is missing")
+    stderr = os.dup(2)  # which is not redirected between tests
+    faulthandler.dump_traceback_later(SESSION_S, exit=True, file=stderr)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test whose modules are missing; in CI, where nothing may be missing, fails it."""
+    give_up = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+    for module in (module for mark in item.iter_markers("needs") for module in mark.args):
+        if importlib.util.find_spec(module) is None:
+            give_up(f"{module} is not installed: {INSTALL.get(module, f'pip install {module}')}")

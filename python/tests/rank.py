@@ -1,0 +1,38 @@
+"""One rank of `launch`: runs a function of a file, or a whole script, and writes down what it returns.
+
+It watches itself: when the time is over, it prints where each thread stands and ends, also when the
+test run that started it is gone.
+"""
+
+import faulthandler
+import importlib.util
+import json
+import runpy
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Does what the first argument, JSON, says."""
+    task = json.loads(sys.argv[1])
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(task["timeout_s"], exit=True)
+    sys.path[0] = str(Path(task["file"]).parent)
+    if task["function"] is None:
+        sys.argv = [task["file"], *map(str, task["arguments"])]
+        runpy.run_path(task["file"], run_name="__main__")
+    else:
+        result = load(Path(task["file"]), task["function"])(*task["arguments"])
+        Path(task["result"]).write_text(json.dumps(result))
+
+
+def load(file: Path, function: str):
+    """The function at the top of a file, which is imported under its own name."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return getattr(module, function)
+
+
+main()

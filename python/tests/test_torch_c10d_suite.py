@@ -1,0 +1,190 @@
+"""PyTorch's own tests of c10d, from its wheel, on the backend "thinwire".
+
+PyTorch starts processes for each test. Here the same ranks play all of them, each test in a process
+group of its own, so that the whole suite takes seconds. Many tests say that they are for gloo or MPI
+alone, because no other backend of PyTorch does the same on the CPU; they are played here all the same.
+
+Law: every test of the suite is played, or excluded here for a reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import faulthandler
+import os
+import re
+import tempfile
+import time
+import traceback
+import unittest
+from pathlib import Path
+from typing import Any
+
+import launch
+import pytest
+
+pytestmark = pytest.mark.needs("torch", "expecttest")
+
+WORLD = 4
+TEST_TIMEOUT_S = 30.0
+SUITE_TIMEOUT_S = 240.0
+VERSION = "2.15"
+ONLY = re.compile("gloo|mpi", re.IGNORECASE)
+
+EXCLUDED: dict[str, str] = {}
+
+PLAYED = """
+""".split()
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> list[dict[str, list[Any]]]:
+    """What became of each test on each rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = {"BACKEND": "thinwire", "TEMP_DIR": folder, "INIT_METHOD": f"file://{folder}/store"}
+        ended = launch.run(
+            WORLD, play, arguments=[PLAYED], env=env, timeout=SUITE_TIMEOUT_S, wait_for_all=False
+        )
+    return launch.results(ended)
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_passes_on_all_ranks(name: str, outcomes: list[dict[str, list[Any]]]) -> None:
+    """Skips count as failures: a test that no rank plays says nothing."""
+    found = [ranks[name] for ranks in outcomes]
+    said = "\n".join(f"rank {rank}: {kind} {text}" for rank, (kind, text) in enumerate(found))
+    assert all(kind == "passed" for kind, _ in found), said
+
+
+def test_every_test_is_played_or_excluded_for_a_reason() -> None:
+    """A new version of PyTorch brings new tests: they are to be looked at."""
+    torch = pytest.importorskip("torch")
+    if not torch.__version__.startswith(VERSION):
+        pytest.skip(f"the lists are those of torch {VERSION}, this is {torch.__version__}")
+    suite = "testing/_internal/distributed/distributed_test.py"
+    text = (Path(torch.__file__).parent / suite).read_text()
+    tests = set(re.findall(r"^        def (test_\w+)\(", text, re.MULTILINE))
+    assert len(PLAYED) == len(set(PLAYED))
+    unknown = tests - set(PLAYED) - {name for name in tests if excluded(name)}
+    assert not unknown, "tests of PyTorch that are neither played nor excluded"
+    assert not set(PLAYED) - tests, "tests that PyTorch does not have"
+    both = [name for name in PLAYED if excluded(name)]
+    assert not both, "tests that are both played and excluded"
+
+
+def excluded(name: str) -> str | None:
+    """Why a test is not played."""
+    for pattern, reason in EXCLUDED.items():
+        if re.fullmatch(pattern, name):
+            return reason
+    return None
+
+
+def play(names: list[str]) -> dict[str, list[str]]:
+    """One rank plays all tests; for each "passed", "skipped" or "failed", and what it said."""
+    os.makedirs(os.path.join(os.environ["TEMP_DIR"], "test_dir"))if os.environ["RANK"] == "0" else None
+    stage = Stage()
+    return {name: stage.play(name) for name in names}
+
+
+class Stage:
+    """The ranks, kept in step by a store of their own."""
+
+    def __init__(self) -> None:
+        """Joins the store, and loads the suite with "thinwire" among the backends that it knows."""
+        import torch.distributed as dist
+        from torch.testing._internal import common_distributed
+
+        import thinwire.torch
+
+        self.dist = dist
+        self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        port, timeout = int(os.environ["MASTER_PORT"]), datetime.timedelta(seconds=60)
+        self.store = dist.TCPStore("127.0.0.1", port, self.world, self.rank == 0, timeout)
+        for backends in common_distributed.DistTestCases.backend_feature.values():
+            backends.add(thinwire.torch.backend.NAME)
+        skips = common_distributed.TEST_SKIPS
+        self.skips = {skip.exit_code: (name, skip.message) for name, skip in skips.items()}
+        self.number, self.meetings = 0, 0
+        self.suite = self.adapted()
+
+    def adapted(self) -> type:
+        """The suite's class, whose barriers between ranks go through our store."""
+        from torch.testing._internal.common_utils import TestCase
+        from torch.testing._internal.distributed.distributed_test import DistributedTest
+
+        stage = self
+
+        class Suite(DistributedTest._DistTestBase, TestCase):
+            rank, world_size = stage.rank, stage.world
+            init_method = property(lambda self: os.environ["INIT_METHOD"])
+
+            def _barrier(self, *_: Any, **__: Any) -> None:
+                stage.meet()
+
+        return Suite
+
+    def play(self, name: str) -> list[str]:
+        """Plays one test."""
+        self.number, self.meetings = self.number + 1, 0
+        faulthandler.cancel_dump_traceback_later()
+        faulthandler.dump_traceback_later(2 * TEST_TIMEOUT_S, exit=True)
+        try:
+            self.act(name)
+            self.meet()
+        except unittest.SkipTest as skip:
+            kind, text = "skipped", str(skip)
+        except SystemExit as skip:
+            kind, text = "skipped", str(self.skips.get(skip.code, skip.code))
+        except BaseException:
+            kind, text = "failed", traceback.format_exc(limit=-6)
+            self.store.set(f"{self.number}/failed", "")
+        else:
+            kind, text = "passed", ""
+        with contextlib.suppress(Exception):
+            self.dist.destroy_process_group()
+        self.meet("end")
+        return [kind, text]
+
+    def act(self, name: str) -> None:
+        """Calls a test in a new process group; one for larger worlds believes that this is one."""
+        import torch
+
+        os.environ["WORLD_SIZE"] = str(self.world)
+        torch.manual_seed(0)
+        self.dist.init_process_group(
+            "thinwire",
+            store=self.dist.PrefixStore(f"test{self.number}", self.store),
+            rank=self.rank,
+            world_size=self.world,
+            timeout=datetime.timedelta(seconds=TEST_TIMEOUT_S),
+        )
+        test = unwrapped(getattr(self.suite, name))
+        try:
+            test(self.suite("test_get_rank"))
+        except SystemExit as skip:
+            if self.skips.get(skip.code, ("",))[0] != "small_worldsize":
+                raise
+            os.environ["WORLD_SIZE"] = "8"
+            test(self.suite("test_get_rank"))
+
+    def meet(self, where: str = "") -> None:
+        """Waits until all ranks are here, or one has failed."""
+        self.meetings += 1
+        key = f"{self.number}/{where or self.meetings}"
+        deadline = time.monotonic() + TEST_TIMEOUT_S
+        self.store.add(key, 1)
+        while self.store.add(key, 0) < self.world:
+            if not where and self.store.check([f"{self.number}/failed"]):
+                raise RuntimeError("another rank has failed")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not all ranks came to {key}")
+            time.sleep(0.001)
+
+
+def unwrapped(test: Any) -> Any:
+    """A test without the decorators that keep it for gloo or MPI."""
+    while ONLY.search(getattr(test, "__unittest_skip_why__", "")) and hasattr(test, "__wrapped__"):
+        test = test.__wrapped__
+    return test

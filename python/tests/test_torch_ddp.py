@@ -1,0 +1,213 @@
+"""The hook of DDP: the numbers of DDP itself, and whatever DDP is used with."""
+
+import functools
+
+import launch
+import pytest
+
+pytestmark = pytest.mark.needs("torch")
+
+LOSSY = ["f16", "bf16", "int8", "int4", "int8:stochastic", "topk:0.1", "powersgd:2", "auto"]
+
+
+def both(name, steps, codec="none", accumulate=1, dtype=None, **options):
+    """Trains with DDP alone and with the hook: the difference, and a hash of the parameters."""
+    import thinwire.torch
+    import torch
+    from torch_models import Training, digest, weights, wrapped
+
+    dtype = dtype and getattr(torch, dtype)
+    plain = wrapped(name, dtype=dtype, **options)
+    Training(name, plain).run(steps, accumulate)
+    model = wrapped(name, thinwire.torch.hook(codec), dtype=dtype, **options)
+    training = Training(name, model).run(steps, accumulate)
+    difference = (weights(plain) - weights(model)).abs().max().item()
+    return {"difference": difference, "digest": digest(model), "fell": training.fell()}
+
+
+def several(cases):
+    """Several cases in one process group: starting ranks takes longer than training them."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    results = {label: both(*case.pop("args"), **case) for label, case in cases.items()}
+    dist.destroy_process_group()
+    return results
+
+
+@functools.cache
+def trained(world):
+    """All cases of one number of ranks, run once: for each label what every rank returned."""
+    cases = {name: {"args": (name, 50)} for name in ("mlp", "cnn", "gpt")}
+    if world == 2:
+        cases |= {f"lossy {codec}": {"args": ("gpt", 40, codec)} for codec in LOSSY}
+        cases["accumulation"] = {"args": ("mlp", 10), "accumulate": 3}
+        cases["unused"] = {"args": ("branches", 10), "find_unused_parameters": True}
+        cases["static"] = {"args": ("mlp", 10), "static_graph": True}
+        cases["static, two dtypes"] = {"args": ("mixed", 10), "static_graph": True}
+        cases["views"] = {"args": ("cnn", 10), "gradient_as_bucket_view": True}
+        cases["batched copies"] = {"args": ("mlp", 10), "batched_grad_copy": True}
+        cases["lazy buckets"] = {"args": ("mlp", 10), "lazy_bucket_allocation": True}
+        cases["two dtypes"] = {"args": ("mixed", 10)}
+        cases["bfloat16"] = {"args": ("mlp", 10), "dtype": "bfloat16"}
+        cases["float16"] = {"args": ("mlp", 10), "dtype": "float16"}
+    outcomes = launch.run(world, several, arguments=[cases], timeout=120, wait_for_all=False)
+    by_rank = launch.results(outcomes)
+    return {label: [results[label] for results in by_rank] for label in cases}
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("model", ["mlp", "cnn", "gpt"])
+def test_none_equals_ddp_over_gloo(model, world):
+    results = trained(world)[model]
+    assert max(result["difference"] for result in results) <= 1e-6
+    assert len({result["digest"] for result in results}) == 1
+
+
+@pytest.mark.parametrize("codec", LOSSY)
+def test_lossy_codecs_train_and_ranks_end_bit_identical(codec):
+    results = trained(2)[f"lossy {codec}"]
+    assert len({result["digest"] for result in results}) == 1
+    assert all(result["fell"] for result in results)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        *["accumulation", "unused", "static", "static, two dtypes", "two dtypes"],
+        *["views", "batched copies", "lazy buckets", "bfloat16"],
+    ],
+)
+def test_every_way_of_ddp_gives_its_own_numbers(way):
+    results = trained(2)[way]
+    assert max(result["difference"] for result in results) <= 1e-6
+    assert len({result["digest"] for result in results}) == 1
+
+
+def test_float16_is_averaged_at_least_as_exactly_as_ddp_does():
+    results = trained(2)["float16"]
+    assert max(result["difference"] for result in results) <= 1e-3
+    assert len({result["digest"] for result in results}) == 1
+
+
+def scale_with_an_infinity(codec):
+    """Rank 1 alone has an infinite gradient in step 3: the parameters before and after, and the scale."""
+    import thinwire.torch
+    import torch
+    import torch.distributed as dist
+    from torch_models import Training, digest, wrapped
+
+    dist.init_process_group("gloo")
+    model = wrapped("mlp", thinwire.torch.hook(codec))
+    training, scaler = Training("mlp", model), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    steps = []
+    for step in range(6):
+        training.optimizer.zero_grad()
+        loss = scaler.scale(training.loss())
+        poisoned = step == 3 and dist.get_rank() == 1
+        (loss * float("inf") if poisoned else loss).backward()
+        scaler.step(training.optimizer)
+        scaler.update()
+        steps.append((digest(model), scaler.get_scale()))
+    dist.destroy_process_group()
+    return steps
+
+
+@pytest.mark.parametrize("codec", ["none", "int8"])
+def test_an_infinity_on_one_rank_skips_the_step_on_all(ranks, codec):
+    first, second = ranks(2, scale_with_an_infinity, arguments=[codec])
+    assert first == second
+    digests, scales = zip(*first, strict=True)
+    assert [later == earlier for earlier, later in zip(digests, digests[1:], strict=False)] == [0, 0, 1, 0, 0]
+    assert scales == (1024, 1024, 1024, 512, 512, 512)
+
+
+def at_once():
+    """Two models with hooks of their own in one backward, and one that finishes its data earlier."""
+    import thinwire.torch
+    import torch
+    import torch.distributed as dist
+    from torch_models import Training, digest, weights, wrapped
+
+    dist.init_process_group("gloo")
+    digests = []
+    for hooks in (None, None), (thinwire.torch.hook("none"), thinwire.torch.hook("none")):
+        first, second = (Training("mlp", wrapped("mlp", hook)) for hook in hooks)
+        for _ in range(5):
+            for training in (first, second):
+                training.optimizer.zero_grad()
+            (first.loss() + 2 * second.loss()).backward()
+            first.optimizer.step()
+            second.optimizer.step()
+        digests.append([digest(first.model), digest(second.model)])
+    uneven = []
+    for hook in (None, thinwire.torch.hook("none")):
+        training = Training("mlp", wrapped("mlp", hook))
+        with training.model.join():
+            training.run(4 + 3 * dist.get_rank())
+        uneven.append(weights(training.model))
+    difference = (uneven[0] - uneven[1]).abs().max().item()
+    dist.destroy_process_group()
+    return digests, difference
+
+
+def test_two_models_in_one_backward_and_uneven_inputs_give_ddps_numbers(ranks):
+    for (plain, hooked), difference in ranks(2, at_once):
+        assert hooked == plain
+        assert difference <= 1e-6
+
+
+def compiled():
+    """A compiled model with the hook against an eager one with gloo."""
+    import thinwire.torch
+    import torch
+    import torch.distributed as dist
+    from torch_models import Training, digest, weights, wrapped
+
+    dist.init_process_group("gloo")
+    plain = Training("mlp", wrapped("mlp")).run(5)
+    model = wrapped("mlp", thinwire.torch.hook("none"))
+    try:
+        training = Training("mlp", torch.compile(model)).run(5)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        return str(error)
+    difference = (weights(plain.model) - weights(training.model)).abs().max().item()
+    dist.destroy_process_group()
+    return difference, digest(model)
+
+
+def test_a_compiled_model_gives_ddps_numbers(ranks):
+    results = ranks(2, compiled, timeout=120)
+    if isinstance(results[0], str):
+        pytest.skip(f"torch.compile finds no compiler that works: {results[0]}")
+    assert max(difference for difference, _ in results) <= 1e-5
+    assert len({digest for _, digest in results}) == 1
+
+
+def alone():
+    """The time of a step with and without the hook, in one process, in milliseconds, and the weights."""
+    import time
+
+    import thinwire.torch
+    import torch.distributed as dist
+    from torch_models import Training, digest, wrapped
+
+    dist.init_process_group("gloo")
+    plain, hooked = (
+        Training("gpt", wrapped("gpt", hook)).run(5) for hook in (None, thinwire.torch.hook())
+    )
+
+    def step_ms(training):
+        start = time.perf_counter()
+        training.run(1)
+        return 1e3 * (time.perf_counter() - start)
+
+    pairs = [(step_ms(plain), step_ms(hooked)) for _ in range(60)]
+    dist.destroy_process_group()
+    return [min(times) for times in zip(*pairs)], digest(plain.model) == digest(hooked.model)
+
+
+def test_one_rank_alone_changes_nothing_and_pays_nothing(ranks):
+    [((plain_ms, hooked_ms), same)] = ranks(1, alone)
+    assert same
+    assert hooked_ms - plain_ms <= 0.5

@@ -1,0 +1,206 @@
+"""The core, in Rust: groups of ranks and synchronisers of gradients, on plain addresses.
+
+Tensors cross as address, number of elements and dtype ("f32", "f16", "bf16"). Whoever gives an
+address keeps the memory alive and leaves it alone until the call is done. Blocking calls release
+the GIL and end on Ctrl-C. A call with `done` returns at once; `done(error_or_None)` is called later
+from another thread. After a PeerError the group is over: every later call fails with it.
+"""
+
+from collections.abc import Callable
+
+__version__: str
+
+Done = Callable[[BaseException | None], object] | None
+Tensors = dict[str, tuple[list[int], bytes]]
+
+class Error(RuntimeError):
+    """Whatever went wrong in Thinwire."""
+
+class InvalidError(Error):
+    """The caller's mistake; nothing has changed."""
+
+class PeerError(Error):
+    """A rank is lost, silent, has raised or disagrees; the group is over."""
+
+class NoRankError(InvalidError):
+    """This process has a part in the job, but no rank: it is a scheduler."""
+
+class Store:
+    """A rendezvous server in this process, where ranks meet; it lives as long as the object."""
+
+    def __init__(self, host: str, port: int = 0, token: str = "") -> None: ...
+    @property
+    def address(self) -> str:
+        """Where ranks reach it: "host:port"."""
+
+class Group:
+    """Ranks that work together. Calls happen in the order in which they are made; `send` and
+    `recv` run beside them."""
+
+    @staticmethod
+    def join(
+        rank: int | None = None,
+        world: int | None = None,
+        coordinator: str | None = None,
+        token: str | None = None,
+        encryption: str = "auto",
+        connections: int = 1,
+        link: str | None = None,
+        timeout_s: float = 60.0,
+        launched: bool = False,
+    ) -> Group: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world(self) -> int: ...
+    @property
+    def local_rank(self) -> int: ...
+    @property
+    def local_world(self) -> int: ...
+    def store(self) -> str:
+        """Where the ranks have met, as host:port."""
+    def split(self, name: str) -> Group:
+        """The same ranks over connections of their own; all ranks call it."""
+    def all_reduce(
+        self,
+        address: int,
+        elements: int,
+        dtype: str,
+        codec: str = "none",
+        average: bool = False,
+        done: Done = None,
+    ) -> None:
+        """Sums over all ranks, in place."""
+    def reduce_scatter(
+        self,
+        source: int,
+        target: int,
+        elements: int,
+        dtype: str,
+        codec: str = "none",
+        average: bool = False,
+        done: Done = None,
+    ) -> None:
+        """Sums this rank's chunk of `source`, which has `elements` per rank and is overwritten."""
+    def all_gather(self, source: int, target: int, bytes: int, done: Done = None) -> None:
+        """Gathers `bytes` of every rank into `target`, in rank order."""
+    def all_to_all(
+        self,
+        source: int,
+        source_bytes: list[int],
+        target: int,
+        target_bytes: list[int],
+        done: Done = None,
+    ) -> None:
+        """Sends each rank its part of `source`, and receives theirs, in rank order."""
+    def broadcast(self, address: int, bytes: int, root: int = 0, done: Done = None) -> None:
+        """Copies the bytes of `root` to all ranks."""
+    def send(self, address: int, bytes: int, to: int, tag: int = 0, done: Done = None) -> None:
+        """Sends to one rank, which receives with the same tag; in order for each tag."""
+    def recv(self, address: int, bytes: int, source: int, tag: int = 0, done: Done = None) -> None:
+        """Receives from one rank what it sends with the same tag."""
+    def barrier(self, done: Done = None) -> None:
+        """Is done when every rank has called it."""
+    def abort(self, reason: str) -> None:
+        """Ends this group and all that was made from it; every rank fails with `reason`."""
+    def close(self) -> None:
+        """Says goodbye for this group and all that was made from it."""
+    def counters(self) -> dict[str, int]:
+        """What the collectives of this group have moved: bytes and frames, sent and received."""
+
+class Synchronizer:
+    """Averages the gradients of a model over all ranks, with error feedback and overlap.
+
+    `parameters` are (name, shape, dtype, bucket) in the order in which gradients become ready;
+    those of one bucket become ready together. Made by all ranks together.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        parameters: list[tuple[str, list[int], str, int]],
+        codec: str = "none",
+        bucket_bytes: int = 1 << 20,
+        seed: int = 0,
+        algorithm: str | None = None,
+    ) -> None: ...
+    @property
+    def key(self) -> int:
+        """What names it for MindSpore's operator."""
+    def relayout(self, parameters: list[tuple[str, list[int], str, int]]) -> None:
+        """Takes the same parameters in another order or other buckets; all ranks together."""
+    def begin(self) -> None:
+        """Begins a step."""
+    def ready(self, parameter: int, address: int, elements: int) -> None:
+        """Takes a gradient (it is copied); its bucket leaves when it is full."""
+    def ready_bucket(self, bucket: int, address: int, elements: int) -> None:
+        """Takes all gradients of a bucket, one after the other in one flat tensor."""
+    def finish(self) -> bool:
+        """Waits for all averages. False: a gradient of some rank was not finite, the step is to be
+        skipped, and no residual has changed."""
+    def write(self, parameter: int, address: int, elements: int) -> None:
+        """Writes an average; NaN after a step that is to be skipped."""
+    def finish_into(
+        self,
+        targets: list[tuple[int, int, int]],
+        done: Callable[..., object],
+    ) -> None:
+        """Finishes and writes each (parameter, address, elements), then calls `done(None, averaged)`
+        or `done(error)` from another thread."""
+    def finish_buckets(
+        self,
+        targets: list[tuple[int, int, int]],
+        done: Callable[..., object],
+    ) -> None:
+        """As `finish_into` for flat tensors, each (bucket, address, elements)."""
+    def exchange(self, sources: list[int], targets: list[int]) -> bool:
+        """A whole step: gradients at `sources`, averages to `targets`, in the parameters' order."""
+    def failure(self) -> str | None:
+        """Why MindSpore's operator failed last, if it did."""
+    def plan(self) -> str:
+        """Codec, algorithm and partitions of every bucket, as JSON."""
+    def record(self) -> str:
+        """Where the time of the last step went, as JSON."""
+    def state(self) -> tuple[str, Tensors]:
+        """The plan and all residuals and factors, as bytes of f32."""
+    def load(self, plan: str, tensors: Tensors) -> None:
+        """Goes on from a state, between steps."""
+    def state_bytes(self) -> int:
+        """Bytes that the exchange holds beyond one copy of the gradients."""
+    def abort(self, reason: str) -> None:
+        """Ends it on all ranks."""
+
+class Scatter:
+    """Compressed reduce-scatter and all-gather for sharded parameters. Made by all ranks together;
+    calls happen in the order in which they are made."""
+
+    def __init__(self, group: Group, codec: str = "none", seed: int = 0) -> None: ...
+    def reduce_scatter(
+        self,
+        key: int,
+        source: int,
+        target: int,
+        elements: int,
+        dtype: str,
+        average: bool = False,
+        done: Done = None,
+    ) -> None:
+        """Sums this rank's chunk of `source` (`elements` per rank) into `target`. `key` names the
+        place in the model, whose residual is kept. NaN if any rank had a value not finite."""
+    def all_gather(
+        self,
+        key: int,
+        source: int,
+        target: int,
+        elements: int,
+        dtype: str,
+        codec: str = "none",
+        done: Done = None,
+    ) -> None:
+        """Gathers `elements` of every rank, as `codec` keeps them: the same bits on all ranks."""
+    def state(self) -> dict[int, bytes]:
+        """Residuals by key, as bytes of f32."""
+    def load(self, residuals: dict[int, bytes]) -> None:
+        """Goes on from residuals."""
+    def abort(self, reason: str) -> None:
+        """Ends it on all ranks."""

@@ -1,0 +1,191 @@
+"""Groups of ranks, and collectives on NumPy arrays.
+
+Every rank of a group makes the same calls in the same order with arrays of the same shape and
+dtype. Arrays cross as pointers, nothing is copied; the GIL is released while a call waits, and
+Ctrl-C ends it. float32 and float16 are summed natively, with codecs; every other dtype exactly, by
+exchanging parts and adding them here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import weakref
+
+import numpy
+
+from thinwire import _core
+
+NATIVE = {numpy.dtype("float32"): "f32", numpy.dtype("float16"): "f16"}
+
+_open: weakref.WeakSet[Group] = weakref.WeakSet()
+
+
+def init(
+    rank: int | None = None,
+    world: int | None = None,
+    coordinator: str | None = None,
+    token: str | None = None,
+    *,
+    encryption: str = "auto",
+    connections: int = 1,
+    link: str | None = None,
+    timeout_s: float = 60.0,
+    launched: bool = False,
+) -> Group:
+    """Joins the job that this process belongs to, and returns the group of all its ranks.
+
+    Without `rank`, `world` and `coordinator` (host:port of rank 0) the environment says: that of
+    `thinwire run`, torchrun, mpirun, srun or msrun. A process that nobody launched is a world of
+    one. Several groups may exist. `token` is the job's secret (else THINWIRE_TOKEN), needed when
+    ranks are on several hosts; traffic between hosts is encrypted unless `encryption` is "never".
+    `link` emulates a bandwidth, as "100mbit". A wait in which nothing moves for `timeout_s` seconds
+    fails. With `launched` somebody else hosts the rendezvous, for instance a `thinwire.Store`.
+
+    Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, and
+    PeerError if a rank does not appear or believes in another world. msrun starts the script once
+    more as its scheduler, which Thinwire does not need: there the process ends, successfully.
+    """
+    try:
+        core = _core.Group.join(
+            rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
+        )
+    except _core.NoRankError as error:
+        print(f"thinwire: {error}: nothing to do here", file=sys.stderr)
+        raise SystemExit(0) from None
+    return Group(core)
+
+
+class Group:
+    """Ranks that work together; `core` is the group on plain addresses that bindings use."""
+
+    def __init__(self, core: _core.Group):
+        self.core = core
+        _open.add(self)
+
+    @property
+    def rank(self) -> int:
+        """This process's index, from 0."""
+        return self.core.rank
+
+    @property
+    def world(self) -> int:
+        """How many ranks there are."""
+        return self.core.world
+
+    @property
+    def local_rank(self) -> int:
+        """This process's index among the ranks of its host."""
+        return self.core.local_rank
+
+    @property
+    def local_world(self) -> int:
+        """How many ranks run on this host."""
+        return self.core.local_world
+
+    def split(self, name: str) -> Group:
+        """The same ranks over connections of their own; all ranks call it."""
+        return Group(self.core.split(name))
+
+    def all_reduce(
+        self, array: numpy.ndarray, codec: str = "none", average: bool = False
+    ) -> numpy.ndarray:
+        """Replaces `array` by its sum (or average) over all ranks, in place, and returns it.
+
+        All ranks end with the same bits. `codec` is "none", "f16", "bf16" or a stochastic one, as
+        "int8:stochastic"; those that need error feedback belong to a model's gradients.
+        """
+        check(array, writable=True)
+        native = NATIVE.get(array.dtype)
+        if native:
+            self.core.all_reduce(array.ctypes.data, array.size, native, codec, average)
+        elif codec != "none":
+            raise _core.InvalidError(f"codec {codec} on {array.dtype}, expected float32 or float16")
+        else:
+            array[...] = self._gathered(array).sum(axis=0, dtype=array.dtype)
+            if average:
+                array[...] = array / self.world
+        return array
+
+    def reduce_scatter(
+        self, array: numpy.ndarray, codec: str = "none", average: bool = False
+    ) -> numpy.ndarray:
+        """The sum (or average) over all ranks of this rank's part of `array`.
+
+        The parts are equal pieces of the first dimension, which must divide by the world's size.
+        """
+        check(array)
+        if array.ndim == 0 or array.shape[0] % self.world:
+            raise _core.InvalidError(
+                f"array of shape {array.shape} does not divide into {self.world} parts"
+            )
+        part = numpy.empty((array.shape[0] // self.world, *array.shape[1:]), array.dtype)
+        native = NATIVE.get(array.dtype)
+        if native:
+            copy = array.copy()
+            self.core.reduce_scatter(
+                copy.ctypes.data, part.ctypes.data, part.size, native, codec, average
+            )
+            return part
+        total = self.all_reduce(array.copy(), codec, average)
+        part[...] = total[self.rank * part.shape[0] :][: part.shape[0]]
+        return part
+
+    def all_gather(self, array: numpy.ndarray) -> numpy.ndarray:
+        """The arrays of all ranks, one after the other along the first dimension."""
+        check(array)
+        rows = array.reshape(1) if array.ndim == 0 else array
+        stacked = self._gathered(rows)
+        return stacked.reshape(self.world * rows.shape[0], *rows.shape[1:])
+
+    def broadcast(self, array: numpy.ndarray, root: int = 0) -> numpy.ndarray:
+        """Replaces `array` of all ranks by that of `root`, in place, and returns it."""
+        check(array, writable=True)
+        self.core.broadcast(array.ctypes.data, array.nbytes, root)
+        return array
+
+    def barrier(self) -> None:
+        """Returns when every rank has called it."""
+        self.core.barrier()
+
+    def abort(self, reason: str) -> None:
+        """Ends the group and all that was made from it: every rank fails with `reason`."""
+        self.core.abort(reason)
+
+    def close(self) -> None:
+        """Says goodbye to the other ranks; done by itself when the process ends."""
+        self.core.close()
+
+    def _gathered(self, array: numpy.ndarray) -> numpy.ndarray:
+        """What all ranks hold, stacked in rank order."""
+        stacked = numpy.empty((self.world, *array.shape), array.dtype)
+        self.core.all_gather(array.ctypes.data, stacked.ctypes.data, array.nbytes)
+        return stacked
+
+
+def check(array: numpy.ndarray, writable: bool = False) -> None:
+    """Refuses what is no plain block of memory."""
+    if not isinstance(array, numpy.ndarray):
+        raise _core.InvalidError(f"a {type(array).__name__}, expected a NumPy array")
+    if array.dtype.hasobject:
+        raise _core.InvalidError(f"array of {array.dtype}, expected numbers")
+    if not array.flags.c_contiguous:
+        raise _core.InvalidError(
+            f"array of strides {array.strides} is not contiguous (hint: numpy.ascontiguousarray)"
+        )
+    if writable and not array.flags.writeable:
+        raise _core.InvalidError("array is read-only, and the result is written in place")
+
+
+@atexit.register
+def _leave() -> None:
+    """Says goodbye, or why this rank could not go on: the others fail at once, with the reason."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    for group in list(_open):
+        if error is not None and not isinstance(error, _core.PeerError):
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            try:
+                group.abort(f"rank {group.rank} raised {text[:500]}")
+            except _core.Error:
+                continue  # a fork of the process that the group belongs to
+        group.close()

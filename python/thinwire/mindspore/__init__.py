@@ -1,0 +1,54 @@
+"""Thinwire for MindSpore 2.10: data-parallel training with compressed exchange, on MindSpore's own wheel.
+
+Every rank runs the same program, started by `thinwire run`, msrun, torchrun or mpirun; no scheduler
+process is needed. With `Model.train` adoption is one callback:
+
+    model.train(epochs, data, callbacks=[thinwire.mindspore.GradExchange(codec="auto")])
+
+with `nn.TrainOneStepCell`, or inside `@ms.jit`, one cell:
+
+    step = nn.TrainOneStepCell(network_with_loss, optimizer)
+    step.grad_reducer = thinwire.mindspore.reducer(optimizer.parameters, codec="int8")
+
+and in a loop of one's own one call:
+
+    average = thinwire.mindspore.exchange(optimizer.parameters, codec="int8")
+    loss, gradients = gradient_function(inputs, labels)
+    optimizer(average(gradients))
+
+Gradients are float32, float16 or bfloat16. All of it works in PyNative and in Graph mode, on the CPU;
+on Ascend and GPU `exchange` and `broadcast_parameters` copy through host memory, which nobody has
+tested yet, and the cells refuse to work, because their operator runs on the CPU.
+"""
+
+try:
+    import mindspore as _mindspore  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"thinwire.mindspore needs MindSpore ({error}); hint: pip install mindspore==2.10.0"
+    ) from None
+
+from .broadcast import broadcast_parameters
+from .callback import GradExchange
+from .cell import Reducer, reducer
+from .guard import guard
+from .loop import Exchange, exchange
+from .pair_averaging import PairAveraging
+from .residuals import load_residuals, save_residuals
+from .synchronous_averaging import SynchronousAveraging
+from .synchronous_sgd import SynchronousSGD
+
+__all__ = [
+    "Exchange",
+    "GradExchange",
+    "PairAveraging",
+    "Reducer",
+    "SynchronousAveraging",
+    "SynchronousSGD",
+    "broadcast_parameters",
+    "exchange",
+    "guard",
+    "load_residuals",
+    "reducer",
+    "save_residuals",
+]

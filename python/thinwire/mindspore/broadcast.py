@@ -1,0 +1,31 @@
+"""The same parameters on all ranks before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import mindspore as ms
+
+import thinwire
+
+from . import memory
+from .agreement import agree
+
+
+def broadcast_parameters(
+    parameters: Iterable[ms.Parameter], group: thinwire.Group | None = None, root: int = 0
+) -> None:
+    """Gives the parameters of all ranks the values of rank `root`'s, of any dtype; a collective call.
+
+    `group` is `thinwire.init()` unless given. Raises InvalidError on all ranks, before anything has
+    changed, if names, shapes or dtypes differ between ranks, and PeerError if a rank is lost.
+    """
+    group = thinwire.init() if group is None else group
+    parameters = list(parameters)
+    agree(parameters, group)
+    for parameter in parameters:
+        if parameter.has_init:
+            parameter.init_data()
+        array = memory.view(parameter)
+        group.core.broadcast(memory.address(array), array.nbytes, root)
+        memory.store(parameter, array)

@@ -1,0 +1,83 @@
+"""The exchange as a callback of `Model.train`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mindspore import nn
+from mindspore.train import Callback, RunContext
+
+import thinwire
+from thinwire import _core
+
+from .broadcast import broadcast_parameters
+from .cell import Reducer
+from .guard import settle
+from .residuals import load_residuals
+
+
+class GradExchange(Callback):
+    """Averages gradients over all ranks in each step of `Model.train`; starts from rank 0's parameters.
+
+    codec: as everywhere in Thinwire; group: `thinwire.init()` unless given; seed: of codecs that draw
+    random numbers; residuals: the path given to `save_residuals`, to go on from there.
+
+        model = Model(network, loss, optimizer)
+        model.train(epochs, data, callbacks=[thinwire.mindspore.GradExchange(codec="auto")])
+
+    Each rank trains on its own part of the data: `num_shards=group.world, shard_id=group.rank`.
+    `train` raises InvalidError if ranks disagree on the parameters, and PeerError if a rank is lost or
+    has raised an exception.
+    """
+
+    def __init__(
+        self,
+        codec: str = "auto",
+        group: thinwire.Group | None = None,
+        seed: int = 0,
+        residuals: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.codec, self.group, self.seed, self.residuals = codec, group, seed, residuals
+        self.reducer: Reducer | None = None
+        self.parameters: Any = None
+
+    @property
+    def synchronizer(self) -> _core.Synchronizer:
+        """The synchronizer of the core; InvalidError before the first training."""
+        if self.reducer is None:
+            raise thinwire.InvalidError("GradExchange has no state before model.train has begun")
+        return self.reducer.synchronizer
+
+    def on_train_begin(self, run_context: RunContext) -> None:
+        """Puts the reducer where MindSpore's own would be, and gives all ranks the same parameters."""
+        cell = run_context.original_args().train_network
+        if not hasattr(cell, "grad_reducer"):
+            raise thinwire.InvalidError(
+                f"{type(cell).__name__} has no grad_reducer; hint: give Model a loss and an optimizer, "
+                "or a subclass of nn.TrainOneStepCell"
+            )
+        self.group = thinwire.init() if self.group is None else self.group
+        broadcast_parameters(cell.get_parameters(), self.group)
+        self.prepare(cell.optimizer.parameters)
+        if cell.grad_reducer is not self.reducer:
+            cell.grad_reducer = self.reducer
+            forget_graphs(cell)
+
+    def prepare(self, parameters: Any) -> None:
+        """Makes the reducer in the first training, and again for the parameters of another model."""
+        if self.parameters is parameters:
+            return
+        self.reducer = Reducer(parameters, self.codec, self.group, self.seed)
+        self.parameters = parameters
+        if self.residuals is not None:
+            load_residuals(self, self.residuals)
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if error is not None and self.reducer is not None:
+            settle(self.reducer.synchronizer, error)
+
+
+def forget_graphs(cell: nn.Cell) -> None:
+    """Has a cell compiled again that may have been compiled with another reducer, by an earlier train."""
+    cell.compile_cache.clear()

@@ -1,0 +1,54 @@
+"""An optimizer that holds another one, and does something with its peers before each update.
+
+It holds it rather than inheriting from it: MindSpore compiles `construct` of its optimizers even in
+PyNative mode, with all that a subclass calls around it, and so would exchange twice per step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+from mindspore import nn
+
+import thinwire
+
+from .broadcast import broadcast_parameters
+
+
+class HoldingOptimizer(nn.Optimizer):
+    """What the optimizers of this package have in common; to MindSpore it looks like the held one.
+
+    All ranks start from rank 0's parameters. Learning rates are asked of the held one.
+    """
+
+    def __init__(self, optimizer: nn.Optimizer, group: thinwire.Group | None) -> None:
+        nn.Cell.__init__(self, auto_prefix=False)
+        self.parameters = optimizer.parameters
+        self.optimizer = optimizer
+        self.group = thinwire.init() if group is None else group
+        self.enable_tuple_broaden = True
+        broadcast_parameters(optimizer.parameters, self.group)
+
+    @property
+    def learning_rate(self) -> Any:
+        """The held optimizer's learning rate, for callbacks that print or change it."""
+        return self.optimizer.learning_rate
+
+    @property
+    def global_step(self) -> ms.Parameter:
+        """The held optimizer's count of updates."""
+        return self.optimizer.global_step
+
+    @property
+    def dynamic_lr(self) -> bool:
+        """Whether the learning rate depends on the step."""
+        return self.optimizer.dynamic_lr
+
+    def get_lr(self) -> Any:
+        """The learning rate of the next update."""
+        return self.optimizer.get_lr()
+
+    def get_lr_parameter(self, param: Any) -> Any:
+        """The learning rate of a parameter."""
+        return self.optimizer.get_lr_parameter(param)

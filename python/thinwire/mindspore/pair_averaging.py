@@ -1,0 +1,139 @@
+"""Pair averaging: in each step every rank averages its parameters with one other rank's, then updates.
+
+After "Asynchronous Decentralized Parallel Stochastic Gradient Descent" (AD-PSGD), made deterministic:
+pairs are drawn from a seed that all ranks share, and both of a pair end with the same bits. A step
+costs one message of the size of the model, whatever the number of ranks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Sequence
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+
+import thinwire
+
+from . import memory
+from .optimizer import HoldingOptimizer
+from .pairing import partner
+
+
+class PairAveraging(HoldingOptimizer):
+    """Averages the parameters with a random partner's, then lets `optimizer` update from own gradients.
+
+    group: `thinwire.init()` unless given; seed: the same on all ranks. A collective call.
+
+        optimizer = thinwire.mindspore.PairAveraging(nn.Momentum(parameters, 0.1, 0.9))
+    """
+
+    def __init__(
+        self, optimizer: nn.Optimizer, group: thinwire.Group | None = None, seed: int = 0
+    ) -> None:
+        super().__init__(optimizer, group)
+        self.swap = Swap(optimizer.parameters, self.group, seed)
+        self.operator = swap_operator(self.swap, optimizer.parameters)
+
+    @property
+    def synchronizer(self) -> Swap:
+        """What `guard` tells of a failure."""
+        return self.swap
+
+    def construct(self, gradients):
+        """One update from the gradients of this rank, taken before the parameters move."""
+        theirs = self.operator(*ops.depend(self.parameters, gradients))
+        averaged = ()
+        for i in range(len(theirs)):
+            parameter = self.parameters[i]
+            middle = (parameter + theirs[i]) * 0.5
+            averaged = averaged + (ops.assign(parameter, middle),)
+        return self.optimizer(ops.depend(gradients, averaged))
+
+
+class Swap:
+    """Gives the partner of each step these parameters, and takes its own."""
+
+    def __init__(
+        self, parameters: Sequence[ms.Parameter], group: thinwire.Group, seed: int
+    ) -> None:
+        self.core = group.core.split("pair averaging")
+        self.seed, self.step = seed, 0
+        self.error: thinwire.Error | None = None
+        self.mine = np.empty(sum(each.nbytes for each in parameters), np.uint8)
+        self.theirs = np.empty_like(self.mine)
+
+    def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The partner's parameters, views of one buffer that the next step overwrites."""
+        other = partner(self.core.rank, self.core.world, self.step, self.seed)
+        self.step += 1
+        if other == self.core.rank:
+            return arrays
+        np.concatenate([flat(array) for array in arrays], out=self.mine)
+        self.trade(other)
+        ends = np.cumsum([array.nbytes for array in arrays])
+        parts = np.split(self.theirs, ends[:-1])
+        return tuple(
+            part.view(array.dtype).reshape(array.shape) for part, array in zip(parts, arrays)
+        )
+
+    def trade(self, other: int) -> None:
+        """Sends and receives at once; raises PeerError if the partner is lost."""
+        sent = Sent()
+        size = self.mine.nbytes
+        try:
+            self.core.send(memory.address(self.mine), size, other, tag=self.step, done=sent)
+            self.core.recv(memory.address(self.theirs), size, other, tag=self.step)
+            sent.wait()
+        except thinwire.Error as error:
+            self.error = error
+            raise
+
+    def begin(self) -> None:
+        """Raises what ended the exchanges, if anything has, as a synchronizer's `begin` does."""
+        if self.error is not None:
+            raise self.error
+
+    def abort(self, reason: str) -> None:
+        """Makes the other ranks fail with `reason`."""
+        self.core.abort(reason)
+
+
+class Sent:
+    """Called when a message has left, or cannot."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.error: Exception | None = None
+
+    def __call__(self, error: Exception | None) -> None:
+        self.error = error
+        self.event.set()
+
+    def wait(self) -> None:
+        """Waits for it, and raises why it cannot."""
+        self.event.wait()
+        if self.error is not None:
+            raise self.error
+
+
+def flat(array: np.ndarray) -> np.ndarray:
+    """The bytes of an array."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def swap_operator(swap: Swap, parameters: Sequence[ms.Parameter]) -> ops.Custom:
+    """The swap as one operator of a graph: N parameters in, the partner's N out."""
+
+    def called(*arrays):
+        return swap(*arrays)
+
+    # MindSpore counts the operator's inputs in the signature of the function.
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    inputs = [inspect.Parameter(f"array_{i}", kind) for i in range(len(parameters))]
+    called.__signature__ = inspect.Signature(inputs)
+    shapes = tuple(tuple(parameter.shape) for parameter in parameters)
+    dtypes = tuple(parameter.dtype for parameter in parameters)
+    return ops.Custom(called, shapes, dtypes, func_type="pyfunc")

@@ -1,0 +1,39 @@
+"""MindSpore's parameters as the core describes them: a name, a shape and a dtype each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import mindspore as ms
+
+import thinwire
+
+DTYPES = {ms.float32: "f32", ms.float16: "f16", ms.bfloat16: "bf16"}
+BUCKET = 0
+"""One operator hands over all gradients at once: to the core they are one bucket, which it cuts itself."""
+
+Description = tuple[str, list[int], str, int]
+
+
+def describe(parameters: Iterable[ms.Parameter]) -> list[Description]:
+    """Name, shape, dtype and bucket of each parameter, in order.
+
+    Raises InvalidError for parameters of other dtypes than float32, float16 and bfloat16, and for none.
+    """
+    described = [described_one(parameter) for parameter in parameters]
+    if not described:
+        raise thinwire.InvalidError(
+            "no parameters to exchange; hint: network.trainable_params() lists those of a network"
+        )
+    return described
+
+
+def described_one(parameter: ms.Parameter) -> Description:
+    """What the core has to know of one parameter."""
+    dtype = DTYPES.get(parameter.dtype)
+    if dtype is None:
+        raise thinwire.InvalidError(
+            f"{parameter.name} is {parameter.dtype}, not float32, float16 or bfloat16; "
+            "hint: leave it out of the optimizer's parameters"
+        )
+    return parameter.name, list(parameter.shape), dtype, BUCKET

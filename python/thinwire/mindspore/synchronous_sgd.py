@@ -1,0 +1,42 @@
+"""Synchronous training as an optimizer: the update is made from the average of all ranks' gradients.
+
+KungFu's SynchronousSGD for MindSpore summed; this averages, so that a learning rate keeps its meaning.
+"""
+
+from __future__ import annotations
+
+from mindspore import nn
+
+import thinwire
+from thinwire import _core
+
+from .cell import Reducer
+from .optimizer import HoldingOptimizer
+
+
+class SynchronousSGD(HoldingOptimizer):
+    """Averages gradients over all ranks, then lets `optimizer` make its update.
+
+    codec: as everywhere in Thinwire; group: `thinwire.init()` unless given. A collective call.
+
+        optimizer = thinwire.mindspore.SynchronousSGD(nn.Momentum(parameters, 0.1, 0.9), codec="int8")
+    """
+
+    def __init__(
+        self,
+        optimizer: nn.Optimizer,
+        codec: str = "auto",
+        group: thinwire.Group | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(optimizer, group)
+        self.reducer = Reducer(optimizer.parameters, codec, self.group, seed)
+
+    @property
+    def synchronizer(self) -> _core.Synchronizer:
+        """The synchronizer of the core."""
+        return self.reducer.synchronizer
+
+    def construct(self, gradients):
+        """One update from the gradients of this rank."""
+        return self.optimizer(self.reducer(gradients))

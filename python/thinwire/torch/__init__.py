@@ -1,0 +1,21 @@
+"""Thinwire for PyTorch.
+
+    import thinwire.torch
+
+    model.register_comm_hook(*thinwire.torch.hook(codec="auto"))     # DDP
+    torch.distributed.init_process_group("thinwire")                 # everything else
+
+Importing this registers the c10d backend "thinwire".
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"thinwire.torch needs PyTorch ({error}); hint: pip install torch") from None
+
+from thinwire.torch.backend import ProcessGroup
+from thinwire.torch.hook import Hook, hook
+from thinwire.torch.local import DiLoCo, LocalSGD
+from thinwire.torch.pairs import PairAveraging
+
+__all__ = ["DiLoCo", "Hook", "LocalSGD", "PairAveraging", "ProcessGroup", "hook"]

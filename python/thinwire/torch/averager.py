@@ -1,0 +1,165 @@
+"""The averager: a synchronizer of the core that follows the buckets of DDP.
+
+The core wants to know parameters and buckets before the first step, but DDP shows its buckets as it
+goes, and makes new ones after the first step. So the first step's buckets are collected, and the
+synchronizer is made of them. A step with other buckets is exchanged under the old layout, parameter by
+parameter; the next step begins with the new one. Residuals belong to parameters and move along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from thinwire._core import Group, InvalidError, Synchronizer
+from thinwire.torch import state
+from thinwire.torch.layout import Flat, Layout, dtype, names
+from thinwire.torch.state import Saved
+
+Done = Callable[[BaseException | None, bool], None]
+
+
+class Averager:
+    """Averages the buckets of each step over the ranks of `group`.
+
+    `options` are those of the core's Synchronizer, `given` names of parameters by their identity.
+    """
+
+    def __init__(self, group: Group, options: Mapping[str, Any], given: Mapping[int, str]) -> None:
+        self.sync: Synchronizer | None = None
+        self._group = group
+        self._options = options
+        self._given = given
+        self._names: dict[int, str] = {}
+        self._layout = Layout((), ())
+        self._following: Layout | None = None
+        self._saved: Saved | None = None
+        self._resumed = False
+        self._begun = False
+
+    def give(self, index: int, flat: Flat) -> bool:
+        """Takes bucket `index` of a step, in order, if it is the one expected; else `finish` will."""
+        kind = dtype(flat.gradients)
+        if index == 0:
+            self._begun = self._begin(flat)
+        if not self._begun or not self._layout.has(index, flat.parameters):
+            return False
+        if kind != self._layout.dtypes[index]:
+            raise InvalidError(
+                f"bucket {index} is {kind}, was {self._layout.dtypes[index]} in the steps before"
+            )
+        self.sync.ready_bucket(index, flat.gradients.data_ptr(), flat.gradients.numel())
+        return True
+
+    def finish(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
+        """Averages all buckets of a step in place, then calls `done` from another thread.
+
+        `given` says which of them `give` took. A collective call if it is the first.
+        """
+        layout = Layout.of(flats)
+        if self.sync is None:
+            self._start(layout)
+        if not self._begun:
+            self.sync.begin()
+        if self._layout.same(layout):
+            self._finish_buckets(flats, given, done)
+        else:
+            self._finish_parameters(flats, given, done)
+            self._following = None if self._resumed else layout
+        self._resumed = False
+
+    def saved(self) -> Saved | None:
+        """What a restart must know, None before the first step."""
+        if self.sync is None:
+            return self._saved
+        following = self._following and self._following.named(self._names)
+        plan, tensors = state.read(self.sync)
+        return Saved(plan, tensors, self._layout.named(self._names), following)
+
+    def load(self, saved: Saved | None) -> None:
+        """Goes on from `saved`, between steps; a collective call if steps have been made."""
+        self._saved = saved
+        if self.sync is not None and saved is not None:
+            self._following = self._layout.arranged(saved.buckets, self._names)
+            self._follow()
+            self._resume(saved)
+
+    def abort(self, reason: str) -> None:
+        """Makes all ranks fail with `reason`."""
+        (self.sync or self._group).abort(reason)
+
+    def _begin(self, first: Flat) -> bool:
+        """Begins a step at its first bucket, if that is as it was."""
+        self._follow()
+        if self.sync is None or not self._layout.has(0, first.parameters):
+            return False
+        self.sync.begin()
+        return True
+
+    def _follow(self) -> None:
+        """Takes on the layout that the last step had."""
+        if self._following is not None and not self._layout.same(self._following):
+            self.sync.relayout(self._following.described(self._names))
+            self._layout = self._following
+        self._following = None
+
+    def _start(self, layout: Layout) -> None:
+        """Makes the synchronizer, at the end of the first step's backward; with a state, as that says."""
+        self._names = names(layout, self._given)
+        saved, self._saved = self._saved, None
+        self._layout = layout.arranged(saved.buckets, self._names) if saved else layout
+        described = self._layout.described(self._names)
+        self.sync = Synchronizer(self._group, described, **self._options)
+        if saved:
+            self._resume(saved)
+
+    def _resume(self, saved: Saved) -> None:
+        """Takes up a state. The next step keeps its layout: DDP may not have made its new buckets yet."""
+        state.write(self.sync, saved.plan, saved.tensors)
+        if saved.following is not None:
+            self._following = self._layout.arranged(saved.following, self._names)
+            self._follow()
+        self._resumed, self._saved = True, None
+
+    def _finish_buckets(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
+        """Ends a step that has the buckets of the layout."""
+        targets = [
+            (index, flat.gradients.data_ptr(), flat.gradients.numel())
+            for index, flat in enumerate(flats)
+        ]
+        for index, target in enumerate(targets):
+            if not given[index]:
+                self.sync.ready_bucket(*target)
+        self.sync.finish_buckets(targets, done)
+
+    def _finish_parameters(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
+        """Ends a step with other buckets than those of the layout."""
+        places = self._places(flats)
+        taken = {
+            id(parameter)
+            for flat, was_given in zip(flats, given)
+            for parameter in flat.parameters
+            if was_given
+        }
+        targets = []
+        for number, parameter in enumerate(self._layout.parameters):
+            target = (number, *places[id(parameter)])
+            if id(parameter) not in taken:
+                self.sync.ready(*target)
+            targets.append(target)
+        self.sync.finish_into(targets, done)
+
+    def _places(self, flats: Sequence[Flat]) -> dict[int, tuple[int, int]]:
+        """Address and elements of each parameter's gradient, by the parameter's identity."""
+        places = {}
+        for flat in flats:
+            address, width = flat.gradients.data_ptr(), flat.gradients.element_size()
+            for parameter in flat.parameters:
+                places[id(parameter)] = (address, parameter.numel())
+                address += parameter.numel() * width
+        if places.keys() != self._names.keys():
+            raise InvalidError(
+                f"the buckets of this step have {len(places)} parameters, "
+                f"those before had {len(self._names)}; hint: make a new hook for a new model"
+            )
+        return places

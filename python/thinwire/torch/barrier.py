@@ -1,0 +1,61 @@
+"""The monitored barrier: one that says which ranks did not come.
+
+It goes through c10d's store, not over the group's connections, so it works when these are stuck and
+leaves them as they are. The words of its errors are PyTorch's own: people and tests look for them.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from thinwire._core import PeerError
+
+
+def monitored(store: Any, rank: int, world: int, timeout_s: float, wait_all_ranks: bool) -> None:
+    """Returns when all ranks have come; `store` is used for this one barrier only.
+
+    # Errors
+
+    PeerError on all that came where a rank does not come within `timeout_s`; rank 0 names it, or with
+    `wait_all_ranks` all of them.
+    """
+    if rank == 0:
+        missing = absent(store, world, timeout_s, wait_all_ranks)
+        store.set("outcome", "failed" if missing or timeout_s == 0 else "passed")
+        if timeout_s == 0:
+            raise PeerError("Rank 0 timed out in monitoredBarrier after 0 ms")
+        if missing:
+            names = ("Ranks " if len(missing) > 1 else "Rank ") + ", ".join(map(str, missing))
+            raise PeerError(f"{names} failed to pass monitoredBarrier in {timeout_s * 1e3:.0f} ms")
+        return
+    store.set(f"rank{rank}", "here")
+    if not came(store, "outcome", timeout_s) or store.get("outcome") != b"passed":
+        raise PeerError(
+            f"Rank {rank} successfully reached monitoredBarrier, but received errors while waiting "
+            "for send/recv from rank 0. Please check rank 0 logs for faulty rank."
+        )
+
+
+def absent(store: Any, world: int, timeout_s: float, wait_all_ranks: bool) -> list[int]:
+    """The ranks that do not come in time, or only the first."""
+    deadline = time.monotonic() + timeout_s
+    missing: list[int] = []
+    for rank in range(1, world):
+        if not came(store, f"rank{rank}", deadline - time.monotonic()):
+            missing.append(rank)
+            if not wait_all_ranks:
+                break
+    return missing
+
+
+def came(store: Any, key: str, timeout_s: float) -> bool:
+    """Whether the key is there within the time."""
+    if timeout_s <= 0:
+        return bool(store.check([key]))
+    try:
+        store.wait([key], timedelta(seconds=max(timeout_s, 0.001)))
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,213 @@
+"""Collectives of tensors in host memory, contiguous each, as calls of the core.
+
+Each function blocks until its result is there. Those that make exactly one call of the core take a
+`done` too: with it they return at once, and the core calls it at the end; `begins_at_once` says which
+reductions are of that kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from thinwire._core import Group, InvalidError
+from thinwire.torch.reduction import Reduction
+
+Done = Callable[[BaseException | None], None]
+GATHERED_BYTES_MAX = 1 << 16
+"""Up to here an exact reduction gathers all values everywhere: one exchange instead of two."""
+
+
+def size(tensor: torch.Tensor) -> int:
+    """Bytes of a tensor."""
+    return tensor.numel() * tensor.element_size()
+
+
+def all_reduce(
+    core: Group, tensor: torch.Tensor, reduction: Reduction, done: Done | None = None
+) -> None:
+    """Reduces in place, on all ranks."""
+    dtype = reduction.native(tensor)
+    reduction.scale(tensor)
+    if dtype is not None:
+        core.all_reduce(
+            tensor.data_ptr(), tensor.numel(), dtype, average=reduction.average, done=done
+        )
+    elif size(tensor) * core.world <= GATHERED_BYTES_MAX:
+        tensor.view(-1).copy_(reduction.merge(gathered(core, tensor)))
+    else:
+        reduce_by_parts(core, tensor, reduction)
+
+
+def begins_at_once(tensor: torch.Tensor, reduction: Reduction) -> bool:
+    """Whether this reduction is one call of the core."""
+    return reduction.native(tensor) is not None
+
+
+def gathered(core: Group, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensors of all ranks, one flat row each."""
+    rows = tensor.new_empty(core.world, tensor.numel())
+    core.all_gather(tensor.data_ptr(), rows.data_ptr(), size(tensor))
+    return rows
+
+
+def reduce_by_parts(core: Group, tensor: torch.Tensor, reduction: Reduction) -> None:
+    """Rank r reduces the r-th part; then all ranks gather the parts."""
+    elements = tensor.numel()
+    chunk = -(-elements // core.world)
+    padded = tensor.new_zeros(core.world, chunk)
+    padded.view(-1)[:elements] = tensor.view(-1)
+    mine = reduce_rows(core, padded, reduction)
+    core.all_gather(mine.data_ptr(), padded.data_ptr(), size(mine))
+    tensor.view(-1).copy_(padded.view(-1)[:elements])
+
+
+def reduce_rows(core: Group, rows: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+    """Row r of every rank comes to rank r, which reduces them."""
+    theirs = torch.empty_like(rows)
+    row_bytes = [size(rows) // core.world] * core.world
+    core.all_to_all(rows.data_ptr(), row_bytes, theirs.data_ptr(), row_bytes)
+    return reduction.merge(theirs)
+
+
+def all_reduce_many(core: Group, tensors: Sequence[torch.Tensor], reduction: Reduction) -> None:
+    """Reduces several tensors, those of one dtype together."""
+    by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    for alike in by_dtype.values():
+        flat = torch.cat([tensor.view(-1) for tensor in alike])
+        all_reduce(core, flat, reduction)
+        for tensor, part in zip(alike, flat.split([tensor.numel() for tensor in alike])):
+            tensor.view(-1).copy_(part)
+
+
+def reduce_scatter(
+    core: Group,
+    target: torch.Tensor,
+    source: torch.Tensor,
+    reduction: Reduction,
+    done: Done | None = None,
+) -> None:
+    """Reduces the r-th part of every rank's `source`, which is overwritten, into rank r's `target`."""
+    expect(source, core.world * target.numel(), "reduce_scatter")
+    dtype = reduction.native(source)
+    reduction.scale(source)
+    if dtype is not None:
+        addresses = source.data_ptr(), target.data_ptr()
+        core.reduce_scatter(
+            *addresses, target.numel(), dtype, average=reduction.average, done=done
+        )
+    else:
+        rows = source.view(core.world, target.numel())
+        target.view(-1).copy_(reduce_rows(core, rows, reduction))
+
+
+def all_gather(
+    core: Group, target: torch.Tensor, source: torch.Tensor, done: Done | None = None
+) -> None:
+    """Every rank's `source`, one after the other, into `target`."""
+    expect(target, core.world * source.numel(), "all_gather")
+    core.all_gather(source.data_ptr(), target.data_ptr(), size(source), done=done)
+
+
+def all_gather_list(
+    core: Group, targets: Sequence[torch.Tensor], source: torch.Tensor
+) -> None:
+    """Rank r's `source` into the r-th target; they may differ in size, in the same way everywhere."""
+    if len(targets) != core.world:
+        raise InvalidError(f"all_gather has {len(targets)} outputs for {core.world} ranks")
+    expect(source, targets[core.rank].numel(), "all_gather")
+    if len({size(target) for target in targets}) == 1:
+        for target, row in zip(targets, gathered(core, source)):
+            target.view(-1).copy_(row)
+        return
+    targets[core.rank].view(-1).copy_(source.view(-1))
+    for rank, target in enumerate(targets):
+        core.broadcast(target.data_ptr(), size(target), rank)
+
+
+def all_to_all(
+    core: Group,
+    target: torch.Tensor,
+    target_bytes: list[int],
+    source: torch.Tensor,
+    source_bytes: list[int],
+    done: Done | None = None,
+) -> None:
+    """The r-th part of `source` goes to rank r, rank r's part for us to the r-th place in `target`."""
+    core.all_to_all(source.data_ptr(), source_bytes, target.data_ptr(), target_bytes, done=done)
+
+
+def all_to_all_list(
+    core: Group, targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]
+) -> None:
+    """The r-th source goes to rank r, rank r's tensor for us into the r-th target; none: nothing."""
+    source, target = flat(sources), flat(targets, copy=False)
+    target_bytes = sizes(targets, core.world)
+    core.all_to_all(source.data_ptr(), sizes(sources, core.world), target.data_ptr(), target_bytes)
+    place = 0
+    for tensor in targets:
+        part = target[place : place + size(tensor)]
+        tensor.view(-1).view(torch.uint8).copy_(part)
+        place += size(tensor)
+
+
+def to_root(core: Group, targets: Sequence[torch.Tensor], source: torch.Tensor, root: int) -> None:
+    """Rank r's `source` into the r-th target on `root`; the others give no targets."""
+    none = source.new_empty(0)
+    if core.rank == root and len(targets) != core.world:
+        raise InvalidError(f"gather has {len(targets)} outputs for {core.world} ranks")
+    sources = [source if rank == root else none for rank in range(core.world)]
+    all_to_all_list(core, targets, sources)
+
+
+def from_root(core: Group, target: torch.Tensor, sources: Sequence[torch.Tensor], root: int) -> None:
+    """The r-th source of `root` into rank r's `target`; the others give no sources."""
+    none = target.new_empty(0)
+    if core.rank == root and len(sources) != core.world:
+        raise InvalidError(f"scatter has {len(sources)} inputs for {core.world} ranks")
+    targets = [target if rank == root else none for rank in range(core.world)]
+    all_to_all_list(core, targets, sources)
+
+
+def reduce(core: Group, tensor: torch.Tensor, reduction: Reduction, root: int) -> None:
+    """Reduces in place on `root`; the other ranks' tensors stay as they are."""
+    all_reduce(core, tensor if core.rank == root else tensor.clone(), reduction)
+
+
+def reduce_scatter_list(
+    core: Group, target: torch.Tensor, sources: Sequence[torch.Tensor], reduction: Reduction
+) -> None:
+    """Reduces every rank's r-th source, which is overwritten, into rank r's `target`; sizes may differ."""
+    if len({source.numel() for source in sources}) == 1:
+        together = torch.cat([source.view(-1) for source in sources])
+        return reduce_scatter(core, target, together, reduction)
+    for rank, source in enumerate(sources):
+        reduce(core, source, reduction, rank)
+    expect(sources[core.rank], target.numel(), "reduce_scatter")
+    target.view(-1).copy_(sources[core.rank].view(-1))
+
+
+def flat(tensors: Sequence[torch.Tensor], copy: bool = True) -> torch.Tensor:
+    """The bytes of some tensors, one after the other, or room for them."""
+    if not copy:
+        return torch.empty(sum(map(size, tensors)), dtype=torch.uint8)
+    parts = [tensor.view(-1).view(torch.uint8) for tensor in tensors]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+
+
+def sizes(tensors: Sequence[torch.Tensor], world: int) -> list[int]:
+    """Bytes of each rank's tensor, 0 where there are none."""
+    if len(tensors) not in (0, world):
+        raise InvalidError(f"all_to_all has {len(tensors)} tensors for {world} ranks")
+    return [size(tensor) for tensor in tensors] or [0] * world
+
+
+def expect(tensor: torch.Tensor, elements: int, operation: str) -> None:
+    """Refuses a tensor of another size than the others' demand."""
+    if tensor.numel() != elements:
+        raise InvalidError(
+            f"{operation} has a tensor of {tensor.numel()} elements where {elements} are expected"
+        )

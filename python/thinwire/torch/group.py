@@ -1,0 +1,137 @@
+"""The group behind a process group of PyTorch: the same ranks, over Thinwire's own connections.
+
+Rank 0 opens a rendezvous on a free port and publishes where it is, with a token, through the store
+that the ranks of PyTorch share already; so nobody configures an address twice. What goes wrong on
+rank 0 is published too, so that the others fail with its reason instead of waiting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import secrets
+import socket
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from thinwire._core import Group, InvalidError, PeerError, Store
+
+TIMEOUT_S = 1800.0
+"""How long ranks wait for each other unless told otherwise, in seconds: as long as PyTorch's do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """A group, and on the rank that hosts it the rendezvous, which lives as long."""
+
+    group: Group
+    store: Store | None = None
+
+
+def of(group: Any = None, timeout_s: float = TIMEOUT_S) -> Connection:
+    """The group meant by `group`: a thinwire group, a process group of PyTorch, or None for its default.
+
+    For a process group this is a collective call that makes a new group over the same ranks.
+    """
+    if isinstance(group, Connection):
+        return group
+    if isinstance(group, Group):
+        return Connection(group)
+    if isinstance(getattr(group, "core", None), Group):
+        return Connection(group.core)
+    if not (dist.is_available() and dist.is_initialized()):
+        raise InvalidError(
+            "torch.distributed has no process group; "
+            "hint: call torch.distributed.init_process_group first, or give group=thinwire.init()"
+        )
+    process_group = dist.group.WORLD if group is None else group
+    store = dist.distributed_c10d._get_default_store()
+    rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
+    return connect(store, rank, world, process_group.group_name, timeout_s)
+
+
+def connect(
+    store: dist.Store, rank: int, world: int, name: str, timeout_s: float = TIMEOUT_S
+) -> Connection:
+    """Joins all ranks that call this with the same `store` and `name`; a collective call.
+
+    The n-th call of a rank meets the n-th calls of the others: the store itself counts.
+    """
+    if world == 1:
+        return Connection(Group.join(rank=0, world=1))
+    shared = dist.PrefixStore(f"thinwire/{name}", store)
+    key = f"meeting/{shared.add(f'calls/{rank}', 1)}"
+    rendezvous = host(shared, key, store) if rank == 0 else None
+    address, token = meeting(shared, key, timeout_s)
+    group = Group.join(
+        rank=rank,
+        world=world,
+        coordinator=address,
+        token=token,
+        timeout_s=timeout_s,
+        launched=True,
+    )
+    return Connection(group, rendezvous)
+
+
+def host(shared: dist.Store, key: str, store: dist.Store) -> Store:
+    """Opens the rendezvous and publishes it, or the reason why there is none."""
+    token = os.environ.get("THINWIRE_TOKEN") or secrets.token_hex(16)
+    try:
+        here, known_as = own_address(*master(store))
+        rendezvous = Store(here, 0, token)
+    except Exception as error:
+        shared.set(key, json.dumps({"error": f"rank 0 opened no rendezvous: {error}"}))
+        raise
+    port = rendezvous.address.rpartition(":")[2]
+    shared.set(key, json.dumps({"address": f"{known_as}:{port}", "token": token}))
+    return rendezvous
+
+
+def meeting(shared: dist.Store, key: str, timeout_s: float) -> tuple[str, str]:
+    """Where rank 0 hosts the rendezvous, and its token."""
+    try:
+        shared.wait([key], timedelta(seconds=timeout_s))
+        published = json.loads(shared.get(key))
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise PeerError(f"rank 0 published no rendezvous in PyTorch's store: {reason}") from error
+    if "error" in published:
+        raise PeerError(published["error"])
+    return published["address"], published["token"]
+
+
+def master(store: dist.Store) -> tuple[str, int]:
+    """Host and port at which PyTorch's ranks meet; loopback where they meet in a file or in memory."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    if isinstance(store, dist.TCPStore):
+        return store.host, store.port
+    return os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", 1))
+
+
+def own_address(host: str, port: int) -> tuple[str, str]:
+    """Where to listen so that whoever reaches `host` reaches us, and what the others call that.
+
+    It is the address from which this machine itself reaches `host`. A name that only this machine
+    takes for loopback, as Debian's /etc/hosts does with its own, stays a name: the others know better.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            mine: str = probe.getsockname()[0]
+    except OSError as error:
+        raise InvalidError(f"no route to {host}, where PyTorch's ranks meet: {error}") from error
+    if is_loopback(mine) and not is_loopback(host):
+        return "0.0.0.0", host
+    return mine, f"[{mine}]" if ":" in mine else mine
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this is a name or an address of the machine itself on every machine."""
+    return host in ("localhost", "::1") or host.startswith("127.")

@@ -1,0 +1,219 @@
+"""A communication hook of DDP: its gradients are averaged by Thinwire.
+
+    model = DistributedDataParallel(model)
+    model.register_comm_hook(*thinwire.torch.hook(codec="auto"))
+
+DDP calls the hook once for each bucket, in the same order on all ranks, while backward goes on. Each
+bucket leaves at once; the core averages on a thread of its own, and completes the futures of all
+buckets when the last average is there: only then is it known whether any rank had a gradient that is
+not finite. After such a step all gradients are NaN on all ranks, so that every GradScaler skips it.
+
+Backward itself waits for that, in a callback at its end, before DDP would: there Ctrl-C works, an
+error keeps its type and its text, and two models in one backward do not wait for each other.
+"""
+
+# Annotations are no strings here: DDP reads those of its hook.
+
+import functools
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.autograd import Variable
+
+from thinwire._core import InvalidError
+from thinwire.torch import group as groups
+from thinwire.torch import state
+from thinwire.torch.averager import Averager
+from thinwire.torch.layout import dtype
+from thinwire.torch.step import Step, completed
+
+Future = torch.futures.Future
+
+
+def hook(
+    codec: str = "auto",
+    group: Any = None,
+    *,
+    bucket_bytes: int = 1 << 20,
+    seed: int = 0,
+    algorithm: str | None = None,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] = (),
+    timeout_s: float = groups.TIMEOUT_S,
+) -> tuple["Hook", Callable[..., Future[torch.Tensor]]]:
+    """State and function for `DistributedDataParallel.register_comm_hook`. All ranks call it alike.
+
+    Args:
+        codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "topk:0.01", "powersgd:4", or
+            "auto", which measures the network and chooses for each bucket. f16 and bf16 gradients
+            travel in their own dtype under "none".
+        group: the ranks: a `thinwire.Group`, a process group of PyTorch, or None for its default one.
+        bucket_bytes: DDP's buckets are cut into exchanges of about this many bytes.
+        seed: of stochastic rounding and low rank; the same on all ranks.
+        algorithm: of the exchange; None chooses.
+        named_parameters: the model's, for messages and states with names; without them a parameter
+            is called by its place.
+        timeout_s: how long a rank waits for the others, in seconds.
+
+    # Errors
+
+    The hook, and so backward, raises InvalidError for gradients that are not f32, f16 or bf16 or not on
+    the CPU or a GPU, and PeerError if a rank is lost, has raised or has another model; all ranks fail.
+    """
+    options = {"codec": codec, "bucket_bytes": bucket_bytes, "seed": seed, "algorithm": algorithm}
+    given = {id(parameter): name for name, parameter in named_parameters}
+    made = Hook(options, given, group, timeout_s)
+    if group is not None or (dist.is_available() and dist.is_initialized()):
+        made.connect()
+    return made, average
+
+
+def average(state: "Hook", bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    """What DDP calls for each bucket: a future of the bucket's average over all ranks."""
+    return state.take(bucket)
+
+
+class Hook:
+    """The state of the hook of one model. Made by `hook`."""
+
+    def __init__(
+        self, options: dict[str, Any], given: dict[int, str], group: Any, timeout_s: float
+    ) -> None:
+        """`given` are names of parameters by their identity."""
+        self._options = options
+        self._given = given
+        self._group = group
+        self._timeout_s = timeout_s
+        self._connection: groups.Connection | None = None
+        self._averager: Averager | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._step = Step()
+        self._step.complete = True
+
+    def connect(self) -> groups.Connection:
+        """Forms the group, unless there is one; a collective call, at the first bucket at the latest."""
+        if self._connection is None:
+            self._connection = groups.of(self._group, self._timeout_s)
+            if self._connection.group.world > 1:
+                self._averager = Averager(self._connection.group, self._options, self._given)
+        return self._connection
+
+    def take(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+        """Takes a bucket of the current step and returns the future of its average."""
+        group = self.connect().group
+        if self._averager is None:
+            return completed(bucket.buffer())
+        try:
+            if self._comes_late(bucket):
+                return completed(self._average_now(bucket.buffer()))
+            index, step = bucket.index(), self._step_of(bucket.index())
+            future = step.add(bucket.parameters(), bucket.buffer(), bucket.is_last())
+        except ValueError as error:
+            group.abort(str(error))
+            raise
+        if step.is_elsewhere:
+            self._thread = self._thread or ThreadPoolExecutor(1, "thinwire-staging")
+            self._thread.submit(self._send, step, index)
+        else:
+            self._send(step, index)
+        return future
+
+    def plan(self) -> dict[str, Any]:
+        """How each bucket travels: codec, algorithm, partitions; empty before the first step."""
+        sync = self._averager and self._averager.sync
+        return json.loads(sync.plan()) if sync else {}
+
+    def record(self) -> dict[str, Any]:
+        """Where the time of the last step went; empty before the first."""
+        sync = self._averager and self._averager.sync
+        return json.loads(sync.record()) if sync else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Residuals, low-rank factors, plan: what this rank needs to go on as if never interrupted."""
+        rank = self.connect().group.rank
+        return state.of_rank(rank, self._averager.saved() if self._averager else None)
+
+    def load_state_dict(self, entries: dict[str, Any]) -> None:
+        """Goes on from what `state_dict` returned on this rank; a collective call after the first step.
+
+        # Errors
+
+        InvalidError if the state is that of other ranks or, at the latest in the next step, of another
+        model.
+        """
+        saved = state.for_rank(self.connect().group.rank, entries)
+        if self._averager is not None:
+            self._averager.load(saved)
+
+    def _step_of(self, index: int) -> Step:
+        """The step to which bucket `index` belongs: the current one, or with bucket 0 a new one."""
+        if index == 0 and self._step.complete:
+            self._step = step = Step()
+            if torch._C._current_graph_task_id() != -1:
+                Variable._execution_engine.queue_callback(lambda: self._wait(step))
+        elif index != len(self._step.flats):
+            raise missing(len(self._step.flats), f"bucket {index} came instead")
+        return self._step
+
+    def _send(self, step: Step, index: int) -> None:
+        """Lets a bucket leave, and with the last one ends the step."""
+        if step.error is not None:
+            return
+        try:
+            step.arrived()
+            step.given.append(self._averager.give(index, step.flats[index]))
+            if step.complete and index + 1 == len(step.flats):
+                self._averager.finish(step.flats, step.given, functools.partial(ended, step))
+        except Exception as error:
+            self._averager.abort(str(error))
+            step.end(error)
+            raise
+
+    def _wait(self, step: Step) -> None:
+        """Waits at the end of backward until the averages are there."""
+        if not step.complete:
+            error = missing(len(step.flats), "backward ended")
+            self._averager.abort(str(error))
+            raise error
+        step.over.wait()
+        if step.error is not None:
+            raise step.error
+
+    def _comes_late(self, bucket: dist.GradBucket) -> bool:
+        """Whether this is DDP's first step with a static graph and several buckets.
+
+        Then it calls the hook after backward, for every bucket as number 0, of which none is the last.
+        """
+        return (
+            self._averager.sync is None
+            and bucket.index() == 0
+            and not bucket.is_last()
+            and torch._C._current_graph_task_id() != -1
+            and torch._C._current_autograd_node() is None
+        )
+
+    def _average_now(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Averages a bucket alone, without loss, and waits for it."""
+        host = buffer.cpu()
+        address, elements = host.data_ptr(), host.numel()
+        self._connection.group.all_reduce(address, elements, dtype(host), average=True)
+        return buffer if host is buffer else buffer.copy_(host)
+
+
+def ended(step: Step, error: BaseException | None, averaged: bool = False) -> None:
+    """What the core calls, from a thread of its own, when a step is over.
+
+    A step that was not averaged is over, too: its gradients are NaN.
+    """
+    step.end(error)
+
+
+def missing(expected: int, instead: str) -> InvalidError:
+    """What to say where a bucket should have come."""
+    return InvalidError(
+        f"DDP gave no bucket {expected}, {instead}; "
+        "hint: DistributedDataParallel(..., skip_all_reduce_unused_params=False)"
+    )

@@ -1,0 +1,119 @@
+"""Which parameters lie in which bucket of DDP, one after the other.
+
+DDP says nothing of names: parameters are named by the place that they have among the model's, unless
+the user gave names. Law: the names are those of the model, whatever the buckets, so that a state
+which was saved under one layout can be loaded under another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+from thinwire._core import InvalidError
+from thinwire.torch.reduction import NATIVE
+
+
+@dataclasses.dataclass(frozen=True)
+class Flat:
+    """One bucket of a step: its parameters, and their gradients one after the other in host memory."""
+
+    parameters: Sequence[torch.Tensor]
+    gradients: torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Buckets of parameters in the order of their exchange, with each bucket's dtype."""
+
+    buckets: tuple[tuple[torch.Tensor, ...], ...]
+    dtypes: tuple[str, ...]
+
+    @staticmethod
+    def of(flats: Iterable[Flat]) -> Layout:
+        """The layout of the buckets of a step."""
+        flats = tuple(flats)
+        buckets = tuple(tuple(flat.parameters) for flat in flats)
+        return Layout(buckets, tuple(dtype(flat.gradients) for flat in flats))
+
+    def has(self, index: int, parameters: Sequence[torch.Tensor]) -> bool:
+        """Whether bucket `index` consists of exactly these parameters in this order."""
+        if index >= len(self.buckets):
+            return False
+        mine = self.buckets[index]
+        return len(mine) == len(parameters) and all(map(operator.is_, mine, parameters))
+
+    def same(self, other: Layout) -> bool:
+        """Whether both are the same."""
+        return len(self.buckets) == len(other.buckets) and all(
+            self.has(index, bucket) for index, bucket in enumerate(other.buckets)
+        )
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """All parameters, in the order of the core's numbers for them."""
+        return [parameter for bucket in self.buckets for parameter in bucket]
+
+    def described(self, names: Mapping[int, str]) -> list[tuple[str, list[int], str, int]]:
+        """What the core wants to know of each parameter: name, shape, dtype, bucket."""
+        return [
+            (names[id(parameter)], list(parameter.shape), self.dtypes[index], index)
+            for index, bucket in enumerate(self.buckets)
+            for parameter in bucket
+        ]
+
+    def named(self, names: Mapping[int, str]) -> list[list[str]]:
+        """The names of the parameters in each bucket."""
+        return [[names[id(parameter)] for parameter in bucket] for bucket in self.buckets]
+
+    def arranged(self, buckets: Sequence[Sequence[str]], names: Mapping[int, str]) -> Layout:
+        """The same parameters in the buckets that `named` once returned."""
+        by_name = {names[id(parameter)]: parameter for parameter in self.parameters}
+        known = {
+            id(parameter): dtype
+            for bucket, dtype in zip(self.buckets, self.dtypes)
+            for parameter in bucket
+        }
+        for name in {name for bucket in buckets for name in bucket} ^ by_name.keys():
+            raise InvalidError(
+                f"the state is of another model: it has {sum(map(len, buckets))} parameters, "
+                f"this model {len(by_name)}, and {name} is in one of them only"
+            )
+        arranged = tuple(tuple(by_name[name] for name in bucket) for bucket in buckets)
+        return Layout(arranged, tuple(known[id(bucket[0])] for bucket in arranged))
+
+
+def dtype(gradients: torch.Tensor) -> str:
+    """The core's name of a gradient's dtype.
+
+    # Errors
+
+    InvalidError for sparse gradients and for dtypes that the core does not know.
+    """
+    if gradients.layout is not torch.strided:
+        raise InvalidError(
+            f"a gradient is {gradients.layout}, expected torch.strided; "
+            "hint: nn.Embedding(..., sparse=False)"
+        )
+    name = NATIVE.get(gradients.dtype)
+    if name is None:
+        known = ", ".join(str(dtype) for dtype in NATIVE)
+        raise InvalidError(
+            f"gradients are {gradients.dtype}, expected one of {known}; hint: model.float()"
+        )
+    return name
+
+
+def names(layout: Layout, given: Mapping[int, str]) -> dict[int, str]:
+    """A name for each parameter, by its identity: the given one, or its place in the model.
+
+    DDP's first buckets hold the model's parameters in order, the last ones first.
+    """
+    ordered = [parameter for bucket in reversed(layout.buckets) for parameter in bucket]
+    return {
+        id(parameter): given.get(id(parameter), f"parameter.{place}")
+        for place, parameter in enumerate(ordered)
+    }

@@ -1,0 +1,165 @@
+"""Training that communicates once in many steps: LocalSGD and DiLoCo.
+
+Each rank trains its own copy of the model. Every `every` steps the ranks exchange how far each has come
+from the parameters that all had in common, the pseudo-gradient, through a synchronizer with error
+feedback; an outer optimizer of PyTorch makes a step with the average, and everybody goes on from there.
+
+    outer = thinwire.torch.DiLoCo(model, every=100)
+    for batch in data:
+        train_step(batch)
+        outer.step()
+
+Law: after a round all ranks have bit-identical parameters and buffers. LocalSGD is the same with an
+outer optimizer that takes the average itself ("Local SGD Converges Fast and Communicates Little");
+DiLoCo's is SGD with Nesterov momentum ("DiLoCo: Distributed Low-Communication Training", section 2).
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thinwire._core import Synchronizer
+from thinwire.torch import group as groups
+from thinwire.torch import state
+from thinwire.torch.replica import begin_alike, broadcast, every_steps, trainable
+from thinwire.torch.state import Saved
+
+Outer = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
+NESTEROV: Outer = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
+AVERAGE: Outer = functools.partial(torch.optim.SGD, lr=1.0)
+
+
+class DiLoCo:
+    """Trains copies apart, and every `every` steps moves what they have in common by an outer optimizer.
+
+    Making one is a collective call: all ranks begin with rank 0's parameters and buffers.
+
+    Args:
+        model: the model that the inner optimizer trains; its parameters f32, f16 or bf16.
+        every: steps between two rounds.
+        outer: makes the outer optimizer of the parameters that it is given; they are f32.
+        codec: how pseudo-gradients travel, as in `thinwire.torch.hook`.
+        group: the ranks, as in `thinwire.torch.hook`.
+        bucket_bytes, seed, algorithm, timeout_s: as in `thinwire.torch.hook`.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        every: int = 100,
+        outer: Outer = NESTEROV,
+        codec: str = "auto",
+        group: Any = None,
+        *,
+        bucket_bytes: int = 1 << 20,
+        seed: int = 0,
+        algorithm: str | None = None,
+        timeout_s: float = groups.TIMEOUT_S,
+    ) -> None:
+        """Forms the group and gives all ranks the model of rank 0."""
+        self.every = every_steps(every)
+        self._model = model
+        self._parameters = trainable(model)
+        self._connection = groups.of(group, timeout_s)
+        begin_alike(self._connection.group, model)
+        self._common = {
+            name: value.detach().float().cpu().clone() for name, value in self._parameters.items()
+        }
+        self._outer = outer(list(self._common.values()))
+        self._steps = 0
+        self._sync: Synchronizer | None = None
+        if self._connection.group.world > 1:
+            shapes = [(name, list(each.shape), "f32", 0) for name, each in self._common.items()]
+            self._sync = Synchronizer(
+                self._connection.group,
+                shapes,
+                codec=codec,
+                bucket_bytes=bucket_bytes,
+                seed=seed,
+                algorithm=algorithm,
+            )
+
+    def step(self) -> bool:
+        """Counts a step of the inner optimizer. True if a round ended with it: all ranks are alike.
+
+        If some rank's parameters are not finite, all ranks go back to what they had in common.
+        """
+        self._steps += 1
+        if self._steps % self.every != 0:
+            return False
+        if self._exchange():
+            self._outer.step()
+        else:
+            warnings.warn("a rank diverged: all go back to the parameters of the last round", stacklevel=2)
+        self._outer.zero_grad()
+        self._take_up()
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps, common parameters, outer optimizer, and this rank's residuals.
+
+        The model is not in it. Between rounds each rank has a model of its own: save it on every rank,
+        or save at the end of a round.
+        """
+        saved = None
+        if self._sync is not None:
+            saved = Saved(*state.read(self._sync), [list(self._common)])
+        return {
+            "steps": self._steps,
+            "common": dict(self._common),
+            "outer": (self._outer.state_dict(),),
+            **state.of_rank(self._connection.group.rank, saved),
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, entries: dict[str, Any]) -> None:
+        """Goes on from what `state_dict` returned on this rank."""
+        saved = state.for_rank(self._connection.group.rank, entries)
+        for name, value in self._common.items():
+            value.copy_(entries["common"][name])
+        self._outer.load_state_dict(*entries["outer"])
+        self._steps = entries["steps"]
+        if self._sync is not None and saved is not None:
+            state.write(self._sync, saved.plan, saved.tensors)
+
+    @torch.no_grad()
+    def _exchange(self) -> bool:
+        """Averages how far all ranks have come, into the gradients of the outer optimizer."""
+        for name, value in self._parameters.items():
+            common = self._common[name]
+            common.grad = common - value.detach().cpu()
+        gradients = [common.grad for common in self._common.values()]
+        if self._sync is None:
+            return all(bool(gradient.isfinite().all()) for gradient in gradients)
+        addresses = [gradient.data_ptr() for gradient in gradients]
+        return self._sync.exchange(addresses, addresses)
+
+    @torch.no_grad()
+    def _take_up(self) -> None:
+        """Goes on from the common parameters, and from rank 0's buffers."""
+        for name, value in self._parameters.items():
+            value.copy_(self._common[name])
+        broadcast(self._connection.group, list(self._model.buffers()))
+
+
+class LocalSGD(DiLoCo):
+    """Trains copies apart, and every `every` steps gives all ranks the average of their parameters.
+
+    Arguments and methods are those of DiLoCo, the outer optimizer excepted.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        every: int = 8,
+        codec: str = "auto",
+        group: Any = None,
+        **options: Any,
+    ) -> None:
+        """Forms the group and gives all ranks the model of rank 0."""
+        super().__init__(model, every, AVERAGE, codec, group, **options)

@@ -1,0 +1,78 @@
+"""This rank's copy of a model: its parameters, and how all ranks begin with the same.
+
+Modes that train copies apart and bring them together now and then do so in their user's loop, with one
+line after the optimizer's step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import torch
+
+from thinwire._core import Group, InvalidError
+from thinwire.torch.reduction import NATIVE
+
+
+def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters that training changes, by name.
+
+    # Errors
+
+    InvalidError if there are none, or one is of a dtype that the core does not know.
+    """
+    found = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    for name, value in found.items():
+        if value.dtype not in NATIVE:
+            known = ", ".join(str(dtype) for dtype in NATIVE)
+            raise InvalidError(f"{name} is {value.dtype}, expected one of {known}")
+    if not found:
+        raise InvalidError("the model has no parameter that requires a gradient")
+    return found
+
+
+def every_steps(every: int) -> int:
+    """Checks how many steps lie between two rounds."""
+    if every < 1:
+        raise InvalidError(f"every is {every}, expected at least 1")
+    return every
+
+
+@torch.no_grad()
+def broadcast(group: Group, tensors: list[torch.Tensor]) -> None:
+    """Replaces the tensors of all ranks by those of rank 0, on any device, bit for bit."""
+    for tensor in tensors if group.world > 1 else ():
+        host = tensor.detach().cpu().contiguous()
+        group.broadcast(host.data_ptr(), host.numel() * host.element_size(), 0)
+        if host.data_ptr() != tensor.data_ptr():
+            tensor.copy_(host)
+
+
+def begin_alike(group: Group, model: torch.nn.Module) -> None:
+    """Gives all ranks the parameters and buffers of rank 0, as DDP does."""
+    broadcast(group, [*model.parameters(), *model.buffers()])
+
+
+class Pending:
+    """A call of the core that goes on beside this thread: give `done` to it, then `wait`."""
+
+    def __init__(self) -> None:
+        """Not over yet."""
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+
+    @property
+    def done(self) -> Callable[[BaseException | None], None]:
+        """What the core is to call at the end."""
+        return self._end
+
+    def wait(self) -> None:
+        """Returns when the call is over; raises what it raised."""
+        self._over.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _end(self, error: BaseException | None) -> None:
+        self._error = error
+        self._over.set()

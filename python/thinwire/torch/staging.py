@@ -1,0 +1,133 @@
+"""Tensors of one collective as contiguous host memory, and the way back.
+
+A contiguous tensor on the CPU is itself. A strided one is copied, and one on a CUDA device goes
+through pinned memory: the copy there is queued on the stream that is current where the collective is
+called, so it sees what was computed before; an event says when it has arrived. The copy back is queued
+on a stream of its own, and whoever waits for the collective makes its current stream wait for that.
+The CUDA part is written after CUDA's rules and has not run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Staging:
+    """The host side of the tensors of one collective."""
+
+    def __init__(self) -> None:
+        """Nothing staged yet."""
+        self.back: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.keep: list[torch.Tensor] = []
+        self.devices: set[torch.device] = set()
+        self.copied = False
+        self.sent: list[Any] = []
+        self.returned: list[tuple[torch.device, Any]] = []
+
+    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`tensor` in host memory, only to be read."""
+        return self.remember(tensor if direct(tensor) else self.copy(tensor))
+
+    def scratch(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy in host memory, to do with as one likes."""
+        return self.remember(self.copy(tensor))
+
+    def write(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Host memory whose content becomes that of `tensor`."""
+        return self.remember(tensor if direct(tensor) else self.room(tensor, returns=True))
+
+    def update(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`tensor` in host memory, and its new content from there."""
+        if direct(tensor):
+            return self.remember(tensor)
+        host = self.copy(tensor)
+        self.back.append((tensor, host))
+        return self.remember(host)
+
+    def remember(self, host: torch.Tensor) -> torch.Tensor:
+        """Keeps `host` alive as long as the collective, and off the autograd graph."""
+        self.keep.append(host)
+        return host.detach()
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy in host memory; from a device it arrives later, see `arrive`."""
+        host = self.room(tensor, returns=False)
+        with torch.no_grad():
+            host.copy_(tensor, non_blocking=tensor.is_cuda)
+        return host
+
+    def room(self, tensor: torch.Tensor, returns: bool) -> torch.Tensor:
+        """Host memory in the shape of `tensor`, pinned if that is on a device."""
+        refuse(tensor)
+        self.copied = True
+        if tensor.is_cuda:
+            self.devices.add(tensor.device)
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        if returns:
+            self.back.append((tensor, host))
+        return host
+
+    def depart(self) -> None:
+        """Marks the end of the copies to the host on the current streams."""
+        for device in self.devices:
+            self.sent.append(torch.cuda.current_stream(device).record_event())
+
+    def arrive(self) -> None:
+        """Waits until the copies to the host are there."""
+        for event in self.sent:
+            event.synchronize()
+
+    def deliver(self) -> None:
+        """Copies results back; to a device the copies are queued, see `follow`."""
+        with torch.no_grad():
+            for tensor, host in self.back:
+                if tensor.is_cuda:
+                    upload(tensor, host)
+                else:
+                    tensor.copy_(host)
+        for device in self.devices:
+            self.returned.append((device, returns(device).record_event()))
+
+    def follow(self) -> None:
+        """Makes the current streams wait for the copies back."""
+        for device, event in self.returned:
+            torch.cuda.current_stream(device).wait_event(event)
+
+
+def direct(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is contiguous host memory already."""
+    refuse(tensor)
+    return tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj()
+
+
+def refuse(tensor: torch.Tensor) -> None:
+    """Refuses what has no dense memory that the CPU can reach.
+
+    # Errors
+
+    ValueError for sparse tensors and for devices other than the CPU and CUDA.
+    """
+    if tensor.layout != torch.strided:
+        raise ValueError(f"thinwire exchanges dense tensors, got {tensor.layout}; hint: to_dense()")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"thinwire exchanges tensors on cpu and cuda, got {tensor.device}; hint: .cpu()")
+
+
+STREAMS: dict[torch.device, Any] = {}
+
+
+def returns(device: torch.device) -> Any:
+    """The stream on which results go back to `device`."""
+    if device not in STREAMS:
+        STREAMS[device] = torch.cuda.Stream(device)
+    return STREAMS[device]
+
+
+def upload(tensor: torch.Tensor, host: torch.Tensor) -> None:
+    """Queues the copy of a result to its device."""
+    stream = returns(tensor.device)
+    with torch.cuda.stream(stream):
+        tensor.copy_(host, non_blocking=True)
+    tensor.record_stream(stream)

@@ -1,0 +1,100 @@
+"""One step of DDP: its buckets, how far they are, and how it ends.
+
+The futures of all buckets complete together, from the thread of the core that has the averages. Those
+of a GPU carry the end of the copy back to whoever waits for them; that part is untested on GPUs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+import torch
+
+from thinwire.torch.layout import Flat
+from thinwire.torch.staging import Staging, returns
+
+Future = torch.futures.Future
+
+
+class Step:
+    """The buckets of one step so far. It is complete with its last bucket, and over with the averages."""
+
+    def __init__(self) -> None:
+        """No bucket yet."""
+        self.flats: list[Flat] = []
+        self.given: list[bool] = []
+        self.complete = False
+        self.over = threading.Event()
+        self.error: BaseException | None = None
+        self._buffers: list[torch.Tensor] = []
+        self._futures: list[Future[torch.Tensor]] = []
+        self._staging = Staging()
+
+    def add(
+        self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_last: bool
+    ) -> Future[torch.Tensor]:
+        """Adds a bucket and returns the future of its average.
+
+        # Errors
+
+        ValueError for a bucket that is sparse or on a device without memory.
+        """
+        self.flats.append(Flat(parameters, self._staging.update(buffer)))
+        self._staging.depart()
+        future: Future[torch.Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
+        self._buffers.append(buffer)
+        self._futures.append(future)
+        self.complete = is_last
+        if self.error is not None:
+            fail(future, self.error)
+        return future
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the gradients lie on a device, so that `arrived` blocks."""
+        return bool(self._staging.devices)
+
+    def arrived(self) -> None:
+        """Waits until the gradients of all buckets so far are in host memory."""
+        self._staging.arrive()
+
+    def end(self, error: BaseException | None) -> None:
+        """Ends the step with its averages, which are in host memory, or with an error."""
+        if error is None:
+            error = self._attempt(self._deliver)
+        self.error = error
+        for future in self._futures if error is not None else ():
+            fail(future, error)
+        self.over.set()
+
+    def _attempt(self, action: Callable[[], None]) -> BaseException | None:
+        try:
+            action()
+        except BaseException as error:
+            return error
+        return None
+
+    def _deliver(self) -> None:
+        """Completes each future with its bucket, and lets go of them."""
+        self._staging.deliver()
+        for buffer, future in zip(self._buffers, self._futures):
+            stream = torch.cuda.stream(returns(buffer.device)) if buffer.is_cuda else None
+            with stream or contextlib.nullcontext():
+                future.set_result(buffer)
+        self._buffers, self._futures, self.flats, self._staging = [], [], [], Staging()
+
+
+def completed(buffer: torch.Tensor) -> Future[torch.Tensor]:
+    """The future of something that is there."""
+    future: Future[torch.Tensor] = Future()
+    future.set_result(buffer)
+    return future
+
+
+def fail(future: Future[torch.Tensor], error: BaseException) -> None:
+    """Gives a future an error, unless it is complete."""
+    reason = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+    with contextlib.suppress(RuntimeError):
+        future.set_exception(reason)

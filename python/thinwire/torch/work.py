@@ -1,0 +1,234 @@
+"""Work in flight: what c10d hands out for a collective, and the queue that keeps collectives in order."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import Work as BaseWork
+
+from thinwire._core import PeerError
+from thinwire.torch.staging import Staging
+
+Task = Callable[[], None]
+CALLBACK_THREADS_MAX = 64
+
+
+class Work(BaseWork):
+    """One collective or message under way; `wait` returns when its tensors hold the result."""
+
+    def __init__(
+        self,
+        name: str,
+        result: list[Any],
+        staging: Staging,
+        timeout_s: float,
+        group: Any,
+        source: int = -1,
+    ) -> None:
+        """`result` is what the future yields; `group` is ended when `timeout_s` are over."""
+        super().__init__()
+        self.name, self.outcome, self.staging, self.source = name, result, staging, source
+        self.timeout_s, self.group = timeout_s, group
+        self.finished = threading.Event()
+        self.error: BaseException | None = None
+        self.guard = threading.Lock()
+        self.future: Any = None
+        self.raised: Any = None
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Delivers the result, or the error, to everybody who waits; called once, from any thread."""
+        if error is None:
+            try:
+                self.staging.deliver()
+            except Exception as failure:
+                error = failure
+        with self.guard:
+            self.error = error
+            self.finished.set()
+            future = self.future
+        if future is not None:
+            self.group.callbacks.run(functools.partial(self.complete, future))
+
+    def complete(self, future: Any) -> None:
+        """Completes the future, on the streams on which results go back."""
+        self.staging.follow()
+        future.set_result([] if self.error else self.outcome)
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Waits for the result; the group is over where that takes longer than the timeout.
+
+        # Errors
+
+        PeerError when a rank is lost or the time is over, InvalidError when the tensors do not fit.
+        """
+        limit_s = seconds(timeout) or self.timeout_s
+        if not self.finished.wait(limit_s):
+            reason = f"{self.name} timed out after {limit_s:g} s; hint: is a rank stuck or late?"
+            self.group.core.abort(reason)
+            raise PeerError(reason)
+        if self.error is not None:
+            raise self.error
+        self.staging.follow()
+        return True
+
+    def get_future(self) -> Any:
+        """A future of the result's tensors; it fails with a RuntimeError that quotes ours."""
+        with self.guard:
+            first = self.future is None
+            if first:
+                devices = sorted(self.staging.devices, key=str)
+                self.future = torch.futures.Future(devices=devices)
+                self.raised = self.future.then(self.opened)
+            finished = self.finished.is_set()
+        if first and finished:
+            self.complete(self.future)
+        return self.raised
+
+    def opened(self, _future: Any) -> list[Any]:
+        """The result, or our error: a future of C++ learns of an error from a callback only."""
+        if self.error is not None:
+            raise self.error
+        return self.outcome
+
+    def is_completed(self) -> bool:
+        """Whether the result or an error is there."""
+        return self.finished.is_set()
+
+    def is_success(self) -> bool:
+        """Whether the result is there."""
+        return self.finished.is_set() and self.error is None
+
+    def exception(self) -> BaseException | None:
+        """The error, if it ended with one."""
+        return self.error
+
+    def result(self) -> list[Any]:
+        """The tensors."""
+        return self.outcome
+
+    def synchronize(self) -> None:
+        """Makes the current stream wait for the result; waits for the exchange itself."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """The same."""
+        self.wait()
+
+    def source_rank(self) -> int:
+        """The rank from which a message comes."""
+        return self.source
+
+    _source_rank = source_rank
+
+
+class Together(Work):
+    """Several works as one."""
+
+    def __init__(self, works: list[Work], group: Any) -> None:
+        """Finishes when all of `works`, of one group, have."""
+        longest = max((work.timeout_s for work in works), default=0.0)
+        result = [tensor for work in works for tensor in work.outcome]
+        super().__init__("coalesced work", result, Staging(), longest, group)
+        self.works, self.left = works, len(works)
+        for work in works:
+            work.get_future().add_done_callback(self.one_finished)
+        if not works:
+            self.finish()
+
+    def one_finished(self, _future: Any) -> None:
+        """Counts; with the last, or none missing, the whole is finished."""
+        with self.guard:
+            self.left -= 1
+            last = self.left == 0
+        if last:
+            errors = [work.error for work in self.works if work.error is not None]
+            self.finish(errors[0] if errors else None)
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Waits for each."""
+        return all(work.wait(timeout) for work in self.works)
+
+
+class Callbacks:
+    """Completes futures, off the thread on which the core says that it is done.
+
+    What is chained to a future may wait for another collective, as PyTorch's PowerSGD hook does; so
+    there are as many threads as such waits.
+    """
+
+    def __init__(self) -> None:
+        """No thread yet."""
+        self.threads: ThreadPoolExecutor | None = None
+
+    def run(self, complete: Task) -> None:
+        """Runs `complete` in a thread, or here when the interpreter ends."""
+        try:
+            if self.threads is None:
+                self.threads = ThreadPoolExecutor(CALLBACK_THREADS_MAX, "thinwire-callback")
+            self.threads.submit(complete)
+        except RuntimeError:
+            complete()
+
+
+class Queue:
+    """Runs tasks one after the other in the order in which they came; none of them raises.
+
+    Threads exist only while something waits to be run, and are never daemons: the interpreter does not
+    end below a task.
+    """
+
+    def __init__(self) -> None:
+        """Nothing to do."""
+        self.lock = threading.Lock()
+        self.waiting: collections.deque[Task] = collections.deque()
+        self.busy = False
+
+    def begin(self, start: Task) -> bool:
+        """Calls `start`, which must not block, if nothing is before it, and says whether."""
+        with self.lock:
+            if not self.busy:
+                start()
+            return not self.busy
+
+    def submit(self, task: Task, here: bool) -> None:
+        """Runs `task` after those before it: in this thread, if it is the first and `here`."""
+        with self.lock:
+            if self.busy:
+                self.waiting.append(task)
+                return
+            self.busy = True
+        if here:
+            task()
+            following = self.next()
+            if following is not None:
+                self.spawn(following)
+        else:
+            self.spawn(task)
+
+    def spawn(self, task: Task) -> None:
+        """Runs `task` and what follows in a thread."""
+        threading.Thread(target=self.drain, args=(task,), name="thinwire").start()
+
+    def drain(self, task: Task) -> None:
+        """Runs `task` and everything that waits."""
+        following: Task | None = task
+        while following is not None:
+            following()
+            following = self.next()
+
+    def next(self) -> Task | None:
+        """The task that has waited longest."""
+        with self.lock:
+            self.busy = bool(self.waiting)
+            return self.waiting.popleft() if self.waiting else None
+
+
+def seconds(timeout: Any) -> float:
+    """A timedelta in seconds; 0 where it is absent or c10d's sign for unset."""
+    return max(0.0, timeout.total_seconds()) if timeout is not None else 0.0

@@ -1,0 +1,75 @@
+//! The Python package: built as users get it, installed beside the source tree, linted and tested.
+//!
+//! Nothing of it is written into the source tree. Without a Python that the frameworks run on, or
+//! without a package registry, it is skipped with a reason; in CI (`CI=true`) that is a failure, so
+//! that nobody believes in tests that never ran.
+
+mod environment;
+mod interpreter;
+mod package;
+mod pytest;
+
+use std::fmt;
+
+use anyhow::{Context, Result, bail};
+
+use crate::section::succeed;
+use crate::summary::Summary;
+use environment::Environment;
+
+/// What this machine lacks, so that nothing of Python can run on it.
+#[derive(Debug)]
+struct Missing(String);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// Builds and tests the package; `arguments` go to pytest.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let summary = test(arguments)?;
+    eprint!("{}", summary.report());
+    if !summary.failed.is_empty() {
+        bail!("{} Python tests failed", summary.failed.len());
+    }
+    Ok(())
+}
+
+/// Builds and tests the package, and returns what the tests said.
+pub fn test(arguments: &[String]) -> Result<Summary> {
+    let environment = match environment()? {
+        Ok(environment) => environment,
+        Err(Missing(what)) => return Ok(Summary::skipped("every Python test", &what)),
+    };
+    let package = package::build(&environment).context("building the Python package")?;
+    pytest::run(&environment, &package, arguments)
+}
+
+/// Checks the style of every Python file.
+pub fn lint() -> Result<()> {
+    let environment = match environment()? {
+        Ok(environment) => environment,
+        Err(Missing(what)) => {
+            eprintln!("skipped ruff: {what}");
+            return Ok(());
+        }
+    };
+    succeed(environment.tool("ruff").args(["check", "--no-cache"]))?;
+    succeed(environment.tool("ruff").args(["format", "--check", "--no-cache"]))
+}
+
+/// The environment, or what keeps this machine from having one, which CI does not put up with.
+fn environment() -> Result<Result<Environment, Missing>> {
+    let made = interpreter::find().and_then(|python| environment::ready(&python));
+    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    match made.map_err(|error| error.downcast::<Missing>()) {
+        Ok(environment) => Ok(Ok(environment)),
+        Err(Ok(missing)) if !in_ci => Ok(Err(missing)),
+        Err(Ok(missing)) => Err(missing).context("nothing is skipped in CI"),
+        Err(Err(error)) => Err(error),
+    }
+}

@@ -1,0 +1,101 @@
+//! The virtual environment with the pinned frameworks, built once per machine.
+//!
+//! It is gigabytes, so that it lies in the user's cache folder, named after the hash of all that it is
+//! made from. An environment cannot be moved: it is made in its place, under a lock, and the
+//! marker `complete` comes last; one without it is made again.
+
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::Missing;
+use super::interpreter::Interpreter;
+use crate::section::root;
+
+/// What makes the environment, in `python/tests`.
+const SOURCES: [&str; 3] = ["requirements.txt", "environment/make.py", "environment/stand_ins.py"];
+
+/// `make.py` ends with it where no registry answers.
+const UNREACHABLE: i32 = 75;
+
+/// A complete virtual environment.
+#[derive(Debug)]
+pub struct Environment {
+    programs: PathBuf,
+}
+
+impl Environment {
+    /// A program of the environment, run as if it were activated, at the repository's root.
+    pub fn tool(&self, name: &str) -> Command {
+        let mut command = Command::new(self.programs.join(name));
+        let inherited = std::env::var_os("PATH").unwrap_or_default();
+        let folders = [self.programs.clone()].into_iter().chain(std::env::split_paths(&inherited));
+        let path = std::env::join_paths(folders).unwrap_or(inherited);
+        command.current_dir(root()).env("PATH", path).env_remove("PYTHONHOME");
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    }
+}
+
+/// The environment for `python`, which is made if this machine does not have it.
+pub fn ready(python: &Interpreter) -> Result<Environment> {
+    let name = format!("python-{}-{:016x}", python.version, key(python)?);
+    let cache = cache()?;
+    let folder = cache.join(&name);
+    let _alone = lock(&cache.join(name + ".lock"))?;
+    if !folder.join("complete").is_file() {
+        make(python, &folder)?;
+    }
+    Ok(Environment { programs: folder.join("bin") })
+}
+
+/// Waits until nobody else holds the lock; it is released with the file, whatever happens.
+pub fn lock(path: &Path) -> Result<File> {
+    let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    if file.try_lock().is_err() {
+        eprintln!("waiting for another run, which holds {}", path.display());
+        file.lock().with_context(|| format!("locking {}", path.display()))?;
+    }
+    Ok(file)
+}
+
+fn make(python: &Interpreter, folder: &Path) -> Result<()> {
+    let script = tests().join("environment/make.py");
+    let mut command = Command::new(&python.program);
+    let status = command.arg(script).arg(folder).status().context("starting Python")?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(UNREACHABLE) => {
+            Err(Missing("the Python package registry cannot be reached".to_owned()).into())
+        }
+        _ => bail!("making the Python environment in {} ended with {status}", folder.display()),
+    }
+}
+
+/// Where this user's programs cache; exists.
+fn cache() -> Result<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let parent = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    let folder = parent.context("neither XDG_CACHE_HOME nor HOME is set")?.join("thinwire");
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// The hash of everything that the environment is made from.
+fn key(python: &Interpreter) -> Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    python.identity.hash(&mut hasher);
+    for source in SOURCES {
+        let path = tests().join(source);
+        let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        content.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}
+
+fn tests() -> PathBuf {
+    root().join("python/tests")
+}

@@ -1,0 +1,52 @@
+//! The package under test: the wheel that users get, unpacked into a folder of the build directory.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::environment::{Environment, lock};
+use crate::section::{metadata, succeed};
+
+/// A wheel and the folder in which it is installed, for nobody else as long as this lives.
+#[derive(Debug)]
+pub struct Package {
+    /// The wheel.
+    pub wheel: PathBuf,
+    /// The folder for `PYTHONPATH`.
+    pub site: PathBuf,
+    _alone: File,
+}
+
+/// Builds the wheel with the profile of the other tests and installs it aside.
+pub fn build(environment: &Environment) -> Result<Package> {
+    let metadata = metadata()?;
+    let target =
+        metadata["target_directory"].as_str().context("no target_directory in metadata")?;
+    let folder = Path::new(target).join("python");
+    let [wheels, site] = ["wheels", "site"].map(|name| folder.join(name));
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let _alone = lock(&folder.join("lock"))?;
+    for old in [&wheels, &site] {
+        if old.exists() {
+            fs::remove_dir_all(old).with_context(|| format!("removing {}", old.display()))?;
+        }
+    }
+    let mut maturin = environment.tool("maturin");
+    maturin.args(["build", "--quiet", "--profile=dev", "--compatibility=linux", "--out"]);
+    succeed(maturin.arg(&wheels))?;
+    let wheel = only_file(&wheels)?;
+    let mut install = environment.tool("python");
+    install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target"]);
+    succeed(install.arg(&site).arg(&wheel))?;
+    Ok(Package { wheel, site, _alone })
+}
+
+fn only_file(folder: &Path) -> Result<PathBuf> {
+    let found: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    match <[PathBuf; 1]>::try_from(found) {
+        Ok([file]) => Ok(file),
+        Err(found) => bail!("{} files in {}, expected 1", found.len(), folder.display()),
+    }
+}

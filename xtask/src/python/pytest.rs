@@ -1,0 +1,87 @@
+//! The run of pytest, and what its lines say.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result};
+
+use super::environment::Environment;
+use super::package::Package;
+use crate::section::follow;
+use crate::summary::Summary;
+
+/// Every failure and every skipped test with its reason, each on a line of its own.
+const FLAGS: [&str; 5] = ["-m", "pytest", "-rfEs", "--no-fold-skipped", "--color=no"];
+
+/// Runs the tests against the installed package; its time is bounded in `conftest.py`.
+pub fn run(environment: &Environment, package: &Package, arguments: &[String]) -> Result<Summary> {
+    let mut command = environment.tool("python");
+    command.args(FLAGS).args(arguments).stdout(Stdio::piped());
+    command.env("PYTHONPATH", &package.site).env("THINWIRE_WHEEL", &package.wheel);
+    let mut child = command.spawn().context("cannot start pytest")?;
+    let mut lines = Vec::new();
+    follow(&mut child, |line| lines.push(line.to_owned()))?;
+    let status = child.wait().context("cannot wait for pytest")?;
+    let mut summary = summarize(&lines);
+    if !status.success() && summary.failed.is_empty() {
+        summary.failed.push(format!("pytest ended with {status}"));
+    }
+    Ok(summary)
+}
+
+/// Reads the closing lines of pytest; whatever stands above them, tests may have printed.
+fn summarize<S: AsRef<str>>(lines: &[S]) -> Summary {
+    let mut summary = Summary::default();
+    let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
+    summary.passed = lines.last().and_then(|line| count(line, "passed")).unwrap_or(0);
+    let heading = lines.iter().rposition(|line| line.contains(" short test summary info "));
+    for line in heading.map_or(&[][..], |at| &lines[at..]) {
+        let (name, reason) = line.split_once(" - ").unwrap_or((line, "no reason given"));
+        if let Some(name) = name.strip_prefix("FAILED ").or_else(|| name.strip_prefix("ERROR ")) {
+            summary.failed.push(name.to_owned());
+        } else if let Some(name) = name.strip_prefix("SKIPPED ") {
+            let reason = reason.strip_prefix("Skipped: ").unwrap_or(reason);
+            summary.add(Summary::skipped(name, reason));
+        }
+    }
+    summary
+}
+
+/// The number before `word` in the last line of pytest, "== 1 failed, 4 passed in 8.54s ==".
+fn count(line: &str, word: &str) -> Option<usize> {
+    let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+    let at = words.iter().position(|found| *found == word)?;
+    words.get(at.checked_sub(1)?)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_read_from_the_lines() {
+        let summary = summarize(&[
+            "============================= test session starts ==============================",
+            "python/tests/test_hook.py ..Fs.                                          [100%]",
+            "ERROR   root:backend.py:7 a rank was lost",
+            "=========================== short test summary info ============================",
+            "SKIPPED python/tests/test_hook.py::test_fsdp - Skipped: torch is not installed",
+            "FAILED python/tests/test_hook.py::test_ranks_agree - assert 1 == 2",
+            "ERROR python/tests/test_old.py",
+            "============== 1 failed, 13 passed, 1 skipped, 1 error in 13.86s ===============",
+        ]);
+        assert_eq!(
+            summary.report(),
+            "tests: 13 passed, 2 failed, 1 skipped\n  \
+             failed  python/tests/test_hook.py::test_ranks_agree\n  \
+             failed  python/tests/test_old.py\n  \
+             skipped python/tests/test_hook.py::test_fsdp: torch is not installed\n"
+        );
+    }
+
+    #[test]
+    fn short_output_is_read_as_well() {
+        let summary = summarize(&["..", "2 passed in 0.02s"]);
+        assert_eq!(summary, Summary { passed: 2, ..Summary::default() });
+        assert_eq!(summarize(&["no tests ran in 0.00s"]), Summary::default());
+    }
+}

@@ -1,0 +1,58 @@
+//! What tests said: how many passed, which failed, which were skipped and why.
+
+/// The results of some tests, of one tool or of several.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// How many passed.
+    pub passed: usize,
+    /// The names of those that failed.
+    pub failed: Vec<String>,
+    /// The names of those that were skipped, each with its reason.
+    pub skipped: Vec<(String, String)>,
+}
+
+impl Summary {
+    /// Nothing but one skipped name.
+    pub fn skipped(name: &str, reason: &str) -> Summary {
+        Summary { skipped: vec![(name.to_owned(), reason.to_owned())], ..Summary::default() }
+    }
+
+    /// Adds the results of another tool.
+    pub fn add(&mut self, other: Summary) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
+        self.skipped.extend(other.skipped);
+    }
+
+    /// The counts on the first line, then the names that somebody should look at.
+    pub fn report(&self) -> String {
+        let Summary { passed, failed, skipped } = self;
+        let mut report =
+            format!("tests: {passed} passed, {} failed, {} skipped\n", failed.len(), skipped.len());
+        for name in failed {
+            report += &format!("  failed  {name}\n");
+        }
+        for (name, reason) in skipped {
+            report += &format!("  skipped {name}: {reason}\n");
+        }
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_are_counted_together() {
+        let mut summary = Summary { passed: 2, failed: vec!["ring".to_owned()], skipped: vec![] };
+        summary.add(Summary { passed: 3, ..Summary::default() });
+        summary.add(Summary::skipped("shaped_link", "needs root"));
+        assert_eq!(
+            summary.report(),
+            "tests: 5 passed, 1 failed, 1 skipped\n  \
+             failed  ring\n  \
+             skipped shaped_link: needs root\n"
+        );
+    }
+}
