@@ -1,14 +1,14 @@
 """What all Python tests share: ranks that are real processes, and frameworks that may be missing.
 
-    pytestmark = pytest.mark.needs("torch")
+pytestmark = pytest.mark.needs("torch")
 
-    def average():
-        group = thinwire.init()
-        ...
-        return array.tolist()
+def average():
+    group = thinwire.init()
+    ...
+    return array.tolist()
 
-    def test_ranks_end_bit_identical(ranks):
-        first, second = ranks(2, average, timeout=60)
+def test_ranks_end_bit_identical(ranks):
+    first, second = ranks(2, average, timeout=60)
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import launch
 import pytest
+
+import launch
 
 INSTALL = {
     "torch": "pip install torch",

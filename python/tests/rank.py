@@ -1,4 +1,4 @@
-"""One rank of `launch`: runs a function of a file, or a whole script, and writes down what it returns.
+"""One rank of `launch`: runs a function of a file, or a script, and writes down what it returns.
 
 It watches itself: when the time is over, it prints where each thread stands and ends, also when the
 test run that started it is gone.

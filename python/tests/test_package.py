@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not WHEEL, reason="no wheel at hand: run `cargo 
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory) -> Path:
-    """The Python of an environment that holds the wheel and NumPy, borrowed from this one, alone."""
+    """The Python of an environment with the wheel and NumPy, which is borrowed, and nothing else."""
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder)
     python = folder / "bin" / "python"
@@ -24,7 +24,8 @@ def clean(tmp_path_factory) -> Path:
     for part in Path(numpy.__file__).parents[1].glob("numpy*"):
         (site / part.name).symlink_to(part)
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-index", "--quiet"]
-    subprocess.run([*pip, WHEEL], check=True, timeout=120)
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([*pip, WHEEL], env=alone, check=True, timeout=120)
     return python
 
 

@@ -165,8 +165,8 @@ def compiled():
     from torch_models import Training, digest, weights, wrapped
 
     dist.init_process_group("gloo")
-    plain = Training("mlp", wrapped("mlp")).run(5)
-    model = wrapped("mlp", thinwire.torch.hook("none"))
+    plain = Training("mlp", wrapped("mlp", bucket_cap_mb=25)).run(5)
+    model = wrapped("mlp", thinwire.torch.hook("none"), bucket_cap_mb=25)
     try:
         training = Training("mlp", torch.compile(model)).run(5)
     except torch._dynamo.exc.BackendCompilerFailed as error:

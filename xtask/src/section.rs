@@ -65,11 +65,21 @@ pub fn metadata() -> Result<Value> {
 
 /// Runs a command, which must succeed.
 pub fn succeed(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    let status = command.status().with_context(|| format!("cannot start {}", line(command)))?;
     if !status.success() {
-        bail!("{command:?} ended with {status}");
+        bail!("`{}` ended with {status}", line(command));
     }
     Ok(())
+}
+
+/// What somebody would type to run `command`.
+fn line(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words: Vec<_> = std::iter::once(program)
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy())
+        .collect();
+    words.join(" ")
 }
 
 /// Passes a child's piped output on, line by line, and shows each line to `read`.

@@ -10,6 +10,7 @@ import thinwire
 
 from . import memory
 from .agreement import agree
+from .meeting import group_or_default
 
 
 def broadcast_parameters(
@@ -17,10 +18,10 @@ def broadcast_parameters(
 ) -> None:
     """Gives the parameters of all ranks the values of rank `root`'s, of any dtype; a collective call.
 
-    `group` is `thinwire.init()` unless given. Raises InvalidError on all ranks, before anything has
+    group: that of the launcher's environment unless given. Raises InvalidError on all ranks, before anything has
     changed, if names, shapes or dtypes differ between ranks, and PeerError if a rank is lost.
     """
-    group = thinwire.init() if group is None else group
+    group = group_or_default(group)
     parameters = list(parameters)
     agree(parameters, group)
     for parameter in parameters:

@@ -13,21 +13,22 @@ from thinwire import _core
 from .broadcast import broadcast_parameters
 from .cell import Reducer
 from .guard import settle
+from .meeting import group_or_default
 from .residuals import load_residuals
 
 
 class GradExchange(Callback):
     """Averages gradients over all ranks in each step of `Model.train`; starts from rank 0's parameters.
 
-    codec: as everywhere in Thinwire; group: `thinwire.init()` unless given; seed: of codecs that draw
-    random numbers; residuals: the path given to `save_residuals`, to go on from there.
+    codec: as everywhere in Thinwire; group: that of the launcher's environment unless given; seed: of
+    codecs that draw random numbers; residuals: the path given to `save_residuals`, to go on from there.
 
         model = Model(network, loss, optimizer)
         model.train(epochs, data, callbacks=[thinwire.mindspore.GradExchange(codec="auto")])
 
     Each rank trains on its own part of the data: `num_shards=group.world, shard_id=group.rank`.
-    `train` raises InvalidError if ranks disagree on the parameters, and PeerError if a rank is lost or
-    has raised an exception.
+    `train` raises InvalidError if ranks disagree on the parameters, or if a gradient is not finite and
+    no loss scaler is there to skip the step; PeerError if a rank is lost or has raised an exception.
     """
 
     def __init__(
@@ -57,18 +58,21 @@ class GradExchange(Callback):
                 f"{type(cell).__name__} has no grad_reducer; hint: give Model a loss and an optimizer, "
                 "or a subclass of nn.TrainOneStepCell"
             )
-        self.group = thinwire.init() if self.group is None else self.group
+        self.group = group_or_default(self.group)
         broadcast_parameters(cell.get_parameters(), self.group)
-        self.prepare(cell.optimizer.parameters)
+        self.prepare(cell)
         if cell.grad_reducer is not self.reducer:
             cell.grad_reducer = self.reducer
             forget_graphs(cell)
 
-    def prepare(self, parameters: Any) -> None:
+    def prepare(self, cell: nn.TrainOneStepCell) -> None:
         """Makes the reducer in the first training, and again for the parameters of another model."""
+        parameters = cell.optimizer.parameters
         if self.parameters is parameters:
             return
-        self.reducer = Reducer(parameters, self.codec, self.group, self.seed)
+        scaled = isinstance(cell, nn.TrainOneStepWithLossScaleCell)
+        non_finite = "nan" if scaled else "raise"
+        self.reducer = Reducer(parameters, self.codec, self.group, self.seed, non_finite)
         self.parameters = parameters
         if self.residuals is not None:
             load_residuals(self, self.residuals)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import mindspore as ms
-from mindspore import nn
+from mindspore import nn, ops
 
 import thinwire
 from thinwire import _core
 
+from .finite import NonFinite, finite_operator
+from .meeting import group_or_default
 from .operator import exchange_operator, key_tensor
 from .parameters import describe
 
@@ -19,10 +21,12 @@ def reducer(
     codec: str = "auto",
     group: thinwire.Group | None = None,
     seed: int = 0,
+    non_finite: NonFinite = "raise",
 ) -> Reducer:
     """A cell that takes the tuple of gradients of `parameters` and gives that of their averages.
 
-    `group` is `thinwire.init()` unless given; `seed` is that of codecs that draw random numbers. A
+    group: that of the launcher's environment unless given; seed: of codecs that draw random numbers;
+    non_finite: what a NaN or an infinity in a gradient of any rank does, see `NonFinite`. A
     collective call: raises InvalidError on all ranks if their parameters differ.
 
         step = nn.TrainOneStepCell(network_with_loss, optimizer)
@@ -32,7 +36,7 @@ def reducer(
 
     Several of them in one graph must be ordered by `ops.depend`: each blocks until its peers have come.
     """
-    return Reducer(parameters, codec, group, seed)
+    return Reducer(parameters, codec, group, seed, non_finite)
 
 
 class Reducer(nn.Cell):
@@ -44,15 +48,16 @@ class Reducer(nn.Cell):
         codec: str = "auto",
         group: thinwire.Group | None = None,
         seed: int = 0,
+        non_finite: NonFinite = "raise",
     ) -> None:
         super().__init__(auto_prefix=False)
-        group = thinwire.init() if group is None else group
         parameters = list(parameters)
-        self.group = group
-        self.synchronizer = _core.Synchronizer(
-            group.core, describe(parameters), codec=codec, seed=seed
-        )
+        described = describe(parameters)
         self.operator = exchange_operator(parameters)
+        self.finite = finite_operator()
+        self.refuses = non_finite == "raise"
+        self.group = group_or_default(group)
+        self.synchronizer = _core.Synchronizer(self.group.core, described, codec=codec, seed=seed)
         self.key = key_tensor(self.synchronizer)
         # Without it a call from Python in Graph mode takes the gradients for constants, and compiles
         # the graph anew for each step.
@@ -60,4 +65,8 @@ class Reducer(nn.Cell):
 
     def construct(self, gradients):
         """The averages of a tuple of gradients, in the order and of the dtypes of the parameters."""
-        return self.operator(*gradients, self.key)
+        averages = self.operator(*gradients, self.key)
+        if self.refuses:
+            sample = averages[0].reshape((-1,))[0].astype(ms.float32)
+            averages = ops.depend(averages, self.finite(sample))
+        return averages

@@ -12,27 +12,31 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import thinwire
-from thinwire import _core
 
-from .operator import SYMBOL
 
-# What MindSpore says when our operator has failed: at once, and for each later call of its graph.
-SIGNS = (SYMBOL, "An error occurred in the previous step of this model execution")
+class Synchronizing(Protocol):
+    """What `guard` needs of a synchronizer."""
+
+    def failure(self) -> str | None:
+        """Why an operator has failed, if it has."""
+
+    def abort(self, reason: str) -> None:
+        """Makes every peer fail with `reason`."""
 
 
 class Exchanging(Protocol):
-    """Anything with a synchronizer: GradExchange, a reducer, an Exchange, SynchronousSGD, ..."""
+    """Anything that exchanges: GradExchange, a reducer, an Exchange, SynchronousSGD, ..."""
 
-    synchronizer: _core.Synchronizer
+    synchronizer: Synchronizing
 
 
 @contextlib.contextmanager
 def guard(exchanging: Exchanging) -> Iterator[None]:
     """Around training steps: raises a failed exchange as what it is, and tells the peers of any other.
 
-    Raises PeerError or InvalidError, with one line, in place of MindSpore's RuntimeError. Any other
-    exception passes, and every peer that waits for this rank raises PeerError with its text.
-    `GradExchange` does it by itself.
+    Raises PeerError, with one line, in place of MindSpore's RuntimeError. Any other exception passes,
+    and every peer that waits for this rank raises PeerError with its text. `GradExchange` does it by
+    itself.
     """
     try:
         yield
@@ -41,23 +45,14 @@ def guard(exchanging: Exchanging) -> Iterator[None]:
         raise
 
 
-def settle(synchronizer: _core.Synchronizer, error: BaseException) -> None:
-    """Raises the reason if `error` says that the exchange failed; tells the peers of it otherwise."""
+def settle(synchronizer: Synchronizing, error: BaseException) -> None:
+    """Raises why the exchange failed if it did; tells the peers of `error` otherwise."""
     if isinstance(error, thinwire.Error):
         return
-    reason = failure(synchronizer) if any(sign in str(error) for sign in SIGNS) else None
-    if reason is not None:
-        raise reason from None
+    failure = synchronizer.failure()
+    if failure is not None:
+        raise thinwire.PeerError(failure) from None
     synchronizer.abort(one_line(error))
-
-
-def failure(synchronizer: _core.Synchronizer) -> thinwire.Error | None:
-    """What ended the exchanges of this synchronizer, if anything has."""
-    try:
-        synchronizer.begin()
-    except thinwire.Error as error:
-        return error
-    return None
 
 
 def one_line(error: BaseException) -> str:

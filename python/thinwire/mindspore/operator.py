@@ -16,13 +16,16 @@ from mindspore import ops
 import thinwire
 from thinwire import _core
 
+from .signature import Signature
+
 SYMBOL = "thinwire_exchange"
 
 
 def exchange_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
     """Takes one gradient per parameter and `key_tensor`'s result; gives a tuple of as many averages.
 
-    Raises InvalidError where MindSpore does not run on the CPU.
+    Raises InvalidError where MindSpore does not run on the CPU; the operator itself does for
+    gradients of other shapes or dtypes than the parameters', when a graph is compiled.
     """
     target = ms.get_context("device_target")
     if target != "CPU":
@@ -30,8 +33,16 @@ def exchange_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
             f"the operator runs on CPU, not on {target}; hint: thinwire.mindspore.exchange "
             "outside of graphs copies through host memory"
         )
-    shapes = tuple(tuple(parameter.shape) for parameter in parameters)
-    dtypes = tuple(parameter.dtype for parameter in parameters)
+    signature = Signature(parameters)
+
+    def shapes(*found):
+        signature.check_shapes(found[:-1])
+        return signature.shapes
+
+    def dtypes(*found):
+        signature.check_dtypes([each.element_type() for each in found[:-1]])
+        return signature.dtypes
+
     return ops.Custom(f"{_core.__file__}:{SYMBOL}", shapes, dtypes, func_type="aot")
 
 

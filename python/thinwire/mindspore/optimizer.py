@@ -14,6 +14,7 @@ from mindspore import nn
 import thinwire
 
 from .broadcast import broadcast_parameters
+from .meeting import group_or_default
 
 
 class HoldingOptimizer(nn.Optimizer):
@@ -26,7 +27,7 @@ class HoldingOptimizer(nn.Optimizer):
         nn.Cell.__init__(self, auto_prefix=False)
         self.parameters = optimizer.parameters
         self.optimizer = optimizer
-        self.group = thinwire.init() if group is None else group
+        self.group = group_or_default(group)
         self.enable_tuple_broaden = True
         broadcast_parameters(optimizer.parameters, self.group)
 

@@ -25,7 +25,7 @@ from .pairing import partner
 class PairAveraging(HoldingOptimizer):
     """Averages the parameters with a random partner's, then lets `optimizer` update from own gradients.
 
-    group: `thinwire.init()` unless given; seed: the same on all ranks. A collective call.
+    group: that of the launcher's environment unless given; seed: the same on all ranks. A collective call.
 
         optimizer = thinwire.mindspore.PairAveraging(nn.Momentum(parameters, 0.1, 0.9))
     """
@@ -91,10 +91,9 @@ class Swap:
             self.error = error
             raise
 
-    def begin(self) -> None:
-        """Raises what ended the exchanges, if anything has, as a synchronizer's `begin` does."""
-        if self.error is not None:
-            raise self.error
+    def failure(self) -> str | None:
+        """Why a swap has failed, if one has."""
+        return None if self.error is None else str(self.error)
 
     def abort(self, reason: str) -> None:
         """Makes the other ranks fail with `reason`."""

@@ -40,8 +40,12 @@ class Named(c10d.Backend):
     """What c10d keeps per device: the group's name, and that it can do nothing special.
 
     A backend in Python could do the collectives, too, but c10d wraps the works of one so that
-    `is_completed` is never true.
+    `is_completed` is never true. What is not overridden here, c10d asks itself without end.
     """
+
+    supports_splitting = supports_coalescing = supports_shrinking = False
+    supports_reconfigure = supports_window = _supports_time_estimate = False
+    options = c10d.Backend.Options(NAME)
 
     def getBackendName(self) -> str:
         """The name with which it is registered."""

@@ -27,7 +27,8 @@ def all_reduce(core: Group, tensor: torch.Tensor, reduction: Reduction) -> None:
     indices = entries(core, mine.indices().t(), counts).t()
     values = entries(core, mine.values(), counts)
     total = torch.sparse_coo_tensor(indices, values, tensor.shape).coalesce()
-    tensor.detach().copy_(total / core.world if reduction.average else total)
+    with torch.no_grad():
+        tensor.copy_(total / core.world if reduction.average else total)
 
 
 def entries(core: Group, mine: torch.Tensor, counts: list[int]) -> torch.Tensor:

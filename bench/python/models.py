@@ -1,0 +1,116 @@
+"""The models of the benchmarks, and data with something to learn in it: GPT and a VGG-like CNN."""
+
+from __future__ import annotations
+
+import pathlib
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+CONTEXT = 64
+IMAGES = 2048
+
+
+class Block(nn.Module):
+    """Attention and a multilayer perceptron, each behind a norm, each added to its input."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.attend = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        batch, length, width = hidden.shape
+        parts = self.attend(self.norms[0](hidden)).split(width, dim=2)
+        shape = (batch, length, self.heads, width // self.heads)
+        query, key, value = (part.view(shape).transpose(1, 2) for part in parts)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        hidden = hidden + self.project(mixed.transpose(1, 2).reshape(batch, length, width))
+        return hidden + self.down(functional.gelu(self.up(self.norms[1](hidden))))
+
+
+class GPT(nn.Module):
+    """A transformer over characters; 10.7 M parameters as it stands."""
+
+    def __init__(self, vocabulary: int, width: int = 384, layers: int = 6, heads: int = 6) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.places = nn.Embedding(CONTEXT, width)
+        self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(layers)])
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+        return self.head(self.norm(self.blocks(hidden))).transpose(1, 2)
+
+
+def cnn(classes: int = 10) -> nn.Module:
+    """Convolutions with batch normalisation and two wide layers, as VGG; 11.2 M parameters."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for width in (32, 64, 128, 256):
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)]
+        channels = width
+    layers += [nn.Flatten(), nn.Linear(1024, 2560), nn.ReLU(), nn.Linear(2560, 3072), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(3072, classes))
+
+
+class Text:
+    """Windows of a text: bytes in, next bytes out. The last tenth is for validation."""
+
+    def __init__(self, path: str | None, batch: int, rank: int) -> None:
+        raw = pathlib.Path(path).read_bytes() if path else made_text()
+        letters = sorted(set(raw))
+        codes = {letter: code for code, letter in enumerate(letters)}
+        text = torch.tensor([codes[letter] for letter in raw])
+        cut = len(text) * 9 // 10
+        self.vocabulary = len(letters)
+        self.parts = {"training": text[:cut], "validation": text[cut:]}
+        self.batch = batch
+        self.generator = torch.Generator().manual_seed(1000 + rank)
+
+    def draw(self, part: str, generator: torch.Generator | None = None):
+        """Inputs and targets of one batch."""
+        text, generator = self.parts[part], generator or self.generator
+        starts = torch.randint(len(text) - CONTEXT - 1, (self.batch,), generator=generator)
+        windows = torch.stack([text[start : start + CONTEXT + 1] for start in starts])
+        return windows[:, :-1], windows[:, 1:]
+
+
+class Pictures:
+    """Ten patterns under noise."""
+
+    def __init__(self, batch: int, rank: int) -> None:
+        made = torch.Generator().manual_seed(7)
+        self.patterns = torch.randn(10, 3, 32, 32, generator=made)
+        self.batch = batch
+        self.generator = torch.Generator().manual_seed(1000 + rank)
+
+    def draw(self, part: str, generator: torch.Generator | None = None):
+        """Images and labels of one batch."""
+        generator = generator or self.generator
+        labels = torch.randint(10, (self.batch,), generator=generator)
+        noise = torch.randn(self.batch, 3, 32, 32, generator=generator)
+        return 0.5 * self.patterns[labels] + 2.0 * noise, labels
+
+
+def made_text() -> bytes:
+    """Text for machines that have none: sums, spelled out."""
+    lines = (f"{a} plus {b} is {a + b}.\n" for a in range(200) for b in range(0, 200, 3))
+    return "".join(lines).encode()
+
+
+def make(name: str, data: str | None, batch: int, rank: int):
+    """A model and its data, the same on all ranks but for the rank's own batches."""
+    torch.manual_seed(0)
+    if name == "gpt":
+        text = Text(data, batch, rank)
+        return GPT(text.vocabulary), text
+    return cnn(), Pictures(batch, rank)

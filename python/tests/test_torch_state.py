@@ -1,0 +1,138 @@
+"""States of what Thinwire adds to PyTorch: a run that was interrupted goes on as if it had not been."""
+
+import pytest
+
+pytestmark = pytest.mark.needs("torch")
+
+CODECS = ["none", "int8", "int4", "int8:stochastic", "topk:0.05", "powersgd:2"]
+
+
+def interrupted(codecs, steps, folder):
+    """Trains on after a checkpoint, and from the checkpoint: the hashes of both, for each codec."""
+    import torch
+    import torch.distributed as dist
+    from torch_models import digest
+
+    dist.init_process_group("gloo")
+    results = {}
+    for codec in codecs:
+        file = f"{folder}/{codec}.{dist.get_rank()}.pt"
+        training, hook = fresh(codec)
+        training.run(steps)
+        torch.save(everything(training, hook), file)
+        training.run(4)
+        again, new_hook = fresh(codec)
+        resume(again, new_hook, torch.load(file, weights_only=True))
+        again.run(4)
+        kept = sorted(name.partition(".")[0] for name in hook.state_dict()[rank()][1])
+        results[codec] = [digest(training.model), digest(again.model), sorted(set(kept))]
+    dist.destroy_process_group()
+    return results
+
+
+def rank():
+    """The key of this rank in a state dict."""
+    import torch.distributed as dist
+
+    return f"rank{dist.get_rank()}"
+
+
+def fresh(codec):
+    """A training at its beginning, with its hook."""
+    import thinwire.torch
+    from torch_models import Training, wrapped
+
+    hook, function = thinwire.torch.hook(codec)
+    return Training("mlp", wrapped("mlp", (hook, function))), hook
+
+
+def everything(training, hook):
+    """All that a checkpoint of this rank holds."""
+    return {
+        "model": training.model.state_dict(),
+        "optimizer": training.optimizer.state_dict(),
+        "data": training.data.get_state(),
+        "hook": hook.state_dict(),
+    }
+
+
+def resume(training, hook, saved):
+    """Goes on from a checkpoint of this rank."""
+    training.model.load_state_dict(saved["model"])
+    training.optimizer.load_state_dict(saved["optimizer"])
+    training.data.set_state(saved["data"])
+    hook.load_state_dict(saved["hook"])
+
+
+@pytest.mark.parametrize("steps", [2, 6])
+def test_a_run_goes_on_bit_for_bit(ranks, tmp_path, steps):
+    first, second = ranks(2, interrupted, arguments=[CODECS, steps, str(tmp_path)])
+    for codec in CODECS:
+        assert first[codec][0] == first[codec][1] == second[codec][0] == second[codec][1], codec
+    kept = {codec: first[codec][2] for codec in CODECS}
+    assert kept["none"] == []
+    assert kept["int4"] == ["residual"]
+    assert kept["powersgd:2"] == ["factors", "residual"]
+
+
+def through_checkpoint(folder):
+    """Saves with torch.distributed.checkpoint, and loads into objects that have no state yet."""
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as checkpoint
+    from torch_models import digest
+
+    dist.init_process_group("gloo")
+    training, hook = fresh("int4")
+    training.run(5)
+    sample = training.data.get_state()
+    parts = {"model": training.model, "hook": hook}
+    checkpoint.save(parts, checkpoint_id=folder)
+    training.optimizer.state.clear()
+    training.run(3)
+    again, new_hook = fresh("int4")
+    checkpoint.load({"model": again.model, "hook": new_hook}, checkpoint_id=folder)
+    again.data.set_state(sample)
+    again.run(3)
+    mine = new_hook.state_dict()[rank()][1].values()
+    dist.destroy_process_group()
+    return digest(training.model), digest(again.model), sum(each.sum().item() for each in mine)
+
+
+def test_a_distributed_checkpoint_holds_every_ranks_residuals(ranks, tmp_path):
+    first, second = ranks(2, through_checkpoint, arguments=[str(tmp_path)])
+    assert first[0] == first[1] == second[0] == second[1]
+    assert first[2] != second[2]
+
+
+def refused():
+    """What is said to a state of another rank, and of another model, and whether training goes on."""
+    import thinwire.torch
+    import torch
+    import torch.distributed as dist
+    from torch_models import Training, wrapped
+
+    dist.init_process_group("gloo")
+    training, hook = fresh("int8")
+    training.run(3)
+    saved, said = hook.state_dict(), []
+    other = {f"rank{1 - dist.get_rank()}": saved[rank()]}
+    other_hook = thinwire.torch.hook("int8")
+    cnn = Training("cnn", wrapped("cnn", other_hook))
+    for action in (
+        lambda: hook.load_state_dict(other),
+        lambda: (other_hook[0].load_state_dict(saved), cnn.run(1)),
+    ):
+        try:
+            action()
+        except ValueError as error:
+            said.append(str(error))
+    training.run(1)
+    dist.destroy_process_group()
+    return said, all(bool(each.isfinite().all()) for each in training.model.parameters())
+
+
+def test_a_state_of_another_rank_or_model_is_refused(ranks):
+    for (of_rank, of_model), goes_on in ranks(2, refused):
+        assert "expected rank" in of_rank and "hint" in of_rank
+        assert "another model" in of_model
+        assert goes_on

@@ -1,0 +1,38 @@
+"""What becomes of a step in which some rank's gradient is not finite.
+
+The exchange then changes no residual and gives NaN as all averages on all ranks, so each rank knows
+from any number of them. A loss scaler wants to see that and to skip the step; without one the
+optimizer must not.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import mindspore as ms
+import numpy as np
+from mindspore import ops
+
+import thinwire
+
+NonFinite = Literal["raise", "nan"]
+"""Whether such a step raises InvalidError on all ranks, before anything has changed, or gives NaN."""
+
+
+def refuse() -> None:
+    """Raises the exception of such a step."""
+    raise thinwire.InvalidError(
+        "a gradient of some rank is not finite, no rank has made this step; hint: a lower learning "
+        "rate, or non_finite='nan' where a loss scaler skips such steps"
+    )
+
+
+def finite_operator() -> ops.Custom:
+    """Takes a float32 scalar and gives it back; refuses the step if it is NaN. For graphs, too."""
+
+    def finite(sample):
+        if np.isnan(sample):
+            refuse()
+        return sample
+
+    return ops.Custom(finite, (), ms.float32, func_type="pyfunc")

@@ -1,0 +1,42 @@
+"""What gradients must look like: the shapes and dtypes of their parameters.
+
+The core copies as many bytes as the parameters have, so nothing else may reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mindspore as ms
+
+import thinwire
+
+
+class Signature:
+    """Names, shapes and dtypes of parameters, and the check of gradients against them."""
+
+    def __init__(self, parameters: Sequence[ms.Parameter]) -> None:
+        self.names = [parameter.name for parameter in parameters]
+        self.shapes = tuple(tuple(parameter.shape) for parameter in parameters)
+        self.dtypes = tuple(parameter.dtype for parameter in parameters)
+
+    def check_shapes(self, found: Sequence[Sequence[int]]) -> None:
+        """Raises InvalidError unless these are the parameters' shapes."""
+        if len(found) != len(self.shapes):
+            raise thinwire.InvalidError(
+                f"{len(found)} gradients for {len(self.shapes)} parameters; "
+                "hint: give value_and_grad the optimizer's parameters"
+            )
+        for name, shape, expected in zip(self.names, found, self.shapes):
+            if tuple(shape) != expected:
+                raise thinwire.InvalidError(
+                    f"the gradient of {name} has shape {list(shape)}, its parameter {list(expected)}"
+                )
+
+    def check_dtypes(self, found: Sequence[ms.Type]) -> None:
+        """Raises InvalidError unless these are the parameters' dtypes."""
+        for name, dtype, expected in zip(self.names, found, self.dtypes):
+            if dtype != expected:
+                raise thinwire.InvalidError(
+                    f"the gradient of {name} is {dtype}, its parameter {expected}"
+                )
