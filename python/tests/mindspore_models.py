@@ -40,6 +40,18 @@ def momentum(cell: nn.Cell) -> nn.Optimizer:
     return nn.Momentum(cell.trainable_params(), learning_rate=0.05, momentum=0.9)
 
 
+class OnStep(Callback):
+    """Calls a function with the number of each step of Model.train before it begins."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function, self.step = function, 0
+
+    def on_train_step_begin(self, run_context) -> None:
+        self.function(self.step)
+        self.step += 1
+
+
 def loss_function() -> nn.Cell:
     """Cross entropy, the mean over the batch."""
     return nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
@@ -56,7 +68,7 @@ def batches(steps: int, rank: int = 0, world: int = 1) -> Iterator[tuple[np.ndar
 
 
 def train_by_model(cell: nn.Cell, optimizer: nn.Optimizer, data, callbacks: list[Callback]) -> None:
-    """Model.train, one epoch."""
+    """Model.train, one epoch; the data are made before it begins."""
     examples = list(data)
     dataset = ms.dataset.GeneratorDataset(
         lambda: iter(examples), ["inputs", "labels"], shuffle=False, num_parallel_workers=1

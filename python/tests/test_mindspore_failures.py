@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 import launch
@@ -17,83 +18,83 @@ MODES = ("graph", "pynative")
 WAYS = ("callback", "cell", "loop")
 
 
-class Breaking:
-    """Batches of this rank, among which rank 1 does something fatal; knows when the last one began."""
-
-    def __init__(self, group, fatal) -> None:
-        self.group, self.fatal = group, fatal
-        self.begun = 0.0
-
-    def __iter__(self):
-        import mindspore_models as models
-
-        for step, batch in enumerate(models.batches(6, self.group.rank, self.group.world)):
-            self.begun = time.monotonic()
-            if step == FATAL_STEP and self.group.rank == 1:
-                batch = self.fatal(batch)
-            yield batch
-
-
-def die(batch):
-    """What a killed process does."""
-    os._exit(3)
-
-
-def refuse(batch):
-    """What a user's mistake in one rank's data does."""
-    raise KeyError("no label 11")
-
-
-def spoil(batch):
-    """What a diverging loss does."""
-    inputs, labels = batch
-    return inputs * float("nan"), labels
-
-
-def train(mode: str, way: str, fatal: str) -> dict[str, object]:
-    """Trains until something happens, and says what."""
+def training(mode: str, way: str, event: str, group) -> dict[str, object]:
+    """Trains until something happens on rank 1 in the fatal step, and says what comes of it."""
     import mindspore_models as models
 
-    import thinwire
-    import thinwire.mindspore
-
     models.use(mode)
-    group = thinwire.init()
     cell = models.network()
-    optimizer = models.momentum(cell)
-    data = Breaking(group, globals()[fatal])
-    before = None
+    steps = Steps(models.batches(6, group.rank, group.world), event if group.rank == 1 else "")
     try:
-        run(way, cell, optimizer, data, group)
+        train(way, cell, steps, group)
     except Exception as error:
-        after = models.arrays(cell)
-        finite = all(bool((array == array).all()) for array in after)
-        return report(error, time.monotonic() - data.begun) | {"finite": finite}
-    return {"kind": "none", "before": before}
+        seconds = time.monotonic() - steps.begun
+        finite = all(bool((array == array).all()) for array in models.arrays(cell))
+        kind, text = type(error).__name__, str(error)
+        return {"kind": kind, "text": text, "seconds": seconds, "finite": finite}
+    return {"kind": "none"}
 
 
-def run(way: str, cell, optimizer, data, group) -> None:
+class Steps:
+    """The batches of a training, and what happens in the fatal step; knows when the last one began."""
+
+    def __init__(self, batches, event: str) -> None:
+        self.batches, self.event = list(batches), event
+        self.begun = 0.0
+        if event == "spoil":
+            inputs, labels = self.batches[FATAL_STEP]
+            self.batches[FATAL_STEP] = inputs * float("nan"), labels
+
+    def __iter__(self):
+        for step, batch in enumerate(self.batches):
+            self.begin(step)
+            yield batch
+
+    def begin(self, step: int) -> None:
+        """Dies as a killed process does, or raises what a user's mistake does, when it is time."""
+        self.begun = time.monotonic()
+        if step == FATAL_STEP and self.event == "die":
+            os._exit(3)
+        if step == FATAL_STEP and self.event == "raise":
+            raise KeyError("no label 11")
+
+
+def train(way: str, cell, steps: Steps, group) -> None:
     """Trains in one of the ways, guarded where that is the user's part."""
     import mindspore_models as models
 
     import thinwire.mindspore
 
+    optimizer = models.momentum(cell)
     if way == "callback":
         exchange = thinwire.mindspore.GradExchange("none", group)
-        models.train_by_model(cell, optimizer, data, [exchange])
-    elif way == "cell":
-        reducer = thinwire.mindspore.reducer(optimizer.parameters, "none", group)
-        with thinwire.mindspore.guard(reducer):
-            models.train_by_cell(cell, optimizer, data, reducer)
-    else:
-        average = thinwire.mindspore.exchange(optimizer.parameters, "none", group)
-        with thinwire.mindspore.guard(average):
-            models.train_by_loop(cell, optimizer, data, average)
+        callbacks = [exchange, models.OnStep(steps.begin)]
+        models.train_by_model(cell, optimizer, steps.batches, callbacks)
+        return
+    make, run = {
+        "cell": (thinwire.mindspore.reducer, models.train_by_cell),
+        "loop": (thinwire.mindspore.exchange, models.train_by_loop),
+    }[way]
+    exchanging = make(optimizer.parameters, "none", group)
+    with thinwire.mindspore.guard(exchanging):
+        run(cell, optimizer, steps, exchanging)
 
 
-def report(error: Exception, seconds: float) -> dict[str, object]:
-    """An exception as JSON."""
-    return {"kind": type(error).__name__, "text": str(error), "seconds": seconds}
+def one(mode: str, way: str, event: str) -> dict[str, object]:
+    """One training."""
+    import thinwire
+
+    return training(mode, way, event, thinwire.init())
+
+
+def every(event: str) -> dict[str, dict[str, object]]:
+    """Trainings in all modes and ways, one after the other, with the same group."""
+    import thinwire
+
+    group = thinwire.init()
+    return {
+        f"{mode} {way}": training(mode, way, event, group) for mode in MODES for way in WAYS
+    }
 
 
 def assert_clear(answer: dict[str, object], kind: str, *words: str) -> None:
@@ -105,25 +106,83 @@ def assert_clear(answer: dict[str, object], kind: str, *words: str) -> None:
     assert answer["seconds"] < LIMIT_S, answer
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("mode", "way"), [("graph", "callback"), ("pynative", "cell")])
 def test_a_lost_rank_ends_the_others(mode, way):
-    survivor, lost = launch.run(2, train, arguments=[mode, way, "die"], timeout=60)
+    survivor, lost = launch.run(2, one, arguments=[mode, way, "die"], timeout=60)
     assert lost.code == 3
     assert_clear(survivor.result, "PeerError", "rank 1")
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("way", WAYS)
-def test_an_exception_of_one_rank_reaches_the_others(mode, way):
-    waiting, raising = launch.run(2, train, arguments=[mode, way, "refuse"], timeout=60)
-    assert "no label 11" in raising.result["text"]
-    assert_clear(waiting.result, "PeerError", "rank 1", "no label 11")
+def test_an_exception_of_one_rank_reaches_the_others(ranks):
+    waiting, raising = ranks(2, every, arguments=["raise"], timeout=120)
+    for case, answer in waiting.items():
+        assert "no label 11" in raising[case]["text"]
+        assert_clear(answer, "PeerError", "rank 1", "no label 11")
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_nan_on_one_rank_is_refused_by_all(ranks, mode, way):
-    for answer in ranks(2, train, arguments=[mode, way, "spoil"]):
-        assert_clear(answer, "InvalidError", "not finite")
-        assert answer["finite"], "no rank has made the step"
+def test_a_nan_on_one_rank_is_refused_by_all(ranks):
+    for answers in ranks(2, every, arguments=["spoil"], timeout=120):
+        for answer in answers.values():
+            assert_clear(answer, "InvalidError", "not finite")
+            assert answer["finite"], "no rank has made the step"
+
+
+def disagree() -> dict[str, str]:
+    """What each way of starting says when rank 1 has another network."""
+    import mindspore as ms
+    import mindspore_models as models
+    from mindspore import nn
+
+    import thinwire
+    import thinwire.mindspore
+
+    os.chdir(tempfile.mkdtemp())  # MindSpore writes graphs that it cannot compile into files here
+    models.use("graph")
+    group = thinwire.init()
+    width = 10 + group.rank
+    cell = nn.SequentialCell(nn.Dense(64, 8), nn.Dense(8, width))
+    optimizer = models.momentum(cell)
+    exchange = thinwire.mindspore.GradExchange("none", group)
+    starts = {
+        "broadcast": lambda: thinwire.mindspore.broadcast_parameters(optimizer.parameters, group),
+        "callback": lambda: models.train_by_model(cell, optimizer, models.batches(1), [exchange]),
+        "optimizer": lambda: thinwire.mindspore.SynchronousSGD(optimizer, "none", group),
+    }
+    answers = {}
+    for name, start in starts.items():
+        with pytest.raises(thinwire.InvalidError) as caught:
+            start()
+        answers[name] = str(caught.value)
+    wrong = (ms.Tensor([1.0]),) * len(optimizer.parameters)
+    half = tuple(each.astype(ms.float16) for each in optimizer.parameters)
+    average = thinwire.mindspore.exchange(optimizer.parameters[:1], "none", group)
+    reducer = thinwire.mindspore.reducer(optimizer.parameters[:1], "none", group)
+    for name, call in {"exchange": average, "reducer": reducer}.items():
+        for kind, gradients in {"shape": wrong[:1], "dtype": half[:1], "count": wrong[:2]}.items():
+            with pytest.raises(thinwire.InvalidError) as caught:
+                call(gradients)
+            answers[f"{name} {kind}"] = str(caught.value)
+    return answers
+
+
+def test_disagreement_is_said_before_anything_moves(ranks):
+    first, second = ranks(2, disagree)
+    assert first == second
+    for name in ("broadcast", "callback", "optimizer"):
+        assert "rank 1 has 1.weight Float32 [11, 8]" in first[name], first[name]
+        assert "rank 0 has 1.weight Float32 [10, 8]" in first[name], first[name]
+    for name in ("exchange", "reducer"):
+        assert "[1]" in first[f"{name} shape"] and "[8, 64]" in first[f"{name} shape"]
+        assert "Float16" in first[f"{name} dtype"] and "Float32" in first[f"{name} dtype"]
+        assert "2 gradients for 1 parameters" in first[f"{name} count"]
+    assert all("\n" not in text for text in first.values())
+
+
+def test_a_missing_mindspore_is_named_in_one_line():
+    hidden = "import sys; sys.modules['mindspore'] = None; import thinwire.mindspore"
+    ended = subprocess.run(
+        [sys.executable, "-c", hidden], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    last = ended.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: ") and "pip install mindspore==2.10.0" in last

@@ -4,13 +4,14 @@ import pytest
 
 pytestmark = pytest.mark.needs("torch")
 
-CODECS = ["none", "int8", "int4", "int8:stochastic", "topk:0.05", "powersgd:2"]
+CODECS = ["none", "int8", "int4", "topk:0.05", "powersgd:2"]
 
 
 def interrupted(codecs, steps, folder):
     """Trains on after a checkpoint, and from the checkpoint: the hashes of both, for each codec."""
     import torch
     import torch.distributed as dist
+
     from torch_models import digest
 
     dist.init_process_group("gloo")
@@ -75,10 +76,17 @@ def test_a_run_goes_on_bit_for_bit(ranks, tmp_path, steps):
     assert kept["powersgd:2"] == ["factors", "residual"]
 
 
+@pytest.mark.xfail(strict=True, reason="the core's state does not hold its count of steps yet")
+def test_stochastic_rounding_goes_on_with_its_next_numbers(ranks, tmp_path):
+    by_rank = ranks(2, interrupted, arguments=[["int8:stochastic"], 6, str(tmp_path)])
+    assert len({digest for each in by_rank for digest in each["int8:stochastic"][:2]}) == 1
+
+
 def through_checkpoint(folder):
     """Saves with torch.distributed.checkpoint, and loads into objects that have no state yet."""
     import torch.distributed as dist
     import torch.distributed.checkpoint as checkpoint
+
     from torch_models import digest
 
     dist.init_process_group("gloo")
@@ -106,9 +114,9 @@ def test_a_distributed_checkpoint_holds_every_ranks_residuals(ranks, tmp_path):
 
 def refused():
     """What is said to a state of another rank, and of another model, and whether training goes on."""
-    import thinwire.torch
-    import torch
     import torch.distributed as dist
+
+    import thinwire.torch
     from torch_models import Training, wrapped
 
     dist.init_process_group("gloo")
@@ -124,7 +132,7 @@ def refused():
     ):
         try:
             action()
-        except ValueError as error:
+        except thinwire.InvalidError as error:
             said.append(str(error))
     training.run(1)
     dist.destroy_process_group()

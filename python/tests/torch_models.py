@@ -96,7 +96,7 @@ def wrapped(name: str, hook=None, dtype=None, **options) -> DistributedDataParal
     """The model called `name` in DDP, in several small buckets, with `hook` if one is given."""
     torch.manual_seed(7)
     options = {"bucket_cap_mb": 0.02, **options}
-    model = MODELS[name]()
+    model = MODELS[name]().to(options.pop("device", "cpu"))
     model = DistributedDataParallel(model if dtype is None else model.to(dtype), **options)
     if hook is not None:
         model.register_comm_hook(*hook)
@@ -129,9 +129,9 @@ class Training:
     def loss(self) -> torch.Tensor:
         """The loss of the next batch."""
         inputs, classes = batch(self.name, self.data)
-        dtype = next(self.model.parameters()).dtype
-        inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs
-        return cross_entropy(self.model(inputs).float(), classes)
+        first = next(self.model.parameters())
+        inputs = inputs.to(first.device, first.dtype if inputs.is_floating_point() else None)
+        return cross_entropy(self.model(inputs).float(), classes.to(first.device))
 
     def fell(self) -> bool:
         """Whether the loss at the end is clearly lower than at the beginning."""

@@ -16,7 +16,7 @@ use std::time::Duration;
 use thinwire_link::Waker;
 use thinwire_wire::World;
 
-use crate::{Error, Group, Run, Stop};
+use crate::{Error, Group, Kind, Run, Stop};
 
 /// How long the thread sleeps at most when nothing happens.
 const NAP: Duration = Duration::from_millis(250);
@@ -87,10 +87,12 @@ impl<V: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Driver<V> {
         self.request(Request::Run(Box::new(begin)));
     }
 
-    /// Runs `call` on the group's thread, alone, and waits for it.
+    /// Runs `call` on the group's thread and waits for it. It may exchange messages only while no
+    /// run is under way.
     ///
     /// # Errors
-    /// What `call` returns, which ends the group, or what has ended it before.
+    /// What `call` returns, which ends the group unless it is [`Kind::Invalid`], or what has ended
+    /// it before.
     pub fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Group) -> Result<T, Error> + Send + 'static,
@@ -98,7 +100,8 @@ impl<V: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Driver<V> {
         let (reply, answer) = channel();
         let call = move |group: &mut Group| {
             let result = call(group);
-            let failure = result.as_ref().err().cloned();
+            let fatal = |error: &&Error| error.kind() != Kind::Invalid;
+            let failure = result.as_ref().err().filter(fatal).cloned();
             // Nobody listens any more only if the caller's thread is gone.
             let _ = reply.send(result);
             failure.map_or(Ok(()), Err)
@@ -175,11 +178,10 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Loop<V> {
                 }
                 Ok(Request::Call(call)) => call(&mut self.group)?,
                 Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) if self.runs.is_empty() => return Ok(false),
                 Err(TryRecvError::Disconnected) => {
-                    if !self.runs.is_empty() {
-                        self.group.abort("a rank stopped in the middle of a step");
-                    }
-                    return Ok(false);
+                    self.group.abort("a rank stopped in the middle of a step");
+                    break;
                 }
             }
         }

@@ -38,6 +38,9 @@ pub(crate) const CALLS: u64 = 1 << 63;
 /// Steps from here on are messages between two ranks.
 pub(crate) const MESSAGES: u64 = 3 << 62;
 
+/// Messages are numbered below this: what is left between `MESSAGES` and a count of 32 bits.
+pub(crate) const NUMBERS: u32 = 1 << 30;
+
 impl Error {
     pub(crate) fn invalid(operation: &'static str, detail: String) -> Error {
         Error { kind: Kind::Invalid, operation, step: None, rank: None, detail, source: None }
@@ -77,15 +80,14 @@ impl Error {
 
     /// The error as it travels to the peers: with the rank that is to blame.
     pub(crate) fn for_peers(&self) -> thinwire_link::Error {
-        let error = match (&self.source, self.kind) {
-            (Some(source), _) => thinwire_link::Error::new(source.kind, source.context.clone()),
-            (None, Kind::Timeout) => {
-                thinwire_link::Error::new(thinwire_link::Kind::Timeout, self.to_string())
-            }
-            (None, Kind::Corrupt) => {
-                thinwire_link::Error::new(thinwire_link::Kind::Corrupt, self.to_string())
-            }
-            (None, _) => thinwire_link::Error::new(thinwire_link::Kind::Invalid, self.to_string()),
+        let kind = match self.kind {
+            Kind::Timeout => thinwire_link::Kind::Timeout,
+            Kind::Corrupt => thinwire_link::Kind::Corrupt,
+            _ => thinwire_link::Kind::Invalid,
+        };
+        let error = match &self.source {
+            Some(source) => thinwire_link::Error::new(source.kind, source.context.clone()),
+            None => thinwire_link::Error::new(kind, self.to_string()),
         };
         match self.rank {
             Some(rank) => error.with_rank(rank),

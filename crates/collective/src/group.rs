@@ -6,15 +6,18 @@ use std::time::{Duration, Instant};
 use thinwire_link::{Link, Place, Port, Waker};
 use thinwire_wire::{Header, Kind, Rank, Tag, World};
 
-use crate::error::{CALLS, Error, MESSAGES};
+use crate::error::{CALLS, Error, MESSAGES, NUMBERS};
 use crate::inbox::Inbox;
 use crate::pool::Pool;
 use crate::run::{Address, Run};
 use crate::stop::Stop;
 
-/// How often a group looks again before it lets the thread sleep: a peer on this machine usually
-/// answers within this time, and sleeping costs more.
-const SPINS: u32 = 32;
+/// How often a group looks again at most before it lets the thread sleep: a peer on this machine
+/// usually answers within this time, and sleeping costs more. Where it does not, looks are halved.
+const SPINS_MAX: u32 = 32;
+
+/// A sleep shorter than this should have been a few more looks.
+const SHORT_SLEEP: Duration = Duration::from_micros(60);
 
 /// How long a rank that is done waits for the others to be done too.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
@@ -31,6 +34,7 @@ pub struct Group {
     timeout: Duration,
     moved: Instant,
     spins: u32,
+    spins_max: u32,
     stop: Stop,
     /// The training step of the newest run, to name in an error between runs.
     step: Option<u64>,
@@ -51,6 +55,7 @@ impl Group {
             timeout: Duration::from_secs(60),
             moved: Instant::now(),
             spins: 0,
+            spins_max: SPINS_MAX,
             step: None,
             error: None,
         }
@@ -89,16 +94,23 @@ impl Group {
     }
 
     /// The address of the next message numbered `number` between two ranks; equal at both ends.
+    ///
+    /// # Errors
+    /// If the number has no place in an address.
     pub fn next_message(
         &mut self,
         (from, to): (Rank, Rank),
         number: u32,
         operation: &'static str,
-    ) -> Address {
+    ) -> Result<Address, Error> {
+        if number >= NUMBERS {
+            let detail = format!("message number {number}, expected one below {NUMBERS}");
+            return Err(Error::invalid(operation, detail));
+        }
         let count = self.messages.entry((from, to, number)).or_default();
         *count += 1;
-        let step = MESSAGES | u64::from(number & (1 << 30) - 1) << 32 | u64::from(*count);
-        Address { step, tensor: from.0 << 16 | to.0, seed: 0, operation }
+        let step = MESSAGES | u64::from(number) << 32 | u64::from(*count);
+        Ok(Address { step, tensor: from.0 << 16 | to.0, seed: 0, operation })
     }
 
     /// Begins a run: what has come for it already is handed over.
@@ -181,7 +193,7 @@ impl Group {
         patience: Duration,
     ) -> Result<(), Error> {
         self.spins += 1;
-        if self.spins < SPINS {
+        if self.spins < self.spins_max {
             std::thread::yield_now();
             return Ok(());
         }
@@ -196,7 +208,12 @@ impl Group {
             return Err(self.timed_out(runs));
         }
         let (operation, step) = self.doing(runs);
+        let asleep = Instant::now();
         let waited = self.link.wait(patience.min(self.timeout));
+        self.spins_max = match asleep.elapsed() < SHORT_SLEEP {
+            true => (2 * self.spins_max).min(SPINS_MAX),
+            false => (self.spins_max / 2).max(1),
+        };
         waited.map_err(|error| self.fail(Error::link(operation, step, error)))
     }
 

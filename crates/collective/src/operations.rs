@@ -153,9 +153,9 @@ pub fn barrier(group: &mut Group) -> Result<(), Error> {
 ///
 /// Encodings that cannot be summed are gathered between two ranks: that is as many bytes as
 /// two-shot, in one step instead of two and with one rounding less. Raw values and casts go by
-/// two-shot between two ranks and for small tensors, where its few steps count; else by the ring. Two-shot would make several ranks send to one at a
-/// time, and switches with short queues drop what is too much: measured on shaped links of four
-/// ranks, it takes 1.1 to 1.2 times as long.
+/// two-shot between two ranks and for small tensors, where its few steps count; else by the ring.
+/// Two-shot would make several ranks send to one at a time, and switches with short queues drop what
+/// is too much: measured on shaped links of four ranks, it takes 1.1 to 1.2 times as long.
 pub fn preferred(exchange: Exchange, world: World, elements: usize) -> Algorithm {
     match exchange {
         Exchange::Gather => Algorithm::Gather,

@@ -113,8 +113,14 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         self.left == 0
     }
 
+    /// Says that this rank's values have a NaN or an infinity. Codecs find out themselves; who gives
+    /// values to a raw exchange may know it for less than a look at all of them.
+    pub fn mark_nonfinite(&mut self) {
+        self.nonfinite = true;
+    }
+
     /// Whether no rank had a NaN or an infinity in what it gave. Final once the run is done, and
-    /// then the same on all ranks. Raw exchanges do not look, their result shows it.
+    /// then the same on all ranks. Raw exchanges do not look, but are told.
     pub fn is_finite(&self) -> bool {
         !self.nonfinite
     }

@@ -89,7 +89,7 @@ pub fn all_to_all<V: AsRef<[f32]> + AsMut<[f32]>>(
 /// one number arrive in order.
 ///
 /// # Errors
-/// If there is no such rank, or it is this one.
+/// If there is no such rank, or it is this one, or the number does not fit into 30 bits.
 pub fn send<V: AsRef<[f32]> + AsMut<[f32]>>(
     group: &mut Group,
     values: V,
@@ -97,14 +97,14 @@ pub fn send<V: AsRef<[f32]> + AsMut<[f32]>>(
 ) -> Result<Run<V>, Error> {
     other("send", to, group)?;
     let schedule = schedule::send(to, values.as_ref().len());
-    let address = group.next_message((group.world().rank(), to), number, "send");
+    let address = group.next_message((group.world().rank(), to), number, "send")?;
     Ok(bound(group, address, schedule, values, &thinwire_codec::raw()))
 }
 
 /// A run that receives `values` from one rank: the other end of [`send`].
 ///
 /// # Errors
-/// If there is no such rank, or it is this one.
+/// If there is no such rank, or it is this one, or the number does not fit into 30 bits.
 pub fn recv<V: AsRef<[f32]> + AsMut<[f32]>>(
     group: &mut Group,
     values: V,
@@ -112,7 +112,7 @@ pub fn recv<V: AsRef<[f32]> + AsMut<[f32]>>(
 ) -> Result<Run<V>, Error> {
     other("recv", from, group)?;
     let schedule = schedule::recv(from, values.as_ref().len());
-    let address = group.next_message((from, group.world().rank()), number, "recv");
+    let address = group.next_message((from, group.world().rank()), number, "recv")?;
     Ok(bound(group, address, schedule, values, &thinwire_codec::raw()))
 }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use thinwire_codec::{Choice, Codec};
 use thinwire_collective::{
-    Group, Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, barrier, broadcast,
-    reduce_scatter,
+    Address, Group, Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, barrier,
+    broadcast, reduce_scatter, start,
 };
-use thinwire_link::mem;
+use thinwire_link::{Link, Place, Port, mem};
 use thinwire_schedule::Algorithm;
 use thinwire_testkit::{self as testkit, Network, ramp, ramp_sum};
-use thinwire_wire::Rank;
+use thinwire_wire::{DType, Header, Kind, Rank, Tag};
 
 /// Runs `body` on every rank of a group; the results in rank order.
 fn spawn_on<T: Send>(
@@ -221,4 +221,71 @@ fn a_difference_in_codec_is_named_by_its_dtype() {
     });
     let mismatch = |error: &String| error.contains("dtype mismatch") && error.contains("expected");
     assert!(errors.iter().any(mismatch), "{errors:?}");
+}
+
+/// A peer that sends frames of its own making and takes whatever comes.
+struct Intruder(Vec<u8>);
+
+impl Port for Intruder {
+    fn outgoing(&self, _to: Rank, _tag: &Tag) -> &[u8] {
+        &self.0
+    }
+
+    fn sent(&mut self, _to: Rank, _tag: &Tag) {}
+
+    fn incoming(
+        &mut self,
+        _from: Rank,
+        header: &Header,
+    ) -> Result<Place<'_>, thinwire_link::Error> {
+        self.0.resize(header.length as usize, 0);
+        Ok(Place::Here(&mut self.0))
+    }
+
+    fn received(&mut self, _from: Rank, _header: &Header) -> Result<(), thinwire_link::Error> {
+        Ok(())
+    }
+}
+
+/// What a receive on rank 0 comes to when rank 1 sends this frame of 4 bytes.
+fn intrude(epoch: u32, message: u32) -> Result<(), thinwire_collective::Error> {
+    let mut links = mem::mesh(2).into_iter();
+    let (mine, mut theirs) = (links.next().unwrap(), links.next().unwrap());
+    let mut group = Group::new(Box::new(mine)).with_timeout(std::time::Duration::from_millis(200));
+    let mut run = start::recv(&mut group, vec![0.0; 1], (Rank(1), 0)).unwrap();
+    let Address { step, tensor, .. } = run.address();
+    let mut header = Header::new(Kind::Data, epoch, Tag { step, tensor, message }, 4);
+    header.dtype = Some(DType::F32);
+    theirs.send(Rank(0), header);
+    while !theirs.progress(&mut Intruder(vec![0; 4])).unwrap() {}
+    group.complete(std::slice::from_mut(&mut run))
+}
+
+#[test]
+fn a_frame_of_another_life_or_another_schedule_is_refused() {
+    intrude(0, 0).unwrap();
+    let error = intrude(1, 0).unwrap_err().to_string();
+    assert!(error.contains("rank 1 sent a frame of epoch 1, expected 0"), "{error}");
+    let error = intrude(0, 77).unwrap_err().to_string();
+    assert!(error.contains("rank 1 sent message 77, which is not in this schedule"), "{error}");
+}
+
+#[test]
+fn a_rank_that_is_not_concerned_hears_of_a_failure_and_who_found_it() {
+    for network in Network::ALL {
+        let errors = spawn_on(network, 3, |group| {
+            // Ranks 0 and 1 disagree; rank 2 waits for rank 0, which has nothing to say to it.
+            let (me, long) = (group.world().rank(), vec![0.0; 20]);
+            let run = match me.0 {
+                0 => start::send(group, vec![0.0; 10], (Rank(1), 0)),
+                1 => start::recv(group, long, (Rank(0), 0)),
+                _ => start::recv(group, long, (Rank(0), 0)),
+            };
+            let result = group.complete(&mut [run.unwrap()]);
+            result.and_then(|()| barrier(group)).unwrap_err().to_string()
+        });
+        for error in [&errors[0], &errors[2]] {
+            assert!(error.contains("reports: length mismatch: rank 0 sent 40"), "{error}");
+        }
+    }
 }

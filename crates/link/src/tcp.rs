@@ -39,6 +39,14 @@ const POISON_LINGER: Duration = Duration::from_millis(500);
 /// What poll said is believed for so long, so that a message costs few system calls.
 const FRESH: Duration = Duration::from_micros(20);
 
+/// When a wake-up has moved less than this of a payload that misses more, the network is slower than
+/// we are.
+const MORSEL_BYTES: u64 = 64 << 10;
+
+/// Then so long a rest lets more come before the next look: each look costs the processor about as
+/// much as copying 50 kB. Socket buffers hold what comes meanwhile.
+const REST: Duration = Duration::from_micros(500);
+
 /// One rank's connections to all others.
 #[derive(Debug)]
 pub struct Tcp {
@@ -55,6 +63,8 @@ pub struct Tcp {
     first: usize,
     /// When the sockets were last polled.
     polled: Instant,
+    /// Bytes that had moved when the thread last slept.
+    moved_at_sleep: u64,
     /// Why the link is over.
     dead: Option<Error>,
 }
@@ -74,6 +84,7 @@ impl Tcp {
             counters: Counters::default(),
             first: 0,
             polled: now,
+            moved_at_sleep: 0,
             dead: None,
         })
     }
@@ -174,6 +185,16 @@ impl Tcp {
         delay
     }
 
+    /// Whether large payloads come in morsels.
+    fn is_slow(&mut self) -> bool {
+        let moved = self.counters.sent_bytes + self.counters.received_bytes;
+        let morsel = moved - std::mem::replace(&mut self.moved_at_sleep, moved);
+        let large = |peer: &Peer| {
+            peer.data.iter().any(|data| data.reader.missing_bytes() as u64 > MORSEL_BYTES)
+        };
+        (1..MORSEL_BYTES).contains(&morsel) && self.peers.iter().flatten().any(large)
+    }
+
     /// Does `each` with every connection until it says that all are done, or `deadline`.
     fn linger(&mut self, deadline: Instant, mut each: impl FnMut(&mut Peer) -> bool) -> bool {
         loop {
@@ -210,6 +231,9 @@ impl Link for Tcp {
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let delay = self.delay(Instant::now());
         if !delay.is_zero() && !self.wake.take() {
+            if self.is_slow() {
+                std::thread::sleep(REST);
+            }
             self.poll(timeout.min(delay), true)?;
             self.wake.take();
         }

@@ -6,7 +6,7 @@
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use thinwire_sync::Gradient;
+use thinwire_sync::{Gradient, Lent};
 use thinwire_wire::DType;
 
 use crate::error::Failure;
@@ -87,9 +87,10 @@ impl Memory {
         }
     }
 
-    /// Writes `values` as `dtype`.
+    /// Writes `values` as `dtype`, unless they are there already.
     pub(crate) fn write(&mut self, dtype: DType, values: &[f32]) {
         match dtype {
+            DType::F32 if values.as_ptr().addr() == self.address => {}
             DType::F32 => self.view_mut::<f32>().copy_from_slice(values),
             DType::F16 => self.view_mut::<f16>().convert_from_f32_slice(values),
             DType::BF16 => self.view_mut::<bf16>().convert_from_f32_slice(values),
@@ -128,6 +129,16 @@ impl Memory {
         unsafe {
             std::slice::from_raw_parts_mut(self.address as *mut T, self.bytes / size_of::<T>())
         }
+    }
+}
+
+impl Lent for Memory {
+    fn values(&self) -> &[f32] {
+        self.view()
+    }
+
+    fn values_mut(&mut self) -> &mut [f32] {
+        self.view_mut()
     }
 }
 

@@ -1,6 +1,7 @@
 //! A synchroniser of gradients for Python.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
@@ -8,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use thinwire_collective::Stop;
 use thinwire_sync::{Options, Outcome, Parameter, State};
+use thinwire_wire::DType;
 
 use crate::background::Background;
 use crate::callback;
@@ -293,7 +295,16 @@ impl Synchronizer {
         elements: usize,
     ) -> PyResult<()> {
         let ready = |inner: &mut Inner| {
-            for (parameter, memory) in inner.split(bucket, address, elements)? {
+            let parts = inner.split(bucket, address, elements)?;
+            let whole = |(parameter, _): &(usize, Memory)| {
+                inner.sync.parameters()[*parameter].dtype == DType::F32
+            };
+            if parts.iter().all(whole) {
+                let memory = Memory::of(address, elements, DType::F32)?;
+                let part = |range: Range<usize>| memory.part(range.start * 4, range.len() * 4);
+                return Ok(inner.sync.lend(bucket, part)?);
+            }
+            for (parameter, memory) in parts {
                 inner.ready(parameter, memory)?;
             }
             Ok(())

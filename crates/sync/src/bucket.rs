@@ -28,11 +28,21 @@ pub(crate) struct Bucket {
     pub(crate) dtype: DType,
 }
 
+/// Whether vectors have buckets of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Apart {
+    /// They have, because they travel uncompressed.
+    Vectors,
+    /// Everything travels uncompressed.
+    No,
+}
+
 /// Buckets of at least `bytes_max` bytes each, the last ones excepted, in order of readiness, and
 /// for every parameter its bucket and its place in it.
 pub(crate) fn layout(
     parameters: &[Parameter],
     bytes_max: usize,
+    apart: Apart,
 ) -> (Vec<Bucket>, Vec<(usize, Range<usize>)>) {
     let mut buckets: Vec<Bucket> = Vec::new();
     let mut open: BTreeMap<(bool, DType), Bucket> = BTreeMap::new();
@@ -41,7 +51,8 @@ pub(crate) fn layout(
         if framework_bucket.replace(parameter.bucket) != Some(parameter.bucket) {
             buckets.extend(std::mem::take(&mut open).into_values());
         }
-        let kind = (parameter.is_exempt(), parameter.dtype);
+        let exempt = apart == Apart::No || parameter.is_exempt();
+        let kind = (exempt, parameter.dtype);
         let bucket = open.entry(kind).or_insert_with(|| Bucket::new(kind));
         let end = bucket.elements + parameter.elements();
         bucket.members.push((index, bucket.elements..end));
@@ -103,7 +114,7 @@ mod tests {
                 ..Parameter::new(&format!("p{index}"), shape)
             };
             let parameters: Vec<Parameter> = shapes.iter().enumerate().map(parameter).collect();
-            let (buckets, places) = layout(&parameters, bytes_max);
+            let (buckets, places) = layout(&parameters, bytes_max, Apart::Vectors);
             let mut seen = vec![0; parameters.len()];
             for (number, bucket) in buckets.iter().enumerate() {
                 let mut end = 0;

@@ -7,6 +7,7 @@ use thinwire_collective::{Address, Program, Run, Times};
 use thinwire_wire::World;
 
 use crate::low_rank::{Factors, LowRank};
+use crate::tensor::Tensor;
 
 /// How a bucket travels.
 #[derive(Debug)]
@@ -23,10 +24,12 @@ pub(crate) struct Job {
     pub(crate) bucket: usize,
     pub(crate) step: u64,
     pub(crate) seed: u64,
-    pub(crate) values: Vec<f32>,
+    pub(crate) values: Tensor,
     /// There where the method leaves one.
     pub(crate) residual: Option<Vec<f32>>,
     pub(crate) method: Method,
+    /// Whether all gradients in it are.
+    pub(crate) finite: bool,
 }
 
 /// A bucket that has arrived.
@@ -44,7 +47,7 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) enum Body {
     /// A run that is done; with feedback it is still to be committed.
-    Bytes(Run<Vec<f32>>),
+    Bytes(Run<Tensor>),
     /// Both factors; everything else is still to be done.
     LowRank { low_rank: Box<LowRank>, values: Vec<f32>, residual: Vec<f32>, factors: Factors },
 }
@@ -70,28 +73,40 @@ pub(crate) struct Matrices {
 /// What follows a run that is done.
 pub(crate) enum Follow {
     /// Another run for the same bucket.
-    Run(Stage, Run<Vec<f32>>),
+    Run(Stage, Run<Tensor>),
     /// The bucket is there.
     Done { bucket: usize, body: Body, times: Times },
 }
 
 impl Job {
     /// The first run of a bucket.
-    pub(crate) fn start(self, world: World) -> (Stage, Run<Vec<f32>>) {
-        let Job { bucket, step, seed, mut values, residual, method } = self;
+    pub(crate) fn start(self, world: World) -> (Stage, Run<Tensor>) {
+        let Job { bucket, step, seed, values, residual, method, finite } = self;
         match method {
             Method::Bytes(program) => {
                 let address = address(bucket, 0, step, seed);
-                (Stage::Bytes { bucket }, Run::new(program, address, world, values, residual))
+                let residual = residual.map(Tensor::Owned);
+                let mut run = Run::new(program, address, world, values, residual);
+                if !finite {
+                    run.mark_nonfinite();
+                }
+                (Stage::Bytes { bucket }, run)
             }
             Method::LowRank(low_rank) => {
                 let begin = Instant::now();
                 let residual = residual.expect("a bucket with factors has a residual");
+                let mut values = values.into_owned();
                 let first = low_rank.project(&mut values, &residual);
                 let program = Arc::clone(&low_rank.programs[0]);
                 let times = Times { encode: begin.elapsed(), ..Times::default() };
                 let matrices = Matrices { bucket, low_rank, values, residual, times };
-                let run = Run::new(program, address(bucket, 0, step, seed), world, first, None);
+                let run = Run::new(
+                    program,
+                    address(bucket, 0, step, seed),
+                    world,
+                    Tensor::Owned(first),
+                    None,
+                );
                 (Stage::First(matrices), run)
             }
         }
@@ -100,7 +115,7 @@ impl Job {
 
 impl Stage {
     /// Goes on after the stage's run is done.
-    pub(crate) fn proceed(self, run: Run<Vec<f32>>, world: World) -> Follow {
+    pub(crate) fn proceed(self, run: Run<Tensor>, world: World) -> Follow {
         match self {
             Stage::Bytes { bucket } => {
                 Follow::Done { bucket, times: run.times(), body: Body::Bytes(run) }
@@ -108,19 +123,19 @@ impl Stage {
             Stage::First(mut matrices) => {
                 matrices.times = sum(matrices.times, run.times());
                 let step = run.address().step;
-                let (mut first, _) = run.into_parts();
+                let mut first = run.into_parts().0.into_owned();
                 let begin = Instant::now();
                 let mine = matrices.low_rank.project_back(&matrices.values, &mut first);
                 matrices.times.encode += begin.elapsed();
                 let program = Arc::clone(&matrices.low_rank.programs[1]);
                 let address = address(matrices.bucket, 1, step, 0);
-                let run = Run::new(program, address, world, mine.clone(), None);
+                let run = Run::new(program, address, world, Tensor::Owned(mine.clone()), None);
                 Follow::Run(Stage::Second { matrices, first, mine }, run)
             }
             Stage::Second { matrices, first, mine } => {
                 let Matrices { bucket, low_rank, values, residual, times } = matrices;
                 let times = sum(times, run.times());
-                let (second, _) = run.into_parts();
+                let second = run.into_parts().0.into_owned();
                 let factors = Factors { first, mine, second };
                 Follow::Done {
                     bucket,
@@ -137,6 +152,7 @@ impl Body {
     pub(crate) fn is_finite(&self) -> bool {
         use thinwire_codec::kernel::is_finite;
         match self {
+            Body::Bytes(run) if run.program().codec().is_raw() => run.is_finite(),
             Body::Bytes(run) if run.program().feedback() => run.is_finite(),
             Body::Bytes(run) => is_finite(run.values()),
             Body::LowRank { factors, .. } => {

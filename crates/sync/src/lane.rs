@@ -19,7 +19,8 @@ use crate::bucket::Bucket;
 use crate::exchange::{Arrival, Body, Method};
 use crate::low_rank::LowRank;
 use crate::plan::Assignment;
-use crate::{BucketRecord, Error, Gradient, Parameter};
+use crate::tensor::{Lent, Tensor};
+use crate::{BucketRecord, Error, Gradient, Parameter, parameter};
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
@@ -30,7 +31,7 @@ pub(crate) struct Lane {
     pub(crate) record: BucketRecord,
     matrices: Vec<(Range<usize>, (usize, usize))>,
     /// The gradient while it is gathered, the average afterwards.
-    values: Vec<f32>,
+    values: Tensor,
     /// What lossy codecs have lost so far; empty if nothing ever was.
     residual: Vec<f32>,
     /// The method leaves a residual; else an old one is sent along and then gone.
@@ -38,6 +39,8 @@ pub(crate) struct Lane {
     method: Option<Method>,
     given: Vec<bool>,
     left: usize,
+    /// Whether all that was given is.
+    finite: bool,
     arrival: Option<Arrival>,
 }
 
@@ -45,12 +48,13 @@ impl Lane {
     pub(crate) fn new(matrices: Vec<(Range<usize>, (usize, usize))>, bucket: Bucket) -> Lane {
         Lane {
             record: BucketRecord::default(),
-            values: vec![0.0; bucket.elements],
+            values: Tensor::default(),
             residual: Vec::new(),
             feedback: false,
             method: None,
             given: vec![false; bucket.members.len()],
             left: bucket.members.len(),
+            finite: true,
             arrival: None,
             matrices,
             bucket,
@@ -86,16 +90,8 @@ impl Lane {
             Choice::LowRank(codec) => {
                 let first = self.bucket.members.first().map_or(0, |(parameter, _)| *parameter);
                 let key = Key { seed, step: 0, tensor: first as u32 };
-                (
-                    Method::LowRank(Box::new(LowRank::new(
-                        codec,
-                        &self.matrices,
-                        algorithm,
-                        world,
-                        key,
-                    ))),
-                    true,
-                )
+                let low_rank = LowRank::new(codec, &self.matrices, algorithm, world, key);
+                (Method::LowRank(Box::new(low_rank)), true)
             }
         };
         if feedback && self.residual.is_empty() {
@@ -107,8 +103,12 @@ impl Lane {
 
     /// Forgets what was given in the last step.
     pub(crate) fn clear(&mut self) {
+        if matches!(self.values, Tensor::Lent(_)) {
+            self.values = Tensor::default();
+        }
         self.given.fill(false);
         self.left = self.given.len();
+        self.finite = true;
     }
 
     /// Packs `gradient * scale`. False if it has been given before.
@@ -119,12 +119,43 @@ impl Lane {
         let Some(member) = member else { return false };
         self.given[member] = true;
         self.left -= 1;
-        gradient.scale_into(&mut self.values[range], scale);
+        self.finite &= gradient.scale_into(&mut self.own_values()[range], scale);
         true
+    }
+
+    /// The lane's own memory, which is made when it is first needed.
+    fn own_values(&mut self) -> &mut [f32] {
+        if self.values.as_ref().len() != self.bucket.elements
+            || matches!(self.values, Tensor::Lent(_))
+        {
+            self.values = Tensor::Owned(vec![0.0; self.bucket.elements]);
+        }
+        self.values.as_mut()
+    }
+
+    /// Whether the bucket may be averaged where it is: it travels raw, nothing is owed, and nothing
+    /// was given yet.
+    pub(crate) fn takes_loans(&self) -> bool {
+        let raw = matches!(&self.method, Some(Method::Bytes(program)) if program.codec().is_raw());
+        raw && self.residual.is_empty() && self.left == self.given.len()
+    }
+
+    /// Takes all gradients of the bucket where they are.
+    pub(crate) fn borrow(&mut self, mut memory: Box<dyn Lent>, scale: f32) {
+        assert_eq!(memory.values().len(), self.bucket.elements, "memory of another length");
+        self.finite &= parameter::scale(memory.values_mut(), scale);
+        self.values = Tensor::Lent(memory);
+        self.given.fill(true);
+        self.left = 0;
     }
 
     pub(crate) fn is_full(&self) -> bool {
         self.left == 0
+    }
+
+    /// Whether all that was given on this rank is finite.
+    pub(crate) fn gave_finite(&self) -> bool {
+        self.finite
     }
 
     /// The first parameter whose gradient was not given.
@@ -134,7 +165,7 @@ impl Lane {
     }
 
     /// What goes on its way.
-    pub(crate) fn depart(&mut self) -> (Vec<f32>, Option<Vec<f32>>, Method) {
+    pub(crate) fn depart(&mut self) -> (Tensor, Option<Vec<f32>>, Method) {
         let method = match self.method.take().expect("a lane has a method between steps") {
             Method::Bytes(program) => {
                 self.method = Some(Method::Bytes(Arc::clone(&program)));
@@ -143,7 +174,7 @@ impl Lane {
             low_rank => low_rank,
         };
         if !self.feedback && !self.residual.is_empty() {
-            thinwire_codec::kernel::add(&mut self.values, &self.residual);
+            thinwire_codec::kernel::add(self.values.as_mut(), &self.residual);
         }
         let residual = self.feedback.then(|| std::mem::take(&mut self.residual));
         (std::mem::take(&mut self.values), residual, method)
@@ -163,13 +194,14 @@ impl Lane {
         let Some(arrival) = self.arrival.take() else { return Ok(()) };
         match arrival.body {
             Body::Bytes(run) if self.feedback && keep => {
-                (self.values, self.residual) = run.commit()?
+                let (values, residual) = run.commit()?;
+                (self.values, self.residual) = (values, residual.into_owned());
             }
             Body::Bytes(run) => {
                 let (values, residual) = run.into_parts();
                 self.values = values;
                 match residual {
-                    Some(residual) => self.residual = residual,
+                    Some(residual) => self.residual = residual.into_owned(),
                     None if keep => self.residual = Vec::new(),
                     None => {}
                 }
@@ -179,7 +211,7 @@ impl Lane {
                     low_rank.commit(&factors, &mut values, &mut residual);
                     std::mem::swap(&mut values, &mut residual);
                 }
-                (self.values, self.residual) = (values, residual);
+                (self.values, self.residual) = (Tensor::Owned(values), residual);
                 self.method = Some(Method::LowRank(low_rank));
             }
         }
@@ -188,7 +220,7 @@ impl Lane {
 
     /// The averages, after a step that was kept.
     pub(crate) fn values(&self) -> &[f32] {
-        &self.values
+        self.values.as_ref()
     }
 
     /// Bytes beyond the gradients.

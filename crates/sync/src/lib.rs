@@ -36,6 +36,7 @@ mod record;
 mod scatter;
 mod state;
 mod synchronizer;
+mod tensor;
 mod worker;
 
 pub use error::Error;
@@ -46,3 +47,4 @@ pub use record::{BucketRecord, StepRecord};
 pub use scatter::Scatter;
 pub use state::State;
 pub use synchronizer::{Outcome, Synchronizer};
+pub use tensor::Lent;

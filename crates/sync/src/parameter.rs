@@ -4,6 +4,9 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use thinwire_wire::DType;
 
+/// Elements that are still in the cache when they are looked at again.
+const BLOCK: usize = 4096;
+
 /// A named tensor of parameters, and so of gradients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
@@ -64,20 +67,29 @@ impl Gradient<'_> {
         }
     }
 
-    /// Writes the gradient times `scale` as f32.
-    ///
-    /// # Panics
-    /// If `target` has another length.
-    pub(crate) fn scale_into(&self, target: &mut [f32], scale: f32) {
+    /// Writes the gradient times `scale` as f32; whether all of it is finite. Both have one length.
+    pub(crate) fn scale_into(&self, target: &mut [f32], scale: f32) -> bool {
         match self {
             Gradient::F32(values) => {
-                return thinwire_codec::kernel::scale_copy(target, values, scale);
+                let blocks = target.chunks_mut(BLOCK).zip(values.chunks(BLOCK));
+                return blocks.fold(true, |finite, (target, values)| {
+                    thinwire_codec::kernel::scale_copy(target, values, scale);
+                    finite & thinwire_codec::kernel::is_finite(target)
+                });
             }
             Gradient::F16(values) => values.convert_to_f32_slice(target),
             Gradient::BF16(values) => values.convert_to_f32_slice(target),
         }
-        target.iter_mut().for_each(|value| *value *= scale);
+        self::scale(target, scale)
     }
+}
+
+/// Multiplies `values` by `factor`; whether all of them are finite.
+pub(crate) fn scale(values: &mut [f32], factor: f32) -> bool {
+    values.chunks_mut(BLOCK).fold(true, |finite, block| {
+        block.iter_mut().for_each(|value| *value *= factor);
+        finite & thinwire_codec::kernel::is_finite(block)
+    })
 }
 
 impl<'a> From<&'a [f32]> for Gradient<'a> {

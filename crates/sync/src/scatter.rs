@@ -11,6 +11,7 @@
 //! residuals are as they were.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use thinwire_codec::{Choice, Codec, Finite, Input, Write};
 use thinwire_collective::{Driver, Group, Stop, all_gather, all_to_all};
 use thinwire_link::Link;
 use thinwire_wire::random::Key;
-use thinwire_wire::{DType, World};
+use thinwire_wire::{DType, Rank, World};
 
 use crate::Error;
 
@@ -74,46 +75,48 @@ impl Scatter {
         self.driver.stop()
     }
 
-    /// The sum over all ranks of my chunk of `values`, which are one chunk per rank, equally long, and
-    /// travel as `dtype` where they are not compressed. `key` names the place in the model, the same on all ranks, and finds its residual.
+    /// The sum over all ranks of my chunk of `values`, which are one chunk per rank, equally long,
+    /// and travel as `dtype` where they are not compressed. `key` names the place in the model, the
+    /// same on all ranks, and finds its residual.
     ///
     /// # Errors
-    /// If the values do not divide by the number of ranks or have another length than the last time,
-    /// or a peer is lost.
+    /// If the values do not divide by the number of ranks or, with feedback, have another length
+    /// than the last time, or a peer is lost or gives another length.
     pub fn reduce_scatter(
         &mut self,
         key: u64,
         dtype: DType,
         mut values: Vec<f32>,
     ) -> Result<Vec<f32>, Error> {
-        let world = self.world();
         let chunk = self.chunk_of(key, values.len())?;
         let raw = self.codec.is_raw();
         let codec = if raw { thinwire_codec::raw_of(dtype) } else { Arc::clone(&self.codec) };
-        let encoded = self.encode(codec.as_ref(), key, &mut values);
-        let received = self.exchange(encoded)?;
-        let mine = world.rank().index() * chunk..(world.rank().index() + 1) * chunk;
-        let mut sum = values[mine.clone()].to_vec();
-        let finite = received.iter().flatten().all(|part| part[0] == 0.0);
-        if !finite {
+        let (finite, parts) = self.encode(codec.as_ref(), key, &mut values);
+        let received = self.exchange(parts)?;
+        let received = || received.chunks_exact(part_len(codec.as_ref(), chunk));
+        if finite == Finite::No || received().any(|part| part[0] != 0.0) {
             return Ok(vec![f32::NAN; chunk]);
         }
-        for part in received.iter().flatten() {
+        let mine = chunk_at(self.world().rank(), chunk);
+        let mut sum = values[mine.clone()].to_vec();
+        for part in received() {
             let bytes = &bytemuck::cast_slice(&part[1..])[..codec.encoded_len(chunk)];
             codec.decode(bytes, Write::Add, &mut sum).map_err(corrupt)?;
         }
+        let place = self.place(key);
+        place.count += 1;
         if codec.needs_feedback() {
             values[mine].fill(0.0);
-            self.place(key).residual = values;
+            place.residual = values;
         }
-        self.place(key).count += 1;
         Ok(sum)
     }
 
     /// The shards of all ranks, equally long, in rank order, as `codec` keeps them.
     ///
     /// # Errors
-    /// If a peer is lost or has a shard of another length.
+    /// If a peer is lost or has a shard of another length, or a shard is not finite and the codec
+    /// cannot say so: that ends the group.
     pub fn all_gather(
         &mut self,
         codec: &Arc<dyn Codec>,
@@ -124,8 +127,12 @@ impl Scatter {
         let mut words = vec![0.0_f32; bytes.div_ceil(4)];
         let random = self.random(key).for_rank(world.rank().0);
         let encoded = &mut bytemuck::cast_slice_mut(&mut words)[..bytes];
-        if codec.encode(Input::Plain(mine), random, encoded) == Finite::No {
-            return Err(Error::Invalid("a parameter that is to be gathered is not finite".into()));
+        // Plain elements carry a NaN to everybody; what quantises cannot, and then everybody hears it.
+        if codec.encode(Input::Plain(mine), random, encoded) == Finite::No
+            && codec.dtype().is_none()
+        {
+            let me = world.rank();
+            self.stop().stop(&format!("a parameter of place {key} is not finite on {me}"));
         }
         let length = words.len();
         let all = self.call(move |group| all_gather(group, &words))?;
@@ -184,63 +191,47 @@ impl Scatter {
         Ok(length / size)
     }
 
-    /// For each other rank a flag, which says that something here is not finite, and its chunk; what
-    /// was lost is left in `values`.
-    fn encode(&mut self, codec: &dyn Codec, key: u64, values: &mut [f32]) -> Vec<Option<Vec<f32>>> {
-        let (mine, size) = (self.world().rank().index(), self.world().size());
-        let random = self.random(key).for_rank(self.world().rank().0);
+    /// For each other rank a part: a flag, which says that something here is not finite, and its
+    /// chunk. What was lost is left in `values`.
+    fn encode(&mut self, codec: &dyn Codec, key: u64, values: &mut [f32]) -> (Finite, Vec<f32>) {
+        let world = self.world();
+        let random = self.random(key).for_rank(world.rank().0);
         let residual = &self.place(key).residual;
-        let chunk = values.len() / size;
-        let length = codec.encoded_len(chunk);
-        let mut finite = Finite::Yes;
-        let mut encode = |rank: usize| {
-            let range = rank * chunk..(rank + 1) * chunk;
+        let chunk = values.len() / world.size();
+        let (length, part) = (codec.encoded_len(chunk), part_len(codec, chunk));
+        let mut parts = vec![0.0; part * (world.size() - 1)];
+        let mine = &values[chunk_at(world.rank(), chunk)];
+        let mut finite = Finite::when(thinwire_codec::kernel::is_finite(mine));
+        for (peer, part) in world.peers().zip(parts.chunks_exact_mut(part)) {
+            let range = chunk_at(peer, chunk);
             let values = &mut values[range.clone()];
-            if rank == mine {
-                finite = finite.and(Finite::when(thinwire_codec::kernel::is_finite(values)));
-                return None;
-            }
-            let mut part = vec![0.0_f32; 1 + length.div_ceil(4)];
-            let bytes = &mut bytemuck::cast_slice_mut(&mut part[1..])[..length];
             let input = match codec.needs_feedback() {
                 true => Input::Feedback { values, residual: &residual[range] },
                 false => Input::Plain(values),
             };
-            let random = Key { seed: random.seed ^ (rank as u64) << 32, ..random };
+            let random = Key { seed: random.seed ^ u64::from(peer.0) << 32, ..random };
+            let bytes = &mut bytemuck::cast_slice_mut(&mut part[1..])[..length];
             finite = finite.and(codec.encode(input, random, bytes));
-            Some(part)
-        };
-        let mut parts: Vec<_> = (0..size).map(&mut encode).collect();
-        if finite == Finite::No {
-            parts.iter_mut().flatten().for_each(|part| part[0] = 1.0);
         }
-        parts
+        if finite == Finite::No {
+            parts.chunks_exact_mut(part).for_each(|part| part[0] = 1.0);
+        }
+        (finite, parts)
     }
 
-    /// Sends every rank its part; theirs for me, in rank order. All parts are equally long. A flag of
-    /// my own counts as one of theirs.
-    fn exchange(&mut self, parts: Vec<Option<Vec<f32>>>) -> Result<Vec<Option<Vec<f32>>>, Error> {
-        let lengths: Vec<usize> = parts.iter().map(|p| p.as_ref().map_or(0, Vec::len)).collect();
-        let total: usize = lengths.iter().sum();
-        let flag = parts.iter().flatten().any(|part| part[0] != 0.0);
-        let mut values = Vec::with_capacity(2 * total);
-        parts.into_iter().flatten().for_each(|part| values.extend_from_slice(&part));
-        values.resize(2 * total, 0.0);
-        let of_ranks = lengths.clone();
+    /// Sends every other rank its part; theirs for me, in rank order. All parts are equally long.
+    fn exchange(&self, parts: Vec<f32>) -> Result<Vec<f32>, Error> {
+        let world = self.world();
+        let sent = parts.len();
+        let part = sent / (world.size() - 1).max(1);
+        let lengths: Vec<usize> =
+            world.ranks().map(|rank| if rank == world.rank() { 0 } else { part }).collect();
+        let mut values = parts;
+        values.resize(2 * sent, 0.0);
         let values = self.call(move |group| {
-            all_to_all(group, &mut values, (&of_ranks, &of_ranks)).map(|()| values)
+            all_to_all(group, &mut values, (&lengths, &lengths)).map(|()| values)
         })?;
-        let mut rest = &values[total..];
-        let mut take = |length: usize| {
-            let (part, after) = rest.split_at(length);
-            rest = after;
-            let mut part = part.to_vec();
-            if let Some(first) = part.first_mut().filter(|_| flag) {
-                *first = 1.0;
-            }
-            (length > 0).then_some(part)
-        };
-        Ok(lengths.into_iter().map(&mut take).collect())
+        Ok(values[sent..].to_vec())
     }
 
     fn call<T: Send + 'static>(
@@ -249,6 +240,15 @@ impl Scatter {
     ) -> Result<T, Error> {
         self.driver.call(call).map_err(Error::Collective)
     }
+}
+
+/// Words of a part: a flag, and the encoding of `chunk` elements.
+fn part_len(codec: &dyn Codec, chunk: usize) -> usize {
+    1 + codec.encoded_len(chunk).div_ceil(4)
+}
+
+fn chunk_at(rank: Rank, chunk: usize) -> Range<usize> {
+    rank.index() * chunk..(rank.index() + 1) * chunk
 }
 
 fn corrupt(error: thinwire_codec::Error) -> Error {

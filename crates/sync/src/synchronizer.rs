@@ -3,16 +3,18 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use thinwire_codec::Choice;
 use thinwire_collective::{Group, Stop, all_gather, all_gather_bytes, barrier, broadcast};
 use thinwire_link::Link;
 use thinwire_wire::{Rank, World};
 
-use crate::bucket::{self, Bucket};
+use crate::bucket::{self, Apart, Bucket};
 use crate::calibrate::Calibration;
 use crate::exchange::{Arrival, Job};
 use crate::iteration::{Measured, Readiness};
 use crate::lane::Lane;
 use crate::plan::{self, Plan};
+use crate::tensor::Lent;
 use crate::worker::Worker;
 use crate::{Error, Gradient, Options, Parameter, Policy, State, StepRecord};
 
@@ -96,26 +98,7 @@ impl Synchronizer {
     /// If they are not the same parameters, or ranks disagree, or a peer is lost.
     pub fn relayout(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
         self.agree(&identity(&parameters, &self.options))?;
-        let sorted = |parameters: &[Parameter]| {
-            let mut names: Vec<_> =
-                parameters.iter().map(|p| (p.name.clone(), p.shape.clone(), p.dtype)).collect();
-            names.sort();
-            names
-        };
-        if let Some((new, old)) = sorted(&parameters)
-            .into_iter()
-            .zip(sorted(&self.parameters))
-            .find(|(new, old)| new != old)
-        {
-            return Err(Error::Invalid(format!(
-                "parameter {} of {:?} {} where {} of {:?} {} was",
-                new.0, new.1, new.2, old.0, old.1, old.2
-            )));
-        }
-        if parameters.len() != self.parameters.len() {
-            let (found, expected) = (parameters.len(), self.parameters.len());
-            return Err(Error::Invalid(format!("{found} parameters where {expected} were")));
-        }
+        check_same(&parameters, &self.parameters)?;
         let tensors = self.state().tensors;
         self.lay_out(parameters)?;
         self.lanes.iter_mut().try_for_each(|lane| lane.load(&self.parameters, &tensors))
@@ -123,7 +106,10 @@ impl Synchronizer {
 
     /// Makes the buckets and a first plan for them.
     fn lay_out(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
-        let (buckets, places) = bucket::layout(&parameters, self.options.bucket_bytes);
+        let raw =
+            matches!(&self.options.policy, Policy::Fixed(Choice::Bytes(codec)) if codec.is_raw());
+        let apart = if raw { Apart::No } else { Apart::Vectors };
+        let (buckets, places) = bucket::layout(&parameters, self.options.bucket_bytes, apart);
         self.lanes = lanes(&parameters, buckets);
         (self.parameters, self.places) = (parameters, places);
         (self.plan, self.laid_out) = (Plan::default(), self.step);
@@ -198,6 +184,46 @@ impl Synchronizer {
         }
         if self.lanes[lane].is_full() {
             self.dispatch(lane)?;
+        }
+        Ok(())
+    }
+
+    /// Takes all gradients of one of the framework's buckets, whose parameters lie one after the other
+    /// in f32: `part` gives the memory of some of its elements. What travels raw is averaged there.
+    ///
+    /// # Errors
+    /// As [`Synchronizer::ready`].
+    pub fn lend<M: Lent + 'static>(
+        &mut self,
+        bucket: u32,
+        part: impl Fn(Range<usize>) -> M,
+    ) -> Result<(), Error> {
+        let mut starts = Vec::new();
+        let mut end = 0;
+        for (index, parameter) in self.parameters.iter().enumerate() {
+            if parameter.bucket == bucket {
+                starts.push((index, end..end + parameter.elements()));
+                end += parameter.elements();
+            }
+        }
+        let scale = 1.0 / self.world.size() as f32;
+        let mut rest = starts.as_slice();
+        while let Some((first, range)) = rest.first() {
+            let lane = self.places[*first].0;
+            let members = self.lanes[lane].bucket.members.iter().map(|(parameter, _)| parameter);
+            let together = members.eq(rest
+                .iter()
+                .map(|(index, _)| index)
+                .take(self.lanes[lane].bucket.members.len()));
+            if together && self.lanes[lane].takes_loans() {
+                let range = range.start..range.start + self.lanes[lane].bucket.elements;
+                self.lanes[lane].borrow(Box::new(part(range)), scale);
+                rest = &rest[self.lanes[lane].bucket.members.len()..];
+                self.dispatch(lane)?;
+            } else {
+                self.ready(*first, part(range.clone()).values())?;
+                rest = &rest[1..];
+            }
         }
         Ok(())
     }
@@ -351,7 +377,8 @@ impl Synchronizer {
             ..crate::BucketRecord::default()
         };
         self.underway += 1;
-        self.worker.exchange(Job { bucket: lane, step, seed, values, residual, method });
+        let finite = self.lanes[lane].gave_finite();
+        self.worker.exchange(Job { bucket: lane, step, seed, values, residual, method, finite });
         Ok(())
     }
 
@@ -438,6 +465,28 @@ impl Synchronizer {
     }
 }
 
+/// Refuses parameters that are not those which were, in any order and in any of the framework's
+/// buckets.
+fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Error> {
+    let sorted = |parameters: &[Parameter]| {
+        let identity = |p: &Parameter| (p.name.clone(), p.shape.clone(), p.dtype);
+        let mut identities: Vec<_> = parameters.iter().map(identity).collect();
+        identities.sort();
+        identities
+    };
+    if let Some((new, old)) = sorted(new).iter().zip(&sorted(old)).find(|(new, old)| new != old) {
+        return Err(Error::Invalid(format!(
+            "parameter {} of {:?} {} where {} of {:?} {} was",
+            new.0, new.1, new.2, old.0, old.1, old.2
+        )));
+    }
+    if new.len() != old.len() {
+        let (found, expected) = (new.len(), old.len());
+        return Err(Error::Invalid(format!("{found} parameters where {expected} were")));
+    }
+    Ok(())
+}
+
 /// Refuses a codec and an algorithm that do not go together.
 fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     let (Policy::Fixed(choice), Some(asked)) = (&options.policy, options.algorithm) else {
@@ -471,8 +520,8 @@ fn lanes(parameters: &[Parameter], buckets: Vec<Bucket>) -> Vec<Lane> {
 /// What must be the same on all ranks for buckets to match.
 fn identity(parameters: &[Parameter], options: &Options) -> Vec<(String, String)> {
     let total: usize = parameters.iter().map(Parameter::elements).sum();
-    let shapes: Vec<String> =
-        parameters.iter().map(|p| format!("{}{:?}{}", p.name, p.shape, p.dtype)).collect();
+    let describe = |p: &Parameter| format!("{}{:?}{} in {}", p.name, p.shape, p.dtype, p.bucket);
+    let shapes: Vec<String> = parameters.iter().map(describe).collect();
     let hash = thinwire_wire::checksum(shapes.join(",").as_bytes());
     let algorithm = options.algorithm.map_or("auto".to_owned(), |algorithm| algorithm.to_string());
     let fact = |name: &str, value: String| (name.to_owned(), value);

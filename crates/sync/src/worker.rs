@@ -9,13 +9,14 @@ use thinwire_wire::World;
 
 use crate::Error;
 use crate::exchange::{Arrival, Follow, Job, Stage};
+use crate::tensor::Tensor;
 
 type Outbox = Sender<Result<Arrival, Error>>;
 
 /// The trainer's end of the thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    driver: Driver<Vec<f32>>,
+    driver: Driver<Tensor>,
     outbox: Outbox,
     arrivals: Receiver<Result<Arrival, Error>>,
 }
@@ -59,7 +60,7 @@ impl Worker {
 }
 
 /// What follows the run of a stage, until the bucket is there.
-fn proceed(stage: Stage, world: World, outbox: Outbox) -> Then<Vec<f32>> {
+fn proceed(stage: Stage, world: World, outbox: Outbox) -> Then<Tensor> {
     Box::new(move |run| {
         let run = match run {
             Ok(run) => run,
@@ -76,7 +77,7 @@ fn proceed(stage: Stage, world: World, outbox: Outbox) -> Then<Vec<f32>> {
 }
 
 /// Hands an arrival to the trainer's thread, which may be gone already.
-fn deliver(outbox: &Outbox, arrival: Result<Arrival, Error>) -> Next<Vec<f32>> {
+fn deliver(outbox: &Outbox, arrival: Result<Arrival, Error>) -> Next<Tensor> {
     let _ = outbox.send(arrival);
     Next::End
 }

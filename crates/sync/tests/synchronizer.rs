@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use half::prelude::*;
 use thinwire_codec::Choice;
 use thinwire_link::mem;
-use thinwire_sync::{Error, Options, Outcome, Parameter, Policy, State, Synchronizer};
+use thinwire_sync::{
+    Error, Gradient, Lent, Options, Outcome, Parameter, Policy, State, Synchronizer,
+};
 use thinwire_testkit::{self as testkit, Network};
+use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
 const CODECS: [&str; 8] =
@@ -253,5 +257,353 @@ fn residuals_need_no_more_memory_than_the_gradients() {
             sync.state_bytes()
         });
         assert!(bytes[0] <= times * elements * 4, "{codec}: {} bytes", bytes[0]);
+    }
+}
+
+/// A gradient in a type of the framework.
+enum Typed {
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+    BF16(Vec<bf16>),
+}
+
+impl Typed {
+    fn new(dtype: DType, values: &[f32]) -> Typed {
+        match dtype {
+            DType::F32 => Typed::F32(values.to_vec()),
+            DType::F16 => Typed::F16(Vec::from_f32_slice(values)),
+            DType::BF16 => Typed::BF16(Vec::from_f32_slice(values)),
+        }
+    }
+
+    fn gradient(&self) -> Gradient<'_> {
+        match self {
+            Typed::F32(values) => Gradient::F32(values),
+            Typed::F16(values) => Gradient::F16(values),
+            Typed::BF16(values) => Gradient::BF16(values),
+        }
+    }
+
+    fn to_f64(&self) -> Vec<f64> {
+        match self {
+            Typed::F32(values) => values.iter().map(|&x| f64::from(x)).collect(),
+            Typed::F16(values) => values.iter().map(|x| x.to_f64()).collect(),
+            Typed::BF16(values) => values.iter().map(|x| x.to_f64()).collect(),
+        }
+    }
+}
+
+/// Gradients of different types, beside each other.
+fn typed_parameters() -> Vec<Parameter> {
+    let dtype = |index: usize| DType::ALL[index % 3];
+    let typed = |(index, parameter)| Parameter { dtype: dtype(index), ..parameter };
+    parameters()
+        .into_iter()
+        .chain([Parameter::new("last", &[40, 40])])
+        .enumerate()
+        .map(typed)
+        .collect()
+}
+
+#[test]
+fn gradients_travel_in_their_own_type() {
+    for size in [1, 2, 3, 4] {
+        let ranks = testkit::spawn(Network::Mem, size, |link| {
+            let mut sync = Synchronizer::start(link, typed_parameters(), options("none")).unwrap();
+            let rank = sync.world().rank().0;
+            sync.begin(0);
+            for (index, parameter) in typed_parameters().iter().enumerate() {
+                let values = gradient(rank, 0, index, parameter.elements());
+                sync.ready(index, Typed::new(parameter.dtype, &values).gradient()).unwrap();
+            }
+            assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
+            let count = typed_parameters().len();
+            let averages: Vec<_> = (0..count).map(|index| sync.gradient(index).to_vec()).collect();
+            (averages, sync.record().clone())
+        });
+        for (index, parameter) in typed_parameters().iter().enumerate() {
+            let given = (0..size as u32).map(|rank| {
+                let values = gradient(rank, 0, index, parameter.elements());
+                Typed::new(parameter.dtype, &values).to_f64()
+            });
+            let given: Vec<Vec<f64>> = given.collect();
+            // Half a unit in the last place, for each of the roundings on the way.
+            let rounding = match parameter.dtype {
+                DType::F32 => 1e-6,
+                DType::F16 => 1e-3,
+                DType::BF16 => 8e-3,
+            };
+            for element in 0..parameter.elements() {
+                let all = || given.iter().map(|values| values[element] / size as f64);
+                let (expected, largest): (f64, f64) = (all().sum(), all().map(f64::abs).sum());
+                let found = ranks[0].0[index][element];
+                let error = (f64::from(found) - expected).abs();
+                let allowed = rounding * largest * size as f64 + 1e-6;
+                assert!(error <= allowed, "{} {found} for {expected}", parameter.name);
+            }
+        }
+        for (averages, record) in &ranks {
+            assert_eq!(*averages, ranks[0].0, "all ranks hold the same bits");
+            let raw = record.buckets.iter().filter(|_| size == 2);
+            for bucket in raw {
+                let bytes = if bucket.codec == "none" { 4 } else { 2 };
+                let payload = bytes * bucket.elements as u64;
+                let headers = bucket.sent_bytes.saturating_sub(payload);
+                assert!((1..=200).contains(&headers), "{bucket:?}");
+            }
+        }
+        let mut codecs: Vec<&str> =
+            ranks[0].1.buckets.iter().map(|bucket| bucket.codec.as_str()).collect();
+        codecs.sort_unstable();
+        codecs.dedup();
+        assert_eq!(codecs, ["bf16", "f16", "none"]);
+    }
+}
+
+#[test]
+fn what_overflows_half_precision_skips_the_step() {
+    let outcomes = testkit::spawn(Network::Mem, 2, |link| {
+        let parameter = Parameter { dtype: DType::F16, ..Parameter::new("weight", &[4, 4]) };
+        let mut sync = Synchronizer::start(link, vec![parameter], options("none")).unwrap();
+        sync.begin(0);
+        // Halves of the largest number: each fits, and so does the average, but not an infinity.
+        sync.ready(0, Gradient::F16(&[f16::MAX; 16])).unwrap();
+        assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
+        assert_eq!(sync.gradient(0), [65504.0; 16]);
+        sync.begin(1);
+        let largest = [f16::MAX, f16::INFINITY][sync.world().rank().index()];
+        sync.ready(0, Gradient::F16(&[largest; 16])).unwrap();
+        sync.finish().unwrap()
+    });
+    assert_eq!(outcomes, [Outcome::Skipped; 2]);
+}
+
+/// The parameters backwards and in two of the framework's buckets.
+fn other_layout() -> Vec<Parameter> {
+    let place = |(index, parameter)| Parameter { bucket: index as u32 / 3, ..parameter };
+    parameters().into_iter().rev().enumerate().map(place).collect()
+}
+
+/// One step of parameters in any layout; the averages by name.
+fn give_by_name(sync: &mut Synchronizer, step: u64) -> BTreeMap<String, Vec<f32>> {
+    let rank = sync.world().rank().0;
+    let given = sync.parameters().to_vec();
+    sync.begin(step);
+    for (index, Parameter { name, .. }) in given.iter().enumerate() {
+        let original = parameters().iter().position(|p| p.name == *name).unwrap();
+        let elements = given[index].elements();
+        sync.ready(index, &gradient(rank, step, original, elements)).unwrap();
+    }
+    assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
+    given.iter().enumerate().map(|(i, p)| (p.name.clone(), sync.gradient(i).to_vec())).collect()
+}
+
+#[test]
+fn a_new_layout_keeps_what_is_owed_to_every_parameter() {
+    for codec in ["int8", "int4", "topk:0.05", "powersgd:2"] {
+        let ranks = spawn(3, codec, |mut sync| {
+            let mut history: Vec<_> = (0..2).map(|step| give_by_name(&mut sync, step)).collect();
+            let before = sync.state().tensors;
+            sync.relayout(other_layout()).unwrap();
+            let after = sync.state().tensors;
+            assert!(!before.is_empty());
+            assert_eq!(before, after, "{codec}: residuals and factors go with their parameters");
+            history.extend((2..4).map(|step| give_by_name(&mut sync, step)));
+            sync.relayout(parameters()).unwrap();
+            history.push(give_by_name(&mut sync, 4));
+            (history, residuals(&sync.state()))
+        });
+        for (index, parameter) in parameters().iter().enumerate() {
+            for element in 0..parameter.elements() {
+                let given: f64 = (0..3)
+                    .flat_map(|rank| (0..5).map(move |step| (rank, step)))
+                    .map(|(rank, step)| f64::from(gradient_at(rank, step, index, element)))
+                    .sum::<f64>()
+                    / 3.0;
+                let steps = ranks[0].0.iter();
+                let got: f64 = steps.map(|step| f64::from(step[&parameter.name][element])).sum();
+                let kept: f64 = ranks.iter().map(|(_, kept)| f64::from(kept[index][element])).sum();
+                let error = (got + kept - given).abs();
+                assert!(error < 2e-4, "{codec} {} [{element}]: {error}", parameter.name);
+            }
+        }
+        assert!(ranks.iter().all(|(history, _)| *history == ranks[0].0), "{codec}");
+    }
+}
+
+#[test]
+fn a_new_layout_is_not_seen_in_the_averages_of_low_rank() {
+    // Factors are those of a matrix, wherever it travels, and of two numbers the order is no matter.
+    let run = |relayout: bool| {
+        spawn(2, "powersgd:2", |mut sync| {
+            let _ = give_by_name(&mut sync, 0);
+            if relayout {
+                sync.relayout(other_layout()).unwrap();
+            }
+            (1..4).map(|step| give_by_name(&mut sync, step)).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn framework_buckets_leave_by_themselves() {
+    let parameters: Vec<Parameter> = (0..6)
+        .map(|i| Parameter { bucket: i / 2, ..Parameter::new(&format!("p{i}"), &[8, 8]) })
+        .collect();
+    let mut sync =
+        Synchronizer::start(Box::new(mem::alone()), parameters, options("none")).unwrap();
+    sync.begin(0);
+    (0..6).for_each(|index| sync.ready(index, &[1.0; 64]).unwrap());
+    let _ = sync.finish().unwrap();
+    let names: Vec<&str> = sync.record().buckets.iter().map(|b| b.name.as_str()).collect();
+    assert_eq!(names, ["p0 … p1 (2)", "p2 … p3 (2)", "p4 … p5 (2)"]);
+}
+
+#[test]
+fn a_new_layout_of_other_parameters_is_refused() {
+    spawn(2, "int8", |mut sync| {
+        let _ = give_by_name(&mut sync, 0);
+        let before = sync.state();
+        let mut other = parameters();
+        other[2].shape = vec![33, 70];
+        let error = sync.relayout(other).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "parameter hidden.weight of [33, 70] f32 where hidden.weight of [70, 33] f32 was"
+        );
+        let mut other = parameters();
+        other[0].dtype = DType::BF16;
+        let error = sync.relayout(other).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "parameter head.weight of [96, 70] bf16 where head.weight of [96, 70] f32 was"
+        );
+        let fewer = parameters()[..5].to_vec();
+        let error = sync.relayout(fewer).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "parameter thin.weight of [3, 2] f32 where input.weight of [33, 130] f32 was"
+        );
+        let mut more = parameters();
+        more.push(Parameter::new("z", &[1]));
+        let error = sync.relayout(more).unwrap_err().to_string();
+        assert_eq!(error, "7 parameters where 6 were");
+        assert_eq!(sync.state(), before);
+        let _ = give_by_name(&mut sync, 1);
+    });
+}
+
+#[test]
+fn ranks_that_disagree_on_a_layout_are_told() {
+    let errors = spawn(2, "int8", |mut sync| {
+        let mut mine = other_layout();
+        if sync.world().rank().0 == 1 {
+            mine.swap(0, 1);
+        }
+        let order = sync.relayout(mine).unwrap_err();
+        let mut mine = parameters();
+        mine[5].bucket = sync.world().rank().0;
+        let bucket = sync.relayout(mine).unwrap_err();
+        // Nothing has changed, and the group is as it was.
+        let _ = give_by_name(&mut sync, 0);
+        [order, bucket]
+    });
+    for (mine, of_rank) in errors.into_iter().enumerate() {
+        for error in of_rank {
+            let Error::Disagreement { about, rank, .. } = &error else { panic!("{error}") };
+            assert_eq!((about.as_str(), rank.index()), ("parameters", 1 - mine), "{error}");
+        }
+    }
+}
+
+#[test]
+fn residuals_and_factors_load_into_any_buckets() {
+    for codec in ["int8", "topk:0.05", "powersgd:2"] {
+        let states: Vec<State> = spawn(2, codec, |mut sync| {
+            (0..2).for_each(|step| drop(give_by_name(&mut sync, step)));
+            sync.state()
+        });
+        testkit::spawn(Network::Mem, 2, |link| {
+            let one_bucket = Options { bucket_bytes: 1 << 20, ..options(codec) };
+            let mut sync = Synchronizer::start(link, other_layout(), one_bucket).unwrap();
+            let state = &states[sync.world().rank().index()];
+            let error = sync.load(state).unwrap_err().to_string();
+            let text = "the checkpoint has 3 buckets of gradients, these --bucket-bytes make 4";
+            assert_eq!(error, text);
+            sync.load_tensors(state).unwrap();
+            assert_eq!(sync.state().tensors, state.tensors, "{codec}");
+            let mut strange = state.clone();
+            strange.tensors.insert("residual.head.weight".into(), (vec![3], vec![0.5; 3]));
+            let error = sync.load_tensors(&strange).unwrap_err().to_string();
+            let text = "residual.head.weight in the checkpoint has 3 elements, expected 6720";
+            assert_eq!(error, text);
+        });
+    }
+}
+
+/// Memory that a framework would lend.
+struct Loan(Vec<f32>);
+
+impl Lent for Loan {
+    fn values(&self) -> &[f32] {
+        &self.0
+    }
+
+    fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.0
+    }
+}
+
+/// All gradients of a rank in a step, one after the other.
+fn flat(rank: u32, step: u64) -> Vec<f32> {
+    let of =
+        |(index, parameter): (usize, &Parameter)| gradient(rank, step, index, parameter.elements());
+    parameters().iter().enumerate().flat_map(of).collect()
+}
+
+#[test]
+fn lent_gradients_give_the_same_averages() {
+    for codec in ["none", "int8", "topk:0.05", "auto"] {
+        let ranks = spawn(3, codec, |mut sync| {
+            let rank = sync.world().rank().0;
+            let mut history = Vec::new();
+            for step in 0..3 {
+                sync.begin(step);
+                let flat = flat(rank, step);
+                sync.lend(0, |range| Loan(flat[range].to_vec())).unwrap();
+                assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
+                history.push(averages(&sync));
+            }
+            history
+        });
+        assert_eq!(ranks[0], ranks[1], "{codec}");
+        if codec != "auto" {
+            let given = spawn(3, codec, |mut sync| {
+                let step = |step| {
+                    assert_eq!(give(&mut sync, step, false), Outcome::Averaged);
+                    averages(&sync)
+                };
+                (0..3).map(step).collect::<Vec<_>>()
+            });
+            assert_eq!(ranks[0], given[0], "{codec}");
+        }
+    }
+}
+
+#[test]
+fn a_nan_in_lent_gradients_skips_the_step_on_all_ranks() {
+    for size in [2, 3, 4] {
+        spawn(size, "none", |mut sync| {
+            let rank = sync.world().rank().0;
+            let mut flat = flat(rank, 0);
+            if rank == 1 {
+                flat[8000] = f32::INFINITY;
+            }
+            sync.begin(0);
+            sync.lend(0, |range| Loan(flat[range].to_vec())).unwrap();
+            assert_eq!(sync.finish().unwrap(), Outcome::Skipped);
+            assert_eq!(give(&mut sync, 1, false), Outcome::Averaged);
+        });
     }
 }

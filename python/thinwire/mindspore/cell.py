@@ -55,8 +55,9 @@ class Reducer(nn.Cell):
         described = describe(parameters)
         self.operator = exchange_operator(parameters)
         self.finite = finite_operator()
-        self.refuses = non_finite == "raise"
         self.group = group_or_default(group)
+        # A world of one exchanges nothing, and leaves a NaN where it is.
+        self.refuses = non_finite == "raise" and self.group.world > 1
         self.synchronizer = _core.Synchronizer(self.group.core, described, codec=codec, seed=seed)
         self.key = key_tensor(self.synchronizer)
         # Without it a call from Python in Graph mode takes the gradients for constants, and compiles
@@ -67,6 +68,6 @@ class Reducer(nn.Cell):
         """The averages of a tuple of gradients, in the order and of the dtypes of the parameters."""
         averages = self.operator(*gradients, self.key)
         if self.refuses:
-            sample = averages[0].reshape((-1,))[0].astype(ms.float32)
+            sample = averages[0].reshape((-1,))[:1].astype(ms.float32)
             averages = ops.depend(averages, self.finite(sample))
         return averages

@@ -28,11 +28,11 @@ def refuse() -> None:
 
 
 def finite_operator() -> ops.Custom:
-    """Takes a float32 scalar and gives it back; refuses the step if it is NaN. For graphs, too."""
+    """Takes one float32, shape (1,), and gives it back; refuses the step if it is NaN. For graphs, too."""
 
     def finite(sample):
-        if np.isnan(sample):
+        if np.isnan(sample[0]):
             refuse()
         return sample
 
-    return ops.Custom(finite, (), ms.float32, func_type="pyfunc")
+    return ops.Custom(finite, (1,), ms.float32, func_type="pyfunc")

@@ -11,7 +11,7 @@ Importing this registers the c10d backend "thinwire".
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"thinwire.torch needs PyTorch ({error}); hint: pip install torch") from None
+    raise ImportError(f"thinwire.torch needs PyTorch ({error}) (hint: pip install torch)") from None
 
 from thinwire.torch.backend import ProcessGroup
 from thinwire.torch.hook import Hook, hook

@@ -160,6 +160,6 @@ class Averager:
         if places.keys() != self._names.keys():
             raise InvalidError(
                 f"the buckets of this step have {len(places)} parameters, "
-                f"those before had {len(self._names)}; hint: make a new hook for a new model"
+                f"those before had {len(self._names)} (hint: make a new hook for a new model)"
             )
         return places

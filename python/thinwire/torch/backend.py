@@ -153,7 +153,9 @@ class ProcessGroup(c10d.ProcessGroup):
         gather = functools.partial(self.all_gather_single, opts=opts)
         return Together(list(map(gather, outputs, inputs)), self)
 
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None) -> Work:
+    def reduce_scatter(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None
+    ) -> Work:
         """Reduces the r-th input of every list into rank r's output of that list."""
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
@@ -270,14 +272,23 @@ class ProcessGroup(c10d.ProcessGroup):
         """Receives a tensor from a rank of this group."""
         stage = Staging()
         host = stage.write(one(tensors, "recv"))
-        message = functools.partial(self.core.recv, host.data_ptr(), exchange.size(host), source, tag)
+        message = functools.partial(
+            self.core.recv, host.data_ptr(), exchange.size(host), source, tag
+        )
         return self.post("recv", message, stage, tensors, source)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Work:
-        """Refuses: receiving is matched by rank here."""
+        """Receives from the only other rank; refuses where there are several, or none.
+
+        # Errors
+
+        NotImplementedError: messages are matched by rank here.
+        """
+        if self.size() == 2:
+            return self.recv(tensors, 1 - self.rank(), tag)
         raise NotImplementedError(
-            "thinwire receives from a named rank, not from any; hint: give src, or let every rank "
-            "announce with all_gather what it sends"
+            "thinwire receives from a named rank, not from any (hint: give src, or let every rank "
+            "announce with all_gather what it sends)"
         )
 
     recvAnysource = recv_anysource
@@ -347,9 +358,9 @@ class ProcessGroup(c10d.ProcessGroup):
         """Says goodbye to the other ranks; c10d calls it from `destroy_process_group`."""
         self.core.close()
 
-    def abort(self) -> None:
-        """Ends the group: the other ranks fail."""
-        self.core.abort("the process group was aborted")
+    def abort(self, reason: str = "the process group was aborted") -> None:
+        """Ends the group: the other ranks fail with `reason`."""
+        self.core.abort(reason)
 
     def __repr__(self) -> str:
         """Its rank and size."""

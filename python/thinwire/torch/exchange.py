@@ -96,9 +96,7 @@ def reduce_scatter(
     reduction.scale(source)
     if dtype is not None:
         addresses = source.data_ptr(), target.data_ptr()
-        core.reduce_scatter(
-            *addresses, target.numel(), dtype, average=reduction.average, done=done
-        )
+        core.reduce_scatter(*addresses, target.numel(), dtype, average=reduction.average, done=done)
     else:
         rows = source.view(core.world, target.numel())
         target.view(-1).copy_(reduce_rows(core, rows, reduction))
@@ -112,9 +110,7 @@ def all_gather(
     core.all_gather(source.data_ptr(), target.data_ptr(), size(source), done=done)
 
 
-def all_gather_list(
-    core: Group, targets: Sequence[torch.Tensor], source: torch.Tensor
-) -> None:
+def all_gather_list(core: Group, targets: Sequence[torch.Tensor], source: torch.Tensor) -> None:
     """Rank r's `source` into the r-th target; they may differ in size, in the same way everywhere."""
     if len(targets) != core.world:
         raise InvalidError(f"all_gather has {len(targets)} outputs for {core.world} ranks")
@@ -150,7 +146,7 @@ def all_to_all_list(
     place = 0
     for tensor in targets:
         part = target[place : place + size(tensor)]
-        tensor.view(-1).view(torch.uint8).copy_(part)
+        octets(tensor).copy_(part)
         place += size(tensor)
 
 
@@ -163,7 +159,9 @@ def to_root(core: Group, targets: Sequence[torch.Tensor], source: torch.Tensor, 
     all_to_all_list(core, targets, sources)
 
 
-def from_root(core: Group, target: torch.Tensor, sources: Sequence[torch.Tensor], root: int) -> None:
+def from_root(
+    core: Group, target: torch.Tensor, sources: Sequence[torch.Tensor], root: int
+) -> None:
     """The r-th source of `root` into rank r's `target`; the others give no sources."""
     none = target.new_empty(0)
     if core.rank == root and len(sources) != core.world:
@@ -194,8 +192,13 @@ def flat(tensors: Sequence[torch.Tensor], copy: bool = True) -> torch.Tensor:
     """The bytes of some tensors, one after the other, or room for them."""
     if not copy:
         return torch.empty(sum(map(size, tensors)), dtype=torch.uint8)
-    parts = [tensor.view(-1).view(torch.uint8) for tensor in tensors]
+    parts = [octets(tensor) for tensor in tensors]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+
+
+def octets(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a contiguous tensor, whatever its strides say of dimensions of one element."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def sizes(tensors: Sequence[torch.Tensor], world: int) -> list[int]:

@@ -7,6 +7,7 @@ rank 0 is published too, so that the others fail with its reason instead of wait
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -17,7 +18,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from thinwire._core import Group, InvalidError, PeerError, Store
+import thinwire
+from thinwire._core import Error, Group, InvalidError, PeerError, Store
 
 TIMEOUT_S = 1800.0
 """How long ranks wait for each other unless told otherwise, in seconds: as long as PyTorch's do."""
@@ -25,10 +27,12 @@ TIMEOUT_S = 1800.0
 
 @dataclasses.dataclass(frozen=True)
 class Connection:
-    """A group, and on the rank that hosts it the rendezvous, which lives as long."""
+    """A group, and what lives as long: on the rank that hosts it the rendezvous, and the guard, which
+    says goodbye at the end of the process, or to the other ranks why this one could not go on."""
 
     group: Group
     store: Store | None = None
+    guard: thinwire.Group | None = None
 
 
 def of(group: Any = None, timeout_s: float = TIMEOUT_S) -> Connection:
@@ -44,8 +48,8 @@ def of(group: Any = None, timeout_s: float = TIMEOUT_S) -> Connection:
         return Connection(group.core)
     if not (dist.is_available() and dist.is_initialized()):
         raise InvalidError(
-            "torch.distributed has no process group; "
-            "hint: call torch.distributed.init_process_group first, or give group=thinwire.init()"
+            "torch.distributed has no process group "
+            "(hint: call torch.distributed.init_process_group first, or give group=thinwire.init())"
         )
     process_group = dist.group.WORLD if group is None else group
     store = dist.distributed_c10d._get_default_store()
@@ -66,28 +70,23 @@ def connect(
     key = f"meeting/{shared.add(f'calls/{rank}', 1)}"
     rendezvous = host(shared, key, store) if rank == 0 else None
     address, token = meeting(shared, key, timeout_s)
-    group = Group.join(
-        rank=rank,
-        world=world,
-        coordinator=address,
-        token=token,
-        timeout_s=timeout_s,
-        launched=True,
-    )
-    return Connection(group, rendezvous)
+    try:
+        group = Group.join(rank, world, address, token, timeout_s=timeout_s, launched=True)
+    except Error as error:
+        tell(shared, f"{key}/failed", rank, error)
+        raise
+    return Connection(group, rendezvous, thinwire.Group(group))
 
 
 def host(shared: dist.Store, key: str, store: dist.Store) -> Store:
     """Opens the rendezvous and publishes it, or the reason why there is none."""
     token = os.environ.get("THINWIRE_TOKEN") or secrets.token_hex(16)
     try:
-        here, known_as = own_address(*master(store))
-        rendezvous = Store(here, 0, token)
+        rendezvous = Store(own_address(*master(store)), 0, token)
     except Exception as error:
         shared.set(key, json.dumps({"error": f"rank 0 opened no rendezvous: {error}"}))
         raise
-    port = rendezvous.address.rpartition(":")[2]
-    shared.set(key, json.dumps({"address": f"{known_as}:{port}", "token": token}))
+    shared.set(key, json.dumps({"address": rendezvous.address, "token": token}))
     return rendezvous
 
 
@@ -104,6 +103,16 @@ def meeting(shared: dist.Store, key: str, timeout_s: float) -> tuple[str, str]:
     return published["address"], published["token"]
 
 
+def tell(shared: dist.Store, key: str, rank: int, error: Error) -> None:
+    """Publishes why rank 0 could not join; raises that reason on a rank that lost it over this."""
+    if rank == 0:
+        shared.set(key, str(error))
+        return
+    with contextlib.suppress(dist.DistError):
+        if shared.check([key]):
+            raise PeerError(shared.get(key).decode()) from error
+
+
 def master(store: dist.Store) -> tuple[str, int]:
     """Host and port at which PyTorch's ranks meet; loopback where they meet in a file or in memory."""
     while isinstance(store, dist.PrefixStore):
@@ -113,11 +122,11 @@ def master(store: dist.Store) -> tuple[str, int]:
     return os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", 1))
 
 
-def own_address(host: str, port: int) -> tuple[str, str]:
-    """Where to listen so that whoever reaches `host` reaches us, and what the others call that.
+def own_address(host: str, port: int) -> str:
+    """What the others call this machine: the address from which it reaches `host` itself.
 
-    It is the address from which this machine itself reaches `host`. A name that only this machine
-    takes for loopback, as Debian's /etc/hosts does with its own, stays a name: the others know better.
+    A name that only this machine takes for loopback, as Debian's /etc/hosts does with its own, stays a
+    name: the others know better.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
@@ -127,9 +136,7 @@ def own_address(host: str, port: int) -> tuple[str, str]:
             mine: str = probe.getsockname()[0]
     except OSError as error:
         raise InvalidError(f"no route to {host}, where PyTorch's ranks meet: {error}") from error
-    if is_loopback(mine) and not is_loopback(host):
-        return "0.0.0.0", host
-    return mine, f"[{mine}]" if ":" in mine else mine
+    return host if is_loopback(mine) and not is_loopback(host) else mine
 
 
 def is_loopback(host: str) -> bool:

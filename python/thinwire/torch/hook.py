@@ -111,7 +111,7 @@ class Hook:
                 return completed(self._average_now(bucket.buffer()))
             index, step = bucket.index(), self._step_of(bucket.index())
             future = step.add(bucket.parameters(), bucket.buffer(), bucket.is_last())
-        except ValueError as error:
+        except InvalidError as error:
             group.abort(str(error))
             raise
         if step.is_elsewhere:
@@ -214,6 +214,6 @@ def ended(step: Step, error: BaseException | None, averaged: bool = False) -> No
 def missing(expected: int, instead: str) -> InvalidError:
     """What to say where a bucket should have come."""
     return InvalidError(
-        f"DDP gave no bucket {expected}, {instead}; "
-        "hint: DistributedDataParallel(..., skip_all_reduce_unused_params=False)"
+        f"DDP gave no bucket {expected}, {instead} "
+        "(hint: DistributedDataParallel(..., skip_all_reduce_unused_params=False))"
     )

@@ -91,18 +91,21 @@ def dtype(gradients: torch.Tensor) -> str:
 
     # Errors
 
-    InvalidError for sparse gradients and for dtypes that the core does not know.
+    InvalidError for sparse gradients, for those on other devices than the CPU and CUDA, and for dtypes
+    that the core does not know.
     """
     if gradients.layout is not torch.strided:
         raise InvalidError(
-            f"a gradient is {gradients.layout}, expected torch.strided; "
-            "hint: nn.Embedding(..., sparse=False)"
+            f"a gradient is {gradients.layout}, expected torch.strided "
+            "(hint: nn.Embedding(..., sparse=False))"
         )
+    if gradients.device.type not in ("cpu", "cuda"):
+        raise InvalidError(f"gradients are on device {gradients.device}, expected cpu or cuda")
     name = NATIVE.get(gradients.dtype)
     if name is None:
         known = ", ".join(str(dtype) for dtype in NATIVE)
         raise InvalidError(
-            f"gradients are {gradients.dtype}, expected one of {known}; hint: model.float()"
+            f"gradients are {gradients.dtype}, expected one of {known} (hint: model.float())"
         )
     return name
 

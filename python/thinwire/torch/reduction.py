@@ -59,7 +59,7 @@ class Reduction:
         kind, dtype = self.kind, tensor.dtype
         name = str(kind).rpartition(".")[2]
         if kind not in MERGES:
-            raise InvalidError(f"thinwire cannot reduce with {name}; hint: sum and scale instead")
+            raise InvalidError(f"thinwire cannot reduce with {name} (hint: sum and scale instead)")
         meaningless = (
             (dtype.is_complex and kind in (ReduceOp.MIN, ReduceOp.MAX))
             or (kind in BITWISE and (dtype.is_floating_point or dtype.is_complex))
@@ -91,5 +91,6 @@ class Reduction:
         for part in wide[1:]:
             MERGES[self.kind](total, part)
         if self.average:
-            total.div_(len(rows), rounding_mode=None if total.is_floating_point() else "trunc")
+            fractions = dtype.is_floating_point or dtype.is_complex
+            total.div_(len(rows), rounding_mode=None if fractions else "trunc")
         return total.to(dtype)

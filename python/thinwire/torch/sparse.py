@@ -14,7 +14,7 @@ def check(tensor: torch.Tensor, reduction: Reduction) -> None:
     if tensor.layout != torch.sparse_coo or tensor.device.type != "cpu":
         raise InvalidError(
             f"thinwire reduces sparse tensors as torch.sparse_coo on cpu, got {tensor.layout} on "
-            f"{tensor.device}; hint: to_dense()"
+            f"{tensor.device} (hint: to_dense())"
         )
     if reduction.kind not in SUMS or reduction.factor is not None:
         raise InvalidError(f"sparse tensors can be summed and averaged, not {reduction.kind}")

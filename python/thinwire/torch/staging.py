@@ -110,9 +110,13 @@ def refuse(tensor: torch.Tensor) -> None:
     ValueError for sparse tensors and for devices other than the CPU and CUDA.
     """
     if tensor.layout != torch.strided:
-        raise ValueError(f"thinwire exchanges dense tensors, got {tensor.layout}; hint: to_dense()")
+        raise ValueError(
+            f"thinwire exchanges dense tensors, got {tensor.layout} (hint: to_dense())"
+        )
     if tensor.device.type not in ("cpu", "cuda"):
-        raise ValueError(f"thinwire exchanges tensors on cpu and cuda, got {tensor.device}; hint: .cpu()")
+        raise ValueError(
+            f"thinwire exchanges tensors on cpu and cuda, got {tensor.device} (hint: .cpu())"
+        )
 
 
 STREAMS: dict[torch.device, Any] = {}

@@ -68,8 +68,8 @@ def for_rank(rank: int, entries: Mapping[str, tuple[Any, ...]]) -> Saved | None:
     if f"rank{rank}" not in entries:
         ranks = ", ".join(entries) or "nobody"
         raise InvalidError(
-            f"the state is that of {ranks}, expected rank{rank}; hint: residuals differ between ranks, "
-            "save on every rank or through torch.distributed.checkpoint"
+            f"the state is that of {ranks}, expected rank{rank} (hint: residuals differ between "
+            "ranks: save on every rank, or through torch.distributed.checkpoint)"
         )
     entry = entries[f"rank{rank}"]
     return Saved(*entry) if entry else None

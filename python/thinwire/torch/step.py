@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from thinwire.torch.layout import Flat
+from thinwire.torch.layout import Flat, dtype
 from thinwire.torch.staging import Staging, returns
 
 Future = torch.futures.Future
@@ -39,8 +39,9 @@ class Step:
 
         # Errors
 
-        ValueError for a bucket that is sparse or on a device without memory.
+        InvalidError for a bucket that is sparse, on an unknown device, or of an unknown dtype.
         """
+        dtype(buffer)
         self.flats.append(Flat(parameters, self._staging.update(buffer)))
         self._staging.depart()
         future: Future[torch.Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)

@@ -17,6 +17,8 @@ from thinwire.torch.staging import Staging
 
 Task = Callable[[], None]
 CALLBACK_THREADS_MAX = 64
+ABORT_S = 2.0
+"""How long the end of a group may take, in seconds."""
 
 
 class Work(BaseWork):
@@ -69,8 +71,10 @@ class Work(BaseWork):
         """
         limit_s = seconds(timeout) or self.timeout_s
         if not self.finished.wait(limit_s):
-            reason = f"{self.name} timed out after {limit_s:g} s; hint: is a rank stuck or late?"
-            self.group.core.abort(reason)
+            reason = f"{self.name} timed out after {limit_s:g} s (hint: is a rank stuck or late?)"
+            self.group.abort(reason)
+            # After this nobody touches the tensors, and the others know the reason.
+            self.finished.wait(ABORT_S)
             raise PeerError(reason)
         if self.error is not None:
             raise self.error

@@ -33,7 +33,14 @@ pub fn build(environment: &Environment) -> Result<Package> {
         }
     }
     let mut maturin = environment.tool("maturin");
-    maturin.args(["build", "--quiet", "--profile=dev", "--compatibility=linux", "--out"]);
+    maturin.args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--profile=dev",
+        "--compatibility=linux",
+        "--out",
+    ]);
     succeed(maturin.arg(&wheels))?;
     let wheel = only_file(&wheels)?;
     let mut install = environment.tool("python");

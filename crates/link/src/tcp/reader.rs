@@ -65,6 +65,11 @@ impl Reader {
         self.ended && !self.paused && !self.holds_something()
     }
 
+    /// Bytes that are still missing of the payload in progress.
+    pub fn missing_bytes(&self) -> usize {
+        self.frame.as_ref().map_or(0, |frame| frame.header.length as usize - frame.filled)
+    }
+
     fn holds_something(&self) -> bool {
         self.frame.is_some()
             || self.buffer.len() > 0

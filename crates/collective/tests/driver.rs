@@ -1,0 +1,301 @@
+//! The laws of a group with a thread of its own: order, errors, stops, idleness, the end.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use thinwire_collective::{
+    Address, Driver, Error, Group, Kind, Next, Options, Program, Run, barrier, broadcast, start,
+};
+use thinwire_link::{Link, Token, mem, store, tcp};
+use thinwire_schedule::{Algorithm, Shape, all_reduce};
+use thinwire_testkit::{self as testkit, Network, ramp, ramp_sum};
+use thinwire_wire::{Rank, World};
+
+type Values = Vec<f32>;
+type Answer = Receiver<Result<Values, Error>>;
+
+fn driver(link: Box<dyn Link>) -> Driver<Values> {
+    Driver::start(Group::new(link))
+}
+
+/// Runs `body` on every rank's driver; the results in rank order.
+fn spawn<T: Send>(
+    network: Network,
+    size: usize,
+    body: impl Fn(Driver<Values>) -> T + Sync,
+) -> Vec<T> {
+    testkit::spawn(network, size, |link| body(driver(link)))
+}
+
+/// Begins a run; its values, or the error of whatever it came to.
+fn launch(
+    driver: &Driver<Values>,
+    begin: impl FnOnce(&mut Group) -> Result<Run<Values>, Error> + Send + 'static,
+) -> Answer {
+    let (reply, answer) = channel();
+    tell(driver, begin, reply);
+    answer
+}
+
+/// As [`launch`], for many answers in one channel.
+fn tell(
+    driver: &Driver<Values>,
+    begin: impl FnOnce(&mut Group) -> Result<Run<Values>, Error> + Send + 'static,
+    reply: Sender<Result<Values, Error>>,
+) {
+    driver.run(move |group| match group.and_then(begin) {
+        Ok(run) => Next::Run(
+            run,
+            Box::new(move |run| {
+                let _ = reply.send(run.map(|run| run.into_parts().0));
+                Next::End
+            }),
+        ),
+        Err(error) => {
+            let _ = reply.send(Err(error));
+            Next::End
+        }
+    });
+}
+
+fn recv(driver: &Driver<Values>, length: usize, from: Rank) -> Answer {
+    launch(driver, move |group| start::recv(group, vec![0.0; length], (from, 0)))
+}
+
+fn send(driver: &Driver<Values>, values: Values, to: Rank) -> Answer {
+    launch(driver, move |group| start::send(group, values, (to, 0)))
+}
+
+#[test]
+fn requests_begin_in_their_order() {
+    let driver = driver(Box::new(mem::alone()));
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..50 {
+        let begun = Arc::clone(&begun);
+        if number % 3 == 0 {
+            driver.call(move |_| Ok(begun.lock().unwrap().push(number))).unwrap();
+        } else {
+            driver.run(move |_| {
+                begun.lock().unwrap().push(number);
+                Next::End
+            });
+        }
+    }
+    drop(driver);
+    assert_eq!(*begun.lock().unwrap(), (0..50).collect::<Vec<_>>());
+}
+
+#[test]
+fn runs_beside_each_other_keep_to_themselves() {
+    for network in Network::ALL {
+        spawn(network, 3, |driver| {
+            let me = driver.world().rank();
+            let lengths = [100_003, 0, 1, 70_000, 12];
+            let all_reduce = |length: usize| {
+                let values = ramp(me, length);
+                launch(&driver, move |group| start::all_reduce(group, values, &Options::default()))
+            };
+            let answers: Vec<Answer> = lengths.into_iter().map(all_reduce).collect();
+            for (answer, length) in answers.into_iter().zip(lengths) {
+                let sums: Vec<f64> =
+                    answer.recv().unwrap().unwrap().into_iter().map(f64::from).collect();
+                assert_eq!(sums, ramp_sum(3, length));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_run_may_follow_a_run() {
+    let sums = spawn(Network::Mem, 2, |driver| {
+        let (reply, answer) = channel();
+        let world = driver.world();
+        let shape = Shape { length: 5, block: 1, partitions: 1 };
+        let schedule = all_reduce(Algorithm::Ring, world, &shape);
+        let program = Arc::new(Program::new(schedule, 5, thinwire_codec::raw()));
+        let run = move |tensor, values| {
+            let address = Address { step: 3, tensor, seed: 0, operation: "all_reduce" };
+            Run::new(Arc::clone(&program), address, world, values, None)
+        };
+        driver.run(move |_| {
+            let first = run(0, vec![1.0; 5]);
+            let end = move |done: Result<Run<Values>, Error>| {
+                reply.send(done.unwrap().into_parts().0).unwrap();
+                Next::End
+            };
+            let again = move |done: Result<Run<Values>, Error>| {
+                Next::Run(run(1, done.unwrap().into_parts().0), Box::new(end))
+            };
+            Next::Run(first, Box::new(again))
+        });
+        answer.recv().unwrap()
+    });
+    assert_eq!(sums, [[4.0; 5], [4.0; 5]]);
+}
+
+#[test]
+fn large_messages_pass_each_other() {
+    const LENGTH: usize = 5_000_011;
+    for network in [Network::Mem, Network::Tcp] {
+        spawn(network, 2, |driver| {
+            let (me, peer) = (driver.world().rank(), driver.world().after(1));
+            let sent = send(&driver, ramp(me, LENGTH), peer);
+            let received = recv(&driver, LENGTH, peer);
+            assert!(received.recv().unwrap().unwrap() == ramp(peer, LENGTH));
+            assert!(sent.recv().unwrap().unwrap() == ramp(me, LENGTH));
+        });
+    }
+}
+
+#[test]
+fn an_error_reaches_every_follower_once() {
+    spawn(Network::Mem, 2, |driver| {
+        let (reply, answers) = channel();
+        let listen = |reply: &Sender<_>| {
+            let begin = |group: &mut Group| start::recv(group, vec![0.0; 4], (Rank(1), 0));
+            tell(&driver, begin, reply.clone());
+        };
+        if driver.world().rank() == Rank(1) {
+            driver.stop().stop("out of memory");
+            return;
+        }
+        (0..20).for_each(|_| listen(&reply));
+        let first = answers.recv().unwrap().unwrap_err();
+        assert!(first.to_string().contains("rank 1 reports: out of memory"), "{first}");
+        assert_eq!(driver.failure().unwrap().to_string(), first.to_string());
+        (0..20).for_each(|_| listen(&reply));
+        let late = driver.call(barrier).unwrap_err();
+        assert_eq!(late.to_string(), first.to_string());
+        drop((driver, reply));
+        let rest: Vec<String> =
+            answers.iter().map(|answer| answer.unwrap_err().to_string()).collect();
+        assert_eq!(rest, vec![first.to_string(); 39]);
+    });
+}
+
+#[test]
+fn a_mistake_is_the_callers_alone() {
+    spawn(Network::Mem, 2, |driver| {
+        let error = driver.call(|group| broadcast(group, &mut [1.0], Rank(7))).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        let error = send(&driver, vec![1.0], driver.world().rank()).recv().unwrap().unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        driver.call(barrier).unwrap();
+        assert!(driver.failure().is_none());
+    });
+}
+
+#[test]
+fn a_stop_ends_what_waits_and_every_peer_hears_why() {
+    for network in Network::ALL {
+        let results = spawn(network, 3, |driver| {
+            let begin = Instant::now();
+            let waiting = match driver.world().rank().0 {
+                0 => recv(&driver, 10, Rank(1)),
+                1 => recv(&driver, 10, Rank(2)),
+                // An idle rank hears it too, and says so to whoever asks later.
+                _ => loop {
+                    if driver.failure().is_some() {
+                        break recv(&driver, 10, Rank(0));
+                    }
+                    assert!(begin.elapsed() < Duration::from_secs(10), "nobody told rank 2");
+                    std::thread::yield_now();
+                },
+            };
+            if driver.world().rank() == Rank(0) {
+                driver.stop().stop("disk full");
+                driver.stop().stop("too late");
+            }
+            (waiting.recv().unwrap().unwrap_err(), begin.elapsed())
+        });
+        let (stopped, after) = &results[0];
+        assert_eq!((stopped.kind(), stopped.to_string()), (Kind::Stopped, "disk full".to_owned()));
+        assert!(*after < Duration::from_secs(1), "{network:?}: {after:?}");
+        for (error, _) in &results[1..] {
+            assert!(error.to_string().contains("reports: disk full"), "{network:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_stop_ends_a_call_that_waits() {
+    spawn(Network::Tcp, 2, |driver| {
+        if driver.world().rank() == Rank(0) {
+            let (begun, waiting) = channel();
+            let stop = driver.stop();
+            std::thread::scope(|scope| {
+                let call = scope.spawn(|| {
+                    driver.call(move |group| {
+                        begun.send(()).unwrap();
+                        barrier(group)
+                    })
+                });
+                waiting.recv().unwrap();
+                stop.stop("enough");
+                assert_eq!(call.join().unwrap().unwrap_err().to_string(), "enough");
+            });
+        } else {
+            let error = recv(&driver, 1, Rank(0)).recv().unwrap().unwrap_err();
+            assert!(error.to_string().contains("rank 0 reports: enough"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_driver_dropped_in_the_middle_tells_peers_and_followers() {
+    for network in Network::ALL {
+        let errors = spawn(network, 3, |driver| {
+            let answer = match driver.world().rank().0 {
+                0 => recv(&driver, 10, Rank(1)),
+                1 => recv(&driver, 10, Rank(2)),
+                _ => recv(&driver, 10, Rank(0)),
+            };
+            let kept = (driver.world().rank() != Rank(0)).then_some(driver);
+            let error = answer.recv().expect("a follower is always called").unwrap_err();
+            drop(kept);
+            error.to_string()
+        });
+        assert_eq!(errors[0], "a rank stopped in the middle of a step");
+        for error in &errors[1..] {
+            let reason = "reports: a rank stopped in the middle of a step";
+            assert!(error.contains(reason), "{network:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_driver_dropped_when_idle_says_goodbye() {
+    for network in Network::ALL {
+        let errors = spawn(network, 2, |driver| {
+            if driver.world().rank() == Rank(0) {
+                driver.call(barrier).unwrap();
+                return None;
+            }
+            driver.call(barrier).unwrap();
+            Some(recv(&driver, 10, Rank(0)).recv().unwrap().unwrap_err().to_string())
+        });
+        let error = errors[1].as_ref().unwrap();
+        assert!(error.contains("lost rank 0: it left before this was done"), "{error}");
+    }
+}
+
+#[test]
+fn idle_drivers_outlive_the_silence_that_ends_a_link() {
+    let store = store::mem::Mem::new();
+    let heartbeat = Some(Duration::from_millis(100));
+    let options = tcp::Options { heartbeat, silence: 8, ..tcp::Options::new(Token::new("test")) };
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let (store, options) = (&store, &options);
+            scope.spawn(move || {
+                let link = tcp::connect(World::new(rank, 2).unwrap(), store, options).unwrap();
+                let driver = driver(Box::new(link));
+                driver.call(barrier).unwrap();
+                // The one wait that a clock must end: longer than the 0.8 s of silence.
+                std::thread::sleep(Duration::from_millis(1300));
+                driver.call(barrier).unwrap();
+            });
+        }
+    });
+}

@@ -1,0 +1,314 @@
+//! The laws of compressed reduce-scatter and all-gather, with made-up gradients in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use half::{bf16, f16};
+use proptest::prelude::*;
+use thinwire_codec::{Choice, Codec};
+use thinwire_link::mem;
+use thinwire_sync::Scatter;
+use thinwire_testkit::{self as testkit, Network};
+use thinwire_wire::random::Key;
+use thinwire_wire::{DType, Rank};
+
+/// A place in the model.
+const PLACE: u64 = 3;
+
+/// Every codec of bytes.
+fn codecs() -> Vec<Arc<dyn Codec>> {
+    let bytes = |choice| match choice {
+        Choice::Bytes(codec) => Some(codec),
+        Choice::LowRank(_) => None,
+    };
+    thinwire_codec::all().into_iter().filter_map(bytes).collect()
+}
+
+/// Those that lose nothing for good.
+fn feedback_codecs() -> Vec<Arc<dyn Codec>> {
+    codecs().into_iter().filter(|codec| codec.needs_feedback()).collect()
+}
+
+/// Runs `body` on every rank of a world in memory; the results in rank order.
+fn spawn<T: Send>(
+    size: usize,
+    codec: &Arc<dyn Codec>,
+    body: impl Fn(Scatter) -> T + Sync,
+) -> Vec<T> {
+    testkit::spawn(Network::Mem, size, |link| {
+        let choice = Choice::Bytes(Arc::clone(codec));
+        body(Scatter::start(link, choice, 7, Duration::from_secs(60)).unwrap())
+    })
+}
+
+fn me(scatter: &Scatter) -> usize {
+    scatter.world().rank().index()
+}
+
+/// What a rank gives in a step.
+fn gradient(rank: usize, step: u64, length: usize) -> Vec<f32> {
+    let key = Key { seed: 50 + rank as u64, step, tensor: 0 };
+    let value = |i| key.normal(i) * if i.is_multiple_of(50) { 3.0 } else { 0.1 };
+    (0..length as u64).map(value).collect()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// One step of one place: my chunk of the sum.
+fn give(scatter: &mut Scatter, step: u64, chunk: usize) -> Vec<f32> {
+    let length = chunk * scatter.world().size();
+    let values = gradient(me(scatter), step, length);
+    scatter.reduce_scatter(PLACE, DType::F32, values).unwrap()
+}
+
+fn residual(scatter: &Scatter, length: usize) -> Vec<f32> {
+    scatter.state().remove(&PLACE).unwrap_or_else(|| vec![0.0; length])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn results_and_residuals_hold_every_gradient(
+        size in 1_usize..5,
+        codec in prop::sample::select(feedback_codecs()),
+        chunk in prop_oneof![0_usize..4, 4_usize..900],
+    ) {
+        let (steps, length) = (4, chunk * size);
+        let ranks = spawn(size, &codec, |mut scatter| {
+            let mut sum = vec![0.0_f64; chunk];
+            for step in 0..steps {
+                let result = give(&mut scatter, step, chunk);
+                sum.iter_mut().zip(result).for_each(|(sum, x)| *sum += f64::from(x));
+            }
+            (sum, residual(&scatter, length))
+        });
+        let gradients: Vec<Vec<f32>> = (0..size)
+            .flat_map(|rank| (0..steps).map(move |step| gradient(rank, step, length)))
+            .collect();
+        for element in 0..length {
+            let given: f64 = gradients.iter().map(|values| f64::from(values[element])).sum();
+            let got = ranks[element / chunk].0[element % chunk];
+            let kept: f64 = ranks.iter().map(|(_, kept)| f64::from(kept[element])).sum();
+            let error = (got + kept - given).abs();
+            prop_assert!(error < 2e-4, "{codec} [{element}]: {got} + {kept} != {given}");
+        }
+    }
+
+    #[test]
+    fn something_infinite_anywhere_is_a_nan_everywhere_and_leaves_no_trace(
+        size in 1_usize..4,
+        codec in prop::sample::select(codecs()),
+        (culprit, place) in (0_usize..4, 0_usize..1000),
+        poison in prop::sample::select(vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY]),
+    ) {
+        const CHUNK: usize = 130;
+        let spoiled = spawn(size, &codec, |mut scatter| {
+            let first = give(&mut scatter, 0, CHUNK);
+            let before = scatter.state();
+            let mut values = gradient(me(&scatter), 1, CHUNK * size);
+            if me(&scatter) == culprit % size {
+                values[place % (CHUNK * size)] = poison;
+            }
+            let result = scatter.reduce_scatter(PLACE, DType::F32, values).unwrap();
+            assert!(result.iter().all(|value| value.is_nan()), "{codec}: {result:?}");
+            assert_eq!(result.len(), CHUNK);
+            assert_eq!(scatter.state(), before, "{codec}");
+            (first, give(&mut scatter, 2, CHUNK), scatter.state())
+        });
+        let spared = spawn(size, &codec, |mut scatter| {
+            (give(&mut scatter, 0, CHUNK), give(&mut scatter, 2, CHUNK), scatter.state())
+        });
+        prop_assert_eq!(spoiled, spared);
+    }
+
+    #[test]
+    fn all_ranks_gather_the_same_bits(
+        size in 1_usize..5,
+        codec in prop::sample::select(codecs()),
+        length in prop_oneof![0_usize..3, 3_usize..700],
+    ) {
+        let raw = thinwire_codec::raw();
+        let ranks = spawn(size, &raw, |mut scatter| {
+            let mine = gradient(me(&scatter), 0, length);
+            let first = scatter.all_gather(&codec, PLACE, &mine).unwrap();
+            let again = scatter.all_gather(&codec, PLACE, &mine).unwrap();
+            [bits(&first), bits(&again)]
+        });
+        for rank in &ranks {
+            prop_assert_eq!(rank, &ranks[0]);
+        }
+        // In a world of one, too, parameters are what the codec keeps of them.
+        let gathered: Vec<f32> = ranks[0][0].iter().map(|&bits| f32::from_bits(bits)).collect();
+        prop_assert_eq!(gathered.len(), size * length);
+        for (rank, part) in gathered.chunks_exact(length.max(1)).enumerate() {
+            for (found, given) in part.iter().zip(gradient(rank, 0, length)) {
+                let fits = match codec.dtype() {
+                    Some(DType::F32) => *found == given,
+                    Some(DType::F16) => *found == f16::from_f32(given).to_f32(),
+                    Some(DType::BF16) => *found == bf16::from_f32(given).to_f32(),
+                    // Sparse codecs send an element or nothing, the others round it.
+                    None => *found == 0.0 || (found - given).abs() < 2.0,
+                };
+                prop_assert!(fits, "{codec}: {found} for {given}");
+            }
+        }
+    }
+}
+
+#[test]
+fn uncompressed_gradients_travel_in_their_own_dtype() {
+    let raw = thinwire_codec::raw();
+    for size in [1, 2, 3, 4] {
+        for dtype in DType::ALL {
+            let round = |value: f32| match dtype {
+                DType::F32 => value,
+                DType::F16 => f16::from_f32(value).to_f32(),
+                DType::BF16 => bf16::from_f32(value).to_f32(),
+            };
+            let sums = spawn(size, &raw, |mut scatter| {
+                let values = gradient(me(&scatter), 0, 70 * size);
+                let sum = scatter.reduce_scatter(PLACE, dtype, values).unwrap();
+                assert!(scatter.state().is_empty(), "nothing is lost, nothing is kept");
+                sum
+            });
+            // My own as it is, then the others' as they travelled, in rank order.
+            for (owner, sum) in sums.iter().enumerate() {
+                let given: Vec<Vec<f32>> =
+                    (0..size).map(|rank| gradient(rank, 0, 70 * size)).collect();
+                for (i, found) in sum.iter().enumerate() {
+                    let element = owner * 70 + i;
+                    let others = (0..size).filter(|rank| *rank != owner);
+                    let mine = given[owner][element];
+                    let expected = others.fold(mine, |sum, rank| sum + round(given[rank][element]));
+                    assert_eq!(*found, expected, "{dtype}, {size} ranks");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn places_do_not_share_a_residual() {
+    let codec = codec("topk:0.05");
+    let give_one = |place: u64| {
+        spawn(2, &codec, |mut scatter| {
+            let steps = (0..3).map(|step| {
+                let values = gradient(me(&scatter), step + 10 * place, 200);
+                scatter.reduce_scatter(place, DType::F32, values).unwrap()
+            });
+            steps.collect::<Vec<_>>()
+        })
+    };
+    let both = spawn(2, &codec, |mut scatter| {
+        let mut results = [Vec::new(), Vec::new()];
+        for step in 0..3 {
+            for place in [0_u64, 1] {
+                let values = gradient(me(&scatter), step + 10 * place, 200);
+                let sum = scatter.reduce_scatter(place, DType::F32, values).unwrap();
+                results[place as usize].push(sum);
+            }
+        }
+        results
+    });
+    let (first, second) = (give_one(0), give_one(1));
+    for (rank, results) in both.into_iter().enumerate() {
+        assert_eq!(results, [first[rank].clone(), second[rank].clone()]);
+    }
+}
+
+#[test]
+fn a_restart_goes_on_from_the_residuals() {
+    for name in ["int4", "topk:0.05"] {
+        let codec = codec(name);
+        let whole =
+            spawn(3, &codec, |mut scatter| (0..4).map(|step| give(&mut scatter, step, 300)).last());
+        let states: Vec<BTreeMap<u64, Vec<f32>>> = spawn(3, &codec, |mut scatter| {
+            (0..3).for_each(|step| drop(give(&mut scatter, step, 300)));
+            scatter.state()
+        });
+        let resumed = spawn(3, &codec, |mut scatter| {
+            scatter.load(states[me(&scatter)].clone());
+            Some(give(&mut scatter, 3, 300))
+        });
+        assert_eq!(whole, resumed, "{name}");
+    }
+}
+
+#[test]
+fn mistakes_are_refused_and_the_scatter_lives_on() {
+    let start = |name: &str| {
+        let choice = Choice::parse(name).unwrap();
+        Scatter::start(Box::new(mem::alone()), choice, 0, Duration::from_secs(1))
+    };
+    let error = start("powersgd:2").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "codec powersgd:2 needs whole matrices, and a shard is none: use int8, int4 or topk"
+    );
+    spawn(2, &codec("topk:0.05"), |mut scatter| {
+        let mut refused = |place, length: usize| {
+            scatter.reduce_scatter(place, DType::F32, vec![1.0; length]).map_err(|e| e.to_string())
+        };
+        let error = refused(PLACE, 7).unwrap_err();
+        assert_eq!(error, "7 elements do not divide into 2 equal chunks");
+        refused(PLACE, 8).unwrap();
+        let error = refused(PLACE, 10).unwrap_err();
+        assert_eq!(error, "gradients of place 3 have 10 elements, expected 8");
+        refused(PLACE, 8).unwrap();
+        refused(PLACE + 1, 10).unwrap();
+    });
+}
+
+#[test]
+fn another_length_on_another_rank_is_named() {
+    let errors = spawn(2, &codec("none"), |mut scatter| {
+        let values = vec![1.0; 20 + 20 * me(&scatter)];
+        let result = scatter.reduce_scatter(PLACE, DType::F32, values);
+        let mine = vec![1.0; 10 + me(&scatter)];
+        let raw = thinwire_codec::raw();
+        result.and_then(|_| scatter.all_gather(&raw, PLACE, &mine)).unwrap_err().to_string()
+    });
+    assert!(errors.iter().any(|error| error.contains("length mismatch")), "{errors:?}");
+}
+
+#[test]
+fn a_shard_that_is_not_finite_reaches_everybody_or_ends_everybody() {
+    let raw = thinwire_codec::raw();
+    let gather = |codec: &Arc<dyn Codec>| {
+        spawn(2, &raw, |mut scatter| {
+            let mine = [1.0, [0.5, f32::NAN][me(&scatter)]];
+            scatter.all_gather(codec, PLACE, &mine).map_err(|error| error.to_string())
+        })
+    };
+    for gathered in gather(&raw) {
+        assert_eq!(bits(&gathered.unwrap()), bits(&[1.0, 0.5, 1.0, f32::NAN]));
+    }
+    let reason = "a parameter of place 3 is not finite on rank 1";
+    let errors: Vec<String> =
+        gather(&codec("int8")).into_iter().map(|result| result.unwrap_err()).collect();
+    assert!(errors[0].contains(&format!("rank 1 reports: {reason}")), "{errors:?}");
+    assert_eq!(errors[1], reason);
+}
+
+#[test]
+fn a_stop_ends_a_scatter_that_waits() {
+    let errors = spawn(2, &codec("int8"), |mut scatter| {
+        if scatter.world().rank() == Rank(1) {
+            scatter.stop().stop("enough");
+        }
+        scatter.reduce_scatter(PLACE, DType::F32, vec![1.0; 64]).unwrap_err().to_string()
+    });
+    assert!(errors[0].contains("rank 1 reports: enough"), "{errors:?}");
+    assert_eq!(errors[1], "enough");
+}
+
+fn codec(name: &str) -> Arc<dyn Codec> {
+    match Choice::parse(name).unwrap() {
+        Choice::Bytes(codec) => codec,
+        Choice::LowRank(_) => panic!("{name} is not a codec of bytes"),
+    }
+}

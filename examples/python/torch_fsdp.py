@@ -1,0 +1,105 @@
+"""A GPT over characters, sharded by FSDP2; Thinwire is the line marked with an arrow.
+
+    torchrun --nproc-per-node 2 examples/python/torch_fsdp.py --steps 100
+    torchrun --nproc-per-node 2 examples/python/torch_fsdp.py --codec int4 --gather-codec bf16
+
+Every block is a unit of its own: its parameters come together when it computes, and its gradients are
+reduced, compressed, as soon as it has them. Rank 0 prints the mean loss of all ranks.
+"""
+
+import argparse
+import random
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.functional import cross_entropy
+
+import thinwire.torch
+
+
+class GPT(nn.Module):
+    """Blocks of attention and MLP over characters."""
+
+    def __init__(self, vocabulary: int, width: int, blocks: int, context: int) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(vocabulary, width)
+        self.places = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                *(width, 4, 4 * width, 0.0, nn.functional.gelu), batch_first=True, norm_first=True
+            )
+            for _ in range(blocks)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, characters: torch.Tensor) -> torch.Tensor:
+        """Scores of the next character at every place: batch x context x vocabulary."""
+        length = characters.shape[1]
+        hidden = self.characters(characters) + self.places(torch.arange(length))
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        for block in self.blocks:
+            hidden = block(hidden, src_mask=mask, is_causal=True)
+        return self.head(self.norm(hidden))
+
+
+def main() -> None:
+    """Trains on every rank of the job."""
+    options = parsed()
+    dist.init_process_group("gloo")
+    text = sums(20_000)
+    vocabulary = sorted(set(text))
+    characters = torch.tensor([vocabulary.index(character) for character in text])
+
+    torch.manual_seed(0)
+    model = GPT(len(vocabulary), options.width, options.blocks, options.context)
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    thinwire.torch.fsdp(model, options.codec, options.gather_codec)  # <-- Thinwire
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.rate)
+
+    torch.manual_seed(1 + dist.get_rank())
+    for step in range(1, options.steps + 1):
+        starts = torch.randint(len(characters) - options.context, (options.batch,))
+        rows = torch.stack([characters[start : start + options.context + 1] for start in starts])
+        scores = model(rows[:, :-1])
+        loss = cross_entropy(scores.flatten(0, 1), rows[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step == 1 or step % 20 == 0 or step == options.steps:
+            report(step, loss.detach())
+    dist.destroy_process_group()
+
+
+def parsed() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--codec", default="int8", help="of gradients: none, bf16, int8, int4, ...")
+    parser.add_argument("--gather-codec", help="of parameters: bf16, int8; left out: as they are")
+    numbers = {"steps": 200, "batch": 16, "context": 64, "width": 64, "blocks": 2}
+    for name, value in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--rate", type=float, default=3e-3)
+    return parser.parse_args()
+
+
+def sums(count: int) -> str:
+    """So many sums of two numbers, one per line."""
+    numbers = random.Random(0)
+    pairs = [(numbers.randrange(50), numbers.randrange(50)) for _ in range(count)]
+    return "".join(f"{first}+{second}={first + second}\n" for first, second in pairs)
+
+
+def report(step: int, loss: torch.Tensor) -> None:
+    """Prints the mean loss of all ranks."""
+    dist.all_reduce(loss)
+    if dist.get_rank() == 0:
+        print(f"step {step} loss {loss.item() / dist.get_world_size():.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

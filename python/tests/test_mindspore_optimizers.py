@@ -1,0 +1,154 @@
+"""The optimizers around optimizers do what their papers say, in both modes, inside graphs and outside."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+
+pytestmark = pytest.mark.needs("mindspore")
+STEPS = 5
+RATE = 0.05
+ALPHA = 0.25
+
+
+def run_by(name: str) -> dict[str, list[float]]:
+    """The largest differences to the law, of this rank's parameters, for each mode and way."""
+    import mindspore_models as models
+    from mindspore import nn
+
+    import thinwire
+    import thinwire.mindspore
+
+    group = thinwire.init()
+    wrap = {
+        "drawn": lambda held: thinwire.mindspore.SynchronousAveraging(held, ALPHA, group),
+        "paired": lambda held: thinwire.mindspore.PairAveraging(held, group, seed=3),
+    }[name]
+    ways = {
+        "model": lambda *three: models.train_by_model(*three, []),
+        "jit": lambda *three: models.train_by_jit(*three, nn.Identity()),
+    }
+    differences = {}
+    for mode in models.MODES:
+        models.use(mode)
+        expected = simulated(name, group.rank, group.world)
+        for way, train in ways.items():
+            cell = models.network(seed=group.rank)  # all start from rank 0's all the same
+            optimizer = wrap(nn.SGD(cell.trainable_params(), RATE))
+            train(cell, optimizer, models.batches(STEPS, group.rank, group.world))
+            pairs = zip(models.arrays(cell), expected)
+            differences[f"{mode} {way}"] = max(float(abs(a - b).max()) for a, b in pairs)
+    return differences
+
+
+def simulated(name: str, rank: int, world: int):
+    """The parameters of this rank by the law, with all ranks played here."""
+    import mindspore_models as models
+
+    move = {"drawn": drawn, "paired": paired}[name]
+    cell = models.network(seed=0)
+    weights = [models.arrays(cell) for _ in range(world)]
+    data = [list(models.batches(STEPS, other, world)) for other in range(world)]
+    for step in range(STEPS):
+        gradients = [
+            gradients_at(cell, mine, *batches[step]) for mine, batches in zip(weights, data)
+        ]
+        moved = [move(weights, other, step) for other in range(world)]
+        weights = [
+            [weight - RATE * gradient for weight, gradient in zip(*pair)]
+            for pair in zip(moved, gradients)
+        ]
+    return weights[rank]
+
+
+def gradients_at(cell, weights, inputs, labels):
+    """The gradients of a network with these weights."""
+    import mindspore as ms
+    import mindspore_models as models
+
+    for parameter, weight in zip(cell.trainable_params(), weights):
+        parameter.asnumpy()[...] = weight
+    loss = models.loss_function()
+
+    def forward(inputs, labels):
+        return loss(cell(inputs), labels)
+
+    gradient = ms.grad(forward, None, cell.trainable_params())
+    return [each.asnumpy().copy() for each in gradient(ms.Tensor(inputs), ms.Tensor(labels))]
+
+
+def drawn(weights, rank, step):
+    """w <- (1 - alpha) w + alpha mean(w)."""
+    means = [sum(each) / len(weights) for each in zip(*weights)]
+    return [(1 - ALPHA) * mine + ALPHA * mean for mine, mean in zip(weights[rank], means)]
+
+
+def paired(weights, rank, step):
+    """w <- (w + w') / 2."""
+    from thinwire.mindspore.pairing import partner
+
+    other = weights[partner(rank, len(weights), step, seed=3)]
+    return [(mine + theirs) / 2 for mine, theirs in zip(weights[rank], other)]
+
+
+@pytest.mark.parametrize(("name", "world"), [("drawn", 2), ("paired", 2), ("paired", 3)])
+def test_parameters_move_by_the_law(ranks, name, world):
+    for differences in ranks(world, run_by, arguments=[name], timeout=120):
+        assert max(differences.values()) <= 1e-6, differences
+
+
+def updates() -> list[int]:
+    """How often SynchronousSGD exchanges in three updates, by mode; and what it shows to callbacks."""
+    import json
+
+    import mindspore_models as models
+
+    import thinwire
+    import thinwire.mindspore
+
+    counts = []
+    for mode in models.MODES:
+        models.use(mode)
+        cell = models.network()
+        held = models.momentum(cell)
+        optimizer = thinwire.mindspore.SynchronousSGD(held, "none", group := default_group())
+        models.train_by_model(cell, optimizer, models.batches(3, group.rank, group.world), [])
+        counts.append(json.loads(optimizer.synchronizer.record())["step"] + 1)
+        assert optimizer.learning_rate is held.learning_rate
+        assert optimizer.global_step.asnumpy()[0] == 3
+    return counts
+
+
+def default_group():
+    """The group that is meant when none is given: the same one every time."""
+    from thinwire.mindspore.meeting import group_or_default
+
+    return group_or_default(None)
+
+
+def test_an_update_exchanges_once(ranks):
+    for counts in ranks(2, updates):
+        assert counts == [3, 3]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 7, 8])
+def test_partners_are_mutual_and_every_rank_has_one(world):
+    from thinwire.mindspore.pairing import partner
+
+    for step in range(50):
+        partners = [partner(rank, world, step) for rank in range(world)]
+        assert [partners[other] for other in partners] == list(range(world))
+        assert sum(rank == other for rank, other in enumerate(partners)) == world % 2
+
+
+@pytest.mark.parametrize("world", [4, 5])
+def test_all_peers_are_equally_likely(world):
+    from thinwire.mindspore.pairing import partner
+
+    steps = 6000
+    counts = collections.Counter(partner(0, world, step, seed=1) for step in range(steps))
+    choices = world if world % 2 else world - 1
+    assert len(counts) == choices
+    for count in counts.values():
+        assert abs(count - steps / choices) < 5 * (steps / choices) ** 0.5

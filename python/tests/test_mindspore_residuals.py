@@ -1,0 +1,94 @@
+"""A training that goes on from a checkpoint with its residuals is the training that was never stopped."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.needs("mindspore")
+CODEC = "topk:0.05"
+STEPS = 6
+STOP = 3
+
+
+def stopped(folder: str) -> dict[str, str]:
+    """Hashes of the weights without a stop, with one, and with one that forgets residuals."""
+    import mindspore as ms
+    import mindspore_models as models
+
+    import thinwire
+    import thinwire.mindspore
+
+    models.use("graph")
+    group = thinwire.init()
+    data = list(models.batches(STEPS, group.rank, group.world))
+    whole, optimizer = start(models)
+    exchange = thinwire.mindspore.GradExchange(CODEC, group)
+    models.train_by_model(whole, optimizer, data, [exchange])
+    hashes = {"whole": models.fingerprint(whole)}
+
+    half, optimizer = start(models)
+    exchange = thinwire.mindspore.GradExchange(CODEC, group)
+    models.train_by_model(half, optimizer, data[:STOP], [exchange])
+    path = f"{folder}/residuals"
+    assert thinwire.mindspore.save_residuals(exchange, path) == f"{path}.rank{group.rank}.ckpt"
+    ms.save_checkpoint(optimizer, f"{folder}/model{group.rank}.ckpt")
+
+    for name, residuals in {"resumed": path, "forgetful": None}.items():
+        cell, optimizer = start(models)
+        saved = ms.load_checkpoint(f"{folder}/model{group.rank}.ckpt")
+        ms.load_param_into_net(optimizer, saved)
+        exchange = thinwire.mindspore.GradExchange(CODEC, group, residuals=residuals)
+        models.train_by_model(cell, optimizer, data[STOP:], [exchange])
+        hashes[name] = models.fingerprint(cell)
+    return hashes
+
+
+def start(models):
+    """A network and its optimizer."""
+    cell = models.network()
+    return cell, models.momentum(cell)
+
+
+def test_a_resumed_training_continues_bit_for_bit(ranks, tmp_path):
+    first, second = ranks(2, stopped, arguments=[str(tmp_path)])
+    assert first == second
+    assert first["resumed"] == first["whole"]
+    assert first["forgetful"] != first["whole"]
+
+
+def exchanged() -> str:
+    """What loading another rank's residuals says."""
+    import mindspore as ms
+
+    import thinwire
+    import thinwire.mindspore
+
+    group = thinwire.init()
+    parameter = ms.Parameter(ms.ops.zeros((40, 50), ms.float32), name="weight")
+    average = thinwire.mindspore.exchange([parameter], CODEC, group)
+    average((ms.ops.ones((40, 50), ms.float32),))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(thinwire.mindspore.save_residuals(average, f"{folder}/r"))
+        file.rename(file.with_name(f"q.rank{group.rank}.ckpt"))
+        thinwire.mindspore.load_residuals(average, f"{folder}/q")
+        file.with_name(f"q.rank{group.rank}.ckpt").rename(file)
+        group.rank_before = group.rank
+        average.group = Other()
+        file.rename(file.with_name(f"r.rank{Other.rank}.ckpt"))
+        with pytest.raises(thinwire.InvalidError) as caught:
+            thinwire.mindspore.load_residuals(average, f"{folder}/r")
+    return str(caught.value).rpartition("/")[2]
+
+
+class Other:
+    """What residuals look at in a group."""
+
+    rank, world = 5, 8
+
+
+def test_residuals_of_another_rank_are_refused(ranks):
+    for rank, said in enumerate(ranks(2, exchanged)):
+        assert said == f"r.rank5.ckpt is of rank {rank} of 2, this is rank 5 of 8"

@@ -1,0 +1,236 @@
+"""Failures under the hook of DDP: every rank gets an exception that says what happened, within 5 s."""
+
+import subprocess
+import sys
+import time
+
+import launch
+import pytest
+
+pytestmark = pytest.mark.needs("torch")
+
+LIMIT_S = 5.0
+
+
+def ready(codec="none"):
+    """A training that has made three steps on all ranks, the last one with DDP's final buckets."""
+    import torch.distributed as dist
+    from torch_models import Training, wrapped
+
+    import thinwire.torch
+
+    dist.init_process_group("gloo")
+    training = Training("mlp", wrapped("mlp", thinwire.torch.hook(codec))).run(3)
+    dist.barrier()
+    return training
+
+
+def failure(action):
+    """The type and the text of the exception that `action` raises, and after how many seconds."""
+    start = time.monotonic()
+    try:
+        action()
+    except BaseException as error:
+        return [type(error).__name__, str(error), time.monotonic() - start]
+    return ["nothing", "", time.monotonic() - start]
+
+
+def rank():
+    """This rank."""
+    import torch.distributed as dist
+
+    return dist.get_rank()
+
+
+def other_fails(way):
+    """Rank 1 comes to a bad end; what rank 0 sees of it."""
+    import os
+    import signal
+
+    training = ready()
+    if rank() == 1:
+        if way == "raises":
+            raise ValueError("no such file: data.txt")
+        if way == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if way == "changes a shape":
+            parameter = next(training.model.parameters())
+            parameter.data = parameter.data[:3]
+        training.run(1)
+    return failure(lambda: training.run(20))
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("raises", "rank 1 raised ValueError: no such file: data.txt"),
+        ("killed", "rank 1"),
+        ("changes a shape", "rank 1 raised RuntimeError"),
+    ],
+)
+def test_all_ranks_learn_why_one_has_failed(way, said):
+    first, second = launch.run(2, other_fails, arguments=[way], timeout=40)
+    assert second.code != 0
+    kind, text, waited_s = first.result
+    assert kind == "PeerError", launch.report(first)
+    assert said in text
+    assert "\n" not in text
+    assert waited_s <= LIMIT_S
+
+
+def interrupted():
+    """Rank 1 lets rank 0 wait in backward, where it gets Ctrl-C; what each sees."""
+    import os
+    import signal
+    import threading
+
+    training = ready()
+    if rank() == 1:
+        time.sleep(2.5)
+        return failure(lambda: training.run(20))
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    seen = failure(lambda: training.run(1))
+    assert seen[0] == "KeyboardInterrupt", seen
+    assert 0.9 <= seen[2] <= LIMIT_S, seen
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_ends_a_backward_that_waits():
+    first, second = launch.run(2, interrupted, timeout=40)
+    assert "KeyboardInterrupt" in first.stderr and "AssertionError" not in first.stderr
+    kind, text, waited_s = second.result
+    assert kind == "PeerError"
+    assert "rank 0 raised KeyboardInterrupt" in text
+    assert waited_s <= LIMIT_S
+
+
+def unfit():
+    """What is said to models and hooks that do not fit, one after the other."""
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch_models import Training, wrapped
+
+    import thinwire.torch
+    from thinwire.torch import group
+
+    dist.init_process_group("gloo")
+    said = {}
+
+    def train(model, codec="none", **options):
+        model = nn.parallel.DistributedDataParallel(model, **options)
+        model.register_comm_hook(*thinwire.torch.hook(codec))
+        for _ in range(3):
+            model(torch.randint(4, (8,))).double().sum().backward()
+
+    def embedding(**options):
+        return nn.Sequential(nn.Embedding(4, 4, **options), nn.Linear(4, 4))
+
+    class Bucket:
+        def index(self):
+            return 0
+
+        def is_last(self):
+            return True
+
+        def parameters(self):
+            return []
+
+        def buffer(self):
+            return torch.empty(4, device="meta")
+
+    def meta():
+        hook, function = thinwire.torch.hook("none")
+        function(hook, Bucket())
+
+    def another_model():
+        hook = thinwire.torch.hook("none")
+        Training("mlp", wrapped("mlp", hook)).run(1)
+        Training("cnn", wrapped("cnn", hook)).run(1)
+
+    def another_world():
+        store = dist.PrefixStore("world", dist.distributed_c10d._get_default_store())
+        group.connect(store, dist.get_rank(), 2 + dist.get_rank(), "mismatched", timeout_s=30)
+
+    class Unused(nn.Sequential):
+        def forward(self, inputs):
+            return next(layer for layer in self if isinstance(layer, nn.Sequential))(inputs)
+
+    def skip(*layers):
+        skipping = {"find_unused_parameters": True, "skip_all_reduce_unused_params": True}
+        train(Unused(*layers), bucket_cap_mb=0.1, **skipping)
+
+    large = nn.Linear(512, 1024)
+    codecs = ["none", "int8"]
+    said["float64"] = failure(lambda: train(embedding().double()))
+    said["sparse"] = failure(lambda: train(embedding(sparse=True)))
+    said["meta"] = failure(meta)
+    said["codecs"] = failure(lambda: train(embedding(), codecs[dist.get_rank()]))
+    said["no codec"] = failure(lambda: train(embedding(), "zip"))
+    said["another model"] = failure(another_model)
+    said["another world"] = failure(another_world)
+    said["first skipped"] = failure(lambda: skip(embedding(), large))
+    said["last skipped"] = failure(lambda: skip(large, embedding()))
+    dist.destroy_process_group()
+    said["no process group"] = failure(meta)
+    return said
+
+
+EXPECTED = {
+    "float64": ("InvalidError", "torch.float64, expected one of torch.float32"),
+    "sparse": ("InvalidError", "torch.sparse_coo, expected torch.strided"),
+    "meta": ("InvalidError", "device meta, expected cpu or cuda"),
+    "codecs": ("PeerError", "codec"),
+    "no codec": ("InvalidError", "zip"),
+    "another model": ("InvalidError", "hint: make a new hook"),
+    "another world": ("PeerError", "world"),
+    "first skipped": ("InvalidError", "bucket 1 came instead (hint: DistributedDataParallel("),
+    "last skipped": ("InvalidError", "backward ended (hint: DistributedDataParallel("),
+    "no process group": ("InvalidError", "init_process_group"),
+}
+
+
+def test_what_does_not_fit_is_said_on_all_ranks(ranks):
+    for said in ranks(2, unfit):
+        for label, (kind, text) in EXPECTED.items():
+            assert said[label][0] == kind, (label, said[label])
+            assert text in said[label][1], (label, said[label])
+            assert said[label][2] <= LIMIT_S, (label, said[label])
+
+
+def forks():
+    """Training with a DataLoader whose workers are forks, and what a fork is told that trains on."""
+    import os
+
+    import torch.utils.data
+    from torch_models import digest
+
+    training = ready()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, "|".join(map(str, failure(lambda: training.run(1))))[:1000].encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    loader = torch.utils.data.DataLoader(range(6), num_workers=2, multiprocessing_context="fork")
+    for _ in loader:
+        training.run(1)
+    return os.read(read, 1000).decode(), digest(training.model)
+
+
+def test_forks_are_told_and_the_parents_go_on(ranks):
+    (said, first), (_, second) = ranks(2, forks)
+    kind, text, waited_s = said.split("|")
+    assert kind in ("InvalidError", "PeerError")
+    assert "fork" in text
+    assert float(waited_s) <= LIMIT_S
+    assert first == second
+
+
+def test_without_pytorch_the_module_says_how_to_get_it():
+    program = "import sys; sys.modules['torch'] = None; import thinwire.torch"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 1
+    last = ended.stderr.strip().rpartition("\n")[2]
+    assert last.startswith("ImportError: thinwire.torch needs PyTorch")
+    assert last.endswith("(hint: pip install torch)")

@@ -1,0 +1,358 @@
+"""FSDP2 with compressed communication, against plain FSDP2 over gloo."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import launch
+
+pytestmark = pytest.mark.needs("torch")
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "python" / "torch_fsdp.py"
+STEPS = 12
+LOST_WITHIN_S = 5.0
+
+
+def test_without_a_codec_it_is_plain_fsdp(ranks: Any) -> None:
+    """The same parameters after training, for f32, bf16 and f16 gradients, over either backend."""
+    plain, *ours = ranks(2, uncompressed, timeout=120)[0]
+    for kind, one in itertools.product(range(3), ours):
+        assert apart(plain[kind], one[kind]) <= [1e-6, 1e-3, 1e-3][kind]
+
+
+def uncompressed() -> list[list[list[float]]]:
+    """Parameters of plain FSDP2, then with codec none over gloo and over thinwire."""
+    import torch
+
+    dist = joined("gloo")
+    groups = [dist.group.WORLD, dist.new_group(backend="thinwire")]
+    kinds = [None, torch.bfloat16, torch.float16]
+    return [
+        [whole(trained(kind, codec, group=group)[0]) for kind in kinds]
+        for codec, group in ((None, groups[0]), ("none", groups[0]), ("none", groups[1]))
+    ]
+
+
+def test_training_with_codecs_goes_as_without(ranks: Any) -> None:
+    """The loss falls to where it falls without, and all ranks have the same parameters to the bit."""
+    both = ranks(2, compressed, timeout=120)
+    assert both[0] == both[1]
+    digests = [digest for _, digest in both[0].values()]
+    assert len(set(digests)) == len(digests), "a codec changed nothing"
+    plain, _ = both[0].pop("plain")
+    for name, (loss, _) in both[0].items():
+        assert loss < 0.9 * 1.35 and abs(loss - plain) < 0.01 * plain, (
+            f"{name}: {loss}, plain {plain}"
+        )
+
+
+def compressed() -> dict[str, tuple[float, str]]:
+    """Mean loss at the end and a digest of the parameters as they are computed with."""
+    joined("gloo")
+    codecs = {
+        "plain": (None, None),
+        "int8": ("int8", None),
+        "int4": ("int4", None),
+        "gathered int8": ("int8", "int8"),
+        "gathered bf16": ("bf16", "bf16"),
+    }
+    found = {}
+    for name, (codec, gather) in codecs.items():
+        model, _, loss = trained(None, codec, gather)
+        found[name] = loss, gathered(model)
+    return found
+
+
+def test_what_rounding_loses_comes_back(ranks: Any) -> None:
+    """Constant gradients: the mean of what arrives tends to the exact one, as 1 over the steps."""
+    ranks(2, fed_back)
+
+
+def fed_back() -> None:
+    """The same reduce-scatter again and again, through the hook that FSDP2 calls."""
+    import torch
+
+    from thinwire.torch.fsdp import ReduceScatter, fsdp
+
+    dist = joined("gloo")
+    exchange = fsdp(sharded(), codec="int4")
+    reduce = ReduceScatter(exchange, "0")
+    source = torch.randn(2000, generator=torch.Generator().manual_seed(dist.get_rank()))
+    exact, found = torch.empty(1000), torch.empty(1000)
+    dist.reduce_scatter_tensor(exact, source.clone())
+    total, errors = torch.zeros(1000), []
+    for step in range(1, 33):
+        reduce(found, source.clone(), dist.group.WORLD, dist.ReduceOp.SUM)
+        total += found
+        errors.append(float((total / step - exact).abs().max()))
+    assert errors[0] > 0.01 and errors[31] < errors[0] / 16
+
+
+def test_a_state_goes_on_as_if_never_interrupted(ranks: Any) -> None:
+    """Residuals through torch.save and through torch.distributed.checkpoint, bit for bit."""
+    with tempfile.TemporaryDirectory() as folder:
+        for first, saved, stored, forgotten in ranks(2, resumed, arguments=[folder], timeout=120):
+            assert first == saved == stored != forgotten
+
+
+def resumed(folder: str) -> list[list[float]]:
+    """Parameters of one run, of two that were interrupted, and of one that forgot its residuals."""
+    import torch
+    import torch.distributed.checkpoint as checkpoint
+
+    joined("gloo")
+    found = [whole(trained(None, "int4", steps=2 * STEPS)[0])]
+    model, exchange, _ = trained(None, "int4")
+    state = exchange.state_dict()
+    assert all(tensor.abs().sum() > 0 for tensor in next(iter(state.values()))[0].values())
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    file = Path(folder) / next(iter(state))
+    torch.save(state, file)
+    checkpoint.save({"exchange": exchange, "model": model.state_dict()}, checkpoint_id=folder)
+
+    def load(exchange: Any) -> None:
+        exchange.load_state_dict(torch.load(file, weights_only=True))
+
+    def load_distributed(exchange: Any) -> None:
+        checkpoint.load({"exchange": exchange}, checkpoint_id=folder)
+
+    for restore in (load, load_distributed, lambda exchange: None):
+        found.append(whole(trained(None, "int4", weights=weights, restore=restore, skip=STEPS)[0]))
+    again = trained(None, "int4", weights=weights, restore=load, skip=STEPS, restore_late=True)[0]
+    assert whole(again) == found[0], "a state that is loaded between steps counts from there"
+    return found
+
+
+def test_shards_on_a_mesh_with_replicas_train(ranks: Any) -> None:
+    """HSDP, 2 times 2 ranks: the all-reduce between replicas stays PyTorch's."""
+    found = ranks(4, replicated, timeout=120)
+    assert all(one == found[0] for one in found)
+    exact, ours = found[0]
+    assert apart(exact, ours) < 1e-3
+
+
+def replicated() -> list[list[float]]:
+    """Parameters without and with int8."""
+    dist = joined("gloo")
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+    return [whole(trained(None, codec, mesh=mesh)[0]) for codec in (None, "int8")]
+
+
+def test_accumulated_and_unused_gradients_are_reduced(ranks: Any) -> None:
+    """Steps without communication, and a parameter that gets no gradient in some steps."""
+    ranks(2, irregular)
+
+
+def irregular() -> None:
+    """Every other step accumulates; two do without the second of two heads."""
+    import torch
+    from torch.distributed.fsdp import fully_shard
+
+    from thinwire.torch.fsdp import fsdp
+
+    class Heads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.trunk, self.first = torch.nn.Linear(32, 33), torch.nn.Linear(33, 7)
+            self.second = torch.nn.Linear(33, 7)
+
+        def forward(self, data: Any, both: bool) -> Any:
+            hidden = self.trunk(data).tanh()
+            return self.first(hidden) + (self.second(hidden) if both else 0)
+
+    dist, models = joined("gloo"), []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(Heads())
+        fully_shard(models[-1].trunk)
+        fully_shard(models[-1])
+    exchange = fsdp(models[1], codec="none")
+    torch.manual_seed(dist.get_rank())
+    for step in range(6):
+        data = torch.randn(8, 32)
+        for model in models:
+            model.set_requires_gradient_sync(step % 2 == 1)
+            model(data, step not in (2, 3)).square().mean().backward()
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.allclose(one.grad.to_local(), other.grad.to_local(), atol=1e-6)
+    assert len(exchange._names) == 3, "the root has a residual for one head and one for both"
+
+
+def test_mistakes_are_said(ranks: Any) -> None:
+    """A model that is not sharded, codecs that cannot, states of others."""
+    ranks(2, mistaken)
+
+
+def mistaken() -> None:
+    """Calls with an error each, and what it says."""
+    import torch
+
+    from thinwire._core import InvalidError
+    from thinwire.torch.fsdp import fsdp
+
+    dist = joined("gloo")
+    with pytest.raises(InvalidError, match="call fully_shard"):
+        fsdp(torch.nn.Linear(2, 2))
+    model = sharded()
+    exchange = fsdp(model, codec="powersgd:4")
+    with pytest.raises(InvalidError, match="whole matrices"):
+        model(torch.ones(2, 32)).sum().backward()
+    with pytest.raises(InvalidError, match="that of rank7, expected rank"):
+        exchange.load_state_dict({"rank7": ({},)})
+    with pytest.raises(InvalidError, match="no sharded module of that name"):
+        exchange.load_state_dict({f"rank{dist.get_rank()}": ({"attic/12": torch.zeros(12)},)})
+
+
+def test_a_lost_rank_is_an_error_in_backward() -> None:
+    """Within five seconds."""
+    outcomes = launch.run(2, bereft, timeout=60)
+    assert outcomes[1].code == 7
+    assert outcomes[0].code == 0, launch.report(outcomes[0])
+    assert outcomes[0].result < LOST_WITHIN_S
+
+
+def bereft() -> float:
+    """Rank 1 ends before its second backward."""
+    import os
+
+    import torch
+
+    from thinwire._core import PeerError
+    from thinwire.torch.fsdp import fsdp
+
+    dist = joined("thinwire")
+    model = sharded()
+    fsdp(model)
+    model(torch.ones(2, 32)).sum().backward()
+    loss = model(torch.ones(2, 32)).sum()
+    if dist.get_rank() == 1:
+        os._exit(7)
+    started = time.monotonic()
+    with pytest.raises(PeerError, match="rank 1"):
+        loss.backward()
+    return time.monotonic() - started
+
+
+def test_the_example_learns() -> None:
+    """examples/python/torch_fsdp.py, two ranks."""
+    arguments = ["--steps", "40", "--width", "32", "--blocks", "1", "--gather-codec", "bf16"]
+    outcomes = launch.run(2, EXAMPLE, arguments=arguments, timeout=120, wait_for_all=False)
+    launch.results(outcomes)
+    losses = [float(line.split()[-1]) for line in outcomes[0].stdout.splitlines()]
+    assert len(losses) == 3 and losses[-1] < 0.8 * losses[0]
+
+
+def joined(backend: str) -> Any:
+    """torch.distributed, initialised."""
+    import torch
+    import torch.distributed as dist
+
+    import thinwire.torch  # noqa: F401
+
+    torch.set_num_threads(1)
+    dist.init_process_group(backend)
+    return dist
+
+
+def sharded(kind: Any = None, group: Any = None, mesh: Any = None) -> Any:
+    """The same small model every time, sharded; gradients are reduced as `kind`."""
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(32, 65), torch.nn.Tanh(), torch.nn.Linear(65, 33), torch.nn.Linear(33, 10)
+    )
+    if mesh is None and group is not None:
+        mesh = DeviceMesh.from_group(group, "cpu")
+    for unit in (model[0], model[2], model):
+        fully_shard(unit, mesh=mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=kind))
+    return model
+
+
+def trained(
+    kind: Any,
+    codec: str | None,
+    gather_codec: str | None = None,
+    *,
+    group: Any = None,
+    mesh: Any = None,
+    steps: int = STEPS,
+    weights: Any = None,
+    restore: Any = None,
+    restore_late: bool = False,
+    skip: int = 0,
+) -> tuple[Any, Any, float]:
+    """A model after some steps of gradient descent, its exchange, and the last loss of all ranks."""
+    import torch.distributed as dist
+
+    from thinwire.torch.fsdp import fsdp
+
+    model, exchange = sharded(kind, group, mesh), None
+    if codec is not None:
+        exchange = fsdp(model, codec, gather_codec)
+    for batch in batches(steps)[:2] if restore_late else []:
+        descended(model, batch)
+    if weights is not None:
+        for parameter, saved in zip(model.parameters(), weights, strict=True):
+            parameter.data.copy_(saved)
+    if restore is not None:
+        restore(exchange)
+    for batch in batches(steps + skip)[skip:]:
+        loss = descended(model, batch)
+    dist.all_reduce(loss)
+    return model, exchange, loss.item() / dist.get_world_size()
+
+
+def batches(steps: int) -> list[Any]:
+    """What this rank sees."""
+    import torch
+    import torch.distributed as dist
+
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    return [torch.randn(16, 32, generator=generator) for _ in range(steps)]
+
+
+def descended(model: Any, batch: Any) -> Any:
+    """One step; returns the loss before it."""
+    import torch
+
+    model.zero_grad()
+    loss = (model(batch) - batch[:, :10]).square().mean()
+    loss.backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(parameter.grad, alpha=-0.1)
+    return loss.detach()
+
+
+def whole(model: Any) -> list[float]:
+    """All parameters, unsharded, exactly."""
+    import torch
+
+    return torch.cat([one.full_tensor().detach().view(-1) for one in model.parameters()]).tolist()
+
+
+def gathered(model: Any) -> str:
+    """A digest of the parameters as this rank computes with them."""
+    digest = hashlib.sha256()
+    for unit in (model, model[0], model[2]):
+        unit.unshard()
+        for parameter in unit.parameters(recurse=unit is not model):
+            digest.update(parameter.detach().numpy().tobytes())
+    for parameter in model[3].parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def apart(first: list[float], second: list[float]) -> float:
+    """The largest difference."""
+    return max(abs(a - b) for a, b in zip(first, second, strict=True))

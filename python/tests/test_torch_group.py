@@ -1,0 +1,97 @@
+"""How ranks of PyTorch find each other over Thinwire."""
+
+import socket
+
+import pytest
+
+pytestmark = pytest.mark.needs("torch")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_ranks_of_one_machine_meet_on_loopback(host):
+    from thinwire.torch.group import own_address
+
+    assert own_address(host, 29500) == "127.0.0.1"
+
+
+def test_others_reach_us_where_we_reach_them(monkeypatch):
+    import thinwire
+    from thinwire.torch import group
+
+    class Probe:
+        def __init__(self, *_):
+            self.address = Probe.mine
+
+        __enter__, __exit__ = lambda self: self, lambda *_: None
+        connect, getsockname = lambda *_: None, lambda self: (self.address, 1)
+
+    def resolve(host, port, **_):
+        if host == "nowhere":
+            raise socket.gaierror("unknown")
+        return [(socket.AF_INET, socket.SOCK_DGRAM, 0, "", (host, port))]
+
+    monkeypatch.setattr(group.socket, "socket", Probe)
+    monkeypatch.setattr(group.socket, "getaddrinfo", resolve)
+    Probe.mine = "10.0.0.7"
+    assert group.own_address("10.0.0.1", 29500) == "10.0.0.7"
+    Probe.mine = "fd00::7"
+    assert group.own_address("fd00::1", 29500) == "fd00::7"
+    Probe.mine = "127.0.0.1"
+    assert group.own_address("node-3", 29500) == "node-3"
+    with pytest.raises(thinwire.InvalidError, match="no route to nowhere"):
+        group.own_address("nowhere", 29500)
+
+
+def groups(folder):
+    """Groups over a process group, over a part of it, over a file, and a group that is given."""
+    import numpy
+    import torch.distributed as dist
+
+    import thinwire
+    from thinwire.torch import group
+
+    def total(connection):
+        value = numpy.array([10.0 ** dist.get_rank()], dtype=numpy.float32)
+        connection.group.all_reduce(value.ctypes.data, 1, "f32")
+        return value[0].item()
+
+    dist.init_process_group("gloo")
+    parts = [dist.new_group([0, 2]), dist.new_group([1])]
+    mine = parts[dist.get_rank() % 2]
+    store = dist.FileStore(f"{folder}/store", 3)
+    file = group.connect(store, dist.get_rank(), 3, "file", timeout_s=30)
+    given = thinwire.Group(file.group)
+    results = [total(group.of()), total(group.of(mine)), total(file), total(group.of(given))]
+    dist.barrier()
+    dist.destroy_process_group()
+    return results
+
+
+def test_a_group_has_the_ranks_of_its_process_group(ranks, tmp_path):
+    first, second, third = ranks(3, groups, arguments=[str(tmp_path)])
+    assert first == third == [111, 101, 111, 111]
+    assert second == [111, 10, 111, 111]
+
+
+def unheard():
+    """Rank 0 cannot open a rendezvous: what each rank is told."""
+    import torch.distributed as dist
+
+    import thinwire
+    from thinwire.torch import group
+
+    dist.init_process_group("gloo")
+    group.own_address = lambda *_: "0.0.0.0"
+    try:
+        group.of()
+    except thinwire.Error as error:
+        said = str(error)
+    dist.barrier()
+    dist.destroy_process_group()
+    return said
+
+
+def test_a_rendezvous_that_cannot_open_is_known_to_all(ranks):
+    first, second = ranks(2, unheard)
+    assert "0.0.0.0 is no address" in first
+    assert second == f"rank 0 opened no rendezvous: {first}"

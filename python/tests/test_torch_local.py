@@ -1,0 +1,252 @@
+"""LocalSGD, DiLoCo and PairAveraging: what ranks have in common after a round."""
+
+import collections
+import itertools
+
+import pytest
+
+pytestmark = pytest.mark.needs("torch")
+
+
+def start(name, rate=0.05):
+    """A training of this rank alone, from a start of its own."""
+    import torch
+    import torch.distributed as dist
+    from torch_models import MODELS, Training
+
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    torch.manual_seed(50 + dist.get_rank())
+    return Training(name, MODELS[name](), rate)
+
+
+def mean(values):
+    """The mean of all ranks' values, by gloo."""
+    import torch.distributed as dist
+
+    total = values.clone()
+    dist.all_reduce(total)
+    return total / dist.get_world_size()
+
+
+def parameters(model):
+    """All parameters in one row of float64."""
+    import torch
+
+    return torch.cat([each.detach().double().reshape(-1) for each in model.parameters()])
+
+
+def follow_a_reference(mode):
+    """How far a mode is after each round from the same computed with float64 and gloo."""
+    import torch
+    import torch.distributed as dist
+
+    import thinwire.torch
+
+    training = start("mlp")
+    wrapper = getattr(thinwire.torch, mode)(training.model, every=3, codec="none")
+    common = parameters(training.model)
+    momentum, apart, differences = torch.zeros_like(common), [], []
+    for step in range(1, 13):
+        training.run(1)
+        apart.append((parameters(training.model) - mean(parameters(training.model))).abs().max())
+        moved = common - mean(parameters(training.model))
+        assert wrapper.step() == (step % 3 == 0)
+        if step % 3 == 0:
+            momentum = 0.9 * momentum + moved
+            by = moved if mode == "LocalSGD" else 0.7 * (moved + 0.9 * momentum)
+            common = common - by
+            differences.append((parameters(training.model) - common).abs().max().item())
+    dist.destroy_process_group()
+    return max(differences), min(apart).item()
+
+
+@pytest.mark.parametrize("mode", ["LocalSGD", "DiLoCo"])
+def test_a_round_is_the_outer_step_of_the_mean(ranks, mode):
+    for difference, apart in ranks(2, follow_a_reference, arguments=[mode]):
+        assert difference <= 1e-6
+        assert apart > 1e-4
+
+
+def rounds(cases):
+    """Trains in each way: a hash of the parameters, the sums of the buffers, whether the loss fell."""
+    import torch.distributed as dist
+    from torch_models import digest
+
+    import thinwire.torch
+
+    results = []
+    for mode, name, codec in cases:
+        training = start(name)
+        wrapper = getattr(thinwire.torch, mode)(training.model, every=4, codec=codec)
+        for _ in range(40):
+            training.run(1)
+            wrapper.step()
+        buffers = [each.double().sum().item() for each in training.model.buffers()]
+        results.append([digest(training.model), buffers, training.fell()])
+    dist.destroy_process_group()
+    return results
+
+
+ROUNDS = [
+    *[("DiLoCo", "gpt", "int8"), ("DiLoCo", "gpt", "int4"), ("DiLoCo", "gpt", "auto")],
+    *[("LocalSGD", "gpt", "bf16"), ("LocalSGD", "cnn", "int8"), ("LocalSGD", "mixed", "none")],
+]
+
+
+def test_ranks_are_bit_identical_after_a_round(ranks):
+    by_rank = ranks(2, rounds, arguments=[ROUNDS])
+    for case, first, second in zip(ROUNDS, *by_rank):
+        assert first[:2] == second[:2], case
+        assert case[1] != "gpt" or (first[2] and second[2]), case
+
+
+def diverge():
+    """One rank's parameters become infinite: what all have afterwards, and the warning."""
+    import warnings
+
+    import torch
+    import torch.distributed as dist
+    from torch_models import digest
+
+    import thinwire.torch
+
+    training = start("mlp")
+    wrapper = thinwire.torch.DiLoCo(training.model, every=2, codec="int8")
+    before = digest(training.model)
+    training.run(1)
+    wrapper.step()
+    if dist.get_rank() == 1:
+        with torch.no_grad():
+            next(training.model.parameters())[0, 0] = float("inf")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        wrapper.step()
+    after = digest(training.model)
+    dist.destroy_process_group()
+    return before == after, [str(each.message) for each in said]
+
+
+def test_a_rank_that_diverges_takes_all_back_to_what_they_had_in_common(ranks):
+    for back, said in ranks(2, diverge):
+        assert back
+        assert any("diverged" in text for text in said)
+
+
+def go_on(folder):
+    """Goes on after a checkpoint, and from it: the hashes of both."""
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as checkpoint
+    from torch_models import digest
+
+    import thinwire.torch
+
+    def fresh():
+        training = start("mlp")
+        return training, thinwire.torch.DiLoCo(training.model, every=3, codec="int4")
+
+    def run(training, wrapper, steps):
+        for _ in range(steps):
+            training.run(1)
+            wrapper.step()
+
+    training, wrapper = fresh()
+    run(training, wrapper, 6)
+    checkpoint.save({"model": training.model, "wrapper": wrapper}, checkpoint_id=folder)
+    data, inner = training.data.get_state(), training.optimizer.state_dict()
+    plain = [wrapper.state_dict(), {k: v.clone() for k, v in training.model.state_dict().items()}]
+    torch.save([*plain, inner], f"{folder}/{dist.get_rank()}.pt")
+    run(training, wrapper, 6)
+    digests = [digest(training.model)]
+
+    again, new = fresh()
+    checkpoint.load({"model": again.model, "wrapper": new}, checkpoint_id=folder)
+    saved = torch.load(f"{folder}/{dist.get_rank()}.pt", weights_only=True)
+    again.optimizer.load_state_dict(saved[2])
+    again.data.set_state(data)
+    run(again, new, 6)
+    digests.append(digest(again.model))
+
+    again, new = fresh()
+    saved = torch.load(f"{folder}/{dist.get_rank()}.pt", weights_only=True)
+    again.model.load_state_dict(saved[1])
+    again.optimizer.load_state_dict(saved[2])
+    new.load_state_dict(saved[0])
+    again.data.set_state(data)
+    run(again, new, 6)
+    dist.destroy_process_group()
+    return [*digests, digest(again.model)]
+
+
+def test_diloco_goes_on_bit_for_bit(ranks, tmp_path):
+    first, second = ranks(2, go_on, arguments=[str(tmp_path)])
+    assert len({*first, *second}) == 1
+
+
+def gossip(codec):
+    """Rounds in pairs: partners, how far the mean moved, who became alike, and the end."""
+    import torch
+    import torch.distributed as dist
+    from torch_models import digest
+
+    import thinwire.torch
+
+    training = start("mlp")
+    wrapper = thinwire.torch.PairAveraging(training.model, codec=codec, seed=3)
+    results = []
+    for _ in range(6):
+        training.run(1)
+        before = mean(parameters(training.model))
+        partner = wrapper.step()
+        moved = (mean(parameters(training.model)) - before).abs().max().item()
+        results.append([partner, moved, digest(training.model)])
+    wrapper.agree()
+    finite = bool(torch.isfinite(parameters(training.model)).all())
+    dist.destroy_process_group()
+    return results, digest(training.model), finite
+
+
+@pytest.mark.parametrize(("world", "codec"), [(3, "none"), (2, "bf16")])
+def test_pairs_keep_the_mean_and_agree_in_the_end(ranks, world, codec):
+    by_rank = ranks(world, gossip, arguments=[codec])
+    for step in range(6):
+        met = [results[step] for results, _, _ in by_rank]
+        assert sum(partner is None for partner, _, _ in met) == world % 2
+        for rank, (partner, moved, digest) in enumerate(met):
+            assert moved <= 1e-6
+            if partner is not None:
+                assert met[partner][0] == rank
+                assert codec != "none" or met[partner][2] == digest
+    assert len({end for _, end, _ in by_rank}) == 1
+    assert all(finite for _, _, finite in by_rank)
+
+
+@pytest.mark.parametrize("world", [2, 3, 4, 5, 8])
+def test_every_other_rank_is_an_equally_likely_partner(world):
+    from thinwire.torch.pairs import partners
+
+    drawings, met = 4000, collections.Counter()
+    for drawing in range(drawings):
+        drawn = partners(world, 11, drawing)
+        for rank, partner in enumerate(drawn):
+            assert partner is None or (partner != rank and drawn[partner] == rank)
+            met[rank, partner] += partner is not None
+    expected = drawings / (world - 1 + world % 2)
+    for pair in itertools.permutations(range(world), 2):
+        assert abs(met[pair] - expected) <= 0.15 * expected
+
+
+def test_one_rank_alone_trains_as_if_nothing_were_there():
+    import torch
+
+    import thinwire.torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    group = thinwire.init(rank=0, world=1)
+    local = thinwire.torch.LocalSGD(model, every=2, group=group)
+    pairs = thinwire.torch.PairAveraging(model, group=group)
+    before = model.weight.detach().clone()
+    assert [local.step(), local.step(), pairs.step()] == [False, True, None]
+    assert torch.equal(model.weight, before)
