@@ -70,3 +70,26 @@ impl Inbox {
         self.early.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use thinwire_wire::Kind;
+
+    use super::*;
+
+    #[test]
+    fn there_is_no_room_beyond_the_limit_until_something_is_taken_out() {
+        let mut inbox = Inbox::default();
+        let tag = |message| Tag { step: 0, tensor: 0, message };
+        let half = |message| Header::new(Kind::Data, 0, tag(message), EARLY_BYTES_MAX / 2);
+        // One message has room in any case.
+        assert!(inbox.begin(Rank(1), &Header { length: u32::MAX, ..half(0) }).is_some());
+        assert!(inbox.begin(Rank(1), &half(1)).is_none());
+        assert!(inbox.take(Rank(1), &tag(0)).is_none(), "it is not here whole");
+        assert!(inbox.complete(Rank(1), &tag(0)));
+        assert!(inbox.take(Rank(1), &tag(0)).is_some());
+        assert!(inbox.begin(Rank(1), &half(1)).is_some());
+        assert!(inbox.begin(Rank(2), &half(1)).is_some());
+        assert!(inbox.begin(Rank(2), &half(2)).is_none());
+    }
+}

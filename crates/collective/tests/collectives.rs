@@ -271,6 +271,32 @@ fn a_frame_of_another_life_or_another_schedule_is_refused() {
 }
 
 #[test]
+fn a_message_that_has_half_arrived_is_finished_by_its_run() {
+    const LENGTH: usize = 2_000_003;
+    let mut links = mem::mesh(2).into_iter();
+    let (mine, mut theirs) = (links.next().unwrap(), links.next().unwrap());
+    let mut group = Group::new(Box::new(mine));
+    let run = start::recv(&mut group, vec![0.0; LENGTH], (Rank(1), 0)).unwrap();
+    let Address { step, tensor, .. } = run.address();
+    let tag = Tag { step, tensor, message: 0 };
+    let mut header = Header::new(Kind::Data, 0, tag, LENGTH * 4);
+    header.dtype = Some(DType::F32);
+    let mut intruder = Intruder(bytemuck::cast_slice(&ramp(Rank(1), LENGTH)).to_vec());
+    theirs.send(Rank(0), header);
+    // The link takes 4 MiB at a time, so what comes now is a half.
+    theirs.progress(&mut intruder).unwrap();
+    while group.advance::<Vec<f32>>(&mut []).unwrap() {}
+    assert_eq!(theirs.counters().sent_frames, 0);
+    let mut runs = [run];
+    group.admit(&mut runs[0]).unwrap();
+    while !runs[0].is_done() {
+        theirs.progress(&mut intruder).unwrap();
+        group.advance(&mut runs).unwrap();
+    }
+    assert!(runs[0].values() == ramp(Rank(1), LENGTH));
+}
+
+#[test]
 fn a_rank_that_is_not_concerned_hears_of_a_failure_and_who_found_it() {
     for network in Network::ALL {
         let errors = spawn_on(network, 3, |group| {

@@ -243,6 +243,38 @@ fn a_stop_ends_a_call_that_waits() {
 }
 
 #[test]
+fn a_stop_wakes_whoever_sleeps() {
+    for network in [Network::Mem, Network::Tcp] {
+        testkit::spawn(network, 2, |link| {
+            let mut group = Group::new(link);
+            if group.world().rank() == Rank(1) {
+                let error = barrier(&mut group).unwrap_err().to_string();
+                assert!(error.contains("rank 0 reports: enough"), "{error}");
+                return;
+            }
+            let stop = group.stop();
+            let (asleep, waiting) = channel();
+            let mut runs = [start::recv(&mut group, vec![0.0; 4], (Rank(1), 0)).unwrap()];
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    waiting.recv().unwrap();
+                    stop.stop("enough");
+                });
+                // Until it sleeps at once instead of looking again.
+                (0..64).for_each(|_| group.wait(&runs, Duration::ZERO).unwrap());
+                let begin = Instant::now();
+                asleep.send(()).unwrap();
+                group.wait(&runs, Duration::from_secs(30)).unwrap();
+                while group.advance(&mut runs).is_ok() {
+                    group.wait(&runs, Duration::from_secs(30)).unwrap();
+                }
+                assert!(begin.elapsed() < Duration::from_secs(10), "{network:?}");
+            });
+        });
+    }
+}
+
+#[test]
 fn a_driver_dropped_in_the_middle_tells_peers_and_followers() {
     for network in Network::ALL {
         let errors = spawn(network, 3, |driver| {

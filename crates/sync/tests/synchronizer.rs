@@ -240,6 +240,12 @@ fn mistakes_are_refused_in_one_line() {
     assert_eq!(error, "gradient of head.bias was given twice in step 0");
     let error = sync.finish().unwrap_err().to_string();
     assert_eq!(error, "no gradient of head.weight in step 0");
+    let pair = ["first", "second"].map(|name| Parameter::new(name, &[8, 8]));
+    let mut sync = Synchronizer::start(link(), pair.to_vec(), options("none")).unwrap();
+    sync.begin(9);
+    sync.ready(0, &[1.0; 64]).unwrap();
+    let error = sync.finish().unwrap_err().to_string();
+    assert_eq!(error, "no gradient of second in step 9");
     let policy = Policy::Fixed(Choice::parse("int8").unwrap());
     let wrong = Options { policy, algorithm: Some("ring".parse().unwrap()), ..Options::default() };
     let error = Synchronizer::start(link(), parameters(), wrong).unwrap_err().to_string();
@@ -606,4 +612,87 @@ fn a_nan_in_lent_gradients_skips_the_step_on_all_ranks() {
             assert_eq!(give(&mut sync, 1, false), Outcome::Averaged);
         });
     }
+}
+
+/// Lets every bucket travel by `codec` from now on.
+fn switch(sync: &mut Synchronizer, codec: &str) {
+    let mut plan = sync.plan().clone();
+    for assignment in &mut plan.assignments {
+        (assignment.codec, assignment.algorithm) = (codec.to_owned(), "gather".to_owned());
+        assignment.partitions = 1;
+    }
+    let state = State { plan: serde_json::to_string(&plan).unwrap(), ..State::default() };
+    sync.load(&state).unwrap();
+    assert_eq!(*sync.plan(), plan);
+}
+
+#[test]
+fn what_a_codec_owes_is_paid_by_the_next() {
+    let pairs =
+        [("int4", "none"), ("topk:0.05", "int8"), ("int8", "powersgd:2"), ("powersgd:2", "none")];
+    // Steps in which `auto` does not plan anew.
+    const STEPS: [u64; 3] = [5, 6, 8];
+    for (first, second) in pairs {
+        let ranks = spawn(2, "auto", |mut sync| {
+            switch(&mut sync, first);
+            let mut history = Vec::new();
+            for step in &STEPS[..2] {
+                assert_eq!(give(&mut sync, *step, false), Outcome::Averaged);
+                history.push(averages(&sync));
+            }
+            assert!(residuals(&sync.state()).iter().flatten().any(|&kept| kept.abs() > 0.01));
+            switch(&mut sync, second);
+            let before = sync.state();
+            assert_eq!(give(&mut sync, 7, true), Outcome::Skipped);
+            assert_eq!(sync.state(), before, "{first}, {second}");
+            assert_eq!(give(&mut sync, STEPS[2], false), Outcome::Averaged);
+            history.push(averages(&sync));
+            assert!(second != "none" || sync.state().tensors.is_empty(), "nothing is owed now");
+            (history, residuals(&sync.state()))
+        });
+        for (index, parameter) in parameters().iter().enumerate() {
+            for element in 0..parameter.elements() {
+                let given = (0..2)
+                    .flat_map(|rank| STEPS.map(|step| (rank, step)))
+                    .map(|(rank, step)| f64::from(gradient_at(rank, step, index, element)) / 2.0);
+                let got = ranks[0].0.iter().map(|step| f64::from(step[index][element]));
+                let kept = ranks.iter().map(|(_, kept)| f64::from(kept[index][element]));
+                let error = (got.sum::<f64>() + kept.sum::<f64>() - given.sum::<f64>()).abs();
+                assert!(error < 2e-4, "{first}, {second}: {} [{element}]", parameter.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn all_ranks_take_the_plan_of_rank_0() {
+    // A rank that thinks its cores crowded would plan otherwise.
+    let limit = Some("20mbit".parse().unwrap());
+    let plans = testkit::spawn_limited(Network::Tcp, 2, limit, |link| {
+        let local_ranks = [1, 1000][link.world().rank().index()];
+        let options = Options { local_ranks, ..options("auto") };
+        let mut sync = Synchronizer::start(link, parameters(), options).unwrap();
+        let first = sync.plan().clone();
+        (0..2).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
+        [first, sync.plan().clone()]
+    });
+    assert_eq!(plans[0], plans[1]);
+}
+
+#[test]
+fn factors_follow_the_gradients_alike_on_all_ranks() {
+    let factors = |sync: &Synchronizer| {
+        let mut tensors = sync.state().tensors;
+        tensors.retain(|name, _| name.starts_with("factor."));
+        tensors
+    };
+    let ranks = spawn(3, "powersgd:2", |mut sync| {
+        let begin = factors(&sync);
+        assert_eq!(give(&mut sync, 0, false), Outcome::Averaged);
+        let end = factors(&sync);
+        assert_eq!(end.len(), 3, "the thin matrix and the vectors have none");
+        assert!(end.iter().all(|(name, factor)| *factor != begin[name]));
+        end
+    });
+    assert!(ranks.iter().all(|factors| *factors == ranks[0]));
 }

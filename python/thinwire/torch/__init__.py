@@ -2,8 +2,10 @@
 
     import thinwire.torch
 
-    model.register_comm_hook(*thinwire.torch.hook(codec="auto"))     # DDP
-    torch.distributed.init_process_group("thinwire")                 # everything else
+    model.register_comm_hook(*thinwire.torch.hook(codec="auto"))   # DDP
+    thinwire.torch.fsdp(model, codec="int8")                       # FSDP2, after fully_shard
+    outer = thinwire.torch.DiLoCo(model, every=100)                # outer.step() after every step
+    torch.distributed.init_process_group("thinwire")               # everything else
 
 Importing this registers the c10d backend "thinwire".
 """
@@ -14,8 +16,9 @@ except ImportError as error:
     raise ImportError(f"thinwire.torch needs PyTorch ({error}) (hint: pip install torch)") from None
 
 from thinwire.torch.backend import ProcessGroup
+from thinwire.torch.fsdp import fsdp
 from thinwire.torch.hook import Hook, hook
 from thinwire.torch.local import DiLoCo, LocalSGD
 from thinwire.torch.pairs import PairAveraging
 
-__all__ = ["DiLoCo", "Hook", "LocalSGD", "PairAveraging", "ProcessGroup", "hook"]
+__all__ = ["DiLoCo", "Hook", "LocalSGD", "PairAveraging", "ProcessGroup", "fsdp", "hook"]

@@ -7,12 +7,15 @@ Code that was written for gloo or NCCL runs on it: DDP, FSDP2, DTensor, distribu
 process group, `new_group` included, has connections of its own; its ranks find each other through the
 store that c10d gives. Collectives of one group run in the order in which they are called, messages
 beside them. Exchanges are lossless; codecs come with DDP's hook and with `thinwire.torch.fsdp`.
+
+One group serves CPU and CUDA tensors, so it shares a process group with no other backend: in
+"cpu:thinwire,cuda:nccl" it serves both.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +23,8 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from thinwire._core import InvalidError
 from thinwire.torch import barrier, exchange, sparse
+from thinwire.torch.arguments import listed, one, options, overlaps, row_bytes
 from thinwire.torch.group import Connection, connect
 from thinwire.torch.reduction import Reduction
 from thinwire.torch.staging import Staging
@@ -33,7 +36,6 @@ TIMEOUT_S_MIN, TIMEOUT_S_MAX = 0.1, 86_400.0
 """What the core takes."""
 
 Begin = Callable[..., None]
-Tensors = Sequence[torch.Tensor]
 
 
 class Named(c10d.Backend):
@@ -376,53 +378,6 @@ def perform(begin: Begin, work: Work) -> None:
         work.finish(error)
     else:
         work.finish()
-
-
-def options(kind: Any, given: Any, timeout: Any = None, field: str = "reduceOp") -> Any:
-    """c10d's options: `given` itself, or new ones from a bare reduction or root rank."""
-    if given is None or isinstance(given, (int, c10d.ReduceOp, c10d.ReduceOp.RedOpType)):
-        made = kind()
-        if given is not None:
-            setattr(made, field, given)
-        if timeout is not None:
-            made.timeout = timeout
-        return made
-    return given
-
-
-def listed(tensors: Any) -> list[torch.Tensor]:
-    """Tensors as a list; c10d takes a bare one too."""
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def one(tensors: Any, name: str) -> torch.Tensor:
-    """The only tensor of a message."""
-    if len(listed(tensors)) != 1:
-        raise InvalidError(f"{name} takes one tensor, got {len(listed(tensors))}")
-    return listed(tensors)[0]
-
-
-def overlaps(source: torch.Tensor, target: torch.Tensor, rank: int) -> bool:
-    """Whether a gathered tensor shares memory with the result elsewhere than in its own place."""
-    shared = source.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
-    return shared and source.data_ptr() != target.data_ptr() + rank * exchange.size(source)
-
-
-def row_bytes(tensor: torch.Tensor, rows: Any, world: int, which: str) -> list[int]:
-    """Bytes of each rank's rows.
-
-    # Errors
-
-    InvalidError where `rows`, or equal parts, do not add up to the tensor.
-    """
-    length = tensor.shape[0] if tensor.dim() else 0
-    counts = list(rows) if rows else [length // world] * world
-    if len(counts) != world or sum(counts) != length:
-        raise InvalidError(
-            f"all_to_all splits {length} rows of its {which} into {counts} for {world} ranks"
-        )
-    row = exchange.size(tensor) // length if length else 0
-    return [count * row for count in counts]
 
 
 def create(opts: Any, _backend_options: Any = None) -> ProcessGroup:

@@ -1,0 +1,58 @@
+"""What c10d calls a process group with, in all the forms that it may take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._C import _distributed_c10d as c10d
+
+from thinwire._core import InvalidError
+from thinwire.torch import exchange
+
+
+def options(kind: Any, given: Any, timeout: Any = None, field: str = "reduceOp") -> Any:
+    """c10d's options: `given` itself, or new ones from a bare reduction or root rank."""
+    if given is None or isinstance(given, (int, c10d.ReduceOp, c10d.ReduceOp.RedOpType)):
+        made = kind()
+        if given is not None:
+            setattr(made, field, given)
+        if timeout is not None:
+            made.timeout = timeout
+        return made
+    return given
+
+
+def listed(tensors: Any) -> list[torch.Tensor]:
+    """Tensors as a list; c10d takes a bare one too."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def one(tensors: Any, name: str) -> torch.Tensor:
+    """The only tensor of a message."""
+    if len(listed(tensors)) != 1:
+        raise InvalidError(f"{name} takes one tensor, got {len(listed(tensors))}")
+    return listed(tensors)[0]
+
+
+def overlaps(source: torch.Tensor, target: torch.Tensor, rank: int) -> bool:
+    """Whether a gathered tensor shares memory with the result elsewhere than in its own place."""
+    shared = source.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
+    return shared and source.data_ptr() != target.data_ptr() + rank * exchange.size(source)
+
+
+def row_bytes(tensor: torch.Tensor, rows: Any, world: int, which: str) -> list[int]:
+    """Bytes of each rank's rows.
+
+    # Errors
+
+    InvalidError where `rows`, or equal parts, do not add up to the tensor.
+    """
+    length = tensor.shape[0] if tensor.dim() else 0
+    counts = list(rows) if rows else [length // world] * world
+    if len(counts) != world or sum(counts) != length:
+        raise InvalidError(
+            f"all_to_all splits {length} rows of its {which} into {counts} for {world} ranks"
+        )
+    row = exchange.size(tensor) // length if length else 0
+    return [count * row for count in counts]
