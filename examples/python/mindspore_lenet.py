@@ -53,7 +53,7 @@ def main() -> None:
     ms.set_context(mode=ms.GRAPH_MODE if options.mode == "graph" else ms.PYNATIVE_MODE)
     ms.set_seed(1)
     group = thinwire.init()  # <-- who is who, from the launcher's environment
-    images, labels = digits(options.data) if options.data else made_digits(4000)
+    images, labels = digits(options.data) if options.data else made_digits(2000)
     held_out = len(images) // 5
     mine = slice(held_out + group.rank, None, group.world)
     training = dataset(images[mine], labels[mine], options.batch)

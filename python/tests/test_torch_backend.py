@@ -188,6 +188,54 @@ def uneven() -> None:
     dist.destroy_process_group()
 
 
+def test_a_gathered_tensor_may_lie_in_the_result(ranks: Any) -> None:
+    """In its own place, as FSDP2's do, or in another rank's."""
+    ranks(3, overlapping)
+
+
+def overlapping() -> None:
+    """Rank r gathers what lies in the r-th part of the result, or in the one after."""
+    import torch
+
+    dist = joined()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for place in (rank, (rank + 1) % world):
+        result = torch.zeros(world * 5)
+        mine = result[5 * place : 5 * place + 5].fill_(rank)
+        dist.all_gather_into_tensor(result, mine)
+        assert result.view(world, 5).tolist() == [[float(other)] * 5 for other in range(world)]
+    dist.destroy_process_group()
+
+
+def test_sums_may_be_scaled_and_sparse(ranks: Any) -> None:
+    """A factor before the sum; entries that only some ranks have."""
+    ranks(3, scaled)
+
+
+def scaled() -> None:
+    """Rank r has r entries, none in the first row."""
+    import torch
+
+    dist = joined()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for dtype, factor in itertools.product(
+        (torch.float32, torch.float64), (0.5, torch.tensor(0.5))
+    ):
+        tensor = torch.full((4,), 2.0 * rank, dtype=dtype)
+        dist.all_reduce(tensor, dist.ReduceOp.PREMUL_SUM(factor))
+        assert tensor.tolist() == [float(sum(range(world)))] * 4
+    for kind, divisor in ((dist.ReduceOp.SUM, 1), (dist.ReduceOp.AVG, world)):
+        rows = torch.arange(1, 1 + rank).view(1, -1)
+        tensor = torch.sparse_coo_tensor(rows, torch.ones(rank, 2), (9, 2))
+        dist.all_reduce(tensor, kind)
+        assert tensor.coalesce().indices().tolist() == [list(range(1, world))]
+        counts = [world - row for row in range(1, world)]
+        assert tensor.coalesce().values()[:, 0].tolist() == pytest.approx(
+            [count / divisor for count in counts]
+        )
+    dist.destroy_process_group()
+
+
 def test_collectives_run_in_the_order_of_their_calls(ranks: Any) -> None:
     """Those that the core does itself, and those that take a thread, some waited for and some not."""
     ranks(3, ordered)

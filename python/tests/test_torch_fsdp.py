@@ -125,9 +125,39 @@ def resumed(folder: str) -> list[list[float]]:
 
     for restore in (load, load_distributed, lambda exchange: None):
         found.append(whole(trained(None, "int4", weights=weights, restore=restore, skip=STEPS)[0]))
+    exchange.load_state_dict({file.name: ({},)})
+    assert all(not tensor.any() for tensor in exchange.state_dict()[file.name][0].values())
     again = trained(None, "int4", weights=weights, restore=load, skip=STEPS, restore_late=True)[0]
     assert whole(again) == found[0], "a state that is loaded between steps counts from there"
     return found
+
+
+def test_gradients_are_divided_as_asked(ranks: Any) -> None:
+    """A divisor of the user's, and sums that FSDP2 divides itself."""
+    for wanted, summed in ranks(2, divided):
+        assert wanted < 1e-6 and summed < 1e-6
+
+
+def divided() -> list[float]:
+    """How far gradients are from the default ones times 2/3, and from the default ones."""
+    from thinwire.torch.fsdp import fsdp
+
+    joined("gloo")
+    found = []
+    for change in (
+        lambda model: None,
+        lambda model: model.set_gradient_divide_factor(3.0),
+        lambda model: model.set_force_sum_reduction_for_comms(True),
+    ):
+        model = sharded()
+        fsdp(model, codec="none")
+        for unit in (model, model[0], model[2]):
+            change(unit)
+        model(batches(1)[0]).square().mean().backward()
+        gradients = (parameter.grad.full_tensor().view(-1) for parameter in model.parameters())
+        found.append([value for one in gradients for value in one.tolist()])
+    default, wanted, summed = found
+    return [apart([value * 2 / 3 for value in default], wanted), apart(default, summed)]
 
 
 def test_shards_on_a_mesh_with_replicas_train(ranks: Any) -> None:

@@ -73,7 +73,8 @@ def test_a_run_goes_on_bit_for_bit(ranks, tmp_path, steps):
     kept = {codec: first[codec][2] for codec in CODECS}
     assert kept["none"] == []
     assert kept["int4"] == ["residual"]
-    assert kept["powersgd:2"] == ["factors", "residual"]
+    factors, residual = kept["powersgd:2"]
+    assert factors.startswith("factor") and residual == "residual"
 
 
 @pytest.mark.xfail(strict=True, reason="the core's state does not hold its count of steps yet")

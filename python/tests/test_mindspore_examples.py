@@ -1,0 +1,38 @@
+"""The examples for MindSpore run, and learn."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import launch
+import pytest
+
+pytestmark = pytest.mark.needs("mindspore")
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "python"
+DIGITS = ROOT.parent / "shared" / "data" / "mnist10k"
+
+
+def said(name: str, *arguments: str) -> str:
+    """What rank 0 of an example printed; both ranks must have ended well."""
+    outcomes = launch.run(2, EXAMPLES / name, arguments=arguments, timeout=180, wait_for_all=False)
+    launch.results(outcomes)
+    return outcomes[0].stdout
+
+
+def test_lenet_learns_digits_that_are_made():
+    stdout = said("mindspore_lenet.py", "--epochs", "1", "--codec", "int8")
+    assert float(re.findall(r"([\d.]+) % of 400 right", stdout)[0]) > 90
+
+
+@pytest.mark.skipif(not DIGITS.is_dir(), reason="no folder ../shared/data/mnist10k")
+def test_lenet_learns_digits_that_people_wrote():
+    stdout = said("mindspore_lenet.py", "--epochs", "1", "--batch", "64", "--data", str(DIGITS))
+    assert float(re.findall(r"([\d.]+) % of 2000 right", stdout)[0]) > 70
+
+
+def test_the_transformer_learns_sums():
+    losses = [float(each) for each in re.findall(r"loss ([\d.]+)", said("mindspore_transformer.py"))]
+    assert len(losses) == 5
+    assert losses[-1] < 0.75 * losses[0]
