@@ -68,7 +68,9 @@ def main() -> None:
     if group.rank == 0:
         scores = network(ms.Tensor(images[:held_out])).asnumpy()
         right = float(np.mean(scores.argmax(axis=1) == labels[:held_out]))
-        print(f"{group.world} ranks, codec {options.codec}: {100 * right:.1f} % of {held_out} right")
+        print(
+            f"{group.world} ranks, codec {options.codec}: {100 * right:.1f} % of {held_out} right"
+        )
 
 
 def parsed() -> argparse.Namespace:

@@ -27,7 +27,9 @@ class Block(nn.Cell):
         self.before, self.between = nn.LayerNorm((width,)), nn.LayerNorm((width,))
         self.queries_keys_values = nn.Dense(width, 3 * width)
         self.out = nn.Dense(width, width)
-        self.mlp = nn.SequentialCell(nn.Dense(width, 4 * width), nn.GELU(), nn.Dense(4 * width, width))
+        self.mlp = nn.SequentialCell(
+            nn.Dense(width, 4 * width), nn.GELU(), nn.Dense(4 * width, width)
+        )
         self.future = ms.Tensor(np.triu(np.full((context, context), -1e9, np.float32), 1))
 
     def construct(self, hidden):

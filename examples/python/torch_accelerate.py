@@ -1,7 +1,7 @@
 """Hugging Face Accelerate with gradients averaged by Thinwire: the line with an arrow.
 
-    pip install accelerate
-    accelerate launch --cpu --num_processes 2 examples/python/torch_accelerate.py
+pip install accelerate
+accelerate launch --cpu --num_processes 2 examples/python/torch_accelerate.py
 """
 
 import torch

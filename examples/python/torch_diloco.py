@@ -26,8 +26,12 @@ def main() -> None:
     options = parser.parse_args()
 
     group = thinwire.init()  # <-- Thinwire
-    model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
-    outer = thinwire.torch.DiLoCo(model, options.every, codec=options.codec, group=group)  # <-- Thinwire
+    model = nn.Sequential(
+        nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2)
+    )
+    outer = thinwire.torch.DiLoCo(
+        model, options.every, codec=options.codec, group=group
+    )  # <-- Thinwire
     inner = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
     torch.manual_seed(1 + group.rank)

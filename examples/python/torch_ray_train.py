@@ -1,7 +1,7 @@
 """Ray Train with gradients averaged by Thinwire: the line with an arrow.
 
-    pip install "ray[train]"
-    python examples/python/torch_ray_train.py
+pip install "ray[train]"
+python examples/python/torch_ray_train.py
 """
 
 import torch

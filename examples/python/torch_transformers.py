@@ -1,7 +1,7 @@
 """Hugging Face's Trainer with gradients averaged by Thinwire: the callback below.
 
-    pip install transformers accelerate
-    torchrun --nproc-per-node 2 examples/python/torch_transformers.py
+pip install transformers accelerate
+torchrun --nproc-per-node 2 examples/python/torch_transformers.py
 """
 
 import tempfile
@@ -11,7 +11,13 @@ import torch
 import thinwire.torch
 
 try:
-    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+    from transformers import (
+        GPT2Config,
+        GPT2LMHeadModel,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
 except ImportError as error:
     raise SystemExit(f"{error} (hint: pip install transformers accelerate)") from None
 

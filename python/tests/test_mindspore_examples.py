@@ -33,6 +33,8 @@ def test_lenet_learns_digits_that_people_wrote():
 
 
 def test_the_transformer_learns_sums():
-    losses = [float(each) for each in re.findall(r"loss ([\d.]+)", said("mindspore_transformer.py"))]
+    losses = [
+        float(each) for each in re.findall(r"loss ([\d.]+)", said("mindspore_transformer.py"))
+    ]
     assert len(losses) == 5
     assert losses[-1] < 0.75 * losses[0]

@@ -92,9 +92,7 @@ def every(event: str) -> dict[str, dict[str, object]]:
     import thinwire
 
     group = thinwire.init()
-    return {
-        f"{mode} {way}": training(mode, way, event, group) for mode in MODES for way in WAYS
-    }
+    return {f"{mode} {way}": training(mode, way, event, group) for mode in MODES for way in WAYS}
 
 
 def assert_clear(answer: dict[str, object], kind: str, *words: str) -> None:

@@ -77,7 +77,9 @@ def built_in_and_ours(folder: str) -> None:
         models.train_by_cell(cell, models.momentum(cell), mine, None)
         ms.reset_auto_parallel_context()
         answer[f"{mode} built in"] = models.fingerprint(cell)
-        answer[f"{mode} ours"] = models.fingerprint(models.trained("callback", "none", group, STEPS))
+        answer[f"{mode} ours"] = models.fingerprint(
+            models.trained("callback", "none", group, STEPS)
+        )
         joint = models.network()
         models.train_by_cell(joint, models.momentum(joint), models.batches(STEPS), None)
         differences = [

@@ -30,7 +30,9 @@ def told(example, word, *arguments):
 def test_the_ddp_example_learns(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("to be or not to be, that is the question; " * 50)
-    losses = told("torch_ddp_gpt.py", "loss", "--data", str(text), "--steps", "30", "--codec", "int8")
+    losses = told(
+        "torch_ddp_gpt.py", "loss", "--data", str(text), "--steps", "30", "--codec", "int8"
+    )
     assert losses[-1] < 0.7 * losses[0]
 
 
@@ -40,7 +42,14 @@ def test_the_diloco_example_learns():
 
 
 def test_an_example_runs_under_torchrun():
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     arguments = [EXAMPLES / "torch_ddp_gpt.py", "--steps", "20"]
     ended = subprocess.run(
         [*command, *arguments], capture_output=True, text=True, timeout=100, check=False
@@ -54,7 +63,11 @@ def test_an_adapter_says_what_is_missing(example):
     if importlib.util.find_spec(ADAPTERS[example]) is not None:
         pytest.skip(f"{ADAPTERS[example]} is installed")
     ended = subprocess.run(
-        [sys.executable, EXAMPLES / example], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, EXAMPLES / example],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"No module named '{ADAPTERS[example]}'")

@@ -95,7 +95,9 @@ class DiLoCo:
         if self._exchange():
             self._outer.step()
         else:
-            warnings.warn("a rank diverged: all go back to the parameters of the last round", stacklevel=2)
+            warnings.warn(
+                "a rank diverged: all go back to the parameters of the last round", stacklevel=2
+            )
         self._outer.zero_grad()
         self._take_up()
         return True

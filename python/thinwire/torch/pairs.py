@@ -55,7 +55,9 @@ class PairAveraging:
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
         if codec not in CODECS:
-            raise InvalidError(f"codec is {codec}, expected one of {', '.join(CODECS)} between pairs")
+            raise InvalidError(
+                f"codec is {codec}, expected one of {', '.join(CODECS)} between pairs"
+            )
         self.every = every_steps(every)
         self._parameters = list(trainable(model).values())
         self._codec = codec

@@ -1,0 +1,252 @@
+"""Groups on NumPy arrays: what they compute, what they refuse, and how they end."""
+
+import os
+import signal
+import threading
+import time
+
+import launch
+import numpy
+import pytest
+
+import thinwire
+
+
+def collectives():
+    """Every collective in one job, on several dtypes; what each gave, as lists."""
+    group = thinwire.init()
+    rank, world = group.rank, group.world
+    wrong = []
+
+    def expect(name, found, expected):
+        if not numpy.allclose(found, expected):
+            wrong.append(f"{name}: {found} instead of {expected}")
+
+    for dtype in ["float32", "float16", "float64", "int8", "int64", "complex64"]:
+        array = (numpy.arange(12).reshape(6, 2) + rank).astype(dtype)
+        base = numpy.arange(12).reshape(6, 2)
+        total = world * base + world * (world - 1) // 2
+        expect(f"all_reduce {dtype}", group.all_reduce(array.copy()), total.astype(dtype))
+        pieces = numpy.repeat(array, world, axis=0)
+        part = numpy.repeat(total, world, axis=0)[rank * 6 : rank * 6 + 6]
+        expect(f"reduce_scatter {dtype}", group.reduce_scatter(pieces), part.astype(dtype))
+        gathered = numpy.concatenate([base + other for other in range(world)]).astype(dtype)
+        expect(f"all_gather {dtype}", group.all_gather(array), gathered)
+        last = (base + world - 1).astype(dtype)
+        expect(f"broadcast {dtype}", group.broadcast(array.copy(), root=world - 1), last)
+    mean = group.all_reduce(numpy.full(5, rank, numpy.float32), average=True)
+    expect("average", mean, (world - 1) / 2)
+    for codec in ["f16", "bf16", "int8:stochastic"]:
+        values = numpy.linspace(-1, 1, 3001, dtype=numpy.float32)
+        total = group.all_reduce(values.copy(), codec=codec)
+        if numpy.abs(total - world * values).max() > 0.04 * world:
+            wrong.append(f"{codec}: {total}")
+    expect("empty", group.all_reduce(numpy.empty(0, numpy.float32)), [])
+    expect("scalar", group.all_gather(numpy.array(rank)), numpy.arange(world))
+    other = group.split("other")
+    expect("split", other.all_reduce(numpy.ones(3, numpy.float32)), world)
+    group.barrier()
+    return wrong
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_collectives_give_what_numpy_would(ranks, world):
+    assert ranks(world, collectives) == [[]] * world
+
+
+def mistakes():
+    """What each mistake says; the group must work afterwards."""
+    group = thinwire.init()
+    floats = numpy.zeros(4, numpy.float32)
+    frozen = numpy.zeros(4, numpy.float32)
+    frozen.flags.writeable = False
+    calls = {
+        "list": lambda: group.all_reduce([1.0]),
+        "strided": lambda: group.all_reduce(numpy.zeros((4, 4), numpy.float32)[:, 1]),
+        "frozen": lambda: group.all_reduce(frozen),
+        "objects": lambda: group.all_reduce(numpy.array([object()])),
+        "codec": lambda: group.all_reduce(floats, codec="zip"),
+        "feedback": lambda: group.all_reduce(floats, codec="topk:0.01"),
+        "matrix": lambda: group.all_reduce(floats, codec="powersgd:4"),
+        "integers": lambda: group.all_reduce(numpy.zeros(4, int), codec="f16"),
+        "parts": lambda: group.reduce_scatter(numpy.zeros(5, numpy.float32)),
+        "root": lambda: group.broadcast(floats, root=7),
+        "dtype": lambda: group.core.all_reduce(floats.ctypes.data, 4, "f8"),
+        "null": lambda: group.core.all_reduce(0, 4, "f32"),
+    }
+    said = {}
+    for name, call in calls.items():
+        try:
+            call()
+            said[name] = "nothing"
+        except thinwire.InvalidError as error:
+            said[name] = str(error)
+    return said, group.all_reduce(floats + 1).tolist()
+
+
+def test_mistakes_are_named_and_the_group_lives_on(ranks):
+    for said, after in ranks(2, mistakes):
+        assert after == [2.0] * 4
+        expected = {
+            "list": "a list, expected a NumPy array",
+            "strided": "not contiguous",
+            "frozen": "read-only",
+            "objects": "expected numbers",
+            "codec": "zip",
+            "feedback": "needs error feedback",
+            "matrix": "needs the gradients of a model",
+            "integers": "expected float32 or float16",
+            "parts": "does not divide into 2 parts",
+            "root": "root is rank 7, expected one of 2 ranks",
+            "dtype": "f8",
+            "null": "address 0",
+        }
+        for name, text in expected.items():
+            assert text in said[name], (name, said[name])
+            assert "\n" not in said[name]
+
+
+def wait_for_ever():
+    group = thinwire.init(timeout_s=120)
+    if group.rank == 0:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        if group.rank == 0:
+            group.barrier()
+        else:
+            time.sleep(1.5)
+            group.all_reduce(numpy.ones(3, numpy.float32))
+    except KeyboardInterrupt:
+        return "interrupted"
+    except thinwire.PeerError as error:
+        return str(error)
+
+
+def test_an_interrupt_ends_the_wait_and_tells_the_others(ranks):
+    first, second = ranks(2, wait_for_ever)
+    assert first == "interrupted"
+    assert "rank 0 reports: interrupted by a signal" in second
+
+
+def raise_on_one():
+    group = thinwire.init()
+    group.barrier()
+    if group.rank == 1:
+        raise ValueError("the data are gone")
+    begin = time.monotonic()
+    try:
+        group.barrier()
+    except thinwire.PeerError as error:
+        return str(error), time.monotonic() - begin
+
+
+def test_an_exception_on_one_rank_reaches_the_others(ranks):
+    outcomes = launch.run(3, raise_on_one)
+    for rank in (0, 2):
+        said, seconds = outcomes[rank].result
+        assert "rank 1 raised ValueError: the data are gone" in said
+        assert seconds < 5
+    assert outcomes[1].code == 1
+
+
+def die():
+    group = thinwire.init()
+    group.barrier()
+    if group.rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    try:
+        group.all_reduce(numpy.ones(1 << 20, numpy.float32))
+    except thinwire.PeerError as error:
+        said = str(error)
+    try:
+        group.barrier()
+    except thinwire.PeerError as error:
+        return said, str(error), time.monotonic() - begin
+
+
+def test_a_killed_rank_is_named_at_once_and_ever_after():
+    killed, *others = launch.run(3, die)
+    assert killed.code == -signal.SIGKILL
+    for outcome in others:
+        first, later, seconds = outcome.result
+        assert "rank 0" in first and "rank 0" in later
+        assert seconds < 5
+
+
+def fork():
+    group = thinwire.init()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            group.all_reduce(numpy.ones(3, numpy.float32))
+        except thinwire.InvalidError as error:
+            os.write(write, str(error).encode())
+        del group
+        os._exit(0)
+    os.waitpid(child, 0)
+    said = os.read(read, 1000).decode()
+    return said, group.all_reduce(numpy.ones(3, numpy.float32)).tolist()
+
+
+def test_a_fork_has_no_part_in_the_group(ranks):
+    for said, after in ranks(2, fork):
+        assert "is used in its fork" in said
+        assert after == [2.0] * 3
+
+
+def lengths_differ():
+    group = thinwire.init()
+    try:
+        group.all_reduce(numpy.ones(1000 + group.rank, numpy.float32))
+    except thinwire.PeerError as error:
+        return str(error)
+
+
+def test_arrays_of_different_lengths_are_an_error_on_all_ranks(ranks):
+    first, second = ranks(2, lengths_differ)
+    assert "length mismatch" in first and "length mismatch" in second
+
+
+def worlds_differ():
+    begin = time.monotonic()
+    try:
+        thinwire.init(
+            rank=int(os.environ["RANK"]),
+            world=2 + int(os.environ["RANK"]),
+            coordinator=f"127.0.0.1:{os.environ['MASTER_PORT']}",
+        )
+    except thinwire.PeerError as error:
+        return str(error), time.monotonic() - begin
+
+
+def test_worlds_that_differ_are_named_on_all_ranks(ranks):
+    for said, seconds in ranks(2, worlds_differ):
+        assert "rank 1" in said and "world 3" in said and "world 2" in said
+        assert seconds < 5
+
+
+def nobody_comes():
+    try:
+        thinwire.init(
+            rank=0, world=2, coordinator=f"127.0.0.1:{os.environ['MASTER_PORT']}", timeout_s=1
+        )
+    except thinwire.PeerError as error:
+        return str(error)
+
+
+def test_a_rank_that_does_not_come_is_named(ranks):
+    (said,) = ranks(1, nobody_comes)
+    assert "rank 1" in said
+
+
+def test_a_process_that_nobody_launched_is_a_world_of_one(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    with_none = thinwire.init()
+    assert (with_none.rank, with_none.world) == (0, 1)
+    with pytest.raises(thinwire.InvalidError, match="world"):
+        thinwire.init(rank=1)
+    with pytest.raises(thinwire.InvalidError, match="expected auto, always or never"):
+        thinwire.init(encryption="maybe")
