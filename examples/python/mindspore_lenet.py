@@ -54,12 +54,13 @@ def main() -> None:
     ms.set_seed(1)
     group = thinwire.init()  # <-- who is who, from the launcher's environment
     images, labels = digits(options.data) if options.data else made_digits(2000)
+    images, labels = images[: options.images], labels[: options.images]
     held_out = len(images) // 5
     mine = slice(held_out + group.rank, None, group.world)
     training = dataset(images[mine], labels[mine], options.batch)
 
     network = LeNet()
-    optimizer = nn.Momentum(network.trainable_params(), learning_rate=0.05, momentum=0.9)
+    optimizer = nn.Adam(network.trainable_params(), learning_rate=2e-3)
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
     model = Model(network, loss, optimizer)
     exchange = thinwire.mindspore.GradExchange(options.codec, group)  # <-- the exchange
@@ -77,6 +78,7 @@ def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="a folder with images and labels")
+    parser.add_argument("--images", type=int, help="how many of them to use")
     parser.add_argument("--codec", default="auto")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch", type=int, default=32, help="images per rank and step")

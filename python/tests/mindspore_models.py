@@ -68,13 +68,17 @@ def batches(steps: int, rank: int = 0, world: int = 1) -> Iterator[tuple[np.ndar
 
 
 def train_by_model(cell: nn.Cell, optimizer: nn.Optimizer, data, callbacks: list[Callback]) -> None:
-    """Model.train, one epoch; the data are made before it begins."""
+    """Model.train, one epoch."""
+    model = Model(cell, loss_function(), optimizer)
+    model.train(1, dataset(data), callbacks=callbacks, dataset_sink_mode=False)
+
+
+def dataset(data) -> ms.dataset.Dataset:
+    """Batches as MindSpore wants them; they are made before anything is trained."""
     examples = list(data)
-    dataset = ms.dataset.GeneratorDataset(
+    return ms.dataset.GeneratorDataset(
         lambda: iter(examples), ["inputs", "labels"], shuffle=False, num_parallel_workers=1
     )
-    model = Model(cell, loss_function(), optimizer)
-    model.train(1, dataset, callbacks=callbacks, dataset_sink_mode=False)
 
 
 def train_by_cell(cell: nn.Cell, optimizer: nn.Optimizer, data, reducer: nn.Cell | None) -> None:
@@ -118,8 +122,11 @@ def train_by_jit(cell: nn.Cell, optimizer: nn.Optimizer, data, reducer: nn.Cell)
 
 
 def trained(way: str, codec: str, group: thinwire.Group, steps: int) -> nn.Cell:
-    """A network after `steps` steps on this rank's part of the data, averaged in one of the WAYS."""
-    cell = network()
+    """A network after `steps` steps on this rank's part of the data, averaged in one of the WAYS.
+
+    Every rank begins with another network, and each way has to make them rank 0's.
+    """
+    cell = network(seed=group.rank)
     optimizer = momentum(cell)
     data = batches(steps, group.rank, group.world)
     WAYS[way](cell, optimizer, data, codec, group)
@@ -134,18 +141,21 @@ def callback(cell, optimizer, data, codec, group) -> None:
 
 def step_cell(cell, optimizer, data, codec, group) -> None:
     """TrainOneStepCell with our reducer."""
+    thinwire.mindspore.broadcast_parameters(optimizer.parameters, group)
     reducer = thinwire.mindspore.reducer(optimizer.parameters, codec, group)
     train_by_cell(cell, optimizer, data, reducer)
 
 
 def loop(cell, optimizer, data, codec, group) -> None:
     """A loop in Python with our exchange."""
+    thinwire.mindspore.broadcast_parameters(optimizer.parameters, group)
     average = thinwire.mindspore.exchange(optimizer.parameters, codec, group)
     train_by_loop(cell, optimizer, data, average)
 
 
 def jit(cell, optimizer, data, codec, group) -> None:
     """A compiled step with our reducer in it."""
+    thinwire.mindspore.broadcast_parameters(optimizer.parameters, group)
     reducer = thinwire.mindspore.reducer(optimizer.parameters, codec, group)
     train_by_jit(cell, optimizer, data, reducer)
 

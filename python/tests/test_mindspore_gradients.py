@@ -65,6 +65,27 @@ def test_averages_are_right_in_every_dtype(ranks):
             assert one == pytest.approx(wanted, rel=2**-7)
 
 
+def compiled() -> int:
+    """How many graphs three calls from Python in Graph mode make, with other gradients in each."""
+    import mindspore as ms
+    import mindspore_models as models
+
+    import thinwire
+    import thinwire.mindspore
+
+    models.use("graph")
+    parameter = ms.Parameter(ms.ops.zeros((3, 2), ms.float32), name="weight")
+    reducer = thinwire.mindspore.reducer([parameter], "none", thinwire.init())
+    for number in range(3):
+        (average,) = reducer((ms.ops.full((3, 2), float(number), dtype=ms.float32),))
+        assert values(average) == [float(number)] * 6
+    return len(reducer.compile_cache)
+
+
+def test_a_graph_is_compiled_once(ranks):
+    assert ranks(1, compiled) == [1]
+
+
 def strided() -> list[list[float]]:
     """The averages of a gradient that is a transposed view, in PyNative mode."""
     import mindspore as ms

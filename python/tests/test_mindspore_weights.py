@@ -57,6 +57,36 @@ def test_a_world_of_one_changes_nothing(ranks):
     assert hashes["alone"] == hashes["averaged"]
 
 
+def trained_before() -> list[str]:
+    """Hashes after Model.train alone and then, with the same model, Model.train with our callback."""
+    import mindspore_models as models
+    from mindspore.train import Model
+
+    import thinwire
+    import thinwire.mindspore
+
+    group = thinwire.init()
+    hashes = []
+    for mode in models.MODES:
+        models.use(mode)
+        cell = models.network()
+        model = Model(cell, models.loss_function(), models.momentum(cell))
+        alone = models.dataset(models.batches(2, group.rank, group.world))
+        model.train(1, alone, dataset_sink_mode=False)
+        assert group.all_gather(models.arrays(cell)[0].ravel()[:1]).ptp() > 0
+        exchange = thinwire.mindspore.GradExchange("none", group)
+        for _ in range(2):
+            together = models.dataset(models.batches(2, group.rank, group.world))
+            model.train(1, together, callbacks=[exchange], dataset_sink_mode=False)
+        hashes.append(models.fingerprint(cell))
+    return hashes
+
+
+def test_a_model_that_was_compiled_before_is_exchanged(ranks):
+    first, second = ranks(2, trained_before)
+    assert first == second
+
+
 def built_in_and_ours(folder: str) -> None:
     """Under msrun: hashes after training with MindSpore's reducer, with ours, and with the joint batch."""
     import mindspore as ms

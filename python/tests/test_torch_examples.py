@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import launch
 import pytest
+
+import launch
 
 pytestmark = pytest.mark.needs("torch")
 

@@ -4,8 +4,9 @@ import subprocess
 import sys
 import time
 
-import launch
 import pytest
+
+import launch
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -15,9 +16,9 @@ LIMIT_S = 5.0
 def ready(codec="none"):
     """A training that has made three steps on all ranks, the last one with DDP's final buckets."""
     import torch.distributed as dist
-    from torch_models import Training, wrapped
 
     import thinwire.torch
+    from torch_models import Training, wrapped
 
     dist.init_process_group("gloo")
     training = Training("mlp", wrapped("mlp", thinwire.torch.hook(codec))).run(3)
@@ -109,10 +110,10 @@ def unfit():
     import torch
     import torch.distributed as dist
     from torch import nn
-    from torch_models import Training, wrapped
 
     import thinwire.torch
     from thinwire.torch import group
+    from torch_models import Training, wrapped
 
     dist.init_process_group("gloo")
     said = {}
@@ -203,6 +204,7 @@ def forks():
     import os
 
     import torch.utils.data
+
     from torch_models import digest
 
     training = ready()

@@ -12,6 +12,7 @@ def start(name, rate=0.05):
     """A training of this rank alone, from a start of its own."""
     import torch
     import torch.distributed as dist
+
     from torch_models import MODELS, Training
 
     if not dist.is_initialized():
@@ -71,9 +72,9 @@ def test_a_round_is_the_outer_step_of_the_mean(ranks, mode):
 def rounds(cases):
     """Trains in each way: a hash of the parameters, the sums of the buffers, whether the loss fell."""
     import torch.distributed as dist
-    from torch_models import digest
 
     import thinwire.torch
+    from torch_models import digest
 
     results = []
     for mode, name, codec in cases:
@@ -107,9 +108,9 @@ def diverge():
 
     import torch
     import torch.distributed as dist
-    from torch_models import digest
 
     import thinwire.torch
+    from torch_models import digest
 
     training = start("mlp")
     wrapper = thinwire.torch.DiLoCo(training.model, every=2, codec="int8")
@@ -138,9 +139,9 @@ def go_on(folder):
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as checkpoint
-    from torch_models import digest
 
     import thinwire.torch
+    from torch_models import digest
 
     def fresh():
         training = start("mlp")
@@ -188,9 +189,9 @@ def gossip(codec):
     """Rounds in pairs: partners, how far the mean moved, who became alike, and the end."""
     import torch
     import torch.distributed as dist
-    from torch_models import digest
 
     import thinwire.torch
+    from torch_models import digest
 
     training = start("mlp")
     wrapper = thinwire.torch.PairAveraging(training.model, codec=codec, seed=3)

@@ -22,6 +22,7 @@ use crate::{Error, Group, Kind, Run, Stop};
 const NAP: Duration = Duration::from_millis(250);
 
 /// What the group does next for a request.
+#[expect(clippy::large_enum_variant, reason = "it is moved once, and is nearly always a run")]
 pub enum Next<V> {
     /// This run, and what follows it.
     Run(Run<V>, Then<V>),

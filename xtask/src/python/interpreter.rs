@@ -28,7 +28,7 @@ pub struct Interpreter {
 
 /// The program that `THINWIRE_PYTHON` names, or else the first suitable one on the path.
 pub fn find() -> Result<Interpreter> {
-    if let Ok(program) = std::env::var(VARIABLE) {
+    if let Some(program) = std::env::var(VARIABLE).ok().filter(|program| !program.is_empty()) {
         return match ask(&program) {
             Some(python) if suits(&python) => Ok(python),
             Some(python) => bail!(

@@ -21,32 +21,31 @@ pub struct Package {
 /// Builds the wheel with the profile of the other tests and installs it aside.
 pub fn build(environment: &Environment) -> Result<Package> {
     let metadata = metadata()?;
-    let target =
-        metadata["target_directory"].as_str().context("no target_directory in metadata")?;
+    let target = metadata["target_directory"].as_str().context("cargo names no target folder")?;
     let folder = Path::new(target).join("python");
-    let [wheels, site] = ["wheels", "site"].map(|name| folder.join(name));
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let _alone = lock(&folder.join("lock"))?;
-    for old in [&wheels, &site] {
-        if old.exists() {
-            fs::remove_dir_all(old).with_context(|| format!("removing {}", old.display()))?;
-        }
+    let [wheels, site] = ["wheels", "site"].map(|name| folder.join(name));
+    for old in [&wheels, &site].into_iter().filter(|old| old.exists()) {
+        fs::remove_dir_all(old).with_context(|| format!("removing {}", old.display()))?;
     }
-    let mut maturin = environment.tool("maturin");
-    maturin.args([
-        "build",
-        "--quiet",
-        "--locked",
-        "--profile=dev",
-        "--compatibility=linux",
-        "--out",
-    ]);
-    succeed(maturin.arg(&wheels))?;
-    let wheel = only_file(&wheels)?;
-    let mut install = environment.tool("python");
-    install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target"]);
-    succeed(install.arg(&site).arg(&wheel))?;
+    let wheel = compile(environment, &wheels)?;
+    install(environment, &wheel, &site)?;
     Ok(Package { wheel, site, _alone })
+}
+
+/// Puts the wheel into `folder` and returns its path.
+fn compile(environment: &Environment, folder: &Path) -> Result<PathBuf> {
+    let mut maturin = environment.tool("maturin");
+    maturin.args(["build", "--quiet", "--locked", "--profile=dev", "--compatibility=linux"]);
+    succeed(maturin.arg("--out").arg(folder))?;
+    only_file(folder)
+}
+
+fn install(environment: &Environment, wheel: &Path, site: &Path) -> Result<()> {
+    let mut python = environment.tool("python");
+    python.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]);
+    succeed(python.arg("--target").arg(site).arg(wheel))
 }
 
 fn only_file(folder: &Path) -> Result<PathBuf> {
