@@ -38,7 +38,9 @@ def print_table(where, peers, groups, streams) -> None:
     network, world = where
     one = median(streams.get((network, "tcp one way"), []))
     both = median(streams.get((network, "tcp both ways"), []))
-    print(f"\n{network}, {world} ranks; one plain TCP stream: {rate(one)} one way, {rate(both)} each way at once\n")
+    print(
+        f"\n{network}, {world} ranks; one plain TCP stream: {rate(one)} one way, {rate(both)} each way at once\n"
+    )
     head = ["MiB", "floor ms"]
     for peer in peers:
         head += [f"{peer} ms", "spread", "x floor"]

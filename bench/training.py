@@ -28,7 +28,9 @@ def main() -> None:
     for (network, world), codecs in tables.items():
         print(f"\n{network}, {world} ranks\n")
         head = ["codec", *(name for name, _, _ in FIGURES), "x compute", "x none"]
-        rows = [row(codec, summaries, codecs.get("none", [])) for codec, summaries in codecs.items()]
+        rows = [
+            row(codec, summaries, codecs.get("none", [])) for codec, summaries in codecs.items()
+        ]
         widths = [max(map(len, column)) for column in zip(head, *rows)]
         for cells in [head, ["-" * (width - 1) + ":" for width in widths], *rows]:
             print("| " + " | ".join(cell.rjust(width) for cell, width in zip(cells, widths)) + " |")

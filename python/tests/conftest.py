@@ -30,7 +30,7 @@ INSTALL = {
 }
 
 # All tests together; who reaches it sees where each thread stands, and pytest ends.
-SESSION_S = 30 * 60
+SESSION_S = 40 * 60
 
 
 @pytest.fixture

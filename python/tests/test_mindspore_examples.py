@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import launch
 import pytest
+
+import launch
 
 pytestmark = pytest.mark.needs("mindspore")
 ROOT = Path(__file__).parents[2]

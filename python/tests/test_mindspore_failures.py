@@ -8,8 +8,9 @@ import sys
 import tempfile
 import time
 
-import launch
 import pytest
+
+import launch
 
 pytestmark = pytest.mark.needs("mindspore")
 LIMIT_S = 5.0
@@ -62,10 +63,14 @@ class Steps:
 def train(way: str, cell, steps: Steps, group) -> None:
     """Trains in one of the ways, guarded where that is the user's part."""
     import mindspore_models as models
-
     import thinwire.mindspore
 
     optimizer = models.momentum(cell)
+    if way == "pair":
+        optimizer = thinwire.mindspore.PairAveraging(optimizer, group)
+        with thinwire.mindspore.guard(optimizer):
+            models.train_by_cell(cell, optimizer, steps, None)
+        return
     if way == "callback":
         exchange = thinwire.mindspore.GradExchange("none", group)
         callbacks = [exchange, models.OnStep(steps.begin)]
@@ -104,7 +109,9 @@ def assert_clear(answer: dict[str, object], kind: str, *words: str) -> None:
     assert answer["seconds"] < LIMIT_S, answer
 
 
-@pytest.mark.parametrize(("mode", "way"), [("graph", "callback"), ("pynative", "cell")])
+@pytest.mark.parametrize(
+    ("mode", "way"), [("graph", "callback"), ("graph", "pair"), ("pynative", "cell")]
+)
 def test_a_lost_rank_ends_the_others(mode, way):
     survivor, lost = launch.run(2, one, arguments=[mode, way, "die"], timeout=60)
     assert lost.code == 3
@@ -118,6 +125,12 @@ def test_an_exception_of_one_rank_reaches_the_others(ranks):
         assert_clear(answer, "PeerError", "rank 1", "no label 11")
 
 
+def test_an_exception_of_one_rank_reaches_its_partner(ranks):
+    waiting, raising = ranks(2, one, arguments=["graph", "pair", "raise"])
+    assert "no label 11" in raising["text"]
+    assert_clear(waiting, "PeerError", "rank 1", "no label 11")
+
+
 def test_a_nan_on_one_rank_is_refused_by_all(ranks):
     for answers in ranks(2, every, arguments=["spoil"], timeout=120):
         for answer in answers.values():
@@ -128,9 +141,9 @@ def test_a_nan_on_one_rank_is_refused_by_all(ranks):
 def disagree() -> dict[str, str]:
     """What each way of starting says when rank 1 has another network."""
     import mindspore as ms
-    import mindspore_models as models
     from mindspore import nn
 
+    import mindspore_models as models
     import thinwire
     import thinwire.mindspore
 

@@ -14,9 +14,9 @@ ALPHA = 0.25
 
 def run_by(name: str) -> dict[str, list[float]]:
     """The largest differences to the law, of this rank's parameters, for each mode and way."""
-    import mindspore_models as models
     from mindspore import nn
 
+    import mindspore_models as models
     import thinwire
     import thinwire.mindspore
 
@@ -65,6 +65,7 @@ def simulated(name: str, rank: int, world: int):
 def gradients_at(cell, weights, inputs, labels):
     """The gradients of a network with these weights."""
     import mindspore as ms
+
     import mindspore_models as models
 
     for parameter, weight in zip(cell.trainable_params(), weights):
@@ -103,7 +104,6 @@ def updates() -> list[int]:
     import json
 
     import mindspore_models as models
-
     import thinwire
     import thinwire.mindspore
 

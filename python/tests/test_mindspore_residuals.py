@@ -16,8 +16,8 @@ STOP = 3
 def stopped(folder: str) -> dict[str, str]:
     """Hashes of the weights without a stop, with one, and with one that forgets residuals."""
     import mindspore as ms
-    import mindspore_models as models
 
+    import mindspore_models as models
     import thinwire
     import thinwire.mindspore
 

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import launch
 import pytest
+
+import launch
 
 pytestmark = pytest.mark.needs("mindspore")
 STEPS = 40
@@ -19,7 +20,6 @@ CODECS = ("none", "topk:0.05")
 def every_way(codec: str, steps: int) -> dict[str, str]:
     """Hashes of the weights after training in every way and mode."""
     import mindspore_models as models
-
     import thinwire
 
     group = thinwire.init()
@@ -42,7 +42,6 @@ def test_ranks_modes_and_ways_end_bit_identical(ranks, codec):
 def one_process(codec: str, steps: int) -> dict[str, str]:
     """The hash of the weights of a world of one, and that of training without us."""
     import mindspore_models as models
-
     import thinwire
 
     models.use("graph")
@@ -59,9 +58,9 @@ def test_a_world_of_one_changes_nothing(ranks):
 
 def trained_before() -> list[str]:
     """Hashes after Model.train alone and then, with the same model, Model.train with our callback."""
-    import mindspore_models as models
     from mindspore.train import Model
 
+    import mindspore_models as models
     import thinwire
     import thinwire.mindspore
 
@@ -90,10 +89,10 @@ def test_a_model_that_was_compiled_before_is_exchanged(ranks):
 def built_in_and_ours(folder: str) -> None:
     """Under msrun: hashes after training with MindSpore's reducer, with ours, and with the joint batch."""
     import mindspore as ms
-    import mindspore_models as models
     import numpy as np
     from mindspore.communication import init
 
+    import mindspore_models as models
     import thinwire
 
     init()

@@ -5,10 +5,10 @@ import signal
 import threading
 import time
 
-import launch
 import numpy
 import pytest
 
+import launch
 import thinwire
 
 

@@ -207,6 +207,40 @@ def overlapping() -> None:
     dist.destroy_process_group()
 
 
+def test_messages_find_whom_they_are_for(ranks: Any) -> None:
+    """A rank's own ones, by tag and in order; from any rank where there is only one other."""
+    ranks(2, addressed)
+
+
+def addressed() -> None:
+    """Three messages to itself, one to the other."""
+    import torch
+
+    from thinwire._core import InvalidError
+
+    dist = joined()
+    rank = dist.get_rank()
+    early, late, strided = torch.zeros(2), torch.zeros(2), torch.zeros(2, 2)
+    works = [dist.irecv(early, rank, tag=1), dist.irecv(late, rank, tag=1)]
+    for tag, value in ((2, 7.0), (1, 5.0), (1, 6.0)):
+        works.append(dist.isend(torch.full((2,), value), rank, tag=tag))
+    works.append(dist.irecv(strided[:, 0], rank, tag=2))
+    assert all(work.wait() for work in works)
+    assert [early.tolist(), late.tolist(), strided[:, 0].tolist()] == [
+        [5.0] * 2,
+        [6.0] * 2,
+        [7.0] * 2,
+    ]
+    dist.isend(torch.ones(3), rank)
+    with pytest.raises(InvalidError, match="has 3 of torch.float32, expected 2 of torch.float32"):
+        dist.irecv(torch.ones(2), rank).wait()
+
+    other = torch.tensor([rank])
+    work = dist.isend(other.clone(), 1 - rank, tag=9)
+    assert dist.recv(other, tag=9) == 1 - rank and other.item() == 1 - rank and work.wait()
+    dist.destroy_process_group()
+
+
 def test_sums_may_be_scaled_and_sparse(ranks: Any) -> None:
     """A factor before the sum; entries that only some ranks have."""
     ranks(3, scaled)

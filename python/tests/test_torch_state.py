@@ -85,7 +85,6 @@ def test_a_run_goes_on_bit_for_bit(ranks, tmp_path):
     assert any(name.startswith("factor") for name in kept["powersgd:2"])
 
 
-@pytest.mark.xfail(strict=True, reason="the core's state does not hold its count of steps yet")
 def test_stochastic_rounding_goes_on_with_its_next_numbers(ranks, tmp_path):
     first, _ = ranks(2, interrupted, arguments=[["int8:stochastic"], str(tmp_path)])
     assert all(went_on == resumed for went_on, resumed in first["int8:stochastic"][0])

@@ -181,6 +181,8 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Loop<V> {
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) if self.runs.is_empty() => return Ok(false),
                 Err(TryRecvError::Disconnected) => {
+                    // Unless it was told to stop, and why.
+                    self.group.check()?;
                     self.group.abort("a rank stopped in the middle of a step");
                     break;
                 }

@@ -259,7 +259,7 @@ impl Group {
     }
 
     /// Fails if the group is over, or is to end now.
-    fn check(&mut self) -> Result<(), Error> {
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
         if let Some(error) = &self.error {
             return Err(error.clone());
         }
@@ -291,8 +291,11 @@ impl Group {
         awaited.dedup();
         let names: Vec<String> = awaited.iter().map(Rank::to_string).collect();
         let (operation, step) = self.doing(runs);
-        let detail =
-            format!("nothing came from {} for {} s", names.join(", "), self.timeout.as_secs());
+        let detail = format!(
+            "nothing came from {} before the timeout of {:?}",
+            names.join(", "),
+            self.timeout
+        );
         self.fail(Error::timeout(
             operation,
             step.unwrap_or(CALLS),

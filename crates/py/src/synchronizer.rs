@@ -19,6 +19,11 @@ use crate::memory::Memory;
 use crate::operator;
 use crate::wait;
 
+/// The name under which a state holds the step, from which stochastic rounding draws its numbers: in
+/// two f32, which hold so many bits exactly.
+const STEP: &str = "step";
+const STEP_BITS: u32 = 24;
+
 /// A parameter as Python gives it: name, shape, dtype, the framework's bucket.
 type Described = (String, Vec<usize>, String, u32);
 
@@ -375,7 +380,16 @@ impl Synchronizer {
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {
-        let state = py.detach(|| self.shared.with(|inner| Ok(inner.sync.state())))?;
+        let state = py.detach(|| {
+            self.shared.with(|inner| {
+                let mut state = inner.sync.state();
+                let step = [inner.step >> STEP_BITS, inner.step & (1 << STEP_BITS) - 1];
+                state
+                    .tensors
+                    .insert(STEP.to_owned(), (vec![2], step.map(|part| part as f32).to_vec()));
+                Ok(state)
+            })
+        })?;
         let tensors = PyDict::new(py);
         for (name, (shape, values)) in state.tensors {
             tensors.set_item(name, (shape, PyBytes::new(py, bytemuck::cast_slice(&values))))?;
@@ -392,6 +406,9 @@ impl Synchronizer {
             .collect();
         let state = State { plan, tensors };
         let load = move |inner: &mut Inner| {
+            if let Some((_, step)) = state.tensors.get(STEP).filter(|(_, step)| step.len() == 2) {
+                inner.step = ((step[0] as u64) << STEP_BITS) + step[1] as u64;
+            }
             let buckets = |plan: &str| {
                 let plan: Option<thinwire_sync::Plan> = serde_json::from_str(plan).ok();
                 plan.map(|plan| plan.assignments.len())

@@ -411,7 +411,7 @@ impl Synchronizer {
     /// With `auto`, plans anew in some steps. Rank 0 decides with what the slowest rank measured,
     /// and all ranks switch here.
     fn plan_again(&mut self) -> Result<(), Error> {
-        let age = self.step - self.laid_out;
+        let age = self.step.saturating_sub(self.laid_out);
         let due = PLANNING_STEPS.contains(&age) || (age > 0 && age.is_multiple_of(100));
         if self.calibration.is_none() || !due {
             return Ok(());

@@ -18,8 +18,8 @@ def broadcast_parameters(
 ) -> None:
     """Gives the parameters of all ranks the values of rank `root`'s, of any dtype; a collective call.
 
-    group: that of the launcher's environment unless given. Raises InvalidError on all ranks, before anything has
-    changed, if names, shapes or dtypes differ between ranks, and PeerError if a rank is lost.
+    group: that of the launcher's environment unless given. Raises InvalidError on all ranks, before
+    anything has changed, if names, shapes or dtypes differ between ranks; PeerError if a rank is lost.
     """
     group = group_or_default(group)
     parameters = list(parameters)

@@ -12,8 +12,7 @@ def view(tensor: ms.Tensor) -> np.ndarray:
 
     It is the tensor's own memory where that is the host's and contiguous, and a copy otherwise.
     """
-    array = tensor.asnumpy()
-    return array if array.flags.c_contiguous else array.copy()
+    return tensor.asnumpy()
 
 
 def address(array: np.ndarray) -> int:

@@ -27,12 +27,7 @@ def exchange_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
     Raises InvalidError where MindSpore does not run on the CPU; the operator itself does for
     gradients of other shapes or dtypes than the parameters', when a graph is compiled.
     """
-    target = ms.get_context("device_target")
-    if target != "CPU":
-        raise thinwire.InvalidError(
-            f"the operator runs on CPU, not on {target}; hint: thinwire.mindspore.exchange "
-            "outside of graphs copies through host memory"
-        )
+    require_cpu()
     signature = Signature(parameters)
 
     def shapes(*found):
@@ -44,6 +39,16 @@ def exchange_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
         return signature.dtypes
 
     return ops.Custom(f"{_core.__file__}:{SYMBOL}", shapes, dtypes, func_type="aot")
+
+
+def require_cpu() -> None:
+    """Raises InvalidError on devices that operators of this package do not run on."""
+    target = ms.get_context("device_target")
+    if target != "CPU":
+        raise thinwire.InvalidError(
+            f"the operator runs on CPU, not on {target}; hint: thinwire.mindspore.exchange "
+            "outside of graphs copies through host memory"
+        )
 
 
 def key_tensor(synchronizer: _core.Synchronizer) -> ms.Tensor:

@@ -18,6 +18,7 @@ from mindspore import nn, ops
 import thinwire
 
 from . import memory
+from .operator import require_cpu
 from .optimizer import HoldingOptimizer
 from .pairing import partner
 
@@ -84,8 +85,8 @@ class Swap:
         sent = Sent()
         size = self.mine.nbytes
         try:
-            self.core.send(memory.address(self.mine), size, other, tag=self.step, done=sent)
-            self.core.recv(memory.address(self.theirs), size, other, tag=self.step)
+            self.core.send(memory.address(self.mine), size, other, done=sent)
+            self.core.recv(memory.address(self.theirs), size, other)
             sent.wait()
         except thinwire.Error as error:
             self.error = error
@@ -108,6 +109,7 @@ class Sent:
         self.error: Exception | None = None
 
     def __call__(self, error: Exception | None) -> None:
+        """Takes the news."""
         self.error = error
         self.event.set()
 
@@ -124,7 +126,11 @@ def flat(array: np.ndarray) -> np.ndarray:
 
 
 def swap_operator(swap: Swap, parameters: Sequence[ms.Parameter]) -> ops.Custom:
-    """The swap as one operator of a graph: N parameters in, the partner's N out."""
+    """The swap as one operator of a graph: N parameters in, the partner's N out.
+
+    Raises InvalidError where MindSpore does not run on the CPU.
+    """
+    require_cpu()
 
     def called(*arrays):
         return swap(*arrays)

@@ -20,7 +20,8 @@ from .optimizer import HoldingOptimizer
 class SynchronousAveraging(HoldingOptimizer):
     """Draws the parameters by `alpha` towards their mean over all ranks, then lets `optimizer` update.
 
-    group: that of the launcher's environment unless given; alpha from 0 to 1. Parameters travel raw. A collective call.
+    alpha: from 0 to 1; group: that of the launcher's environment unless given. Parameters travel raw.
+    A collective call.
 
         optimizer = thinwire.mindspore.SynchronousAveraging(nn.Momentum(parameters, 0.1, 0.9))
     """

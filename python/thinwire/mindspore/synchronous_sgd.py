@@ -17,7 +17,8 @@ from .optimizer import HoldingOptimizer
 class SynchronousSGD(HoldingOptimizer):
     """Averages gradients over all ranks, then lets `optimizer` make its update.
 
-    codec: as everywhere in Thinwire; group: that of the launcher's environment unless given. A collective call.
+    codec: as everywhere in Thinwire; group: that of the launcher's environment unless given. A
+    collective call.
 
         optimizer = thinwire.mindspore.SynchronousSGD(nn.Momentum(parameters, 0.1, 0.9), codec="int8")
     """

@@ -26,6 +26,7 @@ from torch._C import _distributed_c10d as c10d
 from thinwire.torch import barrier, exchange, sparse
 from thinwire.torch.arguments import listed, one, options, overlaps, row_bytes
 from thinwire.torch.group import Connection, connect
+from thinwire.torch.mailbox import Mailbox
 from thinwire.torch.reduction import Reduction
 from thinwire.torch.staging import Staging
 from thinwire.torch.work import Callbacks, Queue, Together, Work, seconds
@@ -67,7 +68,7 @@ class ProcessGroup(c10d.ProcessGroup):
         self.store, self.barriers = store, 0
         self.connection, self.core = connection, connection.group
         self.connected_s = self.timeout_s = timeout_s
-        self.queue, self.callbacks = Queue(), Callbacks()
+        self.queue, self.callbacks, self.mailbox = Queue(), Callbacks(), Mailbox()
         self.coalesced: list[Work] | None = None
         self.calls = 0
 
@@ -268,15 +269,18 @@ class ProcessGroup(c10d.ProcessGroup):
         stage = Staging()
         host = stage.read(one(tensors, "send"))
         message = functools.partial(self.core.send, host.data_ptr(), exchange.size(host), to, tag)
+        if to == self.rank():
+            message = functools.partial(self.mailbox.send, host, tag)
         return self.post("send", message, stage, tensors, to)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Work:
-        """Receives a tensor from a rank of this group."""
+        """Receives from a rank of this group into a tensor."""
         stage = Staging()
         host = stage.write(one(tensors, "recv"))
-        message = functools.partial(
-            self.core.recv, host.data_ptr(), exchange.size(host), source, tag
-        )
+        address = host.data_ptr()
+        message = functools.partial(self.core.recv, address, exchange.size(host), source, tag)
+        if source == self.rank():
+            message = functools.partial(self.mailbox.recv, host, tag)
         return self.post("recv", message, stage, tensors, source)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Work:
