@@ -38,9 +38,8 @@ def print_table(where, peers, groups, streams) -> None:
     network, world = where
     one = median(streams.get((network, "tcp one way"), []))
     both = median(streams.get((network, "tcp both ways"), []))
-    print(
-        f"\n{network}, {world} ranks; one plain TCP stream: {rate(one)} one way, {rate(both)} each way at once\n"
-    )
+    streams_in_words = f"{rate(one)} one way, {rate(both)} each way at once"
+    print(f"\n{network}, {world} ranks; one plain TCP stream: {streams_in_words}\n")
     head = ["MiB", "floor ms"]
     for peer in peers:
         head += [f"{peer} ms", "spread", "x floor"]
