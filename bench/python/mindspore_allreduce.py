@@ -114,12 +114,12 @@ class BuiltIn(nn.Cell):
 
 
 class Ours(nn.Cell):
-    """Thinwire's, in a graph."""
+    """Thinwire's, in a graph; like the other it lets NaN pass."""
 
     def __init__(self, elements: int, group: thinwire.Group) -> None:
         super().__init__()
         parameter = ms.Parameter(ms.Tensor(np.zeros(elements, np.float32)), name="gradient")
-        self.reducer = thinwire.mindspore.reducer([parameter], "none", group)
+        self.reducer = thinwire.mindspore.reducer([parameter], "none", group, non_finite="nan")
 
     def construct(self, gradient):
         return self.reducer((gradient,))[0]
