@@ -78,8 +78,8 @@ def test_a_run_goes_on_bit_for_bit(ranks, tmp_path):
     for codec in CODECS:
         assert first[codec][0] == second[codec][0], codec
         assert all(went_on == resumed for went_on, resumed in first[codec][0]), codec
-    kept = {codec: first[codec][1] for codec in CODECS}
-    assert kept["none"] == ["step"]
+    kept = {codec: [name for name in first[codec][1] if name != "step"] for codec in CODECS}
+    assert kept["none"] == []
     assert kept["int4"] == ["residual.0.weight", "residual.2.weight", "residual.4.weight"]
     assert kept["int8"] == ["residual.parameter.0", "residual.parameter.2", "residual.parameter.4"]
     assert any(name.startswith("factor") for name in kept["powersgd:2"])

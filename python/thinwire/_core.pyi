@@ -102,9 +102,9 @@ class Group:
     def barrier(self, done: Done = None) -> None:
         """Is done when every rank has called it."""
     def abort(self, reason: str) -> None:
-        """Ends this group and all that was made from it; every rank fails with `reason`."""
+        """Ends this group, its splits and all that was made from them; every rank fails with it."""
     def close(self) -> None:
-        """Says goodbye for this group and all that was made from it."""
+        """Says goodbye for this group, its splits and all that was made from them."""
     def counters(self) -> dict[str, int]:
         """What the collectives of this group have moved: bytes and frames, sent and received."""
 

@@ -9,6 +9,7 @@ exchanging parts and adding them here.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import weakref
 
@@ -19,6 +20,7 @@ from thinwire import _core
 NATIVE = {numpy.dtype("float32"): "f32", numpy.dtype("float16"): "f16"}
 
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
+_launched: weakref.ref[Group] | None = None
 
 
 def init(
@@ -37,8 +39,9 @@ def init(
 
     Without `rank`, `world` and `coordinator` (host:port of rank 0) the environment says: that of
     `thinwire run`, torchrun, mpirun, srun or msrun. A process that nobody launched is a world of
-    one. Several groups may exist. `token` is the job's secret (else THINWIRE_TOKEN), needed when
-    ranks are on several hosts; traffic between hosts is encrypted unless `encryption` is "never".
+    one. Without any argument a second call returns the same group while it lives: a launcher's ranks
+    meet once. Several groups may exist: `Group.split`, or other coordinators. `token` is the job's
+    secret (else THINWIRE_TOKEN), needed when ranks are on several hosts; traffic between hosts is encrypted unless `encryption` is "never".
     `link` emulates a bandwidth, as "100mbit". A wait in which nothing moves for `timeout_s` seconds
     fails. With `launched` somebody else hosts the rendezvous, for instance a `thinwire.Store`.
 
@@ -46,14 +49,25 @@ def init(
     PeerError if a rank does not appear or believes in another world. msrun starts the script once
     more as its scheduler, which Thinwire does not need: there the process ends, successfully.
     """
+    given = rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
+    plain = given == (None, None, None, None, "auto", 1, None, 60.0, False)
+    if plain and (group := living()) is not None:
+        return group
     try:
-        core = _core.Group.join(
-            rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
-        )
+        group = Group(_core.Group.join(*given))
     except _core.NoRankError as error:
         print(f"thinwire: {error}: nothing to do here", file=sys.stderr)
         raise SystemExit(0) from None
-    return Group(core)
+    if plain:
+        global _launched
+        _launched = weakref.ref(group)
+    return group
+
+
+def living() -> Group | None:
+    """The group that the launcher's environment has given, unless it is closed or the parent's."""
+    group = _launched and _launched()
+    return group if group is not None and group.process == os.getpid() and group in _open else None
 
 
 class Group:
@@ -61,6 +75,7 @@ class Group:
 
     def __init__(self, core: _core.Group):
         self.core = core
+        self.process = os.getpid()
         _open.add(self)
 
     @property
@@ -149,11 +164,12 @@ class Group:
         self.core.barrier()
 
     def abort(self, reason: str) -> None:
-        """Ends the group and all that was made from it: every rank fails with `reason`."""
+        """Ends the group, its splits and all that was made from them: every rank fails with `reason`."""
         self.core.abort(reason)
 
     def close(self) -> None:
         """Says goodbye to the other ranks; done by itself when the process ends."""
+        _open.discard(self)
         self.core.close()
 
     def _gathered(self, array: numpy.ndarray) -> numpy.ndarray:

@@ -256,6 +256,7 @@ impl Group {
     }
 
     #[pyo3(signature = (source, source_bytes, target, target_bytes, done = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn all_to_all(
         &self,
         py: Python<'_>,
@@ -329,6 +330,7 @@ impl Group {
     }
 
     #[pyo3(signature = (address, bytes, to, tag = 0, done = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn send(
         &self,
         py: Python<'_>,
@@ -346,6 +348,7 @@ impl Group {
     }
 
     #[pyo3(signature = (address, bytes, source, tag = 0, done = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn recv(
         &self,
         py: Python<'_>,

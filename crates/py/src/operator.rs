@@ -11,7 +11,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::Failure;
-use crate::synchronizer::Shared;
+use crate::synchronizer::{Shared, Source};
+use thinwire_wire::DType;
 
 /// The synchronisers of this process by key.
 static SYNCHRONIZERS: Mutex<BTreeMap<i32, Weak<Shared>>> = Mutex::new(BTreeMap::new());
@@ -78,6 +79,18 @@ struct Tensor<'a> {
     dtype: &'a CStr,
 }
 
+impl Tensor<'_> {
+    fn source(&self) -> Source {
+        let dtype = match self.dtype.to_bytes() {
+            b"float32" => Some(DType::F32),
+            b"float16" => Some(DType::F16),
+            b"bfloat16" => Some(DType::BF16),
+            _ => None,
+        };
+        Source { address: self.address, described: Some((self.elements, dtype)) }
+    }
+}
+
 fn exchange(tensors: &[Tensor<'_>]) -> Result<(), Failure> {
     let found = tensors.len();
     let gradients = found / 2;
@@ -93,8 +106,7 @@ fn exchange(tensors: &[Tensor<'_>]) -> Result<(), Failure> {
     let shared = known.ok_or_else(|| {
         Failure::invalid(format!("synchroniser {key} is closed or was never made"))
     })?;
-    let sources: Vec<_> =
-        tensors[..gradients].iter().map(|t| (t.address, Some(t.elements))).collect();
+    let sources: Vec<_> = tensors[..gradients].iter().map(Tensor::source).collect();
     let targets: Vec<_> = tensors[gradients + 1..].iter().map(|t| t.address).collect();
     let result = shared.exchange(&sources, &targets).map(|_| ());
     if let Err(failure) = &result {

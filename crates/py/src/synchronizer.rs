@@ -46,6 +46,28 @@ struct Inner {
     skipped: bool,
 }
 
+/// A gradient that is to be exchanged.
+pub(crate) struct Source {
+    pub(crate) address: usize,
+    /// Its number of elements, and its dtype if that is one of ours, where somebody says so.
+    pub(crate) described: Option<(usize, Option<DType>)>,
+}
+
+impl Source {
+    /// Refuses what is not the gradient of this parameter.
+    fn check(&self, parameter: &Parameter) -> Result<(), Failure> {
+        let Some((elements, dtype)) = self.described else { return Ok(()) };
+        if elements == parameter.elements() && dtype == Some(parameter.dtype) {
+            return Ok(());
+        }
+        let found = dtype.map_or("another dtype", DType::name);
+        let (name, expected, kind) = (&parameter.name, parameter.elements(), parameter.dtype);
+        Err(Failure::invalid(format!(
+            "gradient of {name} is {elements} of {found}, expected {expected} of {kind}"
+        )))
+    }
+}
+
 /// Averages gradients over all ranks.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct Synchronizer {
@@ -135,13 +157,8 @@ impl Shared {
         drop(self.inner.lock().expect("no holder panics").take());
     }
 
-    /// A whole step on tensors in the parameters' order, checked by their number of elements where
-    /// that is known.
-    pub(crate) fn exchange(
-        &self,
-        sources: &[(usize, Option<usize>)],
-        targets: &[usize],
-    ) -> Result<bool, Failure> {
+    /// A whole step on tensors in the parameters' order.
+    pub(crate) fn exchange(&self, sources: &[Source], targets: &[usize]) -> Result<bool, Failure> {
         self.with(|inner| {
             let count = inner.sync.parameters().len();
             if sources.len() != count || targets.len() != count {
@@ -150,21 +167,22 @@ impl Shared {
                     "exchange of {found} gradients into {written} tensors, expected {count}"
                 )));
             }
-            let elements = |index: usize| inner.sync.parameters()[index].elements();
-            let lengths: Vec<usize> = (0..count).map(elements).collect();
+            for (source, parameter) in sources.iter().zip(inner.sync.parameters()) {
+                source.check(parameter)?;
+            }
             let memory = |inner: &Inner, index: usize, address| {
-                inner.memory(index, address, sources[index].1.unwrap_or(lengths[index]))
+                inner.memory(index, address, inner.parameter(index)?.elements())
             };
             if inner.sync.world().size() == 1 {
                 for index in 0..count {
-                    let source = memory(inner, index, sources[index].0)?;
+                    let source = memory(inner, index, sources[index].address)?;
                     memory(inner, index, targets[index])?.copy_from(source);
                 }
                 return Ok(true);
             }
             inner.begin();
-            for (index, (address, _)) in sources.iter().enumerate() {
-                let memory = memory(inner, index, *address)?;
+            for (index, source) in sources.iter().enumerate() {
+                let memory = memory(inner, index, source.address)?;
                 inner.ready(index, memory)?;
             }
             let averaged = inner.finish()?;
@@ -219,6 +237,7 @@ impl Drop for Synchronizer {
 impl Synchronizer {
     #[new]
     #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
         group: &Group,
@@ -360,7 +379,8 @@ impl Synchronizer {
     }
 
     fn exchange(&self, py: Python<'_>, sources: Vec<usize>, targets: Vec<usize>) -> PyResult<bool> {
-        let sources: Vec<_> = sources.into_iter().map(|address| (address, None)).collect();
+        let source = |address| Source { address, described: None };
+        let sources: Vec<_> = sources.into_iter().map(source).collect();
         self.wait(py, move |shared| shared.exchange(&sources, &targets))
     }
 
@@ -383,7 +403,7 @@ impl Synchronizer {
         let state = py.detach(|| {
             self.shared.with(|inner| {
                 let mut state = inner.sync.state();
-                let step = [inner.step >> STEP_BITS, inner.step & (1 << STEP_BITS) - 1];
+                let step = [inner.step >> STEP_BITS, inner.step & ((1 << STEP_BITS) - 1)];
                 state
                     .tensors
                     .insert(STEP.to_owned(), (vec![2], step.map(|part| part as f32).to_vec()));
