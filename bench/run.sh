@@ -4,6 +4,8 @@
 #
 #   bench/run.sh collective [--networks LIST] [--worlds LIST] [--sizes LIST] [--rounds N] [--json FILE]
 #   bench/run.sh training [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh ddp [--networks LIST] [--worlds LIST] [--models LIST] [--methods LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh mindspore
 #   bench/run.sh codec | link
 #
 # Peers that are not installed are skipped with a line that says so. PYTHON names the interpreter
@@ -18,6 +20,8 @@ source "$BENCH/network.sh"
 source "$BENCH/peers/mpi.sh"
 # shellcheck source=training.sh
 source "$BENCH/training.sh"
+# shellcheck source=python/ddp.sh
+source "$BENCH/python/ddp.sh"
 
 PYTHON=${PYTHON:-python3}
 THINWIRE=${THINWIRE:-$ROOT/target/release/thinwire}
@@ -104,12 +108,14 @@ collective() {
     "$PYTHON" "$BENCH/table.py" <"$json"
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|ddp|mindspore"
 command=$1
 shift
 case "$command" in
     collective) collective "$@" ;;
     codec | link) machine && "$THINWIRE" bench "$command" "$@" ;;
     training) training "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link or training" ;;
+    ddp) ddp "$@" ;;
+    mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, ddp or mindspore" ;;
 esac

@@ -39,11 +39,13 @@ def init(
 
     Without `rank`, `world` and `coordinator` (host:port of rank 0) the environment says: that of
     `thinwire run`, torchrun, mpirun, srun or msrun. A process that nobody launched is a world of
-    one. Without any argument a second call returns the same group while it lives: a launcher's ranks
-    meet once. Several groups may exist: `Group.split`, or other coordinators. `token` is the job's
-    secret (else THINWIRE_TOKEN), needed when ranks are on several hosts; traffic between hosts is encrypted unless `encryption` is "never".
-    `link` emulates a bandwidth, as "100mbit". A wait in which nothing moves for `timeout_s` seconds
-    fails. With `launched` somebody else hosts the rendezvous, for instance a `thinwire.Store`.
+    one. Without any argument a second call returns the same group while it lives: a launcher's
+    ranks meet once. Several groups may exist: `Group.split`, or other coordinators.
+
+    `token` is the job's secret (else THINWIRE_TOKEN), needed when ranks are on several hosts.
+    Traffic between hosts is encrypted unless `encryption` is "never". `link` emulates a bandwidth,
+    as "100mbit". A wait in which nothing moves for `timeout_s` seconds fails. With `launched`
+    somebody else hosts the rendezvous, for instance a `thinwire.Store`.
 
     Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, and
     PeerError if a rank does not appear or believes in another world. msrun starts the script once
