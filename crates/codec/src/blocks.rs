@@ -1,6 +1,6 @@
 //! Codecs that write small integers under one scale per block.
 //!
-//! `int8` and `int4` are the integers. To nearest they need feedback: the same error may come every
+//! `int8`, `int4` and `int3` are the integers. To nearest they need feedback: the same error may come every
 //! step. Rounded stochastically they are unbiased and need none: errors of ranks and steps are
 //! independent and average out.
 

@@ -31,6 +31,7 @@ mod codec;
 mod error;
 mod f16;
 mod indices;
+mod int3;
 mod int4;
 mod int8;
 pub mod kernel;
@@ -47,5 +48,13 @@ pub use none::{raw, raw_of};
 pub use powersgd::{Factor, PowerSgd};
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
-pub const CODECS: [Entry; 7] =
-    [none::ENTRY, f16::ENTRY, bf16::ENTRY, int8::ENTRY, int4::ENTRY, topk::ENTRY, powersgd::ENTRY];
+pub const CODECS: [Entry; 8] = [
+    none::ENTRY,
+    f16::ENTRY,
+    bf16::ENTRY,
+    int8::ENTRY,
+    int4::ENTRY,
+    int3::ENTRY,
+    topk::ENTRY,
+    powersgd::ENTRY,
+];

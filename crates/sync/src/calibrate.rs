@@ -14,14 +14,14 @@ use crate::bucket::Bucket;
 use crate::plan::{Assignment, Candidate, algorithm};
 
 /// Every codec that `auto` knows.
-const CODECS: [&str; 5] = ["none", "f16", "bf16", "int8", "int4"];
+const CODECS: [&str; 6] = ["none", "f16", "bf16", "int8", "int4", "int3"];
 
 /// The codecs that `auto` chooses from, from the one that loses least: that is, nothing.
 fn ways(dtype: DType) -> &'static [&'static str] {
     match dtype {
-        DType::F32 => &["none", "bf16", "int8", "int4"],
-        DType::F16 => &["f16", "int8", "int4"],
-        DType::BF16 => &["bf16", "int8", "int4"],
+        DType::F32 => &["none", "bf16", "int8", "int4", "int3"],
+        DType::F16 => &["f16", "int8", "int4", "int3"],
+        DType::BF16 => &["bf16", "int8", "int4", "int3"],
     }
 }
 

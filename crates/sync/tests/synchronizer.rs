@@ -12,8 +12,8 @@ use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
-const CODECS: [&str; 8] =
-    ["none", "f16", "bf16", "int8", "int8:stochastic", "int4", "topk:0.05", "powersgd:2"];
+const CODECS: [&str; 9] =
+    ["none", "f16", "bf16", "int8", "int8:stochastic", "int4", "int3", "topk:0.05", "powersgd:2"];
 
 fn parameters() -> Vec<Parameter> {
     vec![

@@ -9,7 +9,7 @@
 )]
 
 use super::format::{BF16, F16, F32, Format};
-use super::levels::{Int4, Int8, LANES, Levels};
+use super::levels::{Int3, Int4, Int8, LANES, Levels};
 
 /// Sixteen f32 (`F`) or i32 (`I`) at once.
 pub(super) trait Lanes {
@@ -125,5 +125,39 @@ impl LevelsLanes for Int4 {
     unsafe fn store_codes<L: Lanes>(to: *mut u8, pair: usize, [a, b]: [L::I; 2]) {
         let lower = L::and(a, L::splat_int(15));
         L::store_bytes(to.add(pair * LANES), L::or(lower, L::shift_left::<4>(b)));
+    }
+}
+
+impl LevelsLanes for Int3 {
+    #[inline(always)]
+    unsafe fn load_codes<L: Lanes>(from: *const u8, pair: usize) -> [L::I; 2] {
+        let both = match pair {
+            3 => {
+                let upper = L::splat_int(0xC0);
+                let [a, b, c] =
+                    [0, 1, 2].map(|plane| L::and(L::load_i8(from.add(plane * LANES)), upper));
+                let lower = L::or(L::shift_right::<6>(a), L::shift_right::<4>(b));
+                L::or(lower, L::shift_right::<2>(c))
+            }
+            _ => L::load_i8(from.add(pair * LANES)),
+        };
+        [
+            L::shift_right_signed::<29>(L::shift_left::<29>(both)),
+            L::shift_right_signed::<29>(L::shift_left::<26>(both)),
+        ]
+    }
+    #[inline(always)]
+    unsafe fn store_codes<L: Lanes>(to: *mut u8, pair: usize, [a, b]: [L::I; 2]) {
+        let seven = L::splat_int(7);
+        let both = L::or(L::and(a, seven), L::shift_left::<3>(L::and(b, seven)));
+        if pair < 3 {
+            return L::store_bytes(to.add(pair * LANES), both);
+        }
+        let upper = L::splat_int(0xC0);
+        let parts = [L::shift_left::<6>(both), L::shift_left::<4>(both), L::shift_left::<2>(both)];
+        for (plane, part) in parts.into_iter().enumerate() {
+            let lower = L::load_i8(to.add(plane * LANES));
+            L::store_bytes(to.add(plane * LANES), L::or(lower, L::and(part, upper)));
+        }
     }
 }

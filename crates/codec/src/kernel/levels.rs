@@ -48,6 +48,10 @@ pub(crate) struct Int8;
 /// Codes of half a byte, -7..=7. Of every 32 elements, byte `j` holds element `j` in its lower and
 /// element `16 + j` in its upper half, in two's complement.
 pub(crate) struct Int4;
+/// Codes of three bits, -3..=3, in two's complement. A block of 128 has three planes of 16 bytes. The
+/// lower six bits of byte `j` of plane `p` hold elements `32 p + j` and `32 p + 16 + j`; the upper two
+/// bits of the three planes are the six bits of elements `96 + j` and `112 + j`, lowest first.
+pub(crate) struct Int3;
 
 impl Levels for Int8 {
     const BLOCK: usize = 256;
@@ -89,6 +93,40 @@ impl Levels for Int4 {
         let byte = i32::from(bytes[element / 32 * 16 + element % 16]);
         let shift = if element % 32 < 16 { 28 } else { 24 };
         byte << shift >> 28
+    }
+}
+
+impl Levels for Int3 {
+    const BLOCK: usize = 128;
+    const MAX: i32 = 3;
+    const BLOCK_BYTES: usize = SCALE_BYTES + 48;
+
+    fn codes_len(elements: usize) -> usize {
+        Int4::codes_len(elements.min(96))
+    }
+
+    fn pack(codes: &[i32], bytes: &mut [u8]) {
+        bytes.fill(0);
+        for (element, code) in codes.iter().enumerate() {
+            let (pair, lane) = (element / 32, element % 16);
+            let bits = (code & 7) << if element % 32 < 16 { 0 } else { 3 };
+            match pair {
+                3 => (0..3).for_each(|plane| {
+                    bytes[plane * 16 + lane] |= ((bits >> (2 * plane) & 3) << 6) as u8;
+                }),
+                _ => bytes[pair * 16 + lane] |= bits as u8,
+            }
+        }
+    }
+
+    fn code(bytes: &[u8], element: usize) -> i32 {
+        let (pair, lane) = (element / 32, element % 16);
+        let bits = match pair {
+            3 => (0..3).map(|plane| i32::from(bytes[plane * 16 + lane] >> 6) << (2 * plane)).sum(),
+            _ => i32::from(bytes[pair * 16 + lane]),
+        };
+        let shift = if element % 32 < 16 { 29 } else { 26 };
+        bits << shift >> 29
     }
 }
 

@@ -407,7 +407,7 @@ macro_rules! kernels {
         use super::format::{BF16, F16, F32};
         use super::lanes::{FormatLanes, LevelsLanes};
         use super::loops;
-        use super::{Candidate, Cast, Int4, Int8, Kernels, Quantiser};
+        use super::{Candidate, Cast, Int3, Int4, Int8, Kernels, Quantiser};
         use crate::{Finite, Input, Write};
 
         static KERNELS: Kernels = Kernels {
@@ -422,6 +422,7 @@ macro_rules! kernels {
             bf16: Cast { encode: encode::<BF16>, decode: decode::<BF16> },
             int8: Quantiser { encode: quantise::<Int8>, decode: dequantise::<Int8> },
             int4: Quantiser { encode: quantise::<Int4>, decode: dequantise::<Int4> },
+            int3: Quantiser { encode: quantise::<Int3>, decode: dequantise::<Int3> },
             collect,
         };
 

@@ -25,7 +25,7 @@ use std::sync::OnceLock;
 use thinwire_wire::random::Key;
 
 pub(crate) use format::{BF16, F16, F32, Format};
-pub(crate) use levels::{Int4, Int8, Levels};
+pub(crate) use levels::{Int3, Int4, Int8, Levels};
 
 use crate::{Finite, Input, Write};
 
@@ -42,6 +42,7 @@ pub(crate) struct Kernels {
     pub bf16: Cast,
     pub int8: Quantiser,
     pub int4: Quantiser,
+    pub int3: Quantiser,
     /// Adds the residual, and appends to the list the elements whose magnitude has at least the
     /// bits of the third argument, which are not 0; the second is the first element's index.
     pub collect: fn(Input<'_>, u32, u32, &mut Vec<Candidate>),

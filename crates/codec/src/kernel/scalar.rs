@@ -4,7 +4,7 @@ use thinwire_wire::random::Key;
 
 use super::format::Format;
 use super::levels::{GROUP, Levels, RANDOM_BITS, SCALE_BYTES, Scale, random_group};
-use super::{BF16, Candidate, Cast, F16, F32, Int4, Int8, Kernels, Quantiser};
+use super::{BF16, Candidate, Cast, F16, F32, Int3, Int4, Int8, Kernels, Quantiser};
 use crate::{Finite, Input, Write};
 
 /// Lanes in which a scalar product is summed.
@@ -22,6 +22,7 @@ pub(super) static KERNELS: Kernels = Kernels {
     bf16: Cast { encode: encode::<BF16>, decode: decode::<BF16> },
     int8: Quantiser { encode: quantise::<Int8>, decode: dequantise::<Int8> },
     int4: Quantiser { encode: quantise::<Int4>, decode: dequantise::<Int4> },
+    int3: Quantiser { encode: quantise::<Int3>, decode: dequantise::<Int3> },
     collect,
 };
 

@@ -148,6 +148,7 @@ proptest! {
     fn levels_agree_to_nearest_and_stochastic(pair in pair(), noise in prop::collection::vec(any::<u8>(), 1..600), key in key()) {
         levels_agree::<Int8>(|kernels| &kernels.int8, &pair, &noise, key);
         levels_agree::<Int4>(|kernels| &kernels.int4, &pair, &noise, key);
+        levels_agree::<Int3>(|kernels| &kernels.int3, &pair, &noise, key);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub struct Args {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "none,f16,bf16,int8,int8:stochastic,int4,topk:0.01,powersgd:4"
+        default_value = "none,f16,bf16,int8,int8:stochastic,int4,int3,topk:0.01,powersgd:4"
     )]
     codecs: Vec<Choice>,
     /// The size of the buffer in MiB
