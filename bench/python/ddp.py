@@ -84,7 +84,9 @@ def run(method: str | None, bucket_mb: float | None, options: argparse.Namespace
     model, data = models.make(options.model, options.data, options.batch, dist.get_rank())
     hook, wrapped = None, model
     if method is not None:
-        wrapped = DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
+        wrapped = DistributedDataParallel(
+            model, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True
+        )
         hook = attach(wrapped, method)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     times, cpu = [], 0.0

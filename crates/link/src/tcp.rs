@@ -43,9 +43,13 @@ const FRESH: Duration = Duration::from_micros(20);
 /// we are.
 const MORSEL_BYTES: u64 = 64 << 10;
 
-/// Then so long a rest lets more come before the next look: each look costs the processor about as
-/// much as copying 50 kB. Socket buffers hold what comes meanwhile.
-const REST: Duration = Duration::from_micros(500);
+/// Then a rest of half the time that the payload still needs, but no longer than this, lets more come
+/// before the next look: each look costs the processor about as much as copying 50 kB. Socket buffers
+/// hold what comes meanwhile.
+const REST_MAX: Duration = Duration::from_micros(500);
+
+/// A rest shorter than this is not worth the system call.
+const REST_MIN: Duration = Duration::from_micros(50);
 
 /// One rank's connections to all others.
 #[derive(Debug)]
@@ -63,8 +67,8 @@ pub struct Tcp {
     first: usize,
     /// When the sockets were last polled.
     polled: Instant,
-    /// Bytes that had moved when the thread last slept.
-    moved_at_sleep: u64,
+    /// When the thread last slept, and how many bytes had moved by then.
+    slept: (Instant, u64),
     /// Why the link is over.
     dead: Option<Error>,
 }
@@ -84,7 +88,7 @@ impl Tcp {
             counters: Counters::default(),
             first: 0,
             polled: now,
-            moved_at_sleep: 0,
+            slept: (now, 0),
             dead: None,
         })
     }
@@ -185,14 +189,19 @@ impl Tcp {
         delay
     }
 
-    /// Whether large payloads come in morsels.
-    fn is_slow(&mut self) -> bool {
-        let moved = self.counters.sent_bytes + self.counters.received_bytes;
-        let morsel = moved - std::mem::replace(&mut self.moved_at_sleep, moved);
-        let large = |peer: &Peer| {
-            peer.data.iter().any(|data| data.reader.missing_bytes() as u64 > MORSEL_BYTES)
-        };
-        (1..MORSEL_BYTES).contains(&morsel) && self.peers.iter().flatten().any(large)
+    /// How long to rest before the next look, where payloads come in morsels.
+    fn rest(&mut self) -> Duration {
+        let now = (Instant::now(), self.counters.sent_bytes + self.counters.received_bytes);
+        let before = std::mem::replace(&mut self.slept, now);
+        let morsel = now.1 - before.1;
+        if !(1..MORSEL_BYTES).contains(&morsel) {
+            return Duration::ZERO;
+        }
+        let connections = self.peers.iter().flatten().flat_map(|peer| &peer.data);
+        let missing = connections.map(|data| data.reader.missing_bytes()).max().unwrap_or(0);
+        let seconds = now.0.duration_since(before.0).as_secs_f64();
+        let rest = Duration::from_secs_f64(seconds * missing as f64 / morsel as f64 / 2.0);
+        if rest < REST_MIN { Duration::ZERO } else { rest.min(REST_MAX) }
     }
 
     /// Does `each` with every connection until it says that all are done, or `deadline`.
@@ -231,8 +240,9 @@ impl Link for Tcp {
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let delay = self.delay(Instant::now());
         if !delay.is_zero() && !self.wake.take() {
-            if self.is_slow() {
-                std::thread::sleep(REST);
+            let rest = self.rest();
+            if !rest.is_zero() {
+                std::thread::sleep(rest);
             }
             self.poll(timeout.min(delay), true)?;
             self.wake.take();
