@@ -3,7 +3,7 @@
 //! They end together: an abort reaches all of them, and so does the goodbye at the end of the
 //! process. A fork does not carry them over, because it has none of their threads.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use thinwire_collective::Stop;
 
@@ -28,6 +28,16 @@ impl Circle {
     pub(crate) fn add(&self, stop: Stop, close: impl Fn() + Send + 'static) {
         self.stops.lock().expect("no holder panics").push(stop);
         self.closes.lock().expect("no holder panics").push(Box::new(close));
+    }
+
+    /// Adds a member that is closed by taking it out of its cell.
+    pub(crate) fn add_cell<T: Send + 'static>(&self, stop: Stop, cell: &Arc<Mutex<Option<T>>>) {
+        let cell = Arc::downgrade(cell);
+        self.add(stop, move || {
+            if let Some(cell) = cell.upgrade() {
+                drop(cell.lock().expect("no holder panics").take());
+            }
+        });
     }
 
     /// Aborts all members: every peer gets `reason`.

@@ -51,12 +51,7 @@ impl Group {
         let driver = Driver::start(group);
         let (world, stop) = (driver.world(), driver.stop());
         let driver = Arc::new(Mutex::new(Some(driver)));
-        let closed = Arc::downgrade(&driver);
-        home.circle.add(stop, move || {
-            if let Some(driver) = closed.upgrade() {
-                drop(driver.lock().expect("no holder panics").take());
-            }
-        });
+        home.circle.add_cell(stop, &driver);
         Group { home, world, driver, background: Background::start() }
     }
 

@@ -76,12 +76,7 @@ impl Scatter {
             let scatter = thinwire_sync::Scatter::start(link, choice, seed, home.timeout)?;
             let (stop, size) = (scatter.stop(), scatter.world().size());
             let cell = Arc::new(Mutex::new(Some(scatter)));
-            let closed = Arc::downgrade(&cell);
-            home.circle.add(stop.clone(), move || {
-                if let Some(cell) = closed.upgrade() {
-                    drop(cell.lock().expect("no holder panics").take());
-                }
-            });
+            home.circle.add_cell(stop.clone(), &cell);
             Ok(Scatter { cell, home, stop, size, background: Background::start() })
         })
     }

@@ -210,15 +210,14 @@ impl Synchronizer {
         let mut rest = starts.as_slice();
         while let Some((first, range)) = rest.first() {
             let lane = self.places[*first].0;
-            let members = self.lanes[lane].bucket.members.iter().map(|(parameter, _)| parameter);
-            let together = members.eq(rest
-                .iter()
-                .map(|(index, _)| index)
-                .take(self.lanes[lane].bucket.members.len()));
+            let bucket = &self.lanes[lane].bucket;
+            let (count, elements) = (bucket.members.len(), bucket.elements);
+            let members = bucket.members.iter().map(|(parameter, _)| parameter);
+            let together = members.eq(rest.iter().take(count).map(|(index, _)| index));
             if together && self.lanes[lane].takes_loans() {
-                let range = range.start..range.start + self.lanes[lane].bucket.elements;
-                self.lanes[lane].borrow(Box::new(part(range)), scale);
-                rest = &rest[self.lanes[lane].bucket.members.len()..];
+                let memory = part(range.start..range.start + elements);
+                self.lanes[lane].borrow(Box::new(memory), scale);
+                rest = &rest[count..];
                 self.dispatch(lane)?;
             } else {
                 self.ready(*first, part(range.clone()).values())?;
