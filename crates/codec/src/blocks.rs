@@ -9,7 +9,7 @@ use std::fmt;
 use thinwire_wire::random::Key;
 
 use crate::kernel::{self, Kernels, Levels, Quantiser};
-use crate::{Choice, Codec, Error, Exchange, Finite, Input, Kind, Write};
+use crate::{Bound, Choice, Codec, Error, Exchange, Finite, Input, Kind, Write};
 
 /// A codec made of one kind of levels.
 #[derive(Clone, Copy)]
@@ -17,6 +17,7 @@ pub(crate) struct BlockCodec {
     name: &'static str,
     rounding: Rounding,
     block: usize,
+    max: i32,
     encoded_len: fn(usize) -> usize,
     kernel: fn(&Kernels) -> &Quantiser,
 }
@@ -47,7 +48,14 @@ impl BlockCodec {
             }
         };
         let encoded_len = Q::encoded_len;
-        Ok(Choice::bytes(BlockCodec { name, rounding, block: Q::BLOCK, encoded_len, kernel }))
+        Ok(Choice::bytes(BlockCodec {
+            name,
+            rounding,
+            block: Q::BLOCK,
+            max: Q::MAX,
+            encoded_len,
+            kernel,
+        }))
     }
 }
 
@@ -74,6 +82,17 @@ impl Codec for BlockCodec {
 
     fn needs_feedback(&self) -> bool {
         self.rounding == Rounding::Nearest
+    }
+
+    /// At worst one element is the largest and all others lie half-way between two codes, near 0 if
+    /// rounding is to nearest. Random rounding by `p` has the variance `p (1 - p)`, at most a quarter.
+    fn bound(&self, elements: usize) -> Bound {
+        let others = self.block.min(elements).saturating_sub(1) as f64;
+        let steps = f64::from(2 * self.max).powi(2);
+        match self.rounding {
+            Rounding::Nearest => Bound::Contraction(steps / (steps + others)),
+            Rounding::Stochastic => Bound::Variance(others / steps),
+        }
     }
 
     fn block(&self) -> usize {

@@ -9,7 +9,7 @@ use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
 use crate::kernel::{self, Cast, Format, Kernels};
-use crate::{Codec, Error, Exchange, Finite, Input, Write};
+use crate::{Bound, Codec, Error, Exchange, Finite, Input, Write};
 
 /// A codec made of one number format.
 #[derive(Clone, Copy)]
@@ -45,6 +45,15 @@ impl Codec for CastCodec {
 
     fn needs_feedback(&self) -> bool {
         false
+    }
+
+    /// f16 has none: what is small becomes 0.
+    fn bound(&self, _elements: usize) -> Bound {
+        match self.dtype {
+            DType::F32 => Bound::Contraction(1.0),
+            DType::F16 => Bound::None,
+            DType::BF16 => Bound::Contraction(1.0 - 2.0f64.powi(-16)),
+        }
     }
 
     fn dtype(&self) -> Option<DType> {

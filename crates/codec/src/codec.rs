@@ -18,6 +18,19 @@ pub enum Exchange {
     Gather,
 }
 
+/// How far a decoded encoding may lie from what was encoded, in terms of `‖x‖²`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// `‖decode(encode(x)) − x‖² ≤ (1 − δ) ‖x‖²` for every `x`, with this `δ` in `0.0..=1.0`. With
+    /// feedback and `δ > 0`, what is lost stays bounded and is sent in the end.
+    Contraction(f64),
+    /// Right in the mean over random numbers, and `E ‖decode(encode(x)) − x‖² ≤ ω ‖x‖²` with this
+    /// `ω`.
+    Variance(f64),
+    /// No such number holds for every `x`.
+    None,
+}
+
 /// What is encoded.
 #[derive(Debug)]
 pub enum Input<'a> {
@@ -90,6 +103,9 @@ pub trait Codec: Debug + Display + Send + Sync {
 
     /// Whether training needs the residual of [`Input::Feedback`] to converge.
     fn needs_feedback(&self) -> bool;
+
+    /// How far one encoding of `elements` values may be off, up to the rounding of f32.
+    fn bound(&self, elements: usize) -> Bound;
 
     /// The type of the encoded elements, where the encoding is nothing but elements in their order.
     fn dtype(&self) -> Option<DType> {

@@ -42,7 +42,7 @@ pub mod speed;
 mod topk;
 
 pub use choice::{Choice, Entry, all};
-pub use codec::{Codec, Exchange, Finite, Input, Write};
+pub use codec::{Bound, Codec, Exchange, Finite, Input, Write};
 pub use error::{Error, Kind};
 pub use none::{raw, raw_of};
 pub use powersgd::{Factor, PowerSgd};

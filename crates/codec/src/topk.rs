@@ -13,7 +13,7 @@ use thinwire_wire::random::Key;
 
 use crate::choice::quoted;
 use crate::indices::Indices;
-use crate::{Choice, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write, select};
+use crate::{Bound, Choice, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write, select};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -67,6 +67,10 @@ impl Codec for TopK {
 
     fn needs_feedback(&self) -> bool {
         true
+    }
+
+    fn bound(&self, elements: usize) -> Bound {
+        Bound::Contraction(self.count(elements) as f64 / elements.max(1) as f64)
     }
 
     fn encoded_len(&self, elements: usize) -> usize {
