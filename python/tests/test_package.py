@@ -64,3 +64,13 @@ def test_wheel_is_complete_and_holds_no_tests():
 
 def test_one_wheel_serves_every_python():
     assert "-cp310-abi3-" in Path(WHEEL).name
+
+
+def test_stubs_are_those_of_the_binary():
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "--concise", "thinwire._core"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

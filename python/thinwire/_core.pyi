@@ -7,11 +7,23 @@ from another thread. After a PeerError the group is over: every later call fails
 """
 
 from collections.abc import Callable
+from typing import final
 
+__all__ = [
+    "Error",
+    "Group",
+    "InvalidError",
+    "NoRankError",
+    "PeerError",
+    "Scatter",
+    "Store",
+    "Synchronizer",
+    "__version__",
+]
 __version__: str
 
-Done = Callable[[BaseException | None], object] | None
-Tensors = dict[str, tuple[list[int], bytes]]
+_Done = Callable[[BaseException | None], object] | None
+_Tensors = dict[str, tuple[list[int], bytes]]
 
 class Error(RuntimeError):
     """Whatever went wrong in Thinwire."""
@@ -25,14 +37,16 @@ class PeerError(Error):
 class NoRankError(InvalidError):
     """This process has a part in the job, but no rank: it is a scheduler."""
 
+@final
 class Store:
     """A rendezvous server in this process, where ranks meet; it lives as long as the object."""
 
-    def __init__(self, host: str, port: int = 0, token: str = "") -> None: ...
+    def __new__(cls, host: str, port: int = 0, token: str = "") -> Store: ...
     @property
     def address(self) -> str:
         """Where ranks reach it: "host:port"."""
 
+@final
 class Group:
     """Ranks that work together. Calls happen in the order in which they are made; `send` and
     `recv` run beside them."""
@@ -68,7 +82,7 @@ class Group:
         dtype: str,
         codec: str = "none",
         average: bool = False,
-        done: Done = None,
+        done: _Done = None,
     ) -> None:
         """Sums over all ranks, in place."""
     def reduce_scatter(
@@ -79,10 +93,10 @@ class Group:
         dtype: str,
         codec: str = "none",
         average: bool = False,
-        done: Done = None,
+        done: _Done = None,
     ) -> None:
         """Sums this rank's chunk of `source`, which has `elements` per rank and is overwritten."""
-    def all_gather(self, source: int, target: int, bytes: int, done: Done = None) -> None:
+    def all_gather(self, source: int, target: int, bytes: int, done: _Done = None) -> None:
         """Gathers `bytes` of every rank into `target`, in rank order."""
     def all_to_all(
         self,
@@ -90,16 +104,16 @@ class Group:
         source_bytes: list[int],
         target: int,
         target_bytes: list[int],
-        done: Done = None,
+        done: _Done = None,
     ) -> None:
         """Sends each rank its part of `source`, and receives theirs, in rank order."""
-    def broadcast(self, address: int, bytes: int, root: int = 0, done: Done = None) -> None:
+    def broadcast(self, address: int, bytes: int, root: int = 0, done: _Done = None) -> None:
         """Copies the bytes of `root` to all ranks."""
-    def send(self, address: int, bytes: int, to: int, tag: int = 0, done: Done = None) -> None:
+    def send(self, address: int, bytes: int, to: int, tag: int = 0, done: _Done = None) -> None:
         """Sends to one rank, which receives with the same tag; in order for each tag."""
-    def recv(self, address: int, bytes: int, source: int, tag: int = 0, done: Done = None) -> None:
+    def recv(self, address: int, bytes: int, source: int, tag: int = 0, done: _Done = None) -> None:
         """Receives from one rank what it sends with the same tag."""
-    def barrier(self, done: Done = None) -> None:
+    def barrier(self, done: _Done = None) -> None:
         """Is done when every rank has called it."""
     def abort(self, reason: str) -> None:
         """Ends this group, its splits and all that was made from them; every rank fails with it."""
@@ -108,6 +122,7 @@ class Group:
     def counters(self) -> dict[str, int]:
         """What the collectives of this group have moved: bytes and frames, sent and received."""
 
+@final
 class Synchronizer:
     """Averages the gradients of a model over all ranks, with error feedback and overlap.
 
@@ -115,15 +130,15 @@ class Synchronizer:
     those of one bucket become ready together. Made by all ranks together.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         group: Group,
         parameters: list[tuple[str, list[int], str, int]],
         codec: str = "none",
         bucket_bytes: int = 1 << 20,
         seed: int = 0,
         algorithm: str | None = None,
-    ) -> None: ...
+    ) -> Synchronizer: ...
     @property
     def key(self) -> int:
         """What names it for MindSpore's operator."""
@@ -161,20 +176,21 @@ class Synchronizer:
         """Codec, algorithm and partitions of every bucket, as JSON."""
     def record(self) -> str:
         """Where the time of the last step went, as JSON."""
-    def state(self) -> tuple[str, Tensors]:
+    def state(self) -> tuple[str, _Tensors]:
         """The plan and all residuals and factors, as bytes of f32."""
-    def load(self, plan: str, tensors: Tensors) -> None:
+    def load(self, plan: str, tensors: _Tensors) -> None:
         """Goes on from a state, between steps."""
     def state_bytes(self) -> int:
         """Bytes that the exchange holds beyond one copy of the gradients."""
     def abort(self, reason: str) -> None:
         """Ends it on all ranks."""
 
+@final
 class Scatter:
     """Compressed reduce-scatter and all-gather for sharded parameters. Made by all ranks together;
     calls happen in the order in which they are made."""
 
-    def __init__(self, group: Group, codec: str = "none", seed: int = 0) -> None: ...
+    def __new__(cls, group: Group, codec: str = "none", seed: int = 0) -> Scatter: ...
     def reduce_scatter(
         self,
         key: int,
@@ -183,7 +199,7 @@ class Scatter:
         elements: int,
         dtype: str,
         average: bool = False,
-        done: Done = None,
+        done: _Done = None,
     ) -> None:
         """Sums this rank's chunk of `source` (`elements` per rank) into `target`. `key` names the
         place in the model, whose residual is kept. NaN if any rank had a value not finite."""
@@ -195,7 +211,7 @@ class Scatter:
         elements: int,
         dtype: str,
         codec: str = "none",
-        done: Done = None,
+        done: _Done = None,
     ) -> None:
         """Gathers `elements` of every rank, as `codec` keeps them: the same bits on all ranks."""
     def state(self) -> dict[int, bytes]:
