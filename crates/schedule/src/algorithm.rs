@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use thinwire_wire::World;
 
-use crate::{Schedule, Shape, gather, halving, ring, two_shot};
+use crate::{Schedule, Shape, gather, halving, ring, ring_gather, two_shot};
 
 /// How an all-reduce is done. docs/algorithms.md compares their steps and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,12 +18,19 @@ pub enum Algorithm {
     TwoShot,
     /// Everybody sends everything to everybody: one step, every value encoded once.
     Gather,
+    /// As gather, but everything travels round a circle.
+    RingGather,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Algorithm; 4] =
-        [Algorithm::Ring, Algorithm::Halving, Algorithm::TwoShot, Algorithm::Gather];
+    pub const ALL: [Algorithm; 5] = [
+        Algorithm::Ring,
+        Algorithm::Halving,
+        Algorithm::TwoShot,
+        Algorithm::Gather,
+        Algorithm::RingGather,
+    ];
 
     /// The algorithm's name as users write it.
     pub const fn name(self) -> &'static str {
@@ -32,6 +39,7 @@ impl Algorithm {
             Algorithm::Halving => "halving",
             Algorithm::TwoShot => "two-shot",
             Algorithm::Gather => "gather",
+            Algorithm::RingGather => "ring-gather",
         }
     }
 }
@@ -48,7 +56,8 @@ pub struct UnknownAlgorithm(pub String);
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown algorithm '{}', expected ring, halving, two-shot or gather", self.0)
+        let known = Algorithm::ALL.map(Algorithm::name).join(", ");
+        write!(f, "unknown algorithm '{}', expected one of {known}", self.0)
     }
 }
 
@@ -79,6 +88,7 @@ pub fn all_reduce(algorithm: Algorithm, world: World, shape: &Shape) -> Schedule
         Algorithm::Halving => halving::all_reduce(world, shape),
         Algorithm::TwoShot => two_shot::all_reduce(world, shape),
         Algorithm::Gather => gather::all_reduce(world, shape),
+        Algorithm::RingGather => ring_gather::all_reduce(world, shape),
     }
 }
 
@@ -92,6 +102,7 @@ mod tests {
             assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
         }
         let error = "star".parse::<Algorithm>().unwrap_err().to_string();
-        assert_eq!(error, "unknown algorithm 'star', expected ring, halving, two-shot or gather");
+        let expected = "unknown algorithm 'star', expected one of ring, halving, two-shot, gather, ring-gather";
+        assert_eq!(error, expected);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use thinwire_wire::Rank;
+use thinwire_wire::{Rank, World};
 
 use crate::{Operation, Schedule, Shape, Slot, Task};
 
@@ -63,6 +63,13 @@ impl Span {
     /// A partition in one piece, or none if it has no elements.
     pub fn whole(shape: &Shape, partition: usize) -> Option<Span> {
         Span::chunk(shape, partition, 1, 0)
+    }
+
+    /// A partition in one piece as `rank` encoded it, or none if it has no elements.
+    pub fn copy(shape: &Shape, partition: usize, world: World, rank: Rank) -> Option<Span> {
+        let parts = world.size() as u32;
+        let message = 2 * partition as u32 * parts + rank.index() as u32;
+        Span::whole(shape, partition).map(|whole| Span { message, parts, ..whole })
     }
 
     const fn message(&self, phase: Phase) -> u32 {

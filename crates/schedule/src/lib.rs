@@ -48,6 +48,7 @@ mod gather;
 mod halving;
 mod reduce_scatter;
 mod ring;
+mod ring_gather;
 mod schedule;
 mod shape;
 pub mod simulate;

@@ -51,7 +51,7 @@ fn formula(algorithm: Algorithm, size: usize, length: usize) -> (u64, u64) {
     match algorithm {
         Algorithm::Ring | Algorithm::TwoShot => (2 * (n - 1), 2 * (n - 1) * bytes / n),
         Algorithm::Halving => (log + n - 1, 2 * (n - 1) * bytes / n),
-        Algorithm::Gather => (n - 1, (n - 1) * bytes),
+        Algorithm::Gather | Algorithm::RingGather => (n - 1, (n - 1) * bytes),
     }
 }
 
@@ -114,6 +114,7 @@ fn latency_is_paid_once_a_step() {
         Algorithm::Halving => 2 * size.ilog2() as usize,
         Algorithm::TwoShot => 2,
         Algorithm::Gather => 1,
+        Algorithm::RingGather => size - 1,
     };
     for (algorithm, size) in Algorithm::ALL.into_iter().flat_map(|a| [2, 4, 8].map(|n| (a, n))) {
         let far = Speeds { latency_s: 0.5, ..LINK };
