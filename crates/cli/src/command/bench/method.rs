@@ -1,0 +1,118 @@
+//! A way to synchronise, as `thinwire bench sync` compares them.
+//!
+//! The named ones are the stages of an ablation and the baselines that others have built:
+//!
+//! - `none`: every tensor alone, uncompressed, in one piece;
+//! - `compress`: every tensor alone through a server that is sharded over all ranks, `onebit`;
+//! - `pipeline`: as before, and large tensors cut, so that one part is encoded while another is on
+//!   the wire;
+//! - `bulk`: as before, and small tensors together;
+//! - `planned`: as before, and for every bucket whether to compress it, and into how many parts
+//!   to cut it, chosen by what is measured;
+//! - `auto`: everything chosen, the codec too, within the error budget;
+//! - `ring-dgc`: every tensor alone, its largest thousandth gathered around a circle.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result, bail};
+use thinwire_schedule::Algorithm;
+use thinwire_sync::{Options, Policy};
+
+const NAMED: [(&str, &str); 7] = [
+    ("none", "none/ring/tensor/whole"),
+    ("compress", "onebit/two-shot/tensor/whole"),
+    ("pipeline", "onebit/two-shot/tensor/cut"),
+    ("bulk", "onebit/two-shot/bucket/cut"),
+    ("planned", "auto:none+onebit"),
+    ("auto", "auto"),
+    ("ring-dgc", "topk:0.001/ring-gather/tensor/whole"),
+];
+
+/// A codec or a choice of them, an algorithm, and what travels together.
+#[derive(Clone, Debug)]
+pub struct Method {
+    name: String,
+    policy: Policy,
+    algorithm: Option<Algorithm>,
+    /// Every tensor is a bucket of its own.
+    alone: bool,
+    /// Buckets are not cut.
+    whole: bool,
+}
+
+impl FromStr for Method {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Method> {
+        let spelled = NAMED.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| long);
+        let mut parts = spelled.split('/');
+        let policy = parts.next().unwrap_or_default().parse().with_context(|| method(name))?;
+        let mut found =
+            Method { name: name.to_owned(), policy, algorithm: None, alone: false, whole: false };
+        for part in parts {
+            match part {
+                "tensor" => found.alone = true,
+                "bucket" => found.alone = false,
+                "whole" => found.whole = true,
+                "cut" => found.whole = false,
+                _ => found.algorithm = Some(part.parse().with_context(|| method(name))?),
+            }
+        }
+        if found.looks_around() > 0 && found.alone {
+            bail!("method '{name}': auto lays out its own buckets");
+        }
+        Ok(found)
+    }
+}
+
+fn method(name: &str) -> String {
+    format!("method '{name}'")
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Method {
+    /// What the synchroniser is told.
+    pub fn options(&self, local_ranks: usize, timeout: Duration) -> Options {
+        let usual = Options::default();
+        Options {
+            policy: self.policy.clone(),
+            algorithm: self.algorithm,
+            bucket_bytes: if self.alone { 0 } else { usual.bucket_bytes },
+            partitions: self.whole.then_some(1),
+            timeout,
+            local_ranks,
+            ..usual
+        }
+    }
+
+    /// Steps after which a planner has seen enough.
+    pub fn looks_around(&self) -> u64 {
+        match &self.policy {
+            Policy::Fixed(_) => 0,
+            _ => 6,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short_for_what_they_say() {
+        for (short, long) in NAMED {
+            let (one, other): (Method, Method) = (short.parse().unwrap(), long.parse().unwrap());
+            assert_eq!(one.to_string(), short);
+            assert_eq!(one.policy.to_string(), other.policy.to_string());
+        }
+        let error = format!("{:#}", "int8/star".parse::<Method>().unwrap_err());
+        assert!(error.starts_with("method 'int8/star': unknown algorithm 'star'"), "{error}");
+    }
+}
