@@ -261,6 +261,7 @@ impl Synchronizer {
             seed,
             timeout: home.timeout,
             local_ranks: home.place.local_world as usize,
+            ..Options::default()
         };
         let shared = wait::for_work(py, move || {
             let link = home.meeting.link_named("synchronizer")?;

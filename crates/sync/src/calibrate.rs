@@ -1,226 +1,148 @@
-//! What the network and the codecs of this job can do, measured before the first step.
+//! What the codecs of this job can do, measured before the first step.
+//!
+//! Every codec is timed on few and on many elements, since a small bucket pays more per byte. All
+//! figures are those of the slowest rank, and the same on all ranks.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use thinwire_codec::{Choice, Codec, Input, Write};
-use thinwire_collective::{Group, Options, all_gather, all_reduce};
-use thinwire_schedule::{Algorithm, Shape, Speeds, cost};
+use thinwire_collective::{Group, all_gather};
+use thinwire_wire::DType;
 use thinwire_wire::random::Key;
-use thinwire_wire::{DType, World};
 
-use crate::Error;
-use crate::bucket::Bucket;
-use crate::plan::{Assignment, Candidate, algorithm};
+use crate::loss;
+use crate::{Error, probe};
 
-/// Every codec that `auto` knows.
+/// Every codec that `auto` knows. A new one is a name here.
 const CODECS: [&str; 6] = ["none", "f16", "bf16", "int8", "int4", "int3"];
 
-/// The codecs that `auto` chooses from, from the one that loses least: that is, nothing.
-fn ways(dtype: DType) -> &'static [&'static str] {
-    match dtype {
-        DType::F32 => &["none", "bf16", "int8", "int4", "int3"],
-        DType::F16 => &["f16", "int8", "int4", "int3"],
-        DType::BF16 => &["bf16", "int8", "int4", "int3"],
-    }
+/// Elements on which codecs are measured: few, and more than the inner caches hold.
+const SIZES: [usize; 2] = [1 << 12, 1 << 18];
+
+/// Seconds for each of [`SIZES`].
+pub(crate) type Times = [f64; 2];
+
+/// What was measured of one codec.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    pub(crate) choice: Choice,
+    pub(crate) encode: Times,
+    pub(crate) decode: Times,
+    pub(crate) merge: Times,
+    /// The relative squared error on normal numbers.
+    pub(crate) error: f64,
 }
 
-/// Elements on which codecs are measured: more than the inner caches hold.
-const SAMPLE: usize = 1 << 18;
-
-/// A link probe grows until it takes this long.
-const PROBE_S: f64 = 0.06;
-
-/// A link probe grows to this many elements at most.
-const PROBE_ELEMENTS_MAX: usize = 4 << 20;
-
-/// What was measured of one codec, in bytes of f32 per second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Throughput {
-    encode: f64,
-    decode: f64,
-    merge: f64,
-}
-
-/// What links and codecs can do; the same on all ranks: that of the slowest.
-#[derive(Debug)]
+/// What links and codecs can do.
+#[derive(Clone, Debug)]
 pub(crate) struct Calibration {
-    latency_s: f64,
-    bytes_per_s: f64,
-    codecs: Vec<(Choice, Throughput)>,
-    world: World,
-    known: HashMap<(usize, bool, DType), Vec<Candidate>>,
+    pub(crate) link: probe::LinkSpeed,
+    /// In the order of the list above.
+    pub(crate) codecs: Vec<Pace>,
 }
 
 impl Calibration {
     /// Measures with all ranks together.
     pub(crate) fn measure(group: &mut Group) -> Result<Calibration, Error> {
-        let mut mine = Vec::new();
-        let mut choices = Vec::new();
-        for name in CODECS {
-            let choice = Choice::parse(name).expect("a name from the list of codecs");
-            if let Choice::Bytes(codec) = &choice {
-                let Throughput { encode, decode, merge } = throughput(codec.as_ref());
-                mine.extend([encode as f32, decode as f32, merge as f32]);
-                choices.push(choice);
-            }
-        }
+        let choices = CODECS.map(|name| Choice::parse(name).expect("a name from the list"));
+        let values = normal(SIZES[1]);
+        let mine: Vec<f32> = choices.iter().flat_map(|choice| of_choice(choice, &values)).collect();
         let slowest = slowest_of(&all_gather(group, &mine)?, mine.len());
-        let speeds = slowest.chunks_exact(3).map(|rates| Throughput {
-            encode: rates[0].into(),
-            decode: rates[1].into(),
-            merge: rates[2].into(),
-        });
-        let codecs = choices.into_iter().zip(speeds).collect();
-        let (latency_s, bytes_per_s) = probe(group)?;
-        Ok(Calibration {
-            latency_s,
-            bytes_per_s,
-            codecs,
-            world: group.world(),
-            known: HashMap::new(),
-        })
-    }
-
-    /// The latency in seconds and the bandwidth in bytes per second of the slowest link.
-    pub(crate) fn link(&self) -> (f64, f64) {
-        (self.latency_s, self.bytes_per_s)
-    }
-
-    /// Every way for a bucket; raw ways only if it is exempt.
-    pub(crate) fn candidates(
-        &mut self,
-        bucket: &Bucket,
-        asked: Option<Algorithm>,
-    ) -> Vec<Candidate> {
-        let elements = bucket.elements;
-        let kind = (elements, bucket.exempt, bucket.dtype);
-        if let Some(known) = self.known.get(&kind) {
-            return known.clone();
-        }
-        let mut candidates = Vec::new();
-        let ways = ways(bucket.dtype);
-        let usable = if bucket.exempt { &ways[..1] } else { ways };
-        for (loss, name) in usable.iter().enumerate() {
-            let place = CODECS.iter().position(|known| known == name);
-            let (choice, throughput) = &self.codecs[place.expect("every way is a codec")];
-            let Choice::Bytes(codec) = choice else { continue };
-            let algorithm = algorithm(choice, asked, self.world, elements);
-            for partitions in partitions(elements) {
-                let assignment = Assignment {
-                    codec: choice.to_string(),
-                    algorithm: algorithm.to_string(),
-                    partitions,
-                };
-                let shape = Shape { length: elements, block: codec.block(), partitions };
-                let (cost, commit_s) = self.cost_of(codec.as_ref(), throughput, algorithm, &shape);
-                candidates.push(Candidate { assignment, loss, cost, commit_s });
-            }
-        }
-        self.known.insert(kind, candidates.clone());
-        candidates
-    }
-
-    fn cost_of(
-        &self,
-        codec: &dyn Codec,
-        throughput: &Throughput,
-        algorithm: Algorithm,
-        shape: &Shape,
-    ) -> (thinwire_schedule::Cost, f64) {
-        let deferred = codec.needs_feedback();
-        let gathers = algorithm == Algorithm::Gather;
-        let free = |rate: f64, free: bool| if free { f64::INFINITY } else { rate };
-        let speeds = Speeds {
-            latency_s: self.latency_s,
-            bytes_per_s: self.bytes_per_s,
-            encode_per_s: free(throughput.encode, codec.is_raw()),
-            decode_per_s: free(throughput.decode, codec.is_raw() || deferred),
-            merge_per_s: free(throughput.merge, gathers && deferred),
-            task_overhead_s: 2e-6,
+        let pace = |(choice, times): (Choice, &[f64])| Pace {
+            choice,
+            encode: [times[0], times[1]],
+            decode: [times[2], times[3]],
+            merge: [times[4], times[5]],
+            error: times[6],
         };
-        let cost =
-            cost(algorithm, self.world.size(), shape, &|count| codec.encoded_len(count), &speeds);
-        let bytes = (shape.length * 4) as f64;
-        let merges = if gathers { (self.world.size() - 1) as f64 } else { 0.0 };
-        let commit_s = bytes / throughput.decode + merges * bytes / throughput.merge;
-        (cost, if deferred { commit_s } else { 0.0 })
+        let codecs = choices.into_iter().zip(slowest.chunks_exact(FIGURES)).map(pace).collect();
+        Ok(Calibration { link: probe::probe(group)?, codecs })
+    }
+
+    /// Which codecs a bucket may travel by: first the one that loses nothing of its gradients.
+    pub(crate) fn codecs_of(&self, dtype: DType, exempt: bool) -> Vec<usize> {
+        let raw = thinwire_codec::raw_of(dtype).to_string();
+        let is_raw = |name: &str| name == raw;
+        let plain = |name: &str| matches!(name, "none" | "f16" | "bf16");
+        // What is in half precision gains nothing from another one.
+        let helps = |name: &str| !plain(name) || dtype == DType::F32 && name == "bf16";
+        let place = |wanted: &dyn Fn(&str) -> bool| {
+            let found = CODECS.iter().enumerate().filter(|(_, name)| wanted(name));
+            found.map(|(index, _)| index).collect::<Vec<_>>()
+        };
+        let mut codecs = place(&is_raw);
+        if !exempt {
+            codecs.extend(place(&|name| !is_raw(name) && helps(name)));
+        }
+        codecs
     }
 }
 
-/// Into how many partitions a bucket may be cut.
-fn partitions(elements: usize) -> impl Iterator<Item = usize> {
-    [1, 2, 4, 8].into_iter().filter(move |&count| count == 1 || elements / count >= 1 << 14)
+impl Pace {
+    /// The codec.
+    pub(crate) fn codec(&self) -> &dyn Codec {
+        match &self.choice {
+            Choice::Bytes(codec) => codec.as_ref(),
+            Choice::LowRank(_) => unreachable!("every codec of the list is one of bytes"),
+        }
+    }
 }
 
-fn throughput(codec: &dyn Codec) -> Throughput {
-    let key = Key { seed: 0, step: 0, tensor: 0 };
-    let gradient: Vec<f32> = (0..SAMPLE as u64).map(|i| key.uniform(i) - 0.5).collect();
-    let residual = vec![0.0; SAMPLE];
-    let mut values = gradient.clone();
-    let mut bytes = vec![0; codec.encoded_len(SAMPLE)];
-    let encode = rate(|| {
+/// Bytes of f32 per second at `elements` at a time: the line through both sizes.
+pub(crate) fn rate_at(times: Times, elements: usize) -> f64 {
+    let slope = (times[1] - times[0]) / (SIZES[1] - SIZES[0]) as f64;
+    let seconds = times[0] + slope * (elements as f64 - SIZES[0] as f64);
+    // Below the smaller size the line may fall under nothing.
+    let least = times[0] * (elements as f64 / SIZES[0] as f64).min(1.0) / 2.0;
+    (elements * 4) as f64 / seconds.max(least).max(1e-9)
+}
+
+/// What [`of_choice`] measures.
+const FIGURES: usize = 7;
+
+fn of_choice(choice: &Choice, normal: &[f32]) -> Vec<f32> {
+    let Choice::Bytes(codec) = choice else { return vec![0.0; FIGURES] };
+    let [few, many] = SIZES.map(|elements| times(codec.as_ref(), &normal[..elements]));
+    let times = few.into_iter().zip(many).flat_map(|(few, many)| [few as f32, many as f32]);
+    let error = loss::relative_error(codec.as_ref(), normal);
+    times.chain([error]).collect()
+}
+
+/// Seconds for encoding, decoding and merging: the best of four times.
+fn times(codec: &dyn Codec, gradient: &[f32]) -> [f64; 3] {
+    let residual = vec![0.0; gradient.len()];
+    let mut values = gradient.to_vec();
+    let mut bytes = vec![0; codec.encoded_len(gradient.len())];
+    let encode = best(|| {
         let input = match codec.needs_feedback() {
             true => Input::Feedback { values: &mut values, residual: &residual },
             false => Input::Plain(&values),
         };
-        let _ = codec.encode(input, key, &mut bytes);
+        let _ = codec.encode(input, KEY, &mut bytes);
     });
     let mut decode = |write| {
-        rate(|| codec.decode(&bytes, write, &mut values).expect("what was encoded decodes"))
+        best(|| codec.decode(&bytes, write, &mut values).expect("what was encoded decodes"))
     };
-    Throughput { encode, decode: decode(Write::Set), merge: decode(Write::Add) }
+    [encode, decode(Write::Set), decode(Write::Add)]
 }
 
-/// Bytes of f32 per second: the best of four times.
-fn rate(mut run: impl FnMut()) -> f64 {
+const KEY: Key = Key { seed: 0, step: 0, tensor: 0 };
+
+fn normal(elements: usize) -> Vec<f32> {
+    (0..elements as u64).map(|i| KEY.normal(i)).collect()
+}
+
+fn best(mut run: impl FnMut()) -> f64 {
     let time = |run: &mut dyn FnMut()| {
         let begin = Instant::now();
         run();
         begin.elapsed().as_secs_f64()
     };
-    let best = (0..4).map(|_| time(&mut run)).fold(f64::INFINITY, f64::min);
-    (SAMPLE * 4) as f64 / best.max(1e-9)
+    (0..4).map(|_| time(&mut run)).fold(f64::INFINITY, f64::min).max(1e-9)
 }
 
-/// Latency and bandwidth that an all-reduce sees: the time of a tiny one, and what a larger one takes
-/// beyond it. The size doubles until the time is long enough to trust, on all ranks alike.
-fn probe(group: &mut Group) -> Result<(f64, f64), Error> {
-    let size = group.world().size();
-    if size == 1 {
-        return Ok((0.0, f64::INFINITY));
-    }
-    let mut tiny = Vec::new();
-    for _ in 0..7 {
-        tiny.push(timed(group, size)?);
-    }
-    tiny.sort_by(f64::total_cmp);
-    let round_s = tiny[3];
-    let mut elements = 1 << 14;
-    loop {
-        let (first, second) = (timed(group, elements)?, timed(group, elements)?);
-        let seconds = first.min(second);
-        if seconds > PROBE_S || elements >= PROBE_ELEMENTS_MAX {
-            let bytes = (elements * 8 * (size - 1)) as f64 / size as f64;
-            return Ok((round_s / 2.0, bytes / (seconds - round_s).max(seconds / 10.0)));
-        }
-        elements *= 2;
-    }
-}
-
-/// The time of one raw all-reduce: that of the rank that took longest.
-fn timed(group: &mut Group, elements: usize) -> Result<f64, Error> {
-    let mut values = vec![0.0; elements];
-    let begin = Instant::now();
-    all_reduce(group, &mut values, &Options::default())?;
-    let mine = begin.elapsed().as_secs_f32();
-    let longest = all_gather(group, &[mine])?.into_iter().fold(0.0, f32::max);
-    Ok(longest.into())
-}
-
-fn slowest_of(gathered: &[f32], count: usize) -> Vec<f32> {
-    let slowest = |index: usize| {
-        gathered.iter().skip(index).step_by(count).copied().fold(f32::INFINITY, f32::min)
-    };
-    (0..count).map(slowest).collect()
+fn slowest_of(gathered: &[f32], count: usize) -> Vec<f64> {
+    let slowest =
+        |index: usize| gathered.iter().skip(index).step_by(count).copied().fold(0.0, f32::max);
+    (0..count).map(|index| slowest(index).into()).collect()
 }

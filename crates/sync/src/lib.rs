@@ -22,27 +22,39 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod bucket;
 mod calibrate;
 mod error;
 mod exchange;
 mod iteration;
 mod lane;
+mod loss;
 mod low_rank;
 mod parameter;
 mod plan;
+mod planner;
+mod planning;
 mod policy;
+mod probe;
 mod record;
+mod replan;
 mod scatter;
+mod spread;
 mod state;
 mod synchronizer;
 mod tensor;
+mod watch;
+mod ways;
 mod worker;
 
 pub use error::Error;
+pub use iteration::Price;
 pub use parameter::{Gradient, Parameter};
 pub use plan::{Assignment, Plan};
+pub use planning::{Alternative, Decision, Planning, Verdict};
 pub use policy::{Options, Policy, UnknownPolicy};
+pub use probe::LinkSpeed;
 pub use record::{BucketRecord, StepRecord};
 pub use scatter::Scatter;
 pub use state::State;

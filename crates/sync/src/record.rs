@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Planning;
+
 /// What one bucket's exchange took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BucketRecord {
@@ -55,6 +57,9 @@ pub struct StepRecord {
     pub cpu_s: f64,
     /// The fraction of exchange time that was hidden behind backward, 0 to 1.
     pub overlap: f64,
+    /// What was planned before or after the step, if anything was; on rank 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planning: Option<Box<Planning>>,
 }
 
 impl StepRecord {

@@ -8,19 +8,17 @@ use thinwire_collective::{Group, Stop, all_gather, all_gather_bytes, barrier, br
 use thinwire_link::Link;
 use thinwire_wire::{Rank, World};
 
+use crate::agreement::{agree, check_combination, check_same, compare, encode_facts, identity};
 use crate::bucket::{self, Apart, Bucket};
 use crate::calibrate::Calibration;
 use crate::exchange::{Arrival, Job};
-use crate::iteration::{Measured, Readiness};
 use crate::lane::Lane;
-use crate::plan::{self, Plan};
+use crate::plan::Plan;
+use crate::planner::{Limits, Planner};
+use crate::probe::LinkSpeed;
 use crate::tensor::Lent;
 use crate::worker::Worker;
 use crate::{Error, Gradient, Options, Parameter, Policy, State, StepRecord};
-
-/// Steps since the buckets were laid out after which `auto` plans anew with what it has seen; then
-/// every hundred steps.
-const PLANNING_STEPS: [u64; 4] = [1, 4, 16, 50];
 
 /// What became of a step.
 #[must_use]
@@ -36,21 +34,22 @@ pub enum Outcome {
 /// Averages gradients over all ranks.
 #[derive(Debug)]
 pub struct Synchronizer {
-    world: World,
-    options: Options,
-    parameters: Vec<Parameter>,
+    pub(crate) world: World,
+    pub(crate) options: Options,
+    pub(crate) parameters: Vec<Parameter>,
     places: Vec<(usize, Range<usize>)>,
-    lanes: Vec<Lane>,
-    plan: Plan,
-    calibration: Option<Calibration>,
-    worker: Worker,
-    step: u64,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) plan: Plan,
+    /// There with `auto`.
+    pub(crate) planner: Option<Planner>,
+    pub(crate) worker: Worker,
+    pub(crate) step: u64,
     /// The step in which the buckets were laid out.
-    laid_out: u64,
+    pub(crate) laid_out: u64,
     begun: Instant,
     underway: usize,
     cpu_s: f64,
-    record: StepRecord,
+    pub(crate) record: StepRecord,
 }
 
 impl Synchronizer {
@@ -67,9 +66,14 @@ impl Synchronizer {
         let world = group.world();
         check_combination(&options, world)?;
         agree(&mut group, &identity(&parameters, &options))?;
-        let calibration = match options.policy {
+        let limits = Limits {
+            algorithm: options.algorithm,
+            error_budget: options.error_budget,
+            crowded: crowded(&options),
+        };
+        let planner = match options.policy {
             Policy::Fixed(_) => None,
-            Policy::Auto => Some(Calibration::measure(&mut group)?),
+            Policy::Auto => Some(Planner::new(Calibration::measure(&mut group)?, world, limits)),
         };
         let mut sync = Synchronizer {
             world,
@@ -77,7 +81,7 @@ impl Synchronizer {
             places: Vec::new(),
             lanes: Vec::new(),
             plan: Plan::default(),
-            calibration,
+            planner,
             worker: Worker::start(group),
             step: 0,
             laid_out: 0,
@@ -118,12 +122,7 @@ impl Synchronizer {
                 let buckets: Vec<&Bucket> = self.lanes.iter().map(|lane| &lane.bucket).collect();
                 Plan::fixed(choice, self.options.algorithm, &buckets, self.world)
             }
-            // Nothing is known of backward yet: as if everything were ready at once.
-            Policy::Auto => self.propose(&Measured {
-                backward_s: 0.0,
-                buckets: vec![Readiness::default(); self.lanes.len()],
-                crowded: crowded(&self.options),
-            })?,
+            Policy::Auto => self.first_plan()?,
         };
         self.adopt(plan)
     }
@@ -138,16 +137,17 @@ impl Synchronizer {
         &self.plan
     }
 
-    /// The latency in seconds and the bandwidth in bytes per second that `auto` measured.
-    pub fn link(&self) -> Option<(f64, f64)> {
-        self.calibration.as_ref().map(Calibration::link)
+    /// The slowest link, as `auto` measured it last.
+    pub fn link(&self) -> Option<LinkSpeed> {
+        self.planner.as_ref().map(Planner::link)
     }
 
     /// Begins a step. All ranks give the same number, higher than the last.
     pub fn begin(&mut self, step: u64) {
         self.step = step;
         self.begun = Instant::now();
-        self.record = StepRecord { step, ..StepRecord::default() };
+        let planning = self.planner.as_mut().and_then(Planner::take_planning).map(Box::new);
+        self.record = StepRecord { step, planning, ..StepRecord::default() };
         self.lanes.iter_mut().for_each(Lane::clear);
     }
 
@@ -333,7 +333,7 @@ impl Synchronizer {
             )));
         }
         if matches!(self.options.policy, Policy::Auto) {
-            self.adopt(plan)?;
+            self.switch(plan)?;
         }
         self.load_tensors(state)
     }
@@ -358,6 +358,7 @@ impl Synchronizer {
 
     fn dispatch(&mut self, lane: usize) -> Result<(), Error> {
         let ready_s = self.begun.elapsed().as_secs_f64();
+        self.sample(lane);
         let bucket = &self.lanes[lane].bucket;
         let (name, elements) = (bucket.name(&self.parameters), bucket.elements);
         let (values, residual, method) = self.lanes[lane].depart();
@@ -407,48 +408,8 @@ impl Synchronizer {
         self.record.overlap = if exchange_s > 0.0 { 1.0 - exposed_s / exchange_s } else { 1.0 };
     }
 
-    /// With `auto`, plans anew in some steps. Rank 0 decides with what the slowest rank measured,
-    /// and all ranks switch here.
-    fn plan_again(&mut self) -> Result<(), Error> {
-        let age = self.step.saturating_sub(self.laid_out);
-        let due = PLANNING_STEPS.contains(&age) || (age > 0 && age.is_multiple_of(100));
-        if self.calibration.is_none() || !due {
-            return Ok(());
-        }
-        let mut mine = vec![self.record.backward_s as f32];
-        mine.extend(self.record.buckets.iter().map(|bucket| bucket.ready_s as f32));
-        let all = self.gather(&mine)?;
-        let longest =
-            |index: usize| all.iter().skip(index).step_by(mine.len()).copied().fold(0.0, f32::max);
-        let ready = |index: usize| Readiness { ready_s: longest(index).into() };
-        let plan = self.propose(&Measured {
-            backward_s: longest(0).into(),
-            buckets: (1..=self.lanes.len()).map(ready).collect(),
-            crowded: crowded(&self.options),
-        })?;
-        self.adopt(plan)
-    }
-
-    /// The plan that rank 0 takes for the best, unless the one in force is about as good.
-    fn propose(&mut self, measured: &Measured) -> Result<Plan, Error> {
-        let calibration = self.calibration.as_mut().expect("only auto proposes");
-        let ways = |lane: &Lane| calibration.candidates(&lane.bucket, self.options.algorithm);
-        let candidates: Vec<_> = self.lanes.iter().map(ways).collect();
-        let mut proposal = plan::choose(measured, &candidates);
-        if !self.plan.assignments.is_empty() {
-            let current = plan::priced(measured, &candidates, &self.plan);
-            if !proposal.beats(&current) {
-                proposal = current;
-            }
-        }
-        let json = serde_json::to_vec(&proposal).expect("a plan has only numbers and strings");
-        let all = self.worker.call(move |group| all_gather_bytes(group, &json))?;
-        serde_json::from_slice(&all[0])
-            .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))
-    }
-
     /// Switches to a plan, between steps.
-    fn adopt(&mut self, plan: Plan) -> Result<(), Error> {
+    pub(crate) fn adopt(&mut self, plan: Plan) -> Result<(), Error> {
         let (world, seed) = (self.world, self.options.seed);
         for (lane, (assignment, old)) in self.lanes.iter_mut().zip(
             plan.assignments
@@ -462,42 +423,6 @@ impl Synchronizer {
         self.plan = plan;
         Ok(())
     }
-}
-
-/// Refuses parameters that are not those which were, in any order and in any of the framework's
-/// buckets.
-fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Error> {
-    let sorted = |parameters: &[Parameter]| {
-        let identity = |p: &Parameter| (p.name.clone(), p.shape.clone(), p.dtype);
-        let mut identities: Vec<_> = parameters.iter().map(identity).collect();
-        identities.sort();
-        identities
-    };
-    if let Some((new, old)) = sorted(new).iter().zip(&sorted(old)).find(|(new, old)| new != old) {
-        return Err(Error::Invalid(format!(
-            "parameter {} of {:?} {} where {} of {:?} {} was",
-            new.0, new.1, new.2, old.0, old.1, old.2
-        )));
-    }
-    if new.len() != old.len() {
-        let (found, expected) = (new.len(), old.len());
-        return Err(Error::Invalid(format!("{found} parameters where {expected} were")));
-    }
-    Ok(())
-}
-
-/// Refuses a codec and an algorithm that do not go together.
-fn check_combination(options: &Options, world: World) -> Result<(), Error> {
-    let (Policy::Fixed(choice), Some(asked)) = (&options.policy, options.algorithm) else {
-        return Ok(());
-    };
-    let needed = plan::algorithm(choice, Some(asked), world, 0);
-    if needed == asked {
-        return Ok(());
-    }
-    Err(Error::Invalid(format!(
-        "codec {choice} travels by {needed}, not by {asked}: its sums cannot be encoded at every hop"
-    )))
 }
 
 /// With fewer than two cores per rank, the exchange computes on backward's core.
@@ -514,53 +439,4 @@ fn lanes(parameters: &[Parameter], buckets: Vec<Bucket>) -> Vec<Lane> {
         bucket.members.iter().map(of_member).collect()
     };
     buckets.into_iter().map(|bucket| Lane::new(matrices(&bucket), bucket)).collect()
-}
-
-/// What must be the same on all ranks for buckets to match.
-fn identity(parameters: &[Parameter], options: &Options) -> Vec<(String, String)> {
-    let total: usize = parameters.iter().map(Parameter::elements).sum();
-    let describe = |p: &Parameter| format!("{}{:?}{} in {}", p.name, p.shape, p.dtype, p.bucket);
-    let shapes: Vec<String> = parameters.iter().map(describe).collect();
-    let hash = thinwire_wire::checksum(shapes.join(",").as_bytes());
-    let algorithm = options.algorithm.map_or("auto".to_owned(), |algorithm| algorithm.to_string());
-    let fact = |name: &str, value: String| (name.to_owned(), value);
-    vec![
-        fact(
-            "parameters",
-            format!("{} tensors of {total} elements (hash {hash:08x})", parameters.len()),
-        ),
-        fact("codec", options.policy.to_string()),
-        fact("algorithm", algorithm),
-        fact("bucket bytes", options.bucket_bytes.to_string()),
-        fact("seed", options.seed.to_string()),
-    ]
-}
-
-fn agree(group: &mut Group, facts: &[(String, String)]) -> Result<(), Error> {
-    let all = all_gather_bytes(group, &encode_facts(facts))?;
-    compare(facts, &all, group.world())
-}
-
-fn encode_facts(facts: &[(String, String)]) -> Vec<u8> {
-    serde_json::to_vec(facts).expect("strings can be written as JSON")
-}
-
-/// Finds the first fact that another rank does not share.
-fn compare(mine: &[(String, String)], all: &[Vec<u8>], world: World) -> Result<(), Error> {
-    for (rank, theirs) in world.ranks().zip(all) {
-        let theirs: Vec<(String, String)> = serde_json::from_slice(theirs).unwrap_or_default();
-        for (about, value) in mine {
-            let other = theirs.iter().find(|(name, _)| name == about);
-            let other = other.map_or("nothing", |(_, value)| value.as_str());
-            if other != value {
-                return Err(Error::Disagreement {
-                    about: about.clone(),
-                    mine: value.clone(),
-                    rank,
-                    theirs: other.to_owned(),
-                });
-            }
-        }
-    }
-    Ok(())
 }

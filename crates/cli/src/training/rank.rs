@@ -225,6 +225,7 @@ fn synchronizer(
         seed: plan.recipe.seed,
         timeout: plan.settings.link.timeout(),
         local_ranks: place.local_world as usize,
+        ..thinwire_sync::Options::default()
     };
     let parameters = exchanged_parameters(gpt.parameters());
     let sync = Synchronizer::start(meeting.link()?, parameters, options)?;

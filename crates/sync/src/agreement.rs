@@ -1,0 +1,97 @@
+//! What all ranks must have in common, and how they find out.
+
+use thinwire_collective::{Group, all_gather_bytes};
+use thinwire_wire::World;
+
+use crate::{Error, Options, Parameter, Policy, plan};
+
+/// Refuses parameters that are not those which were, in any order and in any of the framework's
+/// buckets.
+pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Error> {
+    let sorted = |parameters: &[Parameter]| {
+        let identity = |p: &Parameter| (p.name.clone(), p.shape.clone(), p.dtype);
+        let mut identities: Vec<_> = parameters.iter().map(identity).collect();
+        identities.sort();
+        identities
+    };
+    if let Some((new, old)) = sorted(new).iter().zip(&sorted(old)).find(|(new, old)| new != old) {
+        return Err(Error::Invalid(format!(
+            "parameter {} of {:?} {} where {} of {:?} {} was",
+            new.0, new.1, new.2, old.0, old.1, old.2
+        )));
+    }
+    if new.len() != old.len() {
+        let (found, expected) = (new.len(), old.len());
+        return Err(Error::Invalid(format!("{found} parameters where {expected} were")));
+    }
+    Ok(())
+}
+
+/// Refuses a codec and an algorithm that do not go together.
+pub(crate) fn check_combination(options: &Options, world: World) -> Result<(), Error> {
+    let (Policy::Fixed(choice), Some(asked)) = (&options.policy, options.algorithm) else {
+        return Ok(());
+    };
+    let needed = plan::algorithm(choice, Some(asked), world, 0);
+    if needed == asked {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "codec {choice} travels by {needed}, not by {asked}: its sums cannot be encoded at every hop"
+    )))
+}
+
+/// What must be the same on all ranks for buckets to match.
+pub(crate) fn identity(parameters: &[Parameter], options: &Options) -> Vec<(String, String)> {
+    let total: usize = parameters.iter().map(Parameter::elements).sum();
+    let describe = |p: &Parameter| format!("{}{:?}{} in {}", p.name, p.shape, p.dtype, p.bucket);
+    let shapes: Vec<String> = parameters.iter().map(describe).collect();
+    let hash = thinwire_wire::checksum(shapes.join(",").as_bytes());
+    let algorithm = options.algorithm.map_or("auto".to_owned(), |algorithm| algorithm.to_string());
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    vec![
+        fact(
+            "parameters",
+            format!("{} tensors of {total} elements (hash {hash:08x})", parameters.len()),
+        ),
+        fact("codec", options.policy.to_string()),
+        fact("algorithm", algorithm),
+        fact("bucket bytes", options.bucket_bytes.to_string()),
+        fact("seed", options.seed.to_string()),
+    ]
+}
+
+/// Makes sure that all ranks say the same of every fact.
+pub(crate) fn agree(group: &mut Group, facts: &[(String, String)]) -> Result<(), Error> {
+    let all = all_gather_bytes(group, &encode_facts(facts))?;
+    compare(facts, &all, group.world())
+}
+
+/// Facts as they travel.
+pub(crate) fn encode_facts(facts: &[(String, String)]) -> Vec<u8> {
+    serde_json::to_vec(facts).expect("strings can be written as JSON")
+}
+
+/// Finds the first fact that another rank does not share.
+pub(crate) fn compare(
+    mine: &[(String, String)],
+    all: &[Vec<u8>],
+    world: World,
+) -> Result<(), Error> {
+    for (rank, theirs) in world.ranks().zip(all) {
+        let theirs: Vec<(String, String)> = serde_json::from_slice(theirs).unwrap_or_default();
+        for (about, value) in mine {
+            let other = theirs.iter().find(|(name, _)| name == about);
+            let other = other.map_or("nothing", |(_, value)| value.as_str());
+            if other != value {
+                return Err(Error::Disagreement {
+                    about: about.clone(),
+                    mine: value.clone(),
+                    rank,
+                    theirs: other.to_owned(),
+                });
+            }
+        }
+    }
+    Ok(())
+}

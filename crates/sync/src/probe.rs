@@ -1,0 +1,123 @@
+//! What the network between the ranks can do, measured by all of them together.
+//!
+//! Every figure is that of the slowest rank, and the same on all ranks.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use thinwire_collective::{Error, Group, Options, all_gather, all_reduce};
+use thinwire_schedule::Algorithm;
+
+use crate::spread::Spread;
+
+/// The first probe grows until it takes this long.
+const PROBE_S: f64 = 0.06;
+
+/// A later probe is to take this long: beyond what a token bucket lets through at once.
+const PROBE_AGAIN_S: f64 = 0.04;
+
+/// A probe has at least and at most this many elements.
+const PROBE_ELEMENTS_MIN: usize = 1 << 14;
+const PROBE_ELEMENTS_MAX: usize = 4 << 20;
+
+/// What must have changed for a link to be another one: bandwidth by a factor, latency by a factor
+/// and by more than threads scatter.
+const BANDWIDTH_CHANGE: f64 = 1.25;
+const LATENCY_CHANGE: f64 = 1.5;
+const LATENCY_SCATTER_S: f64 = 5e-4;
+
+/// How fast the slowest link is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkSpeed {
+    /// Seconds from a bit's departure to its arrival.
+    pub latency_s: f64,
+    /// Bytes per second in each direction.
+    pub bytes_per_s: f64,
+    /// How many times as long bytes take where several ranks send to one at a time: queues of
+    /// switches overflow.
+    pub fan_in: f64,
+}
+
+impl LinkSpeed {
+    /// Whether this is another link than `other`, by more than measuring scatters.
+    pub(crate) fn differs(&self, other: &LinkSpeed) -> bool {
+        let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };
+        let later_s = (self.latency_s - other.latency_s).abs();
+        factor(self.bytes_per_s, other.bytes_per_s) > BANDWIDTH_CHANGE
+            || later_s > LATENCY_SCATTER_S
+                && factor(self.latency_s, other.latency_s) > LATENCY_CHANGE
+    }
+}
+
+/// Latency and bandwidth that an all-reduce sees: the time of a tiny one, and what a larger one takes
+/// beyond it. The size doubles until the time is long enough to trust, on all ranks alike.
+pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
+    let size = group.world().size();
+    if size == 1 {
+        return Ok(LinkSpeed { latency_s: 0.0, bytes_per_s: f64::INFINITY, fan_in: 1.0 });
+    }
+    let round_s = round(group, 7)?;
+    let mut elements = PROBE_ELEMENTS_MIN;
+    loop {
+        let (first, second) = (timed(group, elements, None)?, timed(group, elements, None)?);
+        let seconds = first.min(second);
+        if seconds > PROBE_S || elements >= PROBE_ELEMENTS_MAX {
+            let fan_in = fan_in(group, elements, seconds)?;
+            let bytes_per_s = rate(elements, size, seconds, round_s);
+            return Ok(LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, fan_in });
+        }
+        elements *= 2;
+    }
+}
+
+/// The same in less time, where what it was is known and that bytes take `slowdown` times as long.
+pub(crate) fn probe_again(
+    group: &mut Group,
+    known: &LinkSpeed,
+    slowdown: f64,
+) -> Result<LinkSpeed, Error> {
+    let size = group.world().size();
+    let round_s = round(group, 3)?;
+    let bytes = PROBE_AGAIN_S * known.bytes_per_s / slowdown.clamp(0.1, 10.0);
+    let elements = (bytes * size as f64 / (8 * (size - 1)) as f64) as usize;
+    let elements = elements.clamp(PROBE_ELEMENTS_MIN, PROBE_ELEMENTS_MAX);
+    let seconds = median(group, elements, 3)?;
+    let bytes_per_s = rate(elements, size, seconds, round_s);
+    Ok(LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, ..*known })
+}
+
+/// How much longer two-shot takes than the ring, which sends as many bytes.
+fn fan_in(group: &mut Group, elements: usize, ring_s: f64) -> Result<f64, Error> {
+    if group.world().size() == 2 {
+        return Ok(1.0);
+    }
+    let mut time = || timed(group, elements, Some(Algorithm::TwoShot));
+    let two_shot_s = time()?.min(time()?);
+    Ok((two_shot_s / ring_s).clamp(1.0, 2.0))
+}
+
+/// The time that a tiny all-reduce takes.
+fn round(group: &mut Group, times: usize) -> Result<f64, Error> {
+    let size = group.world().size();
+    median(group, size, times)
+}
+
+fn median(group: &mut Group, elements: usize, times: usize) -> Result<f64, Error> {
+    let times: Result<Vec<f64>, Error> = (0..times).map(|_| timed(group, elements, None)).collect();
+    Ok(Spread::of(&mut times?).median)
+}
+
+fn rate(elements: usize, size: usize, seconds: f64, round_s: f64) -> f64 {
+    let bytes = (elements * 8 * (size - 1)) as f64 / size as f64;
+    bytes / (seconds - round_s).max(seconds / 10.0)
+}
+
+/// The time of one raw all-reduce: that of the rank that took longest.
+fn timed(group: &mut Group, elements: usize, algorithm: Option<Algorithm>) -> Result<f64, Error> {
+    let mut values = vec![0.0; elements];
+    let begin = Instant::now();
+    all_reduce(group, &mut values, &Options { algorithm, ..Options::default() })?;
+    let mine = begin.elapsed().as_secs_f32();
+    let longest = all_gather(group, &[mine])?.into_iter().fold(0.0, f32::max);
+    Ok(longest.into())
+}

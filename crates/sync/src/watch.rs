@@ -1,0 +1,227 @@
+//! Whether the plan in force keeps what it promised.
+//!
+//! A state machine without clock or network. It is fed what each step showed, the same numbers on
+//! all ranks, and all ranks come to the same verdict. Two things are watched:
+//!
+//! - **drift**: the time in which gradients were on the wire and nothing was computed of them, over
+//!   what was predicted for it. Where it leaves what is normal for several steps in a row, the link
+//!   may have changed: measure it.
+//! - **time**: how long iterations take. A plan that takes longer than the one before it is rolled
+//!   back; one that takes longer than raw gives way to raw. What was dropped is remembered.
+//!
+//! Laws: noise that stays within the drift allowed changes nothing; a link that is cut or recovers
+//! is asked about within [`PATIENCE_MAX`] steps; what was dropped is not taken again while the link
+//! stays what it is and the memory lasts.
+
+use crate::spread::Spread;
+
+/// Steps between two times that ranks tell each other what they saw.
+pub(crate) const INTERVAL: u64 = 4;
+
+/// How far measured and predicted may part.
+const DRIFT_MAX: f64 = 1.3;
+
+/// Steps in a row that must stray before the link is measured again: at first, and at most, where
+/// measuring has found nothing.
+const PATIENCE: usize = 3;
+const PATIENCE_MAX: usize = 12;
+
+/// Steps after a switch that count for nothing: memory is touched for the first time.
+const SETTLING: usize = 2;
+
+/// Steps whose times are judged together.
+const WINDOW: usize = 8;
+
+/// What a plan may be slower by and still be called as fast.
+const WORSE: f64 = 1.05;
+
+/// A step so much slower than the plan before took is no noise; three of them end a trial at once.
+const MUCH_WORSE: f64 = 1.5;
+
+/// How far measured may exceed what is only predicted of raw.
+const DOUBT: f64 = 1.1;
+
+/// Steps for which a dropped plan stays dropped.
+const MEMORY: u64 = 400;
+
+/// What one step showed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Reading {
+    /// The iteration's time on the slowest rank, in seconds.
+    pub(crate) seconds: f64,
+    /// Time on the wire over what was predicted, on the rank that waited least for others; none
+    /// where so little time was spent that it says nothing.
+    pub(crate) drift: Option<f64>,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    Stay,
+    /// The link is to be measured: bytes take this many times as long as predicted.
+    Probe { slowdown: f64 },
+    /// The plan before this one was faster: back to it.
+    Back,
+    /// Raw is faster: to it.
+    Raw,
+}
+
+/// What is known of the plan in force and of those before it, under the link as it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    count: u64,
+    /// The drift that is usual under this plan.
+    normal: f64,
+    patience: usize,
+    /// The last drifts in a row that strayed to the same side.
+    strayed: Vec<f64>,
+    settling: usize,
+    times: Vec<f64>,
+    plan: u32,
+    is_raw: bool,
+    /// What the plan in force takes, when a window of it is full.
+    now: Option<Spread>,
+    /// What the plan before the last switch took.
+    before: Option<(u32, Spread)>,
+    /// What raw was measured to take, and what it is predicted to.
+    raw: Option<Spread>,
+    raw_predicted_s: f64,
+    /// Plans that were dropped, and until when.
+    dropped: Vec<(u32, u64)>,
+    /// The next switch is back to a plan that is known.
+    returning: bool,
+}
+
+impl Watch {
+    /// Over the plan with this hash; raw is predicted to take `raw_predicted_s`, zero if unknown.
+    pub(crate) fn new(plan: u32, is_raw: bool, raw_predicted_s: f64) -> Watch {
+        Watch {
+            count: 0,
+            normal: 1.0,
+            patience: PATIENCE,
+            strayed: Vec::new(),
+            settling: SETTLING,
+            times: Vec::new(),
+            plan,
+            is_raw,
+            now: None,
+            before: None,
+            raw: None,
+            raw_predicted_s,
+            dropped: Vec::new(),
+            returning: false,
+        }
+    }
+
+    /// Takes note of a step; what to do, which whoever asks does before the next one.
+    pub(crate) fn note(&mut self, reading: Reading) -> Verdict {
+        self.count += 1;
+        self.dropped.retain(|(_, until)| *until > self.count);
+        if self.settling > 0 {
+            self.settling -= 1;
+            return Verdict::Stay;
+        }
+        if let Some(slowdown) = reading.drift.and_then(|drift| self.stray(drift)) {
+            return Verdict::Probe { slowdown };
+        }
+        self.times.push(reading.seconds);
+        self.judge()
+    }
+
+    /// What to do about the link: the median of the drifts that strayed, when there are enough.
+    fn stray(&mut self, drift: f64) -> Option<f64> {
+        let relative = drift / self.normal;
+        let side = |drift: f64| drift > self.normal;
+        if (1.0 / DRIFT_MAX..=DRIFT_MAX).contains(&relative) {
+            self.strayed.clear();
+            return None;
+        }
+        if self.strayed.last().is_some_and(|&last| side(last) != side(drift)) {
+            self.strayed.clear();
+        }
+        self.strayed.push(drift);
+        let enough = self.strayed.len() >= self.patience;
+        enough.then(|| Spread::of(&mut self.strayed).median)
+    }
+
+    /// What to do about the plan.
+    fn judge(&mut self) -> Verdict {
+        let hopeless = self.is_hopeless();
+        if !hopeless && self.times.len() < WINDOW {
+            return Verdict::Stay;
+        }
+        let spread = Spread::of(&mut self.times);
+        self.times.clear();
+        self.now = Some(spread);
+        if self.is_raw {
+            self.raw = Some(spread);
+        }
+        match &self.before {
+            Some((_, before)) if hopeless || spread.exceeds(before, WORSE) => {
+                self.drop_plan(Verdict::Back)
+            }
+            _ if !self.is_raw && self.is_slower_than_raw(&spread) => self.drop_plan(Verdict::Raw),
+            _ => Verdict::Stay,
+        }
+    }
+
+    /// Whether the first steps are far worse than those of the plan before.
+    fn is_hopeless(&self) -> bool {
+        let Some((_, before)) = &self.before else { return false };
+        let limit = before.upper * MUCH_WORSE;
+        self.now.is_none() && self.times.len() >= 3 && self.times.iter().all(|time| *time > limit)
+    }
+
+    fn is_slower_than_raw(&self, spread: &Spread) -> bool {
+        match &self.raw {
+            Some(raw) => spread.exceeds(raw, WORSE),
+            None => self.raw_predicted_s > 0.0 && spread.lower > DOUBT * self.raw_predicted_s,
+        }
+    }
+
+    fn drop_plan(&mut self, verdict: Verdict) -> Verdict {
+        self.dropped.push((self.plan, self.count + MEMORY));
+        if let (Verdict::Back, Some((before, _))) = (verdict, self.before) {
+            self.dropped.retain(|(plan, _)| *plan != before);
+            self.returning = true;
+        }
+        verdict
+    }
+
+    /// Whether a plan was dropped under this link.
+    pub(crate) fn has_dropped(&self, plan: u32) -> bool {
+        self.dropped.iter().any(|(dropped, _)| *dropped == plan)
+    }
+
+    /// Another plan is in force from now on.
+    pub(crate) fn switched(&mut self, plan: u32, is_raw: bool, raw_predicted_s: f64) {
+        let (left, took) = (self.plan, self.now.take());
+        let trial = !std::mem::take(&mut self.returning);
+        self.before = took.filter(|_| trial).map(|spread| (left, spread));
+        (self.plan, self.is_raw, self.raw_predicted_s) = (plan, is_raw, raw_predicted_s);
+        (self.normal, self.settling) = (1.0, SETTLING);
+        self.times.clear();
+        self.strayed.clear();
+    }
+
+    /// The link was measured. If it is another than before, nothing that was known of plans holds;
+    /// else the prediction is off by what was seen, which is normal from now on.
+    pub(crate) fn measured(&mut self, link_changed: bool) {
+        if link_changed {
+            *self = Watch {
+                count: self.count,
+                settling: 0,
+                ..Watch::new(self.plan, self.is_raw, self.raw_predicted_s)
+            };
+            return;
+        }
+        self.normal = Spread::of(&mut self.strayed).median;
+        self.strayed.clear();
+        self.patience = (2 * self.patience).min(PATIENCE_MAX);
+    }
+}
+
+#[cfg(test)]
+#[path = "watch/tests.rs"]
+mod tests;

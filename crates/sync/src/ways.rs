@@ -1,0 +1,223 @@
+//! Every way for a bucket to travel, with its price and what it loses.
+//!
+//! A way is a codec, an algorithm that can carry it, and a number of partitions. Prices come from
+//! `thinwire_schedule::cost`, which plays the whole collective through; they are worked out at
+//! powers of two of elements, once per link, and lie on the line between them elsewhere. Partitions
+//! are tried for the two best algorithms of a codec alone, so that planning stays cheap.
+
+use std::collections::HashMap;
+
+use thinwire_codec::{Choice, Exchange};
+use thinwire_schedule::{Algorithm, Shape, Speeds, cost};
+use thinwire_wire::World;
+
+use crate::bucket::Bucket;
+use crate::calibrate::{Calibration, Pace, rate_at};
+use crate::iteration::Price;
+use crate::plan::Assignment;
+use crate::probe::LinkSpeed;
+
+/// What every task of a schedule costs besides.
+const TASK_OVERHEAD_S: f64 = 2e-6;
+
+/// Below this many elements prices are exact.
+const EXACT_MAX: usize = 1 << 12;
+
+/// A gather among more ranks than this is for small tensors alone.
+const GATHER_WORLD_MAX: usize = 8;
+const GATHER_ELEMENTS_MAX: usize = 1 << 14;
+
+/// One way for one bucket.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Candidate {
+    pub(crate) assignment: Assignment,
+    /// The codec's place in the list of all; the first candidate's loses nothing.
+    pub(crate) codec: usize,
+    /// The relative squared error of one encoding.
+    pub(crate) error: f64,
+    pub(crate) price: Price,
+}
+
+type Way = (usize, Algorithm, usize);
+
+/// The ways of this job, under the link as it is.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    calibration: Calibration,
+    world: World,
+    asked: Option<Algorithm>,
+    known: HashMap<(Way, usize), Price>,
+}
+
+impl Ways {
+    pub(crate) fn new(calibration: Calibration, world: World, asked: Option<Algorithm>) -> Ways {
+        Ways { calibration, world, asked, known: HashMap::new() }
+    }
+
+    pub(crate) fn calibration(&self) -> &Calibration {
+        &self.calibration
+    }
+
+    /// Another link is measured.
+    pub(crate) fn set_link(&mut self, link: LinkSpeed) {
+        self.calibration.link = link;
+        self.known.clear();
+    }
+
+    /// All ways for a bucket, raw ones first; only those if it is exempt. `errors` are what codecs
+    /// were seen to lose of its gradients, in the order of the list, if they were.
+    pub(crate) fn candidates(&mut self, bucket: &Bucket, errors: Option<&[f32]>) -> Vec<Candidate> {
+        let codecs = self.calibration.codecs_of(bucket.dtype, bucket.exempt);
+        let mut candidates = Vec::new();
+        for (place, codec) in codecs.into_iter().enumerate() {
+            let nominal = self.calibration.codecs[codec].error;
+            let error = errors.map_or(nominal, |errors| errors[codec].into());
+            let error = if place == 0 { 0.0 } else { error };
+            self.of_codec(codec, error, bucket.elements, &mut candidates);
+        }
+        candidates
+    }
+
+    fn of_codec(
+        &mut self,
+        codec: usize,
+        error: f64,
+        elements: usize,
+        candidates: &mut Vec<Candidate>,
+    ) {
+        let choice = self.calibration.codecs[codec].choice.clone();
+        let mut whole: Vec<(Algorithm, Price)> =
+            carriers(&choice, self.asked, self.world, elements)
+                .into_iter()
+                .map(|algorithm| (algorithm, self.price((codec, algorithm, 1), elements)))
+                .collect();
+        whole.sort_by(|a, b| a.1.alone_s.total_cmp(&b.1.alone_s));
+        let mut add = |algorithm: Algorithm, partitions, price| {
+            let assignment = Assignment {
+                codec: choice.to_string(),
+                algorithm: algorithm.to_string(),
+                partitions,
+            };
+            candidates.push(Candidate { assignment, codec, error, price });
+        };
+        for (rank, (algorithm, price)) in whole.into_iter().enumerate() {
+            add(algorithm, 1, price);
+            for partitions in partitions(elements).filter(|_| rank < 2) {
+                let price = self.price((codec, algorithm, partitions), elements);
+                add(algorithm, partitions, price);
+            }
+        }
+    }
+
+    /// What a way costs for so many elements.
+    fn price(&mut self, way: Way, elements: usize) -> Price {
+        if elements <= EXACT_MAX {
+            return self.price_at(way, elements);
+        }
+        let below = 1 << elements.ilog2();
+        let (low, high) = (self.price_at(way, below), self.price_at(way, 2 * below));
+        let part = (elements - below) as f64 / below as f64;
+        let between = |low: f64, high: f64| low + (high - low) * part;
+        Price {
+            alone_s: between(low.alone_s, high.alone_s),
+            wire_s: between(low.wire_s, high.wire_s),
+            cpu_s: between(low.cpu_s, high.cpu_s),
+            commit_s: between(low.commit_s, high.commit_s),
+        }
+    }
+
+    fn price_at(&mut self, way: Way, elements: usize) -> Price {
+        if let Some(price) = self.known.get(&(way, elements)) {
+            return *price;
+        }
+        let price = price(&self.calibration, self.world, way, elements);
+        self.known.insert((way, elements), price);
+        price
+    }
+}
+
+fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> Price {
+    let (codec, algorithm, partitions) = way;
+    let (pace, size) = (&calibration.codecs[codec], world.size());
+    let codec = pace.codec();
+    let shape = Shape { length: elements, block: codec.block(), partitions };
+    let piece = match algorithm {
+        Algorithm::Gather => elements / partitions,
+        _ => elements / partitions / size,
+    };
+    let speeds = speeds(pace, &calibration.link, algorithm, size, piece.max(1));
+    let cost = cost(algorithm, size, &shape, &|count| codec.encoded_len(count), &speeds);
+    Price {
+        alone_s: cost.seconds,
+        wire_s: cost.egress_seconds.max(cost.ingress_seconds),
+        cpu_s: cost.cpu_seconds,
+        commit_s: if codec.needs_feedback() {
+            commit_s(pace, algorithm, size, elements)
+        } else {
+            0.0
+        },
+    }
+}
+
+/// Where codecs work on `piece` elements at a time.
+fn speeds(
+    pace: &Pace,
+    link: &LinkSpeed,
+    algorithm: Algorithm,
+    size: usize,
+    piece: usize,
+) -> Speeds {
+    let codec = pace.codec();
+    let (deferred, gathers) = (codec.needs_feedback(), algorithm == Algorithm::Gather);
+    let free = |rate: f64, free: bool| if free { f64::INFINITY } else { rate };
+    let converges = size > 2 && matches!(algorithm, Algorithm::TwoShot | Algorithm::Gather);
+    Speeds {
+        latency_s: link.latency_s,
+        bytes_per_s: link.bytes_per_s / if converges { link.fan_in } else { 1.0 },
+        encode_per_s: free(rate_at(pace.encode, piece), codec.is_raw()),
+        decode_per_s: free(rate_at(pace.decode, piece), codec.is_raw() || deferred),
+        merge_per_s: free(rate_at(pace.merge, piece), gathers && deferred),
+        task_overhead_s: TASK_OVERHEAD_S,
+    }
+}
+
+/// With feedback results are decoded at the step's end.
+fn commit_s(pace: &Pace, algorithm: Algorithm, size: usize, elements: usize) -> f64 {
+    let bytes = (elements * 4) as f64;
+    let merges = if algorithm == Algorithm::Gather { (size - 1) as f64 } else { 0.0 };
+    bytes / rate_at(pace.decode, elements) + merges * bytes / rate_at(pace.merge, elements)
+}
+
+/// The algorithms that can carry a codec: the one that was asked for, if it can.
+fn carriers(
+    choice: &Choice,
+    asked: Option<Algorithm>,
+    world: World,
+    elements: usize,
+) -> Vec<Algorithm> {
+    use Algorithm::{Gather, Halving, Ring, TwoShot};
+    let exchange = match choice {
+        Choice::Bytes(codec) => codec.exchange(),
+        Choice::LowRank(_) => Exchange::Summable,
+    };
+    let size = world.size();
+    let all: &[Algorithm] = match exchange {
+        Exchange::Gather => &[Gather],
+        // Between two ranks ring and halving are two-shot by another name.
+        Exchange::TwoShot => &[TwoShot, Gather],
+        Exchange::Summable if size <= 2 => &[TwoShot, Gather],
+        Exchange::Summable => &[Ring, Halving, TwoShot, Gather],
+    };
+    let few = size <= GATHER_WORLD_MAX || elements < GATHER_ELEMENTS_MAX;
+    let usable = |algorithm: &Algorithm| *algorithm != Gather || few || all.len() == 1;
+    match asked {
+        Some(asked) if exchange == Exchange::Summable || all.contains(&asked) => vec![asked],
+        _ if size == 1 => all[..1].to_vec(),
+        _ => all.iter().copied().filter(usable).collect(),
+    }
+}
+
+/// Into how many partitions, more than one, a bucket may be cut.
+fn partitions(elements: usize) -> impl Iterator<Item = usize> {
+    [2, 4, 8].into_iter().filter(move |&count| elements / count >= 1 << 14)
+}
