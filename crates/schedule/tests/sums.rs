@@ -231,7 +231,11 @@ fn everything_but_the_gathers_runs_in_place() {
     for size in WORLDS {
         for (name, schedules) in collectives(size, &shapes()[3]) {
             let in_place = schedules.iter().all(Schedule::in_place);
-            assert_eq!(in_place, !name.ends_with("gather") || name == "all-gather" || size == 1, "{name} in a world of {size}");
+            assert_eq!(
+                in_place,
+                !name.ends_with("gather") || name == "all-gather" || size == 1,
+                "{name} in a world of {size}"
+            );
         }
     }
 }

@@ -13,8 +13,11 @@ use thinwire_wire::random::Key;
 use crate::loss;
 use crate::{Error, probe};
 
-/// Every codec that `auto` knows. A new one is a name here.
-const CODECS: [&str; 6] = ["none", "f16", "bf16", "int8", "int4", "int3"];
+/// What gradients may be made of, and travel as where they are not compressed.
+const RAW: [&str; 3] = ["none", "f16", "bf16"];
+
+/// Every other codec that `auto` chooses from, unless it is told from which. A new one is a name here.
+const CODECS: [&str; 3] = ["int8", "int4", "int3"];
 
 /// Elements on which codecs are measured: few, and more than the inner caches hold.
 const SIZES: [usize; 2] = [1 << 12, 1 << 18];
@@ -37,14 +40,21 @@ pub(crate) struct Pace {
 #[derive(Clone, Debug)]
 pub(crate) struct Calibration {
     pub(crate) link: probe::LinkSpeed,
-    /// In the order of the list above.
+    /// What is raw for some dtype, then the others.
     pub(crate) codecs: Vec<Pace>,
+    /// Whether f32 may travel as bf16.
+    halves: bool,
 }
 
 impl Calibration {
-    /// Measures with all ranks together.
-    pub(crate) fn measure(group: &mut Group) -> Result<Calibration, Error> {
-        let choices = CODECS.map(|name| Choice::parse(name).expect("a name from the list"));
+    /// Measures with all ranks together: the codecs of `among`, or all that `auto` knows.
+    pub(crate) fn measure(group: &mut Group, among: &[Choice]) -> Result<Calibration, Error> {
+        let parse = |name: &str| Choice::parse(name).expect("a name from the list");
+        let mut choices = RAW.map(parse).to_vec();
+        match among {
+            [] => choices.extend(CODECS.map(parse)),
+            among => choices.extend(among.iter().filter(|choice| !is_raw(choice)).cloned()),
+        }
         let values = normal(SIZES[1]);
         let mine: Vec<f32> = choices.iter().flat_map(|choice| of_choice(choice, &values)).collect();
         let slowest = slowest_of(&all_gather(group, &mine)?, mine.len());
@@ -56,26 +66,30 @@ impl Calibration {
             error: times[6],
         };
         let codecs = choices.into_iter().zip(slowest.chunks_exact(FIGURES)).map(pace).collect();
-        Ok(Calibration { link: probe::probe(group)?, codecs })
+        let halves = among.is_empty() || among.iter().any(|choice| choice.to_string() == "bf16");
+        Ok(Calibration { link: probe::probe(group)?, codecs, halves })
     }
 
     /// Which codecs a bucket may travel by: first the one that loses nothing of its gradients.
     pub(crate) fn codecs_of(&self, dtype: DType, exempt: bool) -> Vec<usize> {
         let raw = thinwire_codec::raw_of(dtype).to_string();
-        let is_raw = |name: &str| name == raw;
-        let plain = |name: &str| matches!(name, "none" | "f16" | "bf16");
-        // What is in half precision gains nothing from another one.
-        let helps = |name: &str| !plain(name) || dtype == DType::F32 && name == "bf16";
-        let place = |wanted: &dyn Fn(&str) -> bool| {
-            let found = CODECS.iter().enumerate().filter(|(_, name)| wanted(name));
-            found.map(|(index, _)| index).collect::<Vec<_>>()
-        };
-        let mut codecs = place(&is_raw);
+        let own = self.codecs.iter().position(|pace| pace.choice.to_string() == raw);
+        let mut codecs = vec![own.expect("every dtype travels as it is")];
         if !exempt {
-            codecs.extend(place(&|name| !is_raw(name) && helps(name)));
+            // What is in half precision gains nothing from another one.
+            let others = self.codecs.iter().enumerate().filter(|(_, pace)| {
+                !is_raw(&pace.choice)
+                    || dtype == DType::F32 && self.halves && pace.choice.to_string() == "bf16"
+            });
+            codecs.extend(others.map(|(index, _)| index));
         }
         codecs
     }
+}
+
+/// Whether gradients of some dtype travel so when they are not compressed.
+fn is_raw(choice: &Choice) -> bool {
+    RAW.contains(&choice.to_string().as_str())
 }
 
 impl Pace {

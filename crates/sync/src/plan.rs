@@ -8,12 +8,13 @@
 
 use serde::{Deserialize, Serialize};
 use thinwire_codec::{Choice, Exchange};
-use thinwire_collective::operations::preferred;
+use thinwire_collective::operations::{partitions, preferred};
 use thinwire_schedule::Algorithm;
 use thinwire_wire::World;
 
 use crate::bucket::Bucket;
 use crate::iteration::{self, Measured, Price};
+use crate::policy::Asked;
 use crate::ways::Candidate;
 
 /// A faster plan must win this much over raw, and a new one over the one in force.
@@ -55,20 +56,15 @@ pub struct Plan {
 
 impl Plan {
     /// The plan for one codec, without measuring: the same every time.
-    pub(crate) fn fixed(
-        choice: &Choice,
-        asked: Option<Algorithm>,
-        buckets: &[&Bucket],
-        world: World,
-    ) -> Plan {
+    pub(crate) fn fixed(choice: &Choice, asked: Asked, buckets: &[&Bucket], world: World) -> Plan {
         let assign = |bucket: &&Bucket| {
             let raw = Choice::Bytes(bucket.raw());
             let plain = matches!(choice, Choice::Bytes(codec) if codec.is_raw());
             let choice = if bucket.exempt || plain { &raw } else { choice };
             Assignment {
                 codec: choice.to_string(),
-                algorithm: algorithm(choice, asked, world, bucket.elements).to_string(),
-                partitions: thinwire_collective::operations::partitions(bucket.elements),
+                algorithm: algorithm(choice, asked.algorithm, world, bucket.elements).to_string(),
+                partitions: asked.partitions.unwrap_or_else(|| partitions(bucket.elements)),
             }
         };
         let assignments = buckets.iter().map(assign).collect();
@@ -100,7 +96,11 @@ pub(crate) fn algorithm(
     };
     match (exchange, asked) {
         (Exchange::Summable, Some(asked)) => asked,
-        (Exchange::TwoShot, Some(asked @ (Algorithm::TwoShot | Algorithm::Gather))) => asked,
+        (
+            Exchange::TwoShot,
+            Some(asked @ (Algorithm::TwoShot | Algorithm::Gather | Algorithm::RingGather)),
+        )
+        | (Exchange::Gather, Some(asked @ Algorithm::RingGather)) => asked,
         _ => preferred(exchange, world, elements),
     }
 }

@@ -5,7 +5,6 @@
 
 use std::time::Instant;
 
-use thinwire_schedule::Algorithm;
 use thinwire_wire::World;
 
 use crate::StepRecord;
@@ -16,6 +15,7 @@ use crate::lane::Lane;
 use crate::loss;
 use crate::plan::{self, Plan};
 use crate::planning::{Planning, decisions};
+use crate::policy::Asked;
 use crate::probe::LinkSpeed;
 use crate::watch::{INTERVAL, Reading, Verdict, Watch};
 use crate::ways::{Candidate, Ways};
@@ -35,7 +35,7 @@ const FIGURES: usize = 3;
 /// What is asked of the planner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) asked: Asked,
     pub(crate) error_budget: f64,
     /// Computing for the exchange takes cores away from backward.
     pub(crate) crowded: bool,
@@ -64,7 +64,7 @@ pub(crate) struct Planner {
 impl Planner {
     pub(crate) fn new(calibration: Calibration, world: World, limits: Limits) -> Planner {
         Planner {
-            ways: Ways::new(calibration, world, limits.algorithm),
+            ways: Ways::new(calibration, world, limits.asked),
             world,
             limits,
             watch: Watch::new(0, true, 0.0),

@@ -12,26 +12,31 @@ use thinwire_schedule::Algorithm;
 pub enum Policy {
     /// This one, exempt buckets excepted.
     Fixed(Choice),
-    /// Whichever makes the simulated iteration shortest.
-    Auto,
+    /// Whichever makes the simulated iteration shortest: of these, or of all that lose little if there
+    /// are none. What is raw is always among them.
+    Auto(Vec<Choice>),
 }
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Policy::Fixed(choice) => choice.fmt(f),
-            Policy::Auto => f.write_str("auto"),
+            Policy::Auto(among) if among.is_empty() => f.write_str("auto"),
+            Policy::Auto(among) => {
+                let names: Vec<_> = among.iter().map(Choice::to_string).collect();
+                write!(f, "auto:{}", names.join("+"))
+            }
         }
     }
 }
 
-/// A name that is neither a codec nor "auto".
+/// A name that is neither a codec nor `auto` nor `auto:CODEC+CODEC`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownPolicy(thinwire_codec::Error);
+pub struct UnknownPolicy(String);
 
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, or auto", self.0)
+        f.write_str(&self.0)
     }
 }
 
@@ -42,9 +47,18 @@ impl FromStr for Policy {
 
     fn from_str(name: &str) -> Result<Policy, UnknownPolicy> {
         if name == "auto" {
-            return Ok(Policy::Auto);
+            return Ok(Policy::Auto(Vec::new()));
         }
-        Choice::parse(name).map(Policy::Fixed).map_err(UnknownPolicy)
+        let Some(names) = name.strip_prefix("auto:") else {
+            let unknown = |error| UnknownPolicy(format!("{error}, or auto"));
+            return Choice::parse(name).map(Policy::Fixed).map_err(unknown);
+        };
+        let bytes = |name: &str| match Choice::parse(name) {
+            Ok(choice @ Choice::Bytes(_)) => Ok(choice),
+            Ok(choice) => Err(UnknownPolicy(format!("auto does not choose {choice}"))),
+            Err(error) => Err(UnknownPolicy(error.to_string())),
+        };
+        names.split('+').map(bytes).collect::<Result<_, _>>().map(Policy::Auto)
     }
 }
 
@@ -59,6 +73,9 @@ pub struct Options {
     pub policy: Policy,
     /// Who sends what to whom; chosen by the planner if there is none.
     pub algorithm: Option<Algorithm>,
+    /// Into how many pipelined partitions each bucket is cut; chosen by size, or by the planner, if
+    /// there is no number.
+    pub partitions: Option<usize>,
     /// Buckets are closed when they have this many bytes of f32.
     pub bucket_bytes: usize,
     /// What random rounding starts from; the same on all ranks.
@@ -78,11 +95,25 @@ impl Default for Options {
         Options {
             policy: Policy::Fixed(Choice::Bytes(thinwire_codec::raw())),
             algorithm: None,
+            partitions: None,
             bucket_bytes: 1 << 20,
             seed: 0,
             error_budget: ERROR_BUDGET,
             timeout: Duration::from_secs(60),
             local_ranks: 1,
         }
+    }
+}
+
+/// What of a plan the user has settled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) partitions: Option<usize>,
+}
+
+impl Options {
+    pub(crate) fn asked(&self) -> Asked {
+        Asked { algorithm: self.algorithm, partitions: self.partitions }
     }
 }

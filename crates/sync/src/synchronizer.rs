@@ -67,13 +67,15 @@ impl Synchronizer {
         check_combination(&options, world)?;
         agree(&mut group, &identity(&parameters, &options))?;
         let limits = Limits {
-            algorithm: options.algorithm,
+            asked: options.asked(),
             error_budget: options.error_budget,
             crowded: crowded(&options),
         };
-        let planner = match options.policy {
+        let planner = match &options.policy {
             Policy::Fixed(_) => None,
-            Policy::Auto => Some(Planner::new(Calibration::measure(&mut group)?, world, limits)),
+            Policy::Auto(among) => {
+                Some(Planner::new(Calibration::measure(&mut group, among)?, world, limits))
+            }
         };
         let mut sync = Synchronizer {
             world,
@@ -120,9 +122,9 @@ impl Synchronizer {
         let plan = match &self.options.policy {
             Policy::Fixed(choice) => {
                 let buckets: Vec<&Bucket> = self.lanes.iter().map(|lane| &lane.bucket).collect();
-                Plan::fixed(choice, self.options.algorithm, &buckets, self.world)
+                Plan::fixed(choice, self.options.asked(), &buckets, self.world)
             }
-            Policy::Auto => self.first_plan()?,
+            Policy::Auto(_) => self.first_plan()?,
         };
         self.adopt(plan)
     }
@@ -332,7 +334,7 @@ impl Synchronizer {
                 "the checkpoint has {found} buckets of gradients, these --bucket-bytes make {expected}"
             )));
         }
-        if matches!(self.options.policy, Policy::Auto) {
+        if matches!(self.options.policy, Policy::Auto(_)) {
             self.switch(plan)?;
         }
         self.load_tensors(state)

@@ -15,6 +15,7 @@ use crate::bucket::Bucket;
 use crate::calibrate::{Calibration, Pace, rate_at};
 use crate::iteration::Price;
 use crate::plan::Assignment;
+use crate::policy::Asked;
 use crate::probe::LinkSpeed;
 
 /// What every task of a schedule costs besides.
@@ -45,12 +46,12 @@ type Way = (usize, Algorithm, usize);
 pub(crate) struct Ways {
     calibration: Calibration,
     world: World,
-    asked: Option<Algorithm>,
+    asked: Asked,
     known: HashMap<(Way, usize), Price>,
 }
 
 impl Ways {
-    pub(crate) fn new(calibration: Calibration, world: World, asked: Option<Algorithm>) -> Ways {
+    pub(crate) fn new(calibration: Calibration, world: World, asked: Asked) -> Ways {
         Ways { calibration, world, asked, known: HashMap::new() }
     }
 
@@ -87,7 +88,7 @@ impl Ways {
     ) {
         let choice = self.calibration.codecs[codec].choice.clone();
         let mut whole: Vec<(Algorithm, Price)> =
-            carriers(&choice, self.asked, self.world, elements)
+            carriers(&choice, self.asked.algorithm, self.world, elements)
                 .into_iter()
                 .map(|algorithm| (algorithm, self.price((codec, algorithm, 1), elements)))
                 .collect();
@@ -101,8 +102,10 @@ impl Ways {
             candidates.push(Candidate { assignment, codec, error, price });
         };
         for (rank, (algorithm, price)) in whole.into_iter().enumerate() {
-            add(algorithm, 1, price);
-            for partitions in partitions(elements).filter(|_| rank < 2) {
+            if self.asked.partitions.is_none_or(|asked| asked == 1) {
+                add(algorithm, 1, price);
+            }
+            for partitions in partitions(elements, self.asked.partitions).filter(|_| rank < 2) {
                 let price = self.price((codec, algorithm, partitions), elements);
                 add(algorithm, partitions, price);
             }
@@ -142,7 +145,7 @@ fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> 
     let codec = pace.codec();
     let shape = Shape { length: elements, block: codec.block(), partitions };
     let piece = match algorithm {
-        Algorithm::Gather => elements / partitions,
+        Algorithm::Gather | Algorithm::RingGather => elements / partitions,
         _ => elements / partitions / size,
     };
     let speeds = speeds(pace, &calibration.link, algorithm, size, piece.max(1));
@@ -168,7 +171,7 @@ fn speeds(
     piece: usize,
 ) -> Speeds {
     let codec = pace.codec();
-    let (deferred, gathers) = (codec.needs_feedback(), algorithm == Algorithm::Gather);
+    let (deferred, gathers) = (codec.needs_feedback(), gathers(algorithm));
     let free = |rate: f64, free: bool| if free { f64::INFINITY } else { rate };
     let converges = size > 2 && matches!(algorithm, Algorithm::TwoShot | Algorithm::Gather);
     Speeds {
@@ -181,10 +184,15 @@ fn speeds(
     }
 }
 
+/// Whether every rank decodes what every rank encoded.
+fn gathers(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::Gather | Algorithm::RingGather)
+}
+
 /// With feedback results are decoded at the step's end.
 fn commit_s(pace: &Pace, algorithm: Algorithm, size: usize, elements: usize) -> f64 {
     let bytes = (elements * 4) as f64;
-    let merges = if algorithm == Algorithm::Gather { (size - 1) as f64 } else { 0.0 };
+    let merges = if gathers(algorithm) { (size - 1) as f64 } else { 0.0 };
     bytes / rate_at(pace.decode, elements) + merges * bytes / rate_at(pace.merge, elements)
 }
 
@@ -195,21 +203,23 @@ fn carriers(
     world: World,
     elements: usize,
 ) -> Vec<Algorithm> {
-    use Algorithm::{Gather, Halving, Ring, TwoShot};
+    use Algorithm::{Gather, Halving, Ring, RingGather, TwoShot};
     let exchange = match choice {
         Choice::Bytes(codec) => codec.exchange(),
         Choice::LowRank(_) => Exchange::Summable,
     };
     let size = world.size();
     let all: &[Algorithm] = match exchange {
-        Exchange::Gather => &[Gather],
+        Exchange::Gather if size <= 2 => &[Gather],
+        Exchange::Gather => &[Gather, RingGather],
         // Between two ranks ring and halving are two-shot by another name.
         Exchange::TwoShot => &[TwoShot, Gather],
         Exchange::Summable if size <= 2 => &[TwoShot, Gather],
         Exchange::Summable => &[Ring, Halving, TwoShot, Gather],
     };
     let few = size <= GATHER_WORLD_MAX || elements < GATHER_ELEMENTS_MAX;
-    let usable = |algorithm: &Algorithm| *algorithm != Gather || few || all.len() == 1;
+    let usable =
+        |algorithm: &Algorithm| !gathers(*algorithm) || few || exchange == Exchange::Gather;
     match asked {
         Some(asked) if exchange == Exchange::Summable || all.contains(&asked) => vec![asked],
         _ if size == 1 => all[..1].to_vec(),
@@ -218,6 +228,8 @@ fn carriers(
 }
 
 /// Into how many partitions, more than one, a bucket may be cut.
-fn partitions(elements: usize) -> impl Iterator<Item = usize> {
-    [2, 4, 8].into_iter().filter(move |&count| elements / count >= 1 << 14)
+fn partitions(elements: usize, asked: Option<usize>) -> impl Iterator<Item = usize> {
+    let usual = [2, 4, 8].into_iter().filter(move |&count| elements / count >= 1 << 14);
+    let usual = usual.filter(move |_| asked.is_none());
+    usual.chain(asked.filter(|&asked| asked > 1))
 }

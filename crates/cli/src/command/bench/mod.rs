@@ -6,7 +6,10 @@
 mod codec;
 mod collective;
 mod link;
+mod method;
 mod plain;
+mod shapes;
+mod sync;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -26,6 +29,8 @@ enum What {
     Link(link::Args),
     /// All-reduce, beside the bytes over the bandwidth of a plain TCP stream
     Collective(collective::Args),
+    /// What an iteration waits for its gradients, by method, on the tensors of a known model
+    Sync(sync::Args),
 }
 
 /// Measures.
@@ -37,5 +42,6 @@ pub fn run(args: &Args) -> Result<u8> {
         What::Codec(args) => codec::run(args),
         What::Link(args) => link::run(args),
         What::Collective(args) => collective::run(args),
+        What::Sync(args) => sync::run(args),
     }
 }

@@ -176,7 +176,7 @@ impl<'a> Bench<'a> {
             method: method.to_string(),
             model: self.args.model.to_string(),
             world: self.place.world,
-            network: self.args.link.network(),
+            network: std::env::var("NETWORK").unwrap_or_else(|_| self.network()),
             compute_s,
             step_s,
             sync_s: step_s - compute_s,
@@ -184,6 +184,10 @@ impl<'a> Bench<'a> {
             buckets: plan.assignments.len(),
             codecs,
         })
+    }
+
+    fn network(&self) -> String {
+        self.args.link.limit().map_or("none".to_owned(), |limit| limit.to_string())
     }
 
     fn step(&self, sync: &mut Synchronizer, step: u64) -> Result<Duration> {
