@@ -6,7 +6,7 @@
 #   bench/network.sh RANKS NETWORK COMMAND ...    run COMMAND once per rank, rank 0's output is ours
 #   source bench/network.sh                       network_up, network_ranks, network_exec, network_down
 #
-# NETWORK: 100mbit | 1gbit | 10gbit (shaped) | unshaped (namespaces only) | loopback (no namespaces,
+# NETWORK: 1mbit … 999mbit | 1gbit | 10gbit (shaped) | unshaped (namespaces only) | loopback (no namespaces,
 # no root). Every command sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
 # MASTER_PORT), THINWIRE_TOKEN, and NETWORK_INTERFACE, the interface that reaches the others.
 # NETWORK_SECONDS_MAX bounds one command (600 by default).
@@ -25,10 +25,11 @@ network_address() { [ "$NETWORK_NAME" = loopback ] && echo 127.0.0.1 || echo "10
 # Bursts that behave: small enough to shape, large enough to reach the rate.
 network_burst() {
     case "$1" in
-        100mbit) echo 64kb ;;
+        [1-9]mbit | [1-9][0-9]mbit) echo 32kb ;;
+        [1-9][0-9][0-9]mbit) echo 64kb ;;
         1gbit) echo 256kb ;;
         10gbit) echo 2mb ;;
-        *) network_fail "unknown network '$1', expected 100mbit, 1gbit, 10gbit, unshaped or loopback" ;;
+        *) network_fail "unknown network '$1', expected 1mbit to 999mbit, 1gbit, 10gbit, unshaped or loopback" ;;
     esac
 }
 
@@ -37,6 +38,18 @@ network_shape() { # NAMESPACE INTERFACE
     local burst
     burst=$(network_burst "$NETWORK_NAME") || return
     tc -n "$1" qdisc add dev "$2" root tbf rate "$NETWORK_NAME" burst "$burst" latency 50ms
+}
+
+# Gives every link another rate while it is in use.
+network_reshape() { # NETWORK
+    local burst node bridge rank
+    burst=$(network_burst "$1") || return
+    bridge=$(network_namespace bridge)
+    for ((rank = 0; rank < NETWORK_RANKS; rank++)); do
+        node=$(network_namespace "$rank")
+        tc -n "$node" qdisc change dev eth0 root tbf rate "$1" burst "$burst" latency 50ms || return
+        tc -n "$bridge" qdisc change dev "port$rank" root tbf rate "$1" burst "$burst" latency 50ms || return
+    done
 }
 
 network_up() { # RANKS NETWORK

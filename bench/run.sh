@@ -6,6 +6,7 @@
 #   bench/run.sh training [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh ddp [--networks LIST] [--worlds LIST] [--models LIST] [--methods LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh mindspore
+#   bench/run.sh sync|choice|change [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh codec | link
 #
 # Peers that are not installed are skipped with a line that says so. PYTHON names the interpreter
@@ -20,6 +21,8 @@ source "$BENCH/network.sh"
 source "$BENCH/peers/mpi.sh"
 # shellcheck source=training.sh
 source "$BENCH/training.sh"
+# shellcheck source=sync.sh
+source "$BENCH/sync.sh"
 # shellcheck source=python/ddp.sh
 source "$BENCH/python/ddp.sh"
 
@@ -108,14 +111,16 @@ collective() {
     "$PYTHON" "$BENCH/table.py" <"$json"
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|ddp|mindspore"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|change|ddp|mindspore"
 command=$1
 shift
 case "$command" in
     collective) collective "$@" ;;
     codec | link) machine && "$THINWIRE" bench "$command" "$@" ;;
     training) training "$@" ;;
+    sync) sync_bench "$@" ;;
+    choice | change) "$command" "$@" ;;
     ddp) ddp "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, ddp or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, change, ddp or mindspore" ;;
 esac

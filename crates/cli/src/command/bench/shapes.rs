@@ -12,6 +12,8 @@ pub enum Model {
     Vgg19,
     /// BERT base with a pooler: 109.5 M parameters in 199 tensors.
     BertBase,
+    /// GPT over characters, 6 layers of width 384: 10.7 M parameters, as in the other benchmarks.
+    Gpt,
 }
 
 /// A model's tensor, and backward's work until it is ready, in any unit.
@@ -29,7 +31,7 @@ pub struct UnknownModel(String);
 
 impl fmt::Display for UnknownModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown model '{}', expected vgg19 or bert-base", self.0)
+        write!(f, "unknown model '{}', expected vgg19, bert-base or gpt", self.0)
     }
 }
 
@@ -42,6 +44,7 @@ impl FromStr for Model {
         match name {
             "vgg19" => Ok(Model::Vgg19),
             "bert-base" => Ok(Model::BertBase),
+            "gpt" => Ok(Model::Gpt),
             _ => Err(UnknownModel(name.to_owned())),
         }
     }
@@ -52,6 +55,7 @@ impl fmt::Display for Model {
         f.write_str(match self {
             Model::Vgg19 => "vgg19",
             Model::BertBase => "bert-base",
+            Model::Gpt => "gpt",
         })
     }
 }
@@ -62,6 +66,7 @@ impl Model {
         let mut tensors = match self {
             Model::Vgg19 => vgg19(),
             Model::BertBase => bert_base(),
+            Model::Gpt => gpt(),
         };
         tensors.reverse();
         tensors
@@ -122,21 +127,43 @@ fn bert_base() -> Vec<Tensor> {
     tensors
 }
 
+fn gpt() -> Vec<Tensor> {
+    const WIDTH: usize = 384;
+    const LENGTH: usize = 64;
+    let norm = |name: &str| layer(name, &[WIDTH], 0);
+    let table = |name: &str, rows: usize| layer(name, &[rows, WIDTH], 0)[0].clone();
+    let mut tensors = vec![table("embedding.letter", 65), table("embedding.place", LENGTH)];
+    for block in 0..6 {
+        let name = |part: &str| format!("block.{block}.{part}");
+        tensors.extend(norm(&name("norm.0")));
+        tensors.extend(layer(&name("attend"), &[3 * WIDTH, WIDTH], LENGTH));
+        tensors.extend(layer(&name("project"), &[WIDTH, WIDTH], LENGTH));
+        tensors.extend(norm(&name("norm.1")));
+        tensors.extend(layer(&name("up"), &[4 * WIDTH, WIDTH], LENGTH));
+        tensors.extend(layer(&name("down"), &[WIDTH, 4 * WIDTH], LENGTH));
+    }
+    tensors.extend(norm("norm"));
+    tensors.extend(layer("head", &[65, WIDTH], LENGTH));
+    tensors
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn models_have_as_many_parameters_as_published() {
-        for (model, tensors, elements) in
-            [(Model::Vgg19, 38, 143_667_240), (Model::BertBase, 199, 109_482_240)]
-        {
+        for (model, tensors, elements) in [
+            (Model::Vgg19, 38, 143_667_240),
+            (Model::BertBase, 199, 109_482_240),
+            (Model::Gpt, 78, 10_722_113),
+        ] {
             let found = model.tensors();
             assert_eq!(found.len(), tensors);
             assert_eq!(found.iter().map(|t| t.parameter.elements()).sum::<usize>(), elements);
             assert_eq!(model.to_string().parse(), Ok(model));
         }
-        let error = "gpt".parse::<Model>().unwrap_err().to_string();
-        assert_eq!(error, "unknown model 'gpt', expected vgg19 or bert-base");
+        let error = "alexnet".parse::<Model>().unwrap_err().to_string();
+        assert_eq!(error, "unknown model 'alexnet', expected vgg19, bert-base or gpt");
     }
 }

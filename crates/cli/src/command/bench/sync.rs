@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use thinwire_job::{Meeting, Place};
-use thinwire_sync::{Outcome, Parameter, Synchronizer};
+use thinwire_sync::{Outcome, Parameter, Plan, Synchronizer};
 use thinwire_wire::random::Key;
 
 use super::method::Method;
@@ -34,7 +34,7 @@ pub struct Args {
     /// How many ranks to start on this machine [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
     ranks: Option<u32>,
-    /// Whose tensors: vgg19 or bert-base
+    /// Whose tensors: vgg19, bert-base or gpt
     #[arg(long, default_value = "vgg19")]
     model: Model,
     /// What an iteration computes, in milliseconds
@@ -50,6 +50,9 @@ pub struct Args {
     /// Steps that are timed
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     steps: u64,
+    /// Also one JSON object per step, as it ends
+    #[arg(long)]
+    every_step: bool,
     #[command(flatten)]
     link: Settings,
     #[command(flatten)]
@@ -122,6 +125,27 @@ fn show(lines: &[Line]) -> Result<()> {
     Ok(())
 }
 
+/// One step, for those who watch.
+#[derive(Serialize)]
+struct Watched {
+    method: String,
+    step: u64,
+    step_s: f64,
+    codecs: Vec<(String, usize)>,
+}
+
+/// How many buckets travel by each codec.
+fn codecs(plan: &Plan) -> Vec<(String, usize)> {
+    let mut codecs: Vec<(String, usize)> = Vec::new();
+    for assignment in &plan.assignments {
+        match codecs.iter_mut().find(|(codec, _)| *codec == assignment.codec) {
+            Some((_, count)) => *count += 1,
+            None => codecs.push((assignment.codec.clone(), 1)),
+        }
+    }
+    codecs
+}
+
 struct Bench<'a> {
     args: &'a Args,
     place: &'a Place,
@@ -160,18 +184,16 @@ impl<'a> Bench<'a> {
             sync.barrier()?;
             let mine = self.step(&mut sync, step)?;
             let all = sync.gather(&[mine.as_secs_f32()])?;
-            steps.push(f64::from(all.into_iter().fold(0.0, f32::max)));
+            let step_s = f64::from(all.into_iter().fold(0.0, f32::max));
+            steps.push(step_s);
+            if self.args.every_step && self.place.rank == 0 {
+                let codecs = codecs(sync.plan());
+                print_json(&Watched { method: method.to_string(), step, step_s, codecs })?;
+            }
         }
         let step_s = median(&mut steps[(WARM_UP + method.looks_around()) as usize..]);
         let compute_s = self.args.compute as f64 / 1e3;
         let plan = sync.plan();
-        let mut codecs: Vec<(String, usize)> = Vec::new();
-        for assignment in &plan.assignments {
-            match codecs.iter_mut().find(|(codec, _)| *codec == assignment.codec) {
-                Some((_, count)) => *count += 1,
-                None => codecs.push((assignment.codec.clone(), 1)),
-            }
-        }
         Ok(Line {
             method: method.to_string(),
             model: self.args.model.to_string(),
@@ -182,7 +204,7 @@ impl<'a> Bench<'a> {
             sync_s: step_s - compute_s,
             sent_bytes: sync.record().buckets.iter().map(|bucket| bucket.sent_bytes).sum(),
             buckets: plan.assignments.len(),
-            codecs,
+            codecs: codecs(plan),
         })
     }
 
