@@ -59,12 +59,12 @@ change() { # [--json FILE] [thinwire bench sync's flags]
     done
     [ -x "$THINWIRE" ] || fail "no $THINWIRE, run cargo build --release"
     machine
-    network_up 4 400mbit || fail "a network that changes needs root"
-    network_ranks "$THINWIRE" bench sync --model gpt --compute 150 --methods auto --steps 150 \
+    network_up 2 1gbit || fail "a network that changes needs root"
+    network_ranks "$THINWIRE" bench sync --model gpt --compute 500 --methods auto --steps 150 \
         --every-step --json "${flags[@]}" 2>"$SCRATCH/errors" | while read -r line; do
         case "$line" in
-            *'"step":58,'*) network_reshape 100mbit ;;
-            *'"step":108,'*) network_reshape 400mbit ;;
+            *'"step":58,'*) network_reshape 250mbit ;;
+            *'"step":108,'*) network_reshape 1gbit ;;
         esac
         echo "$line"
     done >"$json"
