@@ -9,7 +9,7 @@ use std::fmt;
 use thinwire_wire::random::Key;
 
 use crate::kernel::{self, Kernels, Levels, Quantiser};
-use crate::{Bound, Choice, Codec, Error, Exchange, Finite, Input, Kind, Write};
+use crate::{Bound, Choice, Claims, Codec, Error, Exchange, Finite, Input, Kind, Write};
 
 /// A codec made of one kind of levels.
 #[derive(Clone, Copy)]
@@ -92,6 +92,13 @@ impl Codec for BlockCodec {
         match self.rounding {
             Rounding::Nearest => Bound::Contraction(steps / (steps + others)),
             Rounding::Stochastic => Bound::Variance(others / steps),
+        }
+    }
+
+    fn claims(&self) -> Claims {
+        match self.rounding {
+            Rounding::Nearest => Claims::ALL,
+            Rounding::Stochastic => Claims::RANDOM,
         }
     }
 

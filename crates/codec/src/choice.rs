@@ -119,7 +119,7 @@ mod tests {
             (
                 "zip",
                 "unknown codec 'zip', expected one of none, f16, bf16, int8[:stochastic], \
-                 int4[:stochastic], int3[:stochastic], topk:RATIO, powersgd:LOW_RANK",
+                 int4[:stochastic], int3[:stochastic], int2, onebit, topk:RATIO, powersgd:LOW_RANK",
             ),
             ("none:1", "codec none takes no parameter, found '1'"),
             ("f16:", "codec f16 takes no parameter, found ''"),

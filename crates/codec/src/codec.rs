@@ -31,6 +31,30 @@ pub enum Bound {
     None,
 }
 
+/// What holds for a codec beside its [`Bound`], and what tests ask of it for that reason. All of it
+/// holds by default: a codec says what it gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claims {
+    /// Encoding what was decoded gives the same bytes.
+    pub idempotent: bool,
+    /// What is decoded and what is left add up to what there was, bit for bit. Where this is given
+    /// up, they do to the last digit of the larger one.
+    pub exact: bool,
+    /// Every element becomes the nearest of the values that its block can hold.
+    pub nearest: bool,
+    /// A range that begins at a block is encoded as if it stood alone.
+    pub separable: bool,
+}
+
+impl Claims {
+    /// Everything.
+    pub const ALL: Claims =
+        Claims { idempotent: true, exact: true, nearest: true, separable: true };
+    /// What is left where random numbers decide.
+    pub const RANDOM: Claims =
+        Claims { idempotent: false, exact: false, nearest: false, separable: false };
+}
+
 /// What is encoded.
 #[derive(Debug)]
 pub enum Input<'a> {
@@ -106,6 +130,11 @@ pub trait Codec: Debug + Display + Send + Sync {
 
     /// How far one encoding of `elements` values may be off, up to the rounding of f32.
     fn bound(&self, elements: usize) -> Bound;
+
+    /// What else holds.
+    fn claims(&self) -> Claims {
+        Claims::ALL
+    }
 
     /// The type of the encoded elements, where the encoding is nothing but elements in their order.
     fn dtype(&self) -> Option<DType> {

@@ -31,30 +31,35 @@ mod codec;
 mod error;
 mod f16;
 mod indices;
+mod int2;
 mod int3;
 mod int4;
 mod int8;
 pub mod kernel;
 mod none;
+mod onebit;
 mod powersgd;
 mod select;
+mod signs;
 pub mod speed;
 mod topk;
 
 pub use choice::{Choice, Entry, all};
-pub use codec::{Bound, Codec, Exchange, Finite, Input, Write};
+pub use codec::{Bound, Claims, Codec, Exchange, Finite, Input, Write};
 pub use error::{Error, Kind};
 pub use none::{raw, raw_of};
 pub use powersgd::{Factor, PowerSgd};
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
-pub const CODECS: [Entry; 8] = [
+pub const CODECS: [Entry; 10] = [
     none::ENTRY,
     f16::ENTRY,
     bf16::ENTRY,
     int8::ENTRY,
     int4::ENTRY,
     int3::ENTRY,
+    int2::ENTRY,
+    onebit::ENTRY,
     topk::ENTRY,
     powersgd::ENTRY,
 ];

@@ -13,7 +13,9 @@ use thinwire_wire::random::Key;
 
 use crate::choice::quoted;
 use crate::indices::Indices;
-use crate::{Bound, Choice, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write, select};
+use crate::{
+    Bound, Choice, Claims, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write, select,
+};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -71,6 +73,10 @@ impl Codec for TopK {
 
     fn bound(&self, elements: usize) -> Bound {
         Bound::Contraction(self.count(elements) as f64 / elements.max(1) as f64)
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { nearest: false, separable: false, ..Claims::ALL }
     }
 
     fn encoded_len(&self, elements: usize) -> usize {

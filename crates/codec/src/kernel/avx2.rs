@@ -48,6 +48,14 @@ unsafe fn bf16_bits(x: __m256) -> __m256i {
     _mm256_blendv_epi8(_mm256_srli_epi32::<16>(up), quiet, nan)
 }
 
+/// Eight lanes, summed by halves.
+#[inline(always)]
+pub(super) unsafe fn sum_halves(x: __m256) -> f32 {
+    let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+    let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
+}
+
 // SAFETY: here as in `Lanes`, the caller answers for the instructions and the pointers.
 impl Lanes for Avx2 {
     type F = [__m256; 2];
@@ -122,6 +130,18 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn magnitude(x: Self::F) -> Self::I {
         Self::and(both!(_mm256_castps_si256, x), Self::splat_int(i32::MAX as u32))
+    }
+    #[inline(always)]
+    unsafe fn bits(x: Self::F) -> Self::I {
+        both!(_mm256_castps_si256, x)
+    }
+    #[inline(always)]
+    unsafe fn from_bits(x: Self::I) -> Self::F {
+        both!(_mm256_castsi256_ps, x)
+    }
+    #[inline(always)]
+    unsafe fn sum(x: Self::F) -> f32 {
+        sum_halves(_mm256_add_ps(x[0], x[1]))
     }
     #[inline(always)]
     unsafe fn splat_int(x: u32) -> Self::I {

@@ -99,6 +99,19 @@ impl Lanes for Avx512 {
         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(i32::MAX))
     }
     #[inline(always)]
+    unsafe fn bits(x: __m512) -> __m512i {
+        _mm512_castps_si512(x)
+    }
+    #[inline(always)]
+    unsafe fn from_bits(x: __m512i) -> __m512 {
+        _mm512_castsi512_ps(x)
+    }
+    #[inline(always)]
+    unsafe fn sum(x: __m512) -> f32 {
+        let upper = _mm512_extractf32x8_ps::<1>(x);
+        super::avx2::sum_halves(_mm256_add_ps(_mm512_castps512_ps256(x), upper))
+    }
+    #[inline(always)]
     unsafe fn splat_int(x: u32) -> __m512i {
         _mm512_set1_epi32(x as i32)
     }

@@ -35,6 +35,10 @@ pub(super) trait Lanes {
     unsafe fn float(x: Self::I) -> Self::F;
     /// The bits without the sign.
     unsafe fn magnitude(x: Self::F) -> Self::I;
+    unsafe fn bits(x: Self::F) -> Self::I;
+    unsafe fn from_bits(x: Self::I) -> Self::F;
+    /// All lanes, summed by halves: lane `i` and `i + 8`, then 4, 2 and 1 apart.
+    unsafe fn sum(x: Self::F) -> f32;
     unsafe fn splat_int(x: u32) -> Self::I;
     /// Lane `i` is `i`.
     unsafe fn iota() -> Self::I;

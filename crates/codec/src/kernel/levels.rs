@@ -138,10 +138,10 @@ pub(crate) struct Scale {
 }
 
 /// Below this the inverse of a scale would overflow: a block of such values is sent as zeros.
-const SMALLEST: f32 = 7.888_609e-31; // 2^-100
+pub(super) const SMALLEST: f32 = 7.888_609e-31; // 2^-100
 
 /// The bits of a scale that stay 0.
-const UNUSED: u32 = 0x7f;
+pub(super) const UNUSED: u32 = 0x7f;
 
 impl Scale {
     /// The scale of a block whose largest magnitude has the bits `largest`; none if that is not

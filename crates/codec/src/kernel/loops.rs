@@ -12,18 +12,19 @@ use thinwire_wire::random::Key;
 
 use super::lanes::{FormatLanes, Lanes, LevelsLanes};
 use super::levels::{GROUP, LANES, RANDOM_BITS, SCALE_BYTES, Scale};
+pub(super) use super::sign_loops::{sign_decode, sign_encode};
 use super::{Candidate, scalar};
 use crate::{Finite, Input, Write};
 
 /// The input as pointers: without feedback, `residual` is null and `values` is only read.
 #[derive(Clone, Copy)]
-struct Source {
-    values: *mut f32,
+pub(super) struct Source {
+    pub(super) values: *mut f32,
     residual: *const f32,
 }
 
 impl Source {
-    fn of(input: &mut Input<'_>) -> Source {
+    pub(super) fn of(input: &mut Input<'_>) -> Source {
         match input {
             Input::Plain(values) => {
                 Source { values: values.as_ptr().cast_mut(), residual: std::ptr::null() }
@@ -36,14 +37,14 @@ impl Source {
 
     /// The sum of values and residual.
     #[inline(always)]
-    unsafe fn load<L: Lanes, const FEEDBACK: bool>(self, at: usize) -> L::F {
+    pub(super) unsafe fn load<L: Lanes, const FEEDBACK: bool>(self, at: usize) -> L::F {
         let values = L::load(self.values.add(at));
         if FEEDBACK { L::add(values, L::load(self.residual.add(at))) } else { values }
     }
 }
 
 /// What follows the first `length` elements.
-fn rest<'a>(input: Input<'a>, length: usize) -> Input<'a> {
+pub(super) fn rest<'a>(input: Input<'a>, length: usize) -> Input<'a> {
     match input {
         Input::Plain(values) => Input::Plain(&values[length..]),
         Input::Feedback { values, residual } => {
@@ -407,7 +408,8 @@ macro_rules! kernels {
         use super::format::{BF16, F16, F32};
         use super::lanes::{FormatLanes, LevelsLanes};
         use super::loops;
-        use super::{Candidate, Cast, Int3, Int4, Int8, Kernels, Quantiser};
+        use super::signs::Signs;
+        use super::{Candidate, Cast, Int2, Int3, Int4, Int8, Kernels, OneBit, Quantiser, Signer};
         use crate::{Finite, Input, Write};
 
         static KERNELS: Kernels = Kernels {
@@ -423,6 +425,8 @@ macro_rules! kernels {
             int8: Quantiser { encode: quantise::<Int8>, decode: dequantise::<Int8> },
             int4: Quantiser { encode: quantise::<Int4>, decode: dequantise::<Int4> },
             int3: Quantiser { encode: quantise::<Int3>, decode: dequantise::<Int3> },
+            int2: Signer { encode: sign_encode::<Int2>, decode: sign_decode::<Int2> },
+            onebit: Signer { encode: sign_encode::<OneBit>, decode: sign_decode::<OneBit> },
             collect,
         };
 
@@ -435,6 +439,8 @@ macro_rules! kernels {
         loops::entry!($lanes, $features, decode[F: FormatLanes](a: &[u8], b: Write, c: &mut [f32]));
         loops::entry!($lanes, $features, quantise[Q: LevelsLanes](a: Input<'_>, b: Option<Key>, c: &mut [u8]) -> Finite);
         loops::entry!($lanes, $features, dequantise[Q: LevelsLanes](a: &[u8], b: Write, c: &mut [f32]));
+        loops::entry!($lanes, $features, sign_encode[S: Signs](a: Input<'_>, b: &mut [u8]) -> Finite);
+        loops::entry!($lanes, $features, sign_decode[S: Signs](a: &[u8], b: Write, c: &mut [f32]));
         loops::entry!($lanes, $features, collect[](a: Input<'_>, b: u32, c: u32, d: &mut Vec<Candidate>));
     };
 }

@@ -6,6 +6,7 @@
 mod format;
 mod levels;
 mod scalar;
+mod signs;
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
@@ -19,6 +20,9 @@ mod lanes;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod loops;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod sign_loops;
 
 use std::sync::OnceLock;
 
@@ -26,6 +30,7 @@ use thinwire_wire::random::Key;
 
 pub(crate) use format::{BF16, F16, F32, Format};
 pub(crate) use levels::{Int3, Int4, Int8, Levels};
+pub(crate) use signs::{BLOCK as SIGNS_BLOCK, Int2, OneBit, Signs};
 
 use crate::{Finite, Input, Write};
 
@@ -43,6 +48,8 @@ pub(crate) struct Kernels {
     pub int8: Quantiser,
     pub int4: Quantiser,
     pub int3: Quantiser,
+    pub int2: Signer,
+    pub onebit: Signer,
     /// Adds the residual, and appends to the list the elements whose magnitude has at least the
     /// bits of the third argument, which are not 0; the second is the first element's index.
     pub collect: fn(Input<'_>, u32, u32, &mut Vec<Candidate>),
@@ -59,6 +66,12 @@ pub(crate) struct Cast {
 pub(crate) struct Quantiser {
     /// Rounds to nearest without a key.
     pub encode: fn(Input<'_>, Option<Key>, &mut [u8]) -> Finite,
+    pub decode: fn(&[u8], Write, &mut [f32]),
+}
+
+/// The loops of [`Signs`].
+pub(crate) struct Signer {
+    pub encode: fn(Input<'_>, &mut [u8]) -> Finite,
     pub decode: fn(&[u8], Write, &mut [f32]),
 }
 

@@ -4,7 +4,8 @@ use thinwire_wire::random::Key;
 
 use super::format::Format;
 use super::levels::{GROUP, Levels, RANDOM_BITS, SCALE_BYTES, Scale, random_group};
-use super::{BF16, Candidate, Cast, F16, F32, Int3, Int4, Int8, Kernels, Quantiser};
+use super::{BF16, Candidate, Cast, F16, F32, Int2, Int3, Int4, Int8};
+use super::{Kernels, OneBit, Quantiser, Signer, signs};
 use crate::{Finite, Input, Write};
 
 /// Lanes in which a scalar product is summed.
@@ -23,6 +24,8 @@ pub(super) static KERNELS: Kernels = Kernels {
     int8: Quantiser { encode: quantise::<Int8>, decode: dequantise::<Int8> },
     int4: Quantiser { encode: quantise::<Int4>, decode: dequantise::<Int4> },
     int3: Quantiser { encode: quantise::<Int3>, decode: dequantise::<Int3> },
+    int2: Signer { encode: signs::encode::<Int2>, decode: signs::decode::<Int2> },
+    onebit: Signer { encode: signs::encode::<OneBit>, decode: signs::decode::<OneBit> },
     collect,
 };
 

@@ -109,6 +109,22 @@ fn levels_agree<Q: Levels>(
     }
 }
 
+fn signs_agree<S: Signs>(
+    pick: fn(&Kernels) -> &Signer,
+    (values, residual): &(Vec<f32>, Vec<f32>),
+    noise: &[u8],
+) {
+    let len = S::encoded_len(values.len());
+    let noise: Vec<u8> = noise.iter().copied().cycle().take(len).collect();
+    let run: Loop<'_> =
+        &|kernels, input, output| u64::from((pick(kernels).encode)(input, output) == Finite::Yes);
+    let expected = encodings(&scalar::KERNELS, values, residual, run, len);
+    for kernels in others() {
+        assert_eq!(encodings(kernels, values, residual, run, len), expected, "{}", kernels.name);
+        decode_agrees(pick(&scalar::KERNELS).decode, pick(kernels).decode, &noise, values);
+    }
+}
+
 type Decode = fn(&[u8], Write, &mut [f32]);
 
 fn decode_agrees(scalar: Decode, other: Decode, encoded: &[u8], values: &[f32]) {
@@ -149,6 +165,12 @@ proptest! {
         levels_agree::<Int8>(|kernels| &kernels.int8, &pair, &noise, key);
         levels_agree::<Int4>(|kernels| &kernels.int4, &pair, &noise, key);
         levels_agree::<Int3>(|kernels| &kernels.int3, &pair, &noise, key);
+    }
+
+    #[test]
+    fn signs_agree_with_one_bit_and_two(pair in pair(), noise in prop::collection::vec(any::<u8>(), 1..600)) {
+        signs_agree::<Int2>(|kernels| &kernels.int2, &pair, &noise);
+        signs_agree::<OneBit>(|kernels| &kernels.onebit, &pair, &noise);
     }
 
     #[test]

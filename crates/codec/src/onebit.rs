@@ -1,0 +1,27 @@
+//! One bit per element and one mean magnitude per 128: 1.25 bits.
+//!
+//! The idea is that of Seide et al., "1-bit stochastic gradient descent and its application to
+//! data-parallel distributed training of speech DNNs" (2014), the scale that of Karimireddy et al.,
+//! "Error feedback fixes SignSGD and other gradient compression schemes", section 4. The sign bit
+//! decides: zero counts as positive, and a block of zeros is decoded to zeros.
+
+use crate::Entry;
+use crate::kernel::OneBit;
+use crate::signs::SignCodec;
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "onebit",
+    usage: "onebit",
+    summary: "the sign and a mean magnitude, 20 bytes per 128 elements",
+    examples: &["onebit"],
+    parse: |parameter| {
+        SignCodec::parse::<OneBit>("onebit", parameter, least, |kernels| &kernels.onebit)
+    },
+};
+
+/// Exactly `‖x‖₁² / (n ‖x‖₂²)` of the squared length is sent, which is least where one element is
+/// not zero.
+fn least(n: usize) -> f64 {
+    1.0 / n.max(1) as f64
+}
