@@ -14,7 +14,7 @@ use crate::loss;
 use crate::{Error, probe};
 
 /// Every codec that `auto` knows. A new one is a name here.
-const CODECS: [&str; 6] = ["none", "f16", "bf16", "int8", "int4", "int3"];
+const CODECS: [&str; 8] = ["none", "f16", "bf16", "int8", "int4", "int3", "int2", "onebit"];
 
 /// Elements on which codecs are measured: few, and more than the inner caches hold.
 const SIZES: [usize; 2] = [1 << 12, 1 << 18];

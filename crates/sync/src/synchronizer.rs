@@ -333,7 +333,7 @@ impl Synchronizer {
             )));
         }
         if matches!(self.options.policy, Policy::Auto) {
-            self.switch(plan)?;
+            self.follow(plan)?;
         }
         self.load_tensors(state)
     }
