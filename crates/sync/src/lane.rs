@@ -5,7 +5,6 @@
 //! two change places. A step that is skipped drops the new residual and keeps the old one, so
 //! nothing has changed.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,10 +18,9 @@ use crate::bucket::Bucket;
 use crate::exchange::{Arrival, Body, Method};
 use crate::low_rank::LowRank;
 use crate::plan::Assignment;
+use crate::state::Tensors;
 use crate::tensor::{Lent, Tensor};
 use crate::{BucketRecord, Error, Gradient, Parameter, parameter};
-
-type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 /// One bucket and its state.
 #[derive(Debug)]

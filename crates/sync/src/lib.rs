@@ -57,6 +57,6 @@ pub use policy::{Options, Policy, UnknownPolicy};
 pub use probe::LinkSpeed;
 pub use record::{BucketRecord, StepRecord};
 pub use scatter::Scatter;
-pub use state::State;
+pub use state::{State, Tensors, reshard};
 pub use synchronizer::{Outcome, Synchronizer};
 pub use tensor::Lent;

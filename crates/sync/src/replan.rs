@@ -151,8 +151,9 @@ impl Synchronizer {
         self.planner.as_mut().expect("only auto plans")
     }
 
+    /// Steps since the buckets were laid out, or a checkpoint was loaded.
     fn age(&self) -> u64 {
-        self.step.saturating_sub(self.laid_out)
+        self.step.saturating_sub(self.first.unwrap_or(self.step))
     }
 }
 

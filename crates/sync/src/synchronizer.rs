@@ -44,8 +44,8 @@ pub struct Synchronizer {
     pub(crate) planner: Option<Planner>,
     pub(crate) worker: Worker,
     pub(crate) step: u64,
-    /// The step in which the buckets were laid out.
-    pub(crate) laid_out: u64,
+    /// The first step since the buckets were laid out.
+    pub(crate) first: Option<u64>,
     begun: Instant,
     underway: usize,
     cpu_s: f64,
@@ -84,7 +84,7 @@ impl Synchronizer {
             planner,
             worker: Worker::start(group),
             step: 0,
-            laid_out: 0,
+            first: None,
             begun: Instant::now(),
             underway: 0,
             cpu_s: 0.0,
@@ -116,7 +116,7 @@ impl Synchronizer {
         let (buckets, places) = bucket::layout(&parameters, self.options.bucket_bytes, apart);
         self.lanes = lanes(&parameters, buckets);
         (self.parameters, self.places) = (parameters, places);
-        (self.plan, self.laid_out) = (Plan::default(), self.step);
+        (self.plan, self.first) = (Plan::default(), None);
         let plan = match &self.options.policy {
             Policy::Fixed(choice) => {
                 let buckets: Vec<&Bucket> = self.lanes.iter().map(|lane| &lane.bucket).collect();
@@ -145,6 +145,7 @@ impl Synchronizer {
     /// Begins a step. All ranks give the same number, higher than the last.
     pub fn begin(&mut self, step: u64) {
         self.step = step;
+        self.first.get_or_insert(step);
         self.begun = Instant::now();
         let planning = self.planner.as_mut().and_then(Planner::take_planning).map(Box::new);
         self.record = StepRecord { step, planning, ..StepRecord::default() };
