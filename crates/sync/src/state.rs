@@ -54,7 +54,7 @@ fn is_summed(name: &str) -> bool {
     SUMMED.iter().any(|prefix| name.starts_with(prefix))
 }
 
-const SUMMED: [&str; 1] = ["residual."];
+const SUMMED: [&str; 3] = ["residual.", "shift.", "momentum."];
 
 fn add(sum: &mut [f32], values: &[f32], name: &str) {
     assert_eq!(sum.len(), values.len(), "elements of {name} on two ranks");

@@ -12,7 +12,9 @@ use crate::agreement::{agree, check_combination, check_same, compare, encode_fac
 use crate::bucket::{self, Apart, Bucket};
 use crate::calibrate::Calibration;
 use crate::exchange::{Arrival, Job};
+use crate::feedback::Memory;
 use crate::lane::Lane;
+use crate::momentum::Velocity;
 use crate::plan::Plan;
 use crate::planner::{Limits, Planner};
 use crate::probe::LinkSpeed;
@@ -114,17 +116,26 @@ impl Synchronizer {
             matches!(&self.options.policy, Policy::Fixed(Choice::Bytes(codec)) if codec.is_raw());
         let apart = if raw { Apart::No } else { Apart::Vectors };
         let (buckets, places) = bucket::layout(&parameters, self.options.bucket_bytes, apart);
-        self.lanes = lanes(&parameters, buckets);
+        self.lanes = lanes(&parameters, buckets, &self.options, self.world);
         (self.parameters, self.places) = (parameters, places);
         (self.plan, self.first) = (Plan::default(), None);
         let plan = match &self.options.policy {
-            Policy::Fixed(choice) => {
-                let buckets: Vec<&Bucket> = self.lanes.iter().map(|lane| &lane.bucket).collect();
-                Plan::fixed(choice, self.options.algorithm, &buckets, self.world)
-            }
+            Policy::Fixed(choice) => self.fixed_plan(&choice.clone(), self.step),
             Policy::Auto => self.first_plan()?,
         };
         self.adopt(plan)
+    }
+
+    /// The plan for one codec, after so many steps: a warm-up may send more.
+    fn fixed_plan(&self, choice: &Choice, steps: u64) -> Plan {
+        let buckets: Vec<&Bucket> = self.lanes.iter().map(|lane| &lane.bucket).collect();
+        let name = choice.to_string();
+        let asked = name.strip_prefix("topk:").and_then(|ratio| ratio.parse().ok());
+        let warm = self.options.momentum.zip(asked).and_then(|(momentum, asked)| {
+            Choice::parse(&format!("topk:{}", momentum.ratio(steps, asked))).ok()
+        });
+        let choice = warm.as_ref().unwrap_or(choice);
+        Plan::fixed(choice, self.options.algorithm, &buckets, self.world)
     }
 
     /// My place among the ranks.
@@ -253,6 +264,7 @@ impl Synchronizer {
         if finite {
             self.plan_again()?;
         }
+        self.warm_up()?;
         Ok(if finite { Outcome::Averaged } else { Outcome::Skipped })
     }
 
@@ -347,6 +359,23 @@ impl Synchronizer {
         self.lanes.iter_mut().try_for_each(|lane| lane.load(&self.parameters, &state.tensors))
     }
 
+    /// The learning rate has changed: what is owed was given at the previous one. Where parameters step
+    /// by rate times average, all steps together are then those of the gradients, whatever the rate.
+    ///
+    /// # Errors
+    /// If a rate is not a number of 0 or more; nothing changes while one of them is 0.
+    pub fn rescale(&mut self, previous_rate: f32, rate: f32) -> Result<(), Error> {
+        if ![previous_rate, rate].iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
+            return Err(Error::Invalid(format!(
+                "learning rates {previous_rate} and {rate}, expected 0 or more"
+            )));
+        }
+        if previous_rate > 0.0 && rate > 0.0 {
+            self.lanes.iter_mut().for_each(|lane| lane.rescale(previous_rate / rate));
+        }
+        Ok(())
+    }
+
     /// Ends the group from any thread: everything that waits here fails, and so does every peer.
     pub fn stop(&self) -> Stop {
         self.worker.stop()
@@ -355,6 +384,15 @@ impl Synchronizer {
     /// The parameters, in the order of their buckets.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
+    }
+
+    /// Lets the next step of a warm-up have its codec.
+    fn warm_up(&mut self) -> Result<(), Error> {
+        let (Policy::Fixed(choice), Some(_)) = (&self.options.policy, self.options.momentum) else {
+            return Ok(());
+        };
+        let plan = self.fixed_plan(&choice.clone(), self.step + 1);
+        if plan == self.plan { Ok(()) } else { self.adopt(plan) }
     }
 
     fn dispatch(&mut self, lane: usize) -> Result<(), Error> {
@@ -432,12 +470,21 @@ fn crowded(options: &Options) -> bool {
     cores < 2 * options.local_ranks
 }
 
-fn lanes(parameters: &[Parameter], buckets: Vec<Bucket>) -> Vec<Lane> {
-    let matrices = |bucket: &Bucket| {
+fn lanes(
+    parameters: &[Parameter],
+    buckets: Vec<Bucket>,
+    options: &Options,
+    world: World,
+) -> Vec<Lane> {
+    let all: usize = parameters.iter().map(Parameter::elements).sum();
+    let lane = |bucket: Bucket| {
         let of_member = |(parameter, range): &(usize, Range<usize>)| {
             (range.clone(), parameters[*parameter].as_matrix())
         };
-        bucket.members.iter().map(of_member).collect()
+        let share = bucket.elements as f64 / all.max(1) as f64;
+        let velocity = options.momentum.map(|it| Velocity::new(it, share, world.size()));
+        let matrices = bucket.members.iter().map(of_member).collect();
+        Lane::new(matrices, bucket, Memory::new(options.feedback), velocity)
     };
-    buckets.into_iter().map(|bucket| Lane::new(matrices(&bucket), bucket)).collect()
+    buckets.into_iter().map(lane).collect()
 }
