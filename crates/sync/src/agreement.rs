@@ -58,6 +58,9 @@ pub(crate) fn identity(parameters: &[Parameter], options: &Options) -> Vec<(Stri
         fact("algorithm", algorithm),
         fact("bucket bytes", options.bucket_bytes.to_string()),
         fact("seed", options.seed.to_string()),
+        fact("error budget", options.error_budget.to_string()),
+        fact("feedback", options.feedback.to_string()),
+        fact("momentum", format!("{:?}", options.momentum)),
     ]
 }
 

@@ -17,7 +17,7 @@ use crate::{Error, probe};
 const RAW: [&str; 3] = ["none", "f16", "bf16"];
 
 /// Every other codec that `auto` chooses from, unless it is told from which. A new one is a name here.
-const CODECS: [&str; 3] = ["int8", "int4", "int3"];
+const CODECS: [&str; 5] = ["int8", "int4", "int3", "int2", "onebit"];
 
 /// Elements on which codecs are measured: few, and more than the inner caches hold.
 const SIZES: [usize; 2] = [1 << 12, 1 << 18];

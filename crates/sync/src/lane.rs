@@ -5,7 +5,6 @@
 //! two change places. A step that is skipped drops the new residual and keeps the old one, so
 //! nothing has changed.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,12 +16,13 @@ use thinwire_wire::random::Key;
 
 use crate::bucket::Bucket;
 use crate::exchange::{Arrival, Body, Method};
+use crate::feedback::{MEAN, Memory, SHIFT};
 use crate::low_rank::LowRank;
+use crate::momentum::{MOMENTUM, Velocity};
 use crate::plan::Assignment;
+use crate::state::Tensors;
 use crate::tensor::{Lent, Tensor};
 use crate::{BucketRecord, Error, Gradient, Parameter, parameter};
-
-type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 /// One bucket and its state.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(crate) struct Lane {
     values: Tensor,
     /// What lossy codecs have lost so far; empty if nothing ever was.
     residual: Vec<f32>,
+    memory: Memory,
+    velocity: Option<Velocity>,
     /// The method leaves a residual; else an old one is sent along and then gone.
     feedback: bool,
     method: Option<Method>,
@@ -45,8 +47,15 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(matrices: Vec<(Range<usize>, (usize, usize))>, bucket: Bucket) -> Lane {
+    pub(crate) fn new(
+        matrices: Vec<(Range<usize>, (usize, usize))>,
+        bucket: Bucket,
+        memory: Memory,
+        velocity: Option<Velocity>,
+    ) -> Lane {
         Lane {
+            memory,
+            velocity,
             record: BucketRecord::default(),
             values: Tensor::default(),
             residual: Vec::new(),
@@ -137,7 +146,8 @@ impl Lane {
     /// was given yet.
     pub(crate) fn takes_loans(&self) -> bool {
         let raw = matches!(&self.method, Some(Method::Bytes(program)) if program.codec().is_raw());
-        raw && self.residual.is_empty() && self.left == self.given.len()
+        let plain = raw && self.residual.is_empty() && self.velocity.is_none();
+        plain && self.left == self.given.len()
     }
 
     /// Takes all gradients of the bucket where they are.
@@ -173,8 +183,14 @@ impl Lane {
             }
             low_rank => low_rank,
         };
-        if !self.feedback && !self.residual.is_empty() {
-            thinwire_codec::kernel::add(self.values.as_mut(), &self.residual);
+        let values = self.values.as_mut();
+        if let Some(velocity) = &mut self.velocity {
+            velocity.depart(values);
+        }
+        if self.feedback {
+            self.memory.depart(values, &self.residual);
+        } else if !self.residual.is_empty() {
+            thinwire_codec::kernel::add(values, &self.residual);
         }
         let residual = self.feedback.then(|| std::mem::take(&mut self.residual));
         (std::mem::take(&mut self.values), residual, method)
@@ -215,7 +231,26 @@ impl Lane {
                 self.method = Some(Method::LowRank(low_rank));
             }
         }
+        if keep {
+            self.remember();
+        }
         Ok(())
+    }
+
+    /// What feedback and momentum make of a step that was kept.
+    fn remember(&mut self) {
+        if let Some(velocity) = &mut self.velocity {
+            velocity.settle(self.feedback.then_some(self.residual.as_slice()));
+        }
+        match self.feedback {
+            true => self.memory.settle(self.values.as_mut(), &mut self.residual),
+            false => self.memory.forget(),
+        }
+    }
+
+    /// What is owed counts `factor` times from now on.
+    pub(crate) fn rescale(&mut self, factor: f32) {
+        self.residual.iter_mut().for_each(|owed| *owed *= factor);
     }
 
     /// The averages, after a step that was kept.
@@ -225,21 +260,44 @@ impl Lane {
 
     /// Bytes beyond the gradients.
     pub(crate) fn state_bytes(&self) -> usize {
-        self.residual.len() * 4
+        let momentum = self.velocity.as_ref().map_or(0, Velocity::bytes);
+        self.residual.len() * 4 + self.memory.bytes() + momentum
     }
 
     /// Adds what a restart must know.
     pub(crate) fn save(&self, parameters: &[Parameter], tensors: &mut Tensors) {
         for (member, (parameter, range)) in self.bucket.members.iter().enumerate() {
             let Parameter { name, shape, .. } = &parameters[*parameter];
+            let mut save = |prefix: &str, values| {
+                tensors.insert(format!("{prefix}.{name}"), (shape.clone(), values));
+            };
             if !self.residual.is_empty() {
-                let values = self.residual[range.clone()].to_vec();
-                tensors.insert(format!("residual.{name}"), (shape.clone(), values));
+                save(RESIDUAL, self.residual[range.clone()].to_vec());
+            }
+            for (prefix, values) in self.memory.save(range) {
+                save(prefix, values);
+            }
+            let momentum = self.velocity.as_ref().map_or(&[][..], Velocity::kept);
+            if !momentum.is_empty() {
+                save(MOMENTUM, momentum[range.clone()].to_vec());
             }
             let Some(Method::LowRank(low_rank)) = &self.method else { continue };
             if let Some(factor) = low_rank.factor(member) {
                 tensors.insert(format!("factor.{name}"), (vec![factor.len()], factor.to_vec()));
             }
+        }
+    }
+
+    /// Where what is named with this prefix goes, if it is of use here.
+    fn place(&mut self, prefix: &str) -> Option<&mut Vec<f32>> {
+        let elements = self.bucket.elements;
+        match prefix {
+            RESIDUAL => {
+                self.residual.resize(elements, 0.0);
+                Some(&mut self.residual)
+            }
+            MOMENTUM => self.velocity.as_mut().map(|velocity| velocity.place(elements)),
+            _ => self.memory.place(prefix, elements),
         }
     }
 
@@ -252,14 +310,14 @@ impl Lane {
         let members = self.bucket.members.clone();
         for (member, (parameter, range)) in members.into_iter().enumerate() {
             let name = &parameters[parameter].name;
-            if let Some((_, values)) = tensors.get(&format!("residual.{name}")) {
+            for prefix in [RESIDUAL, SHIFT, MEAN, MOMENTUM] {
+                let Some((_, values)) = tensors.get(&format!("{prefix}.{name}")) else { continue };
                 if values.len() != range.len() {
-                    return Err(misfit("residual", name, values.len(), range.len()));
+                    return Err(misfit(prefix, name, values.len(), range.len()));
                 }
-                if self.residual.is_empty() {
-                    self.residual = vec![0.0; self.bucket.elements];
+                if let Some(place) = self.place(prefix) {
+                    place[range.clone()].copy_from_slice(values);
                 }
-                self.residual[range].copy_from_slice(values);
             }
             let Some(Method::LowRank(low_rank)) = &mut self.method else { continue };
             if let Some((_, factor)) = tensors.get(&format!("factor.{name}")) {
@@ -273,6 +331,8 @@ impl Lane {
         Ok(())
     }
 }
+
+const RESIDUAL: &str = "residual";
 
 fn misfit(what: &str, name: &str, found: usize, expected: usize) -> Error {
     Error::Invalid(format!(

@@ -67,7 +67,7 @@ impl Planner {
             ways: Ways::new(calibration, world, limits.asked),
             world,
             limits,
-            watch: Watch::new(0, true, 0.0),
+            watch: Watch::new(0, true),
             errors: Vec::new(),
             samples: Vec::new(),
             measured: Measured::default(),
@@ -217,9 +217,20 @@ impl Planner {
     /// `new` is in force instead of `old`.
     pub(crate) fn switched(&mut self, new: &Plan, old: Plan) {
         let is_raw = new.iteration_s >= new.raw_iteration_s;
-        self.watch.switched(new.hash(), is_raw, new.raw_iteration_s);
+        self.watch.switched(new.hash(), is_raw);
+        self.watch.expect_of_raw(self.raw_s(new));
         self.before = Some(old).filter(|old| old.assignments.len() == new.assignments.len());
         self.told.clear();
+    }
+
+    /// The plan in force is kept, with what it should take by what is known now.
+    pub(crate) fn kept(&mut self, plan: &Plan) {
+        self.watch.expect_of_raw(self.raw_s(plan));
+    }
+
+    /// What raw should take; zero where backward was not seen yet.
+    fn raw_s(&self, plan: &Plan) -> f64 {
+        if self.measured.backward_s > 0.0 { plan.raw_iteration_s } else { 0.0 }
     }
 
     /// The record of the last planning, once.

@@ -57,6 +57,8 @@ pub struct Alternative {
     pub error: f64,
     /// From ready to done, with the network to itself.
     pub alone_s: f64,
+    /// From ready to done, behind the buckets before it.
+    pub exchange_s: f64,
     /// How long the iteration would take if this bucket alone went so.
     pub iteration_s: f64,
     /// Why it was taken, or not.
@@ -92,9 +94,11 @@ pub(crate) fn decisions(
         let ready: &iteration::Readiness = ready;
         let mut judge = |candidate: &Candidate| {
             let kept = std::mem::replace(&mut prices[bucket], candidate.price);
-            let seconds = iteration::seconds(measured, prices.iter());
+            let prediction = iteration::predict(measured, &prices);
             prices[bucket] = kept;
-            alternative(candidate, seconds, plan, (chosen, kept), (of_bucket, budget))
+            let (ready, done) = prediction.spans[bucket];
+            let predicted = (prediction.seconds, done - ready);
+            alternative(candidate, predicted, plan, (chosen, kept), (of_bucket, budget))
         };
         let alternatives: Vec<Alternative> =
             best_of_each(of_bucket, chosen).map(&mut judge).collect();
@@ -111,7 +115,7 @@ pub(crate) fn decisions(
 
 fn alternative(
     candidate: &Candidate,
-    iteration_s: f64,
+    (iteration_s, exchange_s): (f64, f64),
     plan: &Plan,
     (chosen, price): (&Assignment, Price),
     (of_bucket, budget): (&[Candidate], f64),
@@ -133,6 +137,7 @@ fn alternative(
         assignment: candidate.assignment.clone(),
         error: candidate.error,
         alone_s: candidate.price.alone_s,
+        exchange_s,
         iteration_s,
         verdict,
     }

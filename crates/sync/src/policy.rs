@@ -7,6 +7,8 @@ use std::time::Duration;
 use thinwire_codec::Choice;
 use thinwire_schedule::Algorithm;
 
+use crate::{Feedback, Momentum};
+
 /// Which codec every bucket gets.
 #[derive(Clone, Debug)]
 pub enum Policy {
@@ -83,6 +85,10 @@ pub struct Options {
     /// With `auto`, the relative squared error that one encoding of a bucket may have, as measured on
     /// its gradients: codecs that lose more are not used for it.
     pub error_budget: f64,
+    /// What becomes of what codecs lose.
+    pub feedback: Feedback,
+    /// Momentum that is added up before encoding; the optimiser must then have none.
+    pub momentum: Option<Momentum>,
     /// A wait in which nothing moves for this long is an error.
     pub timeout: Duration,
     /// Ranks that share this machine's cores, this one included: with fewer than two cores per
@@ -99,6 +105,8 @@ impl Default for Options {
             bucket_bytes: 1 << 20,
             seed: 0,
             error_budget: ERROR_BUDGET,
+            feedback: Feedback::Classic,
+            momentum: None,
             timeout: Duration::from_secs(60),
             local_ranks: 1,
         }

@@ -64,10 +64,24 @@ impl Synchronizer {
         let planner = self.planner.as_mut().expect("only auto plans");
         let message = planner.message(&self.record, &self.plan);
         let all = self.gather(&message)?;
+        self.check_plans(&all, message.len())?;
         let sampled: Vec<usize> = (0..self.lanes.len())
             .filter(|lane| sampled && !self.lanes[*lane].bucket.exempt)
             .collect();
         Ok(self.planner_mut().hear(&all, message.len(), &sampled))
+    }
+
+    /// Makes sure that all ranks follow the same plan, by the hash that begins every message.
+    fn check_plans(&self, all: &[f32], length: usize) -> Result<(), Error> {
+        let mine = self.plan.hash();
+        for (rank, message) in self.world.ranks().zip(all.chunks_exact(length)) {
+            let theirs = (message[0] as u32) << 16 | message[1] as u32;
+            if theirs != mine {
+                let (about, mine) = ("plan".to_owned(), described(mine));
+                return Err(Error::Disagreement { about, mine, rank, theirs: described(theirs) });
+            }
+        }
+        Ok(())
     }
 
     /// Measures the link, and plans anew if it is another one.
@@ -114,13 +128,21 @@ impl Synchronizer {
 
     /// Follows `plan` from now on, with all ranks together.
     pub(crate) fn switch(&mut self, plan: Plan) -> Result<(), Error> {
-        let old = self.plan.clone();
-        let other = plan.hash() != old.hash();
+        let switches = plan.hash() != self.plan.hash();
+        self.follow(plan)?;
+        match switches {
+            true => self.agree(&[("plan".to_owned(), described(self.plan.hash()))]),
+            false => Ok(()),
+        }
+    }
+
+    /// The same on this rank alone; all ranks find out when they next hear each other.
+    pub(crate) fn follow(&mut self, plan: Plan) -> Result<(), Error> {
+        let (old, new) = (self.plan.clone(), plan.clone());
         self.adopt(plan)?;
-        if other {
-            let new = self.plan.clone();
-            self.agree(&[("plan".to_owned(), format!("hash {:08x}", new.hash()))])?;
-            self.planner_mut().switched(&new, old);
+        match new.hash() == old.hash() {
+            true => self.planner_mut().kept(&new),
+            false => self.planner_mut().switched(&new, old),
         }
         Ok(())
     }
@@ -129,9 +151,14 @@ impl Synchronizer {
         self.planner.as_mut().expect("only auto plans")
     }
 
+    /// Steps since the buckets were laid out, or a checkpoint was loaded.
     fn age(&self) -> u64 {
-        self.step.saturating_sub(self.laid_out)
+        self.step.saturating_sub(self.first.unwrap_or(self.step))
     }
+}
+
+fn described(hash: u32) -> String {
+    format!("hash {hash:08x}")
 }
 
 /// Rank 0's bytes, on all ranks.

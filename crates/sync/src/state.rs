@@ -1,12 +1,119 @@
-//! What a synchroniser must remember across a restart.
+//! What a synchroniser must remember across a restart, and how it is handed to another number of ranks.
+//!
+//! Law of the handing over: the sum over ranks of every residual is the same before and after, up to
+//! the rounding of a sum of f32; what all ranks hold alike (factors, means) they still do.
 
 use std::collections::BTreeMap;
+
+use thinwire_wire::World;
+
+/// Named f32 tensors: shape and values.
+pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 /// Residuals, factors and the plan of one rank. A run that goes on from it goes on bit for bit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Named f32 tensors: shape and values. `residual.PARAMETER` has the parameter's shape.
-    pub tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+    pub tensors: Tensors,
     /// The plan in force, as JSON.
     pub plan: String,
+}
+
+/// What rank r of another world goes on from: the sums of what the old ranks r, r + n, r + 2n, … owe,
+/// where n is the new number of ranks; in a larger world the new ranks owe nothing. What is alike on
+/// all ranks is taken from rank 0. `read` gives the tensors of an old rank, of `saved` that were.
+///
+/// # Errors
+/// What `read` returns.
+///
+/// # Panics
+/// If residuals of one name differ in length.
+pub fn reshard<E>(
+    world: World,
+    saved: usize,
+    mut read: impl FnMut(usize) -> Result<Tensors, E>,
+) -> Result<Tensors, E> {
+    let mine = world.rank().index();
+    let mut tensors = if saved > 0 { read(0)? } else { Tensors::new() };
+    if mine > 0 {
+        tensors.retain(|name, _| !is_summed(name));
+    }
+    for rank in (mine..saved).step_by(world.size()).filter(|rank| *rank > 0) {
+        for (name, theirs) in read(rank)?.into_iter().filter(|(name, _)| is_summed(name)) {
+            match tensors.get_mut(&name) {
+                Some((_, sum)) => add(sum, &theirs.1, &name),
+                None => drop(tensors.insert(name, theirs)),
+            }
+        }
+    }
+    Ok(tensors)
+}
+
+/// Whether ranks hold parts of a sum under this name.
+fn is_summed(name: &str) -> bool {
+    SUMMED.iter().any(|prefix| name.starts_with(prefix))
+}
+
+const SUMMED: [&str; 3] = ["residual.", "shift.", "momentum."];
+
+fn add(sum: &mut [f32], values: &[f32], name: &str) {
+    assert_eq!(sum.len(), values.len(), "elements of {name} on two ranks");
+    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Whole numbers, so that sums are exact.
+    fn old(rank: usize) -> Tensors {
+        let values = |seed: usize| (0..7).map(|i| ((i * 5 + seed * 3) % 11) as f32).collect();
+        let mut tensors = BTreeMap::from([
+            ("residual.a".to_owned(), (vec![7], values(rank))),
+            ("factor.a".to_owned(), (vec![7], values(100))),
+        ]);
+        if rank % 3 == 1 {
+            tensors.insert("residual.b".to_owned(), (vec![7], values(rank + 50)));
+        }
+        tensors
+    }
+
+    fn sums(ranks: &[Tensors]) -> BTreeMap<String, Vec<f32>> {
+        let mut sums = BTreeMap::new();
+        for (name, (_, values)) in ranks.iter().flatten().filter(|(name, _)| is_summed(name)) {
+            add(sums.entry(name.clone()).or_insert(vec![0.0; values.len()]), values, name);
+        }
+        sums
+    }
+
+    proptest! {
+        #[test]
+        fn what_all_ranks_owe_together_stays(before in 1_usize..12, after in 1_usize..12) {
+            let ranks: Vec<Tensors> = (0..before).map(old).collect();
+            let read = |rank: usize| Ok::<_, Infallible>(ranks[rank].clone());
+            let new: Vec<Tensors> = (0..after as u32)
+                .map(|rank| reshard(World::new(rank, after as u32).unwrap(), before, read).unwrap())
+                .collect();
+            prop_assert_eq!(sums(&ranks), sums(&new));
+            for (rank, tensors) in new.iter().enumerate() {
+                prop_assert_eq!(&tensors["factor.a"], &old(0)["factor.a"]);
+                prop_assert_eq!(tensors.contains_key("residual.a"), rank < before);
+            }
+            if before == after {
+                prop_assert_eq!(ranks, new);
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_of_reading_is_passed_on() {
+        let world = World::new(0, 2).unwrap();
+        let read = |rank: usize| if rank == 2 { Err("gone") } else { Ok(old(rank)) };
+        assert_eq!(reshard(world, 4, read), Err("gone"));
+        assert!(reshard(World::new(1, 2).unwrap(), 4, read).is_ok());
+    }
 }

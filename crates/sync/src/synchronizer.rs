@@ -12,7 +12,9 @@ use crate::agreement::{agree, check_combination, check_same, compare, encode_fac
 use crate::bucket::{self, Apart, Bucket};
 use crate::calibrate::Calibration;
 use crate::exchange::{Arrival, Job};
+use crate::feedback::Memory;
 use crate::lane::Lane;
+use crate::momentum::Velocity;
 use crate::plan::Plan;
 use crate::planner::{Limits, Planner};
 use crate::probe::LinkSpeed;
@@ -44,8 +46,8 @@ pub struct Synchronizer {
     pub(crate) planner: Option<Planner>,
     pub(crate) worker: Worker,
     pub(crate) step: u64,
-    /// The step in which the buckets were laid out.
-    pub(crate) laid_out: u64,
+    /// The first step since the buckets were laid out.
+    pub(crate) first: Option<u64>,
     begun: Instant,
     underway: usize,
     cpu_s: f64,
@@ -86,7 +88,7 @@ impl Synchronizer {
             planner,
             worker: Worker::start(group),
             step: 0,
-            laid_out: 0,
+            first: None,
             begun: Instant::now(),
             underway: 0,
             cpu_s: 0.0,
@@ -116,17 +118,26 @@ impl Synchronizer {
             matches!(&self.options.policy, Policy::Fixed(Choice::Bytes(codec)) if codec.is_raw());
         let apart = if raw { Apart::No } else { Apart::Vectors };
         let (buckets, places) = bucket::layout(&parameters, self.options.bucket_bytes, apart);
-        self.lanes = lanes(&parameters, buckets);
+        self.lanes = lanes(&parameters, buckets, &self.options, self.world);
         (self.parameters, self.places) = (parameters, places);
-        (self.plan, self.laid_out) = (Plan::default(), self.step);
+        (self.plan, self.first) = (Plan::default(), None);
         let plan = match &self.options.policy {
-            Policy::Fixed(choice) => {
-                let buckets: Vec<&Bucket> = self.lanes.iter().map(|lane| &lane.bucket).collect();
-                Plan::fixed(choice, self.options.asked(), &buckets, self.world)
-            }
+            Policy::Fixed(choice) => self.fixed_plan(&choice.clone(), self.step),
             Policy::Auto(_) => self.first_plan()?,
         };
         self.adopt(plan)
+    }
+
+    /// The plan for one codec, after so many steps: a warm-up may send more.
+    fn fixed_plan(&self, choice: &Choice, steps: u64) -> Plan {
+        let buckets: Vec<&Bucket> = self.lanes.iter().map(|lane| &lane.bucket).collect();
+        let name = choice.to_string();
+        let asked = name.strip_prefix("topk:").and_then(|ratio| ratio.parse().ok());
+        let warm = self.options.momentum.zip(asked).and_then(|(momentum, asked)| {
+            Choice::parse(&format!("topk:{}", momentum.ratio(steps, asked))).ok()
+        });
+        let choice = warm.as_ref().unwrap_or(choice);
+        Plan::fixed(choice, self.options.asked(), &buckets, self.world)
     }
 
     /// My place among the ranks.
@@ -147,6 +158,7 @@ impl Synchronizer {
     /// Begins a step. All ranks give the same number, higher than the last.
     pub fn begin(&mut self, step: u64) {
         self.step = step;
+        self.first.get_or_insert(step);
         self.begun = Instant::now();
         let planning = self.planner.as_mut().and_then(Planner::take_planning).map(Box::new);
         self.record = StepRecord { step, planning, ..StepRecord::default() };
@@ -254,6 +266,7 @@ impl Synchronizer {
         if finite {
             self.plan_again()?;
         }
+        self.warm_up()?;
         Ok(if finite { Outcome::Averaged } else { Outcome::Skipped })
     }
 
@@ -335,7 +348,7 @@ impl Synchronizer {
             )));
         }
         if matches!(self.options.policy, Policy::Auto(_)) {
-            self.switch(plan)?;
+            self.follow(plan)?;
         }
         self.load_tensors(state)
     }
@@ -348,6 +361,23 @@ impl Synchronizer {
         self.lanes.iter_mut().try_for_each(|lane| lane.load(&self.parameters, &state.tensors))
     }
 
+    /// The learning rate has changed: what is owed was given at the previous one. Where parameters step
+    /// by rate times average, all steps together are then those of the gradients, whatever the rate.
+    ///
+    /// # Errors
+    /// If a rate is not a number of 0 or more; nothing changes while one of them is 0.
+    pub fn rescale(&mut self, previous_rate: f32, rate: f32) -> Result<(), Error> {
+        if ![previous_rate, rate].iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
+            return Err(Error::Invalid(format!(
+                "learning rates {previous_rate} and {rate}, expected 0 or more"
+            )));
+        }
+        if previous_rate > 0.0 && rate > 0.0 {
+            self.lanes.iter_mut().for_each(|lane| lane.rescale(previous_rate / rate));
+        }
+        Ok(())
+    }
+
     /// Ends the group from any thread: everything that waits here fails, and so does every peer.
     pub fn stop(&self) -> Stop {
         self.worker.stop()
@@ -356,6 +386,15 @@ impl Synchronizer {
     /// The parameters, in the order of their buckets.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
+    }
+
+    /// Lets the next step of a warm-up have its codec.
+    fn warm_up(&mut self) -> Result<(), Error> {
+        let (Policy::Fixed(choice), Some(_)) = (&self.options.policy, self.options.momentum) else {
+            return Ok(());
+        };
+        let plan = self.fixed_plan(&choice.clone(), self.step + 1);
+        if plan == self.plan { Ok(()) } else { self.adopt(plan) }
     }
 
     fn dispatch(&mut self, lane: usize) -> Result<(), Error> {
@@ -433,12 +472,21 @@ fn crowded(options: &Options) -> bool {
     cores < 2 * options.local_ranks
 }
 
-fn lanes(parameters: &[Parameter], buckets: Vec<Bucket>) -> Vec<Lane> {
-    let matrices = |bucket: &Bucket| {
+fn lanes(
+    parameters: &[Parameter],
+    buckets: Vec<Bucket>,
+    options: &Options,
+    world: World,
+) -> Vec<Lane> {
+    let all: usize = parameters.iter().map(Parameter::elements).sum();
+    let lane = |bucket: Bucket| {
         let of_member = |(parameter, range): &(usize, Range<usize>)| {
             (range.clone(), parameters[*parameter].as_matrix())
         };
-        bucket.members.iter().map(of_member).collect()
+        let share = bucket.elements as f64 / all.max(1) as f64;
+        let velocity = options.momentum.map(|it| Velocity::new(it, share, world.size()));
+        let matrices = bucket.members.iter().map(of_member).collect();
+        Lane::new(matrices, bucket, Memory::new(options.feedback), velocity)
     };
-    buckets.into_iter().map(|bucket| Lane::new(matrices(&bucket), bucket)).collect()
+    buckets.into_iter().map(lane).collect()
 }

@@ -94,8 +94,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Over the plan with this hash; raw is predicted to take `raw_predicted_s`, zero if unknown.
-    pub(crate) fn new(plan: u32, is_raw: bool, raw_predicted_s: f64) -> Watch {
+    /// Over the plan with this hash.
+    pub(crate) fn new(plan: u32, is_raw: bool) -> Watch {
         Watch {
             count: 0,
             normal: 1.0,
@@ -108,7 +108,7 @@ impl Watch {
             now: None,
             before: None,
             raw: None,
-            raw_predicted_s,
+            raw_predicted_s: 0.0,
             dropped: Vec::new(),
             returning: false,
         }
@@ -124,6 +124,10 @@ impl Watch {
         }
         if let Some(slowdown) = reading.drift.and_then(|drift| self.stray(drift)) {
             return Verdict::Probe { slowdown };
+        }
+        // Whether it is the link comes first: what takes long because of it is no plan's fault.
+        if !self.strayed.is_empty() {
+            return Verdict::Stay;
         }
         self.times.push(reading.seconds);
         self.judge()
@@ -195,25 +199,26 @@ impl Watch {
     }
 
     /// Another plan is in force from now on.
-    pub(crate) fn switched(&mut self, plan: u32, is_raw: bool, raw_predicted_s: f64) {
+    pub(crate) fn switched(&mut self, plan: u32, is_raw: bool) {
         let (left, took) = (self.plan, self.now.take());
         let trial = !std::mem::take(&mut self.returning);
         self.before = took.filter(|_| trial).map(|spread| (left, spread));
-        (self.plan, self.is_raw, self.raw_predicted_s) = (plan, is_raw, raw_predicted_s);
+        (self.plan, self.is_raw) = (plan, is_raw);
         (self.normal, self.settling) = (1.0, SETTLING);
         self.times.clear();
         self.strayed.clear();
+    }
+
+    /// Raw is predicted to take so long now; zero if that is not known.
+    pub(crate) fn expect_of_raw(&mut self, seconds: f64) {
+        self.raw_predicted_s = seconds;
     }
 
     /// The link was measured. If it is another than before, nothing that was known of plans holds;
     /// else the prediction is off by what was seen, which is normal from now on.
     pub(crate) fn measured(&mut self, link_changed: bool) {
         if link_changed {
-            *self = Watch {
-                count: self.count,
-                settling: 0,
-                ..Watch::new(self.plan, self.is_raw, self.raw_predicted_s)
-            };
+            *self = Watch { count: self.count, settling: 0, ..Watch::new(self.plan, self.is_raw) };
             return;
         }
         self.normal = Spread::of(&mut self.strayed).median;

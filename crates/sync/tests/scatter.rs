@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use half::{bf16, f16};
 use proptest::prelude::*;
-use thinwire_codec::{Choice, Codec};
+use thinwire_codec::{Bound, Choice, Codec};
 use thinwire_link::mem;
 use thinwire_sync::Scatter;
 use thinwire_testkit::{self as testkit, Network};
@@ -145,15 +145,21 @@ proptest! {
         let gathered: Vec<f32> = ranks[0][0].iter().map(|&bits| f32::from_bits(bits)).collect();
         prop_assert_eq!(gathered.len(), size * length);
         for (rank, part) in gathered.chunks_exact(length.max(1)).enumerate() {
-            for (found, given) in part.iter().zip(gradient(rank, 0, length)) {
+            let given = gradient(rank, 0, length);
+            for (found, given) in part.iter().zip(&given) {
                 let fits = match codec.dtype() {
-                    Some(DType::F32) => *found == given,
-                    Some(DType::F16) => *found == f16::from_f32(given).to_f32(),
-                    Some(DType::BF16) => *found == bf16::from_f32(given).to_f32(),
-                    // Sparse codecs send an element or nothing, the others round it.
-                    None => *found == 0.0 || (found - given).abs() < 2.0,
+                    Some(DType::F32) => found == given,
+                    Some(DType::F16) => *found == f16::from_f32(*given).to_f32(),
+                    Some(DType::BF16) => *found == bf16::from_f32(*given).to_f32(),
+                    None => found.is_finite(),
                 };
                 prop_assert!(fits, "{codec}: {found} for {given}");
+            }
+            if let Bound::Contraction(delta) = codec.bound(length) {
+                let square = |x: f32| f64::from(x) * f64::from(x);
+                let lost: f64 = part.iter().zip(&given).map(|(x, y)| square(x - y)).sum();
+                let all: f64 = given.iter().map(|x| square(*x)).sum();
+                prop_assert!(lost <= (1.0 - delta + 1e-4) * all, "{codec}: {lost} of {all}");
             }
         }
     }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use thinwire_sync::Error::Invalid;
-use thinwire_sync::{State, Synchronizer};
-use thinwire_train::checkpoint::{Checkpoint, Draft, Progress, Tensors};
+use thinwire_sync::{State, Synchronizer, reshard};
+use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
 use thinwire_train::{Gpt, Model, Sampler, Trainer};
-use thinwire_wire::{Rank, World};
+use thinwire_wire::Rank;
 
 use super::plan::{Keep, Plan};
 use crate::failure::hinted;
@@ -67,37 +67,11 @@ pub fn load(
     trainer.restore(progress.step, values, optimizer)?;
     sampler.seek(progress.position);
     let world = trainer.exchange().world();
-    let tensors = exchange(checkpoint, world, progress.world)?;
+    let read = |rank: usize| checkpoint.exchange(Rank(rank as u32));
+    let tensors = reshard(world, progress.world as usize, read)?;
     let state = State { tensors, plan: progress.plan.clone() };
     trainer.exchange_mut().load(&state).map_err(|error| match error {
         Invalid(_) => hinted(error, "give the same --bucket-bytes as before, or none as before"),
         error => error.into(),
     })
-}
-
-/// What this rank owes. In a smaller world a rank takes over what those owed who are no more, so
-/// that the sum over ranks stays; in a larger one the new ranks owe nothing.
-fn exchange(checkpoint: &Checkpoint, world: World, saved: u32) -> Result<Tensors> {
-    let mut owed = Tensors::new();
-    for rank in (world.rank().0..saved).step_by(world.size()) {
-        for (name, (shape, values)) in checkpoint.exchange(Rank(rank))? {
-            match owed.get_mut(&name) {
-                Some((_, sum)) if name.starts_with("residual.") => add(sum, &values),
-                Some(_) => {}
-                None => {
-                    owed.insert(name, (shape, values));
-                }
-            }
-        }
-    }
-    // Warm starts of low-rank factors are the same on every rank.
-    if world.rank().0 >= saved {
-        let first = checkpoint.exchange(Rank(0))?;
-        owed.extend(first.into_iter().filter(|(name, _)| !name.starts_with("residual.")));
-    }
-    Ok(owed)
-}
-
-fn add(sum: &mut [f32], values: &[f32]) {
-    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }

@@ -47,7 +47,8 @@ impl<L: Fn(u64) -> f64, T: Fn(u32) -> f64> Job<L, T> {
         let mut believed = (self.link)(0);
         let (mut plan, mut previous) = (best(believed), RAW);
         let raw_s = |believed: f64| 0.05 + exchange_s(RAW, believed);
-        let mut watch = Watch::new(plan, plan == RAW, raw_s(believed));
+        let mut watch = Watch::new(plan, plan == RAW);
+        watch.expect_of_raw(raw_s(believed));
         let (mut waiting, mut events) = (Vec::new(), Vec::new());
         for step in 0..steps {
             let link = (self.link)(step);
@@ -80,7 +81,8 @@ impl<L: Fn(u64) -> f64, T: Fn(u32) -> f64> Job<L, T> {
             if next != plan {
                 (previous, plan) = (plan, next);
                 events.push((step, Event::Switch(plan)));
-                watch.switched(plan, plan == RAW, raw_s(believed));
+                watch.switched(plan, plan == RAW);
+                watch.expect_of_raw(raw_s(believed));
             }
         }
         events
@@ -154,16 +156,16 @@ fn raw_that_is_slower_still_is_rolled_back_for_good() {
 
 #[test]
 fn a_slower_plan_is_rolled_back_and_remembered() {
-    let mut watch = Watch::new(1, false, 0.0);
+    let mut watch = Watch::new(1, false);
     let steady = |watch: &mut Watch, seconds: f64| {
         (0..2 * WINDOW)
             .map(|_| watch.note(Reading { seconds, drift: None }))
             .find(|v| *v != Verdict::Stay)
     };
     assert_eq!(steady(&mut watch, 1.0), None);
-    watch.switched(2, false, 0.0);
+    watch.switched(2, false);
     assert_eq!(steady(&mut watch, 1.2), Some(Verdict::Back));
-    watch.switched(1, false, 0.0);
+    watch.switched(1, false);
     assert!(watch.has_dropped(2) && !watch.has_dropped(1));
     assert_eq!(steady(&mut watch, 1.3), None, "a known plan is on no trial");
     watch.measured(true);

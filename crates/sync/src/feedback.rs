@@ -1,0 +1,179 @@
+//! What becomes of what a codec loses.
+//!
+//! `C` encodes and decodes, `g` is a rank's gradient, `c` the sum over ranks of what was sent.
+//!
+//! - **classic**: send `C(g + e)`, keep `e = (g + e) − C(g + e)`. Law: results plus residuals are
+//!   gradients plus the residuals before. Karimireddy et al., "Error feedback fixes SignSGD and other
+//!   gradient compression schemes", algorithm 2.
+//! - **average**: as classic, but the residual follows what was lost as a moving average:
+//!   `e = β e + (1 − β) ((g + e) − C(g + e))`. Steadier where codecs are coarse; what it forgets is
+//!   lost. With β = 0 it is classic, bit for bit. Xie et al., "LoCo: low-bit communication adaptor
+//!   for large-scale model training", section 3.
+//! - **ef21**: send `C(g − s)` where `s` is what the others take this rank's gradient for, then
+//!   `s = s + C(g − s)`; everybody adds up the same mean. Nothing is owed: a gradient that stays is
+//!   known ever better. Law: the sum over ranks of `s` is the mean. Richtárik et al., "EF21: a new,
+//!   simpler, theoretically better, and practically faster error feedback", algorithm 2.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+/// How error feedback works, where the codec needs any.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Feedback {
+    /// What is lost is added to the next gradient.
+    #[default]
+    Classic,
+    /// Differences to what the others know of this rank's gradient are sent.
+    Ef21,
+    /// What is lost is averaged over steps.
+    Average {
+        /// The share of the old residual in the new one, from 0 to below 1.
+        beta: f32,
+    },
+}
+
+impl fmt::Display for Feedback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Feedback::Classic => f.write_str("classic"),
+            Feedback::Ef21 => f.write_str("ef21"),
+            Feedback::Average { beta } => write!(f, "average:{beta}"),
+        }
+    }
+}
+
+/// A name that is no feedback.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFeedback(String);
+
+impl fmt::Display for UnknownFeedback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let expected = "classic, ef21 or average:BETA with a BETA from 0 to below 1";
+        write!(f, "unknown feedback '{}', expected {expected}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownFeedback {}
+
+impl FromStr for Feedback {
+    type Err = UnknownFeedback;
+
+    fn from_str(name: &str) -> Result<Feedback, UnknownFeedback> {
+        let beta =
+            || name.strip_prefix("average:")?.parse().ok().filter(|b| (0.0..1.0).contains(b));
+        match name {
+            "classic" => Ok(Feedback::Classic),
+            "ef21" => Ok(Feedback::Ef21),
+            _ => match beta() {
+                Some(beta) => Ok(Feedback::Average { beta }),
+                None => Err(UnknownFeedback(name.to_owned())),
+            },
+        }
+    }
+}
+
+/// What the feedback of one bucket remembers beside the residual.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    kind: Feedback,
+    /// What the step began with: with `average` the residual, with `ef21` the gradient.
+    begun: Vec<f32>,
+    /// With `ef21`, what the others take this rank's gradient for; empty for nothing.
+    shift: Vec<f32>,
+    /// With `ef21`, the sum over ranks of the shifts: the same on all of them.
+    mean: Vec<f32>,
+}
+
+impl Memory {
+    pub(crate) fn new(kind: Feedback) -> Memory {
+        Memory { kind, ..Memory::default() }
+    }
+
+    /// Before a bucket leaves by a codec with feedback.
+    pub(crate) fn depart(&mut self, values: &mut [f32], residual: &[f32]) {
+        match self.kind {
+            Feedback::Classic => {}
+            Feedback::Average { .. } => copy(&mut self.begun, residual),
+            Feedback::Ef21 => {
+                copy(&mut self.begun, values);
+                thinwire_codec::kernel::add(&mut self.begun, residual);
+                self.shift.resize(values.len(), 0.0);
+                self.mean.resize(values.len(), 0.0);
+                values.iter_mut().zip(&self.shift).for_each(|(value, shift)| *value -= shift);
+            }
+        }
+    }
+
+    /// After all ranks have kept the step: what was sent becomes the result, what was lost the new
+    /// residual.
+    pub(crate) fn settle(&mut self, result: &mut [f32], residual: &mut [f32]) {
+        match self.kind {
+            Feedback::Classic => {}
+            Feedback::Average { beta } => {
+                for (lost, begun) in residual.iter_mut().zip(&self.begun) {
+                    *lost = beta * begun + (1.0 - beta) * *lost;
+                }
+            }
+            Feedback::Ef21 => {
+                let known = self.shift.iter_mut().zip(&self.begun).zip(residual.iter());
+                known.for_each(|((shift, begun), lost)| *shift = begun - lost);
+                thinwire_codec::kernel::add(&mut self.mean, result);
+                result.copy_from_slice(&self.mean);
+                residual.fill(0.0);
+            }
+        }
+    }
+
+    /// The bucket has travelled as it is: what is known of it begins anew.
+    pub(crate) fn forget(&mut self) {
+        (self.shift, self.mean) = (Vec::new(), Vec::new());
+    }
+
+    /// Bytes beyond the gradients.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * (self.begun.len() + self.shift.len() + self.mean.len())
+    }
+
+    /// What a restart must know of some elements, by prefix of its name.
+    pub(crate) fn save(&self, range: &Range<usize>) -> Vec<(&'static str, Vec<f32>)> {
+        let kept = [(SHIFT, &self.shift), (MEAN, &self.mean)].into_iter();
+        let kept = kept.filter(|(_, values)| !values.is_empty());
+        kept.map(|(prefix, values)| (prefix, values[range.clone()].to_vec())).collect()
+    }
+
+    /// The place of what a restart must know, in a bucket of so many elements.
+    pub(crate) fn place(&mut self, prefix: &str, elements: usize) -> Option<&mut Vec<f32>> {
+        let place = match (self.kind, prefix) {
+            (Feedback::Ef21, SHIFT) => &mut self.shift,
+            (Feedback::Ef21, MEAN) => &mut self.mean,
+            _ => return None,
+        };
+        place.resize(elements, 0.0);
+        Some(place)
+    }
+}
+
+pub(crate) const SHIFT: &str = "shift";
+pub(crate) const MEAN: &str = "mean";
+
+fn copy(target: &mut Vec<f32>, source: &[f32]) {
+    target.clear();
+    target.extend_from_slice(source);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for name in ["classic", "ef21", "average:0.9", "average:0"] {
+            assert_eq!(name.parse::<Feedback>().unwrap().to_string(), name);
+        }
+        for name in ["", "average", "average:1", "average:-0.1", "average:NaN", "ef22"] {
+            let error = name.parse::<Feedback>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("unknown feedback '{name}', expected classic")));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Momentum before encoding, instead of in the optimiser.
+//!
+//! Where a codec holds elements back for many steps, momentum that the optimiser adds after the
+//! exchange forgets what they would have become. Here every rank adds up its own: `u = m u + g`, sends
+//! `u`, and error feedback keeps what was not sent. Elements of which nothing is owed any more may be
+//! cleared (masked), so that stale momentum does not carry on. The optimiser must have no momentum of
+//! its own. Lin et al., "Deep gradient compression: reducing the communication bandwidth for
+//! distributed training", sections 3.1 to 3.3.
+//!
+//! Laws, for a codec that loses nothing: without masking the results are momentum SGD's; with it every
+//! element is cleared, and they are plain SGD's.
+
+/// Momentum correction, as deep gradient compression has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Momentum {
+    /// What remains of a rank's momentum after a step, from 0 to below 1.
+    pub factor: f32,
+    /// The largest norm of the average gradient, as the optimiser would clip it. Every rank clips its
+    /// own to this over the root of the number of ranks, bucket by bucket; none does not clip.
+    pub clip: Option<f32>,
+    /// Nesterov's: `u = m (u + g)`, and `u + g` is sent.
+    pub nesterov: bool,
+    /// Whether momentum is cleared where everything was sent, in buckets that travel with feedback.
+    pub masking: bool,
+    /// In the first so many steps, `topk` sends more: a quarter of all elements, a sixteenth, and so
+    /// on, down to what was asked for.
+    pub warm_up_steps: u64,
+}
+
+impl Default for Momentum {
+    fn default() -> Momentum {
+        Momentum { factor: 0.9, clip: None, nesterov: false, masking: true, warm_up_steps: 0 }
+    }
+}
+
+/// Stages of the warm-up.
+const STAGES: u64 = 4;
+
+impl Momentum {
+    /// The ratio of `topk` after so many steps, where `asked` was asked for.
+    pub(crate) fn ratio(&self, steps: u64, asked: f64) -> f64 {
+        if steps >= self.warm_up_steps {
+            return asked;
+        }
+        let stage = STAGES * steps / self.warm_up_steps;
+        asked.max(0.25_f64.powi(stage as i32 + 1))
+    }
+}
+
+/// The momentum of one bucket.
+#[derive(Debug)]
+pub(crate) struct Velocity {
+    options: Momentum,
+    /// The largest norm of what this rank gives.
+    norm_max: Option<f32>,
+    /// After the last step that was kept; empty before the first one.
+    kept: Vec<f32>,
+    /// After this one.
+    next: Vec<f32>,
+}
+
+impl Velocity {
+    /// Of a bucket that is `share` of all elements, where gradients are scaled by 1/`world_size`.
+    pub(crate) fn new(options: Momentum, share: f64, world_size: usize) -> Velocity {
+        let scale = (share.sqrt() * (world_size as f64).powf(-1.5)) as f32;
+        let norm_max = options.clip.map(|clip| clip * scale);
+        Velocity { options, norm_max, kept: Vec::new(), next: Vec::new() }
+    }
+
+    /// Turns the gradient into what is sent.
+    pub(crate) fn depart(&mut self, values: &mut [f32]) {
+        if let Some(norm_max) = self.norm_max {
+            clip(values, norm_max);
+        }
+        let Momentum { factor, nesterov, .. } = self.options;
+        self.kept.resize(values.len(), 0.0);
+        self.next.resize(values.len(), 0.0);
+        for ((value, kept), next) in values.iter_mut().zip(&self.kept).zip(&mut self.next) {
+            if nesterov {
+                *next = factor * (kept + *value);
+                *value += *next;
+            } else {
+                *next = factor * kept + *value;
+                *value = *next;
+            }
+        }
+    }
+
+    /// All ranks have kept the step. `residual` is what feedback owes, if there is any.
+    pub(crate) fn settle(&mut self, residual: Option<&[f32]>) {
+        std::mem::swap(&mut self.kept, &mut self.next);
+        let Some(residual) = residual.filter(|_| self.options.masking) else { return };
+        for (kept, owed) in self.kept.iter_mut().zip(residual) {
+            if *owed == 0.0 {
+                *kept = 0.0;
+            }
+        }
+    }
+
+    /// Bytes beyond the gradients.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * (self.kept.len() + self.next.len())
+    }
+
+    /// What a restart must know; empty before the first step.
+    pub(crate) fn kept(&self) -> &[f32] {
+        &self.kept
+    }
+
+    /// The place of what a restart must know, in a bucket of so many elements.
+    pub(crate) fn place(&mut self, elements: usize) -> &mut Vec<f32> {
+        self.kept.resize(elements, 0.0);
+        &mut self.kept
+    }
+}
+
+pub(crate) const MOMENTUM: &str = "momentum";
+
+fn clip(values: &mut [f32], norm_max: f32) {
+    let square: f64 = values.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+    let scale = f64::from(norm_max) / square.sqrt();
+    if scale < 1.0 {
+        values.iter_mut().for_each(|value| *value *= scale as f32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warm_up_sends_a_quarter_then_ever_less() {
+        let momentum = Momentum { warm_up_steps: 8, ..Momentum::default() };
+        let ratio = |steps| momentum.ratio(steps, 0.01);
+        assert_eq!(
+            [0, 1, 2, 4, 6, 7, 8].map(ratio),
+            [0.25, 0.25, 0.0625, 0.015625, 0.01, 0.01, 0.01]
+        );
+        assert_eq!(Momentum::default().ratio(0, 0.01), 0.01);
+    }
+
+    #[test]
+    fn a_rank_clips_before_momentum() {
+        let options = Momentum { clip: Some(1.0), factor: 0.5, ..Momentum::default() };
+        let mut velocity = Velocity::new(options, 1.0, 1);
+        let mut values = [3.0, 4.0];
+        velocity.depart(&mut values);
+        velocity.settle(None);
+        assert_eq!(values, [0.6, 0.8]);
+        let mut values = [0.0, 0.5];
+        velocity.depart(&mut values);
+        assert_eq!(values, [0.3, 0.9]);
+    }
+}
