@@ -218,6 +218,13 @@ pub(crate) fn largest(values: &[f32]) -> u32 {
     values.iter().fold(0, |largest, x| largest.max(x.to_bits() & !SIGN))
 }
 
+/// To nearest, ties to even, for magnitudes below 2^22: the adder rounds.
+#[inline(always)]
+pub(crate) fn round(x: f32) -> i32 {
+    const SHIFT: f32 = 12_582_912.0; // 1.5 * 2^23
+    (x + SHIFT).to_bits() as i32 - SHIFT.to_bits() as i32
+}
+
 /// The sign bit of an f32.
 pub(crate) const SIGN: u32 = 1 << 31;
 
