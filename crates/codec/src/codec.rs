@@ -24,6 +24,9 @@ pub enum Bound {
     /// `‖decode(encode(x)) − x‖² ≤ (1 − δ) ‖x‖²` for every `x`, with this `δ` in `0.0..=1.0`. With
     /// feedback and `δ > 0`, what is lost stays bounded and is sent in the end.
     Contraction(f64),
+    /// `E ‖decode(encode(x)) − x‖² ≤ (1 − δ) ‖x‖²` over random numbers, with this `δ`; and never more
+    /// than `‖x‖²`.
+    Mean(f64),
     /// Right in the mean over random numbers, and `E ‖decode(encode(x)) − x‖² ≤ ω ‖x‖²` with this
     /// `ω`.
     Variance(f64),
@@ -44,15 +47,17 @@ pub struct Claims {
     pub nearest: bool,
     /// A range that begins at a block is encoded as if it stood alone.
     pub separable: bool,
+    /// Zeros are decoded to zeros.
+    pub zero: bool,
 }
 
 impl Claims {
     /// Everything.
     pub const ALL: Claims =
-        Claims { idempotent: true, exact: true, nearest: true, separable: true };
+        Claims { idempotent: true, exact: true, nearest: true, separable: true, zero: true };
     /// What is left where random numbers decide.
     pub const RANDOM: Claims =
-        Claims { idempotent: false, exact: false, nearest: false, separable: false };
+        Claims { idempotent: false, exact: false, nearest: false, separable: false, ..Claims::ALL };
 }
 
 /// What is encoded.
@@ -82,6 +87,24 @@ impl Input<'_> {
                 assert_eq!(values.len(), residual.len(), "values and residual");
                 values.len()
             }
+        }
+    }
+}
+
+impl Input<'_> {
+    /// The same for a shorter time.
+    pub fn reborrow(&mut self) -> Input<'_> {
+        match self {
+            Input::Plain(values) => Input::Plain(values),
+            Input::Feedback { values, residual } => Input::Feedback { values, residual },
+        }
+    }
+
+    /// The values as they are now.
+    pub fn values(&self) -> &[f32] {
+        match self {
+            Input::Plain(values) => values,
+            Input::Feedback { values, .. } => values,
         }
     }
 }
@@ -134,6 +157,12 @@ pub trait Codec: Debug + Display + Send + Sync {
     /// What else holds.
     fn claims(&self) -> Claims {
         Claims::ALL
+    }
+
+    /// Whether all ranks must be given the same random numbers, since what they encode is only then
+    /// about the same elements.
+    fn shares_randomness(&self) -> bool {
+        false
     }
 
     /// The type of the encoded elements, where the encoding is nothing but elements in their order.
