@@ -138,6 +138,8 @@ class Synchronizer:
         bucket_bytes: int = 1 << 20,
         seed: int = 0,
         algorithm: str | None = None,
+        error_budget: float | None = None,
+        feedback: str = "classic",
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:
@@ -170,6 +172,8 @@ class Synchronizer:
         """As `finish_into` for flat tensors, each (bucket, address, elements)."""
     def exchange(self, sources: list[int], targets: list[int]) -> bool:
         """A whole step: gradients at `sources`, averages to `targets`, in the parameters' order."""
+    def rescale(self, previous_rate: float, rate: float) -> None:
+        """Says that the learning rate has changed: what is owed was given at the previous one."""
     def failure(self) -> str | None:
         """Why MindSpore's operator failed last, if it did."""
     def plan(self) -> str:

@@ -236,7 +236,7 @@ impl Drop for Synchronizer {
 #[pymethods]
 impl Synchronizer {
     #[new]
-    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None))]
+    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic"))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -246,6 +246,8 @@ impl Synchronizer {
         bucket_bytes: usize,
         seed: u64,
         algorithm: Option<&str>,
+        error_budget: Option<f64>,
+        feedback: &str,
     ) -> PyResult<Synchronizer> {
         let home = Arc::clone(group.home());
         home.circle.check()?;
@@ -259,6 +261,10 @@ impl Synchronizer {
                 .map_err(|error: thinwire_schedule::UnknownAlgorithm| invalid(&error))?,
             bucket_bytes: bucket_bytes.max(1),
             seed,
+            error_budget: error_budget.unwrap_or(Options::default().error_budget),
+            feedback: feedback
+                .parse()
+                .map_err(|error: thinwire_sync::UnknownFeedback| invalid(&error))?,
             timeout: home.timeout,
             local_ranks: home.place.local_world as usize,
             ..Options::default()
@@ -383,6 +389,11 @@ impl Synchronizer {
         let source = |address| Source { address, described: None };
         let sources: Vec<_> = sources.into_iter().map(source).collect();
         self.wait(py, move |shared| shared.exchange(&sources, &targets))
+    }
+
+    fn rescale(&self, py: Python<'_>, previous_rate: f32, rate: f32) -> PyResult<()> {
+        let rescale = |inner: &mut Inner| Ok(inner.sync.rescale(previous_rate, rate)?);
+        Ok(py.detach(|| self.shared.with(rescale))?)
     }
 
     /// Why MindSpore's operator failed, if it did.

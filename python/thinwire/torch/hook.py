@@ -41,6 +41,8 @@ def hook(
     bucket_bytes: int = 1 << 20,
     seed: int = 0,
     algorithm: str | None = None,
+    error_budget: float | None = None,
+    feedback: str = "classic",
     named_parameters: Iterable[tuple[str, torch.Tensor]] = (),
     timeout_s: float = groups.TIMEOUT_S,
 ) -> tuple["Hook", Callable[..., Future[torch.Tensor]]]:
@@ -54,6 +56,9 @@ def hook(
         bucket_bytes: DDP's buckets are cut into exchanges of about this many bytes.
         seed: of stochastic rounding and low rank; the same on all ranks.
         algorithm: of the exchange; None chooses.
+        error_budget: the relative squared error that "auto" allows one encoding of a bucket, as measured
+            on its gradients; None takes what keeps the loss.
+        feedback: what becomes of what codecs lose: "classic", "ef21" or "average:0.9".
         named_parameters: the model's, for messages and states with names; without them a parameter
             is called by its place.
         timeout_s: how long a rank waits for the others, in seconds.
@@ -63,7 +68,14 @@ def hook(
     The hook, and so backward, raises InvalidError for gradients that are not f32, f16 or bf16 or not on
     the CPU or a GPU, and PeerError if a rank is lost, has raised or has another model; all ranks fail.
     """
-    options = {"codec": codec, "bucket_bytes": bucket_bytes, "seed": seed, "algorithm": algorithm}
+    options = {
+        "codec": codec,
+        "bucket_bytes": bucket_bytes,
+        "seed": seed,
+        "algorithm": algorithm,
+        "error_budget": error_budget,
+        "feedback": feedback,
+    }
     given = {id(parameter): name for name, parameter in named_parameters}
     made = Hook(options, given, group, timeout_s)
     if group is not None or (dist.is_available() and dist.is_initialized()):

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod compare;
+pub mod plan;
 pub mod run;
 pub mod sample;
 pub mod train;

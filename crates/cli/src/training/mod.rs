@@ -10,17 +10,20 @@ mod plan;
 mod progress;
 mod rank;
 mod settings;
+pub mod trace;
 
 pub use plan::{Keep, Plan, kept_recipe};
 pub use settings::{PathFlag, Settings};
 
 use anyhow::Result;
+use thinwire_job::Place;
 use thinwire_sync::Policy;
 
 use crate::output::say;
 use crate::ranks::{self, Start};
 use crate::report::{self, Report, Run};
 use interrupt::Interrupt;
+use trace::Trace;
 
 /// What came of a command's trainings.
 pub enum Done {
@@ -53,7 +56,8 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
     let runs = thinwire_train::threads::run(threads, || -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         for codec in codecs {
-            runs.push(rank::train(plan, codec, &place, &meeting, &interrupt)?);
+            let trace = trace(plan, codec, &place, runs.is_empty())?;
+            runs.push(rank::train(plan, codec, (&place, &meeting), &interrupt, trace)?);
             if interrupt.signal().is_some() {
                 break;
             }
@@ -70,6 +74,12 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
         say(format!("report: {}", path.display()));
     }
     Ok(Done::Here(Box::new(report), code))
+}
+
+/// Rank 0 writes the trace, if anybody does.
+fn trace(plan: &Plan, codec: &Policy, place: &Place, first: bool) -> Result<Trace> {
+    let path = plan.settings.trace.as_deref().filter(|_| place.rank == 0);
+    Trace::open(path, &codec.to_string(), first)
 }
 
 /// Finds what cannot be written before hours of training are lost. All ranks write checkpoints,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_job::{Place, Source};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Algorithm;
+use thinwire_sync::Momentum;
 use thinwire_train::checkpoint::{self, Checkpoint};
 use thinwire_train::{AdamWOptions, Config, Corpus, Gpt, Gradients, LearningRate, Model};
 
@@ -151,8 +152,11 @@ impl Plan {
     /// What the trainer wants to know.
     pub fn options(&self) -> thinwire_train::Options {
         let Recipe { lr, warmup, steps, clip, grad_dtype, .. } = self.recipe;
+        let adamw = AdamWOptions::default();
+        // Momentum is added up once: before encoding, or here.
+        let beta1 = if self.momentum().is_some() { 0.0 } else { adamw.beta1 };
         thinwire_train::Options {
-            adamw: AdamWOptions::default(),
+            adamw: AdamWOptions { beta1, ..adamw },
             learning_rate: LearningRate { peak: lr, floor: lr / 10.0, warmup_steps: warmup, steps },
             gradient_norm_max: (clip > 0.0).then_some(clip),
             gradients: match grad_dtype {
@@ -160,6 +164,12 @@ impl Plan {
                 GradDtype::Bf16 => Gradients::MixedBf16,
             },
         }
+    }
+
+    /// Momentum correction, if it was asked for.
+    pub fn momentum(&self) -> Option<Momentum> {
+        let corrected = |factor| Momentum { factor, ..Momentum::default() };
+        self.settings.momentum_correction.map(corrected)
     }
 
     /// What all ranks must have in common, by name.

@@ -18,6 +18,7 @@ use super::interrupt::Interrupt;
 use super::log::{Log, Step};
 use super::plan::Plan;
 use super::progress::{News, Progress};
+use super::trace::Trace;
 use crate::output::{harmless, say};
 use crate::report::Run;
 
@@ -36,11 +37,11 @@ const SAMPLE_TEMPERATURE: f32 = 0.7;
 pub fn train(
     plan: &Plan,
     codec: &Policy,
-    place: &Place,
-    meeting: &Meeting,
+    (place, meeting): (&Place, &Meeting),
     interrupt: &Interrupt,
+    trace: Trace,
 ) -> Result<Run> {
-    let mut session = Session::start(plan, codec, place, meeting, interrupt)?;
+    let mut session = Session::start(plan, codec, (place, meeting), interrupt, trace)?;
     let checkpoint = session.run()?;
     let Session { trainer, log, progress, .. } = session;
     drop(progress);
@@ -75,6 +76,7 @@ struct Session<'a> {
     interrupt: &'a Interrupt,
     progress: Progress,
     log: Log,
+    trace: Trace,
     first: u64,
 }
 
@@ -82,9 +84,9 @@ impl<'a> Session<'a> {
     fn start(
         plan: &'a Plan,
         codec: &Policy,
-        place: &Place,
-        meeting: &Meeting,
+        (place, meeting): (&Place, &Meeting),
         interrupt: &'a Interrupt,
+        trace: Trace,
     ) -> Result<Session<'a>> {
         let recipe = &plan.recipe;
         let gpt = Gpt::new(recipe.model)?;
@@ -104,7 +106,7 @@ impl<'a> Session<'a> {
         let progress =
             Progress::new(&title(plan, codec, place, &trainer), first, recipe.steps, speaks);
         let log = Log::default();
-        Ok(Session { plan, trainer, sampler, validation, interrupt, progress, log, first })
+        Ok(Session { plan, trainer, sampler, validation, interrupt, progress, log, trace, first })
     }
 
     /// All steps; the path of the last checkpoint, on rank 0.
@@ -150,6 +152,7 @@ impl<'a> Session<'a> {
             self.interrupt.follow(signal);
         }
         let record = self.trainer.exchange().record().clone();
+        self.trace.step(&record)?;
         let sent_bytes = record.total(|bucket| bucket.sent_bytes);
         let step = Step {
             number: report.step,
@@ -223,6 +226,9 @@ fn synchronizer(
         algorithm: plan.algorithm,
         bucket_bytes: plan.bucket_bytes,
         seed: plan.recipe.seed,
+        error_budget: plan.settings.error_budget,
+        feedback: plan.settings.feedback,
+        momentum: plan.momentum(),
         timeout: plan.settings.link.timeout(),
         local_ranks: place.local_world as usize,
         ..thinwire_sync::Options::default()

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use thinwire_schedule::Algorithm;
+use thinwire_sync::Feedback;
 
 use crate::link;
 use crate::place::Flags;
@@ -23,12 +24,24 @@ pub struct Settings {
     /// Who sends what to whom: ring, two-shot, halving, gather, auto
     #[arg(long, default_value = "auto", value_name = "NAME")]
     pub algorithm: AlgorithmFlag,
+    /// With auto, the relative squared error that one encoding of a bucket may have
+    #[arg(long, default_value_t = thinwire_sync::Options::default().error_budget, value_name = "ERROR", value_parser = error_budget)]
+    pub error_budget: f64,
+    /// What becomes of what codecs lose: classic, ef21, average:BETA
+    #[arg(long, default_value = "classic", value_name = "KIND")]
+    pub feedback: Feedback,
+    /// Adds up momentum before encoding, and none in the optimiser
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    pub momentum_correction: Option<f32>,
     /// Gradients leave in buckets of this many bytes of f32 [default: a sixteenth of all]
     #[arg(long, value_name = "BYTES", value_parser = bucket_bytes)]
     pub bucket_bytes: Option<usize>,
     /// Where the report goes, or none
     #[arg(long, default_value = "report.html", value_name = "PATH")]
     pub report: PathFlag,
+    /// Where to write what every step's exchange took, a line of JSON each
+    #[arg(long, value_name = "PATH")]
+    pub trace: Option<PathBuf>,
     /// One JSON object per training on standard output
     #[arg(long)]
     pub json: bool,
@@ -114,6 +127,18 @@ impl FromStr for PathFlag {
     fn from_str(text: &str) -> Result<PathFlag, Infallible> {
         Ok(PathFlag((text != "none").then(|| PathBuf::from(text))))
     }
+}
+
+fn factor(text: &str) -> Result<f32, String> {
+    let number: Option<f32> = text.parse().ok();
+    let number = number.filter(|number| (0.0..1.0).contains(number));
+    number.ok_or_else(|| "expected a number from 0 to below 1".to_owned())
+}
+
+fn error_budget(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    let number = number.filter(|number| *number >= 0.0 && number.is_finite());
+    number.ok_or_else(|| "expected a number of 0 or more".to_owned())
 }
 
 fn bucket_bytes(text: &str) -> Result<usize, String> {

@@ -1,0 +1,156 @@
+//! `thinwire plan`: why gradients travel as they do.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+use thinwire_sync::{Alternative, Assignment, BucketRecord, Decision, Planning, Verdict};
+
+use crate::failure::OrHint;
+use crate::figures;
+use crate::output::{print, print_json};
+use crate::samples::median;
+use crate::table::Table;
+use crate::training::trace::{self, Line};
+
+/// Why gradients travel as they do.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    topic: Topic,
+}
+
+#[derive(clap::Subcommand)]
+enum Topic {
+    /// Every bucket's alternatives, predicted and measured, and why one was taken
+    Sync(Sync),
+}
+
+/// Explains the plan of a training with --codec auto.
+#[derive(clap::Args)]
+struct Sync {
+    /// What `thinwire train --trace` has written
+    #[arg(long, value_name = "RUN")]
+    trace: PathBuf,
+    /// The plan that was in force after this step [default: the last one]
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A plan with what was measured of it.
+#[derive(Serialize)]
+struct Explanation<'a> {
+    /// The step after which it was made.
+    step: u64,
+    #[serde(flatten)]
+    planning: &'a Planning,
+    /// For every bucket, the median time from ready to done of each alternative that ever travelled.
+    measured_s: Vec<Vec<Option<f64>>>,
+}
+
+/// Prints the plan.
+///
+/// # Errors
+/// If the trace cannot be read or has no plan.
+pub fn run(args: &Args) -> Result<u8> {
+    let Topic::Sync(args) = &args.topic;
+    let lines = trace::read(&args.trace)?;
+    let upto = args.step.unwrap_or(u64::MAX);
+    let planned = lines.iter().rev().filter(|line| line.record.step <= upto);
+    let (step, planning) = planned
+        .filter_map(|line| Some((line.record.step, line.record.planning.as_deref()?)))
+        .next()
+        .ok_or_else(|| anyhow!("{} has no plan", args.trace.display()))
+        .or_hint("train with --codec auto --trace FILE")?;
+    let measured_s = (0..planning.buckets.len()).map(|bucket| measured(&lines, bucket, planning));
+    let explanation = Explanation { step, planning, measured_s: measured_s.collect() };
+    if args.json {
+        print_json(&explanation)?;
+    } else {
+        print(text(&explanation))?;
+    }
+    Ok(0)
+}
+
+/// What each alternative of a bucket took in the steps in which it was in force.
+fn measured(lines: &[Line], bucket: usize, planning: &Planning) -> Vec<Option<f64>> {
+    let decision = &planning.buckets[bucket];
+    let records = || {
+        let of_step = |line: &'_ Line| line.record.buckets.get(bucket).cloned();
+        lines.iter().filter_map(of_step).filter(|record| record.name == decision.name)
+    };
+    let of = |alternative: &Alternative| {
+        let alike = records().filter(|record| travelled(record, &alternative.assignment));
+        let mut times: Vec<f64> = alike.map(|record| record.done_s - record.ready_s).collect();
+        (!times.is_empty()).then(|| median(&mut times))
+    };
+    decision.alternatives.iter().map(of).collect()
+}
+
+fn travelled(record: &BucketRecord, way: &Assignment) -> bool {
+    record.codec == way.codec
+        && record.algorithm == way.algorithm
+        && record.partitions == way.partitions
+}
+
+fn text(explanation: &Explanation<'_>) -> String {
+    let planning = explanation.planning;
+    let link = planning.link.map_or("no link".to_owned(), |link| {
+        let rate = figures::digits(link.bytes_per_s * 8e-6);
+        format!("{rate} Mbit/s, {} one way", figures::seconds(link.latency_s))
+    });
+    let mut text = format!(
+        "planned after step {}: {}\nlink: {link}; error budget: {}\niteration: {} planned, {} raw; decided in {}\n",
+        explanation.step,
+        planning.reason,
+        planning.error_budget,
+        figures::seconds(planning.iteration_s),
+        figures::seconds(planning.raw_iteration_s),
+        figures::seconds(planning.took_s),
+    );
+    for (decision, measured_s) in planning.buckets.iter().zip(&explanation.measured_s) {
+        text += &format!("\n{}\n{}", headline(decision), table(decision, measured_s));
+    }
+    text
+}
+
+fn headline(decision: &Decision) -> String {
+    format!(
+        "{}: {} elements, ready at {}; {}",
+        decision.name,
+        figures::count(decision.elements as u64),
+        figures::seconds(decision.ready_s),
+        decision.because
+    )
+}
+
+fn table(decision: &Decision, measured_s: &[Option<f64>]) -> Table {
+    let header = ["  way", "error", "alone", "iteration", "exchange", "measured", "verdict"];
+    let mut table = Table::new(header.map(str::to_owned));
+    for (alternative, measured_s) in decision.alternatives.iter().zip(measured_s) {
+        let Assignment { codec, algorithm, partitions } = &alternative.assignment;
+        table.row([
+            format!("  {codec} {algorithm} /{partitions}"),
+            format!("{:.2e}", alternative.error),
+            figures::seconds(alternative.alone_s),
+            figures::seconds(alternative.iteration_s),
+            figures::seconds(alternative.exchange_s),
+            measured_s.map_or("–".to_owned(), figures::seconds),
+            verdict(alternative.verdict).to_owned(),
+        ]);
+    }
+    table
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Chosen => "chosen",
+        Verdict::OverBudget => "over budget",
+        Verdict::Slower => "slower",
+        Verdict::LosesMore => "loses more",
+        Verdict::NoBetter => "no better",
+    }
+}

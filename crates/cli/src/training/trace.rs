@@ -1,0 +1,69 @@
+//! The trace of a training: one line of JSON per step, with what every bucket's exchange took and
+//! what was planned. `thinwire plan sync` reads it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use thinwire_sync::StepRecord;
+
+/// One line: a step of the training under one codec.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Line {
+    /// The codec that was asked for.
+    pub codec: String,
+    /// What the step's exchange took.
+    #[serde(flatten)]
+    pub record: StepRecord,
+}
+
+/// A trace that is being written, or none.
+#[derive(Debug, Default)]
+pub struct Trace {
+    codec: String,
+    file: Option<(PathBuf, BufWriter<File>)>,
+}
+
+impl Trace {
+    /// Goes on with the trace at `path`: of several trainings the first one makes it.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn open(path: Option<&Path>, codec: &str, first: bool) -> Result<Trace> {
+        let Some(path) = path else { return Ok(Trace::default()) };
+        let mut options = File::options();
+        options.create(true).write(true).truncate(first).append(!first);
+        let file =
+            options.open(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let file = Some((path.to_owned(), BufWriter::new(file)));
+        Ok(Trace { codec: codec.to_owned(), file })
+    }
+
+    /// Adds a step.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn step(&mut self, record: &StepRecord) -> Result<()> {
+        let Some((path, file)) = &mut self.file else { return Ok(()) };
+        let line = Line { codec: self.codec.clone(), record: record.clone() };
+        let text = serde_json::to_string(&line)?;
+        // Whoever watches sees whole steps.
+        let written = writeln!(file, "{text}").and_then(|()| file.flush());
+        written.with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// The steps of a trace.
+///
+/// # Errors
+/// If the file cannot be read, or a line is none of a trace.
+pub fn read(path: &Path) -> Result<Vec<Line>> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let parse = |(number, line): (usize, std::io::Result<String>)| -> Result<Line> {
+        let place = || format!("{}, line {}, is no step of a trace", path.display(), number + 1);
+        serde_json::from_str(&line.with_context(place)?).with_context(place)
+    };
+    BufReader::new(file).lines().enumerate().map(parse).collect()
+}
