@@ -45,6 +45,9 @@ pub struct Plan {
     pub predicted_s: Vec<f64>,
     /// How long the iteration should take, in seconds; zero where nothing was measured.
     pub iteration_s: f64,
+    /// The relative squared error of one encoding, summed over buckets.
+    #[serde(default)]
+    pub loss: f64,
     /// What each bucket's exchange should take by itself; none where nothing was measured.
     #[serde(default)]
     pub prices: Vec<Price>,
@@ -71,9 +74,11 @@ impl Plan {
         Plan { assignments, predicted_s: vec![0.0; buckets.len()], ..Plan::default() }
     }
 
-    /// Whether this plan is expected to be faster than `other` by more than noise.
+    /// Whether this plan is expected to be faster than `other` by more than noise, or as fast and to
+    /// lose not half as much.
     pub(crate) fn beats(&self, other: &Plan) -> bool {
-        self.iteration_s < other.iteration_s * (1.0 - GAIN_MIN)
+        let over = self.iteration_s / other.iteration_s;
+        over < 1.0 - GAIN_MIN || over < 1.0 + GAIN_MIN && self.loss < 0.5 * other.loss
     }
 
     /// What all ranks must agree on: how buckets travel, not how long it should take.
@@ -220,6 +225,7 @@ impl Search<'_> {
         let prediction = iteration::predict(self.measured, &prices);
         Plan {
             assignments: picked().map(|candidate| candidate.assignment.clone()).collect(),
+            loss: picked().map(|candidate| candidate.error).sum(),
             predicted_s: prediction.exchanges_s(),
             iteration_s: prediction.seconds,
             raw_iteration_s: self.seconds(&self.all_raw()),

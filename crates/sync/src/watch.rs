@@ -6,6 +6,8 @@
 //! - **drift**: the time in which gradients were on the wire and nothing was computed of them, over
 //!   what was predicted for it. Where it leaves what is normal for several steps in a row, the link
 //!   may have changed: measure it.
+//! - **silence**: a plan that sends little tells little of the link. Where one has told nothing for
+//!   many steps, the link is measured, so that its recovery is found out.
 //! - **time**: how long iterations take. A plan that takes longer than the one before it is rolled
 //!   back; one that takes longer than raw gives way to raw. What was dropped is remembered.
 //!
@@ -25,6 +27,11 @@ const DRIFT_MAX: f64 = 1.3;
 /// measuring has found nothing.
 const PATIENCE: usize = 3;
 const PATIENCE_MAX: usize = 12;
+
+/// Steps, and seconds, in which a plan tells nothing of the link until it is measured: seldom enough
+/// that nobody notices the measuring.
+const SILENCE_STEPS: u64 = 16;
+const SILENCE_S: f64 = 10.0;
 
 /// Steps after a switch that count for nothing: memory is touched for the first time.
 const SETTLING: usize = 2;
@@ -76,6 +83,8 @@ pub(crate) struct Watch {
     patience: usize,
     /// The last drifts in a row that strayed to the same side.
     strayed: Vec<f64>,
+    /// Steps and seconds in a row that told nothing of the link.
+    silence: (u64, f64),
     settling: usize,
     times: Vec<f64>,
     plan: u32,
@@ -101,6 +110,7 @@ impl Watch {
             normal: 1.0,
             patience: PATIENCE,
             strayed: Vec::new(),
+            silence: (0, 0.0),
             settling: SETTLING,
             times: Vec::new(),
             plan,
@@ -125,6 +135,9 @@ impl Watch {
         if let Some(slowdown) = reading.drift.and_then(|drift| self.stray(drift)) {
             return Verdict::Probe { slowdown };
         }
+        if self.is_silent_for_long(&reading) {
+            return Verdict::Probe { slowdown: 1.0 };
+        }
         // Whether it is the link comes first: what takes long because of it is no plan's fault.
         if !self.strayed.is_empty() {
             return Verdict::Stay;
@@ -147,6 +160,17 @@ impl Watch {
         self.strayed.push(drift);
         let enough = self.strayed.len() >= self.patience;
         enough.then(|| Spread::of(&mut self.strayed).median)
+    }
+
+    /// Whether nothing was heard of the link for long. Raw hides nothing: if that tells nothing, the
+    /// link is fast enough.
+    fn is_silent_for_long(&mut self, reading: &Reading) -> bool {
+        let (steps, seconds) = self.silence;
+        self.silence = match reading.drift {
+            Some(_) => (0, 0.0),
+            None => (steps + 1, seconds + reading.seconds),
+        };
+        !self.is_raw && self.silence.0 >= SILENCE_STEPS && self.silence.1 >= SILENCE_S
     }
 
     /// What to do about the plan.
@@ -207,6 +231,7 @@ impl Watch {
         (self.normal, self.settling) = (1.0, SETTLING);
         self.times.clear();
         self.strayed.clear();
+        self.silence = (0, 0.0);
     }
 
     /// Raw is predicted to take so long now; zero if that is not known.
@@ -219,6 +244,10 @@ impl Watch {
     pub(crate) fn measured(&mut self, link_changed: bool) {
         if link_changed {
             *self = Watch { count: self.count, settling: 0, ..Watch::new(self.plan, self.is_raw) };
+            return;
+        }
+        self.silence = (0, 0.0);
+        if self.strayed.is_empty() {
             return;
         }
         self.normal = Spread::of(&mut self.strayed).median;

@@ -71,3 +71,12 @@ fn the_hash_is_that_of_the_assignments() {
     other.assignments[2].partitions = 2;
     assert_ne!(plan.hash(), other.hash());
 }
+
+#[test]
+fn a_plan_wins_by_its_time_or_by_losing_less_in_the_same_time() {
+    let plan = |iteration_s, loss| Plan { iteration_s, loss, ..Plan::default() };
+    let now = plan(1.0, 0.8);
+    assert!(plan(0.97, 2.0).beats(&now) && !plan(0.99, 0.8).beats(&now));
+    assert!(plan(1.01, 0.3).beats(&now) && !plan(1.01, 0.5).beats(&now));
+    assert!(!plan(1.03, 0.0).beats(&now) && !plan(1.0, 0.0).beats(&plan(1.0, 0.0)));
+}

@@ -138,6 +138,24 @@ proptest! {
 }
 
 #[test]
+fn a_link_of_which_a_plan_tells_nothing_is_measured_now_and_then() {
+    let silent = |is_raw: bool, seconds: f64| {
+        let mut watch = Watch::new(1, is_raw);
+        let probes = (0..400).filter(|_| {
+            let verdict = watch.note(Reading { seconds, drift: None });
+            if matches!(verdict, Verdict::Probe { .. }) {
+                watch.measured(false);
+            }
+            verdict != Verdict::Stay
+        });
+        probes.count() as u64
+    };
+    assert_eq!(silent(false, 1.0), 398 / SILENCE_STEPS);
+    assert_eq!(silent(false, 0.1), 398 / 100);
+    assert_eq!(silent(true, 1.0), 0);
+}
+
+#[test]
 fn a_plan_slower_than_raw_gives_way_and_stays_away() {
     // Encoding takes ten times as long as thought.
     let truth = |plan| if plan == RAW { 1.0 } else { 10.0 };
