@@ -123,19 +123,19 @@ enum Event {
 }
 
 /// One task of any rank.
-struct Item {
+pub(crate) struct Item {
     host: usize,
     /// Seconds on the processor.
-    work_s: f64,
+    pub(crate) work_s: f64,
     /// For a message, seconds on either side of the network, and its payload.
-    wire_s: f64,
-    bytes: u64,
+    pub(crate) wire_s: f64,
+    pub(crate) bytes: u64,
     /// For a send, its recv.
     recv: Option<u32>,
 }
 
 impl Item {
-    fn new(
+    pub(crate) fn new(
         operation: &Operation,
         host: usize,
         elements: usize,

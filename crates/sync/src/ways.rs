@@ -3,12 +3,13 @@
 //! A way is a codec, an algorithm that can carry it, and a number of partitions. Prices come from
 //! `thinwire_schedule::cost`, which plays the whole collective through; they are worked out at
 //! powers of two of elements, once per link, and lie on the line between them elsewhere. Partitions
-//! are tried for the two best algorithms of a codec alone, so that planning stays cheap.
+//! are tried for the two best algorithms of a codec alone, and large worlds are worked out from small
+//! ones, so that planning stays cheap.
 
 use std::collections::HashMap;
 
 use thinwire_codec::{Choice, Exchange};
-use thinwire_schedule::{Algorithm, Shape, Speeds, cost};
+use thinwire_schedule::{Algorithm, Cost, Shape, Speeds, all_reduce, cost, load_of};
 use thinwire_wire::World;
 
 use crate::bucket::Bucket;
@@ -23,6 +24,9 @@ const TASK_OVERHEAD_S: f64 = 2e-6;
 
 /// Below this many elements prices are exact.
 const EXACT_MAX: usize = 1 << 12;
+
+/// A world of more ranks is not played through: what it takes is worked out from a smaller one.
+const PLAYED_MAX: usize = 4;
 
 /// A gather among more ranks than this is for small tensors alone.
 const GATHER_WORLD_MAX: usize = 8;
@@ -149,7 +153,11 @@ fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> 
         _ => elements / partitions / size,
     };
     let speeds = speeds(pace, &calibration.link, algorithm, size, piece.max(1));
-    let cost = cost(algorithm, size, &shape, &|count| codec.encoded_len(count), &speeds);
+    let encoded_len = |count| codec.encoded_len(count);
+    let cost = match size > PLAYED_MAX {
+        true => extrapolated(algorithm, world, &shape, &encoded_len, &speeds),
+        false => cost(algorithm, size, &shape, &encoded_len, &speeds),
+    };
     Price {
         alone_s: cost.seconds,
         wire_s: cost.egress_seconds.max(cost.ingress_seconds),
@@ -159,6 +167,38 @@ fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> 
         } else {
             0.0
         },
+    }
+}
+
+/// The cost among more ranks than it is cheap to play: one rank's own load is exact, and the rest of
+/// the time is that of a smaller world, with the latency of as many more messages in sequence.
+fn extrapolated(
+    algorithm: Algorithm,
+    world: World,
+    shape: &Shape,
+    encoded_len: &dyn Fn(usize) -> usize,
+    speeds: &Speeds,
+) -> Cost {
+    // Halving has hosts and guests unless the number of ranks is a power of two.
+    let size = if world.size().is_power_of_two() { PLAYED_MAX } else { PLAYED_MAX - 1 };
+    let small = World::new(0, size as u32).expect("a world of this size");
+    let first = World::new(0, world.size() as u32).expect("the world has a first rank");
+    let load = |world| load_of(&all_reduce(algorithm, world, shape), encoded_len, speeds);
+    let (few, many) = (load(small), load(first));
+    let busy = |cost: &Cost| cost.cpu_seconds.max(cost.egress_seconds).max(cost.ingress_seconds);
+    let played = cost(algorithm, size, shape, encoded_len, speeds).seconds;
+    let more = sequence(algorithm, world.size()) - sequence(algorithm, size);
+    let seconds = (played - busy(&few)).max(0.0) + busy(&many) + more * speeds.latency_s;
+    Cost { seconds, ..many }
+}
+
+/// Messages that wait for each other.
+fn sequence(algorithm: Algorithm, size: usize) -> f64 {
+    match algorithm {
+        Algorithm::Ring => 2.0 * (size as f64 - 1.0),
+        Algorithm::Halving => 2.0 * f64::from(size.ilog2()),
+        Algorithm::TwoShot => 2.0,
+        Algorithm::Gather => 1.0,
     }
 }
 
@@ -232,4 +272,60 @@ fn partitions(elements: usize, asked: Option<usize>) -> impl Iterator<Item = usi
     let usual = [2, 4, 8].into_iter().filter(move |&count| elements / count >= 1 << 14);
     let usual = usual.filter(move |_| asked.is_none());
     usual.chain(asked.filter(|&asked| asked > 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world(size: u32) -> World {
+        World::new(0, size).unwrap()
+    }
+
+    #[test]
+    fn large_worlds_cost_about_what_playing_them_says() {
+        for latency_s in [2e-5, 2e-2] {
+            let speeds = Speeds {
+                latency_s,
+                bytes_per_s: 1.25e7,
+                encode_per_s: 1e9,
+                decode_per_s: 2e9,
+                merge_per_s: 2e9,
+                task_overhead_s: TASK_OVERHEAD_S,
+            };
+            for algorithm in Algorithm::ALL {
+                for (size, partitions) in [(5, 1), (8, 2), (12, 1), (16, 4), (24, 2)] {
+                    let shape = Shape { length: 1 << 18, block: 1, partitions };
+                    let played = cost(algorithm, size, &shape, &|count| 4 * count, &speeds);
+                    let worked_out = extrapolated(
+                        algorithm,
+                        world(size as u32),
+                        &shape,
+                        &|count| 4 * count,
+                        &speeds,
+                    );
+                    let ratio = worked_out.seconds / played.seconds;
+                    assert!((0.8..1.25).contains(&ratio), "{algorithm}, {size} ranks: {ratio}");
+                    // Chunks differ by an element.
+                    let bytes = worked_out.sent_bytes as f64 / played.sent_bytes as f64;
+                    assert!((0.99..1.01).contains(&bytes), "{algorithm}: {bytes}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_algorithm_that_was_asked_for_is_the_only_one() {
+        let choice = |name| Choice::parse(name).unwrap();
+        let names = |name, asked, size| carriers(&choice(name), asked, world(size), 1 << 20);
+        assert_eq!(names("none", Some(Algorithm::Halving), 4), [Algorithm::Halving]);
+        assert_eq!(names("int8", Some(Algorithm::Gather), 4), [Algorithm::Gather]);
+        assert_eq!(
+            names("int8", Some(Algorithm::Ring), 4),
+            [Algorithm::TwoShot, Algorithm::Gather]
+        );
+        assert_eq!(names("int8", None, 32), [Algorithm::TwoShot]);
+        assert_eq!(names("none", None, 4).len(), 4);
+        assert_eq!(names("none", None, 1).len(), 1);
+    }
 }
