@@ -40,6 +40,9 @@ pub(crate) trait Code: Copy + fmt::Display + Send + Sync + 'static {
 
     /// See [`Codec::claims`].
     fn claims(&self) -> Claims;
+
+    /// See [`Codec::settle`].
+    fn settle(&self, _values: &mut [f32]) {}
 }
 
 /// The scale of a code without one.
@@ -90,6 +93,10 @@ impl<C: Code> Codec for Coded<C> {
 
     fn claims(&self) -> Claims {
         self.0.claims()
+    }
+
+    fn settle(&self, values: &mut [f32]) {
+        self.0.settle(values);
     }
 
     fn block(&self) -> usize {

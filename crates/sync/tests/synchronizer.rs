@@ -13,8 +13,26 @@ use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
-const CODECS: [&str; 9] =
-    ["none", "f16", "bf16", "int8", "int8:stochastic", "int4", "int3", "topk:0.05", "powersgd:2"];
+const CODECS: [&str; 18] = [
+    "none",
+    "f16",
+    "bf16",
+    "int8",
+    "int8:stochastic",
+    "int4",
+    "int3",
+    "topk:0.05",
+    "powersgd:2",
+    "int2",
+    "onebit",
+    "terngrad:2.5",
+    "e4m3",
+    "dynamic8",
+    "tbq:0.05",
+    "dgc:0.05",
+    "randomk:0.25",
+    "dct:512",
+];
 
 fn parameters() -> Vec<Parameter> {
     vec![
