@@ -199,6 +199,7 @@ fn sequence(algorithm: Algorithm, size: usize) -> f64 {
         Algorithm::Halving => 2.0 * f64::from(size.ilog2()),
         Algorithm::TwoShot => 2.0,
         Algorithm::Gather => 1.0,
+        Algorithm::RingGather => size as f64 - 1.0,
     }
 }
 
