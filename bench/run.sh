@@ -6,6 +6,7 @@
 #   bench/run.sh training [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh ddp [--networks LIST] [--worlds LIST] [--models LIST] [--methods LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh mindspore
+#   bench/run.sh accuracy [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh sync|choice|change [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh codec | link
 #
@@ -25,6 +26,8 @@ source "$BENCH/training.sh"
 source "$BENCH/sync.sh"
 # shellcheck source=python/ddp.sh
 source "$BENCH/python/ddp.sh"
+# shellcheck source=python/accuracy.sh
+source "$BENCH/python/accuracy.sh"
 
 PYTHON=${PYTHON:-python3}
 THINWIRE=${THINWIRE:-$ROOT/target/release/thinwire}
@@ -111,7 +114,7 @@ collective() {
     "$PYTHON" "$BENCH/table.py" <"$json"
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|change|ddp|mindspore"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|change|ddp|accuracy|mindspore"
 command=$1
 shift
 case "$command" in
@@ -121,6 +124,7 @@ case "$command" in
     sync) sync_bench "$@" ;;
     choice | change) "$command" "$@" ;;
     ddp) ddp "$@" ;;
+    accuracy) accuracy "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, change, ddp or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, change, ddp, accuracy or mindspore" ;;
 esac
