@@ -238,6 +238,16 @@ fn lengths_are_those_that_the_documentation_gives() {
     }
 }
 
+#[test]
+fn a_mean_overflows_only_where_values_do() {
+    let values: Vec<f32> = (0..200).map(|i| if i % 3 == 0 { f32::MAX } else { f32::MIN }).collect();
+    for (x, y) in values.iter().zip(round_trip("onebit", &values, KEY)) {
+        assert!((y / x - 1.0).abs() < 1e-4, "{x} became {y}");
+    }
+    let values = vec![f32::MAX / 2.0; 128];
+    assert!(round_trip("int2", &values, KEY).iter().all(|y| y.is_finite()));
+}
+
 /// Else the largest value would be cut off, too rarely and by too little for any statistics to see.
 #[test]
 fn the_highest_level_is_not_below_the_largest_value() {
