@@ -104,7 +104,8 @@ impl Code for Levels {
         // The sum of whole digits and random ones, cut off behind the point.
         let digits = x * (scale.inverse * (1 << RANDOM_BITS) as f32);
         let most = (self.levels() << RANDOM_BITS) as f32;
-        let rounded = round(digits.max(-most).min(most));
+        let digits = if digits > most { most } else { digits };
+        let rounded = round(if digits < -most { -most } else { digits });
         (((rounded + random as i32) >> RANDOM_BITS).min(self.levels())) as u32
     }
 

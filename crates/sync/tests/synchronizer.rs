@@ -140,6 +140,31 @@ fn gradient_at(rank: u32, step: u64, parameter: usize, element: usize) -> f32 {
 }
 
 #[test]
+fn random_elements_are_those_of_all_ranks() {
+    for size in [2, 3, 4] {
+        let ranks = spawn(size, "randomk:0.25", |mut sync| {
+            let _ = give(&mut sync, 0, false);
+            averages(&sync)
+        });
+        for (index, parameter) in parameters().iter().enumerate().filter(|(_, p)| !p.is_exempt()) {
+            let found = &ranks[0][index];
+            let sent = found.iter().filter(|x| **x != 0.0).count();
+            let expected = parameter.elements() as f64 / 4.0;
+            assert!((sent as f64 - expected).abs() < 0.1 * expected + 5.0, "{}", parameter.name);
+            for (element, found) in found.iter().enumerate().filter(|(_, x)| **x != 0.0) {
+                let all = (0..size as u32).map(|rank| gradient_at(rank, 0, index, element));
+                let mean = all.sum::<f32>() / size as f32;
+                assert!(
+                    (found - mean).abs() < 1e-5,
+                    "{} {element}: {found} {mean}",
+                    parameter.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn vectors_travel_uncompressed() {
     for codec in ["int4", "topk:0.05", "powersgd:2"] {
         let ranks = spawn(2, codec, |mut sync| {
