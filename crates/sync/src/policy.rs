@@ -64,9 +64,9 @@ impl FromStr for Policy {
     }
 }
 
-/// Admits `int3` and what is like it, on gradients as heavy-tailed as those of a GPT; not low rank
-/// nor the sparsest choices, which training was seen to suffer from.
-const ERROR_BUDGET: f64 = 0.3;
+/// Admits `int3` on most gradients of a GPT (0.05 to 0.065), where they are heavy-tailed `int4` (0.05)
+/// in its place. With `int2` (0.10 and more) admitted, 120 steps end with three percent more loss.
+const ERROR_BUDGET: f64 = 0.08;
 
 /// How gradients are synchronised.
 #[derive(Clone, Debug)]

@@ -8,13 +8,11 @@ use serde::{Deserialize, Serialize};
 use thinwire_collective::{Error, Group, Options, all_gather, all_reduce};
 use thinwire_schedule::Algorithm;
 
-use crate::spread::Spread;
-
 /// The first probe grows until it takes this long.
 const PROBE_S: f64 = 0.06;
 
 /// A later probe is to take this long: beyond what a token bucket lets through at once.
-const PROBE_AGAIN_S: f64 = 0.04;
+const PROBE_AGAIN_S: f64 = 0.03;
 
 /// A probe has at least and at most this many elements.
 const PROBE_ELEMENTS_MIN: usize = 1 << 14;
@@ -77,11 +75,13 @@ pub(crate) fn probe_again(
     slowdown: f64,
 ) -> Result<LinkSpeed, Error> {
     let size = group.world().size();
-    let round_s = round(group, 3)?;
+    let round_s = round(group, 5)?;
     let bytes = PROBE_AGAIN_S * known.bytes_per_s / slowdown.clamp(0.1, 10.0);
     let elements = (bytes * size as f64 / (8 * (size - 1)) as f64) as usize;
     let elements = elements.clamp(PROBE_ELEMENTS_MIN, PROBE_ELEMENTS_MAX);
-    let seconds = median(group, elements, 3)?;
+    // The first empties what a token bucket has saved; the better of the others was disturbed less.
+    timed(group, elements / 2, None)?;
+    let seconds = best(group, elements, 2)?;
     let bytes_per_s = rate(elements, size, seconds, round_s);
     Ok(LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, ..*known })
 }
@@ -99,12 +99,13 @@ fn fan_in(group: &mut Group, elements: usize, ring_s: f64) -> Result<f64, Error>
 /// The time that a tiny all-reduce takes.
 fn round(group: &mut Group, times: usize) -> Result<f64, Error> {
     let size = group.world().size();
-    median(group, size, times)
+    best(group, size, times)
 }
 
-fn median(group: &mut Group, elements: usize, times: usize) -> Result<f64, Error> {
-    let times: Result<Vec<f64>, Error> = (0..times).map(|_| timed(group, elements, None)).collect();
-    Ok(Spread::of(&mut times?).median)
+/// The shortest of some times: what disturbs a thread makes them longer, never shorter.
+fn best(group: &mut Group, elements: usize, times: usize) -> Result<f64, Error> {
+    let mut times = (0..times).map(|_| timed(group, elements, None));
+    times.try_fold(f64::INFINITY, |best, seconds| Ok(best.min(seconds?)))
 }
 
 fn rate(elements: usize, size: usize, seconds: f64, round_s: f64) -> f64 {

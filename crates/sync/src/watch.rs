@@ -4,16 +4,16 @@
 //! all ranks, and all ranks come to the same verdict. Two things are watched:
 //!
 //! - **drift**: the time in which gradients were on the wire and nothing was computed of them, over
-//!   what was predicted for it. Where it leaves what is normal for several steps in a row, the link
-//!   may have changed: measure it.
+//!   what was predicted for it. Where it leaves what is normal in most of some steps, the link may
+//!   have changed: measure it.
 //! - **silence**: a plan that sends little tells little of the link. Where one has told nothing for
 //!   many steps, the link is measured, so that its recovery is found out.
 //! - **time**: how long iterations take. A plan that takes longer than the one before it is rolled
 //!   back; one that takes longer than raw gives way to raw. What was dropped is remembered.
 //!
-//! Laws: noise that stays within the drift allowed changes nothing; a link that is cut or recovers
-//! is asked about within [`PATIENCE_MAX`] steps; what was dropped is not taken again while the link
-//! stays what it is and the memory lasts.
+//! Laws: noise that stays within the drift allowed changes nothing; a link that becomes twice as slow
+//! or fast is asked about within [`LARGE_PATIENCE`] steps; what was dropped is not taken again while
+//! the link stays what it is and the memory lasts.
 
 use crate::spread::Spread;
 
@@ -23,10 +23,14 @@ pub(crate) const INTERVAL: u64 = 4;
 /// How far measured and predicted may part.
 const DRIFT_MAX: f64 = 1.3;
 
-/// Steps in a row that must stray before the link is measured again: at first, and at most, where
-/// measuring has found nothing.
+/// Steps whose drift is looked at together, of which three in four must stray to one side, before the
+/// link is measured again: at first, and at most, where measuring has changed nothing.
 const PATIENCE: usize = 3;
-const PATIENCE_MAX: usize = 12;
+const PATIENCE_MAX: usize = 96;
+
+/// A drift that cannot be missed, and how much patience there is with it at most.
+const LARGE_DRIFT: f64 = 2.0;
+const LARGE_PATIENCE: usize = 12;
 
 /// Steps, and seconds, in which a plan tells nothing of the link until it is measured: seldom enough
 /// that nobody notices the measuring.
@@ -81,8 +85,8 @@ pub(crate) struct Watch {
     /// The drift that is usual under this plan.
     normal: f64,
     patience: usize,
-    /// The last drifts in a row that strayed to the same side.
-    strayed: Vec<f64>,
+    /// The last drifts.
+    drifts: Vec<f64>,
     /// Steps and seconds in a row that told nothing of the link.
     silence: (u64, f64),
     settling: usize,
@@ -109,7 +113,7 @@ impl Watch {
             count: 0,
             normal: 1.0,
             patience: PATIENCE,
-            strayed: Vec::new(),
+            drifts: Vec::new(),
             silence: (0, 0.0),
             settling: SETTLING,
             times: Vec::new(),
@@ -139,27 +143,36 @@ impl Watch {
             return Verdict::Probe { slowdown: 1.0 };
         }
         // Whether it is the link comes first: what takes long because of it is no plan's fault.
-        if !self.strayed.is_empty() {
+        if self.drifts.last().is_some_and(|drift| self.strays(*drift, DRIFT_MAX).is_some()) {
             return Verdict::Stay;
         }
         self.times.push(reading.seconds);
         self.judge()
     }
 
-    /// What to do about the link: the median of the drifts that strayed, when there are enough.
+    /// The median drift of late, if it has strayed for long enough.
     fn stray(&mut self, drift: f64) -> Option<f64> {
+        if self.drifts.len() == PATIENCE_MAX {
+            self.drifts.remove(0);
+        }
+        self.drifts.push(drift);
+        self.lately(self.patience, DRIFT_MAX)
+            .or_else(|| self.lately(self.patience.min(LARGE_PATIENCE), LARGE_DRIFT))
+    }
+
+    /// The median of the last `steps` drifts, if they, the last one among them, left what is normal.
+    fn lately(&self, steps: usize, limit: f64) -> Option<f64> {
+        let mut lately = self.drifts[self.drifts.len().checked_sub(steps)?..].to_vec();
+        let side = self.strays(*lately.last()?, limit)?;
+        let alike = lately.iter().filter(|drift| self.strays(**drift, limit) == Some(side)).count();
+        (4 * alike >= 3 * steps).then(|| Spread::of(&mut lately).median)
+    }
+
+    /// Whether a drift is above what is normal (true) or below it (false), where it is not within.
+    fn strays(&self, drift: f64, limit: f64) -> Option<bool> {
         let relative = drift / self.normal;
-        let side = |drift: f64| drift > self.normal;
-        if (1.0 / DRIFT_MAX..=DRIFT_MAX).contains(&relative) {
-            self.strayed.clear();
-            return None;
-        }
-        if self.strayed.last().is_some_and(|&last| side(last) != side(drift)) {
-            self.strayed.clear();
-        }
-        self.strayed.push(drift);
-        let enough = self.strayed.len() >= self.patience;
-        enough.then(|| Spread::of(&mut self.strayed).median)
+        let within = (1.0 / limit..=limit).contains(&relative);
+        (!within).then_some(relative > 1.0)
     }
 
     /// Whether nothing was heard of the link for long. Raw hides nothing: if that tells nothing, the
@@ -230,8 +243,9 @@ impl Watch {
         (self.plan, self.is_raw) = (plan, is_raw);
         (self.normal, self.settling) = (1.0, SETTLING);
         self.times.clear();
-        self.strayed.clear();
+        self.drifts.clear();
         self.silence = (0, 0.0);
+        self.patience = PATIENCE;
     }
 
     /// Raw is predicted to take so long now; zero if that is not known.
@@ -242,17 +256,20 @@ impl Watch {
     /// The link was measured. If it is another than before, nothing that was known of plans holds;
     /// else the prediction is off by what was seen, which is normal from now on.
     pub(crate) fn measured(&mut self, link_changed: bool) {
+        // It goes back when another plan follows.
+        let patience = (2 * self.patience).min(PATIENCE_MAX);
         if link_changed {
-            *self = Watch { count: self.count, settling: 0, ..Watch::new(self.plan, self.is_raw) };
+            let fresh = Watch::new(self.plan, self.is_raw);
+            *self = Watch { count: self.count, settling: 0, patience, ..fresh };
             return;
         }
-        self.silence = (0, 0.0);
-        if self.strayed.is_empty() {
+        if std::mem::take(&mut self.silence).0 >= SILENCE_STEPS {
             return;
         }
-        self.normal = Spread::of(&mut self.strayed).median;
-        self.strayed.clear();
-        self.patience = (2 * self.patience).min(PATIENCE_MAX);
+        let lately = self.drifts.len().saturating_sub(self.patience);
+        self.normal = Spread::of(&mut self.drifts[lately..]).median;
+        self.drifts.clear();
+        self.patience = patience;
     }
 }
 

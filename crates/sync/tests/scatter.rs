@@ -147,7 +147,7 @@ proptest! {
         for (rank, part) in gathered.chunks_exact(length.max(1)).enumerate() {
             let given = gradient(rank, 0, length);
             let largest = given.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
-            for (found, given) in part.iter().zip(given) {
+            for (found, given) in part.iter().zip(given.iter().copied()) {
                 let fits = match codec.dtype() {
                     Some(DType::F32) => *found == given,
                     Some(DType::F16) => *found == f16::from_f32(given).to_f32(),
