@@ -36,6 +36,7 @@ mod int3;
 mod int4;
 mod int8;
 pub mod kernel;
+pub mod language;
 mod none;
 mod onebit;
 mod powersgd;

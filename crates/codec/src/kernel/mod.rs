@@ -23,13 +23,17 @@ mod loops;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod sign_loops;
+#[allow(unsafe_code)]
+pub(crate) mod wide;
 
 use std::sync::OnceLock;
 
 use thinwire_wire::random::Key;
 
 pub(crate) use format::{BF16, F16, F32, Format};
-pub(crate) use levels::{Int3, Int4, Int8, Levels};
+#[cfg(test)]
+pub(crate) use levels::random_group;
+pub(crate) use levels::{GROUP, Int3, Int4, Int8, Levels};
 pub(crate) use signs::{BLOCK as SIGNS_BLOCK, Int2, OneBit, Signs};
 
 use crate::{Finite, Input, Write};

@@ -1,0 +1,268 @@
+//! A program as a codec.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use thinwire_wire::random::Key;
+
+use super::frame::Frame;
+use super::loops;
+use super::program::{Claim, Program};
+use super::run::{Decode, Encode, Put, Registers};
+use super::wire::Wire;
+use crate::kernel::wide::{Work, widely};
+use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
+
+/// Elements that are worked on at once: several registers of them fit into the nearest cache.
+const BATCH: usize = 1024;
+
+/// Registers larger than this are not kept for the next call.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// A codec whose loops are those of the interpreter.
+pub(crate) struct Interpreted {
+    name: String,
+    program: Program,
+    idle: Mutex<Vec<Registers>>,
+}
+
+impl Interpreted {
+    /// The codec that calls itself `name`.
+    pub(crate) fn new(name: String, program: Program) -> Interpreted {
+        Interpreted { name, program, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Elements of a block of a range of so many, which is not empty.
+    fn block_of(&self, elements: usize) -> usize {
+        self.program.block.unwrap_or(elements).min(elements)
+    }
+
+    /// Lets `work` have registers that nobody else uses.
+    fn with_registers<T>(&self, work: impl FnOnce(&mut Registers) -> T) -> T {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle().pop();
+        let mut registers = kept.unwrap_or_else(|| Registers::new(self.program.registers));
+        let result = work(&mut registers);
+        if registers.bytes() <= KEPT_BYTES_MAX {
+            idle().push(registers);
+        }
+        result
+    }
+
+    /// How many whole blocks are worked on at once.
+    fn batch(block: usize) -> usize {
+        (BATCH / block).max(1)
+    }
+}
+
+impl fmt::Debug for Interpreted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Interpreted({self})")
+    }
+}
+
+impl fmt::Display for Interpreted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Codec for Interpreted {
+    fn exchange(&self) -> Exchange {
+        self.program.exchange
+    }
+
+    fn needs_feedback(&self) -> bool {
+        self.program.feedback
+    }
+
+    fn bound(&self, elements: usize) -> Bound {
+        let constants = self.program.constants(self.block_of(elements.max(1)));
+        match self.program.claim {
+            Claim::Nothing => Bound::None,
+            Claim::Contraction(at) => Bound::Contraction(constants[at].clamp(0.0, 1.0)),
+            Claim::Variance(at) => Bound::Variance(constants[at].max(0.0)),
+        }
+    }
+
+    /// Nobody has proved more.
+    fn claims(&self) -> Claims {
+        Claims::RANDOM
+    }
+
+    fn block(&self) -> usize {
+        self.program.block.unwrap_or(1)
+    }
+
+    fn encoded_len(&self, elements: usize) -> usize {
+        if elements == 0 {
+            return 0;
+        }
+        let block = self.block_of(elements);
+        let rest = match elements % block {
+            0 => 0,
+            rest => Frame::new(&self.program, rest).bytes,
+        };
+        elements / block * Frame::new(&self.program, block).bytes + rest
+    }
+
+    fn encode(&self, mut input: Input<'_>, key: Key, output: &mut [u8]) -> Finite {
+        let elements = input.len();
+        assert_eq!(output.len(), self.encoded_len(elements), "output of {self}");
+        self.with_registers(|registers| {
+            let mut finite = Finite::Yes;
+            for part in parts(&self.program, elements) {
+                let (frame, batch) = (&part.frame, Self::batch(part.frame.elements));
+                for from in (0..part.blocks).step_by(batch) {
+                    let blocks = batch.min(part.blocks - from);
+                    let first = part.first + from * frame.elements;
+                    let bytes = part.first_byte + from * frame.bytes;
+                    let output = &mut output[bytes..bytes + blocks * frame.bytes];
+                    let range = first..first + blocks * frame.elements;
+                    let input = match &mut input {
+                        Input::Plain(values) => Input::Plain(&values[range]),
+                        Input::Feedback { values, residual } => Input::Feedback {
+                            values: &mut values[range.clone()],
+                            residual: &residual[range],
+                        },
+                    };
+                    let step = Step { frame, registers, key, first: first as u64, input, output };
+                    finite = finite.and(widely(step));
+                }
+            }
+            finite
+        })
+    }
+
+    fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {
+        Error::check_length(self, encoded, self.encoded_len(values.len()), values.len())?;
+        let put = match write {
+            Write::Set => Put::Set,
+            Write::Add => Put::Add,
+        };
+        self.with_registers(|registers| {
+            for part in parts(&self.program, values.len()) {
+                let (frame, batch) = (&part.frame, Self::batch(part.frame.elements));
+                let values = &mut values[part.first..][..part.blocks * frame.elements];
+                let encoded = &encoded[part.first_byte..][..part.blocks * frame.bytes];
+                let batches = values
+                    .chunks_mut(batch * frame.elements)
+                    .zip(encoded.chunks(batch * frame.bytes));
+                for (values, encoded) in batches {
+                    widely(Decode { frame, registers, encoded, put, values })?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Blocks of one length, one after the other.
+struct Part<'a> {
+    frame: Frame<'a>,
+    blocks: usize,
+    first: usize,
+    first_byte: usize,
+}
+
+/// The whole blocks of `elements`, and the last one if it is cut.
+fn parts(program: &Program, elements: usize) -> impl Iterator<Item = Part<'_>> {
+    let block = program.block.unwrap_or(elements).min(elements).max(1);
+    let (blocks, rest) = (elements / block, elements % block);
+    let whole = (blocks > 0).then(|| Part {
+        frame: Frame::new(program, block),
+        blocks,
+        first: 0,
+        first_byte: 0,
+    });
+    let first_byte = whole.as_ref().map_or(0, |part| blocks * part.frame.bytes);
+    let last = (rest > 0).then(|| Part {
+        frame: Frame::new(program, rest),
+        blocks: 1,
+        first: elements - rest,
+        first_byte,
+    });
+    whole.into_iter().chain(last)
+}
+
+/// One batch: the residual added, encoded, and what it decodes to taken away.
+struct Step<'a> {
+    frame: &'a Frame<'a>,
+    registers: &'a mut Registers,
+    key: Key,
+    first: u64,
+    input: Input<'a>,
+    output: &'a mut [u8],
+}
+
+impl Work for Step<'_> {
+    type Output = Finite;
+
+    #[inline(always)]
+    fn run(self) -> Finite {
+        let Step { frame, registers, key, first, input, output } = self;
+        let mut encode = |input: &[f32], largest: u32, output: &mut [u8]| {
+            let work = Encode { frame, registers, key, first, input, output };
+            let finite = work.run() && largest < f32::INFINITY.to_bits();
+            if !finite {
+                spoil(frame, input, output);
+            }
+            Finite::when(finite)
+        };
+        match input {
+            Input::Plain(values) => encode(values, loops::largest(values), output),
+            Input::Feedback { values, residual } => {
+                let largest = loops::add_largest(values, residual);
+                let finite = encode(values, largest, output);
+                if finite == Finite::Yes {
+                    let put = Put::Subtract;
+                    let decode = Decode { frame, registers, encoded: output, put, values };
+                    // A program that cannot read what it wrote was refused when it was loaded.
+                    return Finite::when(decode.run().is_ok());
+                }
+                finite
+            }
+        }
+    }
+}
+
+/// Marks the blocks that are not finite: their numbers are NaN, and the rest is 0. Where indices are
+/// sent, bytes stay as they are: not all of them could be read.
+fn spoil(frame: &Frame<'_>, input: &[f32], output: &mut [u8]) {
+    if frame.fields.iter().any(|field| field.wire == Wire::Indices) {
+        return;
+    }
+    let blocks = input.chunks_exact(frame.elements).zip(output.chunks_exact_mut(frame.bytes));
+    for (values, bytes) in blocks {
+        let numbers = |field: &super::frame::Place| {
+            let bytes = &bytes[field.offset..field.offset + field.bytes];
+            match field.wire {
+                Wire::F32 => bytes
+                    .chunks_exact(4)
+                    .all(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]]).is_finite()),
+                Wire::F16 => bytes.chunks_exact(2).all(|x| x[1] & 0x7c != 0x7c),
+                Wire::Bf16 => bytes
+                    .chunks_exact(2)
+                    .all(|x| u16::from_le_bytes([x[0], x[1]]) & 0x7f80 != 0x7f80),
+                _ => true,
+            }
+        };
+        let finite = values.iter().all(|x| x.is_finite()) && frame.fields.iter().all(numbers);
+        if finite {
+            continue;
+        }
+        for field in &frame.fields {
+            let bytes = &mut bytes[field.offset..field.offset + field.bytes];
+            match field.wire {
+                Wire::F32 => bytes.chunks_exact_mut(4).for_each(|x| {
+                    x.copy_from_slice(&f32::NAN.to_le_bytes());
+                }),
+                Wire::F16 => bytes.chunks_exact_mut(2).for_each(|x| x.copy_from_slice(&[0, 0x7e])),
+                Wire::Bf16 => {
+                    bytes.chunks_exact_mut(2).for_each(|x| x.copy_from_slice(&[0xc0, 0x7f]));
+                }
+                _ => bytes.fill(0),
+            }
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! The interpreter: one operator after the other, each over many blocks.
+//!
+//! A batch of blocks stays in the nearest cache, and an operator's loop over it is long enough for
+//! the cost of choosing the operator to vanish.
+
+use thinwire_wire::random::Key;
+
+use super::frame::Frame;
+use super::loops::{self, View, map, reduce, select, zip};
+use super::program::{
+    Binary, Comparison, Instruction, Operand, Operation, Reduction, Source, Unary,
+};
+use super::{pick, random, transfer};
+use crate::Error;
+use crate::kernel::wide::Work;
+
+/// Registers, kept from one call to the next.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registers {
+    pub numbers: Vec<Vec<f32>>,
+    pub wholes: Vec<Vec<i32>>,
+}
+
+impl Registers {
+    pub(crate) fn new((numbers, wholes): (usize, usize)) -> Registers {
+        Registers { numbers: vec![Vec::new(); numbers], wholes: vec![Vec::new(); wholes] }
+    }
+
+    /// How many bytes are held.
+    pub(crate) fn bytes(&self) -> usize {
+        let numbers = self.numbers.iter().map(|register| register.len());
+        4 * numbers.chain(self.wholes.iter().map(|register| register.len())).sum::<usize>()
+    }
+}
+
+/// What yielding does to the values that are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Put {
+    Set,
+    Add,
+    Subtract,
+}
+
+/// Encoding a batch of blocks. Returns whether what was emitted as f32, f16 or bf16 is finite.
+pub(crate) struct Encode<'a> {
+    pub frame: &'a Frame<'a>,
+    pub registers: &'a mut Registers,
+    pub key: Key,
+    /// The number of the first element.
+    pub first: u64,
+    pub input: &'a [f32],
+    pub output: &'a mut [u8],
+}
+
+/// Decoding a batch of blocks.
+pub(crate) struct Decode<'a> {
+    pub frame: &'a Frame<'a>,
+    pub registers: &'a mut Registers,
+    pub encoded: &'a [u8],
+    pub put: Put,
+    pub values: &'a mut [f32],
+}
+
+impl Work for Encode<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let Encode { frame, registers, key, first, input, output } = self;
+        let blocks = input.len() / frame.elements;
+        let mut finite = true;
+        for instruction in &frame.program.encode {
+            let batch = Batch { frame, blocks, input, key, first };
+            match instruction.operation {
+                Operation::Emit(field, value) => {
+                    finite &= transfer::emit(&batch, registers, field, value, output);
+                }
+                _ => compute(&batch, registers, instruction),
+            }
+        }
+        finite
+    }
+}
+
+impl Work for Decode<'_> {
+    type Output = Result<(), Error>;
+
+    #[inline(always)]
+    fn run(self) -> Result<(), Error> {
+        let Decode { frame, registers, encoded, put, values } = self;
+        let blocks = values.len() / frame.elements;
+        // Nothing in decode is random, and nothing reads the input.
+        let key = Key { seed: 0, step: 0, tensor: 0 };
+        let batch = Batch { frame, blocks, input: &[], key, first: 0 };
+        for instruction in &frame.program.decode {
+            match instruction.operation {
+                Operation::Take(field) => {
+                    transfer::take(&batch, registers, field, instruction.output, encoded)?;
+                }
+                Operation::Yield(value) => transfer::put(&batch, registers, value, put, values),
+                Operation::YieldAt(indices, numbers) => {
+                    transfer::put_at(&batch, registers, (indices, numbers), put, values);
+                }
+                _ => compute(&batch, registers, instruction),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Blocks that are worked on together.
+pub(crate) struct Batch<'a> {
+    pub frame: &'a Frame<'a>,
+    pub blocks: usize,
+    pub input: &'a [f32],
+    key: Key,
+    first: u64,
+}
+
+impl Batch<'_> {
+    /// Numbers to read.
+    #[inline(always)]
+    pub(crate) fn numbers<'a>(
+        &'a self,
+        registers: &'a Registers,
+        operand: Operand,
+    ) -> View<'a, f32> {
+        let step = self.frame.count(operand.length);
+        match operand.source {
+            Source::Input => View { data: self.input, step },
+            Source::Constant(at) => View { data: &self.frame.numbers[at..=at], step: 0 },
+            Source::Number(at) | Source::Whole(at) => {
+                View { data: &registers.numbers[at][..self.blocks * step], step }
+            }
+        }
+    }
+
+    /// Whole numbers to read.
+    #[inline(always)]
+    pub(crate) fn wholes<'a>(
+        &'a self,
+        registers: &'a Registers,
+        operand: Operand,
+    ) -> View<'a, i32> {
+        let step = self.frame.count(operand.length);
+        match operand.source {
+            Source::Constant(at) => View { data: &self.frame.wholes[at..=at], step: 0 },
+            Source::Input => View { data: &[], step },
+            Source::Number(at) | Source::Whole(at) => {
+                View { data: &registers.wholes[at][..self.blocks * step], step }
+            }
+        }
+    }
+
+    /// Lets `fill` write the register of f32 that `output` names.
+    #[inline(always)]
+    pub(crate) fn write(
+        &self,
+        registers: &mut Registers,
+        output: Option<Operand>,
+        fill: impl FnOnce(&Registers, &mut [f32]),
+    ) {
+        let Some(Operand { source: Source::Number(at), length }) = output else { return };
+        let mut register = std::mem::take(&mut registers.numbers[at]);
+        let count = self.blocks * self.frame.count(length);
+        if register.len() < count {
+            register.resize(count, 0.0);
+        }
+        fill(registers, &mut register[..count]);
+        registers.numbers[at] = register;
+    }
+
+    /// Lets `fill` write the register of i32 that `output` names.
+    #[inline(always)]
+    pub(crate) fn write_wholes(
+        &self,
+        registers: &mut Registers,
+        output: Option<Operand>,
+        fill: impl FnOnce(&Registers, &mut [i32]),
+    ) {
+        let Some(Operand { source: Source::Whole(at), length }) = output else { return };
+        let mut register = std::mem::take(&mut registers.wholes[at]);
+        let count = self.blocks * self.frame.count(length);
+        if register.len() < count {
+            register.resize(count, 0);
+        }
+        fill(registers, &mut register[..count]);
+        registers.wholes[at] = register;
+    }
+}
+
+/// Operators that neither emit nor take.
+#[inline(always)]
+fn compute(batch: &Batch<'_>, registers: &mut Registers, instruction: &Instruction) {
+    let output = instruction.output;
+    match instruction.operation {
+        Operation::Unary(operator, a) => {
+            batch.write(registers, output, |r, to| unary(operator, to, batch.numbers(r, a)));
+        }
+        Operation::Binary(operator, a, b) => batch.write(registers, output, |r, to| {
+            binary(operator, to, batch.blocks, (batch.numbers(r, a), batch.numbers(r, b)));
+        }),
+        Operation::Number(a) => batch.write(registers, output, |r, to| {
+            map(to, batch.wholes(r, a), |x| x as f32);
+        }),
+        Operation::Digits { value, digits, up } => batch.write(registers, output, |r, to| {
+            let view = batch.numbers(r, value);
+            match up {
+                false => map(to, view, |x| loops::digits(x, digits)),
+                true => map(to, view, |x| loops::digits_up(x, digits)),
+            }
+        }),
+        Operation::Select(mask, a, b) => batch.write(registers, output, |r, to| {
+            let pair = (batch.numbers(r, a), batch.numbers(r, b));
+            select(to, batch.blocks, batch.wholes(r, mask), pair);
+        }),
+        Operation::Reduce { reduction, value, absolute } => {
+            batch.write(registers, output, |r, to| {
+                let view = batch.numbers(r, value);
+                match absolute {
+                    false => reduction_of(reduction, batch.frame, to, view, |x| x),
+                    true => reduction_of(reduction, batch.frame, to, view, f32::abs),
+                }
+            });
+        }
+        Operation::Scan(a) => batch.write(registers, output, |r, to| {
+            pick::scan(to, batch.numbers(r, a));
+        }),
+        Operation::Random => batch.write(registers, output, |_, to| {
+            let mut bits = vec![0; to.len()];
+            random::fill(batch.key, batch.first, &mut bits);
+            map(to, View { data: &bits, step: batch.frame.elements }, |x| x as f32 / 32768.0);
+        }),
+        Operation::Gather(a, indices) => batch.write(registers, output, |r, to| {
+            pick::gather(to, batch.numbers(r, a), batch.wholes(r, indices));
+        }),
+        Operation::Rank { value, count } => batch.write(registers, output, |r, to| {
+            pick::rank(to, batch.numbers(r, value), batch.frame.wholes[count]);
+        }),
+        Operation::Sample(a) => batch.write(registers, output, |r, to| {
+            pick::sample(to, batch.blocks, batch.numbers(r, a));
+        }),
+        _ => compute_whole(batch, registers, instruction),
+    }
+}
+
+/// Operators that make whole numbers, masks and indices.
+#[inline(always)]
+fn compute_whole(batch: &Batch<'_>, registers: &mut Registers, instruction: &Instruction) {
+    let blocks = batch.blocks;
+    batch.write_wholes(registers, instruction.output, |r, to| match instruction.operation {
+        Operation::Compare(comparison, a, b) => {
+            compare(comparison, to, blocks, (batch.numbers(r, a), batch.numbers(r, b)));
+        }
+        Operation::WholeCompare(comparison, a, b) => {
+            compare(comparison, to, blocks, (batch.wholes(r, a), batch.wholes(r, b)));
+        }
+        Operation::WholeUnary(operator, a) => match operator {
+            Unary::Negative => map(to, batch.wholes(r, a), i32::wrapping_neg),
+            _ => map(to, batch.wholes(r, a), i32::wrapping_abs),
+        },
+        Operation::WholeBinary(operator, a, b) => {
+            whole_binary(operator, to, blocks, (batch.wholes(r, a), batch.wholes(r, b)));
+        }
+        Operation::And(a, b) => {
+            zip(to, blocks, (batch.wholes(r, a), batch.wholes(r, b)), |x, y| x & y);
+        }
+        Operation::Or(a, b) => {
+            zip(to, blocks, (batch.wholes(r, a), batch.wholes(r, b)), |x, y| x | y);
+        }
+        Operation::Not(a) => map(to, batch.wholes(r, a), |x| x ^ 1),
+        Operation::Negative(a) => {
+            map(to, batch.numbers(r, a), |x: f32| (x.to_bits() >> 31) as i32);
+        }
+        Operation::Round(a) => map(to, batch.numbers(r, a), loops::round),
+        Operation::RoundRandom(a) => round_random(batch, to, batch.numbers(r, a)),
+        Operation::WholeSelect(mask, a, b) => {
+            let pair = (batch.wholes(r, a), batch.wholes(r, b));
+            select(to, blocks, batch.wholes(r, mask), pair);
+        }
+        Operation::WholeSum(a) => reduce(to, batch.wholes(r, a), 0, |x| x, i32::wrapping_add),
+        Operation::Largest(a) => pick::largest(to, blocks, batch.numbers(r, a)),
+        Operation::Where(a) => pick::locate(to, blocks, batch.wholes(r, a)),
+        Operation::WholeGather(a, indices) => {
+            pick::gather(to, batch.wholes(r, a), batch.wholes(r, indices));
+        }
+        _ => {}
+    });
+}
+
+#[inline(always)]
+fn unary(operator: Unary, to: &mut [f32], a: View<'_, f32>) {
+    match operator {
+        Unary::Negative => map(to, a, |x| -x),
+        Unary::Absolute => map(to, a, f32::abs),
+        Unary::Root => map(to, a, f32::sqrt),
+        Unary::Floor => map(to, a, f32::floor),
+        Unary::Ceiling => map(to, a, f32::ceil),
+    }
+}
+
+#[inline(always)]
+fn binary(operator: Binary, to: &mut [f32], blocks: usize, pair: (View<'_, f32>, View<'_, f32>)) {
+    match operator {
+        Binary::Add => zip(to, blocks, pair, |x, y| x + y),
+        Binary::Subtract => zip(to, blocks, pair, |x, y| x - y),
+        Binary::Multiply => zip(to, blocks, pair, |x, y| x * y),
+        Binary::Divide => zip(to, blocks, pair, |x, y| if y == 0.0 { 0.0 } else { x / y }),
+        Binary::Least => zip(to, blocks, pair, least),
+        Binary::Largest => zip(to, blocks, pair, most),
+    }
+}
+
+#[inline(always)]
+fn whole_binary(
+    operator: Binary,
+    to: &mut [i32],
+    blocks: usize,
+    pair: (View<'_, i32>, View<'_, i32>),
+) {
+    match operator {
+        Binary::Add => zip(to, blocks, pair, i32::wrapping_add),
+        Binary::Subtract => zip(to, blocks, pair, i32::wrapping_sub),
+        Binary::Multiply => zip(to, blocks, pair, i32::wrapping_mul),
+        Binary::Least => zip(to, blocks, pair, |x: i32, y| x.min(y)),
+        // The checker divides numbers only.
+        Binary::Largest | Binary::Divide => zip(to, blocks, pair, |x: i32, y| x.max(y)),
+    }
+}
+
+#[inline(always)]
+fn compare<T: Copy + PartialOrd>(
+    comparison: Comparison,
+    to: &mut [i32],
+    blocks: usize,
+    pair: (View<'_, T>, View<'_, T>),
+) {
+    match comparison {
+        Comparison::Below => zip(to, blocks, pair, |x, y| i32::from(x < y)),
+        Comparison::AtMost => zip(to, blocks, pair, |x, y| i32::from(x <= y)),
+        Comparison::Equal => zip(to, blocks, pair, |x, y| i32::from(x == y)),
+        Comparison::Unequal => zip(to, blocks, pair, |x, y| i32::from(x != y)),
+    }
+}
+
+#[inline(always)]
+fn reduction_of(
+    reduction: Reduction,
+    frame: &Frame<'_>,
+    to: &mut [f32],
+    view: View<'_, f32>,
+    term: impl Fn(f32) -> f32,
+) {
+    match reduction {
+        Reduction::Sum => reduce(to, view, 0.0, term, |x, y| x + y),
+        Reduction::Least => reduce(to, view, f32::INFINITY, term, least),
+        Reduction::Largest => reduce(to, view, f32::NEG_INFINITY, term, most),
+        Reduction::Mean => {
+            let share = 1.0 / frame.parts();
+            reduce(to, view, 0.0, |x| term(x) * share, |x, y| x + y);
+            let whole = view.step as f32 * share;
+            to.iter_mut().for_each(|to| *to /= whole);
+        }
+    }
+}
+
+/// As the machine has it: the second where one of them is NaN.
+#[inline(always)]
+fn least(x: f32, y: f32) -> f32 {
+    if x < y { x } else { y }
+}
+
+/// As [`least`].
+#[inline(always)]
+fn most(x: f32, y: f32) -> f32 {
+    if x > y { x } else { y }
+}
+
+/// Numbers of magnitude 127 at most: so many digits are compared with random ones.
+#[inline(always)]
+fn round_random(batch: &Batch<'_>, to: &mut [i32], a: View<'_, f32>) {
+    random::fill(batch.key, batch.first, to);
+    for (to, x) in to.iter_mut().zip(a.data) {
+        *to = (loops::round(*x * 32768.0).clamp(-127 << 15, 127 << 15) + *to) >> 15;
+    }
+}

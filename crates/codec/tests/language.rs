@@ -1,0 +1,87 @@
+//! Codecs as text: the five of `examples/codecs` are those in Rust, bit for bit.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use thinwire_codec::{Choice, Codec, Finite, Input, Write, language};
+use thinwire_wire::random::Key;
+
+fn bytes(choice: Choice) -> Arc<dyn Codec> {
+    match choice {
+        Choice::Bytes(codec) => codec,
+        Choice::LowRank(codec) => panic!("{codec} has no bytes"),
+    }
+}
+
+fn rust(name: &str) -> Arc<dyn Codec> {
+    bytes(Choice::parse(name).unwrap())
+}
+
+fn example(name: &str, parameters: &[(&str, f64)]) -> Arc<dyn Codec> {
+    let path = format!("{}/../../examples/codecs/{name}.codec", env!("CARGO_MANIFEST_DIR"));
+    let source = std::fs::read_to_string(&path).unwrap();
+    let parameters: Vec<_> = parameters.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
+    bytes(language::compile(&path, &source, &parameters).unwrap())
+}
+
+/// The codec in Rust and the same as text.
+fn pairs() -> Vec<(Arc<dyn Codec>, Arc<dyn Codec>)> {
+    vec![(rust("onebit"), example("onebit", &[]))]
+}
+
+fn number() -> impl Strategy<Value = f32> {
+    let special =
+        [0.0, -0.0, f32::MAX, f32::MIN, 1e-45, -1e-38, 7.888_609e-31, f32::NAN, f32::INFINITY];
+    prop_oneof![
+        40 => -2.0..2.0f32,
+        2 => any::<u32>().prop_map(f32::from_bits),
+        4 => (-8..8i8).prop_map(|x| f32::from(x) * 0.5),
+        1 => prop::sample::select(special.to_vec()),
+    ]
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+proptest! {
+    #[test]
+    fn text_is_what_rust_is(
+        input in prop::collection::vec((number(), number()), 0..3000),
+        tame: bool,
+        seed: u64,
+    ) {
+        let key = Key { seed, step: 7, tensor: 3 };
+        let keep = |x: f32| if !tame || x.abs() < 1e30 { x } else { 1.0 };
+        let (values, residual): (Vec<f32>, Vec<f32>) =
+            input.into_iter().map(|(x, e)| (keep(x), keep(e))).unzip();
+        for (rust, text) in pairs() {
+            let len = rust.encoded_len(values.len());
+            prop_assert_eq!(len, text.encoded_len(values.len()));
+            let run = |codec: &dyn Codec, feedback: bool| {
+                let (mut left, mut bytes) = (values.clone(), vec![0x77; len]);
+                let input = match feedback {
+                    false => Input::Plain(&values),
+                    true => Input::Feedback { values: &mut left, residual: &residual },
+                };
+                let finite = codec.encode(input, key, &mut bytes);
+                (finite, bytes, left)
+            };
+            for feedback in [false, true] {
+                let (expected, found) = (run(rust.as_ref(), feedback), run(text.as_ref(), feedback));
+                prop_assert_eq!(expected.0, found.0, "{} {}", rust, feedback);
+                if expected.0 == Finite::Yes {
+                    prop_assert!(expected.1 == found.1, "{} {}: bytes", rust, feedback);
+                    prop_assert!(bits(&expected.2) == bits(&found.2), "{} {}: left", rust, feedback);
+                }
+                for write in [Write::Set, Write::Add] {
+                    let (mut a, mut b) = (values.clone(), values.clone());
+                    rust.decode(&expected.1, write, &mut a).unwrap();
+                    text.decode(&expected.1, write, &mut b).unwrap();
+                    let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+                    prop_assert!(a.iter().zip(&b).all(same), "{}: decoded", rust);
+                }
+            }
+        }
+    }
+}
