@@ -201,26 +201,28 @@ impl Work for Step<'_> {
     #[inline(always)]
     fn run(self) -> Finite {
         let Step { frame, registers, key, first, input, output } = self;
-        let mut encode = |input: &[f32], largest: u32, output: &mut [u8]| {
-            let work = Encode { frame, registers, key, first, input, output };
-            let finite = work.run() && largest < f32::INFINITY.to_bits();
-            if !finite {
-                spoil(frame, input, output);
-            }
-            Finite::when(finite)
-        };
         match input {
-            Input::Plain(values) => encode(values, loops::largest(values), output),
+            Input::Plain(values) => {
+                let largest = loops::largest(values);
+                let encode = Encode { frame, registers, key, first, input: values, output: &mut *output };
+                let finite = encode.run() && largest < f32::INFINITY.to_bits();
+                if !finite {
+                    spoil(frame, values, output);
+                }
+                Finite::when(finite)
+            }
             Input::Feedback { values, residual } => {
                 let largest = loops::add_largest(values, residual);
-                let finite = encode(values, largest, output);
-                if finite == Finite::Yes {
-                    let put = Put::Subtract;
-                    let decode = Decode { frame, registers, encoded: output, put, values };
-                    // A program that cannot read what it wrote was refused when it was loaded.
-                    return Finite::when(decode.run().is_ok());
+                let encode = Encode { frame, registers, key, first, input: values, output: &mut *output };
+                let finite = encode.run() && largest < f32::INFINITY.to_bits();
+                if !finite {
+                    spoil(frame, values, output);
+                    return Finite::No;
                 }
-                finite
+                let (encoded, put) = (&*output, Put::Subtract);
+                let decode = Decode { frame, registers, encoded, put, values };
+                // A program that cannot read what it wrote is refused when it is loaded.
+                Finite::when(decode.run().is_ok())
             }
         }
     }

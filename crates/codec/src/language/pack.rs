@@ -2,22 +2,26 @@
 
 use super::wire::PLANE;
 
+/// Numbers side by side.
+type Vector = [i32; PLANE];
+
 /// Packs the numbers of a block, cut off at the ends of what `W` bits hold.
 #[inline(always)]
 pub(crate) fn pack<const W: u32>(codes: &[i32], bytes: &mut [u8], (least, most): (i32, i32)) {
     let elements = PLANE * 8 / W as usize;
     let fit = |code: i32| code.max(least).min(most) & ((1 << W) - 1);
-    let whole = codes.chunks_exact(elements);
-    let rest = whole.remainder();
     let (planes, last) = bytes.split_at_mut(codes.len() / elements * PLANE);
-    for (codes, bytes) in whole.zip(planes.chunks_exact_mut(PLANE)) {
-        let mut together = [0; PLANE];
-        for (vector, codes) in codes.chunks_exact(PLANE).enumerate() {
+    let (whole, rest) = codes.split_at(codes.len() / elements * elements);
+    let places = planes.as_chunks_mut::<PLANE>().0;
+    for (codes, bytes) in whole.chunks_exact(elements).zip(places) {
+        let mut together: Vector = [0; PLANE];
+        // From the highest bits down, so that every shift is by the same constant.
+        for codes in codes.as_chunks::<PLANE>().0.iter().rev() {
             for lane in 0..PLANE {
-                together[lane] |= fit(codes[lane]) << (vector as u32 * W);
+                together[lane] = together[lane] << W | fit(codes[lane]);
             }
         }
-        bytes.iter_mut().zip(together).for_each(|(byte, x)| *byte = x as u8);
+        *bytes = together.map(|x| x as u8);
     }
     last.fill(0);
     for (vector, codes) in rest.chunks(PLANE).enumerate() {
@@ -30,21 +34,21 @@ pub(crate) fn pack<const W: u32>(codes: &[i32], bytes: &mut [u8], (least, most):
 #[inline(always)]
 pub(crate) fn unpack<const W: u32, const SIGNED: bool>(bytes: &[u8], codes: &mut [i32]) {
     let elements = PLANE * 8 / W as usize;
-    let code = |byte: u8, vector: usize| {
-        let upper = i32::from(byte) << (32 - W - vector as u32 * W);
-        if SIGNED { upper >> (32 - W) } else { ((upper as u32) >> (32 - W)) as i32 }
+    let upper = |x: i32| {
+        if SIGNED { x >> (32 - W) } else { ((x as u32) >> (32 - W)) as i32 }
     };
     let (whole, rest) = codes.split_at_mut(codes.len() / elements * elements);
     let (planes, last) = bytes.split_at(whole.len() / elements * PLANE);
-    for (codes, bytes) in whole.chunks_exact_mut(elements).zip(planes.chunks_exact(PLANE)) {
-        for (vector, codes) in codes.chunks_exact_mut(PLANE).enumerate() {
-            for lane in 0..PLANE {
-                codes[lane] = code(bytes[lane], vector);
-            }
+    for (codes, bytes) in whole.chunks_exact_mut(elements).zip(planes.as_chunks::<PLANE>().0) {
+        let mut together: Vector = bytes.map(|byte| i32::from(byte) << 24);
+        for codes in codes.as_chunks_mut::<PLANE>().0.iter_mut().rev() {
+            *codes = together.map(upper);
+            together = together.map(|x| x << W);
         }
     }
     for (vector, codes) in rest.chunks_mut(PLANE).enumerate() {
-        codes.iter_mut().zip(last).for_each(|(to, byte)| *to = code(*byte, vector));
+        let shift = 32 - W - vector as u32 * W;
+        codes.iter_mut().zip(last).for_each(|(to, byte)| *to = upper(i32::from(*byte) << shift));
     }
 }
 

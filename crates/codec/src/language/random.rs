@@ -22,6 +22,17 @@ pub(crate) fn fill(key: Key, first: u64, to: &mut [i32]) {
     }
 }
 
+/// Uniform in `0.0..1.0`, a multiple of 2^-15, for each of the elements from `first` on.
+#[inline(always)]
+pub(crate) fn uniform(key: Key, first: u64, to: &mut [f32]) {
+    let mut bits = [0; GROUP];
+    let starts = (first..).step_by(GROUP);
+    for (to, first) in to.chunks_mut(GROUP).zip(starts) {
+        fill(key, first, &mut bits);
+        to.iter_mut().zip(bits).for_each(|(to, bits)| *to = bits as f32 / 32768.0);
+    }
+}
+
 /// The numbers of `kernel::levels::random_group`, lane by lane.
 #[inline(always)]
 fn group(key: Key, group: u64, to: &mut [i32; GROUP]) {

@@ -70,12 +70,13 @@ impl Work for Encode<'_> {
         let blocks = input.len() / frame.elements;
         let mut finite = true;
         for instruction in &frame.program.encode {
-            let batch = Batch { frame, blocks, input, key, first };
+            let batch = Batch { frame, blocks, input, encoded: &[], key, first };
             match instruction.operation {
                 Operation::Emit(field, value) => {
                     finite &= transfer::emit(&batch, registers, field, value, output);
                 }
-                _ => compute(&batch, registers, instruction),
+                // Only what is taken can be corrupt.
+                _ => finite &= compute(&batch, registers, instruction).is_ok(),
             }
         }
         finite
@@ -91,17 +92,14 @@ impl Work for Decode<'_> {
         let blocks = values.len() / frame.elements;
         // Nothing in decode is random, and nothing reads the input.
         let key = Key { seed: 0, step: 0, tensor: 0 };
-        let batch = Batch { frame, blocks, input: &[], key, first: 0 };
+        let batch = Batch { frame, blocks, input: &[], encoded, key, first: 0 };
         for instruction in &frame.program.decode {
             match instruction.operation {
-                Operation::Take(field) => {
-                    transfer::take(&batch, registers, field, instruction.output, encoded)?;
-                }
                 Operation::Yield(value) => transfer::put(&batch, registers, value, put, values),
                 Operation::YieldAt(indices, numbers) => {
                     transfer::put_at(&batch, registers, (indices, numbers), put, values);
                 }
-                _ => compute(&batch, registers, instruction),
+                _ => compute(&batch, registers, instruction)?,
             }
         }
         Ok(())
@@ -113,6 +111,7 @@ pub(crate) struct Batch<'a> {
     pub frame: &'a Frame<'a>,
     pub blocks: usize,
     pub input: &'a [f32],
+    pub encoded: &'a [u8],
     key: Key,
     first: u64,
 }
@@ -151,141 +150,127 @@ impl Batch<'_> {
             }
         }
     }
-
-    /// Lets `fill` write the register of f32 that `output` names.
-    #[inline(always)]
-    pub(crate) fn write(
-        &self,
-        registers: &mut Registers,
-        output: Option<Operand>,
-        fill: impl FnOnce(&Registers, &mut [f32]),
-    ) {
-        let Some(Operand { source: Source::Number(at), length }) = output else { return };
-        let mut register = std::mem::take(&mut registers.numbers[at]);
-        let count = self.blocks * self.frame.count(length);
-        if register.len() < count {
-            register.resize(count, 0.0);
-        }
-        fill(registers, &mut register[..count]);
-        registers.numbers[at] = register;
-    }
-
-    /// Lets `fill` write the register of i32 that `output` names.
-    #[inline(always)]
-    pub(crate) fn write_wholes(
-        &self,
-        registers: &mut Registers,
-        output: Option<Operand>,
-        fill: impl FnOnce(&Registers, &mut [i32]),
-    ) {
-        let Some(Operand { source: Source::Whole(at), length }) = output else { return };
-        let mut register = std::mem::take(&mut registers.wholes[at]);
-        let count = self.blocks * self.frame.count(length);
-        if register.len() < count {
-            register.resize(count, 0);
-        }
-        fill(registers, &mut register[..count]);
-        registers.wholes[at] = register;
-    }
 }
 
-/// Operators that neither emit nor take.
+/// Runs an operator that has an output. Loops are called from here and not from closures, which
+/// would be compiled without the machine's vectors.
 #[inline(always)]
-fn compute(batch: &Batch<'_>, registers: &mut Registers, instruction: &Instruction) {
-    let output = instruction.output;
-    match instruction.operation {
-        Operation::Unary(operator, a) => {
-            batch.write(registers, output, |r, to| unary(operator, to, batch.numbers(r, a)));
-        }
-        Operation::Binary(operator, a, b) => batch.write(registers, output, |r, to| {
-            binary(operator, to, batch.blocks, (batch.numbers(r, a), batch.numbers(r, b)));
-        }),
-        Operation::Number(a) => batch.write(registers, output, |r, to| {
-            map(to, batch.wholes(r, a), |x| x as f32);
-        }),
-        Operation::Digits { value, digits, up } => batch.write(registers, output, |r, to| {
-            let view = batch.numbers(r, value);
-            match up {
-                false => map(to, view, |x| loops::digits(x, digits)),
-                true => map(to, view, |x| loops::digits_up(x, digits)),
+fn compute(
+    batch: &Batch<'_>,
+    registers: &mut Registers,
+    instruction: &Instruction,
+) -> Result<(), Error> {
+    let Some(output) = instruction.output else { return Ok(()) };
+    let count = batch.blocks * batch.frame.count(output.length);
+    let mut result = Ok(());
+    match output.source {
+        Source::Number(at) => {
+            let mut register = std::mem::take(&mut registers.numbers[at]);
+            if register.len() < count {
+                register.resize(count, 0.0);
             }
-        }),
-        Operation::Select(mask, a, b) => batch.write(registers, output, |r, to| {
-            let pair = (batch.numbers(r, a), batch.numbers(r, b));
-            select(to, batch.blocks, batch.wholes(r, mask), pair);
-        }),
-        Operation::Reduce { reduction, value, absolute } => {
-            batch.write(registers, output, |r, to| {
-                let view = batch.numbers(r, value);
-                match absolute {
-                    false => reduction_of(reduction, batch.frame, to, view, |x| x),
-                    true => reduction_of(reduction, batch.frame, to, view, f32::abs),
-                }
-            });
+            compute_numbers(batch, registers, instruction.operation, &mut register[..count]);
+            registers.numbers[at] = register;
         }
-        Operation::Scan(a) => batch.write(registers, output, |r, to| {
-            pick::scan(to, batch.numbers(r, a));
-        }),
-        Operation::Random => batch.write(registers, output, |_, to| {
-            let mut bits = vec![0; to.len()];
-            random::fill(batch.key, batch.first, &mut bits);
-            map(to, View { data: &bits, step: batch.frame.elements }, |x| x as f32 / 32768.0);
-        }),
-        Operation::Gather(a, indices) => batch.write(registers, output, |r, to| {
-            pick::gather(to, batch.numbers(r, a), batch.wholes(r, indices));
-        }),
-        Operation::Rank { value, count } => batch.write(registers, output, |r, to| {
-            pick::rank(to, batch.numbers(r, value), batch.frame.wholes[count]);
-        }),
-        Operation::Sample(a) => batch.write(registers, output, |r, to| {
-            pick::sample(to, batch.blocks, batch.numbers(r, a));
-        }),
-        _ => compute_whole(batch, registers, instruction),
+        Source::Whole(at) => {
+            let mut register = std::mem::take(&mut registers.wholes[at]);
+            if register.len() < count {
+                register.resize(count, 0);
+            }
+            let to = &mut register[..count];
+            result = compute_wholes(batch, registers, instruction.operation, to);
+            registers.wholes[at] = register;
+        }
+        Source::Input | Source::Constant(_) => {}
+    }
+    result
+}
+
+/// Operators that make numbers.
+#[inline(always)]
+fn compute_numbers(
+    batch: &Batch<'_>,
+    registers: &Registers,
+    operation: Operation,
+    to: &mut [f32],
+) {
+    let blocks = batch.blocks;
+    let numbers = |operand| batch.numbers(registers, operand);
+    match operation {
+        Operation::Take(field) => transfer::take_numbers(batch, field, to),
+        Operation::Unary(operator, a) => unary(operator, to, numbers(a)),
+        Operation::Binary(operator, a, b) => {
+            binary(operator, to, blocks, (numbers(a), numbers(b)));
+        }
+        Operation::Number(a) => map(to, batch.wholes(registers, a), |x| x as f32),
+        Operation::Digits { value, digits, up: false } => {
+            map(to, numbers(value), |x| loops::digits(x, digits));
+        }
+        Operation::Digits { value, digits, up: true } => {
+            map(to, numbers(value), |x| loops::digits_up(x, digits));
+        }
+        Operation::Select(mask, a, b) => {
+            select(to, blocks, batch.wholes(registers, mask), (numbers(a), numbers(b)));
+        }
+        Operation::Reduce { reduction, value, absolute: false } => {
+            reduction_of(reduction, batch.frame, to, numbers(value), |x| x);
+        }
+        Operation::Reduce { reduction, value, absolute: true } => {
+            reduction_of(reduction, batch.frame, to, numbers(value), f32::abs);
+        }
+        Operation::Scan(a) => pick::scan(to, numbers(a)),
+        Operation::Random => random::uniform(batch.key, batch.first, to),
+        Operation::Gather(a, indices) => {
+            pick::gather(to, numbers(a), batch.wholes(registers, indices));
+        }
+        Operation::Rank { value, count } => {
+            pick::rank(to, numbers(value), batch.frame.wholes[count]);
+        }
+        Operation::Sample(a) => pick::sample(to, blocks, numbers(a)),
+        _ => {}
     }
 }
 
 /// Operators that make whole numbers, masks and indices.
 #[inline(always)]
-fn compute_whole(batch: &Batch<'_>, registers: &mut Registers, instruction: &Instruction) {
+fn compute_wholes(
+    batch: &Batch<'_>,
+    registers: &Registers,
+    operation: Operation,
+    to: &mut [i32],
+) -> Result<(), Error> {
     let blocks = batch.blocks;
-    batch.write_wholes(registers, instruction.output, |r, to| match instruction.operation {
+    let numbers = |operand| batch.numbers(registers, operand);
+    let wholes = |operand| batch.wholes(registers, operand);
+    match operation {
+        Operation::Take(field) => return transfer::take_wholes(batch, field, to),
         Operation::Compare(comparison, a, b) => {
-            compare(comparison, to, blocks, (batch.numbers(r, a), batch.numbers(r, b)));
+            compare(comparison, to, blocks, (numbers(a), numbers(b)));
         }
         Operation::WholeCompare(comparison, a, b) => {
-            compare(comparison, to, blocks, (batch.wholes(r, a), batch.wholes(r, b)));
+            compare(comparison, to, blocks, (wholes(a), wholes(b)));
         }
-        Operation::WholeUnary(operator, a) => match operator {
-            Unary::Negative => map(to, batch.wholes(r, a), i32::wrapping_neg),
-            _ => map(to, batch.wholes(r, a), i32::wrapping_abs),
-        },
+        Operation::WholeUnary(Unary::Negative, a) => map(to, wholes(a), i32::wrapping_neg),
+        Operation::WholeUnary(_, a) => map(to, wholes(a), i32::wrapping_abs),
         Operation::WholeBinary(operator, a, b) => {
-            whole_binary(operator, to, blocks, (batch.wholes(r, a), batch.wholes(r, b)));
+            whole_binary(operator, to, blocks, (wholes(a), wholes(b)));
         }
-        Operation::And(a, b) => {
-            zip(to, blocks, (batch.wholes(r, a), batch.wholes(r, b)), |x, y| x & y);
-        }
-        Operation::Or(a, b) => {
-            zip(to, blocks, (batch.wholes(r, a), batch.wholes(r, b)), |x, y| x | y);
-        }
-        Operation::Not(a) => map(to, batch.wholes(r, a), |x| x ^ 1),
-        Operation::Negative(a) => {
-            map(to, batch.numbers(r, a), |x: f32| (x.to_bits() >> 31) as i32);
-        }
-        Operation::Round(a) => map(to, batch.numbers(r, a), loops::round),
-        Operation::RoundRandom(a) => round_random(batch, to, batch.numbers(r, a)),
+        Operation::And(a, b) => zip(to, blocks, (wholes(a), wholes(b)), |x, y| x & y),
+        Operation::Or(a, b) => zip(to, blocks, (wholes(a), wholes(b)), |x, y| x | y),
+        Operation::Not(a) => map(to, wholes(a), |x| x ^ 1),
+        Operation::Negative(a) => map(to, numbers(a), |x: f32| (x.to_bits() >> 31) as i32),
+        Operation::Round(a) => map(to, numbers(a), loops::round),
+        Operation::RoundRandom(a) => round_random(batch, to, numbers(a)),
         Operation::WholeSelect(mask, a, b) => {
-            let pair = (batch.wholes(r, a), batch.wholes(r, b));
-            select(to, blocks, batch.wholes(r, mask), pair);
+            select(to, blocks, wholes(mask), (wholes(a), wholes(b)));
         }
-        Operation::WholeSum(a) => reduce(to, batch.wholes(r, a), 0, |x| x, i32::wrapping_add),
-        Operation::Largest(a) => pick::largest(to, blocks, batch.numbers(r, a)),
-        Operation::Where(a) => pick::locate(to, blocks, batch.wholes(r, a)),
-        Operation::WholeGather(a, indices) => {
-            pick::gather(to, batch.wholes(r, a), batch.wholes(r, indices));
-        }
+        Operation::WholeSum(a) => reduce(to, wholes(a), 0, |x| x, i32::wrapping_add),
+        Operation::Largest(a) => pick::largest(to, blocks, numbers(a)),
+        Operation::Where(a) => pick::locate(to, blocks, wholes(a)),
+        Operation::WholeGather(a, indices) => pick::gather(to, wholes(a), wholes(indices)),
         _ => {}
-    });
+    }
+    Ok(())
 }
 
 #[inline(always)]

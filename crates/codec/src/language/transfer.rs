@@ -76,43 +76,20 @@ fn emit_wholes(batch: &Batch<'_>, view: View<'_, i32>, field: usize, output: &mu
     }
 }
 
-/// Reads a field of all blocks.
-///
-/// # Errors
-/// If it holds indices that do not exist.
+/// Reads a field of numbers of all blocks.
 #[inline(always)]
-pub(crate) fn take(
-    batch: &Batch<'_>,
-    registers: &mut Registers,
-    field: usize,
-    output: Option<Operand>,
-    encoded: &[u8],
-) -> Result<(), Error> {
-    let mut result = Ok(());
+pub(crate) fn take_numbers(batch: &Batch<'_>, field: usize, to: &mut [f32]) {
     match batch.frame.fields[field].wire {
-        Wire::F32 => batch.write(registers, output, |_, to| {
-            take_numbers::<F32>(batch, field, encoded, to);
-        }),
-        Wire::F16 => batch.write(registers, output, |_, to| {
-            take_numbers::<F16>(batch, field, encoded, to);
-        }),
-        Wire::Bf16 => batch.write(registers, output, |_, to| {
-            take_numbers::<BF16>(batch, field, encoded, to);
-        }),
-        Wire::Indices => batch.write_wholes(registers, output, |_, to| {
-            result = take_indices(batch, field, encoded, to);
-        }),
-        _ => batch.write_wholes(registers, output, |_, to| {
-            take_wholes(batch, field, encoded, to);
-        }),
+        Wire::F16 => take_format::<F16>(batch, field, to),
+        Wire::Bf16 => take_format::<BF16>(batch, field, to),
+        _ => take_format::<F32>(batch, field, to),
     }
-    result
 }
 
 #[inline(always)]
-fn take_numbers<F: Format>(batch: &Batch<'_>, field: usize, encoded: &[u8], to: &mut [f32]) {
+fn take_format<F: Format>(batch: &Batch<'_>, field: usize, to: &mut [f32]) {
     let place = batch.frame.fields[field];
-    let blocks = encoded.chunks_exact(batch.frame.bytes);
+    let blocks = batch.encoded.chunks_exact(batch.frame.bytes);
     for (bytes, numbers) in blocks.zip(to.chunks_exact_mut(place.count)) {
         let bytes = &bytes[place.offset..place.offset + place.bytes];
         for (bytes, x) in bytes.chunks_exact(F::BYTES).zip(numbers) {
@@ -121,50 +98,54 @@ fn take_numbers<F: Format>(batch: &Batch<'_>, field: usize, encoded: &[u8], to: 
     }
 }
 
+/// Reads a field of whole numbers, a mask, or indices of all blocks.
+///
+/// # Errors
+/// If it holds indices that do not exist.
 #[inline(always)]
-fn take_wholes(batch: &Batch<'_>, field: usize, encoded: &[u8], to: &mut [i32]) {
+pub(crate) fn take_wholes(batch: &Batch<'_>, field: usize, to: &mut [i32]) -> Result<(), Error> {
     let place = batch.frame.fields[field];
-    let blocks = encoded.chunks_exact(batch.frame.bytes);
-    for (bytes, codes) in blocks.zip(to.chunks_exact_mut(place.count)) {
+    let blocks = batch.encoded.chunks_exact(batch.frame.bytes);
+    for (bytes, to) in blocks.zip(to.chunks_exact_mut(place.count)) {
         let bytes = &bytes[place.offset..place.offset + place.bytes];
-        let pairs = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
-        let (bytes_of_8, bytes_of_16) = (bytes.iter(), bytes.chunks_exact(2));
-        let Wire::Bits { width, signed } = place.wire else { continue };
-        match (width, signed) {
-            (1, _) => unpack::<1, false>(bytes, codes),
-            (2, false) => unpack::<2, false>(bytes, codes),
-            (2, true) => unpack::<2, true>(bytes, codes),
-            (4, false) => unpack::<4, false>(bytes, codes),
-            (4, true) => unpack::<4, true>(bytes, codes),
-            (8, false) => codes.iter_mut().zip(bytes_of_8).for_each(|(to, x)| *to = i32::from(*x)),
-            (8, true) => {
-                codes.iter_mut().zip(bytes_of_8).for_each(|(to, x)| *to = i32::from(*x as i8));
-            }
-            (_, false) => {
-                codes.iter_mut().zip(bytes_of_16).for_each(|(to, x)| *to = i32::from(pairs(x)));
-            }
-            (_, true) => codes
-                .iter_mut()
-                .zip(bytes_of_16)
-                .for_each(|(to, x)| *to = i32::from(pairs(x) as i16)),
+        match place.wire {
+            Wire::Bits { width: 1, .. } => unpack::<1, false>(bytes, to),
+            Wire::Bits { width: 2, signed: false } => unpack::<2, false>(bytes, to),
+            Wire::Bits { width: 2, signed: true } => unpack::<2, true>(bytes, to),
+            Wire::Bits { width: 4, signed: false } => unpack::<4, false>(bytes, to),
+            Wire::Bits { width: 4, signed: true } => unpack::<4, true>(bytes, to),
+            Wire::Bits { width: 8, signed } => take_bytes(bytes, signed, to),
+            Wire::Bits { signed, .. } => take_pairs(bytes, signed, to),
+            _ => take_indices(place.count, batch.frame.elements, bytes, to)?,
         }
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn take_bytes(bytes: &[u8], signed: bool, to: &mut [i32]) {
+    let extend = if signed { 24 } else { 0 };
+    for (to, byte) in to.iter_mut().zip(bytes) {
+        *to = i32::from(*byte) << extend >> extend;
+    }
+}
+
+#[inline(always)]
+fn take_pairs(bytes: &[u8], signed: bool, to: &mut [i32]) {
+    let extend = if signed { 16 } else { 0 };
+    for (to, pair) in to.iter_mut().zip(bytes.chunks_exact(2)) {
+        *to = i32::from(u16::from_le_bytes([pair[0], pair[1]])) << extend >> extend;
     }
 }
 
 fn take_indices(
-    batch: &Batch<'_>,
-    field: usize,
-    encoded: &[u8],
+    count: usize,
+    elements: usize,
+    bytes: &[u8],
     to: &mut [i32],
 ) -> Result<(), Error> {
-    let place = batch.frame.fields[field];
-    let layout = Indices::new(place.count, batch.frame.elements);
-    let blocks = encoded.chunks_exact(batch.frame.bytes);
-    for (bytes, to) in blocks.zip(to.chunks_exact_mut(place.count)) {
-        let indices = layout.read(&bytes[place.offset..place.offset + place.bytes]);
-        for (to, index) in to.iter_mut().zip(indices) {
-            *to = index? as i32;
-        }
+    for (to, index) in to.iter_mut().zip(Indices::new(count, elements).read(bytes)) {
+        *to = index? as i32;
     }
     Ok(())
 }
