@@ -44,15 +44,17 @@ pub struct Claims {
     pub nearest: bool,
     /// A range that begins at a block is encoded as if it stood alone.
     pub separable: bool,
+    /// Zeros are decoded to zeros.
+    pub zero: bool,
 }
 
 impl Claims {
     /// Everything.
     pub const ALL: Claims =
-        Claims { idempotent: true, exact: true, nearest: true, separable: true };
+        Claims { idempotent: true, exact: true, nearest: true, separable: true, zero: true };
     /// What is left where random numbers decide.
     pub const RANDOM: Claims =
-        Claims { idempotent: false, exact: false, nearest: false, separable: false };
+        Claims { idempotent: false, exact: false, nearest: false, separable: false, ..Claims::ALL };
 }
 
 /// What is encoded.

@@ -28,8 +28,13 @@ mod blocks;
 mod cast;
 mod choice;
 mod codec;
+mod coded;
+mod dynamic8;
+mod e4m3;
+mod e5m2;
 mod error;
 mod f16;
+mod float8;
 mod indices;
 mod int2;
 mod int3;
@@ -37,13 +42,19 @@ mod int4;
 mod int8;
 pub mod kernel;
 pub mod language;
+mod natural;
 mod none;
 mod onebit;
+mod planes;
 mod powersgd;
+mod qsgd;
 mod select;
 mod signs;
 pub mod speed;
+mod tbq;
+mod terngrad;
 mod topk;
+mod vote;
 
 pub use choice::{Choice, Entry, all};
 pub use codec::{Bound, Claims, Codec, Exchange, Finite, Input, Write};
@@ -52,7 +63,7 @@ pub use none::{raw, raw_of};
 pub use powersgd::{Factor, PowerSgd};
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
-pub const CODECS: [Entry; 10] = [
+pub const CODECS: [Entry; 18] = [
     none::ENTRY,
     f16::ENTRY,
     bf16::ENTRY,
@@ -61,6 +72,14 @@ pub const CODECS: [Entry; 10] = [
     int3::ENTRY,
     int2::ENTRY,
     onebit::ENTRY,
+    vote::ENTRY,
+    terngrad::ENTRY,
+    qsgd::ENTRY,
+    natural::ENTRY,
+    e4m3::ENTRY,
+    e5m2::ENTRY,
+    dynamic8::ENTRY,
+    tbq::ENTRY,
     topk::ENTRY,
     powersgd::ENTRY,
 ];

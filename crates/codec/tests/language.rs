@@ -26,7 +26,11 @@ fn example(name: &str, parameters: &[(&str, f64)]) -> Arc<dyn Codec> {
 
 /// The codec in Rust and the same as text.
 fn pairs() -> Vec<(Arc<dyn Codec>, Arc<dyn Codec>)> {
-    vec![(rust("onebit"), example("onebit", &[]))]
+    vec![
+        (rust("onebit"), example("onebit", &[])),
+        (rust("tbq:0.5"), example("tbq", &[("tau", 0.5)])),
+        (rust("terngrad"), example("terngrad", &[])),
+    ]
 }
 
 fn number() -> impl Strategy<Value = f32> {

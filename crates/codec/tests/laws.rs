@@ -332,7 +332,7 @@ fn elements_round_independently() {
 
 #[test]
 fn nothing_in_nothing_out() {
-    for codec in codecs() {
+    for codec in codecs().iter().filter(|codec| codec.claims().zero) {
         for length in lengths(codec.as_ref()) {
             for zero in [0.0, -0.0] {
                 let values = vec![zero; length];

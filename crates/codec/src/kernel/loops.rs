@@ -316,6 +316,15 @@ unsafe fn random_group<L: Lanes>(key: Key, group: u64) -> [L::I; GROUP / LANES] 
 }
 
 #[inline(always)]
+pub(super) unsafe fn random<L: Lanes>(key: Key, group: u64) -> [u32; GROUP] {
+    let mut words = [0; GROUP];
+    for (vector, random) in random_group::<L>(key, group).into_iter().enumerate() {
+        L::store(words.as_mut_ptr().add(vector * LANES).cast(), L::from_bits(random));
+    }
+    words
+}
+
+#[inline(always)]
 pub(super) unsafe fn dequantise<L: Lanes, Q: LevelsLanes>(
     encoded: &[u8],
     write: Write,
@@ -406,6 +415,7 @@ macro_rules! kernels {
         use thinwire_wire::random::Key;
 
         use super::format::{BF16, F16, F32};
+        use super::levels::GROUP;
         use super::lanes::{FormatLanes, LevelsLanes};
         use super::loops;
         use super::signs::Signs;
@@ -427,6 +437,7 @@ macro_rules! kernels {
             int3: Quantiser { encode: quantise::<Int3>, decode: dequantise::<Int3> },
             int2: Signer { encode: sign_encode::<Int2>, decode: sign_decode::<Int2> },
             onebit: Signer { encode: sign_encode::<OneBit>, decode: sign_decode::<OneBit> },
+            random,
             collect,
         };
 
@@ -441,6 +452,7 @@ macro_rules! kernels {
         loops::entry!($lanes, $features, dequantise[Q: LevelsLanes](a: &[u8], b: Write, c: &mut [f32]));
         loops::entry!($lanes, $features, sign_encode[S: Signs](a: Input<'_>, b: &mut [u8]) -> Finite);
         loops::entry!($lanes, $features, sign_decode[S: Signs](a: &[u8], b: Write, c: &mut [f32]));
+        loops::entry!($lanes, $features, random[](a: Key, b: u64) -> [u32; GROUP]);
         loops::entry!($lanes, $features, collect[](a: Input<'_>, b: u32, c: u32, d: &mut Vec<Candidate>));
     };
 }

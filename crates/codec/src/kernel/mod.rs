@@ -24,17 +24,16 @@ mod loops;
 #[allow(unsafe_code)]
 mod sign_loops;
 #[allow(unsafe_code)]
-pub(crate) mod wide;
+mod wide;
 
 use std::sync::OnceLock;
 
 use thinwire_wire::random::Key;
 
 pub(crate) use format::{BF16, F16, F32, Format};
-#[cfg(test)]
-pub(crate) use levels::random_group;
-pub(crate) use levels::{GROUP, Int3, Int4, Int8, Levels};
+pub(crate) use levels::{GROUP, Int3, Int4, Int8, Levels, RANDOM_BITS, SCALE_BYTES, Scale};
 pub(crate) use signs::{BLOCK as SIGNS_BLOCK, Int2, OneBit, Signs};
+pub(crate) use wide::{Work, wide};
 
 use crate::{Finite, Input, Write};
 
@@ -54,6 +53,8 @@ pub(crate) struct Kernels {
     pub int3: Quantiser,
     pub int2: Signer,
     pub onebit: Signer,
+    /// [`RANDOM_BITS`] random bits for each element of the group of this number.
+    pub random: fn(Key, u64) -> [u32; GROUP],
     /// Adds the residual, and appends to the list the elements whose magnitude has at least the
     /// bits of the third argument, which are not 0; the second is the first element's index.
     pub collect: fn(Input<'_>, u32, u32, &mut Vec<Candidate>),

@@ -26,6 +26,7 @@ pub(super) static KERNELS: Kernels = Kernels {
     int3: Quantiser { encode: quantise::<Int3>, decode: dequantise::<Int3> },
     int2: Signer { encode: signs::encode::<Int2>, decode: signs::decode::<Int2> },
     onebit: Signer { encode: signs::encode::<OneBit>, decode: signs::decode::<OneBit> },
+    random: |key, group| random_group(key, group).map(u32::from),
     collect,
 };
 

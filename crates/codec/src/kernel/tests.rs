@@ -174,6 +174,13 @@ proptest! {
     }
 
     #[test]
+    fn random_numbers_agree(key in key(), group in 0..u64::MAX / 16) {
+        for kernels in others() {
+            prop_assert_eq!((kernels.random)(key, group), (scalar::KERNELS.random)(key, group));
+        }
+    }
+
+    #[test]
     fn candidates_agree((values, residual) in pair(), first in 0..u32::MAX / 2, threshold in prop_oneof![1..u32::MAX, Just(1.0f32.to_bits()), Just(1)]) {
         let run = |kernels: &Kernels, mut values: Vec<f32>, feedback: bool| {
             let mut found = vec![Candidate { index: 7, bits: 7 }];

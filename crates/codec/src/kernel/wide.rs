@@ -1,23 +1,22 @@
 //! Plain loops, compiled for the machine's vectors.
 //!
-//! Where the compiler finds the vectors by itself, a loop is written once as [`Work`], and this
-//! compiles it with the instructions of every implementation in this folder. It may not contract
-//! or reorder arithmetic on f32, so all give the same bits.
+//! What has no kernel of its own is a loop that the compiler turns into vector instructions, if it
+//! may use them. The bits are the same with and without: no operation is reordered or fused.
 
-/// Loops over slices. Everything that [`Work::run`] calls must be inlined into it.
+/// A loop. Everything in [`Work::run`] must be inlined to be compiled for the machine.
 pub(crate) trait Work {
-    /// What the loops return.
+    /// What comes out.
     type Output;
 
-    /// Runs them; marked `#[inline(always)]`.
+    /// Runs it; to be marked `#[inline(always)]`.
     fn run(self) -> Self::Output;
 }
 
 /// Runs `work` with the best instructions that this machine has.
-pub(crate) fn widely<W: Work>(work: W) -> W::Output {
+pub(crate) fn wide<W: Work>(work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]
-    match super::imp().name {
-        // SAFETY: these implementations are chosen only where their features were detected.
+    match super::name() {
+        // SAFETY: the table of this name is handed out only where its features were detected.
         "avx512" => return unsafe { avx512(work) },
         // SAFETY: as above.
         "avx2" => return unsafe { avx2(work) },
@@ -27,7 +26,7 @@ pub(crate) fn widely<W: Work>(work: W) -> W::Output {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn avx512<W: Work>(work: W) -> W::Output {
     work.run()
 }

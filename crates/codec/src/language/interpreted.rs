@@ -8,9 +8,9 @@ use thinwire_wire::random::Key;
 use super::frame::Frame;
 use super::loops;
 use super::program::{Claim, Program};
-use super::run::{Decode, Encode, Put, Registers};
+use super::run::{self, Batch, Put, Registers};
 use super::wire::Wire;
-use crate::kernel::wide::{Work, widely};
+use crate::kernel::{Work, wide};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 
 /// Elements that are worked on at once: several registers of them fit into the nearest cache.
@@ -126,8 +126,8 @@ impl Codec for Interpreted {
                             residual: &residual[range],
                         },
                     };
-                    let step = Step { frame, registers, key, first: first as u64, input, output };
-                    finite = finite.and(widely(step));
+                    let random = (key, first as u64);
+                    finite = finite.and(encode_batch(frame, registers, input, random, output));
                 }
             }
             finite
@@ -149,7 +149,11 @@ impl Codec for Interpreted {
                     .chunks_mut(batch * frame.elements)
                     .zip(encoded.chunks(batch * frame.bytes));
                 for (values, encoded) in batches {
-                    widely(Decode { frame, registers, encoded, put, values })?;
+                    let blocks = values.len() / frame.elements;
+                    // Nothing in decode is random.
+                    let key = Key { seed: 0, step: 0, tensor: 0 };
+                    let batch = Batch { frame, blocks, input: &[], encoded, key, first: 0 };
+                    run::decode(&batch, registers, put, values)?;
                 }
             }
             Ok(())
@@ -185,46 +189,67 @@ fn parts(program: &Program, elements: usize) -> impl Iterator<Item = Part<'_>> {
     whole.into_iter().chain(last)
 }
 
-/// One batch: the residual added, encoded, and what it decodes to taken away.
-struct Step<'a> {
-    frame: &'a Frame<'a>,
-    registers: &'a mut Registers,
-    key: Key,
-    first: u64,
-    input: Input<'a>,
-    output: &'a mut [u8],
+/// The residual added, encoded, and what that decodes to taken away.
+fn encode_batch(
+    frame: &Frame<'_>,
+    registers: &mut Registers,
+    input: Input<'_>,
+    (key, first): (Key, u64),
+    output: &mut [u8],
+) -> Finite {
+    let blocks = input.len() / frame.elements;
+    let (values, residual) = match input {
+        Input::Plain(values) => {
+            let largest = wide(Largest(values));
+            let batch = Batch { frame, blocks, input: values, encoded: &[], key, first };
+            return Finite::when(encode_finite(&batch, registers, largest, output));
+        }
+        Input::Feedback { values, residual } => (values, residual),
+    };
+    let largest = wide(AddLargest(values, residual));
+    let batch = Batch { frame, blocks, input: values, encoded: &[], key, first };
+    if !encode_finite(&batch, registers, largest, output) {
+        return Finite::No;
+    }
+    let batch = Batch { frame, blocks, input: &[], encoded: output, key, first };
+    // A program that cannot read what it wrote is refused when it is loaded.
+    Finite::when(run::decode(&batch, registers, Put::Subtract, values).is_ok())
 }
 
-impl Work for Step<'_> {
-    type Output = Finite;
+/// Encodes what has a magnitude of the bits `largest`; false if that or what is emitted is not
+/// finite.
+fn encode_finite(
+    batch: &Batch<'_>,
+    registers: &mut Registers,
+    largest: u32,
+    output: &mut [u8],
+) -> bool {
+    let finite = run::encode(batch, registers, output) && largest < f32::INFINITY.to_bits();
+    if !finite {
+        spoil(batch.frame, batch.input, output);
+    }
+    finite
+}
+
+struct Largest<'a>(&'a [f32]);
+
+impl Work for Largest<'_> {
+    type Output = u32;
 
     #[inline(always)]
-    fn run(self) -> Finite {
-        let Step { frame, registers, key, first, input, output } = self;
-        match input {
-            Input::Plain(values) => {
-                let largest = loops::largest(values);
-                let encode = Encode { frame, registers, key, first, input: values, output: &mut *output };
-                let finite = encode.run() && largest < f32::INFINITY.to_bits();
-                if !finite {
-                    spoil(frame, values, output);
-                }
-                Finite::when(finite)
-            }
-            Input::Feedback { values, residual } => {
-                let largest = loops::add_largest(values, residual);
-                let encode = Encode { frame, registers, key, first, input: values, output: &mut *output };
-                let finite = encode.run() && largest < f32::INFINITY.to_bits();
-                if !finite {
-                    spoil(frame, values, output);
-                    return Finite::No;
-                }
-                let (encoded, put) = (&*output, Put::Subtract);
-                let decode = Decode { frame, registers, encoded, put, values };
-                // A program that cannot read what it wrote is refused when it is loaded.
-                Finite::when(decode.run().is_ok())
-            }
-        }
+    fn run(self) -> u32 {
+        loops::largest(self.0)
+    }
+}
+
+struct AddLargest<'a>(&'a mut [f32], &'a [f32]);
+
+impl Work for AddLargest<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run(self) -> u32 {
+        loops::add_largest(self.0, self.1)
     }
 }
 

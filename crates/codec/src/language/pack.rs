@@ -1,55 +1,77 @@
-//! Whole numbers to few bits and back, in the planes that `wire` says.
+//! Whole numbers to few bits and back.
+//!
+//! The layout is that of `planes`, group by group of 128 elements.
 
-use super::wire::PLANE;
+/// Elements that share planes.
+const GROUP: usize = 128;
 
-/// Numbers side by side.
-type Vector = [i32; PLANE];
+/// Bytes of a plane, and elements side by side in a vector.
+const LANES: usize = 16;
+
+/// The bytes that `count` numbers of `width` bits take, at most 7.
+pub(crate) fn bytes(count: usize, width: usize) -> usize {
+    width * (count / GROUP * LANES + (count % GROUP).min(LANES))
+}
 
 /// Packs the numbers of a block, cut off at the ends of what `W` bits hold.
 #[inline(always)]
-pub(crate) fn pack<const W: u32>(codes: &[i32], bytes: &mut [u8], (least, most): (i32, i32)) {
-    let elements = PLANE * 8 / W as usize;
-    let fit = |code: i32| code.max(least).min(most) & ((1 << W) - 1);
-    let (planes, last) = bytes.split_at_mut(codes.len() / elements * PLANE);
-    let (whole, rest) = codes.split_at(codes.len() / elements * elements);
-    let places = planes.as_chunks_mut::<PLANE>().0;
-    for (codes, bytes) in whole.chunks_exact(elements).zip(places) {
-        let mut together: Vector = [0; PLANE];
-        // From the highest bits down, so that every shift is by the same constant.
-        for codes in codes.as_chunks::<PLANE>().0.iter().rev() {
-            for lane in 0..PLANE {
-                together[lane] = together[lane] << W | fit(codes[lane]);
+pub(crate) fn pack<const W: usize>(codes: &[i32], bytes: &mut [u8], (least, most): (i32, i32)) {
+    let fit = |code: i32| code.max(least).min(most);
+    let (groups, rest) = codes.as_chunks::<GROUP>();
+    let (places, last) = bytes.split_at_mut(groups.len() * LANES * W);
+    for (codes, bytes) in groups.iter().zip(places.chunks_exact_mut(LANES * W)) {
+        for (plane, bytes) in bytes.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            let mut together = [0; LANES];
+            // From the last vector on, so that every shift is by the same constant.
+            for codes in codes.as_chunks::<LANES>().0.iter().rev() {
+                for lane in 0..LANES {
+                    together[lane] = together[lane] << 1 | fit(codes[lane]) >> plane & 1;
+                }
             }
+            *bytes = together.map(|x| x as u8);
         }
-        *bytes = together.map(|x| x as u8);
     }
     last.fill(0);
-    for (vector, codes) in rest.chunks(PLANE).enumerate() {
-        let bytes = last.iter_mut().zip(codes);
-        bytes.for_each(|(byte, code)| *byte |= (fit(*code) << (vector as u32 * W)) as u8);
+    let lanes = rest.len().clamp(1, LANES);
+    for (plane, bytes) in last.chunks_exact_mut(lanes).enumerate() {
+        for (vector, codes) in rest.chunks(LANES).enumerate() {
+            let bytes = bytes.iter_mut().zip(codes);
+            bytes.for_each(|(byte, code)| *byte |= ((fit(*code) >> plane & 1) << vector) as u8);
+        }
     }
 }
 
 /// Unpacks the numbers of a block.
 #[inline(always)]
-pub(crate) fn unpack<const W: u32, const SIGNED: bool>(bytes: &[u8], codes: &mut [i32]) {
-    let elements = PLANE * 8 / W as usize;
-    let upper = |x: i32| {
-        if SIGNED { x >> (32 - W) } else { ((x as u32) >> (32 - W)) as i32 }
-    };
-    let (whole, rest) = codes.split_at_mut(codes.len() / elements * elements);
-    let (planes, last) = bytes.split_at(whole.len() / elements * PLANE);
-    for (codes, bytes) in whole.chunks_exact_mut(elements).zip(planes.as_chunks::<PLANE>().0) {
-        let mut together: Vector = bytes.map(|byte| i32::from(byte) << 24);
-        for codes in codes.as_chunks_mut::<PLANE>().0.iter_mut().rev() {
-            *codes = together.map(upper);
-            together = together.map(|x| x << W);
+pub(crate) fn unpack<const W: usize, const SIGNED: bool>(bytes: &[u8], codes: &mut [i32]) {
+    let extend = if SIGNED { 32 - W } else { 0 };
+    let (groups, rest) = codes.as_chunks_mut::<GROUP>();
+    let (places, last) = bytes.split_at(groups.len() * LANES * W);
+    for (codes, bytes) in groups.iter_mut().zip(places.chunks_exact(LANES * W)) {
+        let mut planes = [[0; LANES]; W];
+        for (plane, bytes) in planes.iter_mut().zip(bytes.as_chunks::<LANES>().0) {
+            *plane = bytes.map(i32::from);
+        }
+        for codes in codes.as_chunks_mut::<LANES>().0 {
+            let mut together = [0; LANES];
+            for (at, plane) in planes.iter_mut().enumerate() {
+                for lane in 0..LANES {
+                    together[lane] |= (plane[lane] & 1) << at;
+                    plane[lane] >>= 1;
+                }
+            }
+            *codes = together.map(|code| code << extend >> extend);
         }
     }
-    for (vector, codes) in rest.chunks_mut(PLANE).enumerate() {
-        let shift = 32 - W - vector as u32 * W;
-        codes.iter_mut().zip(last).for_each(|(to, byte)| *to = upper(i32::from(*byte) << shift));
+    rest.fill(0);
+    let lanes = rest.len().clamp(1, LANES);
+    for (plane, bytes) in last.chunks_exact(lanes).enumerate() {
+        for (vector, codes) in rest.chunks_mut(LANES).enumerate() {
+            let codes = codes.iter_mut().zip(bytes);
+            codes.for_each(|(code, byte)| *code |= (i32::from(*byte) >> vector & 1) << plane);
+        }
     }
+    rest.iter_mut().for_each(|code| *code = *code << extend >> extend);
 }
 
 #[cfg(test)]
@@ -59,8 +81,8 @@ mod tests {
     use super::super::wire::Wire;
     use super::*;
 
-    fn there_and_back<const W: u32, const SIGNED: bool>(codes: &[i32]) {
-        let wire = Wire::Bits { width: W, signed: SIGNED };
+    fn there_and_back<const W: usize, const SIGNED: bool>(codes: &[i32]) {
+        let wire = Wire::Bits { width: W as u32, signed: SIGNED };
         let (least, most) = wire.range();
         let mut bytes = vec![0xff; wire.bytes(codes.len())];
         pack::<W>(codes, &mut bytes, (least, most));
@@ -68,6 +90,13 @@ mod tests {
         unpack::<W, SIGNED>(&bytes, &mut back);
         let expected: Vec<i32> = codes.iter().map(|code| (*code).clamp(least, most)).collect();
         assert_eq!(back, expected);
+        for (block, group) in expected.chunks(GROUP).enumerate() {
+            let mut own = [0; GROUP];
+            own.iter_mut().zip(group).for_each(|(own, code)| *own = *code as u32);
+            let mut planes = vec![0xaa; crate::planes::len(group.len(), W)];
+            crate::planes::pack(&own, group.len(), W, &mut planes);
+            assert_eq!(bytes[block * LANES * W..][..planes.len()], planes);
+        }
     }
 
     proptest! {

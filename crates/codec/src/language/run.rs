@@ -12,7 +12,7 @@ use super::program::{
 };
 use super::{pick, random, transfer};
 use crate::Error;
-use crate::kernel::wide::Work;
+use crate::kernel::{Work, wide};
 
 /// Registers, kept from one call to the next.
 #[derive(Clone, Debug, Default)]
@@ -41,68 +41,87 @@ pub(crate) enum Put {
     Subtract,
 }
 
-/// Encoding a batch of blocks. Returns whether what was emitted as f32, f16 or bf16 is finite.
-pub(crate) struct Encode<'a> {
-    pub frame: &'a Frame<'a>,
-    pub registers: &'a mut Registers,
-    pub key: Key,
-    /// The number of the first element.
-    pub first: u64,
-    pub input: &'a [f32],
-    pub output: &'a mut [u8],
+/// Encodes a batch. False if a number that was emitted is not finite.
+pub(crate) fn encode(batch: &Batch<'_>, registers: &mut Registers, output: &mut [u8]) -> bool {
+    let mut finite = true;
+    for instruction in &batch.frame.program.encode {
+        finite &= match instruction.operation {
+            Operation::Emit(field, value) => wide(Emit { batch, registers, field, value, output }),
+            // Only what is taken can be corrupt.
+            _ => wide(Compute { batch, registers, instruction }).is_ok(),
+        };
+    }
+    finite
 }
 
-/// Decoding a batch of blocks.
-pub(crate) struct Decode<'a> {
-    pub frame: &'a Frame<'a>,
-    pub registers: &'a mut Registers,
-    pub encoded: &'a [u8],
-    pub put: Put,
-    pub values: &'a mut [f32],
+/// Decodes a batch.
+///
+/// # Errors
+/// If it names elements that do not exist.
+pub(crate) fn decode(
+    batch: &Batch<'_>,
+    registers: &mut Registers,
+    put: Put,
+    values: &mut [f32],
+) -> Result<(), Error> {
+    for instruction in &batch.frame.program.decode {
+        match instruction.operation {
+            Operation::Yield(value) => wide(Yield { batch, registers, value, put, values }),
+            Operation::YieldAt(indices, numbers) => {
+                transfer::put_at(batch, registers, (indices, numbers), put, values);
+            }
+            _ => wide(Compute { batch, registers, instruction })?,
+        }
+    }
+    Ok(())
 }
 
-impl Work for Encode<'_> {
+struct Emit<'a> {
+    batch: &'a Batch<'a>,
+    registers: &'a Registers,
+    field: usize,
+    value: Operand,
+    output: &'a mut [u8],
+}
+
+impl Work for Emit<'_> {
     type Output = bool;
 
     #[inline(always)]
     fn run(self) -> bool {
-        let Encode { frame, registers, key, first, input, output } = self;
-        let blocks = input.len() / frame.elements;
-        let mut finite = true;
-        for instruction in &frame.program.encode {
-            let batch = Batch { frame, blocks, input, encoded: &[], key, first };
-            match instruction.operation {
-                Operation::Emit(field, value) => {
-                    finite &= transfer::emit(&batch, registers, field, value, output);
-                }
-                // Only what is taken can be corrupt.
-                _ => finite &= compute(&batch, registers, instruction).is_ok(),
-            }
-        }
-        finite
+        transfer::emit(self.batch, self.registers, self.field, self.value, self.output)
     }
 }
 
-impl Work for Decode<'_> {
+struct Yield<'a> {
+    batch: &'a Batch<'a>,
+    registers: &'a Registers,
+    value: Operand,
+    put: Put,
+    values: &'a mut [f32],
+}
+
+impl Work for Yield<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        transfer::put(self.batch, self.registers, self.value, self.put, self.values);
+    }
+}
+
+struct Compute<'a> {
+    batch: &'a Batch<'a>,
+    registers: &'a mut Registers,
+    instruction: &'a Instruction,
+}
+
+impl Work for Compute<'_> {
     type Output = Result<(), Error>;
 
     #[inline(always)]
     fn run(self) -> Result<(), Error> {
-        let Decode { frame, registers, encoded, put, values } = self;
-        let blocks = values.len() / frame.elements;
-        // Nothing in decode is random, and nothing reads the input.
-        let key = Key { seed: 0, step: 0, tensor: 0 };
-        let batch = Batch { frame, blocks, input: &[], encoded, key, first: 0 };
-        for instruction in &frame.program.decode {
-            match instruction.operation {
-                Operation::Yield(value) => transfer::put(&batch, registers, value, put, values),
-                Operation::YieldAt(indices, numbers) => {
-                    transfer::put_at(&batch, registers, (indices, numbers), put, values);
-                }
-                _ => compute(&batch, registers, instruction)?,
-            }
-        }
-        Ok(())
+        compute(self.batch, self.registers, self.instruction)
     }
 }
 
@@ -112,8 +131,9 @@ pub(crate) struct Batch<'a> {
     pub blocks: usize,
     pub input: &'a [f32],
     pub encoded: &'a [u8],
-    key: Key,
-    first: u64,
+    pub key: Key,
+    /// The number of the first element.
+    pub first: u64,
 }
 
 impl Batch<'_> {

@@ -1,10 +1,11 @@
 //! The types of what is emitted, and where their bits lie.
 //!
 //! Numbers of f32, f16 and bf16 and whole numbers of 8 and 16 bits lie one after the other,
-//! little-endian. Smaller whole numbers lie in planes of 16 bytes: byte `j` of a plane holds elements
-//! `j`, `16 + j`, `32 + j`, … lowest bits first, so that one shift brings those of 16 neighbours
-//! into place. The last plane has as many bytes as it needs.
+//! little-endian. Smaller whole numbers lie in planes of 16 bytes, one for every bit, the lowest
+//! first: of every 128 elements, bit `i` of byte `j` belongs to element `16 i + j`. Of a last group of
+//! fewer than 16 elements a plane has as many bytes.
 
+use super::pack;
 use super::refusal::{Refusal, nearest};
 use super::syntax::Name;
 
@@ -22,9 +23,6 @@ pub(crate) enum Wire {
     /// Sorted indices, in the bits that `indices` says.
     Indices,
 }
-
-/// Bytes of a plane, whose elements lie side by side in a vector.
-pub(crate) const PLANE: usize = 16;
 
 /// Every type by name.
 const NAMES: [(&str, Wire); 13] = [
@@ -68,10 +66,7 @@ impl Wire {
             Wire::F32 => 4 * count,
             Wire::F16 | Wire::Bf16 => 2 * count,
             Wire::Bits { width, .. } if width >= 8 => width as usize / 8 * count,
-            Wire::Bits { width, .. } => {
-                let plane = PLANE * 8 / width as usize;
-                count / plane * PLANE + (count % plane).min(PLANE)
-            }
+            Wire::Bits { width, .. } => pack::bytes(count, width as usize),
             Wire::Indices => 0,
         }
     }

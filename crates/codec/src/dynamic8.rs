@@ -1,0 +1,153 @@
+//! One byte per element, finest near zero.
+//!
+//! Dettmers et al., "8-bit optimizers via block-wise quantization" (2021, section 2.1), with a
+//! symmetric table: decade `i` of seven, up to the largest magnitude of the block, has `2^i` evenly
+//! spaced magnitudes, 127 in all, and there is 0. A code is a number from -127 to 127.
+//!
+//! Law: every value becomes the nearest of the table.
+
+use std::fmt;
+
+use crate::choice::no_parameter;
+use crate::coded::{Code, Coded, SIGN, largest};
+use crate::kernel::Scale;
+use crate::{Bound, Claims, Entry};
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "dynamic8",
+    usage: "dynamic8",
+    summary: "seven decades of levels, 132 bytes per 128 elements",
+    examples: &["dynamic8"],
+    parse: |parameter| {
+        no_parameter("dynamic8", parameter)?;
+        Ok(Coded::choice(Dynamic8))
+    },
+};
+
+#[derive(Clone, Copy, Debug)]
+struct Dynamic8;
+
+const DECADES: usize = 7;
+/// The largest magnitude before all are divided by it.
+const TOP: f64 = 0.1 + 0.9 * 63.5 / 64.0;
+
+/// Magnitude `index` of decade `decade`.
+const fn magnitude(decade: usize, index: usize) -> f64 {
+    let mut unit = 1.0 / TOP;
+    let mut at = decade;
+    while at < DECADES - 1 {
+        unit /= 10.0;
+        at += 1;
+    }
+    unit * (0.1 + 0.9 * (index as f64 + 0.5) / (1 << decade) as f64)
+}
+
+/// The magnitudes of codes 0..=127, and 0 once more for a code that is never written.
+const MAGNITUDES: [f32; 128] = {
+    let mut table = [0.0; 128];
+    let mut code = 1;
+    while code < 128usize {
+        let decade = code.ilog2() as usize;
+        table[code] = magnitude(decade, code - (1 << decade)) as f32;
+        code += 1;
+    }
+    table
+};
+
+/// Half-way between the largest magnitude of a decade and the smallest of the next, and how to
+/// count within the next: the magnitude of its first code, and codes per unit.
+const STARTS: [(f32, f32, f32); DECADES] = {
+    let mut starts = [(0.0, 0.0, 0.0); DECADES];
+    let mut decade = 0;
+    while decade < DECADES {
+        let first = 1usize << decade;
+        let below = if decade == 0 { 0.0 } else { magnitude(decade - 1, first / 2 - 1) };
+        let own = magnitude(decade, 0);
+        let step = own - 0.1 * own / (0.1 + 0.45 / first as f64);
+        starts[decade] = (((below + own) / 2.0) as f32, own as f32, (0.5 / step) as f32);
+        decade += 1;
+    }
+    starts
+};
+
+impl fmt::Display for Dynamic8 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("dynamic8")
+    }
+}
+
+impl Code for Dynamic8 {
+    const SCALED: bool = true;
+    const RANDOM: bool = false;
+
+    #[inline(always)]
+    fn bits(&self) -> usize {
+        8
+    }
+
+    #[inline(always)]
+    fn scale(&self, values: &[f32]) -> Option<Scale> {
+        Scale::of(largest(values), 1, false)
+    }
+
+    /// The decade by comparison, the place in it by arithmetic.
+    #[inline(always)]
+    fn code(&self, x: f32, scale: Scale, _random: u32) -> u32 {
+        let y = x.abs() * scale.inverse;
+        let (mut code, mut last) = (0, 0);
+        for (decade, (start, first, per_unit)) in STARTS.into_iter().enumerate() {
+            let within = ((y - first) * per_unit).round_ties_even().max(0.0);
+            let own = (1 << decade) + within as i32;
+            if y >= start {
+                (code, last) = (own, (2 << decade) - 1);
+            }
+        }
+        let code = code.min(last);
+        (if x.to_bits() & SIGN == 0 { code } else { -code }) as u32
+    }
+
+    #[inline(always)]
+    fn value(&self, code: u32, scale: f32) -> f32 {
+        let code = code as u8 as i8;
+        let magnitude = MAGNITUDES[usize::from(code.unsigned_abs() & 0x7f)] * scale;
+        if code < 0 { -magnitude } else { magnitude }
+    }
+
+    fn needs_feedback(&self) -> bool {
+        true
+    }
+
+    /// The largest element is in the table, and no other is farther from it than half of the widest
+    /// step.
+    fn bound(&self, elements: usize) -> Bound {
+        let step = 0.45 / 64.0 / TOP;
+        Bound::Contraction(1.0 - (elements - 1) as f64 * step * step)
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { exact: false, ..Claims::ALL }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_grows_from_zero_to_one() {
+        assert_eq!((MAGNITUDES[0], MAGNITUDES[127]), (0.0, 1.0));
+        assert!(MAGNITUDES.is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
+    fn arithmetic_finds_what_a_search_finds() {
+        let scale = Scale { scale: 1.0, inverse: 1.0 };
+        for i in 0..200_000u32 {
+            let x = (i as f32 / 200_000.0).powi(3);
+            let found = Dynamic8.value(Dynamic8.code(x, scale, 0), 1.0);
+            let best = MAGNITUDES.iter().map(|y| (x - y).abs()).fold(f32::MAX, f32::min);
+            assert!((x - found).abs() <= best * 1.0001 + 1e-9, "{x} became {found}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Numbers of one byte: four bits of exponent, three digits; see `float8`.
+
+use crate::Entry;
+use crate::choice::no_parameter;
+use crate::coded::Coded;
+use crate::float8::E4M3;
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "e4m3",
+    usage: "e4m3",
+    summary: "floating-point numbers of one byte, 132 bytes per 128 elements",
+    examples: &["e4m3"],
+    parse: |parameter| {
+        no_parameter("e4m3", parameter)?;
+        Ok(Coded::choice(E4M3))
+    },
+};

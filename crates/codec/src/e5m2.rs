@@ -1,0 +1,18 @@
+//! Numbers of one byte: five bits of exponent, two digits; see `float8`.
+
+use crate::Entry;
+use crate::choice::no_parameter;
+use crate::coded::Coded;
+use crate::float8::E5M2;
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "e5m2",
+    usage: "e5m2",
+    summary: "floating-point numbers of one byte, 132 bytes per 128 elements",
+    examples: &["e5m2"],
+    parse: |parameter| {
+        no_parameter("e5m2", parameter)?;
+        Ok(Coded::choice(E5M2))
+    },
+};

@@ -1,0 +1,90 @@
+//! Random rounding to powers of two: one byte per element.
+//!
+//! Horváth et al., "Natural compression for distributed deep learning" (2019, section 2): a value
+//! becomes one of the two powers of two around it, so often that the mean is right. The sign is in
+//! the highest bit, the exponent plus 101 in the other seven: powers from 2^-100 to 2^26, and 0. What
+//! is below is sent as 0. What may come to lie above cannot be held.
+//!
+//! Law: powers of two stay what they are, and a value at most doubles or halves.
+
+use std::fmt;
+
+use crate::choice::no_parameter;
+use crate::coded::{Code, Coded, SIGN, UNSCALED, largest};
+use crate::kernel::{RANDOM_BITS, Scale};
+use crate::{Bound, Claims, Entry};
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "natural",
+    usage: "natural",
+    summary: "random rounding to powers of two, 1 byte per element",
+    examples: &["natural"],
+    parse: |parameter| {
+        no_parameter("natural", parameter)?;
+        Ok(Coded::choice(Natural))
+    },
+};
+
+#[derive(Clone, Copy, Debug)]
+struct Natural;
+
+/// Digits of an f32 behind the point.
+const DIGITS: u32 = 23;
+/// The exponent of an f32 whose code is 0.
+const ZERO: u32 = 127 - 101;
+/// The bits of the largest power of two.
+const LARGEST: u32 = (ZERO + 127) << DIGITS;
+
+impl fmt::Display for Natural {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("natural")
+    }
+}
+
+impl Code for Natural {
+    const SCALED: bool = false;
+    const RANDOM: bool = true;
+
+    #[inline(always)]
+    fn bits(&self) -> usize {
+        8
+    }
+
+    #[inline(always)]
+    fn scale(&self, values: &[f32]) -> Option<Scale> {
+        (largest(values) <= LARGEST).then_some(UNSCALED)
+    }
+
+    /// The digits behind the point are the probability of the next power: their sum with random
+    /// digits carries into the exponent so often. None carry where all digits are 0.
+    #[inline(always)]
+    fn code(&self, x: f32, _scale: Scale, random: u32) -> u32 {
+        let unused = DIGITS - RANDOM_BITS;
+        let sum = (x.to_bits() & !SIGN) + (random << unused | 1 << (unused - 1));
+        let small = x.abs() < f32::from_bits((ZERO + 1) << DIGITS);
+        let exponent = if small { 0 } else { (sum >> DIGITS).wrapping_sub(ZERO) };
+        x.to_bits() >> 24 & 0x80 | exponent
+    }
+
+    #[inline(always)]
+    fn value(&self, code: u32, _scale: f32) -> f32 {
+        let exponent = code & 0x7f;
+        let magnitude = if exponent == 0 { 0 } else { (exponent + ZERO) << DIGITS };
+        f32::from_bits(magnitude | code << 24 & SIGN)
+    }
+
+    fn needs_feedback(&self) -> bool {
+        false
+    }
+
+    /// Between 1 and 2 the variance of `x` is `(x - 1) (2 - x)`, at most an eighth of `x²`.
+    fn bound(&self, _elements: usize) -> Bound {
+        Bound::Variance(0.125)
+    }
+
+    /// A value and what it becomes are within a factor of two, so their difference is exact.
+    fn claims(&self) -> Claims {
+        Claims { idempotent: true, exact: true, ..Claims::RANDOM }
+    }
+}

@@ -1,0 +1,86 @@
+//! Plus or minus a fixed threshold: two bits per element.
+//!
+//! Strom, "Scalable distributed DNN training using commodity GPU cloud computing" (2015, section 3),
+//! with two bits for each element instead of a list, so that the length is known beforehand. What is
+//! at least TAU is sent as TAU with its sign, all else as 0. What is left of a value stays in the
+//! residual, which grows without bound where values are always above TAU.
+//!
+//! Law: what is sent is -TAU, 0 or TAU.
+
+use std::fmt;
+
+use crate::choice::quoted;
+use crate::coded::{Code, Coded, INFINITY, UNSCALED, largest};
+use crate::kernel::Scale;
+use crate::{Bound, Choice, Claims, Entry, Error, Kind};
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "tbq",
+    usage: "tbq:TAU",
+    summary: "0 or ± TAU, 32 bytes per 128 elements",
+    examples: &["tbq:0.5", "tbq:0.001"],
+    parse,
+};
+
+#[derive(Clone, Copy, Debug)]
+struct Threshold {
+    tau: f32,
+}
+
+fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
+    match parameter.and_then(|found| found.parse().ok()) {
+        Some(tau) if (1e-30..=1e30).contains(&tau) => Ok(Coded::choice(Threshold { tau })),
+        _ => {
+            let found = quoted(parameter);
+            let context = format!("tbq tau {found}, expected a number from 1e-30 to 1e30");
+            Err(Error::new(Kind::Parameter, context))
+        }
+    }
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tbq:{}", self.tau)
+    }
+}
+
+impl Code for Threshold {
+    const SCALED: bool = false;
+    const RANDOM: bool = false;
+
+    #[inline(always)]
+    fn bits(&self) -> usize {
+        2
+    }
+
+    #[inline(always)]
+    fn scale(&self, values: &[f32]) -> Option<Scale> {
+        (largest(values) < INFINITY).then_some(UNSCALED)
+    }
+
+    #[inline(always)]
+    fn code(&self, x: f32, _scale: Scale, _random: u32) -> u32 {
+        (i32::from(x >= self.tau) - i32::from(x <= -self.tau)) as u32
+    }
+
+    /// Code 2, which is never written, is read as 0.
+    #[inline(always)]
+    fn value(&self, code: u32, _scale: f32) -> f32 {
+        let positive = if code & 3 == 1 { self.tau } else { 0.0 };
+        if code & 3 == 3 { -self.tau } else { positive }
+    }
+
+    fn needs_feedback(&self) -> bool {
+        true
+    }
+
+    /// What is below the threshold loses nothing and sends nothing.
+    fn bound(&self, _elements: usize) -> Bound {
+        Bound::Contraction(0.0)
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { exact: false, nearest: false, ..Claims::ALL }
+    }
+}

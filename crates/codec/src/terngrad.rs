@@ -1,0 +1,38 @@
+//! Three values, random: two bits per element.
+//!
+//! Wen et al., "TernGrad: Ternary gradients to reduce communication in distributed deep learning"
+//! (2017, section 3): 0, or the block's largest magnitude with the element's sign, so often that the
+//! mean is right. That is [`crate::qsgd`] with one level. With `:CLIP` magnitudes above CLIP times
+//! the root of the mean square are cut off first (section 4, 2.5 in the paper); that is no longer
+//! right in the mean, so it needs feedback.
+//!
+//! Law: the variance is `s ‖x‖₁ - ‖x‖₂²` with the largest magnitude `s`.
+
+use crate::choice::quoted;
+use crate::coded::Coded;
+use crate::qsgd::{Levels, Norm};
+use crate::{Choice, Entry, Error, Kind};
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "terngrad",
+    usage: "terngrad[:CLIP]",
+    summary: "random 0 or ± the largest magnitude, 36 bytes per 128 elements",
+    examples: &["terngrad", "terngrad:2.5"],
+    parse,
+};
+
+fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
+    let norm = match parameter {
+        None => Norm::Largest,
+        Some(found) => match found.parse() {
+            Ok(clip) if (1.0..=1e6).contains(&clip) => Norm::Clipped(clip),
+            _ => {
+                let found = quoted(parameter);
+                let context = format!("terngrad clip {found}, expected a number from 1 to 1e6");
+                return Err(Error::new(Kind::Parameter, context));
+            }
+        },
+    };
+    Ok(Coded::choice(Levels { bits: 2, norm }))
+}

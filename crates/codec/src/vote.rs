@@ -1,0 +1,73 @@
+//! One bit per element, and no magnitude.
+//!
+//! Bernstein et al., "signSGD: Compressed optimisation for non-convex problems" (2018, algorithm 1):
+//! every rank sends its signs, and the sign of their sum is what the majority says. Encoding a sum of
+//! decoded signs is that vote: it is -1 or 1, and a tie counts as 1. Zero counts as positive.
+//!
+//! Law: ranks may be scaled or change places, and the vote stays the same.
+
+use std::fmt;
+
+use crate::choice::no_parameter;
+use crate::coded::{Code, Coded, INFINITY, SIGN, UNSCALED, largest};
+use crate::kernel::Scale;
+use crate::{Bound, Claims, Entry};
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "vote",
+    usage: "vote",
+    summary: "the sign alone, by majority, 16 bytes per 128 elements",
+    examples: &["vote"],
+    parse: |parameter| {
+        no_parameter("vote", parameter)?;
+        Ok(Coded::choice(Vote))
+    },
+};
+
+#[derive(Clone, Copy, Debug)]
+struct Vote;
+
+impl fmt::Display for Vote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("vote")
+    }
+}
+
+impl Code for Vote {
+    const SCALED: bool = false;
+    const RANDOM: bool = false;
+
+    #[inline(always)]
+    fn bits(&self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn scale(&self, values: &[f32]) -> Option<Scale> {
+        (largest(values) < INFINITY).then_some(UNSCALED)
+    }
+
+    #[inline(always)]
+    fn code(&self, x: f32, _scale: Scale, _random: u32) -> u32 {
+        u32::from(x < 0.0)
+    }
+
+    #[inline(always)]
+    fn value(&self, code: u32, _scale: f32) -> f32 {
+        f32::from_bits(1.0f32.to_bits() | code << 31 & SIGN)
+    }
+
+    fn needs_feedback(&self) -> bool {
+        false
+    }
+
+    /// A sign says nothing of how large a value was.
+    fn bound(&self, _elements: usize) -> Bound {
+        Bound::None
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { exact: false, zero: false, ..Claims::ALL }
+    }
+}
