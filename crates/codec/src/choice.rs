@@ -121,7 +121,8 @@ mod tests {
                 "unknown codec 'zip', expected one of none, f16, bf16, int8[:stochastic], \
                  int4[:stochastic], int3[:stochastic], int2, onebit, vote, \
                  terngrad[:CLIP], qsgd:BITS[:l2], natural, e4m3, e5m2, dynamic8, tbq:TAU, \
-                 topk:RATIO, powersgd:LOW_RANK",
+                 topk:RATIO, graddrop:RATIO, dgc:RATIO, \
+                 randomk:RATIO[:block], dct:K, powersgd:LOW_RANK",
             ),
             ("none:1", "codec none takes no parameter, found '1'"),
             ("f16:", "codec f16 takes no parameter, found ''"),

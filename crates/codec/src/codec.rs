@@ -24,6 +24,9 @@ pub enum Bound {
     /// `‖decode(encode(x)) − x‖² ≤ (1 − δ) ‖x‖²` for every `x`, with this `δ` in `0.0..=1.0`. With
     /// feedback and `δ > 0`, what is lost stays bounded and is sent in the end.
     Contraction(f64),
+    /// `E ‖decode(encode(x)) − x‖² ≤ (1 − δ) ‖x‖²` over random numbers, with this `δ`; and never more
+    /// than `‖x‖²`.
+    Mean(f64),
     /// Right in the mean over random numbers, and `E ‖decode(encode(x)) − x‖² ≤ ω ‖x‖²` with this
     /// `ω`.
     Variance(f64),
@@ -88,6 +91,24 @@ impl Input<'_> {
     }
 }
 
+impl Input<'_> {
+    /// The same for a shorter time.
+    pub fn reborrow(&mut self) -> Input<'_> {
+        match self {
+            Input::Plain(values) => Input::Plain(values),
+            Input::Feedback { values, residual } => Input::Feedback { values, residual },
+        }
+    }
+
+    /// The values as they are now.
+    pub fn values(&self) -> &[f32] {
+        match self {
+            Input::Plain(values) => values,
+            Input::Feedback { values, .. } => values,
+        }
+    }
+}
+
 /// Whether everything that was encoded will decode to finite numbers.
 ///
 /// `No` means that an input was NaN or infinite, or too large for the encoding. The encoding is
@@ -136,6 +157,12 @@ pub trait Codec: Debug + Display + Send + Sync {
     /// What else holds.
     fn claims(&self) -> Claims {
         Claims::ALL
+    }
+
+    /// Whether all ranks must be given the same random numbers, since what they encode is only then
+    /// about the same elements.
+    fn shares_randomness(&self) -> bool {
+        false
     }
 
     /// The type of the encoded elements, where the encoding is nothing but elements in their order.

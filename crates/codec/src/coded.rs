@@ -97,8 +97,9 @@ impl<C: Code> Codec for Coded<C> {
     }
 
     fn encoded_len(&self, elements: usize) -> usize {
-        let rest = if elements % BLOCK == 0 { 0 } else { self.block_len(elements % BLOCK) };
-        elements / BLOCK * self.block_len(BLOCK) + rest
+        let (blocks, rest) = (elements / BLOCK, elements % BLOCK);
+        let rest = if rest == 0 { 0 } else { self.block_len(rest) };
+        blocks * self.block_len(BLOCK) + rest
     }
 
     fn encode(&self, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite {

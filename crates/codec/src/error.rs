@@ -37,7 +37,10 @@ impl Error {
     }
 
     /// Refuses `encoded` unless it is `expected` bytes long.
-    pub(crate) fn check_length(
+    ///
+    /// # Errors
+    /// If it is not; the error names both lengths.
+    pub fn check_length(
         codec: &dyn fmt::Display,
         encoded: &[u8],
         expected: usize,

@@ -29,6 +29,11 @@ impl Indices {
         Indices { count, universe, low_bits }
     }
 
+    /// How many indices there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
     /// The exact length in bytes.
     pub(crate) fn encoded_len(&self) -> usize {
         self.low_len() + self.high_len()

@@ -29,12 +29,16 @@ mod cast;
 mod choice;
 mod codec;
 mod coded;
+mod cosine;
+mod dct;
+mod dgc;
 mod dynamic8;
 mod e4m3;
 mod e5m2;
 mod error;
 mod f16;
 mod float8;
+mod graddrop;
 mod indices;
 mod int2;
 mod int3;
@@ -42,12 +46,16 @@ mod int4;
 mod int8;
 pub mod kernel;
 pub mod language;
+#[cfg(feature = "laws")]
+pub mod laws;
 mod natural;
 mod none;
 mod onebit;
 mod planes;
 mod powersgd;
 mod qsgd;
+mod randomk;
+mod sampled;
 mod select;
 mod signs;
 pub mod speed;
@@ -63,7 +71,7 @@ pub use none::{raw, raw_of};
 pub use powersgd::{Factor, PowerSgd};
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
-pub const CODECS: [Entry; 18] = [
+pub const CODECS: [Entry; 22] = [
     none::ENTRY,
     f16::ENTRY,
     bf16::ENTRY,
@@ -81,5 +89,9 @@ pub const CODECS: [Entry; 18] = [
     dynamic8::ENTRY,
     tbq::ENTRY,
     topk::ENTRY,
+    graddrop::ENTRY,
+    dgc::ENTRY,
+    randomk::ENTRY,
+    dct::ENTRY,
     powersgd::ENTRY,
 ];

@@ -13,11 +13,9 @@ use crate::kernel::{self, Candidate};
 /// The `count` largest of values plus residual, in the order of indices; leaves the sums in the
 /// values.
 pub(crate) fn largest(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
-    let mut candidates = candidates(input, count);
+    let candidates = candidates(input, count);
     if candidates.len() >= count {
-        let mut cut = Cut::find(|| candidates.iter().map(|candidate| candidate.bits), count);
-        candidates.retain(|candidate| cut.keeps(candidate.bits));
-        return candidates;
+        return largest_of(candidates, count);
     }
     let values: &[f32] = match input {
         Input::Plain(values) => values,
@@ -29,6 +27,13 @@ pub(crate) fn largest(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
     let mut found = Vec::with_capacity(count);
     found.extend(all.filter(|candidate| cut.keeps(candidate.bits)));
     found
+}
+
+/// The `count` largest of `candidates`, of which there are as many at least, in their order.
+pub(crate) fn largest_of(mut candidates: Vec<Candidate>, count: usize) -> Vec<Candidate> {
+    let mut cut = Cut::find(|| candidates.iter().map(|candidate| candidate.bits), count);
+    candidates.retain(|candidate| cut.keeps(candidate.bits));
+    candidates
 }
 
 /// The smallest magnitude that is kept.
@@ -96,7 +101,7 @@ fn candidates(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
     let mut threshold = if length < FEW || count > length / 2 {
         NOTHING
     } else {
-        sampled_threshold(input, count).max(1)
+        sampled_threshold(input, count, 3.0).max(1)
     };
     let limit = 4 * count + FEW;
     let mut found = Vec::new();
@@ -128,10 +133,14 @@ fn for_chunks(input: &mut Input<'_>, mut visit: impl FnMut(u32, Input<'_>)) {
     }
 }
 
-/// Bits that most likely somewhat more than `count` magnitudes reach: those of a sample's element
-/// three standard deviations below where the cut is expected.
-fn sampled_threshold(input: &Input<'_>, count: usize) -> u32 {
-    let stride = input.len() / SAMPLES;
+/// Bits that about `count` magnitudes reach, most likely somewhat more: those of a sample's element
+/// so many standard deviations below where the cut is expected.
+pub(crate) fn sampled_threshold(input: &Input<'_>, count: usize, deviations: f64) -> u32 {
+    let samples = SAMPLES.min(input.len());
+    if samples == 0 {
+        return 0;
+    }
+    let stride = input.len() / samples;
     let position = |sample: usize| {
         // A fixed jitter, for gradients may have a period.
         sample * stride + ((sample as u32).wrapping_mul(0x9e37_79b9) >> 8) as usize % stride
@@ -141,10 +150,10 @@ fn sampled_threshold(input: &Input<'_>, count: usize) -> u32 {
         Input::Feedback { values, residual } => values[at] + residual[at],
     };
     let mut sample: Vec<u32> =
-        (0..SAMPLES).map(|sample| sum(position(sample)).to_bits() & MAGNITUDE).collect();
-    let expected = count as f64 * SAMPLES as f64 / input.len() as f64;
-    let rank = (expected + 3.0 * expected.sqrt() + 3.0) as usize;
-    let (_, threshold, _) = sample.select_nth_unstable_by(rank.min(SAMPLES - 1), |a, b| b.cmp(a));
+        (0..samples).map(|sample| sum(position(sample)).to_bits() & MAGNITUDE).collect();
+    let expected = count as f64 * samples as f64 / input.len() as f64;
+    let rank = (expected + deviations * (expected.sqrt() + 1.0)) as usize;
+    let (_, threshold, _) = sample.select_nth_unstable_by(rank.min(samples - 1), |a, b| b.cmp(a));
     *threshold
 }
 

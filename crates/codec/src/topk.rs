@@ -13,6 +13,7 @@ use thinwire_wire::random::Key;
 
 use crate::choice::quoted;
 use crate::indices::Indices;
+use crate::kernel::Candidate;
 use crate::{
     Bound, Choice, Claims, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write, select,
 };
@@ -27,15 +28,14 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 #[derive(Debug)]
-struct TopK {
+pub(crate) struct TopK {
     ratio: f64,
 }
 
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
-    let ratio = parameter.and_then(|found| found.parse().ok());
-    match ratio {
-        Some(ratio) if ratio > 0.0 && ratio <= 1.0 => Ok(Choice::bytes(TopK { ratio })),
-        _ => {
+    match ratio(parameter) {
+        Some(ratio) => Ok(Choice::bytes(TopK { ratio })),
+        None => {
             let found = quoted(parameter);
             let context = format!("topk ratio {found}, expected a number above 0 and at most 1");
             Err(Error::new(Kind::Parameter, context))
@@ -43,16 +43,50 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     }
 }
 
+/// A number above 0 and at most 1.
+pub(crate) fn ratio(parameter: Option<&str>) -> Option<f64> {
+    parameter?.parse().ok().filter(|ratio| *ratio > 0.0 && *ratio <= 1.0)
+}
+
+/// How many of `elements` are sent: at least one, unless there are none.
+pub(crate) fn count(ratio: f64, elements: usize) -> usize {
+    // What decimal ratios lack in binary must not count as one element more.
+    let count = (ratio * elements as f64 - 1e-6).ceil() as usize;
+    count.max(1).min(elements)
+}
+
 impl TopK {
-    /// How many of `elements` are sent: at least one, unless there are none.
-    fn count(&self, elements: usize) -> usize {
-        // What decimal ratios lack in binary must not count as one element more.
-        let count = (self.ratio * elements as f64 - 1e-6).ceil() as usize;
-        count.max(1).min(elements)
+    pub(crate) fn new(ratio: f64) -> TopK {
+        TopK { ratio }
+    }
+
+    pub(crate) fn count(&self, elements: usize) -> usize {
+        count(self.ratio, elements)
     }
 
     fn indices(&self, elements: usize) -> Indices {
         Indices::new(self.count(elements), elements)
+    }
+
+    /// Writes the chosen elements, in the order of indices, and takes them out of the residual.
+    pub(crate) fn write(
+        &self,
+        chosen: &[Candidate],
+        input: Input<'_>,
+        output: &mut [u8],
+    ) -> Finite {
+        let indices = self.indices(input.len());
+        let (index_bytes, value_bytes) = output.split_at_mut(indices.encoded_len());
+        let mut writer = indices.writer(index_bytes);
+        for (candidate, place) in chosen.iter().zip(value_bytes.chunks_exact_mut(4)) {
+            writer.push(candidate.index);
+            place.copy_from_slice(&candidate.bits.to_le_bytes());
+        }
+        if let Input::Feedback { values, .. } = input {
+            chosen.iter().for_each(|candidate| values[candidate.index as usize] = 0.0);
+        }
+        let finite = chosen.iter().all(|candidate| f32::from_bits(candidate.bits).is_finite());
+        Finite::when(finite)
     }
 }
 
@@ -84,21 +118,10 @@ impl Codec for TopK {
     }
 
     fn encode(&self, mut input: Input<'_>, _key: Key, output: &mut [u8]) -> Finite {
-        let elements = input.len();
-        assert_eq!(output.len(), self.encoded_len(elements), "output of {self}");
-        let indices = self.indices(elements);
-        let (index_bytes, value_bytes) = output.split_at_mut(indices.encoded_len());
-        let chosen = select::largest(&mut input, self.count(elements));
-        let mut writer = indices.writer(index_bytes);
-        for (candidate, place) in chosen.iter().zip(value_bytes.chunks_exact_mut(4)) {
-            writer.push(candidate.index);
-            place.copy_from_slice(&candidate.bits.to_le_bytes());
-        }
-        if let Input::Feedback { values, .. } = input {
-            chosen.iter().for_each(|candidate| values[candidate.index as usize] = 0.0);
-        }
-        let finite = chosen.iter().all(|candidate| f32::from_bits(candidate.bits).is_finite());
-        Finite::when(finite)
+        assert_eq!(output.len(), self.encoded_len(input.len()), "output of {self}");
+        let count = self.count(input.len());
+        let chosen = select::largest(&mut input, count);
+        self.write(&chosen, input, output)
     }
 
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {

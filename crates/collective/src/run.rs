@@ -309,11 +309,16 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
     }
 
     /// The random numbers of the range that begins at element `start`: independent between ranks,
-    /// and between the ranges of one tensor, whose elements an encoder counts from zero.
+    /// unless the codec wants the same for all, and between the ranges of one tensor, whose elements
+    /// an encoder counts from zero.
     fn key(&self, start: usize) -> Key {
         let Address { step, tensor, seed, .. } = self.address;
         let seed = seed ^ (start as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Key { seed, step, tensor }.for_rank(self.world.rank().0)
+        let key = Key { seed, step, tensor };
+        if self.program.codec.shares_randomness() {
+            return key;
+        }
+        key.for_rank(self.world.rank().0)
     }
 
     fn release_slot(&mut self, task: u32, pool: &mut Pool) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::function;
+use super::fuse::fuse;
 use super::program::{
     Binary, Claim, Comparison, Field, Formula, Instruction, Length, Operand, Operation, Program,
     Source, Unary,
@@ -22,7 +23,7 @@ pub(crate) fn check(text: &Definition, given: &[(String, f64)]) -> Result<Progra
     let header = header::check(text, given, &mut checker)?;
     let encode = checker.encode(text)?;
     let decode = checker.decode(text)?;
-    let (encode, decode, registers) = registers::assign(encode, decode);
+    let (encode, decode, registers) = registers::assign(fuse(encode), fuse(decode));
     Ok(Program {
         name: text.name.text.clone(),
         parameters: header.parameters,

@@ -127,15 +127,18 @@ pub(crate) fn reduce<T: Copy>(
         for (lane, x) in lanes.iter_mut().zip(rest) {
             *lane = fold(*lane, term(*x));
         }
-        let mut half = LANES / 2;
-        while half > 0 {
-            for lane in 0..half {
-                lanes[lane] = fold(lanes[lane], lanes[lane + half]);
-            }
-            half /= 2;
-        }
-        *to = lanes[0];
+        let lanes: [T; 16] = halves(&lanes, &fold);
+        let lanes: [T; 8] = halves(&lanes, &fold);
+        let lanes: [T; 4] = halves(&lanes, &fold);
+        let lanes: [T; 2] = halves(&lanes, &fold);
+        *to = fold(lanes[0], lanes[1]);
     }
+}
+
+/// The first half with the second.
+#[inline(always)]
+fn halves<T: Copy, const N: usize>(lanes: &[T], fold: impl Fn(T, T) -> T) -> [T; N] {
+    std::array::from_fn(|lane| fold(lanes[lane], lanes[lane + N]))
 }
 
 /// The largest magnitude, as bits: above those of infinity if there is a NaN.

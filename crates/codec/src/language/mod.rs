@@ -5,6 +5,7 @@
 mod check;
 mod frame;
 mod function;
+mod fuse;
 mod header;
 mod interpreted;
 mod loops;

@@ -199,6 +199,43 @@ pub(crate) struct Program {
     pub registers: (usize, usize),
 }
 
+impl Operation {
+    /// What it reads.
+    pub(crate) fn operands(&mut self) -> Vec<&mut Operand> {
+        use Operation as O;
+        match self {
+            O::Random | O::Take(_) => vec![],
+            O::Unary(_, a)
+            | O::WholeUnary(_, a)
+            | O::Not(a)
+            | O::Negative(a)
+            | O::Round(a)
+            | O::RoundRandom(a)
+            | O::Number(a)
+            | O::Digits { value: a, .. }
+            | O::Reduce { value: a, .. }
+            | O::WholeSum(a)
+            | O::Scan(a)
+            | O::Largest(a)
+            | O::Where(a)
+            | O::Rank { value: a, .. }
+            | O::Sample(a)
+            | O::Emit(_, a)
+            | O::Yield(a) => vec![a],
+            O::Binary(_, a, b)
+            | O::Compare(_, a, b)
+            | O::WholeBinary(_, a, b)
+            | O::WholeCompare(_, a, b)
+            | O::And(a, b)
+            | O::Or(a, b)
+            | O::Gather(a, b)
+            | O::WholeGather(a, b)
+            | O::YieldAt(a, b) => vec![a, b],
+            O::Select(a, b, c) | O::WholeSelect(a, b, c) => vec![a, b, c],
+        }
+    }
+}
+
 impl Unary {
     pub(crate) fn of(self, x: f64) -> f64 {
         match self {

@@ -17,7 +17,7 @@ pub(crate) fn assign(
         let uses = last_uses(&instructions);
         let mut banks = (Bank::default(), Bank::default());
         for (at, instruction) in instructions.iter_mut().enumerate() {
-            for operand in operands(&mut instruction.operation) {
+            for operand in instruction.operation.operands() {
                 rename(operand, &banks);
             }
             // The output is given its register before the operands give theirs back: an operation
@@ -84,46 +84,11 @@ fn rename(operand: &mut Operand, banks: &(Bank, Bank)) {
 fn last_uses(instructions: &[Instruction]) -> HashMap<usize, usize> {
     let mut uses = HashMap::new();
     for (at, instruction) in instructions.iter().enumerate() {
-        for operand in operands(&mut instruction.operation.clone()) {
+        for operand in instruction.operation.clone().operands() {
             if let Source::Number(value) | Source::Whole(value) = operand.source {
                 uses.insert(value, at);
             }
         }
     }
     uses
-}
-
-/// What an operation reads.
-fn operands(operation: &mut Operation) -> Vec<&mut Operand> {
-    use Operation as O;
-    match operation {
-        O::Random | O::Take(_) => vec![],
-        O::Unary(_, a)
-        | O::WholeUnary(_, a)
-        | O::Not(a)
-        | O::Negative(a)
-        | O::Round(a)
-        | O::RoundRandom(a)
-        | O::Number(a)
-        | O::Digits { value: a, .. }
-        | O::Reduce { value: a, .. }
-        | O::WholeSum(a)
-        | O::Scan(a)
-        | O::Largest(a)
-        | O::Where(a)
-        | O::Rank { value: a, .. }
-        | O::Sample(a)
-        | O::Emit(_, a)
-        | O::Yield(a) => vec![a],
-        O::Binary(_, a, b)
-        | O::Compare(_, a, b)
-        | O::WholeBinary(_, a, b)
-        | O::WholeCompare(_, a, b)
-        | O::And(a, b)
-        | O::Or(a, b)
-        | O::Gather(a, b)
-        | O::WholeGather(a, b)
-        | O::YieldAt(a, b) => vec![a, b],
-        O::Select(a, b, c) | O::WholeSelect(a, b, c) => vec![a, b, c],
-    }
 }

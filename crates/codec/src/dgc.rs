@@ -1,0 +1,17 @@
+//! The largest of what a sampled threshold lets through.
+//!
+//! Lin et al., "Deep gradient compression: Reducing the communication bandwidth for distributed
+//! training" (2017, section 3.1 and appendix C): of more elements than there are places, the largest
+//! are sent. Its correction of momentum is not part of a codec.
+
+use crate::Entry;
+use crate::sampled::{self, Crowd};
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "dgc",
+    usage: "dgc:RATIO",
+    summary: "the largest of what a sampled threshold lets through, RATIO of all",
+    examples: &["dgc:0.01", "dgc:0.25"],
+    parse: |parameter| sampled::parse("dgc", parameter, Crowd::Largest),
+};

@@ -1,0 +1,76 @@
+//! Laws of how far one encoding is off.
+
+use thinwire_wire::random::Key;
+
+use super::inputs::{extreme, lengths, ordinary};
+use super::{KEY, decode, difference, encode, norm, round_trip};
+use crate::{Bound, Codec, Finite};
+
+/// [`Bound::Contraction`] holds for every input, and with [`Bound::Mean`] no error is longer than
+/// the input.
+pub fn the_residual_is_as_much_shorter_as_the_codec_declares(codec: &dyn Codec) {
+    for length in lengths(codec) {
+        let declared = match codec.bound(length) {
+            Bound::Contraction(declared) => declared,
+            Bound::Mean(_) => 0.0,
+            _ => continue,
+        };
+        assert!((0.0..=1.0).contains(&declared), "{codec} {length}: {declared}");
+        let ordinary = ordinary(length).into_iter().map(|input| (declared, input));
+        // What is too small may be sent as zero.
+        let extreme = extreme(length).into_iter().map(|input| (0.0, input));
+        for (contraction, (name, values)) in ordinary.chain(extreme) {
+            let (bytes, finite) = encode(codec, &values, KEY);
+            if finite == Finite::No {
+                continue;
+            }
+            let error = difference(&decode(codec, &bytes, length), &values);
+            let whole = norm(&values);
+            // Scales have 17 digits.
+            let most = (1.0 - contraction) * whole * (1.0 + 1e-4) + whole * 1e-9;
+            assert!(error <= most, "{codec} {name} {length}: {error} {most}");
+        }
+    }
+}
+
+/// [`Bound::Variance`] and [`Bound::Mean`] hold in the mean over seeds.
+pub fn the_mean_error_is_as_small_as_the_codec_declares(codec: &dyn Codec) {
+    const SEEDS: u64 = 200;
+    for length in [1, 9, 65, 300, 1009] {
+        let most = match codec.bound(length) {
+            Bound::Variance(variance) => variance,
+            Bound::Mean(declared) => 1.0 - declared,
+            _ => continue,
+        };
+        for (name, values) in ordinary(length) {
+            let errors: Vec<f64> = (0..SEEDS)
+                .map(|seed| difference(&round_trip(codec, &values, Key { seed, ..KEY }), &values))
+                .collect();
+            let (whole, seeds) = (norm(&values), SEEDS as f64);
+            let mean = errors.iter().sum::<f64>() / seeds;
+            let deviation = match codec.bound(length) {
+                // What lies between 0 and `whole` does not vary more.
+                Bound::Mean(_) => whole * (most * (1.0 - most) / seeds).sqrt(),
+                _ => errors.iter().map(|x| (x - mean).powi(2)).sum::<f64>().sqrt() / seeds,
+            };
+            // Scales have 17 digits.
+            let limit = most * whole * (1.0 + 1e-4) + whole * 1e-9 + 5.0 * deviation;
+            assert!(mean <= limit, "{codec} {name} {length}: {mean} {limit}");
+        }
+    }
+}
+
+/// No value of the same block would have been nearer, where that is claimed: truncation does not
+/// pass.
+pub fn rounding_is_to_the_nearest(codec: &dyn Codec) {
+    if !codec.claims().nearest {
+        return;
+    }
+    for (name, values) in ordinary(codec.block().max(64)) {
+        let decoded = round_trip(codec, &values, KEY);
+        for (x, own) in values.iter().zip(&decoded) {
+            let best = decoded.iter().map(|other| (x - other).abs()).fold(f32::MAX, f32::min);
+            assert!((x - own).abs() <= best * 1.001, "{codec} {name}: {x} became {own}");
+        }
+    }
+}

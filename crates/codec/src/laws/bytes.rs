@@ -1,0 +1,113 @@
+//! Laws of lengths and bytes.
+
+use super::inputs::{any_bytes, any_numbers, extreme, lengths, ordinary, some_lengths};
+use super::{KEY, decode, encode, feed};
+use crate::{Codec, Finite, Kind, Write};
+
+/// [`Codec::encoded_len`] bytes are written, whatever was there.
+pub fn the_length_is_exact_and_every_byte_is_written(codec: &dyn Codec) {
+    for length in lengths(codec) {
+        for (name, values) in ordinary(length) {
+            let (bytes, _) = encode(codec, &values, KEY);
+            let (again, ..) = feed(codec, &values, &vec![0.0; length], KEY);
+            assert_eq!(bytes, again, "{codec} {name} {length}");
+        }
+    }
+}
+
+/// A message of another length is an error that says both.
+pub fn other_lengths_are_refused_with_both_numbers(codec: &dyn Codec) {
+    for length in lengths(codec) {
+        let right = codec.encoded_len(length);
+        for wrong in [right + 1, right.wrapping_sub(1), right + 4, 0] {
+            if wrong == right || wrong == usize::MAX {
+                continue;
+            }
+            let result = codec.decode(&vec![0; wrong], Write::Add, &mut vec![0.0; length]);
+            let error = result.expect_err("the length is wrong");
+            assert_eq!(error.kind(), Kind::Length);
+            let expected = format!("found {wrong} bytes, expected {right} for {length} elements");
+            assert!(error.to_string().ends_with(&expected), "{error}");
+        }
+    }
+}
+
+/// Encoding has no state and no chance of its own.
+pub fn the_same_input_gives_the_same_bytes(codec: &dyn Codec) {
+    for (length, key) in some_lengths() {
+        let values = any_numbers(key, length);
+        assert_eq!(encode(codec, &values, key), encode(codec, &values, key), "{codec} {length}");
+    }
+}
+
+/// Bytes from outside never panic, and adding them is adding what setting them gives.
+pub fn any_bytes_decode_or_are_refused(codec: &dyn Codec) {
+    for (length, key) in some_lengths() {
+        let right = codec.encoded_len(length);
+        for bytes in [any_bytes(key, right), vec![0; right], vec![0xff; right], vec![0x5a; 40]] {
+            let start: Vec<f32> = (0..length).map(|i| i as f32 - 50.0).collect();
+            let (mut set, mut added) = (start.clone(), start.clone());
+            let result = codec.decode(&bytes, Write::Set, &mut set);
+            assert_eq!(result, codec.decode(&bytes, Write::Add, &mut added), "{codec} {length}");
+            assert!(result.is_err() || bytes.len() == right, "{codec} {length}");
+            for at in (0..length).filter(|_| result.is_ok()) {
+                let (found, expected) = (added[at], start[at] + set[at]);
+                let same = found == expected || found.is_nan() && expected.is_nan();
+                assert!(same, "{codec} {at} of {length}: {found} {expected}");
+            }
+        }
+    }
+}
+
+/// Encoding what was decoded gives the same bytes, where that is claimed.
+pub fn encoding_what_was_decoded_changes_nothing(codec: &dyn Codec) {
+    for length in lengths(codec).into_iter().filter(|_| codec.claims().idempotent) {
+        for (name, values) in ordinary(length).into_iter().chain(extreme(length)) {
+            let (bytes, finite) = encode(codec, &values, KEY);
+            if finite == Finite::No {
+                continue;
+            }
+            let decoded = decode(codec, &bytes, length);
+            let (again, _) = encode(codec, &decoded, KEY);
+            assert_eq!(decode(codec, &again, length), decoded, "{codec} {name} {length}");
+            assert!(name == "minus zero" || again == bytes, "{codec} {name} {length}");
+        }
+    }
+}
+
+/// What is not finite after decoding was reported, and numbers below 6e4 can be held.
+pub fn any_numbers_decode_to_finite_ones_or_are_reported(codec: &dyn Codec) {
+    for (length, key) in some_lengths() {
+        let values = any_numbers(key, length);
+        let tame = |x: &f32| if x.abs() < 6e4 { *x } else { 1.0 };
+        let tame: Vec<f32> = values.iter().map(tame).collect();
+        for values in [&values, &tame] {
+            let (bytes, finite) = encode(codec, values, key);
+            let decoded = decode(codec, &bytes, length);
+            let all = decoded.iter().all(|x| x.is_finite());
+            assert!(all || finite == Finite::No, "{codec} {length}");
+        }
+        assert_eq!(encode(codec, &tame, key).1, Finite::Yes, "{codec} {length}");
+    }
+}
+
+/// One NaN or infinity anywhere, in values or residual, is reported.
+pub fn one_number_that_is_none_is_noticed_wherever_it_is(codec: &dyn Codec) {
+    for length in lengths(codec) {
+        for at in [0, 1, length / 2, length.saturating_sub(2), length.saturating_sub(1)] {
+            for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                if at >= length {
+                    continue;
+                }
+                let (good, mut values) = (vec![1.0; length], vec![0.5; length]);
+                values[at] = bad;
+                let plain = encode(codec, &values, KEY).1;
+                let (bytes, _, in_values) = feed(codec, &values, &good, KEY);
+                let in_residual = feed(codec, &good, &values, KEY).2;
+                let found = [plain, in_values, in_residual];
+                assert_eq!(found, [Finite::No; 3], "{codec} {bad} at {at} of {length}");
+                let _ = codec.decode(&bytes, Write::Add, &mut values);
+            }
+        }
+    }
+}

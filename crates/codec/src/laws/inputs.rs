@@ -1,0 +1,79 @@
+//! Values of every shape.
+
+use thinwire_wire::random::Key;
+
+use super::KEY;
+use crate::Codec;
+
+/// What values are like, and the values.
+pub(super) type Named = (&'static str, Vec<f32>);
+
+/// Lengths around every block and vector.
+pub(super) fn lengths(codec: &dyn Codec) -> Vec<usize> {
+    let block = codec.block();
+    vec![0, 1, 7, 8, 9, 63, 64, 65, block - 1, block, block + 1, 3 * block + 5, 1009]
+}
+
+fn of(length: usize, value: impl Fn(usize) -> f32) -> Vec<f32> {
+    (0..length).map(value).collect()
+}
+
+/// Values of every shape, below 100 in magnitude and for the most part above 1e-3.
+pub(super) fn ordinary(length: usize) -> Vec<Named> {
+    let key = Key { seed: 3, step: 0, tensor: length as u32 };
+    let pareto = |i| 0.01 / (1.01 - key.uniform(i)) * key.normal(i).signum();
+    vec![
+        ("one hot", of(length, |i| if i == length / 2 { -3.0 } else { 0.0 })),
+        ("flat", of(length, |_| 0.37)),
+        ("alternating", of(length, |i| if i % 2 == 0 { 1.7 } else { -1.7 })),
+        ("two sizes", of(length, |i| if i % 5 == 0 { 10.0 } else { 0.6 })),
+        ("ramp", of(length, |i| (i as f32 - length as f32 / 2.0) / length as f32)),
+        ("uniform", of(length, |i| key.uniform(i as u64) * 2.0 - 1.0)),
+        ("normal", normal(length)),
+        ("pareto", of(length, |i| pareto(i as u64))),
+    ]
+}
+
+/// Normally distributed values.
+pub(super) fn normal(length: usize) -> Vec<f32> {
+    let key = Key { seed: 3, step: 0, tensor: length as u32 };
+    of(length, |i| key.normal(i as u64))
+}
+
+/// Values at the ends of what f32 can hold.
+pub(super) fn extreme(length: usize) -> Vec<Named> {
+    vec![
+        ("zero", of(length, |_| 0.0)),
+        ("minus zero", of(length, |_| -0.0)),
+        ("largest", of(length, |i| if i % 3 == 0 { f32::MAX } else { f32::MIN })),
+        ("nearly largest", of(length, |i| f32::from_bits(f32::MAX.to_bits() - i as u32))),
+        ("subnormal", of(length, |i| f32::from_bits(i as u32 % 7))),
+        ("tiny", of(length, |i| if i % 2 == 0 { 1e-38 } else { -3e-37 })),
+        ("all exponents", of(length, |i| f32::from_bits(((i % 254) as u32) << 23 | 0x2a_aaaa))),
+    ]
+}
+
+/// Some hundred lengths, of which the longest is above two blocks where blocks are short.
+pub(super) fn some_lengths() -> impl Iterator<Item = (usize, Key)> {
+    (0..120u32).map(|case| {
+        let key = Key { tensor: case, ..KEY };
+        (key.below(0, 700) as usize, Key { step: 9, ..key })
+    })
+}
+
+/// Bytes of every kind.
+pub(super) fn any_bytes(key: Key, length: usize) -> Vec<u8> {
+    (0..length).map(|i| key.word(i as u64) as u8).collect()
+}
+
+/// Numbers of every kind, some of which are none.
+pub(super) fn any_numbers(key: Key, length: usize) -> Vec<f32> {
+    of(length, |i| {
+        let [bits, sort, exponent, _] = key.words(i as u64);
+        match sort % 4 {
+            0 => f32::from_bits(bits),
+            1 => f32::from_bits(bits & 0x807f_ffff | (exponent % 254) << 23),
+            _ => f32::from_bits(bits & 0x807f_ffff | (exponent % 60 + 90) << 23),
+        }
+    })
+}

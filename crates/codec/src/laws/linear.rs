@@ -1,0 +1,42 @@
+//! Laws of parts and sums.
+
+use super::inputs::ordinary;
+use super::{KEY, encode, round_trip};
+use crate::{Codec, Exchange};
+
+/// The encodings of parts, put together, are that of the whole, where that is claimed.
+pub fn ranges_that_begin_at_a_block_are_encoded_alone(codec: &dyn Codec) {
+    if !codec.claims().separable {
+        return;
+    }
+    for (name, values) in ordinary(5 * codec.block() + 77) {
+        let (first, second) = values.split_at(2 * codec.block());
+        let (mut parts, _) = encode(codec, first, KEY);
+        parts.extend(encode(codec, second, KEY).0);
+        assert_eq!(parts, encode(codec, &values, KEY).0, "{codec} {name}");
+    }
+}
+
+/// With [`Exchange::Summable`] and one key, a sum decodes to the sum and the double to the double.
+pub fn summable_codecs_are_linear_but_for_rounding(codec: &dyn Codec) {
+    if codec.exchange() != Exchange::Summable {
+        return;
+    }
+    for (name, x) in ordinary(1009) {
+        for (other, y) in ordinary(1009) {
+            let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
+            let all = [&x, &y, &sum].map(|values| round_trip(codec, values, KEY));
+            for at in 0..sum.len() {
+                let error = (all[0][at] + all[1][at] - all[2][at]).abs();
+                let most = (x[at].abs() + y[at].abs()) / 128.0;
+                assert!(error <= most, "{codec} {name} + {other} at {at}");
+            }
+        }
+        let twice: Vec<f32> = x.iter().map(|x| x * 2.0).collect();
+        let decoded = round_trip(codec, &x, KEY);
+        let decoded: Vec<u32> = decoded.iter().map(|x| (x * 2.0).to_bits()).collect();
+        let found = round_trip(codec, &twice, KEY);
+        let found: Vec<u32> = found.iter().map(|x| x.to_bits()).collect();
+        assert_eq!(found, decoded, "{codec} {name}");
+    }
+}

@@ -1,0 +1,67 @@
+//! Laws of error feedback.
+
+use thinwire_wire::random::Key;
+
+use super::inputs::{extreme, lengths, ordinary};
+use super::{KEY, decode, encode, feed};
+use crate::{Codec, Finite};
+
+/// `decode(encode(x + e)) + e' == x + e`, exactly where that is claimed, else to the last digit.
+pub fn what_is_sent_and_what_is_left_is_what_there_was(codec: &dyn Codec) {
+    for length in lengths(codec) {
+        for (name, values) in ordinary(length).into_iter().chain(extreme(length)) {
+            let residual: Vec<f32> = values.iter().rev().map(|x| x * 0.3).collect();
+            let sum: Vec<f32> = values.iter().zip(&residual).map(|(x, e)| x + e).collect();
+            let (bytes, left, finite) = feed(codec, &values, &residual, KEY);
+            let (plain, same) = encode(codec, &sum, KEY);
+            assert!(bytes == plain && finite == same, "{codec} {name} {length}");
+            if finite == Finite::No {
+                continue;
+            }
+            let sent = decode(codec, &bytes, length);
+            for at in 0..length {
+                let (found, expected) = (sent[at] + left[at], sum[at]);
+                let larger = sent[at].abs().max(expected.abs());
+                let most = if codec.claims().exact { 0.0 } else { larger * 2.0f32.powi(-23) };
+                let error = (found - expected).abs();
+                assert!(error <= most, "{codec} {name} {at} of {length}: {found} {expected}");
+            }
+        }
+    }
+}
+
+/// After 50 steps what was sent and the residual are what there was.
+pub fn over_many_steps_nothing_is_lost(codec: &dyn Codec) {
+    const STEPS: u64 = 50;
+    for length in lengths(codec) {
+        let (mut residual, mut sent) = (vec![0.0; length], vec![0.0f64; length]);
+        let mut total = vec![0.0f64; length];
+        for step in 0..STEPS {
+            let key = Key { step, ..KEY };
+            let gradient: Vec<f32> = (0..length as u64).map(|i| key.normal(i)).collect();
+            let (bytes, left, finite) = feed(codec, &gradient, &residual, key);
+            assert_eq!(finite, Finite::Yes);
+            residual = left;
+            let decoded = decode(codec, &bytes, length);
+            sent.iter_mut().zip(decoded).for_each(|(sum, x)| *sum += f64::from(x));
+            total.iter_mut().zip(&gradient).for_each(|(sum, x)| *sum += f64::from(*x));
+        }
+        for at in 0..length {
+            let error = (sent[at] + f64::from(residual[at]) - total[at]).abs();
+            assert!(error < STEPS as f64 * 1e-5, "{codec} {at} of {length}: {error}");
+        }
+    }
+}
+
+/// Zeros are decoded to zeros and leave nothing, where that is claimed.
+pub fn nothing_in_nothing_out(codec: &dyn Codec) {
+    for length in lengths(codec).into_iter().filter(|_| codec.claims().zero) {
+        for zero in [0.0, -0.0] {
+            let values = vec![zero; length];
+            let (bytes, left, finite) = feed(codec, &values, &values, KEY);
+            assert_eq!(finite, Finite::Yes);
+            assert!(left.iter().all(|x| *x == 0.0), "{codec} {length}");
+            assert!(decode(codec, &bytes, length).iter().all(|x| *x == 0.0), "{codec}");
+        }
+    }
+}

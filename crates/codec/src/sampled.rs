@@ -1,0 +1,129 @@
+//! Codecs that send what a threshold lets through, found from a sample.
+//!
+//! `graddrop` and `dgc`. The threshold is that of a sample's element; the exact number of elements is
+//! known beforehand, so that the length is. Places that are left over when too few pass go to other
+//! elements, from a random one on. The layout is that of `topk`.
+//!
+//! Law: an element is sent as it is or stays in the residual.
+
+use std::fmt;
+
+use thinwire_wire::random::Key;
+
+use crate::choice::quoted;
+use crate::kernel::{self, Candidate};
+use crate::topk::{TopK, ratio};
+use crate::{Bound, Choice, Claims, Codec, Error, Exchange, Finite, Input, Kind, Write, select};
+
+/// Who is sent where more pass than there are places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Crowd {
+    /// Whoever comes first, from a random one on.
+    First,
+    /// The largest.
+    Largest,
+}
+
+impl Crowd {
+    /// How far below the expected cut the threshold is: with a choice among those that pass it pays
+    /// to have some more.
+    fn deviations(self) -> f64 {
+        match self {
+            Crowd::First => 0.0,
+            Crowd::Largest => 3.0,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Sampled {
+    name: &'static str,
+    ratio: f64,
+    crowd: Crowd,
+    layout: TopK,
+}
+
+/// The codec called `name` of the ratio that `parameter` says.
+pub(crate) fn parse(
+    name: &'static str,
+    parameter: Option<&str>,
+    crowd: Crowd,
+) -> Result<Choice, Error> {
+    match ratio(parameter) {
+        Some(ratio) => Ok(Choice::bytes(Sampled { name, ratio, crowd, layout: TopK::new(ratio) })),
+        None => {
+            let found = quoted(parameter);
+            let context = format!("{name} ratio {found}, expected a number above 0 and at most 1");
+            Err(Error::new(Kind::Parameter, context))
+        }
+    }
+}
+
+impl fmt::Display for Sampled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name, self.ratio)
+    }
+}
+
+impl Codec for Sampled {
+    fn exchange(&self) -> Exchange {
+        Exchange::Gather
+    }
+
+    fn needs_feedback(&self) -> bool {
+        true
+    }
+
+    /// A sample may mislead: then little is sent.
+    fn bound(&self, _elements: usize) -> Bound {
+        Bound::Contraction(0.0)
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { idempotent: false, nearest: false, separable: false, ..Claims::ALL }
+    }
+
+    fn encoded_len(&self, elements: usize) -> usize {
+        self.layout.encoded_len(elements)
+    }
+
+    fn encode(&self, mut input: Input<'_>, key: Key, output: &mut [u8]) -> Finite {
+        assert_eq!(output.len(), self.encoded_len(input.len()), "output of {self}");
+        let (elements, count) = (input.len(), self.layout.count(input.len()));
+        let threshold = select::sampled_threshold(&input, count, self.crowd.deviations()).max(1);
+        let first = key.below(0, elements.max(1) as u32);
+        let mut passed = Vec::new();
+        (kernel::imp().collect)(input.reborrow(), 0, threshold, &mut passed);
+        let finite = passed.iter().all(|candidate| f32::from_bits(candidate.bits).is_finite());
+        let mut chosen = match self.crowd {
+            _ if passed.len() <= count => fill(passed, count, first, input.values()),
+            Crowd::Largest => select::largest_of(passed, count),
+            Crowd::First => from(passed, count, first),
+        };
+        chosen.sort_unstable_by_key(|candidate| candidate.index);
+        self.layout.write(&chosen, input, output).and(Finite::when(finite))
+    }
+
+    fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {
+        Error::check_length(self, encoded, self.encoded_len(values.len()), values.len())?;
+        self.layout.decode(encoded, write, values)
+    }
+}
+
+/// `count` of those that passed, from the first whose index is at least `first` on.
+fn from(mut passed: Vec<Candidate>, count: usize, first: u32) -> Vec<Candidate> {
+    let start = passed.partition_point(|candidate| candidate.index < first);
+    passed.rotate_left(start);
+    passed.truncate(count);
+    passed
+}
+
+/// All that passed, which are sorted, and as many others as there are places.
+fn fill(mut passed: Vec<Candidate>, count: usize, first: u32, values: &[f32]) -> Vec<Candidate> {
+    let sent: Vec<u32> = passed.iter().map(|candidate| candidate.index).collect();
+    let indices = (first..values.len() as u32).chain(0..first);
+    let others = indices.filter(|index| sent.binary_search(index).is_err());
+    let others = others.map(|index| Candidate { index, bits: values[index as usize].to_bits() });
+    passed.extend(others.take(count - sent.len()));
+    passed
+}
