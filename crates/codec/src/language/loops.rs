@@ -10,13 +10,14 @@ pub(crate) struct View<'a, T> {
     pub step: usize,
 }
 
-impl<T: Copy> View<'_, T> {
-    /// The number of element `at` of a block.
+impl<'a, T: Copy> View<'a, T> {
+    /// The numbers of a block of `length`; none if it has but one.
     #[inline(always)]
-    fn get(&self, block: usize, at: usize) -> T {
-        match self.step {
-            0 | 1 => self.data[block * self.step],
-            _ => self.data[block * self.step + at],
+    fn block(&self, block: usize, length: usize) -> Result<&'a [T], T> {
+        if self.step == length {
+            Ok(&self.data[block * length..][..length])
+        } else {
+            Err(self.data[block * self.step])
         }
     }
 }
@@ -24,11 +25,16 @@ impl<T: Copy> View<'_, T> {
 /// `to = f(a)`; both have the same numbers per block, or `a` is one for all.
 #[inline(always)]
 pub(crate) fn map<A: Copy, C>(to: &mut [C], a: View<'_, A>, f: impl Fn(A) -> C) {
+    let count = to.len();
     if a.step == 0 {
-        return to.iter_mut().for_each(|to| *to = f(a.data[0]));
+        for to in to {
+            *to = f(a.data[0]);
+        }
+        return;
     }
-    for (to, a) in to.iter_mut().zip(a.data) {
-        *to = f(*a);
+    let a = &a.data[..count];
+    for at in 0..count {
+        to[at] = f(a[at]);
     }
 }
 
@@ -40,24 +46,34 @@ pub(crate) fn zip<A: Copy, B: Copy, C>(
     (a, b): (View<'_, A>, View<'_, B>),
     f: impl Fn(A, B) -> C,
 ) {
-    let length = to.len() / blocks;
+    let count = to.len();
+    let length = count / blocks;
     if a.step == length && b.step == length {
-        for ((to, a), b) in to.iter_mut().zip(a.data).zip(b.data) {
-            *to = f(*a, *b);
+        let (a, b) = (&a.data[..count], &b.data[..count]);
+        for at in 0..count {
+            to[at] = f(a[at], b[at]);
         }
         return;
     }
-    for (block, to) in to.chunks_exact_mut(length).enumerate() {
-        let at = block * length;
-        if a.step == length {
-            let (a, b) = (&a.data[at..at + length], b.get(block, 0));
-            to.iter_mut().zip(a).for_each(|(to, a)| *to = f(*a, b));
-        } else if b.step == length {
-            let (a, b) = (a.get(block, 0), &b.data[at..at + length]);
-            to.iter_mut().zip(b).for_each(|(to, b)| *to = f(a, *b));
-        } else {
-            let (a, b) = (a.get(block, 0), b.get(block, 0));
-            to.iter_mut().for_each(|to| *to = f(a, b));
+    for block in 0..blocks {
+        let to = &mut to[block * length..][..length];
+        match (a.block(block, length), b.block(block, length)) {
+            (Ok(a), Ok(b)) => (0..length).for_each(|at| to[at] = f(a[at], b[at])),
+            (Ok(a), Err(b)) => {
+                for at in 0..length {
+                    to[at] = f(a[at], b);
+                }
+            }
+            (Err(a), Ok(b)) => {
+                for at in 0..length {
+                    to[at] = f(a, b[at]);
+                }
+            }
+            (Err(a), Err(b)) => {
+                for to in to {
+                    *to = f(a, b);
+                }
+            }
         }
     }
 }
@@ -71,32 +87,38 @@ pub(crate) fn select<T: Copy>(
     (a, b): (View<'_, T>, View<'_, T>),
 ) {
     let length = to.len() / blocks;
-    let per_element = |step| step == length;
-    for (block, to) in to.chunks_exact_mut(length).enumerate() {
-        let range = block * length..(block + 1) * length;
-        if !per_element(mask.step) {
-            let chosen = if mask.get(block, 0) != 0 { a } else { b };
-            to.iter_mut().enumerate().for_each(|(at, to)| *to = chosen.get(block, at));
-            continue;
-        }
-        let places = to.iter_mut().zip(&mask.data[range.clone()]);
-        match (per_element(a.step), per_element(b.step)) {
-            (false, false) => {
-                let (a, b) = (a.get(block, 0), b.get(block, 0));
-                places.for_each(|(to, mask)| *to = if *mask != 0 { a } else { b });
+    for block in 0..blocks {
+        let to = &mut to[block * length..][..length];
+        let mask = match mask.block(block, length) {
+            Ok(mask) => mask,
+            Err(holds) => {
+                match (if holds != 0 { a } else { b }).block(block, length) {
+                    Ok(numbers) => to.copy_from_slice(numbers),
+                    Err(number) => to.fill(number),
+                }
+                continue;
             }
-            (true, false) => {
-                let (a, b) = (&a.data[range], b.get(block, 0));
-                places.zip(a).for_each(|((to, mask), a)| *to = if *mask != 0 { *a } else { b });
+        };
+        match (a.block(block, length), b.block(block, length)) {
+            (Ok(a), Ok(b)) => {
+                for at in 0..length {
+                    to[at] = if mask[at] != 0 { a[at] } else { b[at] };
+                }
             }
-            (false, true) => {
-                let (a, b) = (a.get(block, 0), &b.data[range]);
-                places.zip(b).for_each(|((to, mask), b)| *to = if *mask != 0 { a } else { *b });
+            (Ok(a), Err(b)) => {
+                for at in 0..length {
+                    to[at] = if mask[at] != 0 { a[at] } else { b };
+                }
             }
-            (true, true) => {
-                let pairs = a.data[range.clone()].iter().zip(&b.data[range]);
-                let choose = |mask: i32, a: T, b: T| if mask != 0 { a } else { b };
-                places.zip(pairs).for_each(|((to, mask), (a, b))| *to = choose(*mask, *a, *b));
+            (Err(a), Ok(b)) => {
+                for at in 0..length {
+                    to[at] = if mask[at] != 0 { a } else { b[at] };
+                }
+            }
+            (Err(a), Err(b)) => {
+                for at in 0..length {
+                    to[at] = if mask[at] != 0 { a } else { b };
+                }
             }
         }
     }
@@ -115,30 +137,27 @@ pub(crate) fn reduce<T: Copy>(
     term: impl Fn(T) -> T,
     fold: impl Fn(T, T) -> T,
 ) {
-    for (to, block) in to.iter_mut().zip(a.data.chunks_exact(a.step)) {
+    for block in 0..to.len() {
+        let numbers = &a.data[block * a.step..][..a.step];
+        let (vectors, rest) = numbers.as_chunks::<LANES>();
         let mut lanes = [start; LANES];
-        let vectors = block.chunks_exact(LANES);
-        let rest = vectors.remainder();
         for vector in vectors {
             for lane in 0..LANES {
                 lanes[lane] = fold(lanes[lane], term(vector[lane]));
             }
         }
-        for (lane, x) in lanes.iter_mut().zip(rest) {
-            *lane = fold(*lane, term(*x));
+        for lane in 0..rest.len() {
+            lanes[lane] = fold(lanes[lane], term(rest[lane]));
         }
-        let lanes: [T; 16] = halves(&lanes, &fold);
-        let lanes: [T; 8] = halves(&lanes, &fold);
-        let lanes: [T; 4] = halves(&lanes, &fold);
-        let lanes: [T; 2] = halves(&lanes, &fold);
-        *to = fold(lanes[0], lanes[1]);
+        let mut half = LANES / 2;
+        while half > 0 {
+            for lane in 0..half {
+                lanes[lane] = fold(lanes[lane], lanes[lane + half]);
+            }
+            half /= 2;
+        }
+        to[block] = lanes[0];
     }
-}
-
-/// The first half with the second.
-#[inline(always)]
-fn halves<T: Copy, const N: usize>(lanes: &[T], fold: impl Fn(T, T) -> T) -> [T; N] {
-    std::array::from_fn(|lane| fold(lanes[lane], lanes[lane + N]))
 }
 
 /// The largest magnitude, as bits: above those of infinity if there is a NaN.
@@ -156,9 +175,11 @@ pub(crate) fn largest(values: &[f32]) -> u32 {
 #[inline(always)]
 pub(crate) fn add_largest(values: &mut [f32], residual: &[f32]) -> u32 {
     let mut largest = 0;
-    for (x, residual) in values.iter_mut().zip(residual) {
-        let sum = *x + *residual;
-        *x = sum;
+    let count = values.len();
+    let residual = &residual[..count];
+    for at in 0..count {
+        let sum = values[at] + residual[at];
+        values[at] = sum;
         let bits = sum.to_bits() & !SIGN;
         largest = if bits > largest { bits } else { largest };
     }

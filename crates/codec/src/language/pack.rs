@@ -28,8 +28,13 @@ pub(crate) fn pack<const W: usize>(codes: &[i32], bytes: &mut [u8], (least, most
                     together[lane] = together[lane] << 1 | fit(codes[lane]) >> plane & 1;
                 }
             }
-            *bytes = together.map(|x| x as u8);
+            for lane in 0..LANES {
+                bytes[lane] = together[lane] as u8;
+            }
         }
+    }
+    if rest.is_empty() {
+        return;
     }
     last.fill(0);
     let lanes = rest.len().clamp(1, LANES);
@@ -50,7 +55,9 @@ pub(crate) fn unpack<const W: usize, const SIGNED: bool>(bytes: &[u8], codes: &m
     for (codes, bytes) in groups.iter_mut().zip(places.chunks_exact(LANES * W)) {
         let mut planes = [[0; LANES]; W];
         for (plane, bytes) in planes.iter_mut().zip(bytes.as_chunks::<LANES>().0) {
-            *plane = bytes.map(i32::from);
+            for lane in 0..LANES {
+                plane[lane] = i32::from(bytes[lane]);
+            }
         }
         for codes in codes.as_chunks_mut::<LANES>().0 {
             let mut together = [0; LANES];
@@ -60,8 +67,13 @@ pub(crate) fn unpack<const W: usize, const SIGNED: bool>(bytes: &[u8], codes: &m
                     plane[lane] >>= 1;
                 }
             }
-            *codes = together.map(|code| code << extend >> extend);
+            for lane in 0..LANES {
+                codes[lane] = together[lane] << extend >> extend;
+            }
         }
+    }
+    if rest.is_empty() {
+        return;
     }
     rest.fill(0);
     let lanes = rest.len().clamp(1, LANES);

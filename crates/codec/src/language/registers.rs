@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::program::{Instruction, Operand, Operation, Source};
+use super::program::{Instruction, Operand, Source};
 
 /// Rewrites both sections; how many registers of f32 and of i32 they need.
 pub(crate) fn assign(

@@ -208,12 +208,7 @@ fn compute(
 
 /// Operators that make numbers.
 #[inline(always)]
-fn compute_numbers(
-    batch: &Batch<'_>,
-    registers: &Registers,
-    operation: Operation,
-    to: &mut [f32],
-) {
+fn compute_numbers(batch: &Batch<'_>, registers: &Registers, operation: Operation, to: &mut [f32]) {
     let blocks = batch.blocks;
     let numbers = |operand| batch.numbers(registers, operand);
     match operation {

@@ -1,13 +1,13 @@
 //! Between registers and bytes, and from registers to values.
 
-use super::loops::{self, View};
+use super::loops::View;
 use super::pack::{pack, unpack};
 use super::program::{Operand, Source};
 use super::run::{Batch, Put, Registers};
 use super::wire::Wire;
-use crate::Error;
 use crate::indices::Indices;
-use crate::kernel::{BF16, F16, F32, Format};
+use crate::kernel::{self, BF16, Cast, F16, F32, Format};
+use crate::{Error, Input, Write};
 
 /// Writes a field of all blocks. False if it is a number that is not finite.
 #[inline(always)]
@@ -18,33 +18,35 @@ pub(crate) fn emit(
     value: Operand,
     output: &mut [u8],
 ) -> bool {
-    match batch.frame.fields[field].wire {
-        Wire::F32 => emit_numbers::<F32>(batch, batch.numbers(registers, value), field, output),
-        Wire::F16 => emit_numbers::<F16>(batch, batch.numbers(registers, value), field, output),
-        Wire::Bf16 => emit_numbers::<BF16>(batch, batch.numbers(registers, value), field, output),
-        _ => {
+    let place = batch.frame.fields[field];
+    match cast(place.wire) {
+        Some((cast, limit)) => {
+            let view = batch.numbers(registers, value);
+            let mut largest = 0;
+            for block in 0..batch.blocks {
+                let bytes = &mut output[block * batch.frame.bytes + place.offset..][..place.bytes];
+                let numbers = &view.data[block * place.count..][..place.count];
+                largest = largest.max((cast.encode)(Input::Plain(numbers), bytes));
+            }
+            largest < limit
+        }
+        None => {
             emit_wholes(batch, batch.wholes(registers, value), field, output);
             true
         }
     }
 }
 
+/// The loops of a number format, and the bits of what it does not hold.
 #[inline(always)]
-fn emit_numbers<F: Format>(
-    batch: &Batch<'_>,
-    view: View<'_, f32>,
-    field: usize,
-    output: &mut [u8],
-) -> bool {
-    let place = batch.frame.fields[field];
-    let blocks = output.chunks_exact_mut(batch.frame.bytes);
-    for (bytes, numbers) in blocks.zip(view.data.chunks_exact(place.count)) {
-        let bytes = &mut bytes[place.offset..place.offset + place.bytes];
-        for (bytes, x) in bytes.chunks_exact_mut(F::BYTES).zip(numbers) {
-            F::put(*x, bytes);
-        }
+fn cast(wire: Wire) -> Option<(&'static Cast, u32)> {
+    let kernels = kernel::imp();
+    match wire {
+        Wire::F32 => Some((&kernels.f32, F32::LIMIT)),
+        Wire::F16 => Some((&kernels.f16, F16::LIMIT)),
+        Wire::Bf16 => Some((&kernels.bf16, BF16::LIMIT)),
+        _ => None,
     }
-    loops::largest(view.data) < F::LIMIT
 }
 
 #[inline(always)]
@@ -79,22 +81,11 @@ fn emit_wholes(batch: &Batch<'_>, view: View<'_, i32>, field: usize, output: &mu
 /// Reads a field of numbers of all blocks.
 #[inline(always)]
 pub(crate) fn take_numbers(batch: &Batch<'_>, field: usize, to: &mut [f32]) {
-    match batch.frame.fields[field].wire {
-        Wire::F16 => take_format::<F16>(batch, field, to),
-        Wire::Bf16 => take_format::<BF16>(batch, field, to),
-        _ => take_format::<F32>(batch, field, to),
-    }
-}
-
-#[inline(always)]
-fn take_format<F: Format>(batch: &Batch<'_>, field: usize, to: &mut [f32]) {
     let place = batch.frame.fields[field];
-    let blocks = batch.encoded.chunks_exact(batch.frame.bytes);
-    for (bytes, numbers) in blocks.zip(to.chunks_exact_mut(place.count)) {
-        let bytes = &bytes[place.offset..place.offset + place.bytes];
-        for (bytes, x) in bytes.chunks_exact(F::BYTES).zip(numbers) {
-            *x = F::get(bytes);
-        }
+    let Some((cast, _)) = cast(place.wire) else { return };
+    for block in 0..batch.blocks {
+        let bytes = &batch.encoded[block * batch.frame.bytes + place.offset..][..place.bytes];
+        (cast.decode)(bytes, Write::Set, &mut to[block * place.count..][..place.count]);
     }
 }
 
@@ -138,12 +129,7 @@ fn take_pairs(bytes: &[u8], signed: bool, to: &mut [i32]) {
     }
 }
 
-fn take_indices(
-    count: usize,
-    elements: usize,
-    bytes: &[u8],
-    to: &mut [i32],
-) -> Result<(), Error> {
+fn take_indices(count: usize, elements: usize, bytes: &[u8], to: &mut [i32]) -> Result<(), Error> {
     for (to, index) in to.iter_mut().zip(Indices::new(count, elements).read(bytes)) {
         *to = index? as i32;
     }
@@ -161,12 +147,22 @@ pub(crate) fn put(
 ) {
     let view = batch.numbers(registers, value);
     if !matches!(value.source, Source::Constant(_)) && view.step == batch.frame.elements {
-        let pairs = values.iter_mut().zip(view.data);
-        return match put {
-            Put::Set => pairs.for_each(|(x, y)| *x = *y),
-            Put::Add => pairs.for_each(|(x, y)| *x += *y),
-            Put::Subtract => pairs.for_each(|(x, y)| *x -= *y),
-        };
+        let count = values.len();
+        let numbers = &view.data[..count];
+        match put {
+            Put::Set => values.copy_from_slice(numbers),
+            Put::Add => {
+                for at in 0..count {
+                    values[at] += numbers[at];
+                }
+            }
+            Put::Subtract => {
+                for at in 0..count {
+                    values[at] -= numbers[at];
+                }
+            }
+        }
+        return;
     }
     for (block, values) in values.chunks_exact_mut(batch.frame.elements).enumerate() {
         let number = view.data[block * view.step];
