@@ -24,7 +24,7 @@ pub(crate) const FUNCTIONS: [(&str, &str); 24] = [
     ("scan", "scan(x)"),
     ("select", "select(mask, a, b)"),
     ("random", "random()"),
-    ("largest", "largest(x, COUNT)"),
+    ("largest", "largest(x, COUNT) or largest(x, mask, COUNT)"),
     ("where", "where(mask, COUNT)"),
     ("rank", "rank(x, COUNT)"),
     ("sample", "sample(x, COUNT)"),
@@ -80,6 +80,13 @@ pub(crate) fn call(
             let x = all_elements(checker, *x, place, name)?;
             let length = counted(*count, place, name)?;
             Ok(checker.result(Kind::Indices, length, Operation::Largest(x.operand)))
+        }
+        ("largest", [x, mask, count]) => {
+            let x = all_elements(checker, *x, place, name)?;
+            let mask = mask_of_all(checker, *mask, place, name)?;
+            let length = counted(*count, place, name)?;
+            let operation = Operation::LargestWhere(x.operand, mask.operand);
+            Ok(checker.result(Kind::Indices, length, operation))
         }
         ("where", [mask, count]) => locate(checker, *mask, *count, place),
         ("filter", [x, mask, count]) => {
@@ -211,13 +218,24 @@ fn locate(
     count: Value,
     place: Place,
 ) -> Result<Value, Refusal> {
-    checker.require(Kind::Mask, mask, place, "where")?;
-    if mask.length() != Length::Elements {
-        let message = format!("where takes a mask per element, found {}", mask.describe());
-        return Err(Refusal::at(place, message));
-    }
+    let mask = mask_of_all(checker, mask, place, "where")?;
     let length = counted(count, place, "where")?;
     Ok(checker.result(Kind::Indices, length, Operation::Where(mask.operand)))
+}
+
+/// A mask with an entry for every element.
+fn mask_of_all(
+    checker: &mut Checker,
+    mask: Value,
+    place: Place,
+    name: &str,
+) -> Result<Value, Refusal> {
+    checker.require(Kind::Mask, mask, place, name)?;
+    if mask.length() == Length::Elements {
+        return Ok(mask);
+    }
+    let message = format!("{name} takes a mask per element, found {}", mask.describe());
+    Err(Refusal::at(place, message))
 }
 
 /// Several numbers per block, as f32.

@@ -7,7 +7,7 @@ use thinwire_wire::random::Key;
 
 use super::frame::Frame;
 use super::loops;
-use super::program::{Claim, Program};
+use super::program::{Claim, Instruction, Operation, Program};
 use super::run::{self, Batch, Put, Registers};
 use super::wire::Wire;
 use crate::kernel::{Work, wide};
@@ -23,13 +23,22 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Interpreted {
     name: String,
     program: Program,
+    /// Zeros are decoded to zeros.
+    keeps_zero: bool,
     idle: Mutex<Vec<Registers>>,
 }
 
 impl Interpreted {
     /// The codec that calls itself `name`.
     pub(crate) fn new(name: String, program: Program) -> Interpreted {
-        Interpreted { name, program, idle: Mutex::new(Vec::new()) }
+        let mut codec = Interpreted { name, program, keeps_zero: true, idle: Mutex::default() };
+        let (zeros, mut decoded) = ([0.0; 64], [1.0; 64]);
+        let mut bytes = vec![0; codec.encoded_len(64)];
+        let key = Key { seed: 0, step: 0, tensor: 0 };
+        let finite = codec.encode(Input::Plain(&zeros), key, &mut bytes);
+        let read = codec.decode(&bytes, Write::Set, &mut decoded).is_ok();
+        codec.keeps_zero = finite == Finite::Yes && read && decoded == zeros;
+        codec
     }
 
     /// Elements of a block of a range of so many, which is not empty.
@@ -85,9 +94,15 @@ impl Codec for Interpreted {
         }
     }
 
-    /// Nobody has proved more.
+    /// Nobody has proved that it rounds to the nearest, or exactly.
     fn claims(&self) -> Claims {
-        Claims::RANDOM
+        let drawn = |instruction: &Instruction| {
+            use Operation as O;
+            let operation = instruction.operation;
+            matches!(operation, O::Random | O::RoundRandom(_) | O::Where(_) | O::LargestWhere(..))
+        };
+        let separable = self.program.block.is_some() && !self.program.encode.iter().any(drawn);
+        Claims { separable, zero: self.keeps_zero, ..Claims::RANDOM }
     }
 
     fn block(&self) -> usize {

@@ -3,6 +3,7 @@
 //! A file `name.codec` says how a block becomes fields of few bits, and how fields become a block.
 
 mod check;
+mod file;
 mod frame;
 mod function;
 mod fuse;
@@ -15,6 +16,7 @@ mod pick;
 mod program;
 mod random;
 mod refusal;
+mod refuse;
 mod registers;
 mod run;
 mod syntax;
@@ -25,13 +27,50 @@ mod wire;
 
 use crate::{Choice, Error};
 
-/// The codec in `source`, which is called `path`, with parameters in place of its own defaults.
+pub(crate) use file::{is_file, load};
+
+/// A codec's text, where it is from, and parameters in place of its own defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a> {
+    /// What errors call it.
+    pub path: &'a str,
+    /// The text itself.
+    pub source: &'a str,
+    /// Parameters by name.
+    pub parameters: &'a [(String, f64)],
+}
+
+/// The codec that a text describes.
 ///
 /// # Errors
-/// Where the text does not parse or makes no sense.
-pub fn compile(path: &str, source: &str, parameters: &[(String, f64)]) -> Result<Choice, Error> {
-    let refused = |refusal: refusal::Refusal| refusal.error(path, source);
-    let definition = parse::parse(source).map_err(refused)?;
-    let program = check::check(&definition, parameters).map_err(refused)?;
-    Ok(Choice::bytes(interpreted::Interpreted::new(path.to_owned(), program)))
+/// Where the text does not parse or makes no sense, or what the codec does not do as it says.
+pub fn compile(text: &Text<'_>) -> Result<Choice, Error> {
+    let codec = interpreted(text)?;
+    refuse::refuse(&codec).map_err(|refusal| refusal.error(text.path, text.source))?;
+    Ok(Choice::bytes(codec))
+}
+
+/// The codec of a text that has been compiled before.
+fn trust(text: &Text<'_>) -> Result<Choice, Error> {
+    interpreted(text).map(Choice::bytes)
+}
+
+fn interpreted(text: &Text<'_>) -> Result<interpreted::Interpreted, Error> {
+    let refused = |refusal: refusal::Refusal| refusal.error(text.path, text.source);
+    let definition = parse::parse(text.source).map_err(refused)?;
+    let program = check::check(&definition, text.parameters).map_err(refused)?;
+    Ok(interpreted::Interpreted::new(name(text), program))
+}
+
+/// What the codec calls itself: a name that [`Choice::parse`] takes for this very text.
+fn name(text: &Text<'_>) -> String {
+    let parameters = text.parameters.iter().map(|(name, value)| format!("{name}={value}"));
+    let parameters = parameters.collect::<Vec<_>>().join(",");
+    let colon = if parameters.is_empty() { "" } else { ":" };
+    format!("{}#{}{colon}{parameters}", text.path, fingerprint(text.source))
+}
+
+/// A short hash of a text: ranks whose texts differ have different ones.
+pub fn fingerprint(source: &str) -> String {
+    format!("{:08x}", thinwire_wire::checksum(source.as_bytes()))
 }

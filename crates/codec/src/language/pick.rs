@@ -1,6 +1,7 @@
 //! Operators that choose among a block's elements, block by block.
 
 use super::loops::View;
+use crate::kernel::Candidate;
 use crate::{Input, select};
 
 /// The places of the largest magnitudes, of equals the first ones, in order.
@@ -12,24 +13,51 @@ pub(crate) fn largest(to: &mut [i32], blocks: usize, a: View<'_, f32>) {
     }
 }
 
-/// The first places where the mask holds; if they are too few, the first others as well. In order.
-pub(crate) fn locate(to: &mut [i32], blocks: usize, mask: View<'_, i32>) {
+/// The same among those where the mask holds; if these are too few, as [`locate`].
+pub(crate) fn largest_where(
+    to: &mut [i32],
+    blocks: usize,
+    (a, mask): (View<'_, f32>, View<'_, i32>),
+    draw: impl Fn(usize) -> u32,
+) {
     let count = to.len() / blocks;
-    for (to, mask) in to.chunks_exact_mut(count).zip(mask.data.chunks_exact(mask.step)) {
-        let found = mask.iter().filter(|holds| **holds != 0).count();
-        let mut others = count.saturating_sub(found);
-        let mut places = to.iter_mut();
-        for (index, holds) in (0..).zip(mask) {
-            if *holds == 0 {
-                if others == 0 {
-                    continue;
-                }
-                others -= 1;
-            }
-            let Some(place) = places.next() else { break };
-            *place = index;
+    for (block, to) in to.chunks_exact_mut(count).enumerate() {
+        let numbers = &a.data[block * a.step..][..a.step];
+        let mask = &mask.data[block * mask.step..][..mask.step];
+        let all = (0..).zip(numbers.iter().zip(mask)).filter(|(_, (_, holds))| **holds != 0);
+        let all = all.map(|(index, (x, _))| Candidate { index, bits: x.to_bits() });
+        let candidates: Vec<Candidate> = all.collect();
+        if candidates.len() <= count {
+            locate_block(to, mask, draw(block));
+            continue;
         }
+        let chosen = select::largest_of(candidates, count);
+        to.iter_mut().zip(chosen).for_each(|(to, chosen)| *to = chosen.index as i32);
     }
+}
+
+/// Places where the mask holds, from a drawn element on and around; if they are too few, others from
+/// there on as well. In order.
+pub(crate) fn locate(
+    to: &mut [i32],
+    blocks: usize,
+    mask: View<'_, i32>,
+    draw: impl Fn(usize) -> u32,
+) {
+    let count = to.len() / blocks;
+    for (block, to) in to.chunks_exact_mut(count).enumerate() {
+        locate_block(to, &mask.data[block * mask.step..][..mask.step], draw(block));
+    }
+}
+
+fn locate_block(to: &mut [i32], mask: &[i32], first: u32) {
+    let around = || (first as usize..mask.len()).chain(0..first as usize);
+    let holding = around().filter(|index| mask[*index] != 0);
+    let others = around().filter(|index| mask[*index] == 0);
+    for (to, index) in to.iter_mut().zip(holding.chain(others)) {
+        *to = index as i32;
+    }
+    to.sort_unstable();
 }
 
 /// The elements at indices.

@@ -133,7 +133,9 @@ pub(crate) enum Operation {
     Random,
     /// Where the largest magnitudes are: as many as the output's length says.
     Largest(Operand),
-    /// Where a mask holds: the first so many, filled up with the first others.
+    /// The same among those where the mask, the second, holds.
+    LargestWhere(Operand, Operand),
+    /// Where a mask holds: so many from a random element on, filled up with others from there on.
     Where(Operand),
     /// The numbers at indices.
     Gather(Operand, Operand),
@@ -229,6 +231,7 @@ impl Operation {
             | O::And(a, b)
             | O::Or(a, b)
             | O::Gather(a, b)
+            | O::LargestWhere(a, b)
             | O::WholeGather(a, b)
             | O::YieldAt(a, b) => vec![a, b],
             O::Select(a, b, c) | O::WholeSelect(a, b, c) => vec![a, b, c],

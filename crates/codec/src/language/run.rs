@@ -137,6 +137,13 @@ pub(crate) struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// For each block a random element of it.
+    fn draw(&self) -> impl Fn(usize) -> u32 + use<> {
+        let (key, elements) = (self.key, self.frame.elements);
+        let first = self.first / elements as u64;
+        move |block| key.below(first + block as u64, elements as u32)
+    }
+
     /// Numbers to read.
     #[inline(always)]
     pub(crate) fn numbers<'a>(
@@ -281,7 +288,10 @@ fn compute_wholes(
         }
         Operation::WholeSum(a) => reduce(to, wholes(a), 0, |x| x, i32::wrapping_add),
         Operation::Largest(a) => pick::largest(to, blocks, numbers(a)),
-        Operation::Where(a) => pick::locate(to, blocks, wholes(a)),
+        Operation::LargestWhere(a, mask) => {
+            pick::largest_where(to, blocks, (numbers(a), wholes(mask)), batch.draw());
+        }
+        Operation::Where(a) => pick::locate(to, blocks, wholes(a), batch.draw()),
         Operation::WholeGather(a, indices) => pick::gather(to, wholes(a), wholes(indices)),
         _ => {}
     }
