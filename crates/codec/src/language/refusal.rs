@@ -57,7 +57,7 @@ pub(crate) fn nearest<'a>(
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let distances = known.into_iter().map(|name| (distance(found, name), name));
-    let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
+    let (distance, name) = distances.min()?;
     (distance <= 1 + found.len() / 4).then_some(name)
 }
 

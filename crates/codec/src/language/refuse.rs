@@ -79,6 +79,9 @@ fn contraction(codec: &dyn Codec, values: &[f32], claimed: f64, what: &str) -> R
     if lost <= (1.0 - claimed) * whole * (1.0 + 1e-4) + whole * 1e-9 {
         return Ok(());
     }
+    if whole == 0.0 {
+        return Err(Refusal::whole(format!("decodes {what} to something else")));
+    }
     let kept = 1.0 - lost / whole;
     Err(Refusal::whole(format!(
         "claims a contraction of {claimed:.3}, but of {what} it is {kept:.3}"
