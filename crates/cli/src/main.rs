@@ -40,6 +40,8 @@ enum Command {
     Sample(command::sample::Args),
     /// Measure what is fast and what is not, beside its limit
     Bench(command::bench::Args),
+    /// Try a codec of your own, written as text
+    Codec(command::codec::Args),
     /// Start any program N times, as the ranks of one job
     Run(command::run::Args),
     /// Become the program of one rank
@@ -70,6 +72,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Compare(args) => command::compare::run(&args),
         Command::Sample(args) => command::sample::run(&args),
         Command::Bench(args) => command::bench::run(&args),
+        Command::Codec(args) => command::codec::run(&args),
         Command::Run(args) => command::run::run(&args),
         Command::Rank(args) => launch::child::run(&args),
     }

@@ -92,11 +92,11 @@ fn parameter(
 ) -> Result<f64, Refusal> {
     let given = given.iter().find(|(known, _)| *known == name.text).map(|(_, value)| *value);
     let value = given.unwrap_or(default.value);
-    if let Some((least, most)) = range {
-        if !(least..=most).contains(&value) {
-            let message = format!("{} = {value}, expected {least} to {most}", name.text);
-            return Err(Refusal::at(name.place, message));
-        }
+    if let Some((least, most)) = range
+        && !(least..=most).contains(&value)
+    {
+        let message = format!("{} = {value}, expected {least} to {most}", name.text);
+        return Err(Refusal::at(name.place, message));
     }
     if default.whole && value.fract() != 0.0 {
         let message = format!("{} = {value}, expected a whole number", name.text);

@@ -137,7 +137,7 @@ pub(crate) fn reduce<T: Copy>(
     term: impl Fn(T) -> T,
     fold: impl Fn(T, T) -> T,
 ) {
-    for block in 0..to.len() {
+    for (block, to) in to.iter_mut().enumerate() {
         let numbers = &a.data[block * a.step..][..a.step];
         let (vectors, rest) = numbers.as_chunks::<LANES>();
         let mut lanes = [start; LANES];
@@ -156,7 +156,7 @@ pub(crate) fn reduce<T: Copy>(
             }
             half /= 2;
         }
-        to[block] = lanes[0];
+        *to = lanes[0];
     }
 }
 
