@@ -20,6 +20,8 @@ mod lanes;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod loops;
+#[allow(unsafe_code)]
+mod prefetch;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod sign_loops;
@@ -32,6 +34,7 @@ use thinwire_wire::random::Key;
 
 pub(crate) use format::{BF16, F16, F32, Format};
 pub(crate) use levels::{GROUP, Int3, Int4, Int8, Levels, RANDOM_BITS, SCALE_BYTES, Scale};
+pub(crate) use prefetch::prefetch;
 pub(crate) use signs::{BLOCK as SIGNS_BLOCK, Int2, OneBit, Signs};
 pub(crate) use wide::{Work, wide};
 

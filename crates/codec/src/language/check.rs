@@ -23,7 +23,8 @@ pub(crate) fn check(text: &Definition, given: &[(String, f64)]) -> Result<Progra
     let header = header::check(text, given, &mut checker)?;
     let encode = checker.encode(text)?;
     let decode = checker.decode(text)?;
-    let (encode, decode, registers) = registers::assign(fuse(encode), fuse(decode));
+    let (encode, decode, registers) =
+        registers::assign(fuse(encode, &checker.fields), fuse(decode, &checker.fields));
     Ok(Program {
         name: text.name.text.clone(),
         parameters: header.parameters,

@@ -13,10 +13,9 @@ pub(crate) fn bytes(count: usize, width: usize) -> usize {
     width * (count / GROUP * LANES + (count % GROUP).min(LANES))
 }
 
-/// Packs the numbers of a block, cut off at the ends of what `W` bits hold.
+/// Packs what `fit` makes of the numbers of a block: whole numbers of `W` bits.
 #[inline(always)]
-pub(crate) fn pack<const W: usize>(codes: &[i32], bytes: &mut [u8], (least, most): (i32, i32)) {
-    let fit = |code: i32| code.max(least).min(most);
+pub(crate) fn pack<const W: usize, T: Copy>(codes: &[T], bytes: &mut [u8], fit: impl Fn(T) -> i32) {
     let (groups, rest) = codes.as_chunks::<GROUP>();
     let (places, last) = bytes.split_at_mut(groups.len() * LANES * W);
     for (codes, bytes) in groups.iter().zip(places.chunks_exact_mut(LANES * W)) {
@@ -46,10 +45,15 @@ pub(crate) fn pack<const W: usize>(codes: &[i32], bytes: &mut [u8], (least, most
     }
 }
 
-/// Unpacks the numbers of a block.
+/// Unpacks the numbers of a block, each to its place with `put`.
 #[inline(always)]
-pub(crate) fn unpack<const W: usize, const SIGNED: bool>(bytes: &[u8], codes: &mut [i32]) {
+pub(crate) fn unpack<const W: usize, const SIGNED: bool, T: Copy>(
+    bytes: &[u8],
+    codes: &mut [T],
+    put: impl Fn(&mut T, i32),
+) {
     let extend = if SIGNED { 32 - W } else { 0 };
+    let put = |to: &mut T, code: i32| put(to, code << extend >> extend);
     let (groups, rest) = codes.as_chunks_mut::<GROUP>();
     let (places, last) = bytes.split_at(groups.len() * LANES * W);
     for (codes, bytes) in groups.iter_mut().zip(places.chunks_exact(LANES * W)) {
@@ -68,22 +72,20 @@ pub(crate) fn unpack<const W: usize, const SIGNED: bool>(bytes: &[u8], codes: &m
                 }
             }
             for lane in 0..LANES {
-                codes[lane] = together[lane] << extend >> extend;
+                put(&mut codes[lane], together[lane]);
             }
         }
     }
     if rest.is_empty() {
         return;
     }
-    rest.fill(0);
     let lanes = rest.len().clamp(1, LANES);
-    for (plane, bytes) in last.chunks_exact(lanes).enumerate() {
-        for (vector, codes) in rest.chunks_mut(LANES).enumerate() {
-            let codes = codes.iter_mut().zip(bytes);
-            codes.for_each(|(code, byte)| *code |= (i32::from(*byte) >> vector & 1) << plane);
+    for (vector, codes) in rest.chunks_mut(LANES).enumerate() {
+        for (lane, to) in codes.iter_mut().enumerate() {
+            let bit = |plane: usize| i32::from(last[plane * lanes + lane]) >> vector & 1;
+            put(to, (0..W).fold(0, |code, plane| code | bit(plane) << plane));
         }
     }
-    rest.iter_mut().for_each(|code| *code = *code << extend >> extend);
 }
 
 #[cfg(test)]
@@ -97,9 +99,9 @@ mod tests {
         let wire = Wire::Bits { width: W as u32, signed: SIGNED };
         let (least, most) = wire.range();
         let mut bytes = vec![0xff; wire.bytes(codes.len())];
-        pack::<W>(codes, &mut bytes, (least, most));
+        pack::<W, _>(codes, &mut bytes, |code| code.clamp(least, most));
         let mut back = vec![-77; codes.len()];
-        unpack::<W, SIGNED>(&bytes, &mut back);
+        unpack::<W, SIGNED, _>(&bytes, &mut back, |to, code| *to = code);
         let expected: Vec<i32> = codes.iter().map(|code| (*code).clamp(least, most)).collect();
         assert_eq!(back, expected);
         for (block, group) in expected.chunks(GROUP).enumerate() {

@@ -149,10 +149,18 @@ pub(crate) enum Operation {
     Sample(Operand),
     /// Writes the numbered field.
     Emit(usize, Operand),
+    /// The same with the sign bits of numbers, as a mask.
+    EmitNegative(usize, Operand),
+    /// The same with the nearest whole numbers.
+    EmitRound(usize, Operand),
     /// Reads it.
     Take(usize),
     /// Ends `decode` with one number for every element.
     Yield(Operand),
+    /// The same: where the field, a mask, holds, the second, else the third; each is one per block.
+    YieldSelect(usize, Operand, Operand),
+    /// The same: the field, of whole numbers, times what is one per block.
+    YieldScaled(usize, Operand),
     /// Ends it with numbers at indices, and 0 elsewhere.
     YieldAt(Operand, Operand),
 }
@@ -223,6 +231,9 @@ impl Operation {
             | O::Rank { value: a, .. }
             | O::Sample(a)
             | O::Emit(_, a)
+            | O::EmitNegative(_, a)
+            | O::EmitRound(_, a)
+            | O::YieldScaled(_, a)
             | O::Yield(a) => vec![a],
             O::Binary(_, a, b)
             | O::Compare(_, a, b)
@@ -232,6 +243,7 @@ impl Operation {
             | O::Or(a, b)
             | O::Gather(a, b)
             | O::LargestWhere(a, b)
+            | O::YieldSelect(_, a, b)
             | O::WholeGather(a, b)
             | O::YieldAt(a, b) => vec![a, b],
             O::Select(a, b, c) | O::WholeSelect(a, b, c) => vec![a, b, c],

@@ -46,7 +46,9 @@ pub(crate) fn encode(batch: &Batch<'_>, registers: &mut Registers, output: &mut 
     let mut finite = true;
     for instruction in &batch.frame.program.encode {
         finite &= match instruction.operation {
-            Operation::Emit(field, value) => wide(Emit { batch, registers, field, value, output }),
+            Operation::Emit(..) | Operation::EmitNegative(..) | Operation::EmitRound(..) => {
+                wide(Emit { batch, registers, operation: instruction.operation, output })
+            }
             // Only what is taken can be corrupt.
             _ => wide(Compute { batch, registers, instruction }).is_ok(),
         };
@@ -66,7 +68,9 @@ pub(crate) fn decode(
 ) -> Result<(), Error> {
     for instruction in &batch.frame.program.decode {
         match instruction.operation {
-            Operation::Yield(value) => wide(Yield { batch, registers, value, put, values }),
+            Operation::Yield(_) | Operation::YieldSelect(..) | Operation::YieldScaled(..) => {
+                wide(Yield { batch, registers, operation: instruction.operation, put, values });
+            }
             Operation::YieldAt(indices, numbers) => {
                 transfer::put_at(batch, registers, (indices, numbers), put, values);
             }
@@ -79,8 +83,7 @@ pub(crate) fn decode(
 struct Emit<'a> {
     batch: &'a Batch<'a>,
     registers: &'a Registers,
-    field: usize,
-    value: Operand,
+    operation: Operation,
     output: &'a mut [u8],
 }
 
@@ -89,14 +92,27 @@ impl Work for Emit<'_> {
 
     #[inline(always)]
     fn run(self) -> bool {
-        transfer::emit(self.batch, self.registers, self.field, self.value, self.output)
+        let Emit { batch, registers, operation, output } = self;
+        match operation {
+            Operation::EmitNegative(field, x) => {
+                transfer::emit_negative(batch, batch.numbers(registers, x), field, output);
+            }
+            Operation::EmitRound(field, x) => {
+                transfer::emit_round(batch, batch.numbers(registers, x), field, output);
+            }
+            Operation::Emit(field, value) => {
+                return transfer::emit(batch, registers, field, value, output);
+            }
+            _ => {}
+        }
+        true
     }
 }
 
 struct Yield<'a> {
     batch: &'a Batch<'a>,
     registers: &'a Registers,
-    value: Operand,
+    operation: Operation,
     put: Put,
     values: &'a mut [f32],
 }
@@ -106,7 +122,18 @@ impl Work for Yield<'_> {
 
     #[inline(always)]
     fn run(self) {
-        transfer::put(self.batch, self.registers, self.value, self.put, self.values);
+        let Yield { batch, registers, operation, put, values } = self;
+        let numbers = |operand| batch.numbers(registers, operand);
+        match operation {
+            Operation::YieldSelect(field, a, b) => {
+                transfer::put_select(batch, field, (numbers(a), numbers(b)), put, values);
+            }
+            Operation::YieldScaled(field, scale) => {
+                transfer::put_scaled(batch, field, numbers(scale), put, values);
+            }
+            Operation::Yield(value) => transfer::put(batch, registers, value, put, values),
+            _ => {}
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Between registers and bytes, and from registers to values.
 
-use super::loops::View;
+use super::loops::{self, View};
 use super::pack::{pack, unpack};
 use super::program::{Operand, Source};
 use super::run::{Batch, Put, Registers};
@@ -56,24 +56,57 @@ fn emit_wholes(batch: &Batch<'_>, view: View<'_, i32>, field: usize, output: &mu
     for (bytes, codes) in blocks.zip(view.data.chunks_exact(place.count)) {
         let bytes = &mut bytes[place.offset..place.offset + place.bytes];
         let (least, most) = place.wire.range();
+        let fit = |code: i32| code.max(least).min(most);
         match place.wire {
-            Wire::Bits { width: 1, .. } => pack::<1>(codes, bytes, (least, most)),
-            Wire::Bits { width: 2, .. } => pack::<2>(codes, bytes, (least, most)),
-            Wire::Bits { width: 4, .. } => pack::<4>(codes, bytes, (least, most)),
+            Wire::Bits { width: 1, .. } => pack::<1, _>(codes, bytes, fit),
+            Wire::Bits { width: 2, .. } => pack::<2, _>(codes, bytes, fit),
+            Wire::Bits { width: 4, .. } => pack::<4, _>(codes, bytes, fit),
             Wire::Bits { width: 8, .. } => {
                 for (byte, code) in bytes.iter_mut().zip(codes) {
-                    *byte = (*code).max(least).min(most) as u8;
+                    *byte = fit(*code) as u8;
                 }
             }
             Wire::Bits { .. } => {
                 for (bytes, code) in bytes.chunks_exact_mut(2).zip(codes) {
-                    bytes.copy_from_slice(&((*code).max(least).min(most) as u16).to_le_bytes());
+                    bytes.copy_from_slice(&(fit(*code) as u16).to_le_bytes());
                 }
             }
             _ => {
                 let mut writer = Indices::new(place.count, batch.frame.elements).writer(bytes);
                 codes.iter().for_each(|index| writer.push(*index as u32));
             }
+        }
+    }
+}
+
+/// Writes a mask field of all blocks from the sign bits of numbers.
+#[inline(always)]
+pub(crate) fn emit_negative(
+    batch: &Batch<'_>,
+    view: View<'_, f32>,
+    field: usize,
+    output: &mut [u8],
+) {
+    let place = batch.frame.fields[field];
+    for block in 0..batch.blocks {
+        let bytes = &mut output[block * batch.frame.bytes + place.offset..][..place.bytes];
+        let numbers = &view.data[block * view.step..][..view.step];
+        pack::<1, _>(numbers, bytes, |x| (x.to_bits() >> 31) as i32);
+    }
+}
+
+/// Writes a field of few bits of all blocks from numbers, rounded.
+#[inline(always)]
+pub(crate) fn emit_round(batch: &Batch<'_>, view: View<'_, f32>, field: usize, output: &mut [u8]) {
+    let place = batch.frame.fields[field];
+    let (least, most) = place.wire.range();
+    let fit = |x: f32| loops::round(x).max(least).min(most);
+    for block in 0..batch.blocks {
+        let bytes = &mut output[block * batch.frame.bytes + place.offset..][..place.bytes];
+        let numbers = &view.data[block * view.step..][..view.step];
+        match place.wire {
+            Wire::Bits { width: 2, .. } => pack::<2, _>(numbers, bytes, fit),
+            _ => pack::<4, _>(numbers, bytes, fit),
         }
     }
 }
@@ -96,15 +129,16 @@ pub(crate) fn take_numbers(batch: &Batch<'_>, field: usize, to: &mut [f32]) {
 #[inline(always)]
 pub(crate) fn take_wholes(batch: &Batch<'_>, field: usize, to: &mut [i32]) -> Result<(), Error> {
     let place = batch.frame.fields[field];
+    let set = |to: &mut i32, code: i32| *to = code;
     let blocks = batch.encoded.chunks_exact(batch.frame.bytes);
     for (bytes, to) in blocks.zip(to.chunks_exact_mut(place.count)) {
         let bytes = &bytes[place.offset..place.offset + place.bytes];
         match place.wire {
-            Wire::Bits { width: 1, .. } => unpack::<1, false>(bytes, to),
-            Wire::Bits { width: 2, signed: false } => unpack::<2, false>(bytes, to),
-            Wire::Bits { width: 2, signed: true } => unpack::<2, true>(bytes, to),
-            Wire::Bits { width: 4, signed: false } => unpack::<4, false>(bytes, to),
-            Wire::Bits { width: 4, signed: true } => unpack::<4, true>(bytes, to),
+            Wire::Bits { width: 1, .. } => unpack::<1, false, _>(bytes, to, set),
+            Wire::Bits { width: 2, signed: false } => unpack::<2, false, _>(bytes, to, set),
+            Wire::Bits { width: 2, signed: true } => unpack::<2, true, _>(bytes, to, set),
+            Wire::Bits { width: 4, signed: false } => unpack::<4, false, _>(bytes, to, set),
+            Wire::Bits { width: 4, signed: true } => unpack::<4, true, _>(bytes, to, set),
             Wire::Bits { width: 8, signed } => take_bytes(bytes, signed, to),
             Wire::Bits { signed, .. } => take_pairs(bytes, signed, to),
             _ => take_indices(place.count, batch.frame.elements, bytes, to)?,
@@ -171,6 +205,62 @@ pub(crate) fn put(
             Put::Add => values.iter_mut().for_each(|x| *x += number),
             Put::Subtract => values.iter_mut().for_each(|x| *x -= number),
         }
+    }
+}
+
+/// Ends decoding with one of two numbers per block for every element, as a mask field says.
+#[inline(always)]
+pub(crate) fn put_select(
+    batch: &Batch<'_>,
+    field: usize,
+    (a, b): (View<'_, f32>, View<'_, f32>),
+    put: Put,
+    values: &mut [f32],
+) {
+    let (place, elements) = (batch.frame.fields[field], batch.frame.elements);
+    for block in 0..batch.blocks {
+        let bytes = &batch.encoded[block * batch.frame.bytes + place.offset..][..place.bytes];
+        let values = &mut values[block * elements..][..elements];
+        let (a, b) = (a.data[block * a.step], b.data[block * b.step]);
+        let choose = |code: i32| if code != 0 { a } else { b };
+        match put {
+            Put::Set => unpack::<1, false, _>(bytes, values, |x, code| *x = choose(code)),
+            Put::Add => unpack::<1, false, _>(bytes, values, |x, code| *x += choose(code)),
+            Put::Subtract => unpack::<1, false, _>(bytes, values, |x, code| *x -= choose(code)),
+        }
+    }
+}
+
+/// Ends decoding with a field of whole numbers times one number per block.
+#[inline(always)]
+pub(crate) fn put_scaled(
+    batch: &Batch<'_>,
+    field: usize,
+    scale: View<'_, f32>,
+    put: Put,
+    values: &mut [f32],
+) {
+    let (place, elements) = (batch.frame.fields[field], batch.frame.elements);
+    for block in 0..batch.blocks {
+        let bytes = &batch.encoded[block * batch.frame.bytes + place.offset..][..place.bytes];
+        let values = &mut values[block * elements..][..elements];
+        let scale = scale.data[block * scale.step];
+        match put {
+            Put::Set => scaled(place.wire, bytes, values, |x, code| *x = code * scale),
+            Put::Add => scaled(place.wire, bytes, values, |x, code| *x += code * scale),
+            Put::Subtract => scaled(place.wire, bytes, values, |x, code| *x -= code * scale),
+        }
+    }
+}
+
+#[inline(always)]
+fn scaled(wire: Wire, bytes: &[u8], values: &mut [f32], put: impl Fn(&mut f32, f32)) {
+    let put = |x: &mut f32, code: i32| put(x, code as f32);
+    match wire {
+        Wire::Bits { width: 2, signed: false } => unpack::<2, false, _>(bytes, values, put),
+        Wire::Bits { width: 2, signed: true } => unpack::<2, true, _>(bytes, values, put),
+        Wire::Bits { signed: false, .. } => unpack::<4, false, _>(bytes, values, put),
+        _ => unpack::<4, true, _>(bytes, values, put),
     }
 }
 
