@@ -98,7 +98,8 @@ pub(crate) fn call(
         ("sample", [x, count]) => {
             let x = all_elements(checker, *x, place, name)?;
             let length = counted(*count, place, name)?;
-            Ok(checker.result(Kind::Number, length, Operation::Sample(x.operand)))
+            let operation = Operation::Sample { value: x.operand, absolute: false };
+            Ok(checker.result(Kind::Number, length, operation))
         }
         ("rank", [x, count]) => {
             let x = per_element(checker, *x, place, name)?;

@@ -3,7 +3,9 @@
 //! What one instruction makes and only the next one reads need not go through memory: such pairs
 //! become one. An instruction whose result nobody reads is left out.
 
-use super::program::{Binary, Field, Instruction, Length, Operand, Operation, Source, Unary};
+use super::program::{
+    Binary, Comparison, Field, Instruction, Length, Operand, Operation, Source, Unary,
+};
 use super::wire::Wire;
 
 /// The same instructions, fewer; `fields` are what is emitted and taken.
@@ -46,6 +48,20 @@ fn fused(
             }
             _ => None,
         },
+        Operation::Sample { value, absolute: false } => match made(value)? {
+            Operation::Unary(Unary::Absolute, value) => {
+                Some(Operation::Sample { value, absolute: true })
+            }
+            _ => None,
+        },
+        Operation::Where(mask) => {
+            let (x, threshold) = above(instructions, mask)?;
+            Some(Operation::WhereAbove(x, threshold))
+        }
+        Operation::LargestWhere(value, mask) => {
+            let (x, threshold) = above(instructions, mask)?;
+            (x == value).then_some(Operation::LargestAbove(x, threshold))
+        }
         Operation::Emit(field, value) => match made(value)? {
             Operation::Negative(x) if bits(field) == 1 && !single(x) => {
                 Some(Operation::EmitNegative(field, x))
@@ -73,6 +89,21 @@ fn fused(
             }
             _ => None,
         },
+        _ => None,
+    }
+}
+
+/// The numbers and the threshold of a mask `abs(x) >= threshold`.
+fn above(instructions: &[Instruction], mask: Operand) -> Option<(Operand, Operand)> {
+    match made(instructions, mask)? {
+        Operation::Compare(Comparison::AtMost, threshold, magnitude)
+            if matches!(threshold.length, Length::Constant | Length::One) =>
+        {
+            match made(instructions, magnitude)? {
+                Operation::Unary(Unary::Absolute, x) => Some((x, threshold)),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }

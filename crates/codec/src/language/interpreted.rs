@@ -99,7 +99,9 @@ impl Codec for Interpreted {
         let drawn = |instruction: &Instruction| {
             use Operation as O;
             let operation = instruction.operation;
-            matches!(operation, O::Random | O::RoundRandom(_) | O::Where(_) | O::LargestWhere(..))
+            matches!(operation, O::Random | O::RoundRandom(_))
+                || matches!(operation, O::Where(_) | O::LargestWhere(..))
+                || matches!(operation, O::WhereAbove(..) | O::LargestAbove(..))
         };
         let separable = self.program.block.is_some() && !self.program.encode.iter().any(drawn);
         Claims { separable, zero: self.keeps_zero, ..Claims::RANDOM }

@@ -11,14 +11,16 @@ pub(crate) struct View<'a, T> {
 }
 
 impl<'a, T: Copy> View<'a, T> {
-    /// The numbers of a block of `length`; none if it has but one.
+    /// The numbers of a block of `length`.
     #[inline(always)]
-    fn block(&self, block: usize, length: usize) -> Result<&'a [T], T> {
-        if self.step == length {
-            Ok(&self.data[block * length..][..length])
-        } else {
-            Err(self.data[block * self.step])
-        }
+    fn many(&self, block: usize, length: usize) -> &'a [T] {
+        &self.data[block * length..][..length]
+    }
+
+    /// The one number of a block.
+    #[inline(always)]
+    fn one(&self, block: usize) -> T {
+        self.data[block * self.step]
     }
 }
 
@@ -57,22 +59,20 @@ pub(crate) fn zip<A: Copy, B: Copy, C>(
     }
     for block in 0..blocks {
         let to = &mut to[block * length..][..length];
-        match (a.block(block, length), b.block(block, length)) {
-            (Ok(a), Ok(b)) => (0..length).for_each(|at| to[at] = f(a[at], b[at])),
-            (Ok(a), Err(b)) => {
-                for at in 0..length {
-                    to[at] = f(a[at], b);
-                }
+        if a.step == length {
+            let (a, b) = (a.many(block, length), b.one(block));
+            for at in 0..length {
+                to[at] = f(a[at], b);
             }
-            (Err(a), Ok(b)) => {
-                for at in 0..length {
-                    to[at] = f(a, b[at]);
-                }
+        } else if b.step == length {
+            let (a, b) = (a.one(block), b.many(block, length));
+            for at in 0..length {
+                to[at] = f(a, b[at]);
             }
-            (Err(a), Err(b)) => {
-                for to in to {
-                    *to = f(a, b);
-                }
+        } else {
+            let (a, b) = (a.one(block), b.one(block));
+            for to in to {
+                *to = f(a, b);
             }
         }
     }
@@ -89,36 +89,34 @@ pub(crate) fn select<T: Copy>(
     let length = to.len() / blocks;
     for block in 0..blocks {
         let to = &mut to[block * length..][..length];
-        let mask = match mask.block(block, length) {
-            Ok(mask) => mask,
-            Err(holds) => {
-                match (if holds != 0 { a } else { b }).block(block, length) {
-                    Ok(numbers) => to.copy_from_slice(numbers),
-                    Err(number) => to.fill(number),
-                }
-                continue;
+        if mask.step != length {
+            let chosen = if mask.one(block) != 0 { a } else { b };
+            match chosen.step == length {
+                true => to.copy_from_slice(chosen.many(block, length)),
+                false => to.fill(chosen.one(block)),
             }
-        };
-        match (a.block(block, length), b.block(block, length)) {
-            (Ok(a), Ok(b)) => {
-                for at in 0..length {
-                    to[at] = if mask[at] != 0 { a[at] } else { b[at] };
-                }
+            continue;
+        }
+        let mask = mask.many(block, length);
+        if a.step == length && b.step == length {
+            let (a, b) = (a.many(block, length), b.many(block, length));
+            for at in 0..length {
+                to[at] = if mask[at] != 0 { a[at] } else { b[at] };
             }
-            (Ok(a), Err(b)) => {
-                for at in 0..length {
-                    to[at] = if mask[at] != 0 { a[at] } else { b };
-                }
+        } else if a.step == length {
+            let (a, b) = (a.many(block, length), b.one(block));
+            for at in 0..length {
+                to[at] = if mask[at] != 0 { a[at] } else { b };
             }
-            (Err(a), Ok(b)) => {
-                for at in 0..length {
-                    to[at] = if mask[at] != 0 { a } else { b[at] };
-                }
+        } else if b.step == length {
+            let (a, b) = (a.one(block), b.many(block, length));
+            for at in 0..length {
+                to[at] = if mask[at] != 0 { a } else { b[at] };
             }
-            (Err(a), Err(b)) => {
-                for at in 0..length {
-                    to[at] = if mask[at] != 0 { a } else { b };
-                }
+        } else {
+            let (a, b) = (a.one(block), b.one(block));
+            for at in 0..length {
+                to[at] = if mask[at] != 0 { a } else { b };
             }
         }
     }

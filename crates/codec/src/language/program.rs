@@ -145,8 +145,14 @@ pub(crate) enum Operation {
         value: Operand,
         count: usize,
     },
-    /// Some of many, evenly with a fixed jitter.
-    Sample(Operand),
+    /// Some of many, or of their magnitudes, evenly with a fixed jitter.
+    Sample {
+        value: Operand,
+        absolute: bool,
+    },
+    /// As `Where` and `LargestWhere`, of magnitudes that reach the second operand.
+    WhereAbove(Operand, Operand),
+    LargestAbove(Operand, Operand),
     /// Writes the numbered field.
     Emit(usize, Operand),
     /// The same with the sign bits of numbers, as a mask.
@@ -229,7 +235,7 @@ impl Operation {
             | O::Largest(a)
             | O::Where(a)
             | O::Rank { value: a, .. }
-            | O::Sample(a)
+            | O::Sample { value: a, .. }
             | O::Emit(_, a)
             | O::EmitNegative(_, a)
             | O::EmitRound(_, a)
@@ -243,6 +249,8 @@ impl Operation {
             | O::Or(a, b)
             | O::Gather(a, b)
             | O::LargestWhere(a, b)
+            | O::WhereAbove(a, b)
+            | O::LargestAbove(a, b)
             | O::YieldSelect(_, a, b)
             | O::WholeGather(a, b)
             | O::YieldAt(a, b) => vec![a, b],

@@ -7,10 +7,11 @@ use thinwire_wire::random::Key;
 
 use super::frame::Frame;
 use super::loops::{self, View, map, reduce, select, zip};
+use super::pick::{self, Crowd};
 use super::program::{
     Binary, Comparison, Instruction, Operand, Operation, Reduction, Source, Unary,
 };
-use super::{pick, random, transfer};
+use super::{random, transfer};
 use crate::Error;
 use crate::kernel::{Work, wide};
 
@@ -275,7 +276,12 @@ fn compute_numbers(batch: &Batch<'_>, registers: &Registers, operation: Operatio
         Operation::Rank { value, count } => {
             pick::rank(to, numbers(value), batch.frame.wholes[count]);
         }
-        Operation::Sample(a) => pick::sample(to, blocks, numbers(a)),
+        Operation::Sample { value, absolute } => {
+            pick::sample(to, blocks, numbers(value));
+            if absolute {
+                to.iter_mut().for_each(|x| *x = x.abs());
+            }
+        }
         _ => {}
     }
 }
@@ -317,6 +323,14 @@ fn compute_wholes(
         Operation::Largest(a) => pick::largest(to, blocks, numbers(a)),
         Operation::LargestWhere(a, mask) => {
             pick::largest_where(to, blocks, (numbers(a), wholes(mask)), batch.draw());
+        }
+        Operation::LargestAbove(a, threshold) => {
+            let pair = (numbers(a), numbers(threshold));
+            pick::above(to, blocks, pair, batch.draw(), Crowd::Largest);
+        }
+        Operation::WhereAbove(a, threshold) => {
+            let pair = (numbers(a), numbers(threshold));
+            pick::above(to, blocks, pair, batch.draw(), Crowd::First);
         }
         Operation::Where(a) => pick::locate(to, blocks, wholes(a), batch.draw()),
         Operation::WholeGather(a, indices) => pick::gather(to, wholes(a), wholes(indices)),
