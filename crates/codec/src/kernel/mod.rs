@@ -20,8 +20,6 @@ mod lanes;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod loops;
-#[allow(unsafe_code)]
-mod prefetch;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod sign_loops;
@@ -34,7 +32,6 @@ use thinwire_wire::random::Key;
 
 pub(crate) use format::{BF16, F16, F32, Format};
 pub(crate) use levels::{GROUP, Int3, Int4, Int8, Levels, RANDOM_BITS, SCALE_BYTES, Scale};
-pub(crate) use prefetch::prefetch;
 pub(crate) use signs::{BLOCK as SIGNS_BLOCK, Int2, OneBit, Signs};
 pub(crate) use wide::{Work, wide};
 
@@ -48,6 +45,8 @@ pub(crate) struct Kernels {
     add_scaled: fn(&mut [f32], &[f32], f32),
     dot: fn(&[f32], &[f32]) -> f32,
     largest: fn(&[f32]) -> u32,
+    /// The sum of magnitudes times a factor, in the lanes of a scalar product.
+    pub magnitudes: fn(&[f32], f32) -> f32,
     pub f32: Cast,
     pub f16: Cast,
     pub bf16: Cast,

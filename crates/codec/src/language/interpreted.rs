@@ -10,11 +10,11 @@ use super::loops;
 use super::program::{Claim, Instruction, Operation, Program};
 use super::run::{self, Batch, Put, Registers};
 use super::wire::Wire;
-use crate::kernel::{Work, prefetch, wide};
+use crate::kernel::{Work, wide};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 
 /// Elements that are worked on at once: several registers of them fit into the nearest cache.
-const BATCH: usize = 1024;
+const BATCH: usize = 4096;
 
 /// Registers larger than this are not kept for the next call.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -136,7 +136,6 @@ impl Codec for Interpreted {
                     let bytes = part.first_byte + from * frame.bytes;
                     let output = &mut output[bytes..bytes + blocks * frame.bytes];
                     let range = first..first + blocks * frame.elements;
-                    ask(&input, range.end);
                     let input = match &mut input {
                         Input::Plain(values) => Input::Plain(&values[range]),
                         Input::Feedback { values, residual } => Input::Feedback {
@@ -167,9 +166,6 @@ impl Codec for Interpreted {
                     .chunks_mut(batch * frame.elements)
                     .zip(encoded.chunks(batch * frame.bytes));
                 for (values, encoded) in batches {
-                    if values.len() <= BATCH {
-                        prefetch(values);
-                    }
                     let blocks = values.len() / frame.elements;
                     // Nothing in decode is random.
                     let key = Key { seed: 0, step: 0, tensor: 0 };
@@ -208,21 +204,6 @@ fn parts(program: &Program, elements: usize) -> impl Iterator<Item = Part<'_>> {
         first_byte,
     });
     whole.into_iter().chain(last)
-}
-
-/// Asks for the batch that begins at `from`.
-fn ask(input: &Input<'_>, from: usize) {
-    let range = from..(from + BATCH).min(input.len());
-    if range.is_empty() {
-        return;
-    }
-    match input {
-        Input::Plain(values) => prefetch(&values[range]),
-        Input::Feedback { values, residual } => {
-            prefetch(&values[range.clone()]);
-            prefetch(&residual[range]);
-        }
-    }
 }
 
 /// The residual added, encoded, and what that decodes to taken away.

@@ -1,6 +1,42 @@
 //! Codecs as text.
 //!
-//! A file `name.codec` says how a block becomes fields of few bits, and how fields become a block.
+//! A file `name.codec` says in some fifteen lines how a block becomes fields of few bits, and how
+//! fields become a block; docs/codec-language.md teaches it. The text goes through one file each:
+//!
+//! - `token`, `parse`: to a tree (`syntax`), or a refusal with its place (`refusal`);
+//! - `check`, with `header` and `function`: to a program of operators over registers, in which
+//!   every type fits and every length follows from the number of elements;
+//! - `fuse`, `registers`: to fewer operators, and as few registers as are needed at once;
+//! - `run`: the interpreter. An operator is a loop over a batch of blocks (`loops`, `pick`, `pack`,
+//!   `random`, `transfer`), so that choosing it costs next to nothing;
+//! - `interpreted`: the program as a [`Codec`](crate::Codec), with residuals and what is not finite;
+//! - `refuse`: what it must show before it is used; `file`: where texts come from.
+//!
+//! Law: an operator has the meaning, bit for bit, of the loop that codecs in Rust have for it.
+//!
+//! ```
+//! use thinwire_codec::language::{Text, compile};
+//!
+//! let source = "
+//! codec bits
+//! block 64
+//! feedback
+//! contraction 1 / elements
+//! encode x:
+//!     scale = mean(abs(x))
+//!     emit f32 scale
+//!     emit u1 x < 0
+//! decode:
+//!     scale = take f32
+//!     yield select(take u1, -scale, scale)
+//! ";
+//! let text = Text { path: "bits.codec", source, parameters: &[] };
+//! assert!(compile(&text).unwrap().to_string().starts_with("bits.codec#"));
+//!
+//! let source = &source.replace("mean", "men");
+//! let error = compile(&Text { source, ..text }).unwrap_err();
+//! assert!(error.to_string().starts_with("bits.codec:7:13: no function is called 'men'"));
+//! ```
 
 mod check;
 mod file;

@@ -20,6 +20,11 @@ pub(crate) fn emit(
 ) -> bool {
     let place = batch.frame.fields[field];
     match cast(place.wire) {
+        Some((_, limit)) if place.is_one_f32() => {
+            let view = batch.numbers(registers, value);
+            emit_ones(batch, view, place.offset, output);
+            loops::largest(view.data) < limit
+        }
         Some((cast, limit)) => {
             let view = batch.numbers(registers, value);
             let mut largest = 0;
@@ -33,6 +38,16 @@ pub(crate) fn emit(
         None => {
             emit_wholes(batch, batch.wholes(registers, value), field, output);
             true
+        }
+    }
+}
+
+/// Writes one f32 of every block.
+#[inline(always)]
+fn emit_ones(batch: &Batch<'_>, view: View<'_, f32>, offset: usize, output: &mut [u8]) {
+    for (block, number) in view.data[..batch.blocks].iter().enumerate() {
+        if let Some(bytes) = output[block * batch.frame.bytes + offset..].first_chunk_mut::<4>() {
+            *bytes = number.to_le_bytes();
         }
     }
 }
@@ -116,6 +131,13 @@ pub(crate) fn emit_round(batch: &Batch<'_>, view: View<'_, f32>, field: usize, o
 pub(crate) fn take_numbers(batch: &Batch<'_>, field: usize, to: &mut [f32]) {
     let place = batch.frame.fields[field];
     let Some((cast, _)) = cast(place.wire) else { return };
+    if place.is_one_f32() {
+        for (block, number) in to[..batch.blocks].iter_mut().enumerate() {
+            let bytes = &batch.encoded[block * batch.frame.bytes + place.offset..];
+            *number = bytes.first_chunk::<4>().map_or(0.0, |bytes| f32::from_le_bytes(*bytes));
+        }
+        return;
+    }
     for block in 0..batch.blocks {
         let bytes = &batch.encoded[block * batch.frame.bytes + place.offset..][..place.bytes];
         (cast.decode)(bytes, Write::Set, &mut to[block * place.count..][..place.count]);
