@@ -40,6 +40,9 @@ pub(crate) trait Code: Copy + fmt::Display + Send + Sync + 'static {
 
     /// See [`Codec::claims`].
     fn claims(&self) -> Claims;
+
+    /// See [`Codec::settle`].
+    fn settle(&self, _values: &mut [f32]) {}
 }
 
 /// The scale of a code without one.
@@ -90,6 +93,10 @@ impl<C: Code> Codec for Coded<C> {
 
     fn claims(&self) -> Claims {
         self.0.claims()
+    }
+
+    fn settle(&self, values: &mut [f32]) {
+        self.0.settle(values);
     }
 
     fn block(&self) -> usize {
@@ -216,6 +223,13 @@ impl<C: Code> Work for Decode<'_, C> {
 #[inline(always)]
 pub(crate) fn largest(values: &[f32]) -> u32 {
     values.iter().fold(0, |largest, x| largest.max(x.to_bits() & !SIGN))
+}
+
+/// To nearest, ties to even, for magnitudes below 2^22: the adder rounds.
+#[inline(always)]
+pub(crate) fn round(x: f32) -> i32 {
+    const SHIFT: f32 = 12_582_912.0; // 1.5 * 2^23
+    (x + SHIFT).to_bits() as i32 - SHIFT.to_bits() as i32
 }
 
 /// The sign bit of an f32.

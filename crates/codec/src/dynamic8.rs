@@ -9,7 +9,7 @@
 use std::fmt;
 
 use crate::choice::no_parameter;
-use crate::coded::{Code, Coded, SIGN, largest};
+use crate::coded::{Code, Coded, SIGN, largest, round};
 use crate::kernel::Scale;
 use crate::{Bound, Claims, Entry};
 
@@ -95,15 +95,14 @@ impl Code for Dynamic8 {
     #[inline(always)]
     fn code(&self, x: f32, scale: Scale, _random: u32) -> u32 {
         let y = x.abs() * scale.inverse;
-        let (mut code, mut last) = (0, 0);
+        let (mut place, mut last) = (0.0, 0.0f32);
         for (decade, (start, first, per_unit)) in STARTS.into_iter().enumerate() {
-            let within = ((y - first) * per_unit).round_ties_even().max(0.0);
-            let own = (1 << decade) + within as i32;
-            if y >= start {
-                (code, last) = (own, (2 << decade) - 1);
-            }
+            let codes = (1 << decade) as f32;
+            let own = codes + ((y - first) * per_unit).max(0.0);
+            place = if y >= start { own } else { place };
+            last = if y >= start { 2.0 * codes - 1.0 } else { last };
         }
-        let code = code.min(last);
+        let code = round(place.min(last));
         (if x.to_bits() & SIGN == 0 { code } else { -code }) as u32
     }
 

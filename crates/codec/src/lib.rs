@@ -23,6 +23,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod alternate;
 mod bf16;
 mod blocks;
 mod cast;
@@ -64,6 +65,7 @@ mod terngrad;
 mod topk;
 mod vote;
 
+pub use alternate::{Alternating, Side};
 pub use choice::{Choice, Entry, all};
 pub use codec::{Bound, Claims, Codec, Exchange, Finite, Input, Write};
 pub use error::{Error, Kind};

@@ -185,7 +185,7 @@ impl Factor {
 /// Gram and Schmidt's process, modified and done twice, after which the angles are right to the
 /// last digits. A vector that depends on those before it is replaced by a pseudo-random one, the
 /// same everywhere, so that a matrix whose rank grows later finds its place.
-fn orthonormalise(p: &mut [f32], length: usize) {
+pub(crate) fn orthonormalise(p: &mut [f32], length: usize) {
     for index in 0..p.len() / length {
         let (before, rest) = p.split_at_mut(index * length);
         let vector = &mut rest[..length];

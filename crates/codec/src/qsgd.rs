@@ -10,7 +10,7 @@
 use std::fmt;
 
 use crate::choice::quoted;
-use crate::coded::{Code, Coded, largest};
+use crate::coded::{Code, Coded, largest, round};
 use crate::kernel::{RANDOM_BITS, Scale};
 use crate::{Bound, Choice, Claims, Entry, Error, Kind};
 
@@ -104,7 +104,8 @@ impl Code for Levels {
         // The sum of whole digits and random ones, cut off behind the point.
         let digits = x * (scale.inverse * (1 << RANDOM_BITS) as f32);
         let most = (self.levels() << RANDOM_BITS) as f32;
-        let rounded = digits.clamp(-most, most).round_ties_even() as i32;
+        let digits = if digits > most { most } else { digits };
+        let rounded = round(if digits < -most { -most } else { digits });
         (((rounded + random as i32) >> RANDOM_BITS).min(self.levels())) as u32
     }
 

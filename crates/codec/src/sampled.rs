@@ -100,7 +100,8 @@ impl Codec for Sampled {
             Crowd::Largest => select::largest_of(passed, count),
             Crowd::First => from(passed, count, first),
         };
-        chosen.sort_unstable_by_key(|candidate| candidate.index);
+        // Two runs at most, each in order already.
+        chosen.sort_by_key(|candidate| candidate.index);
         self.layout.write(&chosen, input, output).and(Finite::when(finite))
     }
 
@@ -121,9 +122,15 @@ fn from(mut passed: Vec<Candidate>, count: usize, first: u32) -> Vec<Candidate> 
 /// All that passed, which are sorted, and as many others as there are places.
 fn fill(mut passed: Vec<Candidate>, count: usize, first: u32, values: &[f32]) -> Vec<Candidate> {
     let sent: Vec<u32> = passed.iter().map(|candidate| candidate.index).collect();
-    let indices = (first..values.len() as u32).chain(0..first);
-    let others = indices.filter(|index| sent.binary_search(index).is_err());
-    let others = others.map(|index| Candidate { index, bits: values[index as usize].to_bits() });
-    passed.extend(others.take(count - sent.len()));
+    let start = sent.partition_point(|index| *index < first);
+    let mut others = Vec::with_capacity(count - sent.len());
+    for (range, sent) in [(first..values.len() as u32, &sent[start..]), (0..first, &sent[..start])]
+    {
+        let mut sent = sent.iter().peekable();
+        let free = range.filter(|index| sent.next_if_eq(&index).is_none());
+        others.extend(free.take(others.capacity() - others.len()));
+    }
+    let other = |index: u32| Candidate { index, bits: values[index as usize].to_bits() };
+    passed.extend(others.into_iter().map(other));
     passed
 }

@@ -2,7 +2,7 @@
 //!
 //! Bernstein et al., "signSGD: Compressed optimisation for non-convex problems" (2018, algorithm 1):
 //! every rank sends its signs, and the sign of their sum is what the majority says. Encoding a sum of
-//! decoded signs is that vote: it is -1 or 1, and a tie counts as 1. Zero counts as positive.
+//! decoded signs, the owner's among them, is that vote: it is -1 or 1, and a tie counts as 1. Zero counts as positive.
 //!
 //! Law: ranks may be scaled or change places, and the vote stays the same.
 
@@ -69,5 +69,12 @@ impl Code for Vote {
 
     fn claims(&self) -> Claims {
         Claims { exact: false, zero: false, ..Claims::ALL }
+    }
+
+    /// One vote, like everybody's; and the majority's, where ranks gather.
+    fn settle(&self, values: &mut [f32]) {
+        for x in values.iter_mut().filter(|x| x.is_finite()) {
+            *x = if *x < 0.0 { -1.0 } else { 1.0 };
+        }
     }
 }

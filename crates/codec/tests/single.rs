@@ -194,3 +194,46 @@ fn all_coefficients_are_all_of_the_values() {
         assert!(lost < 2.0f64.powi(-16) * squared(values), "{length}");
     }
 }
+
+/// The lengths in docs/algorithms.md: whole blocks, then what a last block of `rest` takes.
+#[test]
+fn lengths_are_those_that_the_documentation_gives() {
+    type Rest = fn(usize) -> usize;
+    let blocks: [(&str, usize, usize, Rest); 16] = [
+        ("int8", 256, 260, |rest| 4 + rest),
+        ("int4", 128, 68, |rest| 4 + 16 * (rest / 32) + (rest % 32).min(16)),
+        ("int3", 128, 52, |rest| 4 + 16 * (rest.min(96) / 32) + (rest.min(96) % 32).min(16)),
+        ("int2", 128, 36, |rest| 4 + 16 * (rest / 64) + (rest % 64).min(16)),
+        ("onebit", 128, 20, |rest| 4 + rest.min(16)),
+        ("vote", 128, 16, |rest| rest.min(16)),
+        ("terngrad", 128, 36, |rest| 4 + 2 * rest.min(16)),
+        ("terngrad:2.5", 128, 36, |rest| 4 + 2 * rest.min(16)),
+        ("qsgd:3", 128, 52, |rest| 4 + 3 * rest.min(16)),
+        ("qsgd:4:l2", 128, 68, |rest| 4 + 4 * rest.min(16)),
+        ("qsgd:8", 128, 132, |rest| 4 + rest),
+        ("natural", 128, 128, |rest| rest),
+        ("e4m3", 128, 132, |rest| 4 + rest),
+        ("e5m2", 128, 132, |rest| 4 + rest),
+        ("dynamic8", 128, 132, |rest| 4 + rest),
+        ("tbq:1", 128, 32, |rest| 2 * rest.min(16)),
+    ];
+    for (name, block, bytes, of_rest) in blocks {
+        for length in [0, 1, 5, 16, 17, 33, 100, 127, 128, 129, 255, 256, 1000] {
+            let (whole, rest) = (length / block * bytes, length % block);
+            let expected = whole + if rest == 0 { 0 } else { of_rest(rest) };
+            assert_eq!(codec(name).encoded_len(length), expected, "{name} {length}");
+        }
+    }
+    for (name, length, expected) in [
+        ("none", 1000, 4000),
+        ("bf16", 1000, 2000),
+        ("randomk:0.01", 1000, 8 + 40),
+        ("randomk:0.25:block", 1000, 8 + 2 * 512),
+        ("randomk:0.25:block", 100, 8 + 400),
+        ("graddrop:0.5", 8, codec("topk:0.5").encoded_len(8)),
+        // Of 32 of 4096 indices seven bits each are lower ones, and 31 + 32 upper ones.
+        ("dct:32", 4096, 2 * 32 + 28 + 8),
+    ] {
+        assert_eq!(codec(name).encoded_len(length), expected, "{name} {length}");
+    }
+}

@@ -4,7 +4,7 @@
 //! waits for whom, which message belongs to which task, and which slots need no buffer because a
 //! raw codec lets the link read and write the tensor itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -40,6 +40,10 @@ pub struct Program {
     pub(crate) readers: Vec<u32>,
     pub(crate) arrivals: HashMap<(Rank, u32), u32>,
     pub(crate) departures: HashMap<(Rank, u32), u32>,
+    /// For each task, whether it is a merge into values that no task before it has touched.
+    pub(crate) first_merges: Vec<bool>,
+    /// For each task, whether it is a merge into values that no task after it touches.
+    pub(crate) last_merges: Vec<bool>,
     /// The tasks that write the result and are left for [`crate::Run::commit`].
     pub(crate) deferred: Vec<u32>,
     pub(crate) elements: usize,
@@ -63,6 +67,8 @@ impl Program {
             readers: vec![0; schedule.slots.len()],
             arrivals: HashMap::new(),
             departures: HashMap::new(),
+            first_merges: first_merges(tasks.iter()),
+            last_merges: last_merges(tasks),
             deferred: Vec::new(),
             operations: tasks.iter().map(|task| task.operation.clone()).collect(),
             codec,
@@ -119,6 +125,29 @@ impl Program {
         };
         self.operations.iter().map(sent).sum()
     }
+}
+
+/// Which merges are the first to touch their values, as the tasks come.
+fn first_merges<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<bool> {
+    // Tasks touch the same chunk or different ones, so where it begins says which.
+    let mut touched = HashSet::new();
+    let first = |task: &'a Task| {
+        let (Operation::Encode { range, .. }
+        | Operation::Merge { range, .. }
+        | Operation::Decode { range, .. }) = &task.operation
+        else {
+            return false;
+        };
+        touched.insert(range.start) && matches!(task.operation, Operation::Merge { .. })
+    };
+    tasks.map(first).collect()
+}
+
+/// Which merges are the last to touch their values.
+fn last_merges(tasks: &[Task]) -> Vec<bool> {
+    let mut merges = first_merges(tasks.iter().rev());
+    merges.reverse();
+    merges
 }
 
 /// Where each slot lives. With a raw codec a slot is the tensor itself, where the schedule allows it

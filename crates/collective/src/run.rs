@@ -283,13 +283,23 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
             self.encode(range.clone(), slot.0 as usize, pool);
             self.times.encode += begin.elapsed();
         } else {
+            self.settle(&program.first_merges, task);
             decode(&program, &self.slots, operation, self.values.as_mut())
                 .map_err(|error| self.corrupt(None, error.to_string()))?;
+            self.settle(&program.last_merges, task);
             self.times.decode += begin.elapsed();
             self.release_slot(task, pool);
         }
         self.finish(task);
         Ok(true)
+    }
+
+    /// Lets the codec settle the values of a merge, if it is one of `merges`.
+    fn settle(&mut self, merges: &[bool], task: u32) {
+        let operation = &self.program.operations[task as usize];
+        if let (Operation::Merge { range, .. }, true) = (operation, merges[task as usize]) {
+            self.program.codec.settle(&mut self.values.as_mut()[range.clone()]);
+        }
     }
 
     fn encode(&mut self, range: std::ops::Range<usize>, slot: usize, pool: &mut Pool) {

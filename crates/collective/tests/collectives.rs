@@ -106,6 +106,27 @@ fn every_link_carries_every_length() {
 }
 
 #[test]
+fn the_majority_decides_whatever_the_world() {
+    for size in [1, 2, 3, 4, 5, 8] {
+        let value = |rank: usize, at: usize| ((rank * 37 + at * 11) % 17) as f32 - 8.0;
+        let options = Options { codec: codec("vote"), ..Options::default() };
+        let results = spawn(size, |group| {
+            let rank = group.world().rank().0 as usize;
+            let mut values: Vec<f32> = (0..1000).map(|at| value(rank, at) * 1e3).collect();
+            all_reduce(group, &mut values, &options).unwrap();
+            values
+        });
+        for result in results {
+            for (at, found) in result.into_iter().enumerate() {
+                let negative = (0..size).filter(|rank| value(*rank, at) < 0.0).count();
+                let expected = if 2 * negative > size { -1.0 } else { 1.0 };
+                assert_eq!(found, expected, "element {at} of {size} ranks, {negative} against");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_codec_that_needs_feedback_is_refused() {
     let options = Options { codec: codec("topk:0.01"), ..Options::default() };
     let mut group = Group::new(Box::new(mem::alone()));

@@ -12,8 +12,26 @@ use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
-const CODECS: [&str; 9] =
-    ["none", "f16", "bf16", "int8", "int8:stochastic", "int4", "int3", "topk:0.05", "powersgd:2"];
+const CODECS: [&str; 18] = [
+    "none",
+    "f16",
+    "bf16",
+    "int8",
+    "int8:stochastic",
+    "int4",
+    "int3",
+    "topk:0.05",
+    "powersgd:2",
+    "int2",
+    "onebit",
+    "terngrad:2.5",
+    "e4m3",
+    "dynamic8",
+    "tbq:0.05",
+    "dgc:0.05",
+    "randomk:0.25",
+    "dct:512",
+];
 
 fn parameters() -> Vec<Parameter> {
     vec![
@@ -118,6 +136,31 @@ fn nothing_is_lost_and_all_ranks_agree_with_every_codec() {
 fn gradient_at(rank: u32, step: u64, parameter: usize, element: usize) -> f32 {
     let key = Key { seed: 100 + u64::from(rank), step, tensor: parameter as u32 };
     key.normal(element as u64) * if element.is_multiple_of(50) { 3.0 } else { 0.1 }
+}
+
+#[test]
+fn random_elements_are_those_of_all_ranks() {
+    for size in [2, 3, 4] {
+        let ranks = spawn(size, "randomk:0.25", |mut sync| {
+            let _ = give(&mut sync, 0, false);
+            averages(&sync)
+        });
+        for (index, parameter) in parameters().iter().enumerate().filter(|(_, p)| !p.is_exempt()) {
+            let found = &ranks[0][index];
+            let sent = found.iter().filter(|x| **x != 0.0).count();
+            let expected = parameter.elements() as f64 / 4.0;
+            assert!((sent as f64 - expected).abs() < 0.1 * expected + 5.0, "{}", parameter.name);
+            for (element, found) in found.iter().enumerate().filter(|(_, x)| **x != 0.0) {
+                let all = (0..size as u32).map(|rank| gradient_at(rank, 0, index, element));
+                let mean = all.sum::<f32>() / size as f32;
+                assert!(
+                    (found - mean).abs() < 1e-5,
+                    "{} {element}: {found} {mean}",
+                    parameter.name
+                );
+            }
+        }
+    }
 }
 
 #[test]
