@@ -237,3 +237,28 @@ fn lengths_are_those_that_the_documentation_gives() {
         assert_eq!(codec(name).encoded_len(length), expected, "{name} {length}");
     }
 }
+
+#[test]
+fn a_mean_overflows_only_where_values_do() {
+    let values: Vec<f32> = (0..200).map(|i| if i % 3 == 0 { f32::MAX } else { f32::MIN }).collect();
+    for (x, y) in values.iter().zip(round_trip("onebit", &values, KEY)) {
+        assert!((y / x - 1.0).abs() < 1e-4, "{x} became {y}");
+    }
+    let values = vec![f32::MAX / 2.0; 128];
+    assert!(round_trip("int2", &values, KEY).iter().all(|y| y.is_finite()));
+}
+
+/// Else the largest value would be cut off, too rarely and by too little for any statistics to see.
+#[test]
+fn the_highest_level_is_not_below_the_largest_value() {
+    let names = ["int8:stochastic", "int4:stochastic", "int3:stochastic", "qsgd:4", "terngrad"];
+    for name in names {
+        for seed in 0..50 {
+            let values = normal(128, seed);
+            let largest = |values: &[f32]| values.iter().fold(0.0f32, |a, x| a.max(x.abs()));
+            let highest =
+                (0..20).map(|step| largest(&round_trip(name, &values, Key { step, ..KEY })));
+            assert!(highest.fold(0.0, f32::max) >= largest(&values), "{name} {seed}");
+        }
+    }
+}
