@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::{CODECS, Codec, Error, Kind, PowerSgd};
+use crate::{CODECS, Codec, Error, Kind, PowerSgd, language};
 
 /// A codec as a user names it, for instance `int8`, `topk:0.01`.
 #[derive(Clone, Debug)]
@@ -31,11 +31,15 @@ pub struct Entry {
 }
 
 impl Choice {
-    /// The codec called `name`.
+    /// The codec called `name`, or the one in a file whose name ends in `.codec`.
     ///
     /// # Errors
-    /// If there is none, or its parameter is missing, superfluous or out of range.
+    /// If there is none, or its parameter is missing, superfluous or out of range, or the file is
+    /// refused.
     pub fn parse(name: &str) -> Result<Choice, Error> {
+        if language::is_file(name) {
+            return language::load(name);
+        }
         let (head, parameter) = match name.split_once(':') {
             Some((head, parameter)) => (head, Some(parameter)),
             None => (name, None),

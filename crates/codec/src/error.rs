@@ -14,6 +14,8 @@ pub enum Kind {
     Length,
     /// The encoded bytes are as many as they should be, and impossible.
     Corrupt,
+    /// A codec's text cannot be read, makes no sense, or does not do what it claims.
+    Program,
 }
 
 /// A refused name or encoding, in one line.
@@ -21,11 +23,17 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     context: String,
+    excerpt: Option<String>,
 }
 
 impl Error {
     pub(crate) fn new(kind: Kind, context: impl Into<String>) -> Error {
-        Error { kind, context: context.into() }
+        Error { kind, context: context.into(), excerpt: None }
+    }
+
+    /// The same with the line of a codec's text that it is about.
+    pub(crate) fn with_excerpt(self, excerpt: String) -> Error {
+        Error { excerpt: Some(excerpt), ..self }
     }
 
     /// Refuses `encoded` unless it is `expected` bytes long.
@@ -46,6 +54,11 @@ impl Error {
             encoded.len()
         );
         Err(Error::new(Kind::Length, context))
+    }
+
+    /// The line of a codec's text that it is about, and below it a caret where it is.
+    pub fn excerpt(&self) -> Option<&str> {
+        self.excerpt.as_deref()
     }
 
     /// What sort of error this is.

@@ -46,6 +46,7 @@ mod int3;
 mod int4;
 mod int8;
 pub mod kernel;
+pub mod language;
 #[cfg(feature = "laws")]
 pub mod laws;
 mod natural;

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod bench;
+pub mod codec;
 pub mod compare;
 pub mod plan;
 pub mod run;

@@ -114,6 +114,26 @@ pub(super) unsafe fn dot<L: Lanes>(a: &[f32], b: &[f32]) -> f32 {
 }
 
 #[inline(always)]
+pub(super) unsafe fn magnitudes<L: Lanes>(values: &[f32], factor: f32) -> f32 {
+    let whole = values.len() / scalar::SUMS * scalar::SUMS;
+    let mut vectors = [L::splat(0.0); 2];
+    for at in (0..whole).step_by(scalar::SUMS) {
+        for (half, sum) in vectors.iter_mut().enumerate() {
+            let x = L::load(values.as_ptr().add(at + half * LANES));
+            let magnitude = L::from_bits(L::magnitude(x));
+            *sum = L::add(*sum, L::mul(magnitude, L::splat(factor)));
+        }
+    }
+    if whole == values.len() {
+        return L::sum(L::add(vectors[0], vectors[1]));
+    }
+    let mut sums = [0.0; scalar::SUMS];
+    L::store(sums.as_mut_ptr(), vectors[0]);
+    L::store(sums.as_mut_ptr().add(LANES), vectors[1]);
+    scalar::finish_magnitudes(sums, &values[whole..], factor)
+}
+
+#[inline(always)]
 pub(super) unsafe fn largest<L: Lanes>(values: &[f32]) -> u32 {
     let whole = values.len() / LANES * LANES;
     let found = {
@@ -429,6 +449,7 @@ macro_rules! kernels {
             add_scaled,
             dot,
             largest,
+            magnitudes,
             f32: Cast { encode: encode::<F32>, decode: decode::<F32> },
             f16: Cast { encode: encode::<F16>, decode: decode::<F16> },
             bf16: Cast { encode: encode::<BF16>, decode: decode::<BF16> },
@@ -446,6 +467,7 @@ macro_rules! kernels {
         loops::entry!($lanes, $features, add_scaled[](a: &mut [f32], b: &[f32], c: f32));
         loops::entry!($lanes, $features, dot[](a: &[f32], b: &[f32]) -> f32);
         loops::entry!($lanes, $features, largest[](a: &[f32]) -> u32);
+        loops::entry!($lanes, $features, magnitudes[](a: &[f32], b: f32) -> f32);
         loops::entry!($lanes, $features, encode[F: FormatLanes](a: Input<'_>, b: &mut [u8]) -> u32);
         loops::entry!($lanes, $features, decode[F: FormatLanes](a: &[u8], b: Write, c: &mut [f32]));
         loops::entry!($lanes, $features, quantise[Q: LevelsLanes](a: Input<'_>, b: Option<Key>, c: &mut [u8]) -> Finite);

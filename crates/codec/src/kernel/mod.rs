@@ -45,6 +45,8 @@ pub(crate) struct Kernels {
     add_scaled: fn(&mut [f32], &[f32], f32),
     dot: fn(&[f32], &[f32]) -> f32,
     largest: fn(&[f32]) -> u32,
+    /// The sum of magnitudes times a factor, in the lanes of a scalar product.
+    pub magnitudes: fn(&[f32], f32) -> f32,
     pub f32: Cast,
     pub f16: Cast,
     pub bf16: Cast,

@@ -18,6 +18,7 @@ pub(super) static KERNELS: Kernels = Kernels {
     add_scaled,
     dot,
     largest,
+    magnitudes,
     f32: Cast { encode: encode::<F32>, decode: decode::<F32> },
     f16: Cast { encode: encode::<F16>, decode: decode::<F16> },
     bf16: Cast { encode: encode::<BF16>, decode: decode::<BF16> },
@@ -44,6 +45,18 @@ pub(super) fn add_scaled(values: &mut [f32], other: &[f32], factor: f32) {
 
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     finish_dot([0.0; SUMS], a, b)
+}
+
+pub(super) fn magnitudes(values: &[f32], factor: f32) -> f32 {
+    finish_magnitudes([0.0; SUMS], values, factor)
+}
+
+/// Adds magnitudes times the factor to the sums, then the sums to each other.
+pub(super) fn finish_magnitudes(mut sums: [f32; SUMS], values: &[f32], factor: f32) -> f32 {
+    for values in values.chunks(SUMS) {
+        sums.iter_mut().zip(values).for_each(|(sum, x)| *sum += x.abs() * factor);
+    }
+    finish_dot(sums, &[], &[])
 }
 
 /// Adds `a * b` to the sums, then the sums to each other, halving their number.

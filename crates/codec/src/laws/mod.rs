@@ -63,6 +63,7 @@ mod inputs;
 mod linear;
 mod random;
 mod residual;
+mod table;
 
 pub use bounds::{
     rounding_is_to_the_nearest, the_mean_error_is_as_small_as_the_codec_declares,
@@ -85,6 +86,8 @@ pub use residual::{
     nothing_in_nothing_out, over_many_steps_nothing_is_lost,
     what_is_sent_and_what_is_left_is_what_there_was,
 };
+
+pub use table::{ALL, Law};
 
 use thinwire_wire::random::Key;
 

@@ -17,16 +17,16 @@ pub struct Args {
         value_delimiter = ',',
         default_value = "none,f16,bf16,int8,int8:stochastic,int4,int3,topk:0.01,powersgd:4"
     )]
-    codecs: Vec<Choice>,
+    pub codecs: Vec<Choice>,
     /// The size of the buffer in MiB
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    size: u32,
+    pub size: u32,
     /// How often each is measured; medians are shown
     #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
+    pub rounds: u32,
     /// One JSON object per line
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 #[derive(Serialize)]

@@ -3,7 +3,7 @@
 //! Every figure stands beside a limit measured in the same run: a copy of the same memory, a plain
 //! TCP stream between the same two ranks.
 
-mod codec;
+pub(crate) mod codec;
 mod collective;
 mod link;
 mod method;

@@ -1,0 +1,163 @@
+//! `thinwire codec check`: whether a codec keeps every law, what it sends and what it loses.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+use thinwire_codec::{Bound, Choice, Codec, Exchange, Input, Write, laws, speed};
+use thinwire_wire::random::Key;
+
+use crate::figures::bytes_per_s;
+use crate::output::{print, print_json, say};
+use crate::table::Table;
+
+/// Run every law on it, and say what it sends and what it loses.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The file, perhaps with parameters: mine.codec:tau=0.02; or the name of any codec
+    #[arg(value_name = "FILE")]
+    codec: String,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Elements on which losses and speeds are measured.
+const ELEMENTS: usize = 1 << 20;
+
+const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
+
+#[derive(Serialize)]
+struct Report {
+    codec: String,
+    /// Bytes of as many elements, and f32 over them.
+    elements: usize,
+    bytes: usize,
+    ratio: f64,
+    /// The part of the squared length of normal values that one encoding sends.
+    contraction: f64,
+    claim: String,
+    fit: &'static str,
+    feedback: bool,
+    encode_bytes_per_s: f64,
+    decode_bytes_per_s: f64,
+    laws: Vec<Law>,
+}
+
+#[derive(Serialize)]
+struct Law {
+    law: &'static str,
+    broken: Option<String>,
+}
+
+/// Checks, and answers no if the codec is refused or a law is broken.
+///
+/// # Errors
+/// If the codec has no bytes, or standard output is closed.
+pub fn run(args: &Args) -> Result<u8> {
+    let choice = match Choice::parse(&args.codec) {
+        Ok(choice) => choice,
+        Err(error) => {
+            say(format!("refused: {error}"));
+            error.excerpt().into_iter().for_each(say);
+            return Ok(1);
+        }
+    };
+    let Choice::Bytes(codec) = &choice else {
+        bail!("{choice} sends sums of factors, not bytes of its own");
+    };
+    let report = report(&choice, codec);
+    let sound = report.laws.iter().all(|law| law.broken.is_none());
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print(table(&report))?;
+    }
+    Ok(u8::from(!sound))
+}
+
+fn report(choice: &Choice, codec: &Arc<dyn Codec>) -> Report {
+    let bytes = codec.encoded_len(ELEMENTS);
+    let rows = speed::measure(choice, ELEMENTS, 9);
+    let speed = |name| {
+        rows.iter().find(|row| row.operation == name).map_or(f64::NAN, |row| row.bytes_per_s)
+    };
+    Report {
+        codec: codec.to_string(),
+        elements: ELEMENTS,
+        bytes,
+        ratio: 4.0 * ELEMENTS as f64 / bytes as f64,
+        contraction: contraction(codec.as_ref()),
+        claim: claim(codec.bound(ELEMENTS)),
+        fit: fit(codec.exchange()),
+        feedback: codec.needs_feedback(),
+        encode_bytes_per_s: speed("encode with residual"),
+        decode_bytes_per_s: speed("decode"),
+        laws: laws::ALL.iter().map(|(name, law)| try_law(name, *law, codec.as_ref())).collect(),
+    }
+}
+
+/// A law panics where it is broken, with a message for its reader.
+fn try_law(name: &'static str, law: laws::Law, codec: &dyn Codec) -> Law {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let result = catch_unwind(AssertUnwindSafe(|| law(codec)));
+    std::panic::set_hook(hook);
+    let broken = result.err().map(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("broken").to_owned()
+    });
+    Law { law: name, broken }
+}
+
+fn contraction(codec: &dyn Codec) -> f64 {
+    let values: Vec<f32> = (0..ELEMENTS as u64).map(|element| KEY.normal(element)).collect();
+    let (mut bytes, mut decoded) = (vec![0; codec.encoded_len(ELEMENTS)], vec![0.0; ELEMENTS]);
+    let _ = codec.encode(Input::Plain(&values), KEY, &mut bytes);
+    if codec.decode(&bytes, Write::Set, &mut decoded).is_err() {
+        return f64::NAN;
+    }
+    let squared = |x: f32| f64::from(x) * f64::from(x);
+    let lost: f64 = values.iter().zip(&decoded).map(|(x, y)| squared(x - y)).sum();
+    1.0 - lost / values.iter().map(|x| squared(*x)).sum::<f64>()
+}
+
+fn claim(bound: Bound) -> String {
+    match bound {
+        Bound::Contraction(least) => format!("contraction {least:.4}"),
+        Bound::Mean(least) => format!("contraction {least:.4} in the mean"),
+        Bound::Variance(most) => format!("unbiased, variance {most:.4}"),
+        Bound::None => "none".to_owned(),
+    }
+}
+
+fn fit(exchange: Exchange) -> &'static str {
+    match exchange {
+        Exchange::Summable => "every all-reduce",
+        Exchange::TwoShot => "two-shot, gather",
+        Exchange::Gather => "gather",
+    }
+}
+
+fn table(report: &Report) -> Table {
+    let mut table = Table::new(["codec", report.codec.as_str()]);
+    let residual = if report.feedback { "kept and sent later" } else { "lost" };
+    for (name, value) in [
+        ("length", format!("{} bytes for {} elements", report.bytes, report.elements)),
+        ("ratio", format!("{:.2}", report.ratio)),
+        ("contraction, measured", format!("{:.4}", report.contraction)),
+        ("claim", report.claim.clone()),
+        ("encode with residual", bytes_per_s(report.encode_bytes_per_s)),
+        ("decode", bytes_per_s(report.decode_bytes_per_s)),
+        ("fit", report.fit.to_owned()),
+        ("residual", residual.to_owned()),
+    ] {
+        table.row([name.to_owned(), value]);
+    }
+    for law in &report.laws {
+        let answer = law.broken.as_deref().map_or("holds", |message| message);
+        table.row([law.law, answer.lines().next().unwrap_or("broken")]);
+    }
+    table
+}

@@ -1,0 +1,33 @@
+//! `thinwire codec`: a codec of one's own, before it is trained with.
+
+mod bench;
+mod check;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Try a codec that is written as text.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Run every law on it, and say what it sends and what it loses
+    Check(check::Args),
+    /// Encode and decode, beside a plain copy
+    Bench(bench::Args),
+}
+
+/// Tries a codec.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn run(args: &Args) -> Result<u8> {
+    match &args.what {
+        What::Check(args) => check::run(args),
+        What::Bench(args) => bench::run(args),
+    }
+}

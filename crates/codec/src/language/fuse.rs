@@ -1,0 +1,139 @@
+//! Fewer instructions for the same program.
+//!
+//! What one instruction makes and only the next one reads need not go through memory: such pairs
+//! become one. An instruction whose result nobody reads is left out.
+
+use super::program::{
+    Binary, Comparison, Field, Instruction, Length, Operand, Operation, Source, Unary,
+};
+use super::wire::Wire;
+
+/// The same instructions, fewer; `fields` are what is emitted and taken.
+pub(crate) fn fuse(mut instructions: Vec<Instruction>, fields: &[Field]) -> Vec<Instruction> {
+    for at in 0..instructions.len() {
+        if let Some(fused) = fused(&instructions, instructions[at].operation, fields) {
+            instructions[at].operation = fused;
+        }
+    }
+    let taken = |field: usize| {
+        let by = |instruction: &Instruction| match instruction.operation {
+            Operation::YieldSelect(own, ..) | Operation::YieldScaled(own, _) => own == field,
+            _ => false,
+        };
+        instructions.iter().any(by)
+    };
+    let idle: Vec<bool> = instructions
+        .iter()
+        .map(|instruction| matches!(instruction.operation, Operation::Take(field) if taken(field)))
+        .collect();
+    without_idle(instructions, &idle)
+}
+
+/// The operation together with what makes its operands.
+fn fused(
+    instructions: &[Instruction],
+    operation: Operation,
+    fields: &[Field],
+) -> Option<Operation> {
+    let made = |value| made(instructions, value);
+    let single = |value: Operand| matches!(value.length, Length::Constant | Length::One);
+    let bits = |field: usize| match fields[field].wire {
+        Wire::Bits { width, .. } => width,
+        _ => 0,
+    };
+    match operation {
+        Operation::Reduce { reduction, value, absolute: false } => match made(value)? {
+            Operation::Unary(Unary::Absolute, value) => {
+                Some(Operation::Reduce { reduction, value, absolute: true })
+            }
+            _ => None,
+        },
+        Operation::Sample { value, absolute: false } => match made(value)? {
+            Operation::Unary(Unary::Absolute, value) => {
+                Some(Operation::Sample { value, absolute: true })
+            }
+            _ => None,
+        },
+        Operation::Where(mask) => {
+            let (x, threshold) = above(instructions, mask)?;
+            Some(Operation::WhereAbove(x, threshold))
+        }
+        Operation::LargestWhere(value, mask) => {
+            let (x, threshold) = above(instructions, mask)?;
+            (x == value).then_some(Operation::LargestAbove(x, threshold))
+        }
+        Operation::Emit(field, value) => match made(value)? {
+            Operation::Negative(x) if bits(field) == 1 && !single(x) => {
+                Some(Operation::EmitNegative(field, x))
+            }
+            Operation::Round(x) if (2..8).contains(&bits(field)) && !single(x) => {
+                Some(Operation::EmitRound(field, x))
+            }
+            _ => None,
+        },
+        Operation::Yield(value) => match made(value)? {
+            Operation::Select(mask, a, b) if single(a) && single(b) => match made(mask)? {
+                Operation::Take(field) if !single(mask) => {
+                    Some(Operation::YieldSelect(field, a, b))
+                }
+                _ => None,
+            },
+            Operation::Binary(Binary::Multiply, codes, scale) if single(scale) => {
+                let Operation::Number(codes) = made(codes)? else { return None };
+                match made(codes)? {
+                    Operation::Take(field) if (2..8).contains(&bits(field)) && !single(codes) => {
+                        Some(Operation::YieldScaled(field, scale))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The numbers and the threshold of a mask `abs(x) >= threshold`.
+fn above(instructions: &[Instruction], mask: Operand) -> Option<(Operand, Operand)> {
+    match made(instructions, mask)? {
+        Operation::Compare(Comparison::AtMost, threshold, magnitude)
+            if matches!(threshold.length, Length::Constant | Length::One) =>
+        {
+            match made(instructions, magnitude)? {
+                Operation::Unary(Unary::Absolute, x) => Some((x, threshold)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// The operation that makes a value.
+fn made(instructions: &[Instruction], value: Operand) -> Option<Operation> {
+    let maker = instructions.iter().find(|maker| {
+        let register = matches!(value.source, Source::Number(_) | Source::Whole(_));
+        register && maker.output.is_some_and(|output| output.source == value.source)
+    });
+    maker.map(|maker| maker.operation)
+}
+
+/// Leaves out, from the last one backwards, what makes a value that nobody reads. What is taken can
+/// be corrupt, so it is left out only where it is read otherwise: where `idle` says so.
+fn without_idle(instructions: Vec<Instruction>, idle: &[bool]) -> Vec<Instruction> {
+    let mut kept: Vec<Instruction> = Vec::with_capacity(instructions.len());
+    for (instruction, idle) in instructions.into_iter().zip(idle).rev() {
+        let unread = instruction.output.is_some_and(|output| {
+            let reads = |later: &Instruction| {
+                let mut operation = later.operation;
+                operation.operands().iter().any(|read| read.source == output.source)
+            };
+            !kept.iter().any(reads)
+        });
+        let taken = matches!(instruction.operation, Operation::Take(_)) && !idle;
+        if !unread || taken {
+            kept.push(instruction);
+        }
+    }
+    kept.reverse();
+    kept
+}

@@ -1,0 +1,167 @@
+//! What a codec says of itself before it encodes.
+
+use super::check::Checker;
+use super::program::{Claim, Formula, evaluate};
+use super::refusal::Refusal;
+use super::syntax::{Definition, Expression, Header, Literal, Name, Place};
+use super::value::{Kind, Value};
+use crate::Exchange;
+
+/// The longest block: a few of its registers fit into the nearest cache.
+const BLOCK_MAX: usize = 4096;
+
+/// What the header says.
+pub(crate) struct Facts {
+    pub parameters: Vec<(String, f64)>,
+    pub block: Option<usize>,
+    pub exchange: Exchange,
+    pub feedback: bool,
+    pub claim: Option<Claim>,
+}
+
+/// Checks the header, with parameters as `given`, and names its constants.
+///
+/// # Errors
+/// The first line that makes no sense, or a parameter that there is not.
+pub(crate) fn check(
+    text: &Definition,
+    given: &[(String, f64)],
+    checker: &mut Checker,
+) -> Result<Facts, Refusal> {
+    let mut facts = Facts {
+        parameters: Vec::new(),
+        block: None,
+        exchange: Exchange::Gather,
+        feedback: false,
+        claim: None,
+    };
+    let mut exchange = None;
+    for line in &text.header {
+        match line {
+            Header::Block(size) => facts.block = Some(block(checker, size, &facts)?),
+            Header::Parameter { name, default, range } => {
+                let value = parameter(checker, name, *default, *range, given)?;
+                facts.parameters.push((name.text.clone(), value));
+            }
+            Header::Exchange(name) => exchange = Some(exchange_of(name)?),
+            Header::Feedback => facts.feedback = true,
+            Header::Contraction(value) => {
+                let claim = Claim::Contraction(claimed(checker, value)?);
+                facts.claim = Some(only(facts.claim, claim, value.place)?);
+            }
+            Header::Variance(value) => {
+                let claim = Claim::Variance(claimed(checker, value)?);
+                facts.claim = Some(only(facts.claim, claim, value.place)?);
+            }
+            Header::Constant(name, value) => {
+                let value = constant(checker, value)?;
+                checker.name(name, value)?;
+            }
+        }
+    }
+    known(&facts.parameters, given)?;
+    facts.exchange = exchange.unwrap_or(match facts.block {
+        Some(_) => Exchange::TwoShot,
+        None => Exchange::Gather,
+    });
+    Ok(facts)
+}
+
+fn block(checker: &mut Checker, size: &Expression, facts: &Facts) -> Result<usize, Refusal> {
+    let value = constant(checker, size)?;
+    let found = checker.known(value.constant().unwrap_or_default());
+    if facts.block.is_some() {
+        return Err(Refusal::at(size.place, "block is given twice"));
+    }
+    if found.fract() != 0.0 || !(1.0..=BLOCK_MAX as f64).contains(&found) {
+        let message = format!("block of {found} elements, expected 1 to {BLOCK_MAX}");
+        return Err(Refusal::at(size.place, message)
+            .hint("without a block, a codec works on whole tensors"));
+    }
+    let number = checker.constant(Formula::Number(found), Kind::Whole);
+    checker.define("block", number);
+    Ok(found as usize)
+}
+
+fn parameter(
+    checker: &mut Checker,
+    name: &Name,
+    default: Literal,
+    range: Option<(f64, f64)>,
+    given: &[(String, f64)],
+) -> Result<f64, Refusal> {
+    let given = given.iter().find(|(known, _)| *known == name.text).map(|(_, value)| *value);
+    let value = given.unwrap_or(default.value);
+    if let Some((least, most)) = range
+        && !(least..=most).contains(&value)
+    {
+        let message = format!("{} = {value}, expected {least} to {most}", name.text);
+        return Err(Refusal::at(name.place, message));
+    }
+    if default.whole && value.fract() != 0.0 {
+        let message = format!("{} = {value}, expected a whole number", name.text);
+        return Err(Refusal::at(name.place, message).hint("its default is whole"));
+    }
+    let kind = if default.whole { Kind::Whole } else { Kind::Number };
+    let constant = checker.constant(Formula::Number(value), kind);
+    checker.name(name, constant)?;
+    Ok(value)
+}
+
+fn exchange_of(name: &Name) -> Result<Exchange, Refusal> {
+    match name.text.as_str() {
+        "two_shot" => Ok(Exchange::TwoShot),
+        "gather" => Ok(Exchange::Gather),
+        found => {
+            let message = format!("exchange '{found}', expected two_shot or gather");
+            Err(Refusal::at(name.place, message))
+        }
+    }
+}
+
+fn claimed(checker: &mut Checker, value: &Expression) -> Result<usize, Refusal> {
+    let value = constant(checker, value)?;
+    Ok(value.constant().unwrap_or_default())
+}
+
+fn only(old: Option<Claim>, new: Claim, place: Place) -> Result<Claim, Refusal> {
+    match old {
+        None => Ok(new),
+        Some(_) => Err(Refusal::at(place, "contraction or variance is claimed twice")),
+    }
+}
+
+fn constant(checker: &mut Checker, value: &Expression) -> Result<Value, Refusal> {
+    let found = checker.expression(value)?;
+    match found.constant() {
+        Some(_) => Ok(found),
+        None => {
+            let message =
+                format!("a constant is expected before encode, found {}", found.describe());
+            Err(Refusal::at(value.place, message))
+        }
+    }
+}
+
+/// Refuses parameters that the codec does not have.
+fn known(parameters: &[(String, f64)], given: &[(String, f64)]) -> Result<(), Refusal> {
+    let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
+    match given.iter().find(|(name, _)| !names.contains(&name.as_str())) {
+        None => Ok(()),
+        Some((name, _)) if names.is_empty() => {
+            Err(Refusal::whole(format!("parameter '{name}', but the codec has none")))
+        }
+        Some((name, _)) => {
+            Err(Refusal::whole(format!("parameter '{name}', expected one of {}", names.join(", "))))
+        }
+    }
+}
+
+impl Checker {
+    /// The value of a constant; NaN if it depends on how many elements there are.
+    pub(crate) fn known(&self, constant: usize) -> f64 {
+        let [short, odd, long] =
+            [1, 1009, 1 << 20].map(|elements| evaluate(&self.constants, elements)[constant]);
+        if short == odd && odd == long { short } else { f64::NAN }
+    }
+}

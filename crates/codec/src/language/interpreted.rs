@@ -1,0 +1,312 @@
+//! A program as a codec.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use thinwire_wire::random::Key;
+
+use super::frame::Frame;
+use super::loops;
+use super::program::{Claim, Instruction, Operation, Program};
+use super::run::{self, Batch, Put, Registers};
+use super::wire::Wire;
+use crate::kernel::{Work, wide};
+use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
+
+/// Elements that are worked on at once: several registers of them fit into the nearest cache.
+const BATCH: usize = 4096;
+
+/// Registers larger than this are not kept for the next call.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// A codec whose loops are those of the interpreter.
+pub(crate) struct Interpreted {
+    name: String,
+    program: Program,
+    /// Zeros are decoded to zeros.
+    keeps_zero: bool,
+    idle: Mutex<Vec<Registers>>,
+}
+
+impl Interpreted {
+    /// The codec that calls itself `name`.
+    pub(crate) fn new(name: String, program: Program) -> Interpreted {
+        let mut codec = Interpreted { name, program, keeps_zero: true, idle: Mutex::default() };
+        let (zeros, mut decoded) = ([0.0; 64], [1.0; 64]);
+        let mut bytes = vec![0; codec.encoded_len(64)];
+        let key = Key { seed: 0, step: 0, tensor: 0 };
+        let finite = codec.encode(Input::Plain(&zeros), key, &mut bytes);
+        let read = codec.decode(&bytes, Write::Set, &mut decoded).is_ok();
+        codec.keeps_zero = finite == Finite::Yes && read && decoded == zeros;
+        codec
+    }
+
+    /// Elements of a block of a range of so many, which is not empty.
+    fn block_of(&self, elements: usize) -> usize {
+        self.program.block.unwrap_or(elements).min(elements)
+    }
+
+    /// Lets `work` have registers that nobody else uses.
+    fn with_registers<T>(&self, work: impl FnOnce(&mut Registers) -> T) -> T {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle().pop();
+        let mut registers = kept.unwrap_or_else(|| Registers::new(self.program.registers));
+        let result = work(&mut registers);
+        if registers.bytes() <= KEPT_BYTES_MAX {
+            idle().push(registers);
+        }
+        result
+    }
+
+    /// How many whole blocks are worked on at once.
+    fn batch(block: usize) -> usize {
+        (BATCH / block).max(1)
+    }
+}
+
+impl fmt::Debug for Interpreted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Interpreted({self})")
+    }
+}
+
+impl fmt::Display for Interpreted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Codec for Interpreted {
+    fn exchange(&self) -> Exchange {
+        self.program.exchange
+    }
+
+    fn needs_feedback(&self) -> bool {
+        self.program.feedback
+    }
+
+    fn bound(&self, elements: usize) -> Bound {
+        let constants = self.program.constants(self.block_of(elements.max(1)));
+        match self.program.claim {
+            Claim::Nothing => Bound::None,
+            Claim::Contraction(at) => Bound::Contraction(constants[at].clamp(0.0, 1.0)),
+            Claim::Variance(at) => Bound::Variance(constants[at].max(0.0)),
+        }
+    }
+
+    /// Nobody has proved that it rounds to the nearest, or exactly.
+    fn claims(&self) -> Claims {
+        let drawn = |instruction: &Instruction| {
+            use Operation as O;
+            let operation = instruction.operation;
+            matches!(operation, O::Random | O::RoundRandom(_))
+                || matches!(operation, O::Where(_) | O::LargestWhere(..))
+                || matches!(operation, O::WhereAbove(..) | O::LargestAbove(..))
+        };
+        let separable = self.program.block.is_some() && !self.program.encode.iter().any(drawn);
+        Claims { separable, zero: self.keeps_zero, ..Claims::RANDOM }
+    }
+
+    fn block(&self) -> usize {
+        self.program.block.unwrap_or(1)
+    }
+
+    fn encoded_len(&self, elements: usize) -> usize {
+        if elements == 0 {
+            return 0;
+        }
+        let block = self.block_of(elements);
+        let rest = match elements % block {
+            0 => 0,
+            rest => Frame::new(&self.program, rest).bytes,
+        };
+        elements / block * Frame::new(&self.program, block).bytes + rest
+    }
+
+    fn encode(&self, mut input: Input<'_>, key: Key, output: &mut [u8]) -> Finite {
+        let elements = input.len();
+        assert_eq!(output.len(), self.encoded_len(elements), "output of {self}");
+        self.with_registers(|registers| {
+            let mut finite = Finite::Yes;
+            for part in parts(&self.program, elements) {
+                let (frame, batch) = (&part.frame, Self::batch(part.frame.elements));
+                for from in (0..part.blocks).step_by(batch) {
+                    let blocks = batch.min(part.blocks - from);
+                    let first = part.first + from * frame.elements;
+                    let bytes = part.first_byte + from * frame.bytes;
+                    let output = &mut output[bytes..bytes + blocks * frame.bytes];
+                    let range = first..first + blocks * frame.elements;
+                    let input = match &mut input {
+                        Input::Plain(values) => Input::Plain(&values[range]),
+                        Input::Feedback { values, residual } => Input::Feedback {
+                            values: &mut values[range.clone()],
+                            residual: &residual[range],
+                        },
+                    };
+                    let random = (key, first as u64);
+                    finite = finite.and(encode_batch(frame, registers, input, random, output));
+                }
+            }
+            finite
+        })
+    }
+
+    fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {
+        Error::check_length(self, encoded, self.encoded_len(values.len()), values.len())?;
+        let put = match write {
+            Write::Set => Put::Set,
+            Write::Add => Put::Add,
+        };
+        self.with_registers(|registers| {
+            for part in parts(&self.program, values.len()) {
+                let (frame, batch) = (&part.frame, Self::batch(part.frame.elements));
+                let values = &mut values[part.first..][..part.blocks * frame.elements];
+                let encoded = &encoded[part.first_byte..][..part.blocks * frame.bytes];
+                let batches = values
+                    .chunks_mut(batch * frame.elements)
+                    .zip(encoded.chunks(batch * frame.bytes));
+                for (values, encoded) in batches {
+                    let blocks = values.len() / frame.elements;
+                    // Nothing in decode is random.
+                    let key = Key { seed: 0, step: 0, tensor: 0 };
+                    let batch = Batch { frame, blocks, input: &[], encoded, key, first: 0 };
+                    run::decode(&batch, registers, put, values)?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Blocks of one length, one after the other.
+struct Part<'a> {
+    frame: Frame<'a>,
+    blocks: usize,
+    first: usize,
+    first_byte: usize,
+}
+
+/// The whole blocks of `elements`, and the last one if it is cut.
+fn parts(program: &Program, elements: usize) -> impl Iterator<Item = Part<'_>> {
+    let block = program.block.unwrap_or(elements).min(elements).max(1);
+    let (blocks, rest) = (elements / block, elements % block);
+    let whole = (blocks > 0).then(|| Part {
+        frame: Frame::new(program, block),
+        blocks,
+        first: 0,
+        first_byte: 0,
+    });
+    let first_byte = whole.as_ref().map_or(0, |part| blocks * part.frame.bytes);
+    let last = (rest > 0).then(|| Part {
+        frame: Frame::new(program, rest),
+        blocks: 1,
+        first: elements - rest,
+        first_byte,
+    });
+    whole.into_iter().chain(last)
+}
+
+/// The residual added, encoded, and what that decodes to taken away.
+fn encode_batch(
+    frame: &Frame<'_>,
+    registers: &mut Registers,
+    input: Input<'_>,
+    (key, first): (Key, u64),
+    output: &mut [u8],
+) -> Finite {
+    let blocks = input.len() / frame.elements;
+    let (values, residual) = match input {
+        Input::Plain(values) => {
+            let largest = wide(Largest(values));
+            let batch = Batch { frame, blocks, input: values, encoded: &[], key, first };
+            return Finite::when(encode_finite(&batch, registers, largest, output));
+        }
+        Input::Feedback { values, residual } => (values, residual),
+    };
+    let largest = wide(AddLargest(values, residual));
+    let batch = Batch { frame, blocks, input: values, encoded: &[], key, first };
+    if !encode_finite(&batch, registers, largest, output) {
+        return Finite::No;
+    }
+    let batch = Batch { frame, blocks, input: &[], encoded: output, key, first };
+    // A program that cannot read what it wrote is refused when it is loaded.
+    Finite::when(run::decode(&batch, registers, Put::Subtract, values).is_ok())
+}
+
+/// Encodes what has a magnitude of the bits `largest`; false if that or what is emitted is not
+/// finite.
+fn encode_finite(
+    batch: &Batch<'_>,
+    registers: &mut Registers,
+    largest: u32,
+    output: &mut [u8],
+) -> bool {
+    let finite = run::encode(batch, registers, output) && largest < f32::INFINITY.to_bits();
+    if !finite {
+        spoil(batch.frame, batch.input, output);
+    }
+    finite
+}
+
+struct Largest<'a>(&'a [f32]);
+
+impl Work for Largest<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run(self) -> u32 {
+        loops::largest(self.0)
+    }
+}
+
+struct AddLargest<'a>(&'a mut [f32], &'a [f32]);
+
+impl Work for AddLargest<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run(self) -> u32 {
+        loops::add_largest(self.0, self.1)
+    }
+}
+
+/// Marks the blocks that are not finite: their numbers are NaN, and the rest is 0. Where indices are
+/// sent, bytes stay as they are: not all of them could be read.
+fn spoil(frame: &Frame<'_>, input: &[f32], output: &mut [u8]) {
+    if frame.fields.iter().any(|field| field.wire == Wire::Indices) {
+        return;
+    }
+    let blocks = input.chunks_exact(frame.elements).zip(output.chunks_exact_mut(frame.bytes));
+    for (values, bytes) in blocks {
+        let numbers = |field: &super::frame::Place| {
+            let bytes = &bytes[field.offset..field.offset + field.bytes];
+            match field.wire {
+                Wire::F32 => bytes
+                    .chunks_exact(4)
+                    .all(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]]).is_finite()),
+                Wire::F16 => bytes.chunks_exact(2).all(|x| x[1] & 0x7c != 0x7c),
+                Wire::Bf16 => bytes
+                    .chunks_exact(2)
+                    .all(|x| u16::from_le_bytes([x[0], x[1]]) & 0x7f80 != 0x7f80),
+                _ => true,
+            }
+        };
+        let finite = values.iter().all(|x| x.is_finite()) && frame.fields.iter().all(numbers);
+        if finite {
+            continue;
+        }
+        for field in &frame.fields {
+            let bytes = &mut bytes[field.offset..field.offset + field.bytes];
+            match field.wire {
+                Wire::F32 => bytes.chunks_exact_mut(4).for_each(|x| {
+                    x.copy_from_slice(&f32::NAN.to_le_bytes());
+                }),
+                Wire::F16 => bytes.chunks_exact_mut(2).for_each(|x| x.copy_from_slice(&[0, 0x7e])),
+                Wire::Bf16 => {
+                    bytes.chunks_exact_mut(2).for_each(|x| x.copy_from_slice(&[0xc0, 0x7f]));
+                }
+                _ => bytes.fill(0),
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Whole numbers to few bits and back.
+//!
+//! The layout is that of `planes`, group by group of 128 elements.
+
+/// Elements that share planes.
+const GROUP: usize = 128;
+
+/// Bytes of a plane, and elements side by side in a vector.
+const LANES: usize = 16;
+
+/// The bytes that `count` numbers of `width` bits take, at most 7.
+pub(crate) fn bytes(count: usize, width: usize) -> usize {
+    width * (count / GROUP * LANES + (count % GROUP).min(LANES))
+}
+
+/// Packs what `fit` makes of the numbers of a block: whole numbers of `W` bits.
+#[inline(always)]
+pub(crate) fn pack<const W: usize, T: Copy>(codes: &[T], bytes: &mut [u8], fit: impl Fn(T) -> i32) {
+    let (groups, rest) = codes.as_chunks::<GROUP>();
+    let (places, last) = bytes.split_at_mut(groups.len() * LANES * W);
+    for (codes, bytes) in groups.iter().zip(places.chunks_exact_mut(LANES * W)) {
+        for (plane, bytes) in bytes.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            let mut together = [0; LANES];
+            // From the last vector on, so that every shift is by the same constant.
+            for codes in codes.as_chunks::<LANES>().0.iter().rev() {
+                for lane in 0..LANES {
+                    together[lane] = together[lane] << 1 | fit(codes[lane]) >> plane & 1;
+                }
+            }
+            for lane in 0..LANES {
+                bytes[lane] = together[lane] as u8;
+            }
+        }
+    }
+    if rest.is_empty() {
+        return;
+    }
+    last.fill(0);
+    let lanes = rest.len().clamp(1, LANES);
+    for (plane, bytes) in last.chunks_exact_mut(lanes).enumerate() {
+        for (vector, codes) in rest.chunks(LANES).enumerate() {
+            let bytes = bytes.iter_mut().zip(codes);
+            bytes.for_each(|(byte, code)| *byte |= ((fit(*code) >> plane & 1) << vector) as u8);
+        }
+    }
+}
+
+/// Unpacks the numbers of a block, each to its place with `put`.
+#[inline(always)]
+pub(crate) fn unpack<const W: usize, const SIGNED: bool, T: Copy>(
+    bytes: &[u8],
+    codes: &mut [T],
+    put: impl Fn(&mut T, i32),
+) {
+    let extend = if SIGNED { 32 - W } else { 0 };
+    let put = |to: &mut T, code: i32| put(to, code << extend >> extend);
+    let (groups, rest) = codes.as_chunks_mut::<GROUP>();
+    let (places, last) = bytes.split_at(groups.len() * LANES * W);
+    for (codes, bytes) in groups.iter_mut().zip(places.chunks_exact(LANES * W)) {
+        let mut planes = [[0; LANES]; W];
+        for (plane, bytes) in planes.iter_mut().zip(bytes.as_chunks::<LANES>().0) {
+            for lane in 0..LANES {
+                plane[lane] = i32::from(bytes[lane]);
+            }
+        }
+        for codes in codes.as_chunks_mut::<LANES>().0 {
+            let mut together = [0; LANES];
+            for (at, plane) in planes.iter_mut().enumerate() {
+                for lane in 0..LANES {
+                    together[lane] |= (plane[lane] & 1) << at;
+                    plane[lane] >>= 1;
+                }
+            }
+            for lane in 0..LANES {
+                put(&mut codes[lane], together[lane]);
+            }
+        }
+    }
+    if rest.is_empty() {
+        return;
+    }
+    let lanes = rest.len().clamp(1, LANES);
+    for (vector, codes) in rest.chunks_mut(LANES).enumerate() {
+        for (lane, to) in codes.iter_mut().enumerate() {
+            let bit = |plane: usize| i32::from(last[plane * lanes + lane]) >> vector & 1;
+            put(to, (0..W).fold(0, |code, plane| code | bit(plane) << plane));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::wire::Wire;
+    use super::*;
+
+    fn there_and_back<const W: usize, const SIGNED: bool>(codes: &[i32]) {
+        let wire = Wire::Bits { width: W as u32, signed: SIGNED };
+        let (least, most) = wire.range();
+        let mut bytes = vec![0xff; wire.bytes(codes.len())];
+        pack::<W, _>(codes, &mut bytes, |code| code.clamp(least, most));
+        let mut back = vec![-77; codes.len()];
+        unpack::<W, SIGNED, _>(&bytes, &mut back, |to, code| *to = code);
+        let expected: Vec<i32> = codes.iter().map(|code| (*code).clamp(least, most)).collect();
+        assert_eq!(back, expected);
+        for (block, group) in expected.chunks(GROUP).enumerate() {
+            let mut own = [0; GROUP];
+            own.iter_mut().zip(group).for_each(|(own, code)| *own = *code as u32);
+            let mut planes = vec![0xaa; crate::planes::len(group.len(), W)];
+            crate::planes::pack(&own, group.len(), W, &mut planes);
+            assert_eq!(bytes[block * LANES * W..][..planes.len()], planes);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_that_fit_come_back_and_others_are_cut_off(codes in prop::collection::vec(-20..20i32, 0..400)) {
+            there_and_back::<1, false>(&codes);
+            there_and_back::<2, false>(&codes);
+            there_and_back::<2, true>(&codes);
+            there_and_back::<4, false>(&codes);
+            there_and_back::<4, true>(&codes);
+        }
+    }
+}

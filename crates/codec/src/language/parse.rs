@@ -1,0 +1,306 @@
+//! A codec's text as a tree.
+//!
+//! One token of lookahead decides everything, so an error stands where the text first cannot go on.
+
+use super::refusal::{Refusal, nearest};
+use super::syntax::{Definition, Expression, Header, Literal, Name, Node, Place, Statement};
+use super::token::{Token, tokens};
+
+/// Nested deeper, an expression is refused.
+const DEPTH_MAX: usize = 64;
+
+/// Operators between two values, from those that bind least.
+const LEVELS: [&[&str]; 5] =
+    [&["or"], &["and"], &["<", "<=", ">", ">=", "==", "!="], &["+", "-"], &["*", "/"]];
+
+const HEADERS: [&str; 8] =
+    ["block", "param", "exchange", "feedback", "contraction", "variance", "encode", "decode"];
+
+/// Words that cannot be names.
+const RESERVED: [&str; 12] = [
+    "codec", "block", "param", "exchange", "feedback", "encode", "decode", "emit", "take", "yield",
+    "and", "or",
+];
+
+/// Reads a whole file.
+///
+/// # Errors
+/// Where the text first cannot go on.
+pub(crate) fn parse(source: &str) -> Result<Definition, Refusal> {
+    Parser { tokens: tokens(source)?, at: 0, depth: 0 }.definition()
+}
+
+struct Parser {
+    tokens: Vec<(Place, Token)>,
+    at: usize,
+    depth: usize,
+}
+
+impl Parser {
+    fn definition(mut self) -> Result<Definition, Refusal> {
+        self.word("codec")?;
+        let name = self.name("the codec's name")?;
+        self.line_end()?;
+        let mut header = Vec::new();
+        while !self.is_word("encode") {
+            header.push(self.header()?);
+        }
+        self.word("encode")?;
+        let input = self.name("a name for what is encoded")?;
+        self.symbol(":")?;
+        self.line_end()?;
+        let encode = self.statements()?;
+        self.word("decode")?;
+        self.symbol(":")?;
+        self.line_end()?;
+        let decode = self.statements()?;
+        match self.peek() {
+            None => Ok(Definition { name, header, input, encode, decode }),
+            Some(_) => Err(self.unexpected("a line of decode")),
+        }
+    }
+
+    fn header(&mut self) -> Result<Header, Refusal> {
+        let place = self.place();
+        let Some(Token::Word(word)) = self.peek().cloned() else {
+            return Err(self.unexpected("'encode' and what is encoded"));
+        };
+        self.at += 1;
+        let header = match word.as_str() {
+            "block" => Header::Block(self.expression()?),
+            "param" => self.parameter()?,
+            "exchange" => Header::Exchange(self.name("two_shot or gather")?),
+            "feedback" => Header::Feedback,
+            "contraction" => Header::Contraction(self.expression()?),
+            "variance" => Header::Variance(self.expression()?),
+            _ if self.is_symbol("=") => {
+                self.at += 1;
+                Header::Constant(checked(Name { text: word, place })?, self.expression()?)
+            }
+            _ => return Err(unknown_line(&word, place)),
+        };
+        self.line_end()?;
+        Ok(header)
+    }
+
+    fn parameter(&mut self) -> Result<Header, Refusal> {
+        let name = self.name("the parameter's name")?;
+        self.symbol("=")?;
+        let default = self.literal()?;
+        let mut range = None;
+        if self.is_word("in") {
+            self.at += 1;
+            let least = self.literal()?;
+            self.symbol("..")?;
+            range = Some((least.value, self.literal()?.value));
+        }
+        Ok(Header::Parameter { name, default, range })
+    }
+
+    fn statements(&mut self) -> Result<Vec<Statement>, Refusal> {
+        let mut statements = Vec::new();
+        while self.peek().is_some() && !self.is_word("decode") {
+            statements.push(self.statement()?);
+            self.line_end()?;
+        }
+        Ok(statements)
+    }
+
+    fn statement(&mut self) -> Result<Statement, Refusal> {
+        let place = self.place();
+        if self.is_word("emit") {
+            self.at += 1;
+            let wire = self.name("a type such as f32 or u1")?;
+            return Ok(Statement::Emit { wire, value: self.expression()?, place });
+        }
+        if self.is_word("yield") {
+            self.at += 1;
+            return Ok(Statement::Yield { value: self.expression()?, place });
+        }
+        let name = self.name("a name, emit or yield")?;
+        self.symbol("=")?;
+        Ok(Statement::Let(name, self.expression()?))
+    }
+
+    fn expression(&mut self) -> Result<Expression, Refusal> {
+        self.infix(0)
+    }
+
+    fn infix(&mut self, level: usize) -> Result<Expression, Refusal> {
+        let Some(operators) = LEVELS.get(level) else { return self.prefix() };
+        let mut left = self.infix(level + 1)?;
+        while let Some(operator) = operators.iter().find(|operator| self.is(operator)) {
+            let place = self.place();
+            self.at += 1;
+            let right = self.infix(level + 1)?;
+            left = Expression { place, node: Node::Infix(operator, left.into(), right.into()) };
+        }
+        Ok(left)
+    }
+
+    fn prefix(&mut self) -> Result<Expression, Refusal> {
+        let place = self.place();
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            let message = format!("nested {} deep, at most {DEPTH_MAX}", self.depth);
+            return Err(Refusal::at(place, message).hint("give a part a name of its own"));
+        }
+        let expression = match ["-", "not"].into_iter().find(|operator| self.is(operator)) {
+            Some(operator) => {
+                self.at += 1;
+                Expression { place, node: Node::Prefix(operator, self.prefix()?.into()) }
+            }
+            None => self.indexed()?,
+        };
+        self.depth -= 1;
+        Ok(expression)
+    }
+
+    fn indexed(&mut self) -> Result<Expression, Refusal> {
+        let mut value = self.primary()?;
+        while self.is_symbol("[") {
+            let place = self.place();
+            self.at += 1;
+            let index = self.expression()?;
+            self.symbol("]")?;
+            value = Expression { place, node: Node::Index(value.into(), index.into()) };
+        }
+        Ok(value)
+    }
+
+    fn primary(&mut self) -> Result<Expression, Refusal> {
+        let place = self.place();
+        let node = match self.peek() {
+            Some(Token::Number(_)) => Node::Number(self.literal()?),
+            Some(Token::Symbol("(")) => {
+                self.at += 1;
+                let inner = self.expression()?;
+                self.symbol(")")?;
+                return Ok(inner);
+            }
+            Some(Token::Word(word)) if word == "take" => {
+                self.at += 1;
+                Node::Take(self.name("a type such as f32 or u1")?)
+            }
+            // `block` is a header line and, in expressions, its number.
+            Some(Token::Word(word)) if word == "block" => {
+                self.at += 1;
+                Node::Name("block".to_owned())
+            }
+            Some(Token::Word(_)) => {
+                let name = self.name("a value")?.text;
+                if self.is_symbol("(") {
+                    Node::Call(name, self.arguments()?)
+                } else {
+                    Node::Name(name)
+                }
+            }
+            _ => return Err(self.unexpected("a value")),
+        };
+        Ok(Expression { place, node })
+    }
+
+    fn arguments(&mut self) -> Result<Vec<Expression>, Refusal> {
+        self.symbol("(")?;
+        let mut arguments = Vec::new();
+        while !self.is_symbol(")") {
+            arguments.push(self.expression()?);
+            if !self.is_symbol(")") {
+                self.symbol(",")?;
+            }
+        }
+        self.symbol(")")?;
+        Ok(arguments)
+    }
+
+    fn literal(&mut self) -> Result<Literal, Refusal> {
+        let negative = self.is_symbol("-");
+        self.at += usize::from(negative);
+        let Some(Token::Number(number)) = self.peek().cloned() else {
+            return Err(self.unexpected("a number"));
+        };
+        self.at += 1;
+        let value = if negative { -number.value } else { number.value };
+        Ok(Literal { value, ..number })
+    }
+
+    fn name(&mut self, what: &str) -> Result<Name, Refusal> {
+        let place = self.place();
+        let Some(Token::Word(text)) = self.peek().cloned() else {
+            return Err(self.unexpected(what));
+        };
+        self.at += 1;
+        checked(Name { text, place })
+    }
+
+    fn word(&mut self, word: &str) -> Result<(), Refusal> {
+        if self.is_word(word) { self.skip() } else { Err(self.unexpected(&format!("'{word}'"))) }
+    }
+
+    fn symbol(&mut self, symbol: &str) -> Result<(), Refusal> {
+        if self.is_symbol(symbol) {
+            self.skip()
+        } else {
+            Err(self.unexpected(&format!("'{symbol}'")))
+        }
+    }
+
+    fn line_end(&mut self) -> Result<(), Refusal> {
+        match self.peek() {
+            None => Ok(()),
+            Some(Token::LineEnd) => self.skip(),
+            Some(_) => Err(self.unexpected("the end of the line")),
+        }
+    }
+
+    fn skip(&mut self) -> Result<(), Refusal> {
+        self.at += 1;
+        Ok(())
+    }
+
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.at).map(|(_, token)| token)
+    }
+
+    fn is(&self, operator: &str) -> bool {
+        self.is_symbol(operator) || self.is_word(operator)
+    }
+
+    fn is_word(&self, word: &str) -> bool {
+        matches!(self.peek(), Some(Token::Word(found)) if found == word)
+    }
+
+    fn is_symbol(&self, symbol: &str) -> bool {
+        matches!(self.peek(), Some(Token::Symbol(found)) if *found == symbol)
+    }
+
+    /// Where the next token stands; after the last one, where that ends.
+    fn place(&self) -> Place {
+        let last = self.tokens.last().map_or(Place { line: 1, column: 1 }, |(place, _)| *place);
+        self.tokens.get(self.at).map_or(last, |(place, _)| *place)
+    }
+
+    fn unexpected(&self, expected: &str) -> Refusal {
+        let found = self.peek().map_or("the end of the file".to_owned(), Token::to_string);
+        Refusal::at(self.place(), format!("found {found}, expected {expected}"))
+    }
+}
+
+/// A name that is not a word of the language.
+fn checked(name: Name) -> Result<Name, Refusal> {
+    if !RESERVED.contains(&name.text.as_str()) {
+        return Ok(name);
+    }
+    let message = format!("'{}' is a word of the language, not a name", name.text);
+    Err(Refusal::at(name.place, message))
+}
+
+fn unknown_line(word: &str, place: Place) -> Refusal {
+    let refusal = Refusal::at(place, format!("no line begins with '{word}' here"));
+    match nearest(word, HEADERS) {
+        Some(known) => refusal.hint(format!("did you mean '{known}'?")),
+        None => refusal.hint(
+            "before encode: block, param, exchange, feedback, contraction, variance, NAME = VALUE",
+        ),
+    }
+}

@@ -1,0 +1,159 @@
+//! Operators that choose among a block's elements, block by block.
+
+use super::loops::View;
+use crate::kernel::{self, Candidate};
+use crate::{Input, select};
+
+/// The places of the largest magnitudes, of equals the first ones, in order.
+pub(crate) fn largest(to: &mut [i32], blocks: usize, a: View<'_, f32>) {
+    let count = to.len() / blocks;
+    for (to, block) in to.chunks_exact_mut(count).zip(a.data.chunks_exact(a.step)) {
+        let chosen = select::largest(&mut Input::Plain(block), count);
+        to.iter_mut().zip(chosen).for_each(|(to, chosen)| *to = chosen.index as i32);
+    }
+}
+
+/// The same among those where the mask holds; if these are too few, as [`locate`].
+pub(crate) fn largest_where(
+    to: &mut [i32],
+    blocks: usize,
+    (a, mask): (View<'_, f32>, View<'_, i32>),
+    draw: impl Fn(usize) -> u32,
+) {
+    let count = to.len() / blocks;
+    for (block, to) in to.chunks_exact_mut(count).enumerate() {
+        let numbers = &a.data[block * a.step..][..a.step];
+        let mask = &mask.data[block * mask.step..][..mask.step];
+        let all = (0..).zip(numbers.iter().zip(mask)).filter(|(_, (_, holds))| **holds != 0);
+        let all = all.map(|(index, (x, _))| Candidate { index, bits: x.to_bits() });
+        let candidates: Vec<Candidate> = all.collect();
+        if candidates.len() <= count {
+            locate_block(to, mask, draw(block));
+            continue;
+        }
+        let chosen = select::largest_of(candidates, count);
+        to.iter_mut().zip(chosen).for_each(|(to, chosen)| *to = chosen.index as i32);
+    }
+}
+
+/// Who is taken where more pass than there are places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crowd {
+    /// Whoever comes first, from a drawn element on and around.
+    First,
+    /// The largest.
+    Largest,
+}
+
+/// The places of [`locate`] or [`largest_where`] for the mask of magnitudes that reach a threshold.
+pub(crate) fn above(
+    to: &mut [i32],
+    blocks: usize,
+    (a, threshold): (View<'_, f32>, View<'_, f32>),
+    draw: impl Fn(usize) -> u32,
+    crowd: Crowd,
+) {
+    let count = to.len() / blocks;
+    for (block, to) in to.chunks_exact_mut(count).enumerate() {
+        let numbers = &a.data[block * a.step..][..a.step];
+        let threshold = threshold.data[block * threshold.step];
+        // Zero and less lets everything pass, and NaN nothing.
+        let bits = if threshold.is_nan() { u32::MAX >> 1 } else { threshold.max(0.0).to_bits() };
+        let mut passed = Vec::new();
+        match bits {
+            0 => passed.extend(
+                (0..).zip(numbers).map(|(index, x)| Candidate { index, bits: x.to_bits() }),
+            ),
+            bits => (kernel::imp().collect)(Input::Plain(numbers), 0, bits, &mut passed),
+        }
+        if passed.len() <= count {
+            fill(to, &passed, draw(block), numbers.len());
+            continue;
+        }
+        let chosen = match crowd {
+            Crowd::Largest => select::largest_of(passed, count),
+            Crowd::First => {
+                let start = passed.partition_point(|candidate| candidate.index < draw(block));
+                passed.rotate_left(start);
+                passed
+            }
+        };
+        to.iter_mut().zip(chosen).for_each(|(to, chosen)| *to = chosen.index as i32);
+        to.sort_unstable();
+    }
+}
+
+/// All that passed, and others from the drawn one on and around.
+fn fill(to: &mut [i32], passed: &[Candidate], first: u32, elements: usize) {
+    let absent = |index: &u32| passed.binary_search_by_key(index, |passed| passed.index).is_err();
+    let others = (first..elements as u32).chain(0..first).filter(absent);
+    let all = passed.iter().map(|passed| passed.index).chain(others);
+    to.iter_mut().zip(all).for_each(|(to, index)| *to = index as i32);
+    to.sort_unstable();
+}
+
+/// Places where the mask holds, from a drawn element on and around; if they are too few, others from
+/// there on as well. In order.
+pub(crate) fn locate(
+    to: &mut [i32],
+    blocks: usize,
+    mask: View<'_, i32>,
+    draw: impl Fn(usize) -> u32,
+) {
+    let count = to.len() / blocks;
+    for (block, to) in to.chunks_exact_mut(count).enumerate() {
+        locate_block(to, &mask.data[block * mask.step..][..mask.step], draw(block));
+    }
+}
+
+fn locate_block(to: &mut [i32], mask: &[i32], first: u32) {
+    let around = || (first as usize..mask.len()).chain(0..first as usize);
+    let holding = around().filter(|index| mask[*index] != 0);
+    let others = around().filter(|index| mask[*index] == 0);
+    for (to, index) in to.iter_mut().zip(holding.chain(others)) {
+        *to = index as i32;
+    }
+    to.sort_unstable();
+}
+
+/// The elements at indices.
+#[inline(always)]
+pub(crate) fn gather<T: Copy>(to: &mut [T], a: View<'_, T>, indices: View<'_, i32>) {
+    let blocks = to.chunks_exact_mut(indices.step).zip(indices.data.chunks_exact(indices.step));
+    for ((to, indices), block) in blocks.zip(a.data.chunks_exact(a.step)) {
+        to.iter_mut().zip(indices).for_each(|(to, index)| *to = block[*index as usize]);
+    }
+}
+
+/// The `count`-th largest number of every block, counted from 1.
+pub(crate) fn rank(to: &mut [f32], a: View<'_, f32>, count: i32) {
+    for (to, block) in to.iter_mut().zip(a.data.chunks_exact(a.step)) {
+        let at = (count.max(1) as usize).min(block.len()) - 1;
+        let mut numbers = block.to_vec();
+        let (_, found, _) = numbers.select_nth_unstable_by(at, |x, y| y.total_cmp(x));
+        *to = *found;
+    }
+}
+
+/// One element of every equal part, where in the part by a fixed jitter: gradients may have a period.
+pub(crate) fn sample(to: &mut [f32], blocks: usize, a: View<'_, f32>) {
+    let count = to.len() / blocks;
+    let stride = a.step / count;
+    for (to, block) in to.chunks_exact_mut(count).zip(a.data.chunks_exact(a.step)) {
+        for (at, to) in to.iter_mut().enumerate() {
+            let jitter = ((at as u32).wrapping_mul(0x9e37_79b9) >> 8) as usize % stride;
+            *to = block[at * stride + jitter];
+        }
+    }
+}
+
+/// Running sums, from the first element on.
+pub(crate) fn scan(to: &mut [f32], a: View<'_, f32>) {
+    for (to, block) in to.chunks_exact_mut(a.step).zip(a.data.chunks_exact(a.step)) {
+        let mut sum = 0.0;
+        for (to, x) in to.iter_mut().zip(block) {
+            sum += x;
+            *to = sum;
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Random numbers of many elements at once: those of the block codecs.
+
+use thinwire_wire::random::Key;
+
+use crate::kernel::{self, GROUP};
+
+/// 15 random bits for each of the elements from `first` on.
+#[inline(always)]
+pub(crate) fn fill(key: Key, first: u64, to: &mut [i32]) {
+    let mut at = 0;
+    while at < to.len() {
+        let element = first + at as u64;
+        let numbers = (kernel::imp().random)(key, element / GROUP as u64);
+        let numbers = &numbers[(element % GROUP as u64) as usize..];
+        to[at..].iter_mut().zip(numbers).for_each(|(to, bits)| *to = *bits as i32);
+        at += numbers.len();
+    }
+}
+
+/// Uniform in `0.0..1.0`, a multiple of 2^-15, for each of the elements from `first` on.
+#[inline(always)]
+pub(crate) fn uniform(key: Key, first: u64, to: &mut [f32]) {
+    let mut bits = [0; GROUP];
+    let starts = (first..).step_by(GROUP);
+    for (to, first) in to.chunks_mut(GROUP).zip(starts) {
+        fill(key, first, &mut bits);
+        to.iter_mut().zip(bits).for_each(|(to, bits)| *to = bits as f32 / 32768.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_block_codecs_wherever_one_begins() {
+        let key = Key { seed: 0x1234_5678_9abc, step: 1 << 40, tensor: 9 };
+        let group = |at| (kernel::imp().random)(key, at);
+        let expected: Vec<i32> = (0..5).flat_map(group).map(|bits| bits as i32).collect();
+        for first in [0, 1, 100, 128, 300] {
+            let mut found = vec![0; 640 - first];
+            fill(key, first as u64, &mut found);
+            assert_eq!(found, expected[first..]);
+        }
+    }
+}

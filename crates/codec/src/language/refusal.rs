@@ -1,0 +1,99 @@
+//! What is wrong with a codec's text: one line with the place, and the line itself for a closer look.
+
+use super::syntax::Place;
+use crate::{Error, Kind};
+
+/// Why a text is refused.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refusal {
+    /// Where, if it is one place.
+    pub place: Option<Place>,
+    /// What was found and what was expected.
+    pub message: String,
+    /// What may help.
+    pub hint: Option<String>,
+}
+
+impl Refusal {
+    /// A refusal of what stands at `place`.
+    pub(crate) fn at(place: Place, message: impl Into<String>) -> Refusal {
+        Refusal { place: Some(place), message: message.into(), hint: None }
+    }
+
+    /// A refusal of the codec as a whole.
+    pub(crate) fn whole(message: impl Into<String>) -> Refusal {
+        Refusal { place: None, message: message.into(), hint: None }
+    }
+
+    /// The same with a hint.
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Refusal {
+        Refusal { hint: Some(hint.into()), ..self }
+    }
+
+    /// The error about `path` whose text is `source`.
+    pub(crate) fn error(&self, path: &str, source: &str) -> Error {
+        let at = self.place.map_or(String::new(), |at| format!(":{}:{}", at.line, at.column));
+        let hint = self.hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
+        let error = Error::new(Kind::Program, format!("{path}{at}: {}{hint}", self.message));
+        match self.place.and_then(|place| excerpt(place, source)) {
+            Some(excerpt) => error.with_excerpt(excerpt),
+            None => error,
+        }
+    }
+}
+
+/// The line, and under it a caret.
+fn excerpt(place: Place, source: &str) -> Option<String> {
+    let line = source.lines().nth(place.line - 1)?;
+    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let number = place.line.to_string();
+    let (margin, before) = (" ".repeat(number.len()), " ".repeat(place.column - 1));
+    Some(format!("{number} | {line}\n{margin} | {before}^"))
+}
+
+/// The one of `known` that `found` is most likely to mean, if one is near.
+pub(crate) fn nearest<'a>(
+    found: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let distances = known.into_iter().map(|name| (distance(found, name), name));
+    let (distance, name) = distances.min()?;
+    (distance <= 1 + found.len() / 4).then_some(name)
+}
+
+/// How many letters must change, come or go.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, letter) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, other) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != *other);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_word_is_recognised_and_a_strange_one_is_not() {
+        let known = ["mean", "max", "select"];
+        assert_eq!(nearest("men", known), Some("mean"));
+        assert_eq!(nearest("selct", known), Some("select"));
+        assert_eq!(nearest("fourier", known), None);
+    }
+
+    #[test]
+    fn the_caret_stands_below_the_place() {
+        let refusal = Refusal::at(Place { line: 2, column: 5 }, "no such name 'y'").hint("try 'x'");
+        let error = refusal.error("a.codec", "encode x:\n    emit y\n");
+        assert_eq!(error.to_string(), "a.codec:2:5: no such name 'y'; try 'x'");
+        assert_eq!(error.excerpt(), Some("2 |     emit y\n  |     ^"));
+    }
+}

@@ -1,0 +1,162 @@
+//! What a codec must show before it is used.
+//!
+//! A text that makes sense may still be no codec: it may expand, lose more than it claims, or not
+//! read what it wrote. It is tried here on values of every shape, in a few milliseconds.
+
+use thinwire_wire::random::Key;
+
+use super::refusal::Refusal;
+use crate::{Bound, Codec, Finite, Input, Write};
+
+const KEY: Key = Key { seed: 17, step: 3, tensor: 1 };
+
+/// How often random rounding is tried.
+const SEEDS: u64 = 200;
+
+/// Five standard deviations, squared.
+const SURE: f64 = 25.0;
+
+/// Refuses a codec that does not do what it says.
+///
+/// # Errors
+/// What it did, and what it should have.
+pub(crate) fn refuse(codec: &dyn Codec) -> Result<(), Refusal> {
+    expansion(codec)?;
+    let block = codec.block();
+    for length in [1, 7, 65, block.max(2) - 1, block, block + 1, 3 * block + 5, 1009] {
+        noise(codec, length)?;
+        for (name, values) in inputs(length) {
+            let what = format!("{length} {name} values");
+            match codec.bound(length) {
+                Bound::Contraction(claimed) => contraction(codec, &values, claimed, &what)?,
+                _ => drop(round_trip(codec, &values, KEY, &what)?),
+            }
+        }
+    }
+    if let Bound::Variance(_) = codec.bound(1) {
+        for length in [1, 9, 300] {
+            for (name, values) in inputs(length) {
+                variance(codec, &values, &format!("{length} {name} values"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Values of every shape, and how they are called.
+fn inputs(length: usize) -> Vec<(&'static str, Vec<f32>)> {
+    let of = |value: &dyn Fn(usize) -> f32| (0..length).map(value).collect::<Vec<f32>>();
+    let normal = |i: usize| KEY.normal(i as u64);
+    let heavy = |i: usize| 0.01 / (1.01 - KEY.uniform(i as u64)) * normal(i).signum();
+    vec![
+        ("zero", of(&|_| 0.0)),
+        ("equal", of(&|_| 0.37)),
+        ("one-hot", of(&|i| if i == length / 2 { -3.0 } else { 0.0 })),
+        ("alternating", of(&|i| if i % 2 == 0 { 1.7 } else { -1.7 })),
+        ("rising", of(&|i| (i as f32 - length as f32 / 2.0) / length as f32)),
+        ("normal", of(&normal)),
+        ("small normal", of(&|i| 1e-3 * normal(i))),
+        ("heavy-tailed", of(&heavy)),
+    ]
+}
+
+/// Refuses what is longer than the values themselves.
+fn expansion(codec: &dyn Codec) -> Result<(), Refusal> {
+    let elements = if codec.block() > 1 { codec.block() } else { 4096 };
+    let (bytes, raw) = (codec.encoded_len(elements), 4 * elements);
+    if bytes <= raw {
+        return Ok(());
+    }
+    let message = format!("expands its input: {bytes} bytes for {elements} elements, {raw} as f32");
+    Err(Refusal::whole(message))
+}
+
+/// Refuses what loses more than it claims.
+fn contraction(codec: &dyn Codec, values: &[f32], claimed: f64, what: &str) -> Result<(), Refusal> {
+    let decoded = round_trip(codec, values, KEY, what)?;
+    let (lost, whole) = (distance(&decoded, values), squared(values));
+    // Scales keep some of their digits.
+    if lost <= (1.0 - claimed) * whole * (1.0 + 1e-4) + whole * 1e-9 {
+        return Ok(());
+    }
+    if whole == 0.0 {
+        return Err(Refusal::whole(format!("decodes {what} to something else")));
+    }
+    let kept = 1.0 - lost / whole;
+    Err(Refusal::whole(format!(
+        "claims a contraction of {claimed:.3}, but of {what} it is {kept:.3}"
+    )))
+}
+
+/// Refuses what is not right in the mean, or varies more than it claims.
+fn variance(codec: &dyn Codec, values: &[f32], what: &str) -> Result<(), Refusal> {
+    let Bound::Variance(claimed) = codec.bound(values.len()) else { return Ok(()) };
+    let (mut sum, mut errors) = (vec![0.0; values.len()], Vec::new());
+    for seed in 0..SEEDS {
+        let decoded = round_trip(codec, values, Key { seed, ..KEY }, what)?;
+        errors.push(distance(&decoded, values));
+        let pairs = decoded.iter().zip(values);
+        sum.iter_mut().zip(pairs).for_each(|(sum, (y, x))| *sum += f64::from(*y) - f64::from(*x));
+    }
+    let (seeds, whole) = (SEEDS as f64, squared(values));
+    let mean = errors.iter().sum::<f64>() / seeds;
+    let bias = sum.iter().map(|sum| (sum / seeds).powi(2)).sum::<f64>();
+    // Of a rare event there may be none.
+    if bias > SURE * (mean / seeds + whole / seeds.powi(2)) {
+        let part = (bias / whole).sqrt();
+        return Err(Refusal::whole(format!(
+            "claims to be right in the mean, but of {what} the mean is off by {part:.3} of the length"
+        )));
+    }
+    let spread = errors.iter().map(|error| (error - mean).powi(2)).sum::<f64>().sqrt() / seeds;
+    if mean > claimed * whole * (1.0 + 1e-4) + whole * 1e-9 + 5.0 * spread {
+        let found = mean / whole;
+        return Err(Refusal::whole(format!(
+            "claims a variance of {claimed:.3}, but of {what} it is {found:.3}"
+        )));
+    }
+    Ok(())
+}
+
+/// What values become; refused if that cannot be read or is not finite.
+fn round_trip(
+    codec: &dyn Codec,
+    values: &[f32],
+    key: Key,
+    what: &str,
+) -> Result<Vec<f32>, Refusal> {
+    let mut bytes = vec![0; codec.encoded_len(values.len())];
+    let finite = codec.encode(Input::Plain(values), key, &mut bytes);
+    if finite == Finite::No {
+        return Err(Refusal::whole(format!("emits what is not finite for {what}")));
+    }
+    let mut decoded = vec![0.0; values.len()];
+    codec.decode(&bytes, Write::Set, &mut decoded).map_err(|error| {
+        Refusal::whole(format!("does not decode its own output of {what}: {error}"))
+    })?;
+    match decoded.iter().find(|x| !x.is_finite()) {
+        None => Ok(decoded),
+        Some(x) => Err(Refusal::whole(format!("decodes {what} to {x}"))),
+    }
+}
+
+/// Any bytes are values or an error.
+fn noise(codec: &dyn Codec, length: usize) -> Result<(), Refusal> {
+    let bytes: Vec<u8> =
+        (0..codec.encoded_len(length)).map(|at| KEY.word(at as u64) as u8).collect();
+    let mut values = vec![0.0; length];
+    match codec.decode(&bytes, Write::Set, &mut values) {
+        Err(error) if error.kind() != crate::Kind::Corrupt => {
+            Err(Refusal::whole(format!("does not decode {length} elements: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn squared(values: &[f32]) -> f64 {
+    values.iter().map(|x| f64::from(*x).powi(2)).sum()
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum()
+}

@@ -1,0 +1,156 @@
+//! Codecs as text: the five of `examples/codecs` are those in Rust, bit for bit.
+
+use std::sync::{Arc, LazyLock};
+
+use proptest::prelude::*;
+use thinwire_codec::{Choice, Codec, Finite, Input, Write};
+use thinwire_wire::random::Key;
+
+fn bytes(choice: Choice) -> Arc<dyn Codec> {
+    match choice {
+        Choice::Bytes(codec) => codec,
+        Choice::LowRank(codec) => panic!("{codec} has no bytes"),
+    }
+}
+
+fn rust(name: &str) -> Arc<dyn Codec> {
+    bytes(Choice::parse(name).unwrap())
+}
+
+fn example(name: &str) -> Arc<dyn Codec> {
+    rust(&format!("{}/../../examples/codecs/{name}", env!("CARGO_MANIFEST_DIR")))
+}
+
+/// The codec in Rust and the same as text.
+fn pairs() -> Vec<Pair> {
+    let names = [
+        ("onebit", "onebit.codec"),
+        ("tbq:0.5", "tbq.codec:tau=0.5"),
+        ("terngrad", "terngrad.codec"),
+        ("graddrop:0.01", "graddrop.codec"),
+        ("graddrop:0.25", "graddrop.codec:ratio=0.25"),
+        ("dgc:0.01", "dgc.codec"),
+        ("dgc:0.25", "dgc.codec:ratio=0.25"),
+    ];
+    names.into_iter().map(|(name, file)| (rust(name), example(file))).collect()
+}
+
+fn number() -> impl Strategy<Value = f32> {
+    let special =
+        [0.0, -0.0, f32::MAX, f32::MIN, 1e-45, -1e-38, 7.888_609e-31, f32::NAN, f32::INFINITY];
+    prop_oneof![
+        40 => -2.0..2.0f32,
+        2 => any::<u32>().prop_map(f32::from_bits),
+        4 => (-8..8i8).prop_map(|x| f32::from(x) * 0.5),
+        1 => prop::sample::select(special.to_vec()),
+    ]
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+/// A codec in Rust and the same as text.
+type Pair = (Arc<dyn Codec>, Arc<dyn Codec>);
+
+static PAIRS: LazyLock<Vec<Pair>> = LazyLock::new(pairs);
+
+proptest! {
+    #[test]
+    fn text_is_what_rust_is(
+        input in prop::collection::vec((number(), number()), 0..3000),
+        tame: bool,
+        seed: u64,
+    ) {
+        let key = Key { seed, step: 7, tensor: 3 };
+        let keep = |x: f32| if !tame || x.abs() < 1e30 { x } else { 1.0 };
+        let (values, residual): (Vec<f32>, Vec<f32>) =
+            input.into_iter().map(|(x, e)| (keep(x), keep(e))).unzip();
+        agree(&values, &residual, key);
+    }
+}
+
+/// What both write, leave and read is the same.
+fn agree(values: &[f32], residual: &[f32], key: Key) {
+    for (rust, text) in PAIRS.iter() {
+        let len = rust.encoded_len(values.len());
+        assert_eq!(len, text.encoded_len(values.len()));
+        let run = |codec: &dyn Codec, feedback: bool| {
+            let (mut left, mut bytes) = (values.to_vec(), vec![0x77; len]);
+            let input = match feedback {
+                false => Input::Plain(values),
+                true => Input::Feedback { values: &mut left, residual },
+            };
+            let finite = codec.encode(input, key, &mut bytes);
+            (finite, bytes, left)
+        };
+        for feedback in [false, true] {
+            let (expected, found) = (run(rust.as_ref(), feedback), run(text.as_ref(), feedback));
+            assert_eq!(expected.0, found.0, "{} {}", rust, feedback);
+            if expected.0 == Finite::Yes {
+                assert!(expected.1 == found.1, "{} {}: bytes", rust, feedback);
+                assert!(bits(&expected.2) == bits(&found.2), "{} {}: left", rust, feedback);
+            }
+            for write in [Write::Set, Write::Add] {
+                let (mut a, mut b) = (values.to_vec(), values.to_vec());
+                rust.decode(&expected.1, write, &mut a).unwrap();
+                text.decode(&expected.1, write, &mut b).unwrap();
+                let same =
+                    |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+                assert!(a.iter().zip(&b).all(same), "{}: decoded", rust);
+            }
+        }
+    }
+}
+
+/// More than the interpreter works on at once, and more than is counted without a sample.
+#[test]
+fn text_is_what_rust_is_in_long_ranges() {
+    let key = Key { seed: 5, step: 1, tensor: 2 };
+    for length in [4096, 8192, 20_011, 70_001] {
+        let values: Vec<f32> = (0..length).map(|element| key.normal(element)).collect();
+        let residual: Vec<f32> = values.iter().rev().map(|x| x * 0.3).collect();
+        agree(&values, &residual, key);
+    }
+}
+
+/// The laws that any codec must keep, for the five as text.
+#[test]
+fn text_keeps_every_law() {
+    for (_, text) in PAIRS.iter() {
+        for (_, law) in thinwire_codec::laws::ALL {
+            law(text.as_ref());
+        }
+    }
+}
+
+#[test]
+fn a_file_is_named_by_its_path_its_text_and_its_parameters() {
+    let folder = std::env::temp_dir().join(format!("thinwire-language-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("mine.codec");
+    let source = include_str!("../../../examples/codecs/tbq.codec");
+    std::fs::write(&path, source).unwrap();
+    let name = format!("{}:tau=0.25", path.display());
+    let choice = Choice::parse(&name).unwrap().to_string();
+    let print = thinwire_codec::language::fingerprint(source);
+    assert_eq!(choice, format!("{}#{print}:tau=0.25", path.display()));
+    assert_eq!(Choice::parse(&choice).unwrap().to_string(), choice);
+
+    std::fs::write(&path, source.replace("block 128", "block 64")).unwrap();
+    let error = Choice::parse(&choice).unwrap_err().to_string();
+    assert!(error.contains("has changed: its fingerprint is"), "{error}");
+    assert_ne!(Choice::parse(&name).unwrap().to_string(), choice);
+    for (parameters, expected) in [
+        ("tau", "parameter 'tau', expected NAME=NUMBER"),
+        ("tau=x", "parameter 'tau=x', expected NAME=NUMBER"),
+        ("rho=1", "parameter 'rho', expected one of tau"),
+        ("tau=0", "tau = 0, expected"),
+    ] {
+        let error = Choice::parse(&format!("{}:{parameters}", path.display())).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    let error = Choice::parse(&name).unwrap_err().to_string();
+    assert!(error.starts_with("cannot read codec "), "{error}");
+}
