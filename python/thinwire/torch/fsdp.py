@@ -23,6 +23,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from thinwire._core import InvalidError, Scatter
 from thinwire.torch import group as groups
+from thinwire.torch.arguments import expect
 from thinwire.torch.reduction import NATIVE, Reduction
 from thinwire.torch.staging import Staging
 from thinwire.torch.work import Callbacks, Work
@@ -182,6 +183,7 @@ class ReduceScatter(Communication):
         async_op: bool = False,
     ) -> Any:
         """Reduces rank r's part of the input into its output; of dtypes that no codec knows, exactly."""
+        expect("fsdp", input_tensor, group.size() * output_tensor.numel(), output_tensor)
         dtype = NATIVE.get(input_tensor.dtype)
         if dtype is None:
             return dist.reduce_scatter_tensor(output_tensor, input_tensor, op, group, async_op)
@@ -214,6 +216,7 @@ class AllGather(Communication):
         async_op: bool = False,
     ) -> Any:
         """Every rank's shard, rounded, one after the other; mixed dtypes, which come as bytes, exactly."""
+        expect("fsdp", output_tensor, group.size() * input_tensor.numel(), input_tensor)
         dtype = NATIVE.get(input_tensor.dtype)
         if dtype is None:
             return dist.all_gather_into_tensor(output_tensor, input_tensor, group, async_op)
