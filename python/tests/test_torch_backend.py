@@ -567,7 +567,10 @@ def parallel() -> None:
     import torch
 
     dist = joined()
-    for check in (tensors_are_distributed, functions_collect, objects_move, embeddings_are_sparse):
+    for check in (
+        *(tensors_are_distributed, values_may_be_lazy, functions_collect, objects_move),
+        embeddings_are_sparse,
+    ):
         check(torch, dist)
     shards_train_and_are_saved(torch, dist)
     dist.destroy_process_group()
@@ -588,6 +591,17 @@ def tensors_are_distributed(torch: Any, dist: Any) -> None:
         partial.redistribute(placements=[Shard(0), Shard(1)]).full_tensor(), 2 * full
     )
     assert torch.equal((sharded @ sharded).full_tensor(), full @ full)
+
+
+def values_may_be_lazy(torch: Any, dist: Any) -> None:
+    """Tensors that are negated or conjugated only when they are read."""
+    world = dist.get_world_size()
+    gathered = torch.zeros(world * 4)
+    dist.all_gather_into_tensor(gathered, torch._neg_view(torch.ones(4)))
+    assert (gathered == -1).all()
+    imaginary = torch.tensor([1 + 2j]).conj().imag
+    dist.all_reduce(imaginary)
+    assert imaginary.item() == -2 * world
 
 
 def functions_collect(torch: Any, dist: Any) -> None:

@@ -1,0 +1,73 @@
+//! What a synchroniser is told: its parameters and its options, as Python gives them.
+
+use std::collections::BTreeSet;
+
+use pyo3::prelude::*;
+use thinwire_sync::{Options, Parameter};
+
+use crate::error::Failure;
+use crate::group::parse_dtype;
+use crate::whole;
+
+/// More elements than any model has that one rank could hold.
+const ELEMENTS_MAX: usize = 1 << 40;
+
+/// A parameter as Python gives it: name, shape, dtype, the framework's bucket.
+pub(crate) type Described = (String, Vec<usize>, String, u32);
+
+/// Parameters as the core takes them: at least one, each with a name of its own.
+pub(crate) fn described(parameters: Vec<Described>) -> Result<Vec<Parameter>, Failure> {
+    if parameters.is_empty() {
+        return Err(Failure::invalid("no parameters, expected at least one"));
+    }
+    let (mut names, mut total) = (BTreeSet::new(), 0);
+    for (name, shape, ..) in &parameters {
+        if !names.insert(name.as_str()) {
+            return Err(Failure::invalid(format!("two parameters are called '{name}'")));
+        }
+        let elements = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+        let sum = elements.and_then(|elements| elements.checked_add(total));
+        total = sum.filter(|&sum| sum <= ELEMENTS_MAX).ok_or_else(|| {
+            Failure::invalid(format!(
+                "parameters up to {name} of shape {shape:?}, expected at most {ELEMENTS_MAX} elements"
+            ))
+        })?;
+    }
+    let describe = |(name, shape, dtype, bucket): Described| {
+        Ok(Parameter { name, shape, dtype: parse_dtype(&dtype)?, bucket })
+    };
+    parameters.into_iter().map(describe).collect()
+}
+
+/// Options as the core takes them.
+pub(crate) fn options(
+    codec: &str,
+    algorithm: Option<&str>,
+    bucket_bytes: i128,
+    seed: i128,
+) -> Result<Options, Failure> {
+    let invalid = |error: &dyn std::fmt::Display| Failure::invalid(error.to_string());
+    Ok(Options {
+        policy: codec.parse().map_err(|error: thinwire_sync::UnknownPolicy| invalid(&error))?,
+        algorithm: algorithm
+            .map(str::parse)
+            .transpose()
+            .map_err(|error: thinwire_schedule::UnknownAlgorithm| invalid(&error))?,
+        bucket_bytes: whole::to::<usize>("bucket_bytes", bucket_bytes)?.max(1),
+        seed: whole::to("seed", seed)?,
+        ..Options::default()
+    })
+}
+
+/// Refuses options that a synchroniser would refuse, before anybody is met.
+#[pyfunction]
+#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0))]
+pub(crate) fn check(
+    codec: &str,
+    algorithm: Option<&str>,
+    bucket_bytes: i128,
+    seed: i128,
+) -> PyResult<()> {
+    options(codec, algorithm, bucket_bytes, seed)?;
+    Ok(())
+}
