@@ -73,6 +73,17 @@ def test_a_group_has_the_ranks_of_its_process_group(ranks, tmp_path):
     assert second == [111, 10, 111, 111]
 
 
+def test_a_group_that_nobody_else_holds_still_says_why_it_ended():
+    import gc
+
+    import thinwire
+    from thinwire.torch import group
+
+    connection = group.of(thinwire.init(rank=0, world=1))
+    gc.collect()
+    assert connection.group in [each.core for each in thinwire.group._open]
+
+
 def unheard():
     """Rank 0 cannot open a rendezvous: what each rank is told."""
     import torch.distributed as dist

@@ -46,6 +46,8 @@ def of(group: Any = None, timeout_s: float = TIMEOUT_S) -> Connection:
         return group
     if isinstance(group, Group):
         return Connection(group)
+    if isinstance(group, thinwire.Group):
+        return Connection(group.core, guard=group)
     if isinstance(getattr(group, "core", None), Group):
         return Connection(group.core)
     if not (dist.is_available() and dist.is_initialized()):
