@@ -1,8 +1,11 @@
-"""LeNet on handwritten digits, trained by Model.train; Thinwire is the lines marked with an arrow.
+r"""LeNet on handwritten digits, trained by Model.train; Thinwire is the lines marked with an arrow.
 
+    msrun --worker_num=2 --local_worker_num=2 --join=True --log_dir=/tmp/msrun \
+        examples/python/mindspore_lenet.py
     thinwire run --ranks 2 -- python examples/python/mindspore_lenet.py --data mnist
-    msrun --worker_num=2 --local_worker_num=2 examples/python/mindspore_lenet.py --codec int8
 
+Under msrun rank 0 writes to /tmp/msrun/worker_0.log; `thinwire` is the command-line tool, which the wheel
+does not hold (docs/python.md).
 --data is a folder with images and labels as MNIST has them (*-images-idx3-ubyte.gz); without it, the
 digits are made here. Each rank trains on its part; rank 0 prints the accuracy on digits that nobody
 has trained on.
@@ -94,9 +97,11 @@ def digits(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def content(folder: Path, pattern: str) -> bytes:
-    """The bytes of the one file in a folder that has such a name."""
-    (file,) = folder.glob(pattern)
-    return gzip.decompress(file.read_bytes())
+    """The bytes of the one file in a folder that has such a name; ends the program without one."""
+    files = sorted(folder.glob(pattern))
+    if len(files) != 1:
+        raise SystemExit(f"{len(files) or 'no'} {pattern} in {folder}, expected one")
+    return gzip.decompress(files[0].read_bytes())
 
 
 def made_digits(count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,11 @@
-"""A transformer over characters whose whole step is one graph; Thinwire is the line with an arrow.
+r"""A transformer over characters whose whole step is one graph; Thinwire is the line with an arrow.
 
+    msrun --worker_num=2 --local_worker_num=2 --join=True --log_dir=/tmp/msrun \
+        examples/python/mindspore_transformer.py
     thinwire run --ranks 2 -- python examples/python/mindspore_transformer.py --data book.txt
-    msrun --worker_num=2 --local_worker_num=2 examples/python/mindspore_transformer.py --codec int8
 
+Under msrun rank 0 writes to /tmp/msrun/worker_0.log; `thinwire` is the command-line tool, which the wheel
+does not hold (docs/python.md).
 Without --data it learns sums that it makes itself. Rank 0 prints the mean loss of all ranks.
 """
 
@@ -83,7 +86,7 @@ def main() -> None:
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_seed(1)
     group = thinwire.init()
-    text = options.data.read_text() if options.data else sums(20_000)
+    text = read(options.data) if options.data else sums(20_000)
     vocabulary = sorted(set(text))
     characters = np.array([vocabulary.index(character) for character in text], np.int32)
 
@@ -118,6 +121,14 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--blocks", type=int, default=2)
     parser.add_argument("--rate", type=float, default=3e-3)
     return parser.parse_args()
+
+
+def read(file: Path) -> str:
+    """The text of a file; ends the program without one."""
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise SystemExit(f"cannot read {file}: {error.strerror}") from None
 
 
 def sums(count: int) -> str:

@@ -2,7 +2,9 @@
 
     torchrun --nproc-per-node 2 examples/python/torch_ddp_gpt.py --steps 100
     torchrun --nproc-per-node 2 examples/python/torch_ddp_gpt.py --data book.txt --codec int4
+    torchrun --nproc-per-node 2 examples/python/torch_ddp_gpt.py --backend thinwire
 
+With `--backend thinwire` torch.distributed itself runs over Thinwire, uncompressed, without the hook.
 Without --data it learns sums that it makes itself. Rank 0 prints the mean loss of all ranks.
 """
 
@@ -44,16 +46,17 @@ class GPT(nn.Module):
 def main() -> None:
     """Trains on every rank of the job."""
     options = parsed()
-    dist.init_process_group("gloo")
-    text = options.data.read_text() if options.data else sums(20_000)
+    dist.init_process_group(options.backend)
+    text = read(options.data) if options.data else sums(20_000)
     vocabulary = sorted(set(text))
     characters = torch.tensor([vocabulary.index(character) for character in text])
 
     torch.manual_seed(0)
     model = DistributedDataParallel(
-        GPT(len(vocabulary), options.width, options.blocks, options.context), bucket_cap_mb=4
+        GPT(len(vocabulary), options.width, options.blocks, options.context), bucket_cap_mb=1
     )
-    model.register_comm_hook(*thinwire.torch.hook(codec=options.codec))  # <-- Thinwire
+    if options.backend != "thinwire":
+        model.register_comm_hook(*thinwire.torch.hook(codec=options.codec))  # <-- Thinwire
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.rate)
 
     torch.manual_seed(1 + dist.get_rank())
@@ -75,11 +78,20 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, help="a text file")
     parser.add_argument("--codec", default="auto", help="none, int8, int4, powersgd:4, auto, ...")
+    parser.add_argument("--backend", default="gloo", choices=["gloo", "thinwire"])
     numbers = {"steps": 200, "batch": 16, "context": 64, "width": 64, "blocks": 2}
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--rate", type=float, default=3e-3)
     return parser.parse_args()
+
+
+def read(file: Path) -> str:
+    """The text of a file; ends the program without one."""
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise SystemExit(f"cannot read {file}: {error.strerror}") from None
 
 
 def sums(count: int) -> str:

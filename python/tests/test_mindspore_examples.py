@@ -27,6 +27,15 @@ def test_lenet_learns_digits_that_are_made():
     assert float(re.findall(r"([\d.]+) % of 400 right", stdout)[0]) > 90
 
 
+def test_a_folder_without_digits_is_named_in_one_line(tmp_path):
+    (outcome,) = launch.run(
+        1, EXAMPLES / "mindspore_lenet.py", arguments=["--data", str(tmp_path)], timeout=100
+    )
+    last = outcome.stderr.strip().rpartition("\n")[2]
+    assert outcome.code == 1
+    assert last == f"no *-images-idx3-ubyte.gz in {tmp_path}, expected one"
+
+
 @pytest.mark.skipif(not DIGITS.is_dir(), reason="no folder ../shared/data/mnist10k")
 def test_lenet_learns_digits_that_people_wrote():
     stdout = said("mindspore_lenet.py", "--images", "2000", "--data", str(DIGITS))

@@ -91,4 +91,44 @@ class Other:
 
 def test_residuals_of_another_rank_are_refused(ranks):
     for rank, said in enumerate(ranks(2, exchanged)):
-        assert said == f"r.rank5.ckpt is of rank {rank} of 2, this is rank 5 of 8"
+        assert said.startswith(f"r.rank5.ckpt is of rank {rank} of 2, this is rank 5 of 8 (hint:")
+
+
+def strange(folder: str) -> dict[str, str]:
+    """What loading files that are none of this exchange's says."""
+    import mindspore as ms
+
+    import thinwire
+    import thinwire.mindspore
+
+    def exchange(name: str, *shape: int):
+        parameter = ms.Parameter(ms.ops.zeros(shape, ms.float32), name=name)
+        average = thinwire.mindspore.exchange([parameter], CODEC, group)
+        average((ms.ops.ones(shape, ms.float32),))
+        return average
+
+    group = thinwire.init()
+    mine, rank = exchange("weight", 40, 50), group.rank
+    thinwire.mindspore.save_residuals(exchange("other", 40, 50), f"{folder}/name")
+    thinwire.mindspore.save_residuals(exchange("weight", 50, 50), f"{folder}/shape")
+    weights = [{"name": "weight", "data": ms.Tensor([1.0])}]
+    ms.save_checkpoint(weights, f"{folder}/model.rank{rank}.ckpt")
+    Path(f"{folder}/corrupt.rank{rank}.ckpt").write_bytes(bytes(range(256)))
+    before, said = mine.synchronizer.state(), {}
+    for name in ("name", "shape", "model", "corrupt", "missing"):
+        try:
+            thinwire.mindspore.load_residuals(mine, f"{folder}/{name}")
+        except thinwire.InvalidError as error:
+            said[name] = str(error)
+    assert mine.synchronizer.state() == before
+    return said
+
+
+def test_what_is_no_file_of_this_model_is_refused_and_changes_nothing(ranks, tmp_path):
+    for rank, said in enumerate(ranks(2, strange, arguments=[str(tmp_path)])):
+        assert "another model: it has 'residual.other'" in said["name"]
+        assert "residual.weight has 2500 elements, expected 2000" in said["shape"]
+        assert said["model"] == f"{tmp_path}/model.rank{rank}.ckpt is no file of save_residuals"
+        for name in ("corrupt", "missing"):
+            assert said[name].startswith(f"cannot read the residuals in {tmp_path}/{name}")
+            assert "\n" not in said[name]

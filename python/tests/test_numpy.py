@@ -73,6 +73,11 @@ def mistakes():
         "root": lambda: group.broadcast(floats, root=7),
         "dtype": lambda: group.core.all_reduce(floats.ctypes.data, 4, "f8"),
         "null": lambda: group.core.all_reduce(0, 4, "f32"),
+        "below": lambda: group.broadcast(floats, root=-1),
+        "dates": lambda: group.all_reduce(numpy.array(["2020-01-01"], "datetime64[D]")),
+        "records": lambda: group.all_reduce(numpy.zeros(2, [("a", "f4")])),
+        "order": lambda: group.all_reduce(numpy.ones(2, numpy.dtype(numpy.int32).newbyteorder())),
+        "booleans": lambda: group.all_reduce(numpy.array([True]), average=True),
     }
     said = {}
     for name, call in calls.items():
@@ -100,10 +105,172 @@ def test_mistakes_are_named_and_the_group_lives_on(ranks):
             "root": "root is rank 7, expected one of 2 ranks",
             "dtype": "f8",
             "null": "address 0",
+            "below": "root is rank -1, expected one of 2 ranks",
+            "dates": "array of datetime64[D], expected numbers",
+            "records": "expected numbers",
+            "order": "expected this machine's byte order",
+            "booleans": "average of booleans",
         }
         for name, text in expected.items():
             assert text in said[name], (name, said[name])
             assert "\n" not in said[name]
+
+
+def integers():
+    """Averages of integers whose sums do not fit, and sums that wrap."""
+    group = thinwire.init()
+    large, rank = numpy.iinfo(numpy.int64).max, group.rank
+
+    def mean(value, dtype):
+        return int(group.all_reduce(numpy.array([value], dtype), average=True)[0])
+
+    means = [
+        *(mean(large - rank, numpy.int64), mean(-large + rank, numpy.int64)),
+        *(mean(2**64 - 1, numpy.uint64), mean(200 + rank, numpy.uint8)),
+        *(mean(-3 * rank, numpy.int32), mean(3 * rank, numpy.int16)),
+    ]
+    return means, int(group.all_reduce(numpy.array([200], numpy.uint8))[0])
+
+
+def test_averages_of_integers_are_exact_and_rounded_towards_zero(ranks):
+    large = numpy.iinfo(numpy.int64).max
+    for means, wrapped in ranks(2, integers):
+        assert means == [large - 1, -(large - 1), 2**64 - 1, 200, -1, 1]
+        assert wrapped == 400 % 256
+
+
+def descriptors():
+    """How many file descriptors are open after many splits and exchanges that were dropped."""
+    from thinwire import _core
+
+    group = thinwire.init()
+
+    def opened(count):
+        for number in range(count):
+            group.split(f"split {number}").barrier()
+            _core.Synchronizer(group.core, [("a", [8, 8], "f32", 0)])
+            _core.Scatter(group.core, "int8")
+        group.barrier()
+        time.sleep(0.3)  # the store's host closes its end when it hears of it
+        return len(os.listdir("/proc/self/fd"))
+
+    return opened(2), opened(12)
+
+
+def test_what_is_dropped_keeps_no_connection(ranks):
+    for few, many in ranks(2, descriptors):
+        assert many <= few + 3
+
+
+def splits():
+    """What is left of a group and its splits after one split ended, and after the group did."""
+    group = thinwire.init()
+    first, second, third = (group.split(name) for name in "abc")
+    within = second.split("within")
+
+    def alive(member):
+        try:
+            member.barrier()
+        except thinwire.Error as error:
+            return str(error)
+        return "alive"
+
+    first.close()
+    second.abort("x" * 5000 + "\nand more")
+    found = [alive(member) for member in (group, third, first, second, within)]
+    group.close()
+    return [*found, alive(third)]
+
+
+def test_a_split_ends_alone_and_with_its_parent(ranks):
+    for rank, (group, third, first, second, within, after) in enumerate(ranks(2, splits)):
+        assert group == third == "alive", rank
+        assert "closed" in first and "closed" in after
+        assert "xxx" in second and "xxx" in within
+        assert "\n" not in second and len(second) < 1000
+
+
+def misused():
+    """What the core says to calls out of order and to models that cannot be."""
+    from thinwire import _core
+
+    core, array = thinwire.init().core, numpy.ones(4, numpy.float32)
+
+    def made(*shapes, names="abcdef", **options):
+        described = [(name, shape, "f32", 0) for name, shape in zip(names, shapes)]
+        return _core.Synchronizer(core, described, **options)
+
+    one = made([4])
+    calls = {
+        "write": lambda: one.write(0, array.ctypes.data, 4),
+        "none": lambda: made(),
+        "twins": lambda: made([4], [4], names="aa"),
+        "overflow": lambda: made([2**40, 2**40]),
+        "huge": lambda: made([2**45]),
+        "seed": lambda: made([4], seed=-1),
+        "bytes": lambda: made([4], bucket_bytes=-1),
+        "connections": lambda: thinwire.init(rank=0, world=1, connections=70000),
+        "codec": lambda: _core.check("zip"),
+        "ratio": lambda: _core.check("topk"),
+        "algorithm": lambda: _core.check("int8", "pigeon"),
+        "plan": lambda: one.load("{nope", {}),
+        "partitions": lambda: one.load(
+            one.plan().replace('"partitions":1', '"partitions":1000000000'), {}
+        ),
+        "stranger": lambda: one.load(one.plan(), {"residual.z": ([1], bytes(4))}),
+        "length": lambda: one.load(one.plan(), {"residual.a": ([3], bytes(12))}),
+        "shape": lambda: one.load(one.plan(), {"residual.a": ([4], bytes(12))}),
+        "bytes of it": lambda: one.load(one.plan(), {"residual.a": ([4], bytes(13))}),
+        "nan": lambda: one.load(one.plan(), {"residual.a": ([4], (array * numpy.nan).tobytes())}),
+        "step": lambda: one.load(one.plan(), {"step": ([2], (array[:2] / 2).tobytes())}),
+    }
+    said = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except thinwire.InvalidError as error:
+            said[name] = str(error)
+    one.begin()
+    one.ready(0, array.ctypes.data, 4)
+    assert one.finish()
+    one.write(0, array.ctypes.data, 4)
+    return said, array.tolist()
+
+
+def test_the_core_refuses_what_cannot_be_and_goes_on(ranks):
+    ((said, after),) = ranks(1, misused)
+    assert after == [1.0] * 4
+    expected = {
+        "write": "expected finish before write",
+        "none": "no parameters, expected at least one",
+        "twins": "two parameters are called 'a'",
+        "overflow": "expected at most",
+        "huge": "expected at most",
+        "seed": "seed is -1, expected 0..=18446744073709551615",
+        "bytes": "bucket_bytes is -1, expected 0..=",
+        "connections": "connections is 70000, expected 0..=65535",
+        "codec": "powersgd:LOW_RANK, or auto",
+        "ratio": "topk ratio nothing",
+        "algorithm": "pigeon",
+        "plan": "the plan in the state is no plan",
+        "partitions": "has 1000000000 partitions, expected 1..=65536",
+        "stranger": "the state is of another model: it has 'residual.z'",
+        "length": "residual.a has 3 elements, expected 4",
+        "shape": "expected those of its shape [4]",
+        "bytes of it": "13 bytes, expected a multiple of 4",
+        "nan": "residual.a in the state holds NaN, expected finite numbers",
+        "step": "the step in the state is [0.5, 0.5]",
+    }
+    for name, text in expected.items():
+        assert text in said.get(name, "nothing"), (name, said.get(name))
+    assert "auto" not in said["ratio"]
+
+
+def test_names_are_those_under_which_users_know_them():
+    group = thinwire.init(rank=0, world=1)
+    assert repr(group) == "thinwire.Group(rank 0 of 1)"
+    for error in (thinwire.Error, thinwire.InvalidError, thinwire.PeerError):
+        assert error.__module__ == "thinwire" and getattr(thinwire, error.__name__) is error
 
 
 def wait_for_ever():

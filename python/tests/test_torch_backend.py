@@ -381,6 +381,7 @@ def refused() -> None:
             "7 elements where 6 are expected",
             lambda: dist.group.WORLD.all_gather_single(torch.ones(7), torch.ones(2)),
         ),
+        *[(InvalidError, "expected one dtype", call) for call in of_two_dtypes(torch, dist)],
     ]
     for kind, text, call in calls:
         with pytest.raises(kind, match=text):
@@ -391,6 +392,29 @@ def refused() -> None:
     assert tensor.tolist() == [3.0, 3.0]
     assert isinstance(dist.group.WORLD, thinwire.torch.ProcessGroup)
     dist.destroy_process_group()
+
+
+def of_two_dtypes(torch: Any, dist: Any) -> list[Any]:
+    """Collectives whose outputs are narrower or wider than their inputs, large enough to overwrite."""
+    few, many = 4096, 4096 * dist.get_world_size()
+    half, double, group = torch.float16, torch.float64, dist.group.WORLD
+
+    def parts(dtype: Any) -> list[Any]:
+        return list(torch.zeros(many, dtype=dtype).chunk(dist.get_world_size()))
+
+    return [
+        lambda: dist.all_gather_into_tensor(torch.zeros(many, dtype=half), torch.ones(few)),
+        lambda: dist.all_gather_into_tensor(torch.zeros(many, dtype=double), torch.ones(few)),
+        lambda: dist.reduce_scatter_tensor(torch.zeros(few, dtype=half), torch.ones(many)),
+        lambda: dist.reduce_scatter_tensor(torch.zeros(few, dtype=double), torch.ones(many)),
+        lambda: group.allgather([parts(half)], [torch.ones(few)]),
+        lambda: group.reduce_scatter([torch.zeros(few, dtype=half)], [parts(double)]),
+        lambda: group.alltoall(parts(half), parts(double)),
+        lambda: group.alltoall_base(torch.zeros(many, dtype=half), torch.ones(many), [], []),
+        lambda: group.allgather_into_tensor_coalesced(
+            [torch.zeros(many), torch.zeros(many, dtype=half)], [torch.ones(few)] * 2
+        ),
+    ]
 
 
 def test_a_lost_rank_is_an_error_on_all_others() -> None:
@@ -543,7 +567,10 @@ def parallel() -> None:
     import torch
 
     dist = joined()
-    for check in (tensors_are_distributed, functions_collect, objects_move, embeddings_are_sparse):
+    for check in (
+        *(tensors_are_distributed, values_may_be_lazy, functions_collect, objects_move),
+        embeddings_are_sparse,
+    ):
         check(torch, dist)
     shards_train_and_are_saved(torch, dist)
     dist.destroy_process_group()
@@ -564,6 +591,17 @@ def tensors_are_distributed(torch: Any, dist: Any) -> None:
         partial.redistribute(placements=[Shard(0), Shard(1)]).full_tensor(), 2 * full
     )
     assert torch.equal((sharded @ sharded).full_tensor(), full @ full)
+
+
+def values_may_be_lazy(torch: Any, dist: Any) -> None:
+    """Tensors that are negated or conjugated only when they are read."""
+    world = dist.get_world_size()
+    gathered = torch.zeros(world * 4)
+    dist.all_gather_into_tensor(gathered, torch._neg_view(torch.ones(4)))
+    assert (gathered == -1).all()
+    imaginary = torch.tensor([1 + 2j]).conj().imag
+    dist.all_reduce(imaginary)
+    assert imaginary.item() == -2 * world
 
 
 def functions_collect(torch: Any, dist: Any) -> None:

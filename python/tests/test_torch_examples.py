@@ -42,6 +42,17 @@ def test_the_diloco_example_learns():
     assert right[-1] > right[0] + 0.1
 
 
+def test_the_ddp_example_learns_on_the_backend():
+    losses = told("torch_ddp_gpt.py", "loss", "--steps", "20", "--backend", "thinwire")
+    assert losses[-1] < losses[0]
+
+
+def test_the_numpy_example_averages():
+    outcomes = launch.run(2, EXAMPLES / "numpy_all_reduce.py", timeout=60)
+    launch.results(outcomes)
+    assert outcomes[0].stdout == "2 ranks, average [0.5, 0.5, 0.5, 0.5]\n"
+
+
 def test_an_example_runs_under_torchrun():
     command = [
         sys.executable,

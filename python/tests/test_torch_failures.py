@@ -167,7 +167,9 @@ def unfit():
     said["sparse"] = failure(lambda: train(embedding(sparse=True)))
     said["meta"] = failure(meta)
     said["codecs"] = failure(lambda: train(embedding(), codecs[dist.get_rank()]))
-    said["no codec"] = failure(lambda: train(embedding(), "zip"))
+    said["no codec"] = failure(lambda: thinwire.torch.hook("zip"))
+    said["no algorithm"] = failure(lambda: thinwire.torch.hook(algorithm="pigeon"))
+    said["no seed"] = failure(lambda: thinwire.torch.hook(seed=-1))
     said["another model"] = failure(another_model)
     said["another world"] = failure(another_world)
     said["first skipped"] = failure(lambda: skip(embedding(), large))
@@ -182,7 +184,9 @@ EXPECTED = {
     "sparse": ("InvalidError", "torch.sparse_coo, expected torch.strided"),
     "meta": ("InvalidError", "device meta, expected cpu or cuda"),
     "codecs": ("PeerError", "codec"),
-    "no codec": ("InvalidError", "zip"),
+    "no codec": ("InvalidError", "unknown codec 'zip'"),
+    "no algorithm": ("InvalidError", "pigeon"),
+    "no seed": ("InvalidError", "seed is -1"),
     "another model": ("InvalidError", "hint: make a new hook"),
     "another world": ("PeerError", "world"),
     "first skipped": ("InvalidError", "bucket 1 came instead (hint: DistributedDataParallel("),
@@ -197,6 +201,71 @@ def test_what_does_not_fit_is_said_on_all_ranks(ranks):
             assert said[label][0] == kind, (label, said[label])
             assert text in said[label][1], (label, said[label])
             assert said[label][2] <= LIMIT_S, (label, said[label])
+
+
+def leaves_in_flight(way):
+    """Rank 1 ends while a collective that runs in a thread is under way; what rank 0 hears."""
+    import os
+    import signal
+    import threading
+
+    import torch
+    import torch.distributed as dist
+
+    import thinwire.torch  # noqa: F401
+
+    dist.init_process_group("thinwire")
+    dist.barrier()
+    if dist.get_rank() == 0:
+        return failure(lambda: dist.recv(torch.ones(3), 1))
+    work = dist.all_reduce(torch.ones(100, dtype=torch.int64), async_op=True)
+    if way == "raises":
+        raise ValueError("rank 1 is broken")
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    work.wait()
+
+
+@pytest.mark.parametrize(
+    ("way", "said"), [("raises", "ValueError: rank 1 is broken"), ("sigint", "KeyboardInterrupt")]
+)
+def test_a_rank_that_raises_with_work_in_flight_ends_and_is_heard(way, said):
+    first, second = launch.run(2, leaves_in_flight, arguments=[way], timeout=40)
+    assert second.code != 0 and "faulthandler" not in second.stderr
+    assert first.code == 0, launch.report(first)
+    kind, text, waited_s = first.result
+    assert kind == "PeerError" and f"rank 1 raised {said}" in text
+    assert waited_s <= LIMIT_S
+
+
+def forks_forget():
+    """A fork that collects what it has of the hook, before the first step; what it said, and the model."""
+    import gc
+    import os
+
+    import torch.distributed as dist
+
+    import thinwire.torch
+    from torch_models import Training, digest, wrapped
+
+    dist.init_process_group("gloo")
+    hook, function = thinwire.torch.hook("none", timeout_s=10)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(write, 2)
+        hook._connection = hook._averager = None
+        gc.collect()
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    training = Training("mlp", wrapped("mlp", (hook, function))).run(3)
+    return os.read(read, 1000).decode(), digest(training.model)
+
+
+def test_a_fork_that_forgets_leaves_the_rendezvous_alone(ranks):
+    (first, mine), (second, theirs) = ranks(2, forks_forget)
+    assert first == second == ""
+    assert mine == theirs
 
 
 def forks():

@@ -125,7 +125,7 @@ def resumed(folder: str) -> list[list[float]]:
 
     for restore in (load, load_distributed, lambda exchange: None):
         found.append(whole(trained(None, "int4", weights=weights, restore=restore, skip=STEPS)[0]))
-    exchange.load_state_dict({file.name: ({},)})
+    exchange.load_state_dict({file.name: ({}, 2)})
     assert all(not tensor.any() for tensor in exchange.state_dict()[file.name][0].values())
     again = trained(None, "int4", weights=weights, restore=load, skip=STEPS, restore_late=True)[0]
     assert whole(again) == found[0], "a state that is loaded between steps counts from there"
@@ -231,13 +231,30 @@ def mistaken() -> None:
     with pytest.raises(InvalidError, match="call fully_shard"):
         fsdp(torch.nn.Linear(2, 2))
     model = sharded()
-    exchange = fsdp(model, codec="powersgd:4")
-    with pytest.raises(InvalidError, match="whole matrices"):
-        model(torch.ones(2, 32)).sum().backward()
+    for codec in ("auto", "powersgd:4"):
+        with pytest.raises(InvalidError, match=f"'{codec}' plans whole gradients"):
+            fsdp(model, codec=codec)
+    with pytest.raises(InvalidError, match="unknown codec 'zip'"):
+        fsdp(model, codec="zip")
+    for codec in ("topk:0.5", "auto", "int4"):
+        with pytest.raises(InvalidError, match=f"gather_codec is '{codec}', expected one of none"):
+            fsdp(model, gather_codec=codec)
+    with pytest.raises(InvalidError, match="seed is -1"):
+        fsdp(model, seed=-1)
+    exchange = fsdp(model)
     with pytest.raises(InvalidError, match="that of rank7, expected rank"):
         exchange.load_state_dict({"rank7": ({},)})
     with pytest.raises(InvalidError, match="no sharded module of that name"):
-        exchange.load_state_dict({f"rank{dist.get_rank()}": ({"attic/12": torch.zeros(12)},)})
+        exchange.load_state_dict({f"rank{dist.get_rank()}": ({"attic/12": torch.zeros(12)}, 2)})
+    for residual, world, text in (
+        (torch.zeros(3), 2, "module '0' has 3 elements, expected 12"),
+        (torch.full((12,), float("inf")), 2, "module '0' is not finite"),
+        (torch.zeros(12), 3, "of 3 ranks, this job has 2"),
+    ):
+        with pytest.raises(InvalidError, match=text):
+            exchange.load_state_dict({f"rank{dist.get_rank()}": ({"0/12": residual}, world)})
+    with pytest.raises(InvalidError, match="has 1 parts"):
+        exchange.load_state_dict({f"rank{dist.get_rank()}": ({},)})
 
 
 def test_a_lost_rank_is_an_error_in_backward() -> None:

@@ -73,6 +73,17 @@ def test_a_group_has_the_ranks_of_its_process_group(ranks, tmp_path):
     assert second == [111, 10, 111, 111]
 
 
+def test_a_group_that_nobody_else_holds_still_says_why_it_ended():
+    import gc
+
+    import thinwire
+    from thinwire.torch import group
+
+    connection = group.of(thinwire.init(rank=0, world=1))
+    gc.collect()
+    assert connection.group in [each.core for each in thinwire.group._open]
+
+
 def unheard():
     """Rank 0 cannot open a rendezvous: what each rank is told."""
     import torch.distributed as dist
@@ -95,3 +106,44 @@ def test_a_rendezvous_that_cannot_open_is_known_to_all(ranks):
     first, second = ranks(2, unheard)
     assert "0.0.0.0 is no address" in first
     assert second == f"rank 0 opened no rendezvous: {first}"
+
+
+def tokens(*given):
+    """Forms a group where each rank has its token or none: what comes of it, and what was published."""
+    import os
+
+    import torch.distributed as dist
+
+    import thinwire
+    from thinwire.torch import group
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    if given[rank]:
+        os.environ["THINWIRE_TOKEN"] = given[rank]
+    store = dist.distributed_c10d._get_default_store()
+    try:
+        group.connect(store, rank, 2, "tokens", timeout_s=3)
+        said = "joined"
+    except thinwire.Error as error:
+        said = f"{type(error).__name__}: {error}"
+    published = store.get("thinwire/tokens/meeting/1").decode()
+    dist.barrier()
+    dist.destroy_process_group()
+    return said, published
+
+
+def test_a_token_of_the_users_is_not_published(ranks):
+    for said, published in ranks(2, tokens, arguments=["secret", "secret"]):
+        assert said == "joined" and "secret" not in published and '"token": null' in published
+
+
+def test_ranks_with_different_tokens_do_not_meet(ranks):
+    first, second = ranks(2, tokens, arguments=["one", "other"])
+    assert "another job token" in first[0] and "another job token" in second[0]
+
+
+@pytest.mark.parametrize(("given", "said"), [(("one", ""), "has"), (("", "other"), "has not")])
+def test_a_token_on_some_ranks_only_is_named(ranks, given, said):
+    _, second = ranks(2, tokens, arguments=list(given))
+    assert second[0].startswith(f"InvalidError: rank 0 {said} THINWIRE_TOKEN, this rank")

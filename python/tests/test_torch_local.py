@@ -251,3 +251,56 @@ def test_one_rank_alone_trains_as_if_nothing_were_there():
     before = model.weight.detach().clone()
     assert [local.step(), local.step(), pairs.step()] == [False, True, None]
     assert torch.equal(model.weight, before)
+
+
+def disagreeing():
+    """What each mode says where ranks give it different models or options."""
+    import torch
+    from torch import nn
+
+    import thinwire
+    import thinwire.torch
+    from thinwire.torch import DiLoCo, LocalSGD, PairAveraging
+
+    group = thinwire.init(timeout_s=10)
+    rank, said = group.rank, {}
+    dtypes, layers = (torch.float16, torch.bfloat16), [nn.Linear(2, 2), nn.Linear(2, 2)]
+    options = {"codec": "none", "group": group}
+    calls = {
+        "dtype": lambda: DiLoCo(nn.Linear(8, 8).to(dtypes[rank]), **options),
+        "dtype of pairs": lambda: PairAveraging(nn.Linear(8, 8).to(dtypes[rank]), **options),
+        "shape": lambda: PairAveraging(nn.Linear(8 >> rank, 8 << rank), **options),
+        "count": lambda: LocalSGD(nn.Sequential(*layers[: 1 + rank]), **options),
+        "seed": lambda: PairAveraging(nn.Linear(8, 8), seed=rank, **options),
+        "every": lambda: DiLoCo(nn.Linear(8, 8), every=1 + rank, **options),
+        "mode": lambda: (DiLoCo, LocalSGD)[rank](nn.Linear(8, 8), every=8, **options),
+        "codec": lambda: DiLoCo(nn.Linear(8, 8), codec=("int8", "int4")[rank], group=group),
+        "unknown": lambda: DiLoCo(nn.Linear(8, 8), codec="zip", group=group),
+        "buffers": lambda: PairAveraging(nn.BatchNorm1d(4, affine=True), **options),
+    }
+    for name, call in calls.items():
+        try:
+            call()
+            said[name] = "nothing"
+        except thinwire.InvalidError as error:
+            said[name] = str(error)
+    return said
+
+
+def test_ranks_that_disagree_hear_it_before_anything_is_sent(ranks):
+    first, second = ranks(2, disagreeing)
+    assert first == second
+    expected = {
+        "dtype": "rank 1 has weight torch.bfloat16 [8, 8], rank 0 has weight torch.float16 [8, 8]",
+        "dtype of pairs": "torch.bfloat16",
+        "shape": "rank 1 has weight torch.float32 [16, 4], rank 0 has weight torch.float32 [8, 8]",
+        "count": "parameters and options, rank 0 has",
+        "seed": "rank 1 has seed 1, rank 0 has seed 0",
+        "every": "rank 1 has every 2, rank 0 has every 1",
+        "mode": "rank 1 has mode LocalSGD, rank 0 has mode DiLoCo",
+        "codec": "rank 1 has codec int4, rank 0 has codec int8",
+        "unknown": "unknown codec 'zip'",
+        "buffers": "nothing",
+    }
+    for name, text in expected.items():
+        assert text in first[name], (name, first[name])

@@ -132,6 +132,31 @@ def refused():
     training.run(3)
     saved, said = hook.state_dict(), []
     other = {f"rank{1 - dist.get_rank()}": saved[rank()]}
+    plan, tensors, *rest = saved[rank()]
+    name = next(name for name in tensors if name.startswith("residual"))
+    wrong = {
+        "arity": (plan, tensors),
+        "no plan": ("{nope", tensors, *rest),
+        "shape": (plan, {**tensors, name: tensors[name][:1]}, *rest),
+        "nan": (plan, {**tensors, name: tensors[name] * float("nan")}, *rest),
+        "stranger": (plan, {**tensors, "residual.z": tensors[name]}, *rest),
+        "ranks": (plan, tensors, *rest[:-1], 3),
+    }
+    before = hook.state_dict()[rank()][1]
+    for label, entry in wrong.items():
+        try:
+            hook.load_state_dict({rank(): entry})
+            said.append(f"{label}: nothing")
+        except thinwire.InvalidError as error:
+            said.append(f"{label}: {error}")
+    after = hook.state_dict()[rank()][1]
+    assert all(bool((before[each] == after[each]).all()) for each in before)
+    wide = {each: values.double() for each, values in tensors.items()}
+    hook.load_state_dict({rank(): (plan, wide, *rest)})
+    found = hook.state_dict()[rank()][1]
+    assert all(bool((tensors[each] == found[each]).all()) for each in tensors)
+    hook.load_state_dict({rank(): (plan, {}, *rest)})
+    assert not any(each.any() for each in hook.state_dict()[rank()][1].values() if each.ndim > 1)
     other_hook = thinwire.torch.hook("int8")
     cnn = Training("cnn", wrapped("cnn", other_hook))
     for action in (
@@ -148,7 +173,17 @@ def refused():
 
 
 def test_a_state_of_another_rank_or_model_is_refused(ranks):
-    for (of_rank, of_model), goes_on in ranks(2, refused):
+    expected = {
+        "arity": "expected what state_dict gave",
+        "no plan": "is no plan",
+        "shape": "the state is of another model: residual",
+        "nan": "holds NaN, expected finite numbers",
+        "stranger": "another model: it has 'residual.z'",
+        "ranks": "the state is of 3 ranks, this job has 2",
+    }
+    for (*of_files, of_rank, of_model), goes_on in ranks(2, refused):
+        for said, (label, text) in zip(of_files, expected.items(), strict=True):
+            assert said.startswith(label) and text in said
         assert "expected rank" in of_rank and "hint" in of_rank
         assert "another model" in of_model
         assert goes_on

@@ -19,6 +19,7 @@ __all__ = [
     "Store",
     "Synchronizer",
     "__version__",
+    "check",
 ]
 __version__: str
 
@@ -36,6 +37,16 @@ class PeerError(Error):
 
 class NoRankError(InvalidError):
     """This process has a part in the job, but no rank: it is a scheduler."""
+
+def check(
+    codec: str = "none",
+    algorithm: str | None = None,
+    bucket_bytes: int = 1 << 20,
+    seed: int = 0,
+    error_budget: float | None = None,
+    feedback: str = "classic",
+) -> None:
+    """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
 
 @final
 class Store:
@@ -74,7 +85,8 @@ class Group:
     def store(self) -> str:
         """Where the ranks have met, as host:port."""
     def split(self, name: str) -> Group:
-        """The same ranks over connections of their own; all ranks call it."""
+        """The same ranks over connections of their own; all ranks call it. It ends with this group, or
+        alone."""
     def all_reduce(
         self,
         address: int,
@@ -126,8 +138,9 @@ class Group:
 class Synchronizer:
     """Averages the gradients of a model over all ranks, with error feedback and overlap.
 
-    `parameters` are (name, shape, dtype, bucket) in the order in which gradients become ready;
-    those of one bucket become ready together. Made by all ranks together.
+    `parameters` are (name, shape, dtype, bucket) in the order in which gradients become ready, at
+    least one, each with a name of its own; those of one bucket become ready together. Made by all
+    ranks together.
     """
 
     def __new__(
@@ -156,7 +169,7 @@ class Synchronizer:
         """Waits for all averages. False: a gradient of some rank was not finite, the step is to be
         skipped, and no residual has changed."""
     def write(self, parameter: int, address: int, elements: int) -> None:
-        """Writes an average; NaN after a step that is to be skipped."""
+        """Writes an average after `finish`; NaN after a step that is to be skipped."""
     def finish_into(
         self,
         targets: list[tuple[int, int, int]],
@@ -183,7 +196,8 @@ class Synchronizer:
     def state(self) -> tuple[str, _Tensors]:
         """The plan and all residuals and factors, as bytes of f32."""
     def load(self, plan: str, tensors: _Tensors) -> None:
-        """Goes on from a state, between steps."""
+        """Goes on from a state, between steps; one of another model is refused before anything has
+        changed."""
     def state_bytes(self) -> int:
         """Bytes that the exchange holds beyond one copy of the gradients."""
     def abort(self, reason: str) -> None:

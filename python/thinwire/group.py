@@ -2,15 +2,18 @@
 
 Every rank of a group makes the same calls in the same order with arrays of the same shape and
 dtype. Arrays cross as pointers, nothing is copied; the GIL is released while a call waits, and
-Ctrl-C ends it. float32 and float16 are summed natively, with codecs; every other dtype exactly, by
-exchanging parts and adding them here.
+Ctrl-C ends it. float32 and float16 are summed natively, with codecs; every other number exactly, by
+gathering and adding them here.
 """
 
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401
+import contextlib
 import os
 import sys
+import threading
 import weakref
 
 import numpy
@@ -18,6 +21,8 @@ import numpy
 from thinwire import _core
 
 NATIVE = {numpy.dtype("float32"): "f32", numpy.dtype("float16"): "f16"}
+NUMBERS = "biufc"
+"""The kinds of dtype that can be summed: booleans, integers, floating-point and complex numbers."""
 
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 _launched: weakref.ref[Group] | None = None
@@ -68,7 +73,7 @@ def init(
 
 def living() -> Group | None:
     """The group that the launcher's environment has given, unless it is closed or the parent's."""
-    group = _launched and _launched()
+    group = None if _launched is None else _launched()
     return group if group is not None and group.process == os.getpid() and group in _open else None
 
 
@@ -100,8 +105,15 @@ class Group:
         """How many ranks run on this host."""
         return self.core.local_world
 
+    def __repr__(self) -> str:
+        """Its rank and size."""
+        return f"thinwire.Group(rank {self.rank} of {self.world})"
+
     def split(self, name: str) -> Group:
-        """The same ranks over connections of their own; all ranks call it."""
+        """The same ranks over connections of their own; all ranks call it.
+
+        It ends with this group, or before it by an `abort` or `close` of its own.
+        """
         return Group(self.core.split(name))
 
     def all_reduce(
@@ -110,18 +122,19 @@ class Group:
         """Replaces `array` by its sum (or average) over all ranks, in place, and returns it.
 
         All ranks end with the same bits. `codec` is "none", "f16", "bf16" or a stochastic one, as
-        "int8:stochastic"; those that need error feedback belong to a model's gradients.
+        "int8:stochastic"; those that need error feedback belong to a model's gradients. Sums of
+        integers wrap as NumPy's do; averages of integers are exact, and rounded towards zero. There is
+        no average of booleans, whose sum is "or".
         """
         check(array, writable=True)
+        check_sum(array, average)
         native = NATIVE.get(array.dtype)
         if native:
             self.core.all_reduce(array.ctypes.data, array.size, native, codec, average)
         elif codec != "none":
             raise _core.InvalidError(f"codec {codec} on {array.dtype}, expected float32 or float16")
         else:
-            array[...] = self._gathered(array).sum(axis=0, dtype=array.dtype)
-            if average:
-                array[...] = array / self.world
+            array[...] = merged(self._gathered(array), average)
         return array
 
     def reduce_scatter(
@@ -132,6 +145,7 @@ class Group:
         The parts are equal pieces of the first dimension, which must divide by the world's size.
         """
         check(array)
+        check_sum(array, average)
         if array.ndim == 0 or array.shape[0] % self.world:
             raise _core.InvalidError(
                 f"array of shape {array.shape} does not divide into {self.world} parts"
@@ -166,7 +180,10 @@ class Group:
         self.core.barrier()
 
     def abort(self, reason: str) -> None:
-        """Ends the group, its splits and all that was made from them: every rank fails with `reason`."""
+        """Ends the group, its splits and all that was made from them: every rank fails with `reason`.
+
+        What of it is longer than a line is cut.
+        """
         self.core.abort(reason)
 
     def close(self) -> None:
@@ -195,15 +212,64 @@ def check(array: numpy.ndarray, writable: bool = False) -> None:
         raise _core.InvalidError("array is read-only, and the result is written in place")
 
 
-@atexit.register
-def _leave() -> None:
-    """Says goodbye, or why this rank could not go on: the others fail at once, with the reason."""
+def check_sum(array: numpy.ndarray, average: bool) -> None:
+    """Refuses what cannot be summed, or not averaged, before anything is sent."""
+    if array.dtype.kind not in NUMBERS:
+        raise _core.InvalidError(f"array of {array.dtype}, expected numbers")
+    if not array.dtype.isnative:
+        raise _core.InvalidError(
+            f"array of {array.dtype.str}, expected this machine's byte order "
+            f"{array.dtype.newbyteorder('=').str} (hint: array.astype(array.dtype.newbyteorder('=')))"
+        )
+    if average and array.dtype.kind == "b":
+        raise _core.InvalidError(
+            "average of booleans, expected numbers (hint: array.astype(float))"
+        )
+
+
+def merged(rows: numpy.ndarray, average: bool) -> numpy.ndarray:
+    """The sum or average over the first dimension, the ranks."""
+    if average and rows.dtype.kind in "iu":
+        return integer_mean(rows)
+    total = rows.sum(axis=0, dtype=rows.dtype)
+    return total / len(rows) if average else total
+
+
+def integer_mean(rows: numpy.ndarray) -> numpy.ndarray:
+    """The exact mean over the first dimension, rounded towards zero.
+
+    Quotients and remainders are summed apart, because the sum of 64-bit integers may not fit.
+    """
+    wide = rows.astype(numpy.int64 if rows.dtype.kind == "i" else numpy.uint64)
+    ranks = wide.dtype.type(len(rows))
+    quotients, remainders = numpy.divmod(wide, ranks)
+    carry, rest = numpy.divmod(remainders.sum(axis=0), ranks)
+    floor = quotients.sum(axis=0) + carry
+    return floor + ((floor < 0) & (rest > 0))
+
+
+def _tell() -> None:
+    """Says why this rank could not go on, if it raised: the others fail at once, with the reason.
+
+    It runs before Python waits for its threads, some of which may wait for other ranks.
+    """
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is None or isinstance(error, _core.PeerError):
+        return
+    text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
     for group in list(_open):
-        if error is not None and not isinstance(error, _core.PeerError):
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            try:
-                group.abort(f"rank {group.rank} raised {text[:500]}")
-            except _core.Error:
-                continue  # a fork of the process that the group belongs to
+        # A fork has no part in the groups of its parent.
+        with contextlib.suppress(_core.Error):
+            group.abort(f"rank {group.rank} raised {text[:500]}")
+
+
+def _leave() -> None:
+    """Says goodbye."""
+    for group in list(_open):
         group.close()
+
+
+# Not public, but how concurrent.futures, imported above, ends its threads. The last comes first, so
+# the other ranks are told before anybody waits for a thread.
+getattr(threading, "_register_atexit", atexit.register)(_tell)
+atexit.register(_leave)

@@ -1,54 +1,60 @@
 //! What belongs together: a group, its splits, its synchronisers.
 //!
 //! They end together: an abort reaches all of them, and so does the goodbye at the end of the
-//! process. A fork does not carry them over, because it has none of their threads.
+//! process. A split has a circle of its own inside its parent's, so it ends with its parent or alone.
+//! A circle keeps nobody alive: what is dropped has left it. A fork does not carry members over,
+//! because it has none of their threads.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use thinwire_collective::Stop;
 
 use crate::error::Failure;
 
-type Close = Box<dyn Fn() + Send>;
+/// The longest reason of an abort in characters; what is longer is cut.
+const REASON_CHARS_MAX: usize = 600;
 
-/// Everything that was made from one group.
+/// What can be ended from outside.
+pub(crate) trait Member: Send + Sync {
+    /// Ends it: every peer gets `reason`.
+    fn abort(&self, reason: &str);
+    /// Says goodbye, if that has not been done.
+    fn close(&self);
+}
+
+/// Everything that was made from one group and still lives.
 pub(crate) struct Circle {
     process: u32,
-    stops: Mutex<Vec<Stop>>,
-    closes: Mutex<Vec<Close>>,
+    members: Mutex<Vec<Weak<dyn Member>>>,
 }
 
 impl Circle {
     pub(crate) fn new() -> Circle {
-        let process = std::process::id();
-        Circle { process, stops: Mutex::default(), closes: Mutex::default() }
+        Circle { process: std::process::id(), members: Mutex::default() }
     }
 
-    /// Adds a member: how to abort it, and how to close it.
-    pub(crate) fn add(&self, stop: Stop, close: impl Fn() + Send + 'static) {
-        self.stops.lock().expect("no holder panics").push(stop);
-        self.closes.lock().expect("no holder panics").push(Box::new(close));
+    /// Adds a member, which leaves when it is dropped.
+    pub(crate) fn add<M: Member + 'static>(&self, member: &Arc<M>) {
+        let member: Weak<dyn Member> = Arc::downgrade(member) as Weak<dyn Member>;
+        let mut members = self.members.lock().expect("no holder panics");
+        members.retain(|member| member.strong_count() > 0);
+        members.push(member);
     }
 
-    /// Adds a member that is closed by taking it out of its cell.
-    pub(crate) fn add_cell<T: Send + 'static>(&self, stop: Stop, cell: &Arc<Mutex<Option<T>>>) {
-        let cell = Arc::downgrade(cell);
-        self.add(stop, move || {
-            if let Some(cell) = cell.upgrade() {
-                drop(cell.lock().expect("no holder panics").take());
-            }
-        });
-    }
-
-    /// Aborts all members: every peer gets `reason`.
+    /// Aborts all members.
     pub(crate) fn abort(&self, reason: &str) {
-        self.stops.lock().expect("no holder panics").iter().for_each(|stop| stop.stop(reason));
+        self.living().iter().for_each(|member| member.abort(reason));
     }
 
     /// Closes all members.
     pub(crate) fn close(&self) {
-        let closes = std::mem::take(&mut *self.closes.lock().expect("no holder panics"));
-        closes.iter().for_each(|close| close());
+        self.living().iter().for_each(|member| member.close());
+    }
+
+    /// The members, outside of the lock: one of them may be dropped here, and others be added.
+    fn living(&self) -> Vec<Arc<dyn Member>> {
+        let members = self.members.lock().expect("no holder panics");
+        members.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Whether this is a fork of the process that made it.
@@ -67,4 +73,46 @@ impl Circle {
              use it in the parent only, or call thinwire.init() in a process of its own)"
         )))
     }
+}
+
+/// A member that is closed by taking out what it holds.
+pub(crate) struct Cell<T> {
+    pub(crate) stop: Stop,
+    value: Mutex<Option<T>>,
+}
+
+impl<T: Send + 'static> Cell<T> {
+    /// A new member of `circle` that holds `value`, which `stop` ends.
+    pub(crate) fn new(circle: &Circle, stop: Stop, value: T) -> Arc<Cell<T>> {
+        let cell = Arc::new(Cell { stop, value: Mutex::new(Some(value)) });
+        circle.add(&cell);
+        cell
+    }
+
+    /// Uses what it holds; `name` is for the message that says that it is closed.
+    pub(crate) fn with<R>(
+        &self,
+        name: &str,
+        use_it: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, Failure> {
+        let mut value = self.value.lock().expect("no holder panics");
+        value.as_mut().map(use_it).ok_or_else(|| Failure::invalid(format!("the {name} is closed")))
+    }
+}
+
+impl<T: Send> Member for Cell<T> {
+    fn abort(&self, reason: &str) {
+        self.stop.stop(&one_line(reason));
+    }
+
+    fn close(&self) {
+        drop(self.value.lock().expect("no holder panics").take());
+    }
+}
+
+/// A reason in one line of bounded length.
+pub(crate) fn one_line(reason: &str) -> String {
+    let words = reason.split(|c: char| c.is_whitespace() || c.is_control());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join(" ").chars().take(REASON_CHARS_MAX).collect()
 }

@@ -6,15 +6,10 @@ use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-create_exception!(thinwire._core, Error, PyRuntimeError, "Whatever went wrong in Thinwire.");
+create_exception!(thinwire, Error, PyRuntimeError, "Whatever went wrong in Thinwire.");
+create_exception!(thinwire, InvalidError, Error, "The caller's mistake; nothing has changed.");
 create_exception!(
-    thinwire._core,
-    InvalidError,
-    Error,
-    "The caller's mistake; nothing has changed."
-);
-create_exception!(
-    thinwire._core,
+    thinwire,
     PeerError,
     Error,
     "A rank is lost, silent, has raised or disagrees; the group is over."

@@ -1,7 +1,7 @@
 //! A group of ranks for Python: collectives on addresses.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -11,25 +11,47 @@ use thinwire_collective::{Driver, Next, Options, Run, start};
 use thinwire_job::{Form, Given, Host, Meeting, Place, Settings, find, process, token};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::Encryption;
-use thinwire_wire::{DType, Rank, World};
+use thinwire_wire::{DType, World};
 
 use crate::background::Background;
 use crate::callback::Callback;
-use crate::circle::Circle;
+use crate::circle::{Cell, Circle, Member};
 use crate::error::Failure;
 use crate::memory::{Buffer, Memory};
 use crate::wait;
+use crate::whole;
 use crate::words::{Words, places};
 
 type Reply = Box<dyn FnOnce(Result<(), Failure>) + Send>;
 type Done = Option<Py<PyAny>>;
 
-/// What all parts of a group share.
+/// What a group and all that is made from it share.
 pub(crate) struct Home {
     pub(crate) place: Place,
-    pub(crate) meeting: Meeting,
+    pub(crate) meeting: Arc<Meeting>,
     pub(crate) timeout: Duration,
     pub(crate) circle: Circle,
+}
+
+impl Home {
+    /// That of a split, which ends with its parent or alone.
+    fn child(&self) -> Arc<Home> {
+        let (place, meeting) = (self.place.clone(), Arc::clone(&self.meeting));
+        let home = Home { place, meeting, timeout: self.timeout, circle: Circle::new() };
+        let home = Arc::new(home);
+        self.circle.add(&home);
+        home
+    }
+}
+
+impl Member for Home {
+    fn abort(&self, reason: &str) {
+        self.circle.abort(reason);
+    }
+
+    fn close(&self) {
+        self.circle.close();
+    }
 }
 
 /// Ranks that work together.
@@ -37,7 +59,7 @@ pub(crate) struct Home {
 pub(crate) struct Group {
     home: Arc<Home>,
     world: World,
-    driver: Arc<Mutex<Option<Driver<Buffer>>>>,
+    cell: Arc<Cell<Driver<Buffer>>>,
     background: Background,
 }
 
@@ -50,9 +72,8 @@ impl Group {
         let group = thinwire_collective::Group::new(link).with_timeout(home.timeout);
         let driver = Driver::start(group);
         let (world, stop) = (driver.world(), driver.stop());
-        let driver = Arc::new(Mutex::new(Some(driver)));
-        home.circle.add_cell(stop, &driver);
-        Group { home, world, driver, background: Background::start() }
+        let cell = Cell::new(&home.circle, stop, driver);
+        Group { home, world, cell, background: Background::start() }
     }
 
     /// Starts something on the communication thread; waits for it unless there is a `done` to call.
@@ -71,16 +92,12 @@ impl Group {
         let (reply, answer) = channel();
         // Nobody listens any more after a signal.
         let reply = Box::new(move |result| drop(reply.send(result)));
-        let stop = self.with(|driver| {
-            work(driver, reply);
-            driver.stop()
-        })?;
-        wait::for_answer(py, answer, &stop)
+        self.with(|driver| work(driver, reply))?;
+        wait::for_answer(py, answer, &self.cell.stop)
     }
 
     fn with<T>(&self, use_it: impl FnOnce(&Driver<Buffer>) -> T) -> Result<T, Failure> {
-        let driver = self.driver.lock().expect("no holder panics");
-        driver.as_ref().map(use_it).ok_or_else(|| Failure::invalid("the group is closed"))
+        self.cell.with("group", |driver| use_it(driver))
     }
 }
 
@@ -88,7 +105,7 @@ impl Drop for Group {
     /// A fork has none of the threads that a goodbye needs: there everything is left alone.
     fn drop(&mut self) {
         if self.home.circle.is_forked() {
-            std::mem::forget((Arc::clone(&self.home), Arc::clone(&self.driver)));
+            std::mem::forget((Arc::clone(&self.home), Arc::clone(&self.cell)));
         }
     }
 }
@@ -101,16 +118,19 @@ impl Group {
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn join(
         py: Python<'_>,
-        rank: Option<u32>,
-        world: Option<u32>,
+        rank: Option<i128>,
+        world: Option<i128>,
         coordinator: Option<String>,
         token: Option<String>,
         encryption: &str,
-        connections: u16,
+        connections: i128,
         link: Option<&str>,
         timeout_s: f64,
         launched: bool,
     ) -> PyResult<Group> {
+        let rank = rank.map(|rank| whole::to("rank", rank)).transpose()?;
+        let world = world.map(|world| whole::to("world", world)).transpose()?;
+        let connections = whole::to("connections", connections)?;
         let host = if launched { Host::Launcher } else { Host::RankZero };
         let given = Given { rank, world, coordinator, host, token, form: Form::Arguments };
         let settings = settings(encryption, connections, link, timeout_s)?;
@@ -123,6 +143,7 @@ impl Group {
             let meeting = Meeting::new(&place, &secret, &settings)?;
             let link = meeting.link()?;
             let timeout = settings.timeout;
+            let meeting = Arc::new(meeting);
             let home = Home { place, meeting, timeout, circle: Circle::new() };
             Ok(Group::new(Arc::new(home), link))
         })
@@ -158,7 +179,7 @@ impl Group {
         let (home, name) = (Arc::clone(&self.home), format!("split-{name}"));
         wait::for_work(py, move || {
             let link = home.meeting.link_named(&name)?;
-            Ok(Group::new(home, link))
+            Ok(Group::new(home.child(), link))
         })
     }
 
@@ -314,12 +335,13 @@ impl Group {
         py: Python<'_>,
         address: usize,
         bytes: usize,
-        root: u32,
+        root: i128,
         done: Done,
     ) -> PyResult<()> {
         let memory = Memory::new(address, bytes)?;
+        let root = whole::rank("root", root, self.world)?;
         self.issue(py, done, |driver, reply| {
-            let begin = move |group: &mut _| start::broadcast(group, whole(memory), Rank(root));
+            let begin = move |group: &mut _| start::broadcast(group, whole(memory), root);
             launch(driver, reply, begin, move |buffer| give_back(memory, &buffer));
         })
     }
@@ -331,13 +353,14 @@ impl Group {
         py: Python<'_>,
         address: usize,
         bytes: usize,
-        to: u32,
-        tag: u32,
+        to: i128,
+        tag: i128,
         done: Done,
     ) -> PyResult<()> {
         let memory = Memory::new(address, bytes)?;
+        let peer = (whole::rank("to", to, self.world)?, whole::to("tag", tag)?);
         self.issue(py, done, |driver, reply| {
-            let begin = move |group: &mut _| start::send(group, whole(memory), (Rank(to), tag));
+            let begin = move |group: &mut _| start::send(group, whole(memory), peer);
             launch(driver, reply, begin, drop);
         })
     }
@@ -349,13 +372,14 @@ impl Group {
         py: Python<'_>,
         address: usize,
         bytes: usize,
-        source: u32,
-        tag: u32,
+        source: i128,
+        tag: i128,
         done: Done,
     ) -> PyResult<()> {
         let memory = Memory::new(address, bytes)?;
+        let peer = (whole::rank("source", source, self.world)?, whole::to("tag", tag)?);
         self.issue(py, done, |driver, reply| {
-            let begin = move |group: &mut _| start::recv(group, whole(memory), (Rank(source), tag));
+            let begin = move |group: &mut _| start::recv(group, whole(memory), peer);
             launch(driver, reply, begin, move |buffer| give_back(memory, &buffer));
         })
     }

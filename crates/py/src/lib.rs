@@ -13,10 +13,13 @@ mod error;
 mod group;
 mod memory;
 mod operator;
+mod options;
 mod scatter;
+mod state;
 mod store;
 mod synchronizer;
 mod wait;
+mod whole;
 mod words;
 
 use pyo3::prelude::*;
@@ -32,6 +35,8 @@ mod _core {
     use crate::error::{Error, InvalidError, NoRankError, PeerError};
     #[pymodule_export]
     use crate::group::Group;
+    #[pymodule_export]
+    use crate::options::check;
     #[pymodule_export]
     use crate::scatter::Scatter;
     #[pymodule_export]

@@ -1,31 +1,32 @@
 //! Compressed reduce-scatter and all-gather for Python.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use thinwire_codec::Choice;
-use thinwire_collective::Stop;
+use thinwire_codec::{Choice, Exchange};
 use thinwire_wire::DType;
 
 use crate::background::Background;
 use crate::callback::Callback;
+use crate::circle::{Cell, Member};
 use crate::error::Failure;
 use crate::group::{Group, Home, bytes_codec, parse_dtype};
 use crate::memory::Memory;
+use crate::state;
 use crate::wait;
+use crate::whole;
 
 type Done = Option<Py<PyAny>>;
-type Cell = Mutex<Option<thinwire_sync::Scatter>>;
+type Inner = Cell<thinwire_sync::Scatter>;
 
 /// Reduces and gathers shards of parameters.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct Scatter {
-    cell: Arc<Cell>,
+    cell: Arc<Inner>,
     home: Arc<Home>,
-    stop: Stop,
     size: usize,
     background: Background,
 }
@@ -50,7 +51,7 @@ impl Scatter {
         let (reply, answer) = channel();
         // Nobody listens any more after a signal.
         self.background.run(move || drop(reply.send(run())));
-        wait::for_answer(py, answer, &self.stop)
+        wait::for_answer(py, answer, &self.cell.stop)
     }
 }
 
@@ -67,17 +68,17 @@ impl Drop for Scatter {
 impl Scatter {
     #[new]
     #[pyo3(signature = (group, codec = "none", seed = 0))]
-    fn new(py: Python<'_>, group: &Group, codec: &str, seed: u64) -> PyResult<Scatter> {
+    fn new(py: Python<'_>, group: &Group, codec: &str, seed: i128) -> PyResult<Scatter> {
         let home = Arc::clone(group.home());
+        let seed = whole::to("seed", seed)?;
         home.circle.check()?;
         let choice = Choice::parse(codec).map_err(Failure::from)?;
         wait::for_work(py, move || {
             let link = home.meeting.link_named("scatter")?;
             let scatter = thinwire_sync::Scatter::start(link, choice, seed, home.timeout)?;
             let (stop, size) = (scatter.stop(), scatter.world().size());
-            let cell = Arc::new(Mutex::new(Some(scatter)));
-            home.circle.add_cell(stop.clone(), &cell);
-            Ok(Scatter { cell, home, stop, size, background: Background::start() })
+            let cell = Cell::new(&home.circle, stop, scatter);
+            Ok(Scatter { cell, home, size, background: Background::start() })
         })
     }
 
@@ -121,6 +122,12 @@ impl Scatter {
     ) -> PyResult<()> {
         let dtype: DType = parse_dtype(dtype)?;
         let codec = bytes_codec(codec, dtype)?;
+        if codec.exchange() == Exchange::Gather {
+            return Err(Failure::invalid(format!(
+                "codec {codec} drops most elements, and a gathered parameter needs all of them"
+            ))
+            .into());
+        }
         let source = Memory::of(source, elements, dtype)?;
         let mut target = Memory::of(target, elements * self.size, dtype)?;
         self.issue(py, done, move |scatter| {
@@ -141,10 +148,10 @@ impl Scatter {
     }
 
     fn load(&self, py: Python<'_>, residuals: BTreeMap<u64, Bound<'_, PyBytes>>) -> PyResult<()> {
-        let residuals = residuals
-            .into_iter()
-            .map(|(key, bytes)| (key, bytemuck::pod_collect_to_vec(bytes.as_bytes())))
-            .collect();
+        let residual = |(key, bytes): (u64, Bound<'_, PyBytes>)| {
+            Ok((key, state::floats(&format!("residual {key}"), bytes.as_bytes())?))
+        };
+        let residuals = residuals.into_iter().map(residual).collect::<Result<_, Failure>>()?;
         let load = |scatter: &mut thinwire_sync::Scatter| {
             scatter.load(residuals);
             Ok(())
@@ -154,15 +161,14 @@ impl Scatter {
 
     fn abort(&self, reason: &str) -> PyResult<()> {
         self.home.circle.check()?;
-        self.stop.stop(reason);
+        self.cell.abort(reason);
         Ok(())
     }
 }
 
 fn with<T>(
-    cell: &Cell,
+    cell: &Inner,
     use_it: impl FnOnce(&mut thinwire_sync::Scatter) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let mut scatter = cell.lock().expect("no holder panics");
-    use_it(scatter.as_mut().ok_or_else(|| Failure::invalid("the scatter is closed"))?)
+    cell.with("scatter", use_it)?
 }

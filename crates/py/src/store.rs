@@ -1,5 +1,7 @@
 //! The rendezvous store, for whoever hosts it beside rank 0.
 
+use std::mem::ManuallyDrop;
+
 use pyo3::prelude::*;
 use thinwire_link::store::tcp::Server;
 
@@ -9,7 +11,8 @@ use crate::error::Failure;
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct Store {
     address: String,
-    _server: Server,
+    server: Option<Server>,
+    process: u32,
 }
 
 #[pymethods]
@@ -18,12 +21,21 @@ impl Store {
     #[pyo3(signature = (host, port = 0, token = ""))]
     fn new(host: &str, port: u16, token: &str) -> PyResult<Store> {
         let (server, address) = thinwire_job::open(host, port, token).map_err(Failure::from)?;
-        Ok(Store { address, _server: server })
+        Ok(Store { address, server: Some(server), process: std::process::id() })
     }
 
     /// Where ranks reach it: "host:port".
     #[getter]
     fn address(&self) -> &str {
         &self.address
+    }
+}
+
+impl Drop for Store {
+    /// A fork has a copy of the object and not the server's thread: ending it would end the parent's.
+    fn drop(&mut self) {
+        if std::process::id() != self.process {
+            let _parents = ManuallyDrop::new(self.server.take());
+        }
     }
 }

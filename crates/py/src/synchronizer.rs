@@ -1,6 +1,5 @@
 //! A synchroniser of gradients for Python.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -8,27 +7,19 @@ use std::sync::{Arc, Mutex};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use thinwire_collective::Stop;
-use thinwire_sync::{Options, Outcome, Parameter, State};
+use thinwire_sync::{Options, Outcome, Parameter};
 use thinwire_wire::DType;
 
 use crate::background::Background;
 use crate::callback;
+use crate::circle::{Member, one_line};
 use crate::error::Failure;
-use crate::group::{Group, Home, parse_dtype};
+use crate::group::{Group, Home};
 use crate::memory::Memory;
 use crate::operator;
+use crate::options::{Described, Told, described};
+use crate::state::{self, Tensors};
 use crate::wait;
-
-/// The name under which a state holds the step, from which stochastic rounding draws its numbers: in
-/// two f32, which hold so many bits exactly.
-const STEP: &str = "step";
-const STEP_BITS: u32 = 24;
-
-/// A parameter as Python gives it: name, shape, dtype, the framework's bucket.
-type Described = (String, Vec<usize>, String, u32);
-
-/// Named tensors as Python gives them: shape and bytes of f32.
-type Tensors<'py> = BTreeMap<String, (Vec<usize>, Bound<'py, PyBytes>)>;
 
 /// What the Python object, the background and MindSpore's operator share.
 pub(crate) struct Shared {
@@ -44,6 +35,8 @@ struct Inner {
     sync: thinwire_sync::Synchronizer,
     step: u64,
     skipped: bool,
+    /// The averages of this step are there.
+    averaged: bool,
 }
 
 /// A gradient that is to be exchanged.
@@ -79,7 +72,7 @@ pub(crate) struct Synchronizer {
 impl Inner {
     fn begin(&mut self) {
         self.sync.begin(self.step);
-        self.step += 1;
+        (self.step, self.averaged) = (self.step.wrapping_add(1), false);
     }
 
     fn ready(&mut self, parameter: usize, memory: Memory) -> Result<(), Failure> {
@@ -89,15 +82,21 @@ impl Inner {
 
     fn finish(&mut self) -> Result<bool, Failure> {
         self.skipped = self.sync.finish()? == Outcome::Skipped;
-        Ok(!self.skipped)
+        self.averaged = !self.skipped;
+        Ok(self.averaged)
     }
 
     /// Writes an average, or NaN after a step that was skipped.
     fn write(&self, parameter: usize, mut memory: Memory) -> Result<(), Failure> {
-        let dtype = self.parameter(parameter)?.dtype;
-        match self.skipped {
-            true => memory.spoil(dtype),
-            false => memory.write(dtype, self.sync.gradient(parameter)),
+        let Parameter { dtype, name, .. } = self.parameter(parameter)?;
+        match (self.averaged, self.skipped) {
+            (true, _) => memory.write(*dtype, self.sync.gradient(parameter)),
+            (false, true) => memory.spoil(*dtype),
+            (false, false) => {
+                return Err(Failure::invalid(format!(
+                    "no average of {name} yet, expected finish before write"
+                )));
+            }
         }
         Ok(())
     }
@@ -153,10 +152,6 @@ impl Shared {
         use_it(inner.as_mut().ok_or_else(|| Failure::invalid("the synchroniser is closed"))?)
     }
 
-    fn close(&self) {
-        drop(self.inner.lock().expect("no holder panics").take());
-    }
-
     /// A whole step on tensors in the parameters' order.
     pub(crate) fn exchange(&self, sources: &[Source], targets: &[usize]) -> Result<bool, Failure> {
         self.with(|inner| {
@@ -192,6 +187,16 @@ impl Shared {
             }
             Ok(averaged)
         })
+    }
+}
+
+impl Member for Shared {
+    fn abort(&self, reason: &str) {
+        self.stop.stop(&one_line(reason));
+    }
+
+    fn close(&self) {
+        drop(self.inner.lock().expect("no holder panics").take());
     }
 }
 
@@ -243,8 +248,8 @@ impl Synchronizer {
         group: &Group,
         parameters: Vec<Described>,
         codec: &str,
-        bucket_bytes: usize,
-        seed: u64,
+        bucket_bytes: i128,
+        seed: i128,
         algorithm: Option<&str>,
         error_budget: Option<f64>,
         feedback: &str,
@@ -252,33 +257,20 @@ impl Synchronizer {
         let home = Arc::clone(group.home());
         home.circle.check()?;
         let parameters = described(parameters)?;
-        let invalid = |error: &dyn std::fmt::Display| Failure::invalid(error.to_string());
+        let told = Told { codec, algorithm, bucket_bytes, seed, error_budget, feedback };
         let options = Options {
-            policy: codec.parse().map_err(|error: thinwire_sync::UnknownPolicy| invalid(&error))?,
-            algorithm: algorithm
-                .map(|name| name.parse())
-                .transpose()
-                .map_err(|error: thinwire_schedule::UnknownAlgorithm| invalid(&error))?,
-            bucket_bytes: bucket_bytes.max(1),
-            seed,
-            error_budget: error_budget.unwrap_or(Options::default().error_budget),
-            feedback: feedback
-                .parse()
-                .map_err(|error: thinwire_sync::UnknownFeedback| invalid(&error))?,
             timeout: home.timeout,
             local_ranks: home.place.local_world as usize,
-            ..Options::default()
+            ..told.options()?
         };
         let shared = wait::for_work(py, move || {
             let link = home.meeting.link_named("synchronizer")?;
             let sync = thinwire_sync::Synchronizer::start(link, parameters, options)?;
             let stop = sync.stop();
-            let inner = Mutex::new(Some(Inner { sync, step: 0, skipped: false }));
-            let shared =
-                Arc::new(Shared { inner, stop: stop.clone(), home, failure: Mutex::default() });
-            let closed = Arc::downgrade(&shared);
-            let close = move || closed.upgrade().iter().for_each(|shared| shared.close());
-            shared.home.circle.add(stop, close);
+            let inner = Inner { sync, step: 0, skipped: false, averaged: false };
+            let inner = Mutex::new(Some(inner));
+            let shared = Arc::new(Shared { inner, stop, home, failure: Mutex::default() });
+            shared.home.circle.add(&shared);
             Ok(shared)
         })?;
         let key = operator::remember(&shared);
@@ -293,7 +285,11 @@ impl Synchronizer {
 
     fn relayout(&self, py: Python<'_>, parameters: Vec<Described>) -> PyResult<()> {
         let parameters = described(parameters)?;
-        self.wait(py, |shared| shared.with(|inner| Ok(inner.sync.relayout(parameters)?)))
+        let relayout = |inner: &mut Inner| {
+            (inner.averaged, inner.skipped) = (false, false);
+            Ok(inner.sync.relayout(parameters)?)
+        };
+        self.wait(py, |shared| shared.with(relayout))
     }
 
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
@@ -415,10 +411,7 @@ impl Synchronizer {
         let state = py.detach(|| {
             self.shared.with(|inner| {
                 let mut state = inner.sync.state();
-                let step = [inner.step >> STEP_BITS, inner.step & ((1 << STEP_BITS) - 1)];
-                state
-                    .tensors
-                    .insert(STEP.to_owned(), (vec![2], step.map(|part| part as f32).to_vec()));
+                state::put_step(&mut state, inner.step);
                 Ok(state)
             })
         })?;
@@ -430,26 +423,19 @@ impl Synchronizer {
     }
 
     fn load(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {
-        let tensors = tensors
-            .into_iter()
-            .map(|(name, (shape, bytes))| {
-                (name, (shape, bytemuck::pod_collect_to_vec(bytes.as_bytes())))
-            })
-            .collect();
-        let state = State { plan, tensors };
+        let mut state = state::read(plan, tensors)?;
+        let plan = state::plan(&state)?;
+        let step = state::take_step(&mut state)?;
         let load = move |inner: &mut Inner| {
-            if let Some((_, step)) = state.tensors.get(STEP).filter(|(_, step)| step.len() == 2) {
-                inner.step = ((step[0] as u64) << STEP_BITS) + step[1] as u64;
-            }
-            let buckets = |plan: &str| {
-                let plan: Option<thinwire_sync::Plan> = serde_json::from_str(plan).ok();
-                plan.map(|plan| plan.assignments.len())
-            };
+            state::check(&state, inner.sync.parameters())?;
+            state::settle(&mut state, &inner.sync.state());
             // Another layout of buckets has another plan; residuals belong to parameters.
-            match buckets(&state.plan) == Some(inner.sync.plan().assignments.len()) {
-                true => Ok(inner.sync.load(&state)?),
-                false => Ok(inner.sync.load_tensors(&state)?),
+            match plan.assignments.len() == inner.sync.plan().assignments.len() {
+                true => inner.sync.load(&state)?,
+                false => inner.sync.load_tensors(&state)?,
             }
+            inner.step = step.unwrap_or(inner.step);
+            Ok(())
         };
         Ok(py.detach(|| self.shared.with(load))?)
     }
@@ -460,16 +446,9 @@ impl Synchronizer {
 
     fn abort(&self, reason: &str) -> PyResult<()> {
         self.shared.home.circle.check()?;
-        self.shared.stop.stop(reason);
+        self.shared.abort(reason);
         Ok(())
     }
-}
-
-fn described(parameters: Vec<Described>) -> Result<Vec<Parameter>, Failure> {
-    let describe = |(name, shape, dtype, bucket): Described| {
-        Ok(Parameter { name, shape, dtype: parse_dtype(&dtype)?, bucket })
-    };
-    parameters.into_iter().map(describe).collect()
 }
 
 fn json(value: &impl serde::Serialize) -> String {

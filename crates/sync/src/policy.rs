@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use thinwire_codec::Choice;
+use thinwire_codec::{Choice, Kind};
 use thinwire_schedule::Algorithm;
 
 use crate::{Feedback, Momentum};
@@ -52,7 +52,10 @@ impl FromStr for Policy {
             return Ok(Policy::Auto(Vec::new()));
         }
         let Some(names) = name.strip_prefix("auto:") else {
-            let unknown = |error| UnknownPolicy(format!("{error}, or auto"));
+            let unknown = |error: thinwire_codec::Error| match error.kind() {
+                Kind::Unknown => UnknownPolicy(format!("{error}, or auto")),
+                _ => UnknownPolicy(error.to_string()),
+            };
             return Choice::parse(name).map(Policy::Fixed).map_err(unknown);
         };
         let bytes = |name: &str| match Choice::parse(name) {

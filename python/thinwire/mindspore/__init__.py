@@ -25,7 +25,7 @@ try:
     import mindspore as _mindspore  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"thinwire.mindspore needs MindSpore ({error}); hint: pip install mindspore==2.10.0"
+        f"thinwire.mindspore needs MindSpore ({error}) (hint: pip install mindspore==2.10.0)"
     ) from None
 
 from .broadcast import broadcast_parameters

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import mindspore as ms
 
 import thinwire
+from thinwire.agreement import agree
 
 from . import memory
-from .agreement import agree
 from .meeting import group_or_default
 
 
@@ -23,7 +23,7 @@ def broadcast_parameters(
     """
     group = group_or_default(group)
     parameters = list(parameters)
-    agree(parameters, group)
+    agree([f"{each.name} {each.dtype} {list(each.shape)}" for each in parameters], group.core)
     for parameter in parameters:
         if parameter.has_init:
             parameter.init_data()

@@ -39,6 +39,7 @@ class GradExchange(Callback):
         residuals: str | None = None,
     ) -> None:
         super().__init__()
+        _core.check(codec, seed=seed)
         self.codec, self.group, self.seed, self.residuals = codec, group, seed, residuals
         self.reducer: Reducer | None = None
         self.parameters: Any = None
@@ -55,8 +56,8 @@ class GradExchange(Callback):
         cell = run_context.original_args().train_network
         if not hasattr(cell, "grad_reducer"):
             raise thinwire.InvalidError(
-                f"{type(cell).__name__} has no grad_reducer; hint: give Model a loss and an optimizer, "
-                "or a subclass of nn.TrainOneStepCell"
+                f"{type(cell).__name__} has no grad_reducer (hint: give Model a loss and an "
+                "optimizer, or a subclass of nn.TrainOneStepCell)"
             )
         self.group = group_or_default(self.group)
         broadcast_parameters(cell.get_parameters(), self.group)

@@ -51,6 +51,7 @@ class Reducer(nn.Cell):
         non_finite: NonFinite = "raise",
     ) -> None:
         super().__init__(auto_prefix=False)
+        _core.check(codec, seed=seed)
         parameters = list(parameters)
         described = describe(parameters)
         self.operator = exchange_operator(parameters)

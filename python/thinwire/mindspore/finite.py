@@ -22,8 +22,9 @@ NonFinite = Literal["raise", "nan"]
 def refuse() -> None:
     """Raises the exception of such a step."""
     raise thinwire.InvalidError(
-        "a gradient of some rank is not finite, no rank has made this step; hint: a lower learning "
-        "rate, or non_finite='nan' where a loss scaler skips such steps"
+        "a gradient of some rank is not finite, no rank has made this step (hint: a lower learning "
+        "rate, or a loss scaler: Model takes a loss_scale_manager, reducer and exchange "
+        "non_finite='nan')"
     )
 
 

@@ -50,6 +50,7 @@ class Exchange:
         seed: int = 0,
         non_finite: NonFinite = "raise",
     ) -> None:
+        _core.check(codec, seed=seed)
         parameters = list(parameters)
         described = describe(parameters)
         self.signature = Signature(parameters)

@@ -46,8 +46,8 @@ def require_cpu() -> None:
     target = ms.get_context("device_target")
     if target != "CPU":
         raise thinwire.InvalidError(
-            f"the operator runs on CPU, not on {target}; hint: thinwire.mindspore.exchange "
-            "outside of graphs copies through host memory"
+            f"the operator runs on CPU, not on {target} (hint: thinwire.mindspore.exchange "
+            "outside of graphs copies through host memory)"
         )
 
 

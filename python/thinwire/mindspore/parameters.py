@@ -23,7 +23,7 @@ def describe(parameters: Iterable[ms.Parameter]) -> list[Description]:
     described = [described_one(parameter) for parameter in parameters]
     if not described:
         raise thinwire.InvalidError(
-            "no parameters to exchange; hint: network.trainable_params() lists those of a network"
+            "no parameters to exchange (hint: network.trainable_params() lists those of a network)"
         )
     return described
 
@@ -33,7 +33,7 @@ def described_one(parameter: ms.Parameter) -> Description:
     dtype = DTYPES.get(parameter.dtype)
     if dtype is None:
         raise thinwire.InvalidError(
-            f"{parameter.name} is {parameter.dtype}, not float32, float16 or bfloat16; "
-            "hint: leave it out of the optimizer's parameters"
+            f"{parameter.name} is {parameter.dtype}, not float32, float16 or bfloat16 "
+            "(hint: leave it out of the optimizer's parameters)"
         )
     return parameter.name, list(parameter.shape), dtype, BUCKET

@@ -6,6 +6,8 @@ from a checkpoint without it repeats no error that had been fed back.
 
 from __future__ import annotations
 
+from typing import Any
+
 import mindspore as ms
 import numpy as np
 
@@ -37,18 +39,34 @@ def save_residuals(exchanging: Exchanging, path: str) -> str:
 def load_residuals(exchanging: Exchanging, path: str) -> None:
     """Reads what `save_residuals` wrote on this rank with the same path; call it on every rank.
 
-    Raises InvalidError if the file is another rank's, of another number of ranks, or of other parameters.
+    Raises InvalidError if the file is missing, no file of `save_residuals`, another rank's, of another
+    number of ranks, or of other parameters; then nothing has changed.
     """
     group = exchanging.group
     file = file_of(path, group.rank)
-    entries = ms.load_checkpoint(file)
+    entries = entries_of(file)
     plan = str(entries.pop(PLAN))
     rank, world = entries.pop(RANKS).asnumpy().tolist()
     if (rank, world) != (group.rank, group.world):
         raise thinwire.InvalidError(
-            f"{file} is of rank {rank} of {world}, this is rank {group.rank} of {group.world}"
+            f"{file} is of rank {rank} of {world}, this is rank {group.rank} of {group.world} "
+            "(hint: residuals differ between ranks; with another number of ranks go on without them)"
         )
     exchanging.synchronizer.load(plan, {name: content(each) for name, each in entries.items()})
+
+
+def entries_of(file: str) -> dict[str, Any]:
+    """What is in a file of `save_residuals`."""
+    try:
+        entries: dict[str, Any] = ms.load_checkpoint(file)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise thinwire.InvalidError(
+            f"cannot read the residuals in {file}: {reason[:300]}"
+        ) from error
+    if not {PLAN, RANKS} <= entries.keys():
+        raise thinwire.InvalidError(f"{file} is no file of save_residuals")
+    return entries
 
 
 def file_of(path: str, rank: int) -> str:

@@ -24,8 +24,8 @@ class Signature:
         """Raises InvalidError unless these are the parameters' shapes."""
         if len(found) != len(self.shapes):
             raise thinwire.InvalidError(
-                f"{len(found)} gradients for {len(self.shapes)} parameters; "
-                "hint: give value_and_grad the optimizer's parameters"
+                f"{len(found)} gradients for {len(self.shapes)} parameters "
+                "(hint: give value_and_grad the optimizer's parameters)"
             )
         for name, shape, expected in zip(self.names, found, self.shapes):
             if tuple(shape) != expected:

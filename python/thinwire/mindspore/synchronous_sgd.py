@@ -30,6 +30,7 @@ class SynchronousSGD(HoldingOptimizer):
         group: thinwire.Group | None = None,
         seed: int = 0,
     ) -> None:
+        _core.check(codec, seed=seed)
         super().__init__(optimizer, group)
         self.reducer = Reducer(optimizer.parameters, codec, self.group, seed)
 

@@ -35,6 +35,39 @@ def one(tensors: Any, name: str) -> torch.Tensor:
     return listed(tensors)[0]
 
 
+def expect(name: str, tensor: torch.Tensor, elements: int, like: torch.Tensor) -> None:
+    """Refuses a tensor that has not so many elements of the dtype of `like`.
+
+    # Errors
+
+    InvalidError, before anything is sent: the core would write beyond the end, or bits of another dtype.
+    """
+    if tensor.dtype != like.dtype:
+        raise InvalidError(
+            f"{name} has tensors of {tensor.dtype} and {like.dtype}, expected one dtype"
+        )
+    if tensor.numel() != elements:
+        raise InvalidError(
+            f"{name} has a tensor of {tensor.numel()} elements where {elements} are expected"
+        )
+
+
+def expect_count(name: str, tensors: list[torch.Tensor], world: int) -> None:
+    """Refuses a list that has not one tensor per rank."""
+    if len(tensors) != world:
+        raise InvalidError(f"{name} has {len(tensors)} tensors for {world} ranks")
+
+
+def expect_parts(
+    name: str, parts: list[torch.Tensor], own: torch.Tensor, place: int, world: int
+) -> None:
+    """Refuses a list that has not one tensor per rank, of one dtype, the `place`-th as large as `own`."""
+    expect_count(name, parts, world)
+    expect(name, parts[place], own.numel(), own)
+    for part in parts:
+        expect(name, part, part.numel(), own)
+
+
 def overlaps(source: torch.Tensor, target: torch.Tensor, rank: int) -> bool:
     """Whether a gathered tensor shares memory with the result elsewhere than in its own place."""
     shared = source.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()

@@ -24,7 +24,16 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from thinwire.torch import barrier, exchange, sparse
-from thinwire.torch.arguments import listed, one, options, overlaps, row_bytes
+from thinwire.torch.arguments import (
+    expect,
+    expect_count,
+    expect_parts,
+    listed,
+    one,
+    options,
+    overlaps,
+    row_bytes,
+)
 from thinwire.torch.group import Connection, connect
 from thinwire.torch.mailbox import Mailbox
 from thinwire.torch.reduction import Reduction
@@ -129,6 +138,8 @@ class ProcessGroup(c10d.ProcessGroup):
         stage = Staging()
         sources = [stage.read(tensor) for tensor in listed(inputs)]
         targets = [[stage.write(tensor) for tensor in one] for one in outputs]
+        for parts, source in zip(targets, sources):
+            expect_parts("all_gather", parts, source, self.rank(), self.size())
 
         def begin() -> None:
             for target, source in zip(targets, sources):
@@ -144,6 +155,7 @@ class ProcessGroup(c10d.ProcessGroup):
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Work:
         """Every rank's input, one after the other, into the output."""
         opts = options(c10d.AllgatherOptions, opts)
+        expect("all_gather", output, self.size() * input.numel(), input)
         stage = Staging()
         source, target = stage.read(input), stage.write(output)
         if overlaps(source, target, self.rank()):
@@ -153,6 +165,8 @@ class ProcessGroup(c10d.ProcessGroup):
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
         """The same for several tensors."""
+        for output, input in zip(outputs, inputs):
+            expect("all_gather", output, self.size() * input.numel(), input)
         gather = functools.partial(self.all_gather_single, opts=opts)
         return Together(list(map(gather, outputs, inputs)), self)
 
@@ -166,8 +180,9 @@ class ProcessGroup(c10d.ProcessGroup):
         reduction, stage = Reduction.of(opts.reduceOp), Staging()
         targets = [stage.write(tensor) for tensor in outputs]
         sources = [[stage.scratch(tensor) for tensor in one] for one in inputs]
-        for target in targets:
+        for target, parts in zip(targets, sources):
             reduction.check(target)
+            expect_parts("reduce_scatter", parts, target, self.rank(), self.size())
 
         def begin() -> None:
             for target, parts in zip(targets, sources):
@@ -178,6 +193,7 @@ class ProcessGroup(c10d.ProcessGroup):
     def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> Work:
         """Reduces the r-th part of every rank's input into rank r's output; inputs stay as they are."""
         opts = options(c10d.ReduceScatterOptions, opts)
+        expect("reduce_scatter", input, self.size() * output.numel(), output)
         reduction, stage = Reduction.of(opts.reduceOp), Staging()
         target, source = stage.write(output), stage.scratch(input)
         reduction.check(source)
@@ -187,6 +203,8 @@ class ProcessGroup(c10d.ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
         """The same for several tensors."""
+        for output, input in zip(outputs, inputs):
+            expect("reduce_scatter", input, self.size() * output.numel(), output)
         scatter = functools.partial(self.reduce_scatter_single, opts=opts)
         return Together(list(map(scatter, outputs, inputs)), self)
 
@@ -197,6 +215,8 @@ class ProcessGroup(c10d.ProcessGroup):
         stage, root = Staging(), opts.rootRank
         source = stage.read(listed(inputs)[0])
         targets = [stage.write(tensor) for tensor in (outputs[0] if outputs else [])]
+        if self.rank() == root:
+            expect_parts("gather", targets, source, root, self.size())
         begin = functools.partial(exchange.to_root, self.core, targets, source, root)
         return self.run("gather", begin, stage, outputs, opts)
 
@@ -216,6 +236,8 @@ class ProcessGroup(c10d.ProcessGroup):
         stage, root = Staging(), opts.rootRank
         target = stage.write(outputs[0])
         sources = [stage.read(tensor) for tensor in (inputs[0] if inputs else [])]
+        if self.rank() == root:
+            expect_parts("scatter", sources, target, root, self.size())
         begin = functools.partial(exchange.from_root, self.core, target, sources, root)
         return self.run("scatter", begin, stage, outputs, opts)
 
@@ -225,6 +247,9 @@ class ProcessGroup(c10d.ProcessGroup):
         stage = Staging()
         sources = [stage.read(tensor) for tensor in inputs]
         targets = [stage.write(tensor) for tensor in outputs]
+        expect_count("all_to_all", sources, self.size())
+        expect_parts("all_to_all", targets, sources[self.rank()], self.rank(), self.size())
+        expect_parts("all_to_all", sources, targets[self.rank()], self.rank(), self.size())
         begin = functools.partial(exchange.all_to_all_list, self.core, targets, sources)
         return self.run("all_to_all", begin, stage, outputs, opts)
 
@@ -235,6 +260,7 @@ class ProcessGroup(c10d.ProcessGroup):
         opts = options(c10d.AllToAllOptions, opts)
         stage = Staging()
         source, target = stage.read(input), stage.write(output)
+        expect("all_to_all", target, target.numel(), source)
         source_bytes = row_bytes(source, input_sizes, self.size(), "input")
         target_bytes = row_bytes(target, output_sizes, self.size(), "output")
         begin = functools.partial(

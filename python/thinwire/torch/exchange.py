@@ -1,5 +1,6 @@
 """Collectives of tensors in host memory, contiguous each, as calls of the core.
 
+Sizes and dtypes are checked before, by `thinwire.torch.arguments`: the core takes addresses at their word.
 Each function blocks until its result is there. Those that make exactly one call of the core take a
 `done` too: with it they return at once, and the core calls it at the end; `begins_at_once` says which
 reductions are of that kind.
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from thinwire._core import Group, InvalidError
+from thinwire._core import Group
 from thinwire.torch.reduction import Reduction
 
 Done = Callable[[BaseException | None], None]
@@ -91,7 +92,6 @@ def reduce_scatter(
     done: Done | None = None,
 ) -> None:
     """Reduces the r-th part of every rank's `source`, which is overwritten, into rank r's `target`."""
-    expect(source, core.world * target.numel(), "reduce_scatter")
     dtype = reduction.native(source)
     reduction.scale(source)
     if dtype is not None:
@@ -106,15 +106,11 @@ def all_gather(
     core: Group, target: torch.Tensor, source: torch.Tensor, done: Done | None = None
 ) -> None:
     """Every rank's `source`, one after the other, into `target`."""
-    expect(target, core.world * source.numel(), "all_gather")
     core.all_gather(source.data_ptr(), target.data_ptr(), size(source), done=done)
 
 
 def all_gather_list(core: Group, targets: Sequence[torch.Tensor], source: torch.Tensor) -> None:
     """Rank r's `source` into the r-th target; they may differ in size, in the same way everywhere."""
-    if len(targets) != core.world:
-        raise InvalidError(f"all_gather has {len(targets)} outputs for {core.world} ranks")
-    expect(source, targets[core.rank].numel(), "all_gather")
     if len({size(target) for target in targets}) == 1:
         for target, row in zip(targets, gathered(core, source)):
             target.view(-1).copy_(row)
@@ -153,8 +149,6 @@ def all_to_all_list(
 def to_root(core: Group, targets: Sequence[torch.Tensor], source: torch.Tensor, root: int) -> None:
     """Rank r's `source` into the r-th target on `root`; the others give no targets."""
     none = source.new_empty(0)
-    if core.rank == root and len(targets) != core.world:
-        raise InvalidError(f"gather has {len(targets)} outputs for {core.world} ranks")
     sources = [source if rank == root else none for rank in range(core.world)]
     all_to_all_list(core, targets, sources)
 
@@ -164,8 +158,6 @@ def from_root(
 ) -> None:
     """The r-th source of `root` into rank r's `target`; the others give no sources."""
     none = target.new_empty(0)
-    if core.rank == root and len(sources) != core.world:
-        raise InvalidError(f"scatter has {len(sources)} inputs for {core.world} ranks")
     targets = [target if rank == root else none for rank in range(core.world)]
     all_to_all_list(core, targets, sources)
 
@@ -184,7 +176,6 @@ def reduce_scatter_list(
         return reduce_scatter(core, target, together, reduction)
     for rank, source in enumerate(sources):
         reduce(core, source, reduction, rank)
-    expect(sources[core.rank], target.numel(), "reduce_scatter")
     target.view(-1).copy_(sources[core.rank].view(-1))
 
 
@@ -203,14 +194,4 @@ def octets(tensor: torch.Tensor) -> torch.Tensor:
 
 def sizes(tensors: Sequence[torch.Tensor], world: int) -> list[int]:
     """Bytes of each rank's tensor, 0 where there are none."""
-    if len(tensors) not in (0, world):
-        raise InvalidError(f"all_to_all has {len(tensors)} tensors for {world} ranks")
     return [size(tensor) for tensor in tensors] or [0] * world
-
-
-def expect(tensor: torch.Tensor, elements: int, operation: str) -> None:
-    """Refuses a tensor of another size than the others' demand."""
-    if tensor.numel() != elements:
-        raise InvalidError(
-            f"{operation} has a tensor of {tensor.numel()} elements where {elements} are expected"
-        )

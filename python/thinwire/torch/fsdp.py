@@ -21,13 +21,17 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
-from thinwire._core import InvalidError, Scatter
+from thinwire._core import InvalidError, Scatter, check
 from thinwire.torch import group as groups
+from thinwire.torch import state as states
+from thinwire.torch.arguments import expect
 from thinwire.torch.reduction import NATIVE, Reduction
 from thinwire.torch.staging import Staging
 from thinwire.torch.work import Callbacks, Work
 
 Done = Callable[[BaseException | None], None] | None
+WHOLE_ONLY = ("auto", "powersgd")
+GATHER_CODECS = ("none", "f16", "bf16", "int8")
 
 
 def fsdp(
@@ -43,7 +47,8 @@ def fsdp(
 
     Args:
         model: after `fully_shard`, before the first step.
-        codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "topk:0.01".
+        codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "int3", one of these three as
+            "int8:stochastic", or "topk:0.01".
         gather_codec: how parameters travel: "none", "f16", "bf16", "int8"; None leaves it to PyTorch.
         group: the ranks, a `thinwire.Group`; None forms one for each process group that FSDP uses.
         seed: of stochastic rounding; the same on all ranks.
@@ -51,8 +56,10 @@ def fsdp(
 
     # Errors
 
-    InvalidError if no module is sharded; backward raises PeerError if a rank is lost.
+    InvalidError if no module is sharded, or for a codec that cannot travel so; backward raises PeerError
+    if a rank is lost.
     """
+    check_codecs(codec, gather_codec, seed)
     modules = model.named_modules()
     units = {name: module for name, module in modules if isinstance(module, FSDPModule)}
     if not units:
@@ -66,6 +73,20 @@ def fsdp(
         if gather_codec is not None:
             module.set_custom_all_gather(AllGather(exchange, name))
     return exchange
+
+
+def check_codecs(codec: str, gather_codec: str | None, seed: int) -> None:
+    """Refuses codecs that need more than FSDP gives, before anybody is met."""
+    if codec.partition(":")[0] in WHOLE_ONLY:
+        raise InvalidError(
+            f"codec '{codec}' plans whole gradients, which FSDP does not give: use int8, int4, int3 or "
+            "topk:RATIO"
+        )
+    check(codec, seed=seed)
+    if gather_codec is not None and gather_codec not in GATHER_CODECS:
+        raise InvalidError(
+            f"gather_codec is '{gather_codec}', expected one of {', '.join(GATHER_CODECS)}"
+        )
 
 
 class Exchange:
@@ -117,9 +138,9 @@ class Exchange:
         """Gives the core the residual that was loaded for a module, once."""
         saved = self._saved.pop(self._names[number], None)
         if saved is not None:
-            scatter.load({number: octets(saved)})
+            scatter.load({number: states.octets(saved)})
 
-    def state_dict(self) -> dict[str, tuple[dict[str, torch.Tensor]]]:
+    def state_dict(self) -> dict[str, tuple[dict[str, torch.Tensor], int]]:
         """The residuals of this rank by module: what it needs to go on as if never interrupted.
 
         `torch.save` on every rank, or `torch.distributed.checkpoint`, keeps it.
@@ -130,30 +151,42 @@ class Exchange:
                 residuals[self._names[number]] = torch.frombuffer(
                     bytearray(values), dtype=torch.float32
                 )
-        return {f"rank{dist.get_rank()}": (residuals,)}
+        return {f"rank{dist.get_rank()}": (residuals, dist.get_world_size())}
 
-    def load_state_dict(self, state: dict[str, tuple[dict[str, torch.Tensor]]]) -> None:
+    def load_state_dict(self, state: dict[str, tuple[dict[str, torch.Tensor], int]]) -> None:
         """Goes on from what `state_dict` returned on this rank.
 
         # Errors
 
-        InvalidError if it is the state of other ranks or of another model.
+        InvalidError if it is the state of other ranks or of another model; then nothing has changed.
         """
-        mine = f"rank{dist.get_rank()}"
-        if mine not in state:
+        entry = states.entry_of(dist.get_rank(), state)
+        if len(entry) != 2:
             raise InvalidError(
-                f"the state is that of {', '.join(state) or 'nobody'}, expected {mine} (hint: residuals "
-                "differ between ranks, save on every rank or through torch.distributed.checkpoint)"
+                f"the state of rank{dist.get_rank()} has {len(entry)} parts, expected residuals and the "
+                "number of ranks"
             )
-        saved = dict(state[mine][0])
-        for name in saved:
-            if name.rpartition("/")[0] not in self._units:
-                raise InvalidError(
-                    f"the state has a residual of {name}, and this model no sharded module of that name"
-                )
+        saved, world = dict(entry[0]), entry[1]
+        states.same_world(world, dist.get_world_size())
+        for name, residual in saved.items():
+            self._expect(name, residual)
         self._saved = saved
         for _, scatter in self._connections.values():
             scatter.load({number: bytes(len(old)) for number, old in scatter.state().items()})
+
+    def _expect(self, name: str, residual: torch.Tensor) -> None:
+        """Refuses what is no residual of this model."""
+        unit, _, elements = name.rpartition("/")
+        if unit not in self._units:
+            raise InvalidError(
+                f"the state has a residual of {name}, and this model no sharded module of that name"
+            )
+        if str(residual.numel()) != elements:
+            raise InvalidError(
+                f"the residual of module '{unit}' has {residual.numel()} elements, expected {elements}"
+            )
+        if not residual.isfinite().all():
+            raise InvalidError(f"the residual of module '{unit}' is not finite")
 
 
 class Communication:
@@ -182,6 +215,7 @@ class ReduceScatter(Communication):
         async_op: bool = False,
     ) -> Any:
         """Reduces rank r's part of the input into its output; of dtypes that no codec knows, exactly."""
+        expect("fsdp", input_tensor, group.size() * output_tensor.numel(), output_tensor)
         dtype = NATIVE.get(input_tensor.dtype)
         if dtype is None:
             return dist.reduce_scatter_tensor(output_tensor, input_tensor, op, group, async_op)
@@ -214,6 +248,7 @@ class AllGather(Communication):
         async_op: bool = False,
     ) -> Any:
         """Every rank's shard, rounded, one after the other; mixed dtypes, which come as bytes, exactly."""
+        expect("fsdp", output_tensor, group.size() * input_tensor.numel(), input_tensor)
         dtype = NATIVE.get(input_tensor.dtype)
         if dtype is None:
             return dist.all_gather_into_tensor(output_tensor, input_tensor, group, async_op)
@@ -248,9 +283,3 @@ def launched(
     stage.deliver()
     stage.follow()
     return None
-
-
-def octets(tensor: torch.Tensor) -> bytes:
-    """The f32 values of a tensor as bytes."""
-    values: bytes = tensor.detach().cpu().contiguous().numpy().tobytes()
-    return values

@@ -1,8 +1,10 @@
 """The group behind a process group of PyTorch: the same ranks, over Thinwire's own connections.
 
-Rank 0 opens a rendezvous on a free port and publishes where it is, with a token, through the store
-that the ranks of PyTorch share already; so nobody configures an address twice. What goes wrong on
-rank 0 is published too, so that the others fail with its reason instead of waiting.
+Rank 0 opens a rendezvous on a free port and publishes where it is through the store that the ranks of
+PyTorch share already; so nobody configures an address twice. Without THINWIRE_TOKEN it makes a token
+for this meeting and publishes that, too; a token of the user's stays in the environment of each rank,
+because the store is not encrypted. What goes wrong on rank 0 is published, so that the others fail with
+its reason instead of waiting.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ def of(group: Any = None, timeout_s: float = TIMEOUT_S) -> Connection:
         return group
     if isinstance(group, Group):
         return Connection(group)
+    if isinstance(group, thinwire.Group):
+        return Connection(group.core, guard=group)
     if isinstance(getattr(group, "core", None), Group):
         return Connection(group.core)
     if not (dist.is_available() and dist.is_initialized()):
@@ -80,18 +84,24 @@ def connect(
 
 def host(shared: dist.Store, key: str, store: dist.Store) -> Store:
     """Opens the rendezvous and publishes it, or the reason why there is none."""
-    token = os.environ.get("THINWIRE_TOKEN") or secrets.token_hex(16)
+    made = None if own_token() else secrets.token_hex(16)
     try:
-        rendezvous = Store(own_address(*master(store)), 0, token)
+        rendezvous = Store(own_address(*master(store)), 0, made or own_token())
     except Exception as error:
         shared.set(key, json.dumps({"error": f"rank 0 opened no rendezvous: {error}"}))
         raise
-    shared.set(key, json.dumps({"address": rendezvous.address, "token": token}))
+    shared.set(key, json.dumps({"address": rendezvous.address, "token": made}))
     return rendezvous
 
 
 def meeting(shared: dist.Store, key: str, timeout_s: float) -> tuple[str, str]:
-    """Where rank 0 hosts the rendezvous, and its token."""
+    """Where rank 0 hosts the rendezvous, and the token: this rank's own, or the published one.
+
+    # Errors
+
+    InvalidError if rank 0 has a token of the user's and this rank has none, or the other way round;
+    PeerError if rank 0 publishes nothing.
+    """
     try:
         shared.wait([key], timedelta(seconds=timeout_s))
         published = json.loads(shared.get(key))
@@ -100,7 +110,17 @@ def meeting(shared: dist.Store, key: str, timeout_s: float) -> tuple[str, str]:
         raise PeerError(f"rank 0 published no rendezvous in PyTorch's store: {reason}") from error
     if "error" in published:
         raise PeerError(published["error"])
-    return published["address"], published["token"]
+    if bool(own_token()) == bool(published["token"]):
+        here, there = ("has", "has not") if own_token() else ("has not", "has")
+        raise InvalidError(
+            f"rank 0 {there} THINWIRE_TOKEN, this rank {here} (hint: the same on every rank, or on none)"
+        )
+    return published["address"], published["token"] or own_token()
+
+
+def own_token() -> str:
+    """The secret of the user's, empty if there is none."""
+    return os.environ.get("THINWIRE_TOKEN", "")
 
 
 def tell(shared: dist.Store, key: str, rank: int, error: Error) -> None:

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from thinwire._core import InvalidError
+from thinwire._core import InvalidError, check
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.averager import Averager
@@ -49,9 +49,9 @@ def hook(
     """State and function for `DistributedDataParallel.register_comm_hook`. All ranks call it alike.
 
     Args:
-        codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "topk:0.01", "powersgd:4", or
-            "auto", which measures the network and chooses for each bucket. f16 and bf16 gradients
-            travel in their own dtype under "none".
+        codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "int3", one of these three
+            as "int8:stochastic", "topk:0.01", "powersgd:4", or "auto", which measures the network and
+            chooses for each bucket. f16 and bf16 gradients travel in their own dtype under "none".
         group: the ranks: a `thinwire.Group`, a process group of PyTorch, or None for its default one.
         bucket_bytes: DDP's buckets are cut into exchanges of about this many bytes.
         seed: of stochastic rounding and low rank; the same on all ranks.
@@ -65,8 +65,9 @@ def hook(
 
     # Errors
 
-    The hook, and so backward, raises InvalidError for gradients that are not f32, f16 or bf16 or not on
-    the CPU or a GPU, and PeerError if a rank is lost, has raised or has another model; all ranks fail.
+    InvalidError at once for an unknown codec or algorithm. The hook, and so backward, raises InvalidError
+    for gradients that are not f32, f16 or bf16 or not on the CPU or a GPU, and PeerError if a rank is
+    lost, has raised or has another model; all ranks fail.
     """
     options = {
         "codec": codec,
@@ -76,6 +77,7 @@ def hook(
         "error_budget": error_budget,
         "feedback": feedback,
     }
+    check(**options)
     given = {id(parameter): name for name, parameter in named_parameters}
     made = Hook(options, given, group, timeout_s)
     if group is not None or (dist.is_available() and dist.is_initialized()):
@@ -104,6 +106,12 @@ class Hook:
         self._thread: ThreadPoolExecutor | None = None
         self._step = Step()
         self._step.complete = True
+
+    def __repr__(self) -> str:
+        """The codec, and where in its life it is."""
+        group = self._connection and self._connection.group
+        where = f"rank {group.rank} of {group.world}" if group else "not connected"
+        return f"thinwire.torch.Hook(codec={self._options['codec']!r}, {where})"
 
     def connect(self) -> groups.Connection:
         """Forms the group, unless there is one; a collective call, at the first bucket at the latest."""
@@ -145,18 +153,18 @@ class Hook:
 
     def state_dict(self) -> dict[str, Any]:
         """Residuals, low-rank factors, plan: what this rank needs to go on as if never interrupted."""
-        rank = self.connect().group.rank
-        return state.of_rank(rank, self._averager.saved() if self._averager else None)
+        group = self.connect().group
+        return state.of_rank(group, self._averager.saved() if self._averager else None)
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
         """Goes on from what `state_dict` returned on this rank; a collective call after the first step.
 
         # Errors
 
-        InvalidError if the state is that of other ranks or, at the latest in the next step, of another
-        model.
+        InvalidError if the state is that of other ranks or of another number of ranks or, at the latest
+        in the next step, of another model.
         """
-        saved = state.for_rank(self.connect().group.rank, entries)
+        saved = state.for_rank(self.connect().group, entries)
         if self._averager is not None:
             self._averager.load(saved)
 

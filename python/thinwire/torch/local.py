@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from thinwire._core import Synchronizer
+from thinwire._core import Synchronizer, check
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.replica import begin_alike, broadcast, every_steps, trainable
@@ -62,11 +62,14 @@ class DiLoCo:
         timeout_s: float = groups.TIMEOUT_S,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
+        options = {"bucket_bytes": bucket_bytes, "seed": seed, "algorithm": algorithm}
+        check(codec, **options)
         self.every = every_steps(every)
         self._model = model
         self._parameters = trainable(model)
         self._connection = groups.of(group, timeout_s)
-        begin_alike(self._connection.group, model)
+        mode = type(self).__name__
+        begin_alike(self._connection.group, model, mode=mode, every=every, codec=codec, **options)
         self._common = {
             name: value.detach().float().cpu().clone() for name, value in self._parameters.items()
         }
@@ -75,14 +78,7 @@ class DiLoCo:
         self._sync: Synchronizer | None = None
         if self._connection.group.world > 1:
             shapes = [(name, list(each.shape), "f32", 0) for name, each in self._common.items()]
-            self._sync = Synchronizer(
-                self._connection.group,
-                shapes,
-                codec=codec,
-                bucket_bytes=bucket_bytes,
-                seed=seed,
-                algorithm=algorithm,
-            )
+            self._sync = Synchronizer(self._connection.group, shapes, codec=codec, **options)
 
     def step(self) -> bool:
         """Counts a step of the inner optimizer. True if a round ended with it: all ranks are alike.
@@ -111,17 +107,18 @@ class DiLoCo:
         saved = None
         if self._sync is not None:
             saved = Saved(*state.read(self._sync), [list(self._common)])
+        group = self._connection.group
         return {
             "steps": self._steps,
             "common": dict(self._common),
             "outer": (self._outer.state_dict(),),
-            **state.of_rank(self._connection.group.rank, saved),
+            **state.of_rank(group, saved),
         }
 
     @torch.no_grad()
     def load_state_dict(self, entries: dict[str, Any]) -> None:
         """Goes on from what `state_dict` returned on this rank."""
-        saved = state.for_rank(self._connection.group.rank, entries)
+        saved = state.for_rank(self._connection.group, entries)
         for name, value in self._common.items():
             value.copy_(entries["common"][name])
         self._outer.load_state_dict(*entries["outer"])

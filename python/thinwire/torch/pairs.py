@@ -64,7 +64,8 @@ class PairAveraging:
         self._seed = seed
         self._steps = 0
         self._connection = groups.of(group, timeout_s)
-        begin_alike(self._connection.group, model)
+        options = {"mode": "PairAveraging", "every": every, "codec": codec, "seed": seed}
+        begin_alike(self._connection.group, model, **options)
 
     def step(self) -> int | None:
         """Counts a step of the optimizer. After a round, the partner's rank; None if there was none."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from thinwire._core import Group, InvalidError
+from thinwire.agreement import agree
 from thinwire.torch.reduction import NATIVE
 
 
@@ -49,8 +51,16 @@ def broadcast(group: Group, tensors: list[torch.Tensor]) -> None:
             tensor.copy_(host)
 
 
-def begin_alike(group: Group, model: torch.nn.Module) -> None:
-    """Gives all ranks the parameters and buffers of rank 0, as DDP does."""
+def begin_alike(group: Group, model: torch.nn.Module, **options: Any) -> None:
+    """Gives all ranks the parameters and buffers of rank 0, as DDP does.
+
+    # Errors
+
+    InvalidError on all ranks, before anything has changed, if models or `options` differ between ranks.
+    """
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    described = [f"{name} {value.dtype} {list(value.shape)}" for name, value in tensors]
+    agree([*(f"{name} {value}" for name, value in options.items()), *described], group)
     broadcast(group, [*model.parameters(), *model.buffers()])
 
 

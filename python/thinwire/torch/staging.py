@@ -1,6 +1,7 @@
 """Tensors of one collective as contiguous host memory, and the way back.
 
-A contiguous tensor on the CPU is itself. A strided one is copied, and one on a CUDA device goes
+A contiguous tensor on the CPU is itself. A strided one is copied, as is one that is negated or
+conjugated only when it is read, and one on a CUDA device goes
 through pinned memory: the copy there is queued on the stream that is current where the collective is
 called, so it sees what was computed before; an event says when it has arrived. The copy back is queued
 on a stream of its own, and whoever waits for the collective makes its current stream wait for that.
@@ -97,9 +98,10 @@ class Staging:
 
 
 def direct(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is contiguous host memory already."""
+    """Whether the tensor is contiguous host memory already, of the values that it has."""
     refuse(tensor)
-    return tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj()
+    plain = not tensor.is_conj() and not tensor.is_neg()
+    return tensor.device.type == "cpu" and tensor.is_contiguous() and plain
 
 
 def refuse(tensor: torch.Tensor) -> None:

@@ -1,0 +1,93 @@
+//! What a synchroniser is told: its parameters and its options, as Python gives them.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use pyo3::prelude::*;
+use thinwire_sync::{Options, Parameter};
+
+use crate::error::Failure;
+use crate::group::parse_dtype;
+use crate::whole;
+
+/// More elements than any model has that one rank could hold.
+const ELEMENTS_MAX: usize = 1 << 40;
+
+/// A parameter as Python gives it: name, shape, dtype, the framework's bucket.
+pub(crate) type Described = (String, Vec<usize>, String, u32);
+
+/// Parameters as the core takes them: at least one, each with a name of its own.
+pub(crate) fn described(parameters: Vec<Described>) -> Result<Vec<Parameter>, Failure> {
+    if parameters.is_empty() {
+        return Err(Failure::invalid("no parameters, expected at least one"));
+    }
+    let (mut names, mut total) = (BTreeSet::new(), 0);
+    for (name, shape, ..) in &parameters {
+        if !names.insert(name.as_str()) {
+            return Err(Failure::invalid(format!("two parameters are called '{name}'")));
+        }
+        let elements = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+        let sum = elements.and_then(|elements| elements.checked_add(total));
+        total = sum.filter(|&sum| sum <= ELEMENTS_MAX).ok_or_else(|| {
+            Failure::invalid(format!(
+                "parameters up to {name} of shape {shape:?}, expected at most {ELEMENTS_MAX} elements"
+            ))
+        })?;
+    }
+    let describe = |(name, shape, dtype, bucket): Described| {
+        Ok(Parameter { name, shape, dtype: parse_dtype(&dtype)?, bucket })
+    };
+    parameters.into_iter().map(describe).collect()
+}
+
+/// Options as Python gives them.
+pub(crate) struct Told<'a> {
+    pub(crate) codec: &'a str,
+    pub(crate) algorithm: Option<&'a str>,
+    pub(crate) bucket_bytes: i128,
+    pub(crate) seed: i128,
+    pub(crate) error_budget: Option<f64>,
+    pub(crate) feedback: &'a str,
+}
+
+impl Told<'_> {
+    /// Options as the core takes them.
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
+        let usual = Options::default();
+        let error_budget = self.error_budget.unwrap_or(usual.error_budget);
+        if error_budget.is_nan() || error_budget < 0.0 {
+            return Err(Failure::invalid(format!(
+                "error_budget {error_budget}, expected a number that is not negative"
+            )));
+        }
+        Ok(Options {
+            policy: parse(self.codec)?,
+            algorithm: self.algorithm.map(parse).transpose()?,
+            bucket_bytes: whole::to::<usize>("bucket_bytes", self.bucket_bytes)?.max(1),
+            seed: whole::to("seed", self.seed)?,
+            error_budget,
+            feedback: parse(self.feedback)?,
+            ..usual
+        })
+    }
+}
+
+fn parse<T: FromStr<Err: Display>>(name: &str) -> Result<T, Failure> {
+    name.parse().map_err(|error: T::Err| Failure::invalid(error.to_string()))
+}
+
+/// Refuses options that a synchroniser would refuse, before anybody is met.
+#[pyfunction]
+#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0, error_budget = None, feedback = "classic"))]
+pub(crate) fn check(
+    codec: &str,
+    algorithm: Option<&str>,
+    bucket_bytes: i128,
+    seed: i128,
+    error_budget: Option<f64>,
+    feedback: &str,
+) -> PyResult<()> {
+    Told { codec, algorithm, bucket_bytes, seed, error_budget, feedback }.options()?;
+    Ok(())
+}

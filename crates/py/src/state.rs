@@ -1,0 +1,124 @@
+//! A synchroniser's state between Python and the core: named tensors as bytes of f32, and the plan.
+//!
+//! It comes from a file, so all of it is looked at before any of it is taken: a state is loaded whole
+//! or refused.
+
+use std::collections::BTreeMap;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use thinwire_sync::{Parameter, Plan, State};
+
+use crate::error::Failure;
+
+/// The name under which a state holds the step, from which stochastic rounding draws its numbers: in
+/// two f32, which hold so many bits exactly.
+const STEP: &str = "step";
+const STEP_BITS: u32 = 24;
+
+/// What stands before a parameter's name.
+const KINDS: [&str; 2] = ["residual.", "factor."];
+
+/// More parts of a bucket than any plan has.
+const PARTITIONS_MAX: usize = 1 << 16;
+
+/// Named tensors as Python gives them: shape and bytes of f32.
+pub(crate) type Tensors<'py> = BTreeMap<String, (Vec<usize>, Bound<'py, PyBytes>)>;
+
+/// A state as the core takes it.
+pub(crate) fn read(plan: String, tensors: Tensors<'_>) -> Result<State, Failure> {
+    let tensors = tensors.into_iter().map(|(name, (shape, bytes))| {
+        let values = floats(&name, bytes.as_bytes())?;
+        let expected = shape.iter().try_fold(1_usize, |total, &size| total.checked_mul(size));
+        if expected != Some(values.len()) {
+            let found = values.len();
+            return Err(Failure::invalid(format!(
+                "{name} in the state has {found} elements, expected those of its shape {shape:?}"
+            )));
+        }
+        Ok((name, (shape, values)))
+    });
+    Ok(State { plan, tensors: tensors.collect::<Result<_, Failure>>()? })
+}
+
+/// The f32 that these bytes are, which are finite.
+pub(crate) fn floats(name: &str, bytes: &[u8]) -> Result<Vec<f32>, Failure> {
+    if !bytes.len().is_multiple_of(4) {
+        let found = bytes.len();
+        return Err(Failure::invalid(format!(
+            "{name} in the state has {found} bytes, expected a multiple of 4"
+        )));
+    }
+    let values: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
+    match values.iter().find(|value| !value.is_finite()) {
+        None => Ok(values),
+        Some(value) => Err(Failure::invalid(format!(
+            "{name} in the state holds {value}, expected finite numbers"
+        ))),
+    }
+}
+
+/// Adds the step to a state.
+pub(crate) fn put_step(state: &mut State, step: u64) {
+    let parts = [step >> STEP_BITS, step & ((1 << STEP_BITS) - 1)];
+    let values = parts.map(|part| part as f32).to_vec();
+    state.tensors.insert(STEP.to_owned(), (vec![2], values));
+}
+
+/// Takes the step out of a state, if it is there.
+pub(crate) fn take_step(state: &mut State) -> Result<Option<u64>, Failure> {
+    let Some((_, values)) = state.tensors.remove(STEP) else { return Ok(None) };
+    let limit = (1_u64 << STEP_BITS) as f32;
+    let is_part = |part: &f32| part.fract() == 0.0 && (0.0..limit).contains(part);
+    match values.as_slice() {
+        [high, low] if [high, low].into_iter().all(is_part) => {
+            Ok(Some(((*high as u64) << STEP_BITS) + *low as u64))
+        }
+        other => Err(Failure::invalid(format!(
+            "the step in the state is {other:?}, expected two whole numbers below {limit}"
+        ))),
+    }
+}
+
+/// Refuses what belongs to no parameter, or has another length: it is of another model.
+pub(crate) fn check(state: &State, parameters: &[Parameter]) -> Result<(), Failure> {
+    let known: BTreeMap<&str, usize> =
+        parameters.iter().map(|each| (each.name.as_str(), each.elements())).collect();
+    for (name, (_, values)) in &state.tensors {
+        let of = KINDS.iter().find_map(|kind| name.strip_prefix(kind));
+        let Some(expected) = of.and_then(|of| known.get(of)) else {
+            return Err(Failure::invalid(format!(
+                "the state is of another model: it has '{name}', and this model no such parameter"
+            )));
+        };
+        if name.starts_with(KINDS[0]) && values.len() != *expected {
+            return Err(Failure::invalid(format!(
+                "the state is of another model: {name} has {} elements, expected {expected}",
+                values.len()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The plan of a state; one whose numbers no planner gives is refused.
+pub(crate) fn plan(state: &State) -> Result<Plan, Failure> {
+    let plan: Plan = serde_json::from_str(&state.plan)
+        .map_err(|error| Failure::invalid(format!("the plan in the state is no plan: {error}")))?;
+    let mut partitions = plan.assignments.iter().map(|assignment| assignment.partitions);
+    match partitions.find(|partitions| !(1..=PARTITIONS_MAX).contains(partitions)) {
+        None => Ok(plan),
+        Some(found) => Err(Failure::invalid(format!(
+            "the plan in the state has {found} partitions, expected 1..={PARTITIONS_MAX}"
+        ))),
+    }
+}
+
+/// Adds zeros for every residual of `current` that a state does not mention: it owes nothing there.
+pub(crate) fn settle(state: &mut State, current: &State) {
+    for (name, (shape, values)) in &current.tensors {
+        if name.starts_with(KINDS[0]) && !state.tensors.contains_key(name) {
+            state.tensors.insert(name.clone(), (shape.clone(), vec![0.0; values.len()]));
+        }
+    }
+}

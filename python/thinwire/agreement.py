@@ -1,0 +1,62 @@
+"""A check that all ranks say the same of something, before anything is exchanged that depends on it.
+
+Ranks that disagree about a model would read each other's bits as another dtype, or wait for each other;
+here each learns which rank differs from rank 0, and in what. Law: all ranks raise, or none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+
+import numpy
+
+from thinwire import _core
+
+REPORT_BYTES = 512
+
+
+def agree(lines: Sequence[str], core: _core.Group) -> None:
+    """Compares these lines with rank 0's; a collective call, of the same size whatever the lines are.
+
+    # Errors
+
+    InvalidError on all ranks if those of any rank differ.
+    """
+    if core.world == 1:
+        return
+    report = numpy.frombuffer(
+        difference(lines, from_rank_0(lines, core)).encode()[:REPORT_BYTES].ljust(REPORT_BYTES),
+        numpy.uint8,
+    )
+    reports = numpy.empty((core.world, REPORT_BYTES), numpy.uint8)
+    core.all_gather(report.ctypes.data, reports.ctypes.data, REPORT_BYTES)
+    for rank, said in enumerate(reports):
+        text = said.tobytes().decode(errors="ignore").strip()
+        if text:
+            # Nobody is to be lost before all know: then they know already.
+            with contextlib.suppress(_core.PeerError):
+                core.barrier()
+            raise _core.InvalidError(f"ranks disagree: rank {rank} {text}")
+
+
+def from_rank_0(lines: Sequence[str], core: _core.Group) -> list[str]:
+    """Rank 0's lines on every rank."""
+    text = numpy.frombuffer(json.dumps(list(lines)).encode(), numpy.uint8)
+    length = numpy.array([text.size], numpy.int64)
+    core.broadcast(length.ctypes.data, length.nbytes, 0)
+    received = text.copy() if core.rank == 0 else numpy.empty(length[0], numpy.uint8)
+    core.broadcast(received.ctypes.data, received.nbytes, 0)
+    answer: list[str] = json.loads(received.tobytes())
+    return answer
+
+
+def difference(mine: Sequence[str], theirs: Sequence[str]) -> str:
+    """The first difference in words, nothing if there is none."""
+    for here, there in zip(mine, theirs):
+        if here != there:
+            return f"has {here}, rank 0 has {there}"
+    if len(mine) != len(theirs):
+        return f"has {len(mine)} parameters and options, rank 0 has {len(theirs)}"
+    return ""
