@@ -231,6 +231,7 @@ fn synchronizer(
         momentum: plan.momentum(),
         timeout: plan.settings.link.timeout(),
         local_ranks: place.local_world as usize,
+        ..thinwire_sync::Options::default()
     };
     let parameters = exchanged_parameters(gpt.parameters());
     let sync = Synchronizer::start(meeting.link()?, parameters, options)?;
