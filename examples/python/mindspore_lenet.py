@@ -1,8 +1,8 @@
-r"""LeNet on handwritten digits, trained by Model.train; Thinwire is the lines marked with an arrow.
+"""LeNet on handwritten digits, trained by Model.train; Thinwire is the lines marked with an arrow.
 
-    msrun --worker_num=2 --local_worker_num=2 --join=True --log_dir=/tmp/msrun \
-        examples/python/mindspore_lenet.py
-    thinwire run --ranks 2 -- python examples/python/mindspore_lenet.py --data mnist
+    cd examples/python
+    msrun --worker_num=2 --local_worker_num=2 --join=True --log_dir=/tmp/msrun mindspore_lenet.py
+    thinwire run --ranks 2 -- python mindspore_lenet.py --data mnist
 
 Under msrun rank 0 writes to /tmp/msrun/worker_0.log; `thinwire` is the command-line tool, which the wheel
 does not hold (docs/python.md).

@@ -1,8 +1,8 @@
-r"""A transformer over characters whose whole step is one graph; Thinwire is the line with an arrow.
+"""A transformer over characters whose whole step is one graph; Thinwire is the line with an arrow.
 
-    msrun --worker_num=2 --local_worker_num=2 --join=True --log_dir=/tmp/msrun \
-        examples/python/mindspore_transformer.py
-    thinwire run --ranks 2 -- python examples/python/mindspore_transformer.py --data book.txt
+    cd examples/python
+    msrun --worker_num=2 --local_worker_num=2 --join=True --log_dir=/tmp/msrun mindspore_transformer.py
+    thinwire run --ranks 2 -- python mindspore_transformer.py --data book.txt
 
 Under msrun rank 0 writes to /tmp/msrun/worker_0.log; `thinwire` is the command-line tool, which the wheel
 does not hold (docs/python.md).

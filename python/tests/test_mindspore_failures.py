@@ -100,6 +100,20 @@ def every(event: str) -> dict[str, dict[str, object]]:
     return {f"{mode} {way}": training(mode, way, event, group) for mode in MODES for way in WAYS}
 
 
+def test_an_unknown_codec_is_refused_before_anybody_is_met():
+    import thinwire
+    import thinwire.mindspore
+
+    for make in (
+        lambda: thinwire.mindspore.GradExchange("zip"),
+        lambda: thinwire.mindspore.exchange([], "zip"),
+        lambda: thinwire.mindspore.reducer([], "zip"),
+        lambda: thinwire.mindspore.SynchronousSGD(None, "zip"),
+    ):
+        with pytest.raises(thinwire.InvalidError, match="unknown codec 'zip'"):
+            make()
+
+
 def assert_clear(answer: dict[str, object], kind: str, *words: str) -> None:
     """One line of the right kind, in time, that names things."""
     assert answer is not None

@@ -84,6 +84,13 @@ def test_a_group_that_nobody_else_holds_still_says_why_it_ended():
     assert connection.group in [each.core for each in thinwire.group._open]
 
 
+def test_a_hook_says_what_it_is():
+    import thinwire.torch
+
+    hook, _ = thinwire.torch.hook("int8")
+    assert repr(hook) == "thinwire.torch.Hook(codec='int8', not connected)"
+
+
 def unheard():
     """Rank 0 cannot open a rendezvous: what each rank is told."""
     import torch.distributed as dist

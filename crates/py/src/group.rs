@@ -221,7 +221,7 @@ impl Group {
         done: Done,
     ) -> PyResult<()> {
         let dtype = parse_dtype(dtype)?;
-        let source = Memory::of(source, elements * self.world.size(), dtype)?;
+        let source = Memory::of(source, elements.saturating_mul(self.world.size()), dtype)?;
         let mut target = Memory::of(target, elements, dtype)?;
         let codec = bytes_codec(codec, dtype)?;
         let scale = self.scale(average);
@@ -248,7 +248,7 @@ impl Group {
     ) -> PyResult<()> {
         let size = self.world.size();
         let source = Memory::new(source, bytes)?;
-        let target = Memory::new(target, bytes * size)?;
+        let target = Memory::new(target, bytes.saturating_mul(size))?;
         let mine = self.world.rank().index();
         let direct = target.is_words() && bytes.is_multiple_of(4);
         self.issue(py, done, |driver, reply| {
@@ -300,8 +300,9 @@ impl Group {
             ))
             .into());
         }
-        let source = Memory::new(source, source_bytes.iter().sum())?;
-        let target = Memory::new(target, target_bytes.iter().sum())?;
+        let total = |lengths: &[usize]| lengths.iter().copied().fold(0, usize::saturating_add);
+        let source = Memory::new(source, total(&source_bytes))?;
+        let target = Memory::new(target, total(&target_bytes))?;
         self.issue(py, done, |driver, reply| {
             let lengths: Vec<usize> = source_bytes.iter().chain(&target_bytes).copied().collect();
             let (sends, of_begin) = (places(&source_bytes), lengths.clone());

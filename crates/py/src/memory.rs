@@ -24,6 +24,12 @@ impl Memory {
         if address == 0 && bytes > 0 {
             return Err(Failure::invalid(format!("address 0 for {bytes} bytes, expected memory")));
         }
+        if bytes > isize::MAX as usize {
+            let most = isize::MAX;
+            return Err(Failure::invalid(format!(
+                "{bytes} bytes or more, expected at most {most}"
+            )));
+        }
         Ok(Memory { address, bytes })
     }
 
@@ -35,7 +41,7 @@ impl Memory {
                 dtype.size()
             )));
         }
-        Memory::new(address, elements * dtype.size())
+        Memory::new(address, elements.saturating_mul(dtype.size()))
     }
 
     /// A part of it.

@@ -96,7 +96,7 @@ impl Scatter {
         done: Done,
     ) -> PyResult<()> {
         let dtype = parse_dtype(dtype)?;
-        let source = Memory::of(source, elements * self.size, dtype)?;
+        let source = Memory::of(source, elements.saturating_mul(self.size), dtype)?;
         let mut target = Memory::of(target, elements, dtype)?;
         let scale = if average { 1.0 / self.size as f32 } else { 1.0 };
         self.issue(py, done, move |scatter| {
@@ -129,7 +129,7 @@ impl Scatter {
             .into());
         }
         let source = Memory::of(source, elements, dtype)?;
-        let mut target = Memory::of(target, elements * self.size, dtype)?;
+        let mut target = Memory::of(target, elements.saturating_mul(self.size), dtype)?;
         self.issue(py, done, move |scatter| {
             let values = scatter.all_gather(&codec, key, &source.to_f32(dtype))?;
             target.write(dtype, &values);

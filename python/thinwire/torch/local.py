@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from thinwire._core import Synchronizer, check
+from thinwire._core import InvalidError, Synchronizer, check
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.replica import begin_alike, broadcast, every_steps, trainable
@@ -117,14 +117,24 @@ class DiLoCo:
 
     @torch.no_grad()
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned on this rank."""
+        """Goes on from what `state_dict` returned on this rank.
+
+        # Errors
+
+        InvalidError, before anything has changed, if it is of other ranks or of another model.
+        """
         saved = state.for_rank(self._connection.group, entries)
+        if entries["common"].keys() != self._common.keys():
+            names = entries["common"].keys() ^ self._common.keys()
+            raise InvalidError(
+                f"the state is of another model: {min(names)} is in one of them only"
+            )
+        if self._sync is not None and saved is not None:
+            state.write(self._sync, saved.plan, saved.tensors)
         for name, value in self._common.items():
             value.copy_(entries["common"][name])
         self._outer.load_state_dict(*entries["outer"])
         self._steps = entries["steps"]
-        if self._sync is not None and saved is not None:
-            state.write(self._sync, saved.plan, saved.tensors)
 
     @torch.no_grad()
     def _exchange(self) -> bool:
