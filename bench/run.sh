@@ -8,7 +8,7 @@
 #   bench/run.sh mindspore
 #   bench/run.sh accuracy [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh sync|choice|change [--json FILE] [FLAG VALUE ...]
-#   bench/run.sh codec | link
+#   bench/run.sh codec | codecs | link
 #
 # Peers that are not installed are skipped with a line that says so. PYTHON names the interpreter
 # that has torch (python3 by default); THINWIRE the binary (target/release/thinwire by default).
@@ -114,7 +114,19 @@ collective() {
     "$PYTHON" "$BENCH/table.py" <"$json"
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|change|ddp|accuracy|mindspore"
+# Every codec, the five that are written as text too, beside the same in PyTorch.
+codecs() {
+    machine
+    local text list=none,f16,bf16,int8,int4,int3,int2,onebit,vote,terngrad,qsgd:3,qsgd:4,natural,e4m3,e5m2,dynamic8
+    list+=,tbq:0.5,topk:0.01,graddrop:0.01,dgc:0.01,randomk:0.01,dct:32,powersgd:4
+    for text in onebit terngrad tbq:tau=0.5 graddrop:ratio=0.01 dgc:ratio=0.01; do
+        list+=,$ROOT/examples/codecs/${text%%:*}.codec
+        case "$text" in *:*) list+=:${text#*:} ;; esac
+    done
+    "$THINWIRE" bench codec --codecs "$list" --size 16 --json | "$PYTHON" "$BENCH/python/codecs.py" "$@"
+}
+
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|change|codecs|ddp|accuracy|mindspore"
 command=$1
 shift
 case "$command" in
@@ -124,7 +136,8 @@ case "$command" in
     sync) sync_bench "$@" ;;
     choice | change) "$command" "$@" ;;
     ddp) ddp "$@" ;;
+    codecs) codecs "$@" ;;
     accuracy) accuracy "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, change, ddp, accuracy or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, change, codecs, ddp, accuracy or mindspore" ;;
 esac

@@ -10,6 +10,8 @@
 //! Laws, for a codec that loses nothing: without masking the results are momentum SGD's; with it every
 //! element is cleared, and they are plain SGD's.
 
+use thinwire_codec::Choice;
+
 /// Momentum correction, as deep gradient compression has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Momentum {
@@ -22,7 +24,7 @@ pub struct Momentum {
     pub nesterov: bool,
     /// Whether momentum is cleared where everything was sent, in buckets that travel with feedback.
     pub masking: bool,
-    /// In the first so many steps, `topk` sends more: a quarter of all elements, a sixteenth, and so
+    /// In the first so many steps, `topk`, `dgc` and `graddrop` send more: a quarter of all elements, a sixteenth, and so
     /// on, down to what was asked for.
     pub warm_up_steps: u64,
 }
@@ -36,9 +38,20 @@ impl Default for Momentum {
 /// Stages of the warm-up.
 const STAGES: u64 = 4;
 
+/// The codecs whose parameter is the part of the elements that they send.
+const SPARSE: [&str; 3] = ["topk", "dgc", "graddrop"];
+
 impl Momentum {
-    /// The ratio of `topk` after so many steps, where `asked` was asked for.
-    pub(crate) fn ratio(&self, steps: u64, asked: f64) -> f64 {
+    /// What a codec that sends a part of the elements is after so many steps; none for others.
+    pub(crate) fn warmed_up(&self, choice: &Choice, steps: u64) -> Option<Choice> {
+        let name = choice.to_string();
+        let (kind, ratio) = name.split_once(':')?;
+        let asked = ratio.parse().ok().filter(|_| SPARSE.contains(&kind))?;
+        Choice::parse(&format!("{kind}:{}", self.ratio(steps, asked))).ok()
+    }
+
+    /// The ratio after so many steps, where `asked` was asked for.
+    fn ratio(&self, steps: u64, asked: f64) -> f64 {
         if steps >= self.warm_up_steps {
             return asked;
         }

@@ -131,13 +131,9 @@ impl Synchronizer {
     /// The plan for one codec, after so many steps: a warm-up may send more.
     fn fixed_plan(&self, choice: &Choice, steps: u64) -> Plan {
         let buckets: Vec<&Bucket> = self.lanes.iter().map(|lane| &lane.bucket).collect();
-        let name = choice.to_string();
-        let asked = name.strip_prefix("topk:").and_then(|ratio| ratio.parse().ok());
-        let warm = self.options.momentum.zip(asked).and_then(|(momentum, asked)| {
-            Choice::parse(&format!("topk:{}", momentum.ratio(steps, asked))).ok()
-        });
-        let choice = warm.as_ref().unwrap_or(choice);
-        Plan::fixed(choice, self.options.asked(), &buckets, self.world)
+        let momentum = self.options.momentum.as_ref();
+        let warm = momentum.and_then(|momentum| momentum.warmed_up(choice, steps));
+        Plan::fixed(warm.as_ref().unwrap_or(choice), self.options.asked(), &buckets, self.world)
     }
 
     /// My place among the ranks.

@@ -1,8 +1,8 @@
 //! `thinwire bench codec`: one thread, bytes of f32 per second, beside a copy of the same buffer.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde::Serialize;
-use thinwire_codec::{Choice, speed};
+use thinwire_codec::{CODECS, Choice, speed};
 
 use crate::figures::{bytes, bytes_per_s, ratio};
 use crate::output::{print, print_json, say};
@@ -11,12 +11,8 @@ use crate::table::Table;
 /// Encode and decode, beside a plain copy.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The codecs to measure
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "none,f16,bf16,int8,int8:stochastic,int4,int3,topk:0.01,powersgd:4"
-    )]
+    /// The codecs to measure [default: one of every kind]
+    #[arg(long, value_delimiter = ',')]
     pub codecs: Vec<Choice>,
     /// The size of the buffer in MiB
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -39,12 +35,17 @@ struct Line {
     kernels: &'static str,
 }
 
+fn one_of_every_kind() -> Vec<Choice> {
+    let examples = CODECS.iter().filter_map(|entry| entry.examples.first());
+    examples.map(|name| Choice::parse(name).expect("an example is a valid name")).collect()
+}
+
 /// Measures codec after codec.
 ///
 /// # Errors
 /// If standard output is closed.
 pub fn run(args: &Args) -> Result<u8> {
-    ensure!(!args.codecs.is_empty(), "no codec to measure");
+    let codecs = if args.codecs.is_empty() { one_of_every_kind() } else { args.codecs.clone() };
     let elements = args.size as usize * (1 << 20) / 4;
     let size = bytes(4.0 * elements as f64);
     say(format!(
@@ -53,7 +54,7 @@ pub fn run(args: &Args) -> Result<u8> {
         args.rounds
     ));
     let mut table = Table::new(["codec", "operation", "f32 read", "× copy"]);
-    for codec in &args.codecs {
+    for codec in &codecs {
         for row in speed::measure(codec, elements, args.rounds as usize) {
             let line = Line {
                 codec: codec.to_string(),
