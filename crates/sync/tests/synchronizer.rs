@@ -667,7 +667,7 @@ fn switch(sync: &mut Synchronizer, codec: &str) {
     }
     let state = State { plan: serde_json::to_string(&plan).unwrap(), ..State::default() };
     sync.load(&state).unwrap();
-    assert_eq!(*sync.plan(), plan);
+    assert_eq!(sync.plan().assignments, plan.assignments);
 }
 
 #[test]
