@@ -2,7 +2,7 @@
 //!
 //! The planner simulates the iteration ([`crate::iteration`]) and gives every bucket the candidate
 //! with which it is shortest. Then it goes back towards raw: as long as the iteration stays within
-//! four percent, a bucket gets the codec that loses less. A plan that is not at least two percent
+//! two percent, a bucket gets the codec that loses less. A plan that is not at least two percent
 //! faster than raw is dropped for raw. So raw is used whenever raw is not slower, and a lossy
 //! codec only where it is seen to help.
 
@@ -22,7 +22,7 @@ const GAIN_MIN: f64 = 0.02;
 
 /// What going back to codecs that lose less may cost in all: accuracy is bought with what nobody
 /// notices, and no more than one could tell from the best fixed choice.
-const SLACK: f64 = 0.04;
+const SLACK: f64 = 0.02;
 
 /// How one bucket travels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

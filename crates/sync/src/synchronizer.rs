@@ -70,7 +70,7 @@ impl Synchronizer {
         agree(&mut group, &identity(&parameters, &options))?;
         let limits = Limits {
             asked: options.asked(),
-            error_budget: options.error_budget,
+            error_budget: options.budget(),
             crowded: crowded(&options),
         };
         let planner = match &options.policy {
