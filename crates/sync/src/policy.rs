@@ -127,7 +127,8 @@ pub(crate) struct Asked {
 impl Options {
     pub(crate) fn budget(&self) -> f64 {
         match &self.policy {
-            Policy::Auto(among) if !among.is_empty() => f64::INFINITY,
+            // Infinity has no JSON.
+            Policy::Auto(among) if !among.is_empty() => f64::MAX,
             _ => self.error_budget,
         }
     }

@@ -106,7 +106,7 @@ fn text(explanation: &Explanation<'_>) -> String {
         "planned after step {}: {}\nlink: {link}; error budget: {}\niteration: {} planned, {} raw; decided in {}\n",
         explanation.step,
         planning.reason,
-        planning.error_budget,
+        budget(planning.error_budget),
         figures::seconds(planning.iteration_s),
         figures::seconds(planning.raw_iteration_s),
         figures::seconds(planning.took_s),
@@ -115,6 +115,11 @@ fn text(explanation: &Explanation<'_>) -> String {
         text += &format!("\n{}\n{}", headline(decision), table(decision, measured_s));
     }
     text
+}
+
+/// No number where the user has named the codecs.
+fn budget(error: f64) -> String {
+    if error == f64::MAX { "none, codecs were named".to_owned() } else { error.to_string() }
 }
 
 fn headline(decision: &Decision) -> String {
