@@ -7,8 +7,9 @@
 #   source bench/network.sh                       network_up, network_ranks, network_exec, network_down
 #
 # NETWORK: 1mbit … 999mbit | 1gbit | 10gbit (shaped) | unshaped (namespaces only) | loopback (no namespaces,
-# no root). Every command sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
-# MASTER_PORT), THINWIRE_TOKEN, and NETWORK_INTERFACE, the interface that reaches the others.
+# no root). Every command sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+# as all ranks share this machine's cores, MASTER_ADDR, MASTER_PORT), THINWIRE_TOKEN, and
+# NETWORK_INTERFACE, the interface that reaches the others.
 # NETWORK_SECONDS_MAX bounds one command (600 by default).
 
 NETWORK_ID="tw$$"
@@ -96,7 +97,7 @@ network_exec() { # RANK COMMAND ...
         interface=eth0
     fi
     "${place[@]}" timeout --kill-after=5 "$NETWORK_SECONDS_MAX" env \
-        RANK="$rank" WORLD_SIZE="$NETWORK_RANKS" LOCAL_RANK="$rank" \
+        RANK="$rank" WORLD_SIZE="$NETWORK_RANKS" LOCAL_RANK="$rank" LOCAL_WORLD_SIZE="$NETWORK_RANKS" \
         MASTER_ADDR="$(network_address 0)" MASTER_PORT="${MASTER_PORT:-29500}" \
         THINWIRE_TOKEN="${THINWIRE_TOKEN:-bench}" \
         NETWORK="$NETWORK_NAME" NETWORK_INTERFACE="$interface" "$@"
