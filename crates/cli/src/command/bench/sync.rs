@@ -40,7 +40,7 @@ pub struct Args {
     /// What an iteration computes, in milliseconds
     #[arg(long, default_value_t = 160, value_name = "MS")]
     compute: u64,
-    /// Methods by name, or as CODEC[/ALGORITHM][/tensor|bucket][/whole|cut]
+    /// Methods by name, or spelled out: a codec, and after slashes an algorithm, tensor or bucket, whole or cut
     #[arg(
         long,
         value_delimiter = ',',
