@@ -41,7 +41,7 @@ choice() {
     for codec in none bf16; do
         for algorithm in ring halving two-shot gather; do methods+=,$codec/$algorithm; done
     done
-    for codec in int8 int4 int3; do
+    for codec in int8 int4 int3 int2; do
         for algorithm in two-shot gather; do methods+=,$codec/$algorithm; done
     done
     sync_bench --networks 20mbit,100mbit,1gbit,unshaped --models gpt --compute 150 --methods "$methods,auto" "$@"
