@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::{CODECS, Codec, Error, Kind, PowerSgd, language};
+use crate::{CODECS, Codec, Error, Exchange, Kind, PowerSgd, language};
 
 /// A codec as a user names it, for instance `int8`, `topk:0.01`.
 #[derive(Clone, Debug)]
@@ -46,6 +46,14 @@ impl Choice {
         };
         let entry = CODECS.iter().find(|entry| entry.name == head).ok_or_else(|| unknown(name))?;
         (entry.parse)(parameter)
+    }
+
+    /// How encodings of several ranks may be brought together; low rank sends sums of f32.
+    pub fn exchange(&self) -> Exchange {
+        match self {
+            Choice::Bytes(codec) => codec.exchange(),
+            Choice::LowRank(_) => Exchange::Summable,
+        }
     }
 
     pub(crate) fn bytes(codec: impl Codec + 'static) -> Choice {

@@ -89,7 +89,7 @@ impl Calibration {
 
 /// Whether gradients of some dtype travel so when they are not compressed.
 fn is_raw(choice: &Choice) -> bool {
-    RAW.contains(&choice.to_string().as_str())
+    matches!(choice, Choice::Bytes(codec) if codec.dtype().is_some())
 }
 
 impl Pace {

@@ -95,10 +95,7 @@ pub(crate) fn algorithm(
     world: World,
     elements: usize,
 ) -> Algorithm {
-    let exchange = match choice {
-        Choice::Bytes(codec) => codec.exchange(),
-        Choice::LowRank(_) => Exchange::Summable,
-    };
+    let exchange = choice.exchange();
     match (exchange, asked) {
         (Exchange::Summable, Some(asked)) => asked,
         (

@@ -245,10 +245,7 @@ fn carriers(
     elements: usize,
 ) -> Vec<Algorithm> {
     use Algorithm::{Gather, Halving, Ring, RingGather, TwoShot};
-    let exchange = match choice {
-        Choice::Bytes(codec) => codec.exchange(),
-        Choice::LowRank(_) => Exchange::Summable,
-    };
+    let exchange = choice.exchange();
     let size = world.size();
     let all: &[Algorithm] = match exchange {
         Exchange::Gather if size <= 2 => &[Gather],
