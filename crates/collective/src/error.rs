@@ -78,6 +78,14 @@ impl Error {
         Error { kind: Kind::Peer, operation, step, rank, detail, source: Some(Arc::new(error)) }
     }
 
+    /// The same error, said of a step of training where it named none: of what is done between the
+    /// collectives of a step, which does not know of steps.
+    #[must_use]
+    pub fn in_step(self, step: u64) -> Error {
+        let step = self.step.filter(|step| *step < CALLS).unwrap_or(step);
+        Error { step: Some(step), ..self }
+    }
+
     /// The error as it travels to the peers: with the rank that is to blame.
     pub(crate) fn for_peers(&self) -> thinwire_link::Error {
         let kind = match self.kind {
@@ -132,5 +140,19 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_ref().map(|error| error.as_ref() as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_said_where_none_was() {
+        let call = Error::timeout("all_gather", CALLS | 7, None, "nothing came".to_owned());
+        assert_eq!(call.to_string(), "nothing came (in all_gather)");
+        assert_eq!(call.in_step(3).to_string(), "nothing came (in all_gather of step 3)");
+        let bucket = Error::timeout("all_reduce", 2, None, "nothing came".to_owned());
+        assert_eq!(bucket.in_step(3).to_string(), "nothing came (in all_reduce of step 2)");
     }
 }

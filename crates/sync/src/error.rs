@@ -28,6 +28,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same error, with the step of training that it happened in.
+    pub(crate) fn in_step(self, step: u64) -> Error {
+        match self {
+            Error::Collective(error) => Error::Collective(error.in_step(step)),
+            other => other,
+        }
+    }
+
     /// What the user may do about it, in one line.
     pub fn hint(&self) -> Option<&'static str> {
         match self {

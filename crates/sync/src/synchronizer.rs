@@ -260,7 +260,7 @@ impl Synchronizer {
         }
         self.close_record(all_in_s);
         if finite {
-            self.plan_again()?;
+            self.plan_again().map_err(|error| error.in_step(self.step))?;
         }
         self.warm_up()?;
         Ok(if finite { Outcome::Averaged } else { Outcome::Skipped })
