@@ -86,7 +86,7 @@ def main() -> None:
     options = arguments()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         for codec in options.codecs.split(","):
             for name in options.models.split(","):
                 try:
@@ -105,6 +105,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--codecs", default=CODECS)
     parser.add_argument("--models", default="gpt,cnn")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0, help="go on with an earlier run's")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--data", help="a text file for gpt")
     parser.add_argument("--digits", help="a folder with MNIST's files for cnn")
