@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod agreement;
+mod backward;
 mod bucket;
 mod calibrate;
 mod error;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use thinwire_wire::World;
 
 use crate::StepRecord;
+use crate::backward::Backward;
 use crate::bucket::Bucket;
 use crate::calibrate::Calibration;
 use crate::iteration::{self, Measured, Readiness};
@@ -53,6 +54,8 @@ pub(crate) struct Planner {
     /// Samples of this step's gradients, by bucket.
     samples: Vec<Vec<f32>>,
     measured: Measured,
+    /// This rank's own backward.
+    backward: Backward,
     /// What this rank has not yet told of the last steps.
     told: Vec<f32>,
     /// The plan before the one in force.
@@ -71,6 +74,7 @@ impl Planner {
             errors: Vec::new(),
             samples: Vec::new(),
             measured: Measured::default(),
+            backward: Backward::default(),
             told: Vec::new(),
             before: None,
             planning: None,
@@ -85,6 +89,7 @@ impl Planner {
             buckets: vec![Readiness::default(); buckets],
             crowded: self.limits.crowded,
         };
+        self.backward = Backward::default();
         self.errors.clear();
         self.samples = vec![Vec::new(); buckets];
         self.told.clear();
@@ -112,6 +117,7 @@ impl Planner {
 
     /// Takes note of a step, for this rank.
     pub(crate) fn note(&mut self, record: &StepRecord, plan: &Plan) {
+        self.backward.note(record);
         let spans = record.buckets.iter().map(|bucket| (bucket.ready_s, bucket.done_s));
         let computed_s = record.total(|bucket| bucket.encode_s + bucket.decode_s);
         let wire_s = iteration::wire_s(spans, computed_s);
@@ -125,12 +131,11 @@ impl Planner {
 
     /// What this rank has to tell: the plan it follows, when its buckets were ready, its last steps,
     /// and what codecs lose of its gradients if it has sampled them.
-    pub(crate) fn message(&mut self, record: &StepRecord, plan: &Plan) -> Vec<f32> {
+    pub(crate) fn message(&mut self, plan: &Plan) -> Vec<f32> {
         // Halves of the hash are numbers that f32 holds exactly.
         let hash = plan.hash();
         let mut message = vec![(hash >> 16) as f32, (hash & 0xffff) as f32];
-        message.push(record.backward_s as f32);
-        message.extend(record.buckets.iter().map(|bucket| bucket.ready_s as f32));
+        message.extend(self.backward.times_s().map(|seconds| seconds as f32));
         message.append(&mut self.told);
         let codecs = &self.ways.calibration().codecs;
         for sample in self.samples.iter_mut().map(std::mem::take).filter(|s| !s.is_empty()) {

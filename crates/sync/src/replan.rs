@@ -62,7 +62,7 @@ impl Synchronizer {
     /// Tells the others what this rank saw, and hears them.
     fn hear(&mut self, sampled: bool) -> Result<Verdict, Error> {
         let planner = self.planner.as_mut().expect("only auto plans");
-        let message = planner.message(&self.record, &self.plan);
+        let message = planner.message(&self.plan);
         let all = self.gather(&message)?;
         self.check_plans(&all, message.len())?;
         let sampled: Vec<usize> = (0..self.lanes.len())
