@@ -17,6 +17,7 @@ import statistics
 import time
 
 import models
+import sockets
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -48,7 +49,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", choices=["gpt", "cnn"], default="gpt")
     parser.add_argument(
-        "--methods", required=True, help="as plain,fp16,powersgd-2,none-clear,auto@4"
+        "--methods", required=True, help="as plain,fp16,powersgd-2,sockets-3.25,none-clear,auto@4"
     )
     parser.add_argument("--data", help="a text file for gpt")
     parser.add_argument("--batch", type=int, default=8)
@@ -132,6 +133,10 @@ def attach(model: DistributedDataParallel, method: str):
         )
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         return None
+    if method.startswith("sockets-"):
+        bits = float(method.partition("-")[2])
+        model.register_comm_hook(sockets.Sockets(bits, meeting_port()), sockets.hook)
+        return None
     codec = method.removesuffix("-clear")
     group = in_clear() if codec != method else None
     state, function = thinwire.torch.hook(codec=codec, group=group)
@@ -141,10 +146,14 @@ def attach(model: DistributedDataParallel, method: str):
 
 def in_clear() -> thinwire.Group:
     """A group that does not encrypt, as gloo does not."""
-    port = int(os.environ["MASTER_PORT"]) + 7 + next(MEETINGS)
-    coordinator = f"{os.environ['MASTER_ADDR']}:{port}"
+    coordinator = f"{os.environ['MASTER_ADDR']}:{meeting_port()}"
     rank, world = dist.get_rank(), dist.get_world_size()
     return thinwire.init(rank, world, coordinator, encryption="never")
+
+
+def meeting_port() -> int:
+    """A port that no other method of this run has."""
+    return int(os.environ["MASTER_PORT"]) + 7 + next(MEETINGS) * dist.get_world_size()
 
 
 def slowest(seconds: float) -> float:
