@@ -149,6 +149,17 @@ pub fn barrier(group: &mut Group) -> Result<(), Error> {
     group.complete(&mut [run])
 }
 
+/// Whether what is exchanged so can travel by an algorithm. Sums of what is no sum of codes cannot be
+/// encoded at every hop.
+pub fn carries(algorithm: Algorithm, exchange: Exchange) -> bool {
+    use Algorithm::{Gather, Halving, Ring, RingGather, TwoShot};
+    match algorithm {
+        Gather | RingGather => true,
+        TwoShot => exchange != Exchange::Gather,
+        Ring | Halving => exchange == Exchange::Summable,
+    }
+}
+
 /// The algorithm for what can travel by several.
 ///
 /// Encodings that cannot be summed are gathered between two ranks: that is as many bytes as

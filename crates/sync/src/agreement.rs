@@ -1,9 +1,10 @@
 //! What all ranks must have in common, and how they find out.
 
+use thinwire_collective::operations::{carries, preferred};
 use thinwire_collective::{Group, all_gather_bytes};
 use thinwire_wire::World;
 
-use crate::{Error, Options, Parameter, Policy, plan};
+use crate::{Error, Options, Parameter, Policy};
 
 /// Refuses parameters that are not those which were, in any order and in any of the framework's
 /// buckets.
@@ -29,13 +30,15 @@ pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Err
 
 /// Refuses a codec and an algorithm that do not go together.
 pub(crate) fn check_combination(options: &Options, world: World) -> Result<(), Error> {
-    let (Policy::Fixed(choice), Some(asked)) = (&options.policy, options.algorithm) else {
+    let Some(asked) = options.algorithm else { return Ok(()) };
+    let named = match &options.policy {
+        Policy::Fixed(choice) => std::slice::from_ref(choice),
+        Policy::Auto(among) => among,
+    };
+    let Some(choice) = named.iter().find(|choice| !carries(asked, choice.exchange())) else {
         return Ok(());
     };
-    let needed = plan::algorithm(choice, Some(asked), world, 0);
-    if needed == asked {
-        return Ok(());
-    }
+    let needed = preferred(choice.exchange(), world, 0);
     Err(Error::Invalid(format!(
         "codec {choice} travels by {needed}, not by {asked}: its sums cannot be encoded at every hop"
     )))

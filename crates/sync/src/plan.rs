@@ -7,8 +7,8 @@
 //! codec only where it is seen to help.
 
 use serde::{Deserialize, Serialize};
-use thinwire_codec::{Choice, Exchange};
-use thinwire_collective::operations::{partitions, preferred};
+use thinwire_codec::Choice;
+use thinwire_collective::operations::{carries, partitions, preferred};
 use thinwire_schedule::Algorithm;
 use thinwire_wire::World;
 
@@ -96,15 +96,8 @@ pub(crate) fn algorithm(
     elements: usize,
 ) -> Algorithm {
     let exchange = choice.exchange();
-    match (exchange, asked) {
-        (Exchange::Summable, Some(asked)) => asked,
-        (
-            Exchange::TwoShot,
-            Some(asked @ (Algorithm::TwoShot | Algorithm::Gather | Algorithm::RingGather)),
-        )
-        | (Exchange::Gather, Some(asked @ Algorithm::RingGather)) => asked,
-        _ => preferred(exchange, world, elements),
-    }
+    let asked = asked.filter(|asked| carries(*asked, exchange));
+    asked.unwrap_or_else(|| preferred(exchange, world, elements))
 }
 
 /// The fastest plan for what was measured, by the rules above. `candidates[bucket]` begins with raw.

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 
 use thinwire_codec::{Choice, Exchange};
+use thinwire_collective::operations::carries;
 use thinwire_schedule::{Algorithm, Cost, Shape, Speeds, all_reduce, cost, load_of};
 use thinwire_wire::World;
 
@@ -237,32 +238,33 @@ fn commit_s(pace: &Pace, algorithm: Algorithm, size: usize, elements: usize) -> 
     bytes / rate_at(pace.decode, elements) + merges * bytes / rate_at(pace.merge, elements)
 }
 
-/// The algorithms that can carry a codec: the one that was asked for, if it can.
+/// The algorithms by which a codec may travel: the one that was asked for if it can carry it, else
+/// none; where nothing was asked for, those that are worth comparing.
 fn carriers(
     choice: &Choice,
     asked: Option<Algorithm>,
     world: World,
     elements: usize,
 ) -> Vec<Algorithm> {
-    use Algorithm::{Gather, Halving, Ring, RingGather, TwoShot};
     let exchange = choice.exchange();
+    if let Some(asked) = asked {
+        return if carries(asked, exchange) { vec![asked] } else { Vec::new() };
+    }
     let size = world.size();
-    let all: &[Algorithm] = match exchange {
-        Exchange::Gather if size <= 2 => &[Gather],
-        Exchange::Gather => &[Gather, RingGather],
-        // Between two ranks ring and halving are two-shot by another name.
-        Exchange::TwoShot => &[TwoShot, Gather],
-        Exchange::Summable if size <= 2 => &[TwoShot, Gather],
-        Exchange::Summable => &[Ring, Halving, TwoShot, Gather],
+    // Between two ranks ring and halving are two-shot by another name, and there is one gather.
+    let differs = |algorithm| match algorithm {
+        Algorithm::Ring | Algorithm::Halving => size > 2,
+        Algorithm::RingGather => size > 2 && exchange == Exchange::Gather,
+        Algorithm::TwoShot | Algorithm::Gather => true,
     };
     let few = size <= GATHER_WORLD_MAX || elements < GATHER_ELEMENTS_MAX;
-    let usable =
-        |algorithm: &Algorithm| !gathers(*algorithm) || few || exchange == Exchange::Gather;
-    match asked {
-        Some(asked) if exchange == Exchange::Summable || all.contains(&asked) => vec![asked],
-        _ if size == 1 => all[..1].to_vec(),
-        _ => all.iter().copied().filter(usable).collect(),
-    }
+    let usable = |algorithm: &Algorithm| {
+        carries(*algorithm, exchange)
+            && differs(*algorithm)
+            && (!gathers(*algorithm) || few || exchange == Exchange::Gather)
+    };
+    let all = Algorithm::ALL.into_iter().filter(usable);
+    if size == 1 { all.take(1).collect() } else { all.collect() }
 }
 
 /// Into how many partitions, more than one, a bucket may be cut.
@@ -318,10 +320,10 @@ mod tests {
         let names = |name, asked, size| carriers(&choice(name), asked, world(size), 1 << 20);
         assert_eq!(names("none", Some(Algorithm::Halving), 4), [Algorithm::Halving]);
         assert_eq!(names("int8", Some(Algorithm::Gather), 4), [Algorithm::Gather]);
-        assert_eq!(
-            names("int8", Some(Algorithm::Ring), 4),
-            [Algorithm::TwoShot, Algorithm::Gather]
-        );
+        assert_eq!(names("int8", Some(Algorithm::Ring), 4), []);
+        assert_eq!(names("topk:0.01", Some(Algorithm::TwoShot), 4), []);
+        assert_eq!(names("topk:0.01", None, 4), [Algorithm::Gather, Algorithm::RingGather]);
+        assert_eq!(names("topk:0.01", None, 2), [Algorithm::Gather]);
         assert_eq!(names("int8", None, 32), [Algorithm::TwoShot]);
         assert_eq!(names("none", None, 4).len(), 4);
         assert_eq!(names("none", None, 1).len(), 1);

@@ -294,6 +294,11 @@ fn mistakes_are_refused_in_one_line() {
     let wrong = Options { policy, algorithm: Some("ring".parse().unwrap()), ..Options::default() };
     let error = Synchronizer::start(link(), parameters(), wrong).unwrap_err().to_string();
     assert!(error.starts_with("codec int8 travels by two-shot, not by ring"), "{error}");
+    let policy = "auto:f16+topk:0.01".parse().unwrap();
+    let wrong =
+        Options { policy, algorithm: Some("two-shot".parse().unwrap()), ..Options::default() };
+    let error = Synchronizer::start(link(), parameters(), wrong).unwrap_err().to_string();
+    assert!(error.starts_with("codec topk:0.01 travels by gather, not by two-shot"), "{error}");
 }
 
 #[test]
