@@ -1,0 +1,87 @@
+//! Regions: the part of an operator's axes that one rank does.
+
+use thinwire_wire::random::Key;
+
+use crate::axis::{Declaration, Operand};
+
+/// A part of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where it begins.
+    pub start: usize,
+    /// How long it is.
+    pub length: usize,
+}
+
+/// A part of every axis of a declaration. An operator that counts places (tokens of a vocabulary,
+/// positions of a sequence, elements of a mask) finds here where its own ones begin.
+#[derive(Clone, Debug)]
+pub struct Region<'a> {
+    declaration: &'a Declaration,
+    parts: Vec<Part>,
+    key: Key,
+}
+
+impl<'a> Region<'a> {
+    /// A part of every axis, in their order.
+    pub fn new(declaration: &'a Declaration, parts: Vec<Part>) -> Region<'a> {
+        assert_eq!(declaration.axes.len(), parts.len(), "one part for every axis");
+        Region { declaration, parts, key: Key { seed: 0, step: 0, tensor: 0 } }
+    }
+
+    /// The same region, with the random numbers of a job and a step.
+    pub fn with_random(self, seed: u64, step: u64) -> Region<'a> {
+        Region { key: Key { seed, step, tensor: 0 }, ..self }
+    }
+
+    /// The random numbers, of tensor 0.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// All of every axis.
+    pub fn whole(declaration: &'a Declaration) -> Region<'a> {
+        let parts = declaration.axes.iter().map(|axis| Part { start: 0, length: axis.length });
+        Region::new(declaration, parts.collect())
+    }
+
+    /// What the axes are of.
+    pub fn declaration(&self) -> &'a Declaration {
+        self.declaration
+    }
+
+    /// How much of every axis it has.
+    pub fn lengths(&self) -> Vec<usize> {
+        self.parts.iter().map(|part| part.length).collect()
+    }
+
+    /// The part of the axis of this name.
+    ///
+    /// # Panics
+    /// If there is no such axis.
+    pub fn part(&self, axis: char) -> Part {
+        self.parts[self.declaration.axis(axis).expect("an axis of this operator")]
+    }
+
+    /// What an operand holds of each of its dimensions.
+    pub fn parts_of(&self, operand: &Operand) -> Vec<Part> {
+        let scaled =
+            |part: Part, block| Part { start: part.start * block, length: part.length * block };
+        operand.dims.iter().map(|dim| scaled(self.parts[dim.axis], dim.block)).collect()
+    }
+
+    /// What an input holds of each of its dimensions.
+    pub fn input(&self, index: usize) -> Vec<Part> {
+        self.parts_of(&self.declaration.inputs[index])
+    }
+
+    /// What an output holds of each of its dimensions.
+    pub fn output(&self, index: usize) -> Vec<Part> {
+        self.parts_of(&self.declaration.outputs[index])
+    }
+
+    /// The local shape of an output.
+    pub fn output_shape(&self, index: usize) -> Vec<usize> {
+        self.output(index).iter().map(|part| part.length).collect()
+    }
+}
