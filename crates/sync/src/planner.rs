@@ -97,7 +97,7 @@ impl Planner {
     }
 
     pub(crate) fn link(&self) -> LinkSpeed {
-        self.ways.calibration().link
+        self.ways.calibration().link.clone()
     }
 
     /// Whether a plan is due after a step, so many steps after the buckets were laid out.

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use thinwire_collective::{Error, Group, Options, all_gather, all_reduce};
 use thinwire_schedule::Algorithm;
 
+use crate::pairs::{self, Unequal};
+
 /// The first probe grows until it takes this long.
 const PROBE_S: f64 = 0.06;
 
@@ -24,8 +26,11 @@ const BANDWIDTH_CHANGE: f64 = 1.25;
 const LATENCY_CHANGE: f64 = 1.5;
 const LATENCY_SCATTER_S: f64 = 5e-4;
 
+/// In larger worlds pairs are not measured.
+const PAIRED_MAX: usize = 16;
+
 /// How fast the slowest link is.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkSpeed {
     /// Seconds from a bit's departure to its arrival.
     pub latency_s: f64,
@@ -34,6 +39,9 @@ pub struct LinkSpeed {
     /// How many times as long bytes take where several ranks send to one at a time: queues of
     /// switches overflow.
     pub fan_in: f64,
+    /// Where some ranks are further apart than others.
+    #[serde(default)]
+    pub unequal: Option<Unequal>,
 }
 
 impl LinkSpeed {
@@ -52,7 +60,12 @@ impl LinkSpeed {
 pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
     let size = group.world().size();
     if size == 1 {
-        return Ok(LinkSpeed { latency_s: 0.0, bytes_per_s: f64::INFINITY, fan_in: 1.0 });
+        return Ok(LinkSpeed {
+            latency_s: 0.0,
+            bytes_per_s: f64::INFINITY,
+            fan_in: 1.0,
+            unequal: None,
+        });
     }
     let round_s = round(group, 7)?;
     let mut elements = PROBE_ELEMENTS_MIN;
@@ -62,7 +75,8 @@ pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
         if seconds > PROBE_S || elements >= PROBE_ELEMENTS_MAX {
             let fan_in = fan_in(group, elements, seconds)?;
             let bytes_per_s = rate(elements, size, seconds, round_s);
-            return Ok(LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, fan_in });
+            let unequal = unequal(group, bytes_per_s)?;
+            return Ok(LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, fan_in, unequal });
         }
         elements *= 2;
     }
@@ -83,7 +97,19 @@ pub(crate) fn probe_again(
     timed(group, elements / 2, None)?;
     let seconds = best(group, elements, 2)?;
     let bytes_per_s = rate(elements, size, seconds, round_s);
-    Ok(LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, ..*known })
+    let mut link = LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, ..known.clone() };
+    if link.differs(known) {
+        link.unequal = unequal(group, bytes_per_s)?;
+    }
+    Ok(link)
+}
+
+/// The pairs that are slower than others, where there are few enough to measure them all.
+fn unequal(group: &mut Group, bytes_per_s: f64) -> Result<Option<Unequal>, Error> {
+    match group.world().size() {
+        3..=PAIRED_MAX => pairs::measure(group, bytes_per_s),
+        _ => Ok(None),
+    }
 }
 
 /// How much longer two-shot takes than the ring, which sends as many bytes.

@@ -87,9 +87,10 @@ impl Synchronizer {
     /// Measures the link, and plans anew if it is another one.
     fn measure_link(&mut self, slowdown: f64) -> Result<(), Error> {
         let known = self.planner_mut().link();
-        let measure = move |group: &mut Group| probe::probe_again(group, &known, slowdown);
+        let before = known.clone();
+        let measure = move |group: &mut Group| probe::probe_again(group, &before, slowdown);
         let link = self.worker.call(measure)?;
-        if !self.planner_mut().learn(link) {
+        if !self.planner_mut().learn(link.clone()) {
             return Ok(());
         }
         let plan = self.propose(&changed(&known, &link))?;

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use thinwire_sync::{Alternative, Assignment, BucketRecord, Decision, Planning, Verdict};
+use thinwire_sync::{
+    Alternative, Assignment, BucketRecord, Decision, LinkSpeed, Pair, Planning, Unequal, Verdict,
+};
 
 use crate::failure::OrHint;
 use crate::figures;
@@ -98,10 +100,7 @@ fn travelled(record: &BucketRecord, way: &Assignment) -> bool {
 
 fn text(explanation: &Explanation<'_>) -> String {
     let planning = explanation.planning;
-    let link = planning.link.map_or("no link".to_owned(), |link| {
-        let rate = figures::digits(link.bytes_per_s * 8e-6);
-        format!("{rate} Mbit/s, {} one way", figures::seconds(link.latency_s))
-    });
+    let link = planning.link.as_ref().map_or("no link".to_owned(), described);
     let mut text = format!(
         "planned after step {}: {}\nlink: {link}; error budget: {}\niteration: {} planned, {} raw; decided in {}\n",
         explanation.step,
@@ -113,6 +112,22 @@ fn text(explanation: &Explanation<'_>) -> String {
     );
     for (decision, measured_s) in planning.buckets.iter().zip(&explanation.measured_s) {
         text += &format!("\n{}\n{}", headline(decision), table(decision, measured_s));
+    }
+    text
+}
+
+fn described(link: &LinkSpeed) -> String {
+    let speed = |bytes_per_s: f64, latency_s: f64| {
+        let rate = figures::digits(bytes_per_s * 8e-6);
+        format!("{rate} Mbit/s, {} one way", figures::seconds(latency_s))
+    };
+    let mut text = speed(link.bytes_per_s, link.latency_s);
+    if let Some(Unequal { latency_s, bytes_per_s, slow }) = &link.unequal {
+        text += &format!(" (most pairs {}", speed(*bytes_per_s, *latency_s));
+        for Pair { ranks: (low, high), latency_s, bytes_per_s } in slow {
+            text += &format!("; ranks {low} and {high} {}", speed(*bytes_per_s, *latency_s));
+        }
+        text += ")";
     }
     text
 }

@@ -1,0 +1,212 @@
+//! Which pairs of ranks are further apart than the others.
+//!
+//! Two sites with a thin line between them, a rank behind a VPN: what all ranks measure together is the
+//! worst of it, and an algorithm that seldom passes there may be much faster. So pairs are measured
+//! by themselves. They take turns as in a tournament (the circle method): in every round each rank
+//! meets one other, so that all pairs of a round are measured at once and no two share a rank.
+//!
+//! Law: every pair meets once, and nobody meets two at a time.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use thinwire_collective::{Error, Group, all_gather, all_to_all};
+use thinwire_schedule::SlowPath;
+use thinwire_wire::Rank;
+
+/// What a measurement is to take.
+const PAIR_S: f64 = 0.02;
+
+/// A measurement has at least and at most this many elements in each direction.
+const PAIR_ELEMENTS_MIN: usize = 1 << 12;
+const PAIR_ELEMENTS_MAX: usize = 1 << 20;
+
+/// A pair is slow if its bandwidth is so many times less than what every rank reaches with some other,
+/// or its latency so many times more, and by more than threads scatter.
+const SLOW: f64 = 2.0;
+const FAR: f64 = 3.0;
+const SCATTER_S: f64 = 1e-3;
+
+/// Ranks that are not all equally far from each other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Unequal {
+    /// Seconds from a bit's departure to its arrival between other pairs than the slow ones.
+    pub latency_s: f64,
+    /// What every rank can send to some other, in bytes per second.
+    pub bytes_per_s: f64,
+    /// The pairs between which less gets through, or later.
+    pub slow: Vec<Pair>,
+}
+
+/// Two ranks and what lies between them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pair {
+    /// The ranks, the lower one first.
+    pub ranks: (u32, u32),
+    /// Seconds from a bit's departure to its arrival.
+    pub latency_s: f64,
+    /// Bytes per second in each direction.
+    pub bytes_per_s: f64,
+}
+
+impl Unequal {
+    /// The slow pairs, as the cost of schedules takes them.
+    pub(crate) fn paths(&self) -> Vec<SlowPath> {
+        let path = |pair: &Pair| SlowPath {
+            ranks: pair.ranks,
+            latency_s: pair.latency_s,
+            bytes_per_s: pair.bytes_per_s,
+        };
+        self.slow.iter().map(path).collect()
+    }
+}
+
+/// Measures every pair; none if all are about alike. `bytes_per_s` is what all ranks reach together.
+pub(crate) fn measure(group: &mut Group, bytes_per_s: f64) -> Result<Option<Unequal>, Error> {
+    let size = group.world().size();
+    let elements = (bytes_per_s * PAIR_S / 4.0) as usize;
+    let elements = elements.clamp(PAIR_ELEMENTS_MIN, PAIR_ELEMENTS_MAX);
+    let mut mine = vec![[0.0; 2]; size];
+    for round in 0..rounds(size) {
+        let Some(other) = partner(group.world().rank().0, round, size) else {
+            // All take the same number of calls, so that calls match.
+            for _ in 0..CALLS {
+                meet(group, None, 0)?;
+            }
+            continue;
+        };
+        mine[other as usize] = of_pair(group, Rank(other), elements)?;
+    }
+    let all = all_gather(group, &mine.concat())?;
+    let pairs = pairs(size, |from, to| {
+        let at = 2 * (from * size + to);
+        [all[at], all[at + 1]].map(f64::from)
+    });
+    Ok(unequal(size, &pairs))
+}
+
+/// Meetings of every pair.
+const CALLS: usize = 6;
+
+/// Latency and bandwidth between this rank and another: of tiny messages the fastest, and of two large
+/// ones that follow one which empties what a token bucket has saved.
+fn of_pair(group: &mut Group, other: Rank, elements: usize) -> Result<[f32; 2], Error> {
+    let mut round_s = f64::INFINITY;
+    for _ in 0..CALLS - 3 {
+        round_s = round_s.min(meet(group, Some(other), 1)?);
+    }
+    meet(group, Some(other), elements / 2)?;
+    let seconds = meet(group, Some(other), elements)?.min(meet(group, Some(other), elements)?);
+    let bytes = (elements * 4) as f64;
+    Ok([round_s as f32, (bytes / (seconds - round_s).max(seconds / 10.0)) as f32])
+}
+
+/// Seconds in which both of a pair send each other so many elements.
+fn meet(group: &mut Group, other: Option<Rank>, elements: usize) -> Result<f64, Error> {
+    let mut parts = vec![0; group.world().size()];
+    if let Some(other) = other {
+        parts[other.index()] = elements;
+    }
+    let mut values = vec![0.0; 2 * parts.iter().sum::<usize>()];
+    let begin = Instant::now();
+    all_to_all(group, &mut values, (&parts, &parts))?;
+    Ok(begin.elapsed().as_secs_f64())
+}
+
+/// Every pair once, with the worse of what both ends saw.
+fn pairs(size: usize, seen: impl Fn(usize, usize) -> [f64; 2]) -> Vec<Pair> {
+    let lower = (0..size).flat_map(|low| (low + 1..size).map(move |high| (low, high)));
+    let pair = |(low, high): (usize, usize)| {
+        let (there, back) = (seen(low, high), seen(high, low));
+        Pair {
+            ranks: (low as u32, high as u32),
+            latency_s: there[0].max(back[0]),
+            bytes_per_s: there[1].min(back[1]),
+        }
+    };
+    lower.map(pair).collect()
+}
+
+/// What is usual, and the pairs that fall behind it.
+fn unequal(size: usize, pairs: &[Pair]) -> Option<Unequal> {
+    let of_rank =
+        |rank: u32| pairs.iter().filter(move |pair| pair.ranks.0 == rank || pair.ranks.1 == rank);
+    let ranks = 0..size as u32;
+    let best = |rank| of_rank(rank).map(|pair| pair.bytes_per_s).fold(0.0, f64::max);
+    let nearest = |rank| of_rank(rank).map(|pair| pair.latency_s).fold(f64::INFINITY, f64::min);
+    let bytes_per_s = ranks.clone().map(best).fold(f64::INFINITY, f64::min);
+    let latency_s = ranks.map(nearest).fold(0.0, f64::max);
+    let is_slow = |pair: &&Pair| {
+        pair.bytes_per_s * SLOW < bytes_per_s
+            || pair.latency_s > FAR * latency_s && pair.latency_s - latency_s > SCATTER_S
+    };
+    let slow: Vec<Pair> = pairs.iter().filter(is_slow).copied().collect();
+    (!slow.is_empty()).then_some(Unequal { latency_s, bytes_per_s, slow })
+}
+
+/// Rounds in which every pair meets.
+fn rounds(size: usize) -> usize {
+    size.next_multiple_of(2) - 1
+}
+
+/// Whom a rank meets in a round; nobody in one of them if the number of ranks is odd.
+fn partner(rank: u32, round: usize, size: usize) -> Option<u32> {
+    let (circle, rank) = (rounds(size), rank as usize);
+    let other = if rank == circle {
+        // The one in the middle meets whoever would meet themself.
+        (0..circle).find(|other| 2 * other % circle == round % circle)?
+    } else {
+        match (round + circle - rank) % circle {
+            other if other == rank => circle,
+            other => other,
+        }
+    };
+    (other < size).then_some(other as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_meets_once_and_nobody_meets_two() {
+        for size in 2..20_u32 {
+            let mut met = vec![0; (size * size) as usize];
+            for round in 0..rounds(size as usize) {
+                for rank in 0..size {
+                    if let Some(other) = partner(rank, round, size as usize) {
+                        assert_ne!(rank, other);
+                        assert_eq!(partner(other, round, size as usize), Some(rank));
+                        met[(rank * size + other) as usize] += 1;
+                    }
+                }
+            }
+            let once = |(place, count): (usize, &i32)| {
+                *count == i32::from(place as u32 / size != place as u32 % size)
+            };
+            assert!(met.iter().enumerate().all(once), "{size}: {met:?}");
+        }
+    }
+
+    fn found(size: usize, thin: &[(u32, u32)]) -> Option<Unequal> {
+        let seen = |from: usize, to: usize| {
+            let pair = (from.min(to) as u32, from.max(to) as u32);
+            [1e-4, if thin.contains(&pair) { 1e6 } else { 1.1e7 + 1e5 * from as f64 }]
+        };
+        unequal(size, &pairs(size, seen))
+    }
+
+    #[test]
+    fn thin_lines_are_found_and_a_slow_rank_is_none() {
+        assert_eq!(found(4, &[]), None);
+        let ranks = |found: Option<Unequal>| -> Vec<(u32, u32)> {
+            found.map_or(Vec::new(), |it| it.slow.iter().map(|pair| pair.ranks).collect())
+        };
+        assert_eq!(ranks(found(4, &[(1, 3)])), [(1, 3)]);
+        let sites = [(0, 2), (0, 3), (1, 2), (1, 3)];
+        assert_eq!(ranks(found(4, &sites)), sites);
+        assert_eq!(found(4, &sites).unwrap().bytes_per_s, 1.1e7);
+        // Whoever is slow with everybody holds everybody up, however they are arranged.
+        assert_eq!(ranks(found(3, &[(0, 2), (1, 2)])), []);
+    }
+}
