@@ -134,7 +134,7 @@ mod tests {
                  int4[:stochastic], int3[:stochastic], int2, onebit, vote, \
                  terngrad[:CLIP], qsgd:BITS[:l2], natural, e4m3, e5m2, dynamic8, tbq:TAU, \
                  topk:RATIO, graddrop:RATIO, dgc:RATIO, \
-                 randomk:RATIO[:block], dct:K, powersgd:LOW_RANK",
+                 randomk:RATIO[:block], dct:K, powersgd:LOW_RANK[:alternate]",
             ),
             ("none:1", "codec none takes no parameter, found '1'"),
             ("f16:", "codec f16 takes no parameter, found ''"),
@@ -146,6 +146,8 @@ mod tests {
             ("powersgd:0", "powersgd low rank '0', expected 1..=256"),
             ("powersgd:-1", "powersgd low rank '-1', expected 1..=256"),
             ("powersgd", "powersgd low rank nothing, expected 1..=256"),
+            ("powersgd:x:alternate", "powersgd low rank 'x', expected 1..=256"),
+            ("powersgd:2:both", "powersgd factors 'both', expected 'alternate'"),
         ] {
             assert_eq!(error(name), expected);
         }

@@ -70,7 +70,7 @@ pub use choice::{Choice, Entry, all};
 pub use codec::{Bound, Claims, Codec, Exchange, Finite, Input, Write};
 pub use error::{Error, Kind};
 pub use none::{raw, raw_of};
-pub use powersgd::{Factor, PowerSgd};
+pub use powersgd::{Factor, PowerSgd, Rounds};
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
 pub const CODECS: [Entry; 22] = [

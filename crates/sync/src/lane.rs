@@ -9,15 +9,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire_codec::Choice;
-use thinwire_collective::Program;
-use thinwire_schedule::{Algorithm, Shape, all_reduce};
+use thinwire_schedule::Algorithm;
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
 use crate::bucket::Bucket;
-use crate::exchange::{Arrival, Body, Method};
+use crate::exchange::{Arrival, Body};
 use crate::feedback::{MEAN, Memory, SHIFT};
-use crate::low_rank::LowRank;
+use crate::method::{Method, Route};
 use crate::momentum::{MOMENTUM, Velocity};
 use crate::plan::Assignment;
 use crate::state::Tensors;
@@ -87,26 +86,23 @@ impl Lane {
             .algorithm
             .parse()
             .map_err(|error: thinwire_schedule::UnknownAlgorithm| invalid(error.to_string()))?;
-        let elements = self.bucket.elements;
-        let (method, feedback) = match choice {
-            Choice::Bytes(codec) => {
-                let partitions = assignment.partitions.clamp(1, elements.max(1));
-                let shape = Shape { length: elements, block: codec.block(), partitions };
-                let program = Program::new(all_reduce(algorithm, world, &shape), elements, codec);
-                let feedback = program.feedback();
-                (Method::Bytes(Arc::new(program)), feedback)
-            }
-            Choice::LowRank(codec) => {
-                let first = self.bucket.members.first().map_or(0, |(parameter, _)| *parameter);
-                let key = Key { seed, step: 0, tensor: first as u32 };
-                let low_rank = LowRank::new(codec, &self.matrices, algorithm, world, key);
-                (Method::LowRank(Box::new(low_rank)), true)
-            }
-        };
-        if feedback && self.residual.is_empty() {
-            self.residual = vec![0.0; elements];
+        let first = self.bucket.members.first().map_or(0, |(parameter, _)| *parameter);
+        let method = Method::new(
+            choice,
+            &Route {
+                matrices: &self.matrices,
+                elements: self.bucket.elements,
+                algorithm,
+                partitions: assignment.partitions,
+                world,
+                key: Key { seed, step: 0, tensor: first as u32 },
+            },
+        );
+        self.feedback = method.feedback();
+        if self.feedback && self.residual.is_empty() {
+            self.residual = vec![0.0; self.bucket.elements];
         }
-        (self.method, self.feedback) = (Some(method), feedback);
+        self.method = Some(method);
         Ok(())
     }
 
@@ -181,7 +177,7 @@ impl Lane {
                 self.method = Some(Method::Bytes(Arc::clone(&program)));
                 Method::Bytes(program)
             }
-            low_rank => low_rank,
+            stateful => stateful,
         };
         let values = self.values.as_mut();
         if let Some(velocity) = &mut self.velocity {
@@ -229,6 +225,14 @@ impl Lane {
                 }
                 (self.values, self.residual) = (Tensor::Owned(values), residual);
                 self.method = Some(Method::LowRank(low_rank));
+            }
+            Body::Turns { mut turns, mut values, mut residual, sum } => {
+                if keep {
+                    turns.commit(&sum, &mut residual);
+                    std::mem::swap(&mut values, &mut residual);
+                }
+                (self.values, self.residual) = (Tensor::Owned(values), residual);
+                self.method = Some(Method::Turns(turns));
             }
         }
         if keep {
@@ -281,9 +285,9 @@ impl Lane {
             if !momentum.is_empty() {
                 save(MOMENTUM, momentum[range.clone()].to_vec());
             }
-            let Some(Method::LowRank(low_rank)) = &self.method else { continue };
-            if let Some(factor) = low_rank.factor(member) {
-                tensors.insert(format!("factor.{name}"), (vec![factor.len()], factor.to_vec()));
+            let state = self.method.as_ref().and_then(|method| method.state(member));
+            if let Some((prefix, state)) = state {
+                tensors.insert(format!("{prefix}.{name}"), (vec![state.len()], state));
             }
         }
     }
@@ -319,13 +323,13 @@ impl Lane {
                     place[range.clone()].copy_from_slice(values);
                 }
             }
-            let Some(Method::LowRank(low_rank)) = &mut self.method else { continue };
-            if let Some((_, factor)) = tensors.get(&format!("factor.{name}")) {
-                let expected = low_rank.factor(member).map_or(0, <[f32]>::len);
-                if factor.len() != expected {
-                    return Err(misfit("factor", name, factor.len(), expected));
+            let Some(method) = &mut self.method else { continue };
+            let Some((prefix, old)) = method.state(member) else { continue };
+            if let Some((_, state)) = tensors.get(&format!("{prefix}.{name}")) {
+                if state.len() != old.len() {
+                    return Err(misfit(prefix, name, state.len(), old.len()));
                 }
-                low_rank.load(member, factor);
+                method.load(member, state);
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
-const CODECS: [&str; 18] = [
+const CODECS: [&str; 19] = [
     "none",
     "f16",
     "bf16",
@@ -23,6 +23,7 @@ const CODECS: [&str; 18] = [
     "int3",
     "topk:0.05",
     "powersgd:2",
+    "powersgd:2:alternate",
     "int2",
     "onebit",
     "terngrad:2.5",
@@ -450,7 +451,7 @@ fn give_by_name(sync: &mut Synchronizer, step: u64) -> BTreeMap<String, Vec<f32>
 
 #[test]
 fn a_new_layout_keeps_what_is_owed_to_every_parameter() {
-    for codec in ["int8", "int4", "topk:0.05", "powersgd:2"] {
+    for codec in ["int8", "int4", "topk:0.05", "powersgd:2", "powersgd:2:alternate"] {
         let ranks = spawn(3, codec, |mut sync| {
             let mut history: Vec<_> = (0..2).map(|step| give_by_name(&mut sync, step)).collect();
             let before = sync.state().tensors;
@@ -484,8 +485,8 @@ fn a_new_layout_keeps_what_is_owed_to_every_parameter() {
 #[test]
 fn a_new_layout_is_not_seen_in_the_averages_of_low_rank() {
     // Factors are those of a matrix, wherever it travels, and of two numbers the order is no matter.
-    let run = |relayout: bool| {
-        spawn(2, "powersgd:2", |mut sync| {
+    let run = |codec: &str, relayout: bool| {
+        spawn(2, codec, |mut sync| {
             let _ = give_by_name(&mut sync, 0);
             if relayout {
                 sync.relayout(other_layout()).unwrap();
@@ -493,7 +494,9 @@ fn a_new_layout_is_not_seen_in_the_averages_of_low_rank() {
             (1..4).map(|step| give_by_name(&mut sync, step)).collect::<Vec<_>>()
         })
     };
-    assert_eq!(run(true), run(false));
+    for codec in ["powersgd:2", "powersgd:2:alternate"] {
+        assert_eq!(run(codec, true), run(codec, false), "{codec}");
+    }
 }
 
 #[test]
@@ -569,7 +572,7 @@ fn ranks_that_disagree_on_a_layout_are_told() {
 
 #[test]
 fn residuals_and_factors_load_into_any_buckets() {
-    for codec in ["int8", "topk:0.05", "powersgd:2"] {
+    for codec in ["int8", "topk:0.05", "powersgd:2", "powersgd:2:alternate"] {
         let states: Vec<State> = spawn(2, codec, |mut sync| {
             (0..2).for_each(|step| drop(give_by_name(&mut sync, step)));
             sync.state()
@@ -672,8 +675,13 @@ fn switch(sync: &mut Synchronizer, codec: &str) {
 
 #[test]
 fn what_a_codec_owes_is_paid_by_the_next() {
-    let pairs =
-        [("int4", "none"), ("topk:0.05", "int8"), ("int8", "powersgd:2"), ("powersgd:2", "none")];
+    let pairs = [
+        ("int4", "none"),
+        ("topk:0.05", "int8"),
+        ("int8", "powersgd:2"),
+        ("powersgd:2", "powersgd:2:alternate"),
+        ("powersgd:2:alternate", "none"),
+    ];
     // Steps in which `auto` does not plan anew.
     const STEPS: [u64; 3] = [5, 7, 11];
     for (first, second) in pairs {
@@ -782,13 +790,34 @@ fn factors_follow_the_gradients_alike_on_all_ranks() {
         tensors.retain(|name, _| name.starts_with("factor."));
         tensors
     };
-    let ranks = spawn(3, "powersgd:2", |mut sync| {
-        let begin = factors(&sync);
-        assert_eq!(give(&mut sync, 0, false), Outcome::Averaged);
-        let end = factors(&sync);
-        assert_eq!(end.len(), 3, "the thin matrix and the vectors have none");
-        assert!(end.iter().all(|(name, factor)| *factor != begin[name]));
-        end
-    });
-    assert!(ranks.iter().all(|factors| *factors == ranks[0]));
+    for codec in ["powersgd:2", "powersgd:2:alternate"] {
+        let ranks = spawn(3, codec, |mut sync| {
+            let begin = factors(&sync);
+            assert_eq!(give(&mut sync, 0, false), Outcome::Averaged);
+            let end = factors(&sync);
+            assert_eq!(end.len(), 3, "the thin matrix and the vectors have none");
+            assert!(end.iter().all(|(name, factor)| *factor != begin[name]));
+            end
+        });
+        assert!(ranks.iter().all(|factors| *factors == ranks[0]), "{codec}");
+    }
+}
+
+#[test]
+fn factors_that_take_turns_send_one_of_them() {
+    let payloads = |codec: &str| {
+        let of_step = |sync: &mut Synchronizer, step| {
+            let _ = give(sync, step, false);
+            let head = &sync.record().buckets[0];
+            assert_eq!((head.name.as_str(), head.codec.as_str()), ("head.weight", codec));
+            head.sent_bytes
+        };
+        spawn(2, codec, |mut sync| [0, 1, 2].map(|step| of_step(&mut sync, step)))[0]
+    };
+    // A ring of two sends as many bytes as a message has, in two frames with a header of 40 bytes
+    // each: 2 vectors of 96 rows, then 2 of 70 columns.
+    const FRAMES: u64 = 80;
+    let [rows, columns] = [96, 70].map(|length| 4 * 2 * length + FRAMES);
+    assert_eq!(payloads("powersgd:2:alternate"), [rows, columns, rows]);
+    assert_eq!(payloads("powersgd:2"), [rows + columns; 3]);
 }
