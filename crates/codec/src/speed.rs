@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use thinwire_wire::random::Key;
 
-use crate::{Choice, Codec, Input, PowerSgd, Rounds, Write, kernel};
+use crate::{Choice, Codec, Input, IntSgd, PowerSgd, Rounds, Write, kernel};
 
 /// One thing that was timed.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +34,7 @@ pub fn measure(choice: &Choice, elements: usize, rounds: usize) -> Vec<Row> {
     match choice {
         Choice::Bytes(codec) => measure_bytes(codec.as_ref(), &values, rounds),
         Choice::LowRank(codec) => measure_low_rank(*codec, &values, rounds),
+        Choice::Integers(codec) => measure_integers(*codec, &values, rounds),
     }
 }
 
@@ -101,6 +102,23 @@ fn measure_low_rank(codec: PowerSgd, values: &[f32], rounds: usize) -> Vec<Row> 
         factor.reconstruct(p, q, output);
     };
     measure_sums(values, rounds, &mut factors, encode, decode)
+}
+
+/// One rank alone; there is no residual, but as much to read.
+fn measure_integers(codec: IntSgd, values: &[f32], rounds: usize) -> Vec<Row> {
+    let (unit, wire) = (codec.unit(IntSgd::follow(0.0, values), 1), codec.integers());
+    let limit = codec.limit(1).expect("one rank is not too many");
+    let mut encoded = vec![0; wire.encoded_len(values.len())];
+    let encode = |values: &mut [f32], residual: &[f32], encoded: &mut Vec<u8>| {
+        kernel::add(values, residual);
+        let _ = black_box(codec.round(values, unit, limit, KEY));
+        let _ = black_box(wire.encode(Input::Plain(values), KEY, encoded));
+    };
+    let decode = |encoded: &Vec<u8>, output: &mut [f32]| {
+        wire.decode(encoded, Write::Set, output).expect("own bytes");
+        output.iter_mut().for_each(|x| *x *= unit);
+    };
+    measure_sums(values, rounds, &mut encoded, encode, decode)
 }
 
 /// What makes sums of values and residuals, and values of sums.

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use thinwire_codec::Finite;
 use thinwire_collective::{Address, Run, Times};
 use thinwire_wire::World;
+use thinwire_wire::random::Key;
 
+use crate::integers::Integers;
 use crate::low_rank::{Factors, LowRank};
 use crate::method::Method;
 use crate::tensor::Tensor;
@@ -45,6 +48,8 @@ pub(crate) enum Body {
     LowRank { low_rank: Box<LowRank>, values: Vec<f32>, residual: Vec<f32>, factors: Factors },
     /// The sum of one factor, and in `values` the new residual.
     Turns { turns: Box<Turns>, values: Vec<f32>, residual: Vec<f32>, sum: Vec<f32> },
+    /// The sum of integers.
+    Integers { integers: Box<Integers>, run: Run<Tensor> },
 }
 
 /// A bucket whose messages are moving. Its run is driven by the group.
@@ -54,6 +59,7 @@ pub(crate) enum Stage {
     First(Matrices<LowRank>),
     Second { matrices: Matrices<LowRank>, first: Vec<f32>, mine: Vec<f32> },
     Only(Matrices<Turns>),
+    Integers { bucket: usize, integers: Box<Integers>, rounding: Duration },
 }
 
 /// What a bucket with factors keeps while its messages move.
@@ -99,6 +105,17 @@ impl Job {
                 let message = matrices.project(Turns::project);
                 let program = matrices.factors.program();
                 (Stage::Only(matrices), Run::new(program, address, world, message, None))
+            }
+            Method::Integers(mut integers) => {
+                let (begin, mut values) = (Instant::now(), values);
+                let key = Key { seed, step, tensor: address.tensor };
+                let (program, finite) = integers.round(values.as_mut(), key);
+                let rounding = begin.elapsed();
+                let mut run = Run::new(program, address, world, values, None);
+                if finite == Finite::No {
+                    run.mark_nonfinite();
+                }
+                (Stage::Integers { bucket, integers, rounding }, run)
             }
         }
     }
@@ -151,6 +168,10 @@ impl Stage {
                 let sum = run.into_parts().0.into_owned();
                 Follow::Done { bucket, body: Body::Turns { turns, values, residual, sum }, times }
             }
+            Stage::Integers { bucket, integers, rounding } => {
+                let times = Times { encode: times.encode + rounding, ..times };
+                Follow::Done { bucket, body: Body::Integers { integers, run }, times }
+            }
         }
     }
 }
@@ -167,6 +188,7 @@ impl Body {
                 is_finite(&factors.first) && is_finite(&factors.second)
             }
             Body::Turns { sum, .. } => is_finite(sum),
+            Body::Integers { run, .. } => run.is_finite(),
         }
     }
 }

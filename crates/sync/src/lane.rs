@@ -86,6 +86,7 @@ impl Lane {
             .algorithm
             .parse()
             .map_err(|error: thinwire_schedule::UnknownAlgorithm| invalid(error.to_string()))?;
+        check_world(&choice, world).map_err(invalid)?;
         let first = self.bucket.members.first().map_or(0, |(parameter, _)| *parameter);
         let method = Method::new(
             choice,
@@ -234,6 +235,14 @@ impl Lane {
                 (self.values, self.residual) = (Tensor::Owned(values), residual);
                 self.method = Some(Method::Turns(turns));
             }
+            Body::Integers { mut integers, run } => {
+                self.values = run.into_parts().0;
+                if keep {
+                    integers.commit(self.values.as_mut());
+                    self.residual = Vec::new();
+                }
+                self.method = Some(Method::Integers(integers));
+            }
         }
         if keep {
             self.remember();
@@ -342,4 +351,15 @@ fn misfit(what: &str, name: &str, found: usize, expected: usize) -> Error {
     Error::Invalid(format!(
         "{what}.{name} in the checkpoint has {found} elements, expected {expected}"
     ))
+}
+
+/// Refuses integers of so many ranks that their sum might overflow.
+fn check_world(choice: &Choice, world: World) -> Result<(), String> {
+    match choice {
+        Choice::Integers(codec) if codec.limit(world.size()).is_none() => {
+            let (found, most) = (world.size(), codec.ranks_max());
+            Err(format!("{codec} adds up integers of at most {most} ranks, found {found}"))
+        }
+        _ => Ok(()),
+    }
 }

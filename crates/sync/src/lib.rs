@@ -28,6 +28,7 @@ mod calibrate;
 mod error;
 mod exchange;
 mod feedback;
+mod integers;
 mod iteration;
 mod lane;
 mod loss;

@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use thinwire_codec::{Choice, Rounds};
+use thinwire_codec::{Choice, Codec, Rounds};
 use thinwire_collective::Program;
 use thinwire_schedule::{Algorithm, Shape, all_reduce};
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
+use crate::integers::Integers;
 use crate::low_rank::LowRank;
 use crate::turns::Turns;
 
@@ -21,6 +22,8 @@ pub(crate) enum Method {
     LowRank(Box<LowRank>),
     /// As one of two thin factors.
     Turns(Box<Turns>),
+    /// As integers.
+    Integers(Box<Integers>),
 }
 
 /// What a method is made for.
@@ -40,11 +43,11 @@ impl Method {
     pub(crate) fn new(choice: Choice, route: &Route<'_>) -> Method {
         let Route { matrices, algorithm, world, key, .. } = *route;
         match choice {
-            Choice::Bytes(codec) => {
-                let partitions = route.partitions.clamp(1, route.elements.max(1));
-                let shape = Shape { length: route.elements, block: codec.block(), partitions };
-                let schedule = all_reduce(algorithm, world, &shape);
-                Method::Bytes(Arc::new(Program::new(schedule, route.elements, codec)))
+            Choice::Bytes(codec) => Method::Bytes(route.program(codec)),
+            Choice::Integers(codec) => {
+                let tensors = matrices.iter().map(|(elements, _)| elements.clone()).collect();
+                let program = |codec| route.program(codec);
+                Method::Integers(Box::new(Integers::new(codec, tensors, world, program)))
             }
             Choice::LowRank(codec) => match codec.rounds() {
                 Rounds::Two => {
@@ -63,6 +66,7 @@ impl Method {
         match self {
             Method::Bytes(program) => program.feedback(),
             Method::LowRank(_) | Method::Turns(_) => true,
+            Method::Integers(_) => false,
         }
     }
 
@@ -72,6 +76,7 @@ impl Method {
             Method::Bytes(_) => None,
             Method::LowRank(low_rank) => Some((FACTOR, low_rank.factor(member)?.to_vec())),
             Method::Turns(turns) => Some((FACTOR, turns.factor(member)?)),
+            Method::Integers(integers) => Some((SCALE, vec![integers.scale(member)])),
         }
     }
 
@@ -81,8 +86,20 @@ impl Method {
             Method::Bytes(_) => {}
             Method::LowRank(low_rank) => low_rank.load(member, state),
             Method::Turns(turns) => turns.load(member, state),
+            Method::Integers(integers) => integers.load(member, state[0]),
         }
     }
 }
 
+impl Route<'_> {
+    /// What carries the bucket by a codec.
+    fn program(&self, codec: Arc<dyn Codec>) -> Arc<Program> {
+        let partitions = self.partitions.clamp(1, self.elements.max(1));
+        let shape = Shape { length: self.elements, block: codec.block(), partitions };
+        let schedule = all_reduce(self.algorithm, self.world, &shape);
+        Arc::new(Program::new(schedule, self.elements, codec))
+    }
+}
+
 const FACTOR: &str = "factor";
+const SCALE: &str = "scale";

@@ -46,7 +46,8 @@ impl Scatter {
     /// `timeout` is an error.
     ///
     /// # Errors
-    /// If the codec has no bytes of its own, as low-rank ones, which need whole matrices.
+    /// If the codec has no bytes of its own: low-rank ones need whole matrices, and a scale that all
+    /// ranks share needs averages that all of them know.
     pub fn start(
         link: Box<dyn Link>,
         codec: Choice,
@@ -58,6 +59,11 @@ impl Scatter {
             Choice::LowRank(codec) => {
                 return Err(Error::Invalid(format!(
                     "codec {codec} needs whole matrices, and a shard is none: use int8, int4 or topk"
+                )));
+            }
+            Choice::Integers(codec) => {
+                return Err(Error::Invalid(format!(
+                    "codec {codec} needs whole averages, and a shard is none: use int8:stochastic or qsgd:8"
                 )));
             }
         };

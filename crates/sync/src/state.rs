@@ -10,7 +10,7 @@ use thinwire_wire::World;
 /// Named f32 tensors: shape and values.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Residuals, factors and the plan of one rank. A run that goes on from it goes on bit for bit.
+/// Residuals, factors, scales and the plan of one rank. A run that goes on from it goes on bit for bit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Named f32 tensors: shape and values. `residual.PARAMETER` has the parameter's shape.

@@ -20,7 +20,7 @@ const PLACE: u64 = 3;
 fn codecs() -> Vec<Arc<dyn Codec>> {
     let bytes = |choice| match choice {
         Choice::Bytes(codec) => Some(codec),
-        Choice::LowRank(_) => None,
+        Choice::LowRank(_) | Choice::Integers(_) => None,
     };
     thinwire_codec::all().into_iter().filter_map(bytes).collect()
 }
@@ -257,6 +257,11 @@ fn mistakes_are_refused_and_the_scatter_lives_on() {
         error,
         "codec powersgd:2 needs whole matrices, and a shard is none: use int8, int4 or topk"
     );
+    let error = start("intsgd").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "codec intsgd needs whole averages, and a shard is none: use int8:stochastic or qsgd:8"
+    );
     spawn(2, &codec("topk:0.05"), |mut scatter| {
         let mut refused = |place, length: usize| {
             scatter.reduce_scatter(place, DType::F32, vec![1.0; length]).map_err(|e| e.to_string())
@@ -317,6 +322,6 @@ fn a_stop_ends_a_scatter_that_waits() {
 fn codec(name: &str) -> Arc<dyn Codec> {
     match Choice::parse(name).unwrap() {
         Choice::Bytes(codec) => codec,
-        Choice::LowRank(_) => panic!("{name} is not a codec of bytes"),
+        Choice::LowRank(_) | Choice::Integers(_) => panic!("{name} is not a codec of bytes"),
     }
 }

@@ -13,7 +13,7 @@ use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
-const CODECS: [&str; 19] = [
+const CODECS: [&str; 21] = [
     "none",
     "f16",
     "bf16",
@@ -33,6 +33,8 @@ const CODECS: [&str; 19] = [
     "dgc:0.05",
     "randomk:0.25",
     "dct:512",
+    "intsgd",
+    "intsgd:16",
 ];
 
 fn parameters() -> Vec<Parameter> {
@@ -110,6 +112,8 @@ fn nothing_is_lost_and_all_ranks_agree_with_every_codec() {
                 "none" => 1e-5,
                 "f16" | "bf16" => 0.1,
                 "int8:stochastic" => 0.8,
+                "intsgd" => 3.0,
+                "intsgd:16" => 0.2,
                 _ => 2e-4,
             };
             for (index, parameter) in parameters().iter().enumerate() {
