@@ -2,7 +2,9 @@
 //!
 //! In a reduce-scatter every rank encodes, for each other rank, that rank's chunk, and keeps what
 //! the codec lost for the next time (the residual, one per key). The owner decodes and adds in a
-//! fixed order. In an all-gather every rank encodes its shard once and everybody decodes the same
+//! fixed order to what the codec makes of its own, and the codec has the last word on the sum: with
+//! `vote` every rank has one vote, and the result is the majority's. Codecs that want the same
+//! random numbers on all ranks get them. In an all-gather every rank encodes its shard once and everybody decodes the same
 //! bytes, its owner too, so all ranks hold the same bits.
 //!
 //! Law of the reduce-scatter, per element, for a codec with feedback: the sum of the results plus
@@ -105,10 +107,12 @@ impl Scatter {
         }
         let mine = chunk_at(self.world().rank(), chunk);
         let mut sum = values[mine.clone()].to_vec();
+        codec.settle(&mut sum);
         for part in received() {
             let bytes = &bytemuck::cast_slice(&part[1..])[..codec.encoded_len(chunk)];
             codec.decode(bytes, Write::Add, &mut sum).map_err(corrupt)?;
         }
+        codec.settle(&mut sum);
         let place = self.place(key);
         place.count += 1;
         if codec.needs_feedback() {
@@ -201,7 +205,10 @@ impl Scatter {
     /// chunk. What was lost is left in `values`.
     fn encode(&mut self, codec: &dyn Codec, key: u64, values: &mut [f32]) -> (Finite, Vec<f32>) {
         let world = self.world();
-        let random = self.random(key).for_rank(world.rank().0);
+        let random = match codec.shares_randomness() {
+            true => self.random(key),
+            false => self.random(key).for_rank(world.rank().0),
+        };
         let residual = &self.place(key).residual;
         let chunk = values.len() / world.size();
         let (length, part) = (codec.encoded_len(chunk), part_len(codec, chunk));
