@@ -253,7 +253,7 @@ def test_the_core_refuses_what_cannot_be_and_goes_on(ranks):
         "connections": "connections is 70000, expected 0..=65535",
         "address": "expected at most 9223372036854775807",
         "elements": "expected at most 9223372036854775807",
-        "codec": "powersgd:LOW_RANK, or auto",
+        "codec": "powersgd:LOW_RANK[:alternate], or auto",
         "ratio": "topk ratio nothing",
         "algorithm": "pigeon",
         "plan": "the plan in the state is no plan",

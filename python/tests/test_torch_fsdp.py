@@ -231,7 +231,7 @@ def mistaken() -> None:
     with pytest.raises(InvalidError, match="call fully_shard"):
         fsdp(torch.nn.Linear(2, 2))
     model = sharded()
-    for codec in ("auto", "powersgd:4"):
+    for codec in ("auto", "powersgd:4", "intsgd"):
         with pytest.raises(InvalidError, match=f"'{codec}' plans whole gradients"):
             fsdp(model, codec=codec)
     with pytest.raises(InvalidError, match="unknown codec 'zip'"):

@@ -59,9 +59,30 @@ impl Alternating {
         length * self.low_rank
     }
 
-    /// Where the next step starts: what a checkpoint must hold.
+    /// Where the next step starts.
     pub fn basis(&self) -> (&[f32], Side) {
         (&self.basis, self.side)
+    }
+
+    /// What a checkpoint must hold: `low_rank` vectors as long as a row, then as many as long as a
+    /// column. Those of the side that the basis is not in are zeros.
+    pub fn state(&self) -> Vec<f32> {
+        let mut state = vec![0.0; self.low_rank * (self.rows + self.columns)];
+        let place = match self.side {
+            Side::Rows => 0..self.basis.len(),
+            Side::Columns => state.len() - self.basis.len()..state.len(),
+        };
+        state[place].copy_from_slice(&self.basis);
+        state
+    }
+
+    /// Goes on from the state of a checkpoint, as long as [`Alternating::state`] is.
+    pub fn resume(&mut self, state: &[f32]) {
+        assert_eq!(state.len(), self.low_rank * (self.rows + self.columns), "state of a matrix");
+        let (rows, columns) = state.split_at(self.low_rank * self.columns);
+        let turn = if rows.iter().any(|x| *x != 0.0) { Side::Rows } else { Side::Columns };
+        let basis = if turn == Side::Rows { rows } else { columns };
+        (self.basis, self.side) = (basis.to_vec(), turn);
     }
 
     /// `values += residual`, and their product with the basis; says whether all of that is finite.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::{CODECS, Codec, Error, Exchange, Kind, PowerSgd, language};
+use crate::{CODECS, Codec, Error, Exchange, IntSgd, Kind, PowerSgd, language};
 
 /// A codec as a user names it, for instance `int8`, `topk:0.01`.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub enum Choice {
     Bytes(Arc<dyn Codec>),
     /// A matrix becomes the product of two thin ones; what is no matrix stays as it is.
     LowRank(PowerSgd),
+    /// Values become integers under a scale that follows past averages; sums of them are exact.
+    Integers(IntSgd),
 }
 
 /// A line in the table of codecs.
@@ -48,11 +50,12 @@ impl Choice {
         (entry.parse)(parameter)
     }
 
-    /// How encodings of several ranks may be brought together; low rank sends sums of f32.
+    /// How encodings of several ranks may be brought together; low rank sends sums of f32, and sums
+    /// of integers are integers.
     pub fn exchange(&self) -> Exchange {
         match self {
             Choice::Bytes(codec) => codec.exchange(),
-            Choice::LowRank(_) => Exchange::Summable,
+            Choice::LowRank(_) | Choice::Integers(_) => Exchange::Summable,
         }
     }
 
@@ -74,6 +77,7 @@ impl fmt::Display for Choice {
         match self {
             Choice::Bytes(codec) => codec.fmt(f),
             Choice::LowRank(codec) => codec.fmt(f),
+            Choice::Integers(codec) => codec.fmt(f),
         }
     }
 }
@@ -122,6 +126,7 @@ mod tests {
                 assert!(example.starts_with(entry.name) && entry.usage.starts_with(entry.name));
             }
         }
+        assert_eq!("intsgd:8".parse::<Choice>().unwrap().to_string(), "intsgd");
         assert_eq!("int8:nearest".parse::<Choice>().unwrap().to_string(), "int8");
     }
 
@@ -134,7 +139,7 @@ mod tests {
                  int4[:stochastic], int3[:stochastic], int2, onebit, vote, \
                  terngrad[:CLIP], qsgd:BITS[:l2], natural, e4m3, e5m2, dynamic8, tbq:TAU, \
                  topk:RATIO, graddrop:RATIO, dgc:RATIO, \
-                 randomk:RATIO[:block], dct:K, powersgd:LOW_RANK",
+                 randomk:RATIO[:block], dct:K, intsgd[:BITS], powersgd:LOW_RANK[:alternate]",
             ),
             ("none:1", "codec none takes no parameter, found '1'"),
             ("f16:", "codec f16 takes no parameter, found ''"),
@@ -143,9 +148,12 @@ mod tests {
             ("topk:0", "topk ratio '0', expected a number above 0 and at most 1"),
             ("topk:2", "topk ratio '2', expected a number above 0 and at most 1"),
             ("topk:NaN", "topk ratio 'NaN', expected a number above 0 and at most 1"),
+            ("intsgd:4", "intsgd bits '4', expected 8 or 16"),
             ("powersgd:0", "powersgd low rank '0', expected 1..=256"),
             ("powersgd:-1", "powersgd low rank '-1', expected 1..=256"),
             ("powersgd", "powersgd low rank nothing, expected 1..=256"),
+            ("powersgd:x:alternate", "powersgd low rank 'x', expected 1..=256"),
+            ("powersgd:2:both", "powersgd factors 'both', expected 'alternate'"),
         ] {
             assert_eq!(error(name), expected);
         }

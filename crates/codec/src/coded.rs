@@ -32,6 +32,11 @@ pub(crate) trait Code: Copy + fmt::Display + Send + Sync + 'static {
     /// The value of a code.
     fn value(&self, code: u32, scale: f32) -> f32;
 
+    /// See [`Codec::exchange`].
+    fn exchange(&self) -> Exchange {
+        Exchange::TwoShot
+    }
+
     /// See [`Codec::needs_feedback`].
     fn needs_feedback(&self) -> bool;
 
@@ -57,6 +62,10 @@ impl<C: Code> Coded<C> {
         Choice::bytes(Coded(code))
     }
 
+    pub(crate) fn new(code: C) -> Coded<C> {
+        Coded(code)
+    }
+
     fn head(&self) -> usize {
         if C::SCALED { SCALE_BYTES } else { 0 }
     }
@@ -80,7 +89,7 @@ impl<C: Code> fmt::Display for Coded<C> {
 
 impl<C: Code> Codec for Coded<C> {
     fn exchange(&self) -> Exchange {
-        Exchange::TwoShot
+        self.0.exchange()
     }
 
     fn needs_feedback(&self) -> bool {

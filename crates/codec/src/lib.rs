@@ -2,7 +2,8 @@
 //!
 //! A [`Codec`] turns a range of f32 into bytes of a length that is known beforehand, and says how
 //! its bytes may be exchanged; what it loses it leaves in the residual, so that the next step
-//! sends it. [`PowerSgd`] is the one compressor whose messages are sums of f32, not bytes.
+//! sends it. [`PowerSgd`] is the one compressor whose messages are sums of f32, not bytes, and
+//! [`IntSgd`] the one whose sums are integers.
 //!
 //! Law: `decode(encode(values + residual)) + new residual == values + residual`.
 //!
@@ -45,6 +46,7 @@ mod int2;
 mod int3;
 mod int4;
 mod int8;
+mod intsgd;
 pub mod kernel;
 pub mod language;
 #[cfg(feature = "laws")]
@@ -69,11 +71,12 @@ pub use alternate::{Alternating, Side};
 pub use choice::{Choice, Entry, all};
 pub use codec::{Bound, Claims, Codec, Exchange, Finite, Input, Write};
 pub use error::{Error, Kind};
+pub use intsgd::IntSgd;
 pub use none::{raw, raw_of};
-pub use powersgd::{Factor, PowerSgd};
+pub use powersgd::{Factor, PowerSgd, Rounds};
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
-pub const CODECS: [Entry; 22] = [
+pub const CODECS: [Entry; 23] = [
     none::ENTRY,
     f16::ENTRY,
     bf16::ENTRY,
@@ -95,5 +98,6 @@ pub const CODECS: [Entry; 22] = [
     dgc::ENTRY,
     randomk::ENTRY,
     dct::ENTRY,
+    intsgd::ENTRY,
     powersgd::ENTRY,
 ];

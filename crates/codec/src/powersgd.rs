@@ -28,27 +28,45 @@ use crate::{Choice, Entry, Error, Finite, Kind, kernel};
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "powersgd",
-    usage: "powersgd:LOW_RANK",
+    usage: "powersgd:LOW_RANK[:alternate]",
     summary: "a matrix as the product of two thin ones, (rows + columns) * LOW_RANK f32",
-    examples: &["powersgd:1", "powersgd:4"],
+    examples: &["powersgd:1", "powersgd:4", "powersgd:4:alternate"],
     parse,
 };
 
 /// The largest low rank.
 const LOW_RANK_MAX: usize = 256;
 
-/// The compressor of matrices to `low_rank` columns; it makes a [`Factor`] for each.
+/// The compressor of matrices to `low_rank` columns; it makes for each a [`Factor`], or an
+/// [`crate::Alternating`] where factors take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerSgd {
     low_rank: usize,
+    rounds: Rounds,
+}
+
+/// What a step sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounds {
+    /// Both factors, one after the other.
+    Two,
+    /// One factor, and the other in the next step.
+    One,
 }
 
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
-    let low_rank = parameter.and_then(|found| found.parse().ok());
-    match low_rank {
-        Some(low_rank @ 1..=LOW_RANK_MAX) => Ok(Choice::LowRank(PowerSgd { low_rank })),
+    let (low_rank, rounds) = match parameter.and_then(|found| found.split_once(':')) {
+        Some((low_rank, "alternate")) => (Some(low_rank), Rounds::One),
+        Some((_, other)) => {
+            let context = format!("powersgd factors '{other}', expected 'alternate'");
+            return Err(Error::new(Kind::Parameter, context));
+        }
+        None => (parameter, Rounds::Two),
+    };
+    match low_rank.and_then(|found| found.parse().ok()) {
+        Some(low_rank @ 1..=LOW_RANK_MAX) => Ok(Choice::LowRank(PowerSgd { low_rank, rounds })),
         _ => {
-            let found = quoted(parameter);
+            let found = quoted(low_rank);
             let context = format!("powersgd low rank {found}, expected 1..={LOW_RANK_MAX}");
             Err(Error::new(Kind::Parameter, context))
         }
@@ -57,18 +75,24 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
 
 impl fmt::Display for PowerSgd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "powersgd:{}", self.low_rank)
+        let turns = if self.rounds == Rounds::One { ":alternate" } else { "" };
+        write!(f, "powersgd:{}{turns}", self.low_rank)
     }
 }
 
 impl PowerSgd {
-    /// The compressor to `low_rank` columns.
+    /// The compressor to `low_rank` columns, in two rounds.
     ///
     /// # Panics
     /// If `low_rank` is not in `1..=256`.
     pub fn new(low_rank: usize) -> PowerSgd {
         assert!((1..=LOW_RANK_MAX).contains(&low_rank), "low rank {low_rank}");
-        PowerSgd { low_rank }
+        PowerSgd { low_rank, rounds: Rounds::Two }
+    }
+
+    /// What a step sends.
+    pub fn rounds(&self) -> Rounds {
+        self.rounds
     }
 
     /// How many columns the factors have.

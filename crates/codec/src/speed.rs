@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use thinwire_wire::random::Key;
 
-use crate::{Choice, Codec, Input, PowerSgd, Write, kernel};
+use crate::{Choice, Codec, Input, IntSgd, PowerSgd, Rounds, Write, kernel};
 
 /// One thing that was timed.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +34,7 @@ pub fn measure(choice: &Choice, elements: usize, rounds: usize) -> Vec<Row> {
     match choice {
         Choice::Bytes(codec) => measure_bytes(codec.as_ref(), &values, rounds),
         Choice::LowRank(codec) => measure_low_rank(*codec, &values, rounds),
+        Choice::Integers(codec) => measure_integers(*codec, &values, rounds),
     }
 }
 
@@ -80,9 +81,55 @@ fn measure_low_rank(codec: PowerSgd, values: &[f32], rounds: usize) -> Vec<Row> 
         return Vec::new();
     }
     let values = &values[..rows_count * columns];
+    if codec.rounds() == Rounds::One {
+        let state = codec.alternating(rows_count, columns, KEY);
+        let mut message = vec![0.0; state.message_len()];
+        let encode = |matrix: &mut [f32], residual: &[f32], message: &mut Vec<f32>| {
+            let _ = black_box(state.project(matrix, residual, message));
+            state.subtract(message, matrix);
+        };
+        let decode = |message: &Vec<f32>, output: &mut [f32]| state.reconstruct(message, output);
+        return measure_sums(values, rounds, &mut message, encode, decode);
+    }
     let factor = codec.factor(rows_count, columns, KEY);
-    let (mut p, mut q) = (vec![0.0; factor.p_len()], vec![0.0; factor.q_len()]);
-    let mut matrix = values.to_vec();
+    let mut factors = (vec![0.0; factor.p_len()], vec![0.0; factor.q_len()]);
+    let encode = |matrix: &mut [f32], residual: &[f32], (p, q): &mut (Vec<f32>, Vec<f32>)| {
+        let _ = black_box(factor.project(matrix, residual, p));
+        factor.project_back(matrix, p, q);
+        factor.subtract(p, q, matrix);
+    };
+    let decode = |(p, q): &(Vec<f32>, Vec<f32>), output: &mut [f32]| {
+        factor.reconstruct(p, q, output);
+    };
+    measure_sums(values, rounds, &mut factors, encode, decode)
+}
+
+/// One rank alone; there is no residual, but as much to read.
+fn measure_integers(codec: IntSgd, values: &[f32], rounds: usize) -> Vec<Row> {
+    let (unit, wire) = (codec.unit(IntSgd::follow(0.0, values), 1), codec.integers());
+    let limit = codec.limit(1).expect("one rank is not too many");
+    let mut encoded = vec![0; wire.encoded_len(values.len())];
+    let encode = |values: &mut [f32], residual: &[f32], encoded: &mut Vec<u8>| {
+        kernel::add(values, residual);
+        let _ = black_box(codec.round(values, unit, limit, KEY));
+        let _ = black_box(wire.encode(Input::Plain(values), KEY, encoded));
+    };
+    let decode = |encoded: &Vec<u8>, output: &mut [f32]| {
+        wire.decode(encoded, Write::Set, output).expect("own bytes");
+        output.iter_mut().for_each(|x| *x *= unit);
+    };
+    measure_sums(values, rounds, &mut encoded, encode, decode)
+}
+
+/// What makes sums of values and residuals, and values of sums.
+fn measure_sums<M>(
+    values: &[f32],
+    rounds: usize,
+    messages: &mut M,
+    encode: impl Fn(&mut [f32], &[f32], &mut M),
+    decode: impl Fn(&M, &mut [f32]),
+) -> Vec<Row> {
+    let mut copy = values.to_vec();
     let residual: Vec<f32> = values.iter().map(|x| x * 0.1).collect();
     let mut output = vec![0.0; values.len()];
     let mut operations =
@@ -94,13 +141,9 @@ fn measure_low_rank(codec: PowerSgd, values: &[f32], rounds: usize) -> Vec<Row> 
             run();
             times.next().expect("three operations").push(start.elapsed().as_secs_f64());
         };
-        time(&mut || black_box(&mut matrix).copy_from_slice(black_box(values)));
-        time(&mut || {
-            let _ = black_box(factor.project(&mut matrix, &residual, &mut p));
-            factor.project_back(&matrix, &mut p, &mut q);
-            factor.subtract(&p, &q, &mut matrix);
-        });
-        time(&mut || factor.reconstruct(&p, &q, black_box(&mut output)));
+        time(&mut || black_box(&mut copy).copy_from_slice(black_box(values)));
+        time(&mut || encode(&mut copy, &residual, messages));
+        time(&mut || decode(messages, black_box(&mut output)));
     }
     rows(&operations, size_of_val(values))
 }

@@ -90,3 +90,20 @@ fn a_matrix_of_low_rank_is_found_in_two_steps() {
     }
     assert!(errors[0] > 0.1 && errors[1] < 1e-5 && errors[2] < 1e-5, "{errors:?}");
 }
+
+#[test]
+fn what_goes_on_from_a_state_goes_on_bit_for_bit() {
+    for (low_rank, rows, columns) in SHAPES {
+        let mut state = PowerSgd::new(low_rank).alternating(rows, columns, KEY);
+        let mut residuals = vec![vec![0.0; rows * columns]];
+        for at in 0..3 {
+            let saved = state.state();
+            assert_eq!(saved.len(), low_rank * (rows + columns), "the same in every step");
+            let mut resumed =
+                PowerSgd::new(low_rank).alternating(rows, columns, Key { seed: 5, ..KEY });
+            resumed.resume(&saved);
+            assert_eq!(resumed, state);
+            step(&mut state, &[matrix(rows, columns, at)], &mut residuals);
+        }
+    }
+}

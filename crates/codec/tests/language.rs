@@ -9,7 +9,7 @@ use thinwire_wire::random::Key;
 fn bytes(choice: Choice) -> Arc<dyn Codec> {
     match choice {
         Choice::Bytes(codec) => codec,
-        Choice::LowRank(codec) => panic!("{codec} has no bytes"),
+        other => panic!("{other} has no bytes"),
     }
 }
 

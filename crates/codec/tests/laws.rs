@@ -9,7 +9,7 @@ use thinwire_wire::random::Key;
 fn codecs() -> Vec<Arc<dyn Codec>> {
     let bytes = |choice| match choice {
         Choice::Bytes(codec) => Some(codec),
-        Choice::LowRank(_) => None,
+        Choice::LowRank(_) | Choice::Integers(_) => None,
     };
     all().into_iter().filter_map(bytes).collect()
 }

@@ -28,7 +28,7 @@ fn spawn<T: Send>(size: usize, body: impl Fn(&mut Group) -> T + Sync) -> Vec<T> 
 fn codec(name: &str) -> Arc<dyn Codec> {
     match Choice::parse(name).unwrap() {
         Choice::Bytes(codec) => codec,
-        Choice::LowRank(_) => panic!("{name} is not a codec of bytes"),
+        Choice::LowRank(_) | Choice::Integers(_) => panic!("{name} is not a codec of bytes"),
     }
 }
 

@@ -492,8 +492,8 @@ pub(crate) fn bytes_codec(name: &str, dtype: DType) -> Result<Arc<dyn Codec>, Fa
     match Choice::parse(name)? {
         Choice::Bytes(codec) if codec.is_raw() => Ok(thinwire_codec::raw_of(dtype)),
         Choice::Bytes(codec) => Ok(codec),
-        Choice::LowRank(codec) => Err(Failure::invalid(format!(
-            "codec {codec} needs the gradients of a model, not a single tensor (hint: use a Synchronizer)"
+        other => Err(Failure::invalid(format!(
+            "codec {other} needs the gradients of a model, not a single tensor (hint: use a Synchronizer)"
         ))),
     }
 }

@@ -17,7 +17,7 @@ const STEP: &str = "step";
 const STEP_BITS: u32 = 24;
 
 /// What stands before a parameter's name.
-const KINDS: [&str; 2] = ["residual.", "factor."];
+const KINDS: [&str; 3] = ["residual.", "factor.", "scale."];
 
 /// More parts of a bucket than any plan has.
 const PARTITIONS_MAX: usize = 1 << 16;

@@ -97,7 +97,7 @@ impl Pace {
     pub(crate) fn codec(&self) -> &dyn Codec {
         match &self.choice {
             Choice::Bytes(codec) => codec.as_ref(),
-            Choice::LowRank(_) => unreachable!("every codec of the list is one of bytes"),
+            _ => unreachable!("every codec of the list is one of bytes"),
         }
     }
 }

@@ -3,20 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use thinwire_collective::{Address, Program, Run, Times};
+use thinwire_codec::Finite;
+use thinwire_collective::{Address, Run, Times};
 use thinwire_wire::World;
+use thinwire_wire::random::Key;
 
+use crate::integers::Integers;
 use crate::low_rank::{Factors, LowRank};
+use crate::method::Method;
 use crate::tensor::Tensor;
-
-/// How a bucket travels.
-#[derive(Debug)]
-pub(crate) enum Method {
-    /// As the bytes of a codec.
-    Bytes(Arc<Program>),
-    /// As two thin factors.
-    LowRank(Box<LowRank>),
-}
+use crate::turns::Turns;
 
 /// A full bucket.
 #[derive(Debug)]
@@ -50,21 +46,27 @@ pub(crate) enum Body {
     Bytes(Run<Tensor>),
     /// Both factors; everything else is still to be done.
     LowRank { low_rank: Box<LowRank>, values: Vec<f32>, residual: Vec<f32>, factors: Factors },
+    /// The sum of one factor, and in `values` the new residual.
+    Turns { turns: Box<Turns>, values: Vec<f32>, residual: Vec<f32>, sum: Vec<f32> },
+    /// The sum of integers.
+    Integers { integers: Box<Integers>, run: Run<Tensor> },
 }
 
 /// A bucket whose messages are moving. Its run is driven by the group.
 #[derive(Debug)]
 pub(crate) enum Stage {
     Bytes { bucket: usize },
-    First(Matrices),
-    Second { matrices: Matrices, first: Vec<f32>, mine: Vec<f32> },
+    First(Matrices<LowRank>),
+    Second { matrices: Matrices<LowRank>, first: Vec<f32>, mine: Vec<f32> },
+    Only(Matrices<Turns>),
+    Integers { bucket: usize, integers: Box<Integers>, rounding: Duration },
 }
 
 /// What a bucket with factors keeps while its messages move.
 #[derive(Debug)]
-pub(crate) struct Matrices {
+pub(crate) struct Matrices<F> {
     bucket: usize,
-    low_rank: Box<LowRank>,
+    factors: Box<F>,
     values: Vec<f32>,
     residual: Vec<f32>,
     times: Times,
@@ -82,9 +84,9 @@ impl Job {
     /// The first run of a bucket.
     pub(crate) fn start(self, world: World) -> (Stage, Run<Tensor>) {
         let Job { bucket, step, seed, values, residual, method, finite } = self;
+        let address = address(bucket, 0, step, seed);
         match method {
             Method::Bytes(program) => {
-                let address = address(bucket, 0, step, seed);
                 let residual = residual.map(Tensor::Owned);
                 let mut run = Run::new(program, address, world, values, residual);
                 if !finite {
@@ -92,56 +94,83 @@ impl Job {
                 }
                 (Stage::Bytes { bucket }, run)
             }
-            Method::LowRank(low_rank) => {
-                let begin = Instant::now();
-                let residual = residual.expect("a bucket with factors has a residual");
-                let mut values = values.into_owned();
-                let first = low_rank.project(&mut values, &residual);
-                let program = Arc::clone(&low_rank.programs[0]);
-                let times = Times { encode: begin.elapsed(), ..Times::default() };
-                let matrices = Matrices { bucket, low_rank, values, residual, times };
-                let run = Run::new(
-                    program,
-                    address(bucket, 0, step, seed),
-                    world,
-                    Tensor::Owned(first),
-                    None,
-                );
-                (Stage::First(matrices), run)
+            Method::LowRank(factors) => {
+                let mut matrices = Matrices::new(bucket, factors, values, residual);
+                let message = matrices.project(LowRank::project);
+                let program = Arc::clone(&matrices.factors.programs[0]);
+                (Stage::First(matrices), Run::new(program, address, world, message, None))
+            }
+            Method::Turns(factors) => {
+                let mut matrices = Matrices::new(bucket, factors, values, residual);
+                let message = matrices.project(Turns::project);
+                let program = matrices.factors.program();
+                (Stage::Only(matrices), Run::new(program, address, world, message, None))
+            }
+            Method::Integers(mut integers) => {
+                let (begin, mut values) = (Instant::now(), values);
+                let key = Key { seed, step, tensor: address.tensor };
+                let (program, finite) = integers.round(values.as_mut(), key);
+                let rounding = begin.elapsed();
+                let mut run = Run::new(program, address, world, values, None);
+                if finite == Finite::No {
+                    run.mark_nonfinite();
+                }
+                (Stage::Integers { bucket, integers, rounding }, run)
             }
         }
+    }
+}
+
+impl<F> Matrices<F> {
+    fn new(bucket: usize, factors: Box<F>, values: Tensor, residual: Option<Vec<f32>>) -> Self {
+        let residual = residual.expect("a bucket with factors has a residual");
+        Matrices { bucket, factors, values: values.into_owned(), residual, times: Times::default() }
+    }
+
+    /// The first message, and how long it took to make.
+    fn project(&mut self, project: impl Fn(&F, &mut [f32], &[f32]) -> Vec<f32>) -> Tensor {
+        let begin = Instant::now();
+        let message = project(&self.factors, &mut self.values, &self.residual);
+        self.times.encode += begin.elapsed();
+        Tensor::Owned(message)
     }
 }
 
 impl Stage {
     /// Goes on after the stage's run is done.
     pub(crate) fn proceed(self, run: Run<Tensor>, world: World) -> Follow {
+        let times = run.times();
         match self {
-            Stage::Bytes { bucket } => {
-                Follow::Done { bucket, times: run.times(), body: Body::Bytes(run) }
-            }
+            Stage::Bytes { bucket } => Follow::Done { bucket, times, body: Body::Bytes(run) },
             Stage::First(mut matrices) => {
-                matrices.times = sum(matrices.times, run.times());
+                matrices.times = sum(matrices.times, times);
                 let step = run.address().step;
                 let mut first = run.into_parts().0.into_owned();
                 let begin = Instant::now();
-                let mine = matrices.low_rank.project_back(&matrices.values, &mut first);
+                let mine = matrices.factors.project_back(&matrices.values, &mut first);
                 matrices.times.encode += begin.elapsed();
-                let program = Arc::clone(&matrices.low_rank.programs[1]);
+                let program = Arc::clone(&matrices.factors.programs[1]);
                 let address = address(matrices.bucket, 1, step, 0);
                 let run = Run::new(program, address, world, Tensor::Owned(mine.clone()), None);
                 Follow::Run(Stage::Second { matrices, first, mine }, run)
             }
             Stage::Second { matrices, first, mine } => {
-                let Matrices { bucket, low_rank, values, residual, times } = matrices;
-                let times = sum(times, run.times());
+                let Matrices { bucket, factors: low_rank, values, residual, .. } = matrices;
+                let times = sum(matrices.times, times);
                 let second = run.into_parts().0.into_owned();
                 let factors = Factors { first, mine, second };
-                Follow::Done {
-                    bucket,
-                    body: Body::LowRank { low_rank, values, residual, factors },
-                    times,
-                }
+                let body = Body::LowRank { low_rank, values, residual, factors };
+                Follow::Done { bucket, body, times }
+            }
+            Stage::Only(matrices) => {
+                let Matrices { bucket, factors: turns, values, residual, .. } = matrices;
+                let times = sum(matrices.times, times);
+                let sum = run.into_parts().0.into_owned();
+                Follow::Done { bucket, body: Body::Turns { turns, values, residual, sum }, times }
+            }
+            Stage::Integers { bucket, integers, rounding } => {
+                let times = Times { encode: times.encode + rounding, ..times };
+                Follow::Done { bucket, body: Body::Integers { integers, run }, times }
             }
         }
     }
@@ -158,6 +187,8 @@ impl Body {
             Body::LowRank { factors, .. } => {
                 is_finite(&factors.first) && is_finite(&factors.second)
             }
+            Body::Turns { sum, .. } => is_finite(sum),
+            Body::Integers { run, .. } => run.is_finite(),
         }
     }
 }

@@ -5,22 +5,22 @@
 //! two change places. A step that is skipped drops the new residual and keeps the old one, so
 //! nothing has changed.
 
+mod kept;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire_codec::Choice;
-use thinwire_collective::Program;
-use thinwire_schedule::{Algorithm, Shape, all_reduce};
+use thinwire_schedule::Algorithm;
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
 use crate::bucket::Bucket;
-use crate::exchange::{Arrival, Body, Method};
-use crate::feedback::{MEAN, Memory, SHIFT};
-use crate::low_rank::LowRank;
-use crate::momentum::{MOMENTUM, Velocity};
+use crate::exchange::{Arrival, Body};
+use crate::feedback::Memory;
+use crate::method::{Method, Route};
+use crate::momentum::Velocity;
 use crate::plan::Assignment;
-use crate::state::Tensors;
 use crate::tensor::{Lent, Tensor};
 use crate::{BucketRecord, Error, Gradient, Parameter, parameter};
 
@@ -87,26 +87,24 @@ impl Lane {
             .algorithm
             .parse()
             .map_err(|error: thinwire_schedule::UnknownAlgorithm| invalid(error.to_string()))?;
-        let elements = self.bucket.elements;
-        let (method, feedback) = match choice {
-            Choice::Bytes(codec) => {
-                let partitions = assignment.partitions.clamp(1, elements.max(1));
-                let shape = Shape { length: elements, block: codec.block(), partitions };
-                let program = Program::new(all_reduce(algorithm, world, &shape), elements, codec);
-                let feedback = program.feedback();
-                (Method::Bytes(Arc::new(program)), feedback)
-            }
-            Choice::LowRank(codec) => {
-                let first = self.bucket.members.first().map_or(0, |(parameter, _)| *parameter);
-                let key = Key { seed, step: 0, tensor: first as u32 };
-                let low_rank = LowRank::new(codec, &self.matrices, algorithm, world, key);
-                (Method::LowRank(Box::new(low_rank)), true)
-            }
-        };
-        if feedback && self.residual.is_empty() {
-            self.residual = vec![0.0; elements];
+        check_world(&choice, world).map_err(invalid)?;
+        let first = self.bucket.members.first().map_or(0, |(parameter, _)| *parameter);
+        let method = Method::new(
+            choice,
+            &Route {
+                matrices: &self.matrices,
+                elements: self.bucket.elements,
+                algorithm,
+                partitions: assignment.partitions,
+                world,
+                key: Key { seed, step: 0, tensor: first as u32 },
+            },
+        );
+        self.feedback = method.feedback();
+        if self.feedback && self.residual.is_empty() {
+            self.residual = vec![0.0; self.bucket.elements];
         }
-        (self.method, self.feedback) = (Some(method), feedback);
+        self.method = Some(method);
         Ok(())
     }
 
@@ -181,7 +179,7 @@ impl Lane {
                 self.method = Some(Method::Bytes(Arc::clone(&program)));
                 Method::Bytes(program)
             }
-            low_rank => low_rank,
+            stateful => stateful,
         };
         let values = self.values.as_mut();
         if let Some(velocity) = &mut self.velocity {
@@ -230,6 +228,22 @@ impl Lane {
                 (self.values, self.residual) = (Tensor::Owned(values), residual);
                 self.method = Some(Method::LowRank(low_rank));
             }
+            Body::Turns { mut turns, mut values, mut residual, sum } => {
+                if keep {
+                    turns.commit(&sum, &mut residual);
+                    std::mem::swap(&mut values, &mut residual);
+                }
+                (self.values, self.residual) = (Tensor::Owned(values), residual);
+                self.method = Some(Method::Turns(turns));
+            }
+            Body::Integers { mut integers, run } => {
+                self.values = run.into_parts().0;
+                if keep {
+                    integers.commit(self.values.as_mut());
+                    self.residual = Vec::new();
+                }
+                self.method = Some(Method::Integers(integers));
+            }
         }
         if keep {
             self.remember();
@@ -263,79 +277,15 @@ impl Lane {
         let momentum = self.velocity.as_ref().map_or(0, Velocity::bytes);
         self.residual.len() * 4 + self.memory.bytes() + momentum
     }
-
-    /// Adds what a restart must know.
-    pub(crate) fn save(&self, parameters: &[Parameter], tensors: &mut Tensors) {
-        for (member, (parameter, range)) in self.bucket.members.iter().enumerate() {
-            let Parameter { name, shape, .. } = &parameters[*parameter];
-            let mut save = |prefix: &str, values| {
-                tensors.insert(format!("{prefix}.{name}"), (shape.clone(), values));
-            };
-            if !self.residual.is_empty() {
-                save(RESIDUAL, self.residual[range.clone()].to_vec());
-            }
-            for (prefix, values) in self.memory.save(range) {
-                save(prefix, values);
-            }
-            let momentum = self.velocity.as_ref().map_or(&[][..], Velocity::kept);
-            if !momentum.is_empty() {
-                save(MOMENTUM, momentum[range.clone()].to_vec());
-            }
-            let Some(Method::LowRank(low_rank)) = &self.method else { continue };
-            if let Some(factor) = low_rank.factor(member) {
-                tensors.insert(format!("factor.{name}"), (vec![factor.len()], factor.to_vec()));
-            }
-        }
-    }
-
-    /// Where what is named with this prefix goes, if it is of use here.
-    fn place(&mut self, prefix: &str) -> Option<&mut Vec<f32>> {
-        let elements = self.bucket.elements;
-        match prefix {
-            RESIDUAL => {
-                self.residual.resize(elements, 0.0);
-                Some(&mut self.residual)
-            }
-            MOMENTUM => self.velocity.as_mut().map(|velocity| velocity.place(elements)),
-            _ => self.memory.place(prefix, elements),
-        }
-    }
-
-    /// Takes up what a restart must know.
-    pub(crate) fn load(
-        &mut self,
-        parameters: &[Parameter],
-        tensors: &Tensors,
-    ) -> Result<(), Error> {
-        let members = self.bucket.members.clone();
-        for (member, (parameter, range)) in members.into_iter().enumerate() {
-            let name = &parameters[parameter].name;
-            for prefix in [RESIDUAL, SHIFT, MEAN, MOMENTUM] {
-                let Some((_, values)) = tensors.get(&format!("{prefix}.{name}")) else { continue };
-                if values.len() != range.len() {
-                    return Err(misfit(prefix, name, values.len(), range.len()));
-                }
-                if let Some(place) = self.place(prefix) {
-                    place[range.clone()].copy_from_slice(values);
-                }
-            }
-            let Some(Method::LowRank(low_rank)) = &mut self.method else { continue };
-            if let Some((_, factor)) = tensors.get(&format!("factor.{name}")) {
-                let expected = low_rank.factor(member).map_or(0, <[f32]>::len);
-                if factor.len() != expected {
-                    return Err(misfit("factor", name, factor.len(), expected));
-                }
-                low_rank.load(member, factor);
-            }
-        }
-        Ok(())
-    }
 }
 
-const RESIDUAL: &str = "residual";
-
-fn misfit(what: &str, name: &str, found: usize, expected: usize) -> Error {
-    Error::Invalid(format!(
-        "{what}.{name} in the checkpoint has {found} elements, expected {expected}"
-    ))
+/// Refuses integers of so many ranks that their sum might overflow.
+fn check_world(choice: &Choice, world: World) -> Result<(), String> {
+    match choice {
+        Choice::Integers(codec) if codec.limit(world.size()).is_none() => {
+            let (found, most) = (world.size(), codec.ranks_max());
+            Err(format!("{codec} adds up integers of at most {most} ranks, found {found}"))
+        }
+        _ => Ok(()),
+    }
 }

@@ -64,7 +64,7 @@ mod tests {
         let values: Vec<f32> = (0..1 << 14).map(|i| key.normal(i)).collect();
         let error = |name: &str| match Choice::parse(name).unwrap() {
             Choice::Bytes(codec) => relative_error(codec.as_ref(), &values),
-            Choice::LowRank(_) => unreachable!(),
+            _ => unreachable!(),
         };
         let errors = ["none", "bf16", "int8", "int4", "int3", "topk:0.01"].map(error);
         assert!(errors.is_sorted() && errors[0] == 0.0, "{errors:?}");

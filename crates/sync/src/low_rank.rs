@@ -71,13 +71,8 @@ impl LowRank {
             }
         });
         let matrices = matrices.collect();
-        let program = |length: usize| {
-            let partitions = thinwire_collective::operations::partitions(length);
-            let shape = Shape { length, block: 1, partitions };
-            let schedule = all_reduce(algorithm, world, &shape);
-            Arc::new(Program::new(schedule, length, thinwire_codec::raw()))
-        };
-        LowRank { matrices, programs: [program(first), program(second)] }
+        let programs = [first, second].map(|length| program(length, algorithm, world));
+        LowRank { matrices, programs }
     }
 
     /// `values += residual`, and the first message. A message that is not finite has a NaN, so that
@@ -147,4 +142,12 @@ impl LowRank {
             factor.commit(subspace);
         }
     }
+}
+
+/// What carries sums of so many f32.
+pub(crate) fn program(length: usize, algorithm: Algorithm, world: World) -> Arc<Program> {
+    let partitions = thinwire_collective::operations::partitions(length);
+    let shape = Shape { length, block: 1, partitions };
+    let schedule = all_reduce(algorithm, world, &shape);
+    Arc::new(Program::new(schedule, length, thinwire_codec::raw()))
 }

@@ -2,7 +2,9 @@
 //!
 //! In a reduce-scatter every rank encodes, for each other rank, that rank's chunk, and keeps what
 //! the codec lost for the next time (the residual, one per key). The owner decodes and adds in a
-//! fixed order. In an all-gather every rank encodes its shard once and everybody decodes the same
+//! fixed order to what the codec makes of its own, and the codec has the last word on the sum: with
+//! `vote` every rank has one vote, and the result is the majority's. Codecs that want the same
+//! random numbers on all ranks get them. In an all-gather every rank encodes its shard once and everybody decodes the same
 //! bytes, its owner too, so all ranks hold the same bits.
 //!
 //! Law of the reduce-scatter, per element, for a codec with feedback: the sum of the results plus
@@ -46,7 +48,8 @@ impl Scatter {
     /// `timeout` is an error.
     ///
     /// # Errors
-    /// If the codec has no bytes of its own, as low-rank ones, which need whole matrices.
+    /// If the codec has no bytes of its own: low-rank ones need whole matrices, and a scale that all
+    /// ranks share needs averages that all of them know.
     pub fn start(
         link: Box<dyn Link>,
         codec: Choice,
@@ -58,6 +61,11 @@ impl Scatter {
             Choice::LowRank(codec) => {
                 return Err(Error::Invalid(format!(
                     "codec {codec} needs whole matrices, and a shard is none: use int8, int4 or topk"
+                )));
+            }
+            Choice::Integers(codec) => {
+                return Err(Error::Invalid(format!(
+                    "codec {codec} needs whole averages, and a shard is none: use int8:stochastic or qsgd:8"
                 )));
             }
         };
@@ -99,10 +107,12 @@ impl Scatter {
         }
         let mine = chunk_at(self.world().rank(), chunk);
         let mut sum = values[mine.clone()].to_vec();
+        codec.settle(&mut sum);
         for part in received() {
             let bytes = &bytemuck::cast_slice(&part[1..])[..codec.encoded_len(chunk)];
             codec.decode(bytes, Write::Add, &mut sum).map_err(corrupt)?;
         }
+        codec.settle(&mut sum);
         let place = self.place(key);
         place.count += 1;
         if codec.needs_feedback() {
@@ -195,7 +205,10 @@ impl Scatter {
     /// chunk. What was lost is left in `values`.
     fn encode(&mut self, codec: &dyn Codec, key: u64, values: &mut [f32]) -> (Finite, Vec<f32>) {
         let world = self.world();
-        let random = self.random(key).for_rank(world.rank().0);
+        let random = match codec.shares_randomness() {
+            true => self.random(key),
+            false => self.random(key).for_rank(world.rank().0),
+        };
         let residual = &self.place(key).residual;
         let chunk = values.len() / world.size();
         let (length, part) = (codec.encoded_len(chunk), part_len(codec, chunk));

@@ -7,16 +7,74 @@ use std::collections::BTreeMap;
 
 use thinwire_wire::World;
 
+use crate::plan::Plan;
+use crate::{Error, Policy, Synchronizer};
+
 /// Named f32 tensors: shape and values.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Residuals, factors and the plan of one rank. A run that goes on from it goes on bit for bit.
+/// Residuals, factors, scales and the plan of one rank. A run that goes on from it goes on bit for bit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Named f32 tensors: shape and values. `residual.PARAMETER` has the parameter's shape.
     pub tensors: Tensors,
     /// The plan in force, as JSON.
     pub plan: String,
+}
+
+impl Synchronizer {
+    /// Everything that a restart must know.
+    pub fn state(&self) -> State {
+        let plan = serde_json::to_string(&self.plan).expect("a plan has only numbers and strings");
+        let mut state = State { plan, ..State::default() };
+        self.lanes.iter().for_each(|lane| lane.save(&self.parameters, &mut state.tensors));
+        state
+    }
+
+    /// Goes on from `state`, between steps.
+    ///
+    /// # Errors
+    /// If the state is that of another model or its plan is none.
+    pub fn load(&mut self, state: &State) -> Result<(), Error> {
+        let plan: Plan = serde_json::from_str(&state.plan).map_err(|error| {
+            Error::Invalid(format!("the plan in the checkpoint is no plan: {error}"))
+        })?;
+        if plan.assignments.len() != self.lanes.len() {
+            let (found, expected) = (plan.assignments.len(), self.lanes.len());
+            return Err(Error::Invalid(format!(
+                "the checkpoint has {found} buckets of gradients, these --bucket-bytes make {expected}"
+            )));
+        }
+        if matches!(self.options.policy, Policy::Auto(_)) {
+            self.follow(plan)?;
+        }
+        self.load_tensors(state)
+    }
+
+    /// Takes up residuals and factors alone, whatever plan and buckets they come from.
+    ///
+    /// # Errors
+    /// If they are those of another model.
+    pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
+        self.lanes.iter_mut().try_for_each(|lane| lane.load(&self.parameters, &state.tensors))
+    }
+
+    /// The learning rate has changed: what is owed was given at the previous one. Where parameters step
+    /// by rate times average, all steps together are then those of the gradients, whatever the rate.
+    ///
+    /// # Errors
+    /// If a rate is not a number of 0 or more; nothing changes while one of them is 0.
+    pub fn rescale(&mut self, previous_rate: f32, rate: f32) -> Result<(), Error> {
+        if ![previous_rate, rate].iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
+            return Err(Error::Invalid(format!(
+                "learning rates {previous_rate} and {rate}, expected 0 or more"
+            )));
+        }
+        if previous_rate > 0.0 && rate > 0.0 {
+            self.lanes.iter_mut().for_each(|lane| lane.rescale(previous_rate / rate));
+        }
+        Ok(())
+    }
 }
 
 /// What rank r of another world goes on from: the sums of what the old ranks r, r + n, r + 2n, … owe,

@@ -4,7 +4,8 @@ use thinwire_sync::{Feedback, Momentum, Options, Outcome, Parameter, State, Sync
 use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::random::Key;
 
-const CODECS: [&str; 5] = ["int8", "int4", "onebit", "topk:0.05", "powersgd:2"];
+const CODECS: [&str; 6] =
+    ["int8", "int4", "onebit", "topk:0.05", "powersgd:2", "powersgd:2:alternate"];
 const STEPS: u64 = 6;
 
 fn parameters() -> Vec<Parameter> {

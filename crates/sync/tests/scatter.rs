@@ -20,7 +20,7 @@ const PLACE: u64 = 3;
 fn codecs() -> Vec<Arc<dyn Codec>> {
     let bytes = |choice| match choice {
         Choice::Bytes(codec) => Some(codec),
-        Choice::LowRank(_) => None,
+        Choice::LowRank(_) | Choice::Integers(_) => None,
     };
     thinwire_codec::all().into_iter().filter_map(bytes).collect()
 }
@@ -199,6 +199,46 @@ fn uncompressed_gradients_travel_in_their_own_dtype() {
     }
 }
 
+/// As with an all-reduce: one vote for each rank, whoever owns the chunk, and one for the result.
+#[test]
+fn a_vote_is_the_majority_of_all_ranks() {
+    const CHUNK: usize = 140;
+    for size in [1, 2, 3, 4, 5] {
+        let sums = spawn(size, &codec("vote"), |mut scatter| {
+            let loud = (1.0 + me(&scatter) as f32) * 10.0;
+            let values = gradient(me(&scatter), 0, CHUNK * size).iter().map(|x| x * loud).collect();
+            scatter.reduce_scatter(PLACE, DType::F32, values).unwrap()
+        });
+        let given: Vec<Vec<f32>> = (0..size).map(|rank| gradient(rank, 0, CHUNK * size)).collect();
+        for (element, found) in sums.concat().into_iter().enumerate() {
+            let against = given.iter().filter(|values| values[element] < 0.0).count();
+            let expected = if 2 * against > size { -1.0 } else { 1.0 };
+            assert_eq!(found, expected, "{against} of {size} against");
+        }
+    }
+}
+
+/// Every rank gives another power of two, so a sum tells who sent an element.
+#[test]
+fn random_elements_are_those_of_all_ranks() {
+    const CHUNK: usize = 900;
+    for (name, size) in [("randomk:0.25", 4), ("randomk:0.25", 3), ("randomk:0.25:block", 4)] {
+        let sums = spawn(size, &codec(name), |mut scatter| {
+            let values = vec![(1 << me(&scatter)) as f32; CHUNK * size];
+            scatter.reduce_scatter(PLACE, DType::F32, values).unwrap()
+        });
+        let all = ((1 << size) - 1) as f32;
+        for (owner, sum) in sums.iter().enumerate() {
+            let alone = (1 << owner) as f32;
+            assert!(sum.iter().all(|x| [alone, all].contains(x)), "{name}, {size} ranks");
+            let sent = sum.iter().filter(|x| **x == all).count();
+            assert!((200..=384).contains(&sent), "{name}: {sent} of {CHUNK}");
+        }
+        let sent = |sum: &Vec<f32>| sum.iter().map(|x| *x == all).collect::<Vec<_>>();
+        assert_ne!(sent(&sums[0]), sent(&sums[1]), "{name}: chunks draw for themselves");
+    }
+}
+
 #[test]
 fn places_do_not_share_a_residual() {
     let codec = codec("topk:0.05");
@@ -256,6 +296,11 @@ fn mistakes_are_refused_and_the_scatter_lives_on() {
     assert_eq!(
         error,
         "codec powersgd:2 needs whole matrices, and a shard is none: use int8, int4 or topk"
+    );
+    let error = start("intsgd").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "codec intsgd needs whole averages, and a shard is none: use int8:stochastic or qsgd:8"
     );
     spawn(2, &codec("topk:0.05"), |mut scatter| {
         let mut refused = |place, length: usize| {
@@ -317,6 +362,6 @@ fn a_stop_ends_a_scatter_that_waits() {
 fn codec(name: &str) -> Arc<dyn Codec> {
     match Choice::parse(name).unwrap() {
         Choice::Bytes(codec) => codec,
-        Choice::LowRank(_) => panic!("{name} is not a codec of bytes"),
+        Choice::LowRank(_) | Choice::Integers(_) => panic!("{name} is not a codec of bytes"),
     }
 }

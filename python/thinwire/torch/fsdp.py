@@ -30,7 +30,7 @@ from thinwire.torch.staging import Staging
 from thinwire.torch.work import Callbacks, Work
 
 Done = Callable[[BaseException | None], None] | None
-WHOLE_ONLY = ("auto", "powersgd")
+WHOLE_ONLY = ("auto", "powersgd", "intsgd")
 GATHER_CODECS = ("none", "f16", "bf16", "int8")
 
 

@@ -1,0 +1,184 @@
+//! Integers under a scale that all ranks share.
+//!
+//! Mishchenko et al., "IntSGD: Adaptive floatless compression of stochastic gradients" (2022,
+//! algorithm 1): every rank rounds its values at random to multiples of one unit. The unit follows
+//! from the averages of past steps, which all ranks know, so nobody has to tell it. Sums of such
+//! integers are integers, and nobody's are so large that a sum would overflow: partial sums are
+//! encoded again at every hop and lose nothing.
+//!
+//! ```text
+//! scale² = 9/10 scale² + 1/10 mean square of the average   follow
+//! unit = sqrt(2 / ranks) scale, with 16 bits a sixteenth   unit
+//! values = integers, in the mean values / unit             round    all-reduce the integers
+//! ```
+//!
+//! Values are a rank's share of the average, as `sync` packs them: gradients over the number of
+//! ranks.
+//!
+//! Laws: right in the mean where nothing is clipped; a sum over ranks has the same bits in whatever
+//! order it is taken; what would not fit is refused, never wrapped.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thinwire_wire::random::Key;
+
+use crate::choice::quoted;
+use crate::coded::{Code, Coded, UNSCALED, largest, round};
+use crate::kernel::{self, GROUP, RANDOM_BITS, Scale, Work, wide};
+use crate::{Bound, Choice, Claims, Codec, Entry, Error, Exchange, Finite, Kind};
+
+/// The line in the table of codecs.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "intsgd",
+    usage: "intsgd[:BITS]",
+    summary: "integers under a scale that all ranks share, exact sums, 1 or 2 bytes per element",
+    examples: &["intsgd", "intsgd:16"],
+    parse,
+};
+
+/// Integers of 8 or 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntSgd {
+    bits: usize,
+}
+
+/// What of the old mean square is left in the new one.
+const KEPT: f64 = 0.9;
+
+fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
+    match parameter {
+        None | Some("8") => Ok(Choice::Integers(IntSgd { bits: 8 })),
+        Some("16") => Ok(Choice::Integers(IntSgd { bits: 16 })),
+        found => {
+            let context = format!("intsgd bits {}, expected 8 or 16", quoted(found));
+            Err(Error::new(Kind::Parameter, context))
+        }
+    }
+}
+
+impl fmt::Display for IntSgd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.bits == 8 { "intsgd" } else { "intsgd:16" })
+    }
+}
+
+impl IntSgd {
+    /// The integers as they travel: values that are integers to bytes and back, without loss.
+    pub fn integers(&self) -> Arc<dyn Codec> {
+        Arc::new(Coded::new(*self))
+    }
+
+    /// The largest magnitude of one of `ranks`' integers: the largest that a sum may have, in equal
+    /// parts. None if there are too many ranks for any.
+    pub fn limit(&self, ranks: usize) -> Option<usize> {
+        Some(self.ranks_max() / ranks.max(1)).filter(|limit| *limit > 0)
+    }
+
+    /// The most ranks whose integers add up, which is also the largest sum.
+    pub fn ranks_max(&self) -> usize {
+        (1 << (self.bits - 1)) - 1
+    }
+
+    /// What 1 stands for. Of the bits beyond eight, one half makes the unit finer, the other leaves
+    /// room above.
+    pub fn unit(&self, scale: f32, ranks: usize) -> f32 {
+        let finer = f64::from(1_u32 << ((self.bits - 8) / 2));
+        ((2.0 / ranks as f64).sqrt() / finer * f64::from(scale)) as f32
+    }
+
+    /// Replaces values by integers of at most `limit` whose mean is `values / unit`; says whether all
+    /// were finite.
+    pub fn round(&self, values: &mut [f32], unit: f32, limit: usize, key: Key) -> Finite {
+        let finite = Finite::when(kernel::is_finite(values));
+        if finite == Finite::Yes {
+            wide(Round { values, inverse: 1.0 / unit, limit: limit as f32, key });
+        }
+        finite
+    }
+
+    /// The scale after a step with these averages; a scale of 0 is none yet.
+    pub fn follow(scale: f32, averages: &[f32]) -> f32 {
+        let (old, new) = (f64::from(scale).powi(2), mean_square(averages));
+        let square = if scale == 0.0 { new } else { KEPT * old + (1.0 - KEPT) * new };
+        square.sqrt() as f32
+    }
+}
+
+struct Round<'a> {
+    values: &'a mut [f32],
+    inverse: f32,
+    limit: f32,
+    key: Key,
+}
+
+impl Work for Round<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let digit = 1.0 / (1 << RANDOM_BITS) as f32;
+        for (group, values) in self.values.chunks_mut(GROUP).enumerate() {
+            let random = (kernel::imp().random)(self.key, group as u64);
+            for (x, random) in values.iter_mut().zip(random) {
+                let scaled = (*x * self.inverse).clamp(-self.limit, self.limit);
+                let below = scaled.floor();
+                let up = scaled - below > (random as f32 + 0.5) * digit;
+                *x = below + if up { 1.0 } else { 0.0 };
+            }
+        }
+    }
+}
+
+/// Summed in eight lanes of f64, the same bits everywhere.
+fn mean_square(values: &[f32]) -> f64 {
+    let mut lanes = [0.0_f64; 8];
+    for values in values.chunks(lanes.len()) {
+        let squares = values.iter().map(|x| f64::from(*x) * f64::from(*x));
+        lanes.iter_mut().zip(squares).for_each(|(lane, square)| *lane += square);
+    }
+    lanes.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+impl Code for IntSgd {
+    const SCALED: bool = false;
+    const RANDOM: bool = false;
+
+    #[inline(always)]
+    fn bits(&self) -> usize {
+        self.bits
+    }
+
+    #[inline(always)]
+    fn scale(&self, values: &[f32]) -> Option<Scale> {
+        (largest(values) <= (self.ranks_max() as f32).to_bits()).then_some(UNSCALED)
+    }
+
+    #[inline(always)]
+    fn code(&self, x: f32, _scale: Scale, _random: u32) -> u32 {
+        round(x) as u32
+    }
+
+    #[inline(always)]
+    fn value(&self, code: u32, _scale: f32) -> f32 {
+        let unused = 32 - self.bits;
+        ((code << unused) as i32 >> unused) as f32
+    }
+
+    fn exchange(&self) -> Exchange {
+        Exchange::Summable
+    }
+
+    fn needs_feedback(&self) -> bool {
+        false
+    }
+
+    /// What is no integer may be off by half of one, however small it is.
+    fn bound(&self, _elements: usize) -> Bound {
+        Bound::None
+    }
+
+    fn claims(&self) -> Claims {
+        Claims::ALL
+    }
+}

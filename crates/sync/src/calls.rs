@@ -1,0 +1,48 @@
+//! What ranks tell each other between steps, in calls that all of them make.
+
+use thinwire_collective::{Group, all_gather, all_gather_bytes, barrier, broadcast};
+use thinwire_wire::Rank;
+
+use crate::agreement::{compare, encode_facts};
+use crate::{Error, Synchronizer};
+
+impl Synchronizer {
+    /// Makes sure that all ranks say the same of everything in `facts`, pairs of name and value.
+    ///
+    /// # Errors
+    /// If they do not: what it is about, both values and the rank.
+    pub fn agree(&self, facts: &[(String, String)]) -> Result<(), Error> {
+        let facts = facts.to_vec();
+        let mine = encode_facts(&facts);
+        let all = self.worker.call(move |group| all_gather_bytes(group, &mine))?;
+        compare(&facts, &all, self.world)
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn barrier(&self) -> Result<(), Error> {
+        self.worker.call(barrier)
+    }
+
+    /// Replaces `values` of all ranks by those of rank 0.
+    ///
+    /// # Errors
+    /// If a peer is lost or has another length.
+    pub fn broadcast(&self, values: &mut [f32]) -> Result<(), Error> {
+        let mut copy = values.to_vec();
+        let call = move |group: &mut Group| broadcast(group, &mut copy, Rank(0)).map(|()| copy);
+        values.copy_from_slice(&self.worker.call(call)?);
+        Ok(())
+    }
+
+    /// The values of all ranks, in rank order.
+    ///
+    /// # Errors
+    /// If a peer is lost or has another length.
+    pub fn gather(&self, mine: &[f32]) -> Result<Vec<f32>, Error> {
+        let mine = mine.to_vec();
+        self.worker.call(move |group| all_gather(group, &mine))
+    }
+}
