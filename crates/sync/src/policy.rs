@@ -1,6 +1,7 @@
 //! What the user asks for.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -83,6 +84,9 @@ pub struct Options {
     pub partitions: Option<usize>,
     /// Buckets are closed when they have this many bytes of f32.
     pub bucket_bytes: usize,
+    /// How many buckets may be on their way at a time: whoever gives another one waits, and less memory
+    /// is taken by messages. No limit if there is no number, so that all overlap.
+    pub underway_max: Option<NonZeroUsize>,
     /// What random rounding starts from; the same on all ranks.
     pub seed: u64,
     /// With `auto`, the relative squared error that one encoding of a bucket may have, as measured on
@@ -107,6 +111,7 @@ impl Default for Options {
             algorithm: None,
             partitions: None,
             bucket_bytes: 1 << 20,
+            underway_max: None,
             seed: 0,
             error_budget: ERROR_BUDGET,
             feedback: Feedback::Classic,

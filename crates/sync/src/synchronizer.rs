@@ -152,7 +152,7 @@ impl Synchronizer {
             )));
         }
         if self.lanes[lane].is_full() {
-            self.dispatch(lane);
+            self.dispatch(lane)?;
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Synchronizer {
                 let memory = part(range.start..range.start + elements);
                 self.lanes[lane].borrow(Box::new(memory), scale);
                 rest = &rest[count..];
-                self.dispatch(lane);
+                self.dispatch(lane)?;
             } else {
                 self.ready(*first, part(range.clone()).values())?;
                 rest = &rest[1..];
@@ -207,10 +207,7 @@ impl Synchronizer {
             return Err(Error::Invalid(format!("no gradient of {missing} in step {}", self.step)));
         }
         while self.underway > 0 {
-            let arrival = self.worker.arrival()?;
-            self.underway -= 1;
-            self.note(&arrival);
-            self.lanes[arrival.bucket].arrive(arrival);
+            self.receive()?;
         }
         let all_in_s = self.begun.elapsed().as_secs_f64();
         let finite = self.lanes.iter().all(Lane::is_finite);
@@ -251,8 +248,20 @@ impl Synchronizer {
         &self.parameters
     }
 
+    /// Waits for a bucket that is on its way.
+    fn receive(&mut self) -> Result<(), Error> {
+        let arrival = self.worker.arrival()?;
+        self.underway -= 1;
+        self.note(&arrival);
+        self.lanes[arrival.bucket].arrive(arrival);
+        Ok(())
+    }
+
     /// Sends a full bucket on its way.
-    fn dispatch(&mut self, lane: usize) {
+    fn dispatch(&mut self, lane: usize) -> Result<(), Error> {
+        while self.options.underway_max.is_some_and(|most| self.underway >= most.get()) {
+            self.receive()?;
+        }
         self.open_record(lane);
         self.sample(lane);
         let (values, residual, method) = self.lanes[lane].depart();
@@ -260,6 +269,7 @@ impl Synchronizer {
         self.underway += 1;
         let finite = self.lanes[lane].gave_finite();
         self.worker.exchange(Job { bucket: lane, step, seed, values, residual, method, finite });
+        Ok(())
     }
 }
 

@@ -307,6 +307,21 @@ fn mistakes_are_refused_in_one_line() {
 }
 
 #[test]
+fn buckets_that_wait_for_each_other_give_the_same() {
+    let history = |underway_max| {
+        testkit::spawn(Network::Mem, 3, |link| {
+            let options = Options { underway_max, ..options("int4") };
+            let mut sync = Synchronizer::start(link, parameters(), options).unwrap();
+            assert_eq!(give(&mut sync, 0, false), Outcome::Averaged);
+            assert_eq!(give(&mut sync, 1, true), Outcome::Skipped);
+            assert_eq!(give(&mut sync, 2, false), Outcome::Averaged);
+            averages(&sync)
+        })
+    };
+    assert_eq!(history(std::num::NonZeroUsize::new(1)), history(None));
+}
+
+#[test]
 fn residuals_need_no_more_memory_than_the_gradients() {
     let elements: usize = parameters().iter().map(Parameter::elements).sum();
     for (codec, times) in

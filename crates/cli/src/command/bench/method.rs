@@ -3,9 +3,11 @@
 //! The named ones are the stages of an ablation and the baselines that others have built:
 //!
 //! - `none`: every tensor alone, uncompressed, in one piece;
-//! - `compress`: every tensor alone through a server that is sharded over all ranks, `onebit`;
-//! - `pipeline`: as before, and large tensors cut, so that one part is encoded while another is on
+//! - `compress`: one tensor after the other, `onebit`, through a server that is sharded over all
+//!   ranks;
+//! - `overlap`: as before, and tensors do not wait for each other: one is encoded while another is on
 //!   the wire;
+//! - `pipeline`: as before, and large tensors cut, so that their parts overlap too;
 //! - `bulk`: as before, and small tensors together;
 //! - `planned`: as before, and for every bucket whether to compress it, and into how many parts
 //!   to cut it, chosen by what is measured;
@@ -13,6 +15,7 @@
 //! - `ring-dgc`: every tensor alone, its largest thousandth gathered around a circle.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,9 +23,10 @@ use anyhow::{Context, Error, Result, bail};
 use thinwire_schedule::Algorithm;
 use thinwire_sync::{Options, Policy};
 
-const NAMED: [(&str, &str); 7] = [
+const NAMED: [(&str, &str); 8] = [
     ("none", "none/ring/tensor/whole"),
-    ("compress", "onebit/two-shot/tensor/whole"),
+    ("compress", "onebit/two-shot/tensor/whole/serial"),
+    ("overlap", "onebit/two-shot/tensor/whole"),
     ("pipeline", "onebit/two-shot/tensor/cut"),
     ("bulk", "onebit/two-shot/bucket/cut"),
     ("planned", "auto:none+onebit"),
@@ -40,6 +44,8 @@ pub struct Method {
     alone: bool,
     /// Buckets are not cut.
     whole: bool,
+    /// One bucket waits for the other.
+    serial: bool,
 }
 
 impl FromStr for Method {
@@ -49,14 +55,21 @@ impl FromStr for Method {
         let spelled = NAMED.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| long);
         let mut parts = spelled.split('/');
         let policy = parts.next().unwrap_or_default().parse().with_context(|| method(name))?;
-        let mut found =
-            Method { name: name.to_owned(), policy, algorithm: None, alone: false, whole: false };
+        let mut found = Method {
+            name: name.to_owned(),
+            policy,
+            algorithm: None,
+            alone: false,
+            whole: false,
+            serial: false,
+        };
         for part in parts {
             match part {
                 "tensor" => found.alone = true,
                 "bucket" => found.alone = false,
                 "whole" => found.whole = true,
                 "cut" => found.whole = false,
+                "serial" => found.serial = true,
                 _ => found.algorithm = Some(part.parse().with_context(|| method(name))?),
             }
         }
@@ -86,6 +99,7 @@ impl Method {
             algorithm: self.algorithm,
             bucket_bytes: if self.alone { 0 } else { usual.bucket_bytes },
             partitions: self.whole.then_some(1),
+            underway_max: self.serial.then_some(NonZeroUsize::MIN),
             timeout,
             local_ranks,
             ..usual

@@ -40,11 +40,11 @@ pub struct Args {
     /// What an iteration computes, in milliseconds
     #[arg(long, default_value_t = 160, value_name = "MS")]
     compute: u64,
-    /// Methods by name, or spelled out: a codec, and after slashes an algorithm, tensor or bucket, whole or cut
+    /// Methods by name, or spelled out: a codec, and after slashes an algorithm, tensor or bucket, whole or cut, serial
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "none,compress,pipeline,bulk,planned,auto,ring-dgc"
+        default_value = "none,compress,overlap,pipeline,bulk,planned,auto,ring-dgc"
     )]
     methods: Vec<Method>,
     /// Steps that are timed
