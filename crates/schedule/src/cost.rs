@@ -4,8 +4,8 @@
 //! has three resources that serve one task at a time: its processor (ready tasks in the order of
 //! the list), its outgoing side of the network and its incoming side (messages in the order in
 //! which they come). A message leaves at its sender's bandwidth, its first bit arrives after the
-//! latency, and it takes the receiver's incoming side for as long again; between two ranks there may be
-//! a slow path besides. Headers are paid for in time; bytes are counted without them.
+//! latency, and it takes the receiver's incoming side for as long again. Headers are paid for in
+//! time; bytes are counted without them.
 //!
 //! The time falls as the bandwidth grows where work takes no time. Where processors are busy it may
 //! rise, as it may for real: tasks that are ready in another order can delay each other (Graham,
@@ -35,18 +35,6 @@ pub struct Speeds {
     pub merge_per_s: f64,
     /// Seconds of processor time that every task takes besides.
     pub task_overhead_s: f64,
-}
-
-/// Two ranks between which less gets through than both could send: a way that is theirs alone, in each
-/// direction.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SlowPath {
-    /// The ranks, in any order.
-    pub ranks: (u32, u32),
-    /// Seconds from a bit's departure to its arrival.
-    pub latency_s: f64,
-    /// Bytes per second in each direction.
-    pub bytes_per_s: f64,
 }
 
 /// What a collective operation takes. All but `seconds` is per rank: the most that any rank has.
@@ -98,23 +86,7 @@ pub fn cost_of(
     encoded_len: &dyn Fn(usize) -> usize,
     speeds: &Speeds,
 ) -> Cost {
-    cost_over(schedules, encoded_len, speeds, &[])
-}
-
-/// The same where some ranks are further from each other than the others. A message on a slow path
-/// leaves as soon as on any other, waits for those before it on the path, and takes its time there.
-///
-/// # Panics
-/// As [`cost_of`].
-pub fn cost_over(
-    schedules: &[Schedule],
-    encoded_len: &dyn Fn(usize) -> usize,
-    speeds: &Speeds,
-    slow: &[SlowPath],
-) -> Cost {
     let mut timeline = Timeline::new(schedules, encoded_len, speeds);
-    timeline.slow = slow.to_vec();
-    timeline.paths_free_s = vec![[0.0; 2]; slow.len()];
     timeline.start();
     while let Some(Reverse((time, event))) = timeline.events.pop() {
         timeline.happen(f64::from_bits(time), event);
@@ -158,8 +130,6 @@ pub(crate) struct Item {
     /// For a message, seconds on either side of the network, and its payload.
     pub(crate) wire_s: f64,
     pub(crate) bytes: u64,
-    /// For a message on a slow path, seconds there.
-    path_s: f64,
     /// For a send, its recv.
     recv: Option<u32>,
 }
@@ -181,7 +151,7 @@ impl Item {
         };
         let wire_s = wire_bytes as f64 / speeds.bytes_per_s;
         let work_s = work_s + speeds.task_overhead_s;
-        Item { host, work_s, wire_s, bytes: bytes as u64, path_s: 0.0, recv: None }
+        Item { host, work_s, wire_s, bytes: bytes as u64, recv: None }
     }
 }
 
@@ -207,9 +177,6 @@ struct Timeline {
     /// Times (the bits of a number that is not negative sort like the number) and what happens.
     events: BinaryHeap<Reverse<(u64, Event)>>,
     latency_s: f64,
-    slow: Vec<SlowPath>,
-    /// For every slow path, when it is free upwards and downwards in rank.
-    paths_free_s: Vec<[f64; 2]>,
 }
 
 impl Timeline {
@@ -246,18 +213,7 @@ impl Timeline {
         let (followers, first_followers) = group(&edges, items.len());
         let hosts = schedules.iter().map(|_| Host::default()).collect();
         let (events, latency_s) = (BinaryHeap::new(), speeds.latency_s);
-        let (slow, paths_free_s) = (Vec::new(), Vec::new());
-        Timeline {
-            items,
-            waits,
-            followers,
-            first_followers,
-            hosts,
-            events,
-            latency_s,
-            slow,
-            paths_free_s,
-        }
+        Timeline { items, waits, followers, first_followers, hosts, events, latency_s }
     }
 
     fn start(&mut self) {
@@ -318,34 +274,13 @@ impl Timeline {
         host.cost.sent_bytes += bytes;
         host.cost.messages += 1;
         self.schedule(start + wire_s, Event::Left(task));
-        let from = self.items[task as usize].host;
-        let arrives_s = self.travel(start, from, recv);
-        self.schedule(arrives_s, Event::Arrives(recv));
-    }
-
-    /// When the first bit of a message arrives that leaves at `start`.
-    fn travel(&mut self, start: f64, from: usize, recv: u32) -> f64 {
-        let (to, bytes) = (self.items[recv as usize].host, self.items[recv as usize].bytes);
-        let pair = (from.min(to) as u32, from.max(to) as u32);
-        let is_ours = |path: &SlowPath| {
-            (path.ranks.0.min(path.ranks.1), path.ranks.0.max(path.ranks.1)) == pair
-        };
-        let Some(place) = self.slow.iter().position(is_ours) else {
-            return start + self.latency_s;
-        };
-        let path = self.slow[place];
-        let path_s = (bytes as usize + HEADER_BYTES) as f64 / path.bytes_per_s;
-        let free_s = &mut self.paths_free_s[place][usize::from(from > to)];
-        let enters_s = start.max(*free_s);
-        *free_s = enters_s + path_s;
-        self.items[recv as usize].path_s = path_s;
-        enters_s + path.latency_s
+        self.schedule(start + self.latency_s, Event::Arrives(recv));
     }
 
     fn arrives(&mut self, now: f64, task: u32) {
-        let Item { host, wire_s, path_s, bytes, .. } = self.items[task as usize];
+        let Item { host, wire_s, bytes, .. } = self.items[task as usize];
         let host = &mut self.hosts[host];
-        let end = (host.ingress_free_s.max(now) + wire_s).max(now + path_s);
+        let end = host.ingress_free_s.max(now) + wire_s;
         host.ingress_free_s = end;
         host.cost.ingress_seconds += wire_s;
         host.cost.received_bytes += bytes;

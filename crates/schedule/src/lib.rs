@@ -59,7 +59,7 @@ mod verify;
 pub use algorithm::{Algorithm, UnknownAlgorithm, all_reduce};
 pub use all_gather::all_gather;
 pub use broadcast::broadcast;
-pub use cost::{Cost, SlowPath, Speeds, cost, cost_of, cost_over};
+pub use cost::{Cost, Speeds, cost, cost_of};
 pub use exchange::{all_to_all, recv, send};
 pub use load::load_of;
 pub use reduce_scatter::reduce_scatter;

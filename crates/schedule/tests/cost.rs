@@ -2,10 +2,9 @@
 
 use proptest::prelude::*;
 use thinwire_schedule::{
-    Algorithm, Cost, Operation, Schedule, Shape, Slot, SlowPath, Speeds, Task, all_reduce, cost,
-    cost_of, cost_over,
+    Algorithm, Cost, Operation, Schedule, Shape, Slot, Speeds, Task, cost, cost_of,
 };
-use thinwire_wire::{HEADER_BYTES, Rank, World};
+use thinwire_wire::{HEADER_BYTES, Rank};
 
 const BYTES_PER_S: f64 = 12.5e6;
 
@@ -183,43 +182,7 @@ fn nothing_costs_nothing() {
     }
 }
 
-fn schedules(algorithm: Algorithm, size: u32, shape: &Shape) -> Vec<Schedule> {
-    let world = |rank| World::new(rank, size).unwrap();
-    (0..size).map(|rank| all_reduce(algorithm, world(rank), shape)).collect()
-}
-
-#[test]
-fn a_slow_path_takes_what_passes_it() {
-    let slow = SlowPath { ranks: (2, 1), latency_s: 0.0, bytes_per_s: BYTES_PER_S / 10.0 };
-    let length = 1 << 20;
-    let seconds = |algorithm| {
-        cost_over(&schedules(algorithm, 4, &shape(length, 1)), &raw, &LINK, &[slow]).seconds
-    };
-    // Around the circle two parts in four of all six pass it, of two-shot's one in four, twice.
-    let all = raw(length) as f64 / slow.bytes_per_s;
-    assert_close(seconds(Algorithm::Ring), 6.0 / 4.0 * all, 0.01 * all);
-    // What goes to the others first takes a tenth of it at most.
-    assert_close(seconds(Algorithm::TwoShot), 0.55 * all, 0.06 * all);
-}
-
 proptest! {
-    #[test]
-    fn a_path_as_good_as_the_others_is_none(
-        algorithm in prop::sample::select(&Algorithm::ALL[..]),
-        size in 2_u32..=6,
-        length in 1_usize..1_000_000,
-        partitions in 1_usize..=6,
-    ) {
-        let schedules = schedules(algorithm, size, &shape(length, partitions));
-        let (latency_s, bytes_per_s) = (SLOW.latency_s, SLOW.bytes_per_s);
-        let alike = SlowPath { ranks: (0, 1), latency_s, bytes_per_s };
-        let with = cost_over(&schedules, &int8, &SLOW, &[alike]);
-        prop_assert_eq!(with, cost_of(&schedules, &int8, &SLOW));
-        let slower = SlowPath { bytes_per_s: bytes_per_s / 3.0, ..alike };
-        let with = cost_over(&schedules, &int8, &LINK, &[slower]);
-        prop_assert!(with.seconds >= cost_of(&schedules, &int8, &LINK).seconds * 0.999999);
-    }
-
     // Where processors are busy, this is no law: see the anomalies in the doc of `cost`.
     #[test]
     fn more_bandwidth_is_never_slower_where_work_takes_no_time(
