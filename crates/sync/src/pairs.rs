@@ -1,8 +1,9 @@
 //! Which pairs of ranks are further apart than the others.
 //!
 //! Two sites with a thin line between them, a rank behind a VPN: what all ranks measure together is the
-//! worst of it, and an algorithm that seldom passes there may be much faster. So pairs are measured
-//! by themselves. They take turns as in a tournament (the circle method): in every round each rank
+//! worst of it, and does not say where it is. So pairs are measured by themselves, for whoever asks why
+//! the link is slow; the planner goes by what all ranks reach together, around a circle and each with
+//! all, because pairs may share a line. They take turns as in a tournament (the circle method): in every round each rank
 //! meets one other, so that all pairs of a round are measured at once and no two share a rank.
 //!
 //! Law: every pair meets once, and nobody meets two at a time.
@@ -10,16 +11,18 @@
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use thinwire_collective::{Error, Group, all_gather, all_to_all};
-use thinwire_schedule::SlowPath;
+use thinwire_collective::{Error, Group, all_gather, start};
 use thinwire_wire::Rank;
 
 /// What a measurement is to take.
-const PAIR_S: f64 = 0.02;
+const PAIR_S: f32 = 0.02;
 
-/// A measurement has at least and at most this many elements in each direction.
+/// A message has at least and at most this many elements.
 const PAIR_ELEMENTS_MIN: usize = 1 << 12;
 const PAIR_ELEMENTS_MAX: usize = 1 << 20;
+
+/// The number of these messages between two ranks.
+const NUMBER: u32 = 0;
 
 /// A pair is slow if its bandwidth is so many times less than what every rank reaches with some other,
 /// or its latency so many times more, and by more than threads scatter.
@@ -49,68 +52,59 @@ pub struct Pair {
     pub bytes_per_s: f64,
 }
 
-impl Unequal {
-    /// The slow pairs, as the cost of schedules takes them.
-    pub(crate) fn paths(&self) -> Vec<SlowPath> {
-        let path = |pair: &Pair| SlowPath {
-            ranks: pair.ranks,
-            latency_s: pair.latency_s,
-            bytes_per_s: pair.bytes_per_s,
-        };
-        self.slow.iter().map(path).collect()
-    }
-}
-
-/// Measures every pair; none if all are about alike. `bytes_per_s` is what all ranks reach together.
-pub(crate) fn measure(group: &mut Group, bytes_per_s: f64) -> Result<Option<Unequal>, Error> {
-    let size = group.world().size();
-    let elements = (bytes_per_s * PAIR_S / 4.0) as usize;
-    let elements = elements.clamp(PAIR_ELEMENTS_MIN, PAIR_ELEMENTS_MAX);
+/// Measures every pair; none if all are about alike.
+pub(crate) fn measure(group: &mut Group) -> Result<Option<Unequal>, Error> {
+    let (size, rank) = (group.world().size(), group.world().rank());
     let mut mine = vec![[0.0; 2]; size];
     for round in 0..rounds(size) {
-        let Some(other) = partner(group.world().rank().0, round, size) else {
-            // All take the same number of calls, so that calls match.
-            for _ in 0..CALLS {
-                meet(group, None, 0)?;
-            }
-            continue;
-        };
-        mine[other as usize] = of_pair(group, Rank(other), elements)?;
+        if let Some(other) = partner(rank.0, round, size) {
+            mine[other as usize] = of_pair(group, Rank(other))?;
+        }
     }
     let all = all_gather(group, &mine.concat())?;
-    let pairs = pairs(size, |from, to| {
+    let seen = |from: usize, to: usize| {
         let at = 2 * (from * size + to);
         [all[at], all[at + 1]].map(f64::from)
-    });
-    Ok(unequal(size, &pairs))
+    };
+    Ok(unequal(size, &pairs(size, seen)))
 }
 
-/// Meetings of every pair.
-const CALLS: usize = 6;
-
-/// Latency and bandwidth between this rank and another: of tiny messages the fastest, and of two large
-/// ones that follow one which empties what a token bucket has saved.
-fn of_pair(group: &mut Group, other: Rank, elements: usize) -> Result<[f32; 2], Error> {
-    let mut round_s = f64::INFINITY;
-    for _ in 0..CALLS - 3 {
-        round_s = round_s.min(meet(group, Some(other), 1)?);
+/// Latency and bandwidth between this rank and another. Messages grow until they take long enough to
+/// trust, beyond what a token bucket has saved; both ends decide by the same number.
+fn of_pair(group: &mut Group, other: Rank) -> Result<[f32; 2], Error> {
+    let mut round_s = f32::INFINITY;
+    for _ in 0..3 {
+        round_s = round_s.min(meet(group, other, 1)?);
     }
-    meet(group, Some(other), elements / 2)?;
-    let seconds = meet(group, Some(other), elements)?.min(meet(group, Some(other), elements)?);
-    let bytes = (elements * 4) as f64;
-    Ok([round_s as f32, (bytes / (seconds - round_s).max(seconds / 10.0)) as f32])
+    let mut elements = PAIR_ELEMENTS_MIN;
+    loop {
+        let seconds = meet(group, other, elements)?;
+        if seconds > PAIR_S || elements >= PAIR_ELEMENTS_MAX {
+            let bytes_per_s = (elements * 4) as f32 / (seconds - round_s).max(seconds / 10.0);
+            return Ok([round_s, bytes_per_s]);
+        }
+        elements *= 2;
+    }
 }
 
-/// Seconds in which both of a pair send each other so many elements.
-fn meet(group: &mut Group, other: Option<Rank>, elements: usize) -> Result<f64, Error> {
-    let mut parts = vec![0; group.world().size()];
-    if let Some(other) = other {
-        parts[other.index()] = elements;
-    }
-    let mut values = vec![0.0; 2 * parts.iter().sum::<usize>()];
+/// Seconds in which both of a pair send each other so many elements: those of the later end, the same
+/// on both.
+fn meet(group: &mut Group, other: Rank, elements: usize) -> Result<f32, Error> {
     let begin = Instant::now();
-    all_to_all(group, &mut values, (&parts, &parts))?;
-    Ok(begin.elapsed().as_secs_f64())
+    swap(group, other, vec![0.0; elements])?;
+    let mine = begin.elapsed().as_secs_f32();
+    Ok(mine.max(swap(group, other, vec![mine])?[0]))
+}
+
+/// Sends `values` to another rank, which sends as many; those.
+fn swap(group: &mut Group, other: Rank, values: Vec<f32>) -> Result<Vec<f32>, Error> {
+    let received = vec![0.0; values.len()];
+    let send = start::send(group, values, (other, NUMBER))?;
+    let recv = start::recv(group, received, (other, NUMBER))?;
+    let mut runs = [send, recv];
+    group.complete(&mut runs)?;
+    let [_, recv] = runs;
+    Ok(recv.into_parts().0)
 }
 
 /// Every pair once, with the worse of what both ends saw.

@@ -26,6 +26,11 @@ const BANDWIDTH_CHANGE: f64 = 1.25;
 const LATENCY_CHANGE: f64 = 1.5;
 const LATENCY_SCATTER_S: f64 = 5e-4;
 
+/// The way to all others is faster than the circle where it takes less than this part of its time, and
+/// is not believed to be slower than so many times.
+const FAN_IN_LESS: f64 = 0.8;
+const FAN_IN_MAX: f64 = 2.0;
+
 /// In larger worlds pairs are not measured.
 const PAIRED_MAX: usize = 16;
 
@@ -36,8 +41,8 @@ pub struct LinkSpeed {
     pub latency_s: f64,
     /// Bytes per second in each direction.
     pub bytes_per_s: f64,
-    /// How many times as long bytes take where several ranks send to one at a time: queues of
-    /// switches overflow.
+    /// How many times as long as around a circle bytes take where all ranks send to all others: more
+    /// where queues of switches overflow, less where few pairs of ranks are far apart.
     pub fan_in: f64,
     /// Where some ranks are further apart than others.
     #[serde(default)]
@@ -75,7 +80,7 @@ pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
         if seconds > PROBE_S || elements >= PROBE_ELEMENTS_MAX {
             let fan_in = fan_in(group, elements, seconds)?;
             let bytes_per_s = rate(elements, size, seconds, round_s);
-            let unequal = unequal(group, bytes_per_s)?;
+            let unequal = unequal(group)?;
             return Ok(LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, fan_in, unequal });
         }
         elements *= 2;
@@ -99,15 +104,15 @@ pub(crate) fn probe_again(
     let bytes_per_s = rate(elements, size, seconds, round_s);
     let mut link = LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, ..known.clone() };
     if link.differs(known) {
-        link.unequal = unequal(group, bytes_per_s)?;
+        link.unequal = unequal(group)?;
     }
     Ok(link)
 }
 
 /// The pairs that are slower than others, where there are few enough to measure them all.
-fn unequal(group: &mut Group, bytes_per_s: f64) -> Result<Option<Unequal>, Error> {
+fn unequal(group: &mut Group) -> Result<Option<Unequal>, Error> {
     match group.world().size() {
-        3..=PAIRED_MAX => pairs::measure(group, bytes_per_s),
+        3..=PAIRED_MAX => pairs::measure(group),
         _ => Ok(None),
     }
 }
@@ -119,7 +124,8 @@ fn fan_in(group: &mut Group, elements: usize, ring_s: f64) -> Result<f64, Error>
     }
     let mut time = || timed(group, elements, Some(Algorithm::TwoShot));
     let two_shot_s = time()?.min(time()?);
-    Ok((two_shot_s / ring_s).clamp(1.0, 2.0))
+    let ratio = two_shot_s / ring_s;
+    Ok(if ratio < FAN_IN_LESS { ratio } else { ratio.clamp(1.0, FAN_IN_MAX) })
 }
 
 /// The time that a tiny all-reduce takes.

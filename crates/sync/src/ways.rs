@@ -10,9 +10,7 @@ use std::collections::HashMap;
 
 use thinwire_codec::{Choice, Exchange};
 use thinwire_collective::operations::carries;
-use thinwire_schedule::{
-    Algorithm, Cost, Schedule, Shape, Speeds, all_reduce, cost, cost_over, load_of,
-};
+use thinwire_schedule::{Algorithm, Cost, Shape, Speeds, all_reduce, cost, load_of};
 use thinwire_wire::World;
 
 use crate::bucket::Bucket;
@@ -30,9 +28,6 @@ const EXACT_MAX: usize = 1 << 12;
 
 /// A world of more ranks is not played through: what it takes is worked out from a smaller one.
 const PLAYED_MAX: usize = 4;
-
-/// Where ranks are not equally far from each other, a smaller world says little.
-const PLAYED_UNEQUAL_MAX: usize = 8;
 
 /// A gather among more ranks than this is for small tensors alone.
 const GATHER_WORLD_MAX: usize = 8;
@@ -158,20 +153,11 @@ fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> 
         Algorithm::Gather | Algorithm::RingGather => elements / partitions,
         _ => elements / partitions / size,
     };
-    let link = &calibration.link;
-    let mut speeds = speeds(pace, link, algorithm, size, piece.max(1));
+    let speeds = speeds(pace, &calibration.link, algorithm, size, piece.max(1));
     let encoded_len = |count| codec.encoded_len(count);
-    let cost = match &link.unequal {
-        Some(unequal) if size <= PLAYED_UNEQUAL_MAX => {
-            (speeds.latency_s, speeds.bytes_per_s) = (unequal.latency_s, unequal.bytes_per_s);
-            let ranks = (0..size as u32)
-                .map(|rank| World::new(rank, size as u32).expect("a rank of this world"));
-            let schedules: Vec<Schedule> =
-                ranks.map(|world| all_reduce(algorithm, world, &shape)).collect();
-            cost_over(&schedules, &encoded_len, &speeds, &unequal.paths())
-        }
-        _ if size > PLAYED_MAX => extrapolated(algorithm, world, &shape, &encoded_len, &speeds),
-        _ => cost(algorithm, size, &shape, &encoded_len, &speeds),
+    let cost = match size > PLAYED_MAX {
+        true => extrapolated(algorithm, world, &shape, &encoded_len, &speeds),
+        false => cost(algorithm, size, &shape, &encoded_len, &speeds),
     };
     Price {
         alone_s: cost.seconds,
