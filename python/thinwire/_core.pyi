@@ -45,6 +45,7 @@ def check(
     seed: int = 0,
     error_budget: float | None = None,
     feedback: str = "classic",
+    momentum_correction: float | None = None,
 ) -> None:
     """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
 
@@ -153,6 +154,7 @@ class Synchronizer:
         algorithm: str | None = None,
         error_budget: float | None = None,
         feedback: str = "classic",
+        momentum_correction: float | None = None,
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:

@@ -16,8 +16,9 @@ use crate::error::Failure;
 const STEP: &str = "step";
 const STEP_BITS: u32 = 24;
 
-/// What stands before a parameter's name.
-const KINDS: [&str; 2] = ["residual.", "factor."];
+/// What stands before a parameter's name, where there is a number for each of its elements.
+const ELEMENTWISE: [&str; 4] = ["residual.", "shift.", "mean.", "momentum."];
+const FACTOR: &str = "factor.";
 
 /// More parts of a bucket than any plan has.
 const PARTITIONS_MAX: usize = 1 << 16;
@@ -85,13 +86,14 @@ pub(crate) fn check(state: &State, parameters: &[Parameter]) -> Result<(), Failu
     let known: BTreeMap<&str, usize> =
         parameters.iter().map(|each| (each.name.as_str(), each.elements())).collect();
     for (name, (_, values)) in &state.tensors {
-        let of = KINDS.iter().find_map(|kind| name.strip_prefix(kind));
+        let elementwise = ELEMENTWISE.iter().find_map(|kind| name.strip_prefix(kind));
+        let of = elementwise.or_else(|| name.strip_prefix(FACTOR));
         let Some(expected) = of.and_then(|of| known.get(of)) else {
             return Err(Failure::invalid(format!(
                 "the state is of another model: it has '{name}', and this model no such parameter"
             )));
         };
-        if name.starts_with(KINDS[0]) && values.len() != *expected {
+        if elementwise.is_some() && values.len() != *expected {
             return Err(Failure::invalid(format!(
                 "the state is of another model: {name} has {} elements, expected {expected}",
                 values.len()
@@ -114,10 +116,11 @@ pub(crate) fn plan(state: &State) -> Result<Plan, Failure> {
     }
 }
 
-/// Adds zeros for every residual of `current` that a state does not mention: it owes nothing there.
+/// Adds zeros for what `current` holds of elements and a state does not mention: it owes nothing there.
 pub(crate) fn settle(state: &mut State, current: &State) {
     for (name, (shape, values)) in &current.tensors {
-        if name.starts_with(KINDS[0]) && !state.tensors.contains_key(name) {
+        let elementwise = ELEMENTWISE.iter().any(|kind| name.starts_with(kind));
+        if elementwise && !state.tensors.contains_key(name) {
             state.tensors.insert(name.clone(), (shape.clone(), vec![0.0; values.len()]));
         }
     }

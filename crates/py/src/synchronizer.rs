@@ -33,6 +33,8 @@ pub(crate) struct Shared {
 /// The synchroniser and the step that it is in.
 struct Inner {
     sync: thinwire_sync::Synchronizer,
+    /// A world of one without momentum correction: what is given is the average.
+    alone: bool,
     step: u64,
     skipped: bool,
     /// The averages of this step are there.
@@ -168,7 +170,7 @@ impl Shared {
             let memory = |inner: &Inner, index: usize, address| {
                 inner.memory(index, address, inner.parameter(index)?.elements())
             };
-            if inner.sync.world().size() == 1 {
+            if inner.alone {
                 for index in 0..count {
                     let source = memory(inner, index, sources[index].address)?;
                     memory(inner, index, targets[index])?.copy_from(source);
@@ -241,7 +243,7 @@ impl Drop for Synchronizer {
 #[pymethods]
 impl Synchronizer {
     #[new]
-    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic"))]
+    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -253,21 +255,32 @@ impl Synchronizer {
         algorithm: Option<&str>,
         error_budget: Option<f64>,
         feedback: &str,
+        momentum_correction: Option<f32>,
     ) -> PyResult<Synchronizer> {
         let home = Arc::clone(group.home());
         home.circle.check()?;
         let parameters = described(parameters)?;
-        let told = Told { codec, algorithm, bucket_bytes, seed, error_budget, feedback };
+        let told = Told {
+            codec,
+            algorithm,
+            bucket_bytes,
+            seed,
+            error_budget,
+            feedback,
+            momentum_correction,
+        };
         let options = Options {
             timeout: home.timeout,
             local_ranks: home.place.local_world as usize,
             ..told.options()?
         };
+        let corrects = options.momentum.is_some();
         let shared = wait::for_work(py, move || {
             let link = home.meeting.link_named("synchronizer")?;
             let sync = thinwire_sync::Synchronizer::start(link, parameters, options)?;
             let stop = sync.stop();
-            let inner = Inner { sync, step: 0, skipped: false, averaged: false };
+            let (alone, step) = (sync.world().size() == 1 && !corrects, 0);
+            let inner = Inner { sync, alone, step, skipped: false, averaged: false };
             let inner = Mutex::new(Some(inner));
             let shared = Arc::new(Shared { inner, stop, home, failure: Mutex::default() });
             shared.home.circle.add(&shared);
