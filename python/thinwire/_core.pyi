@@ -20,6 +20,7 @@ __all__ = [
     "Synchronizer",
     "__version__",
     "check",
+    "reshard",
 ]
 __version__: str
 
@@ -48,6 +49,11 @@ def check(
     momentum_correction: float | None = None,
 ) -> None:
     """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
+
+def reshard(rank: int, world: int, saved: int, read: Callable[[int], _Tensors]) -> _Tensors:
+    """What `rank` of `world` ranks goes on from, where `saved` others have saved: their residuals and
+    momenta keep their sum over ranks. `read` gives the tensors of one of them, of rank 0 and of every
+    world-th from `rank` on. InvalidError if what ranks hold alike differs."""
 
 @final
 class Store:
@@ -234,9 +240,9 @@ class Scatter:
         done: _Done = None,
     ) -> None:
         """Gathers `elements` of every rank, as `codec` keeps them: the same bits on all ranks."""
-    def state(self) -> dict[int, bytes]:
-        """Residuals by key, as bytes of f32."""
-    def load(self, residuals: dict[int, bytes]) -> None:
-        """Goes on from residuals."""
+    def state(self) -> dict[int, tuple[int, bytes]]:
+        """By key, how often it was exchanged, and its residual as bytes of f32."""
+    def load(self, places: dict[int, tuple[int, bytes]]) -> None:
+        """Goes on from what `state` gave, at these keys."""
     def abort(self, reason: str) -> None:
         """Ends it on all ranks."""

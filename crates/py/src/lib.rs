@@ -40,6 +40,8 @@ mod _core {
     #[pymodule_export]
     use crate::scatter::Scatter;
     #[pymodule_export]
+    use crate::state::reshard;
+    #[pymodule_export]
     use crate::store::Store;
     #[pymodule_export]
     use crate::synchronizer::Synchronizer;

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use thinwire_sync::{Parameter, Plan, State};
+use thinwire_wire::World;
 
 use crate::error::Failure;
 
@@ -28,6 +29,11 @@ pub(crate) type Tensors<'py> = BTreeMap<String, (Vec<usize>, Bound<'py, PyBytes>
 
 /// A state as the core takes it.
 pub(crate) fn read(plan: String, tensors: Tensors<'_>) -> Result<State, Failure> {
+    Ok(State { plan, tensors: taken(tensors)? })
+}
+
+/// Tensors as the core takes them.
+fn taken(tensors: Tensors<'_>) -> Result<thinwire_sync::Tensors, Failure> {
     let tensors = tensors.into_iter().map(|(name, (shape, bytes))| {
         let values = floats(&name, bytes.as_bytes())?;
         let expected = shape.iter().try_fold(1_usize, |total, &size| total.checked_mul(size));
@@ -39,7 +45,56 @@ pub(crate) fn read(plan: String, tensors: Tensors<'_>) -> Result<State, Failure>
         }
         Ok((name, (shape, values)))
     });
-    Ok(State { plan, tensors: tensors.collect::<Result<_, Failure>>()? })
+    tensors.collect()
+}
+
+/// Tensors as Python takes them.
+pub(crate) fn given(
+    py: Python<'_>,
+    tensors: thinwire_sync::Tensors,
+) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, (shape, values)) in tensors {
+        dict.set_item(name, (shape, PyBytes::new(py, bytemuck::cast_slice(&values))))?;
+    }
+    Ok(dict)
+}
+
+/// What rank `rank` of `world` goes on from, where `saved` ranks have saved; `read` gives the tensors of
+/// one of them.
+#[pyfunction]
+pub(crate) fn reshard<'py>(
+    py: Python<'py>,
+    rank: u32,
+    world: u32,
+    saved: usize,
+    read: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let world = World::new(rank, world).map_err(|error| Failure::invalid(error.to_string()))?;
+    let read = |rank: usize| Ok(taken(read.call1((rank,))?.extract()?)?);
+    let tensors = thinwire_sync::reshard(world, saved, read);
+    given(py, tensors.map_err(|Raised(error)| error)?)
+}
+
+/// An error of the core's or of Python's own.
+struct Raised(PyErr);
+
+impl From<PyErr> for Raised {
+    fn from(error: PyErr) -> Raised {
+        Raised(error)
+    }
+}
+
+impl From<Failure> for Raised {
+    fn from(failure: Failure) -> Raised {
+        Raised(failure.into())
+    }
+}
+
+impl From<thinwire_sync::Error> for Raised {
+    fn from(error: thinwire_sync::Error) -> Raised {
+        Failure::from(error).into()
+    }
 }
 
 /// The f32 that these bytes are, which are finite.

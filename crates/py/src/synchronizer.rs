@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 use thinwire_collective::Stop;
 use thinwire_sync::{Options, Outcome, Parameter};
 use thinwire_wire::DType;
@@ -428,11 +428,7 @@ impl Synchronizer {
                 Ok(state)
             })
         })?;
-        let tensors = PyDict::new(py);
-        for (name, (shape, values)) in state.tensors {
-            tensors.set_item(name, (shape, PyBytes::new(py, bytemuck::cast_slice(&values))))?;
-        }
-        Ok((state.plan, tensors))
+        Ok((state.plan, state::given(py, state.tensors)?))
     }
 
     fn load(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from thinwire._core import InvalidError, check
+from thinwire._core import Group, InvalidError, check
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.averager import Averager
@@ -127,6 +127,11 @@ class Hook:
                 self._averager = Averager(self._connection.group, self._options, self._given)
         return self._connection
 
+    @property
+    def group(self) -> Group:
+        """The ranks; the first use is a collective call."""
+        return self.connect().group
+
     def take(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
         """Takes a bucket of the current step and returns the future of its average."""
         group = self.connect().group
@@ -165,10 +170,12 @@ class Hook:
     def load_state_dict(self, entries: dict[str, Any]) -> None:
         """Goes on from what `state_dict` returned on this rank; a collective call after the first step.
 
+        Where another number of ranks has saved, `entries` are those of all of them.
+
         # Errors
 
-        InvalidError if the state is that of other ranks or of another number of ranks or, at the latest
-        in the next step, of another model.
+        InvalidError if the state is that of other ranks, or one is missing, or, at the latest in the next
+        step, of another model.
         """
         saved = state.for_rank(self.connect().group, entries)
         if self._averager is not None:
