@@ -8,13 +8,17 @@
 
 mod background;
 mod callback;
+mod calls;
 mod circle;
 mod error;
 mod group;
+mod home;
 mod memory;
+mod names;
 mod operator;
 mod options;
 mod scatter;
+mod settings;
 mod state;
 mod store;
 mod synchronizer;

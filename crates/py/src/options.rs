@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use thinwire_sync::{Momentum, Options, Parameter};
 
 use crate::error::Failure;
-use crate::group::parse_dtype;
+use crate::names::parse_dtype;
 use crate::whole;
 
 /// More elements than any model has that one rank could hold.
