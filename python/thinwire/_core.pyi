@@ -67,7 +67,8 @@ class Store:
 @final
 class Group:
     """Ranks that work together. Calls happen in the order in which they are made; `send` and
-    `recv` run beside them."""
+    `recv` run beside them. Where ranks make different calls, all fail; `call` says in words what the
+    caller knows of one beyond its bytes."""
 
     @staticmethod
     def join(
@@ -102,6 +103,7 @@ class Group:
         codec: str = "none",
         average: bool = False,
         done: _Done = None,
+        call: str | None = None,
     ) -> None:
         """Sums over all ranks, in place."""
     def reduce_scatter(
@@ -113,9 +115,12 @@ class Group:
         codec: str = "none",
         average: bool = False,
         done: _Done = None,
+        call: str | None = None,
     ) -> None:
         """Sums this rank's chunk of `source`, which has `elements` per rank and is overwritten."""
-    def all_gather(self, source: int, target: int, bytes: int, done: _Done = None) -> None:
+    def all_gather(
+        self, source: int, target: int, bytes: int, done: _Done = None, call: str | None = None
+    ) -> None:
         """Gathers `bytes` of every rank into `target`, in rank order."""
     def all_to_all(
         self,
@@ -126,7 +131,14 @@ class Group:
         done: _Done = None,
     ) -> None:
         """Sends each rank its part of `source`, and receives theirs, in rank order."""
-    def broadcast(self, address: int, bytes: int, root: int = 0, done: _Done = None) -> None:
+    def broadcast(
+        self,
+        address: int,
+        bytes: int,
+        root: int = 0,
+        done: _Done = None,
+        call: str | None = None,
+    ) -> None:
         """Copies the bytes of `root` to all ranks."""
     def send(self, address: int, bytes: int, to: int, tag: int = 0, done: _Done = None) -> None:
         """Sends to one rank, which receives with the same tag; in order for each tag."""

@@ -19,6 +19,8 @@ pub(crate) struct Call {
     begin: Box<dyn FnOnce(&mut Group) -> Begun + Send>,
     /// Takes the buffer of the run before anybody hears that it is done.
     end: Box<dyn FnOnce(Buffer) + Send>,
+    /// Which call it is, where all ranks must make the same.
+    words: Option<String>,
 }
 
 impl Call {
@@ -26,14 +28,23 @@ impl Call {
         begin: impl FnOnce(&mut Group) -> Begun + Send + 'static,
         end: impl FnOnce(Buffer) + Send + 'static,
     ) -> Call {
-        Call { begin: Box::new(begin), end: Box::new(end) }
+        Call { begin: Box::new(begin), end: Box::new(end), words: None }
+    }
+
+    /// Says which call it is: in these words, or in those that the caller has for it.
+    fn called(self, words: String, given: Option<String>) -> Call {
+        Call { words: given.or(Some(words)), ..self }
     }
 
     /// Begins the run on the communication thread, and replies when it is done.
     pub(crate) fn make(self, driver: &Driver<Buffer>, reply: Reply) {
-        let Call { begin, end } = self;
+        let Call { begin, end, words } = self;
         driver.run(move |group| match group.and_then(begin) {
             Ok(run) => {
+                let run = match words {
+                    Some(words) => run.called(words),
+                    None => run,
+                };
                 let then = move |run: Result<Run<Buffer>, _>| {
                     reply(run.map(|run| end(run.into_parts().0)).map_err(Failure::from));
                     Next::End
@@ -53,11 +64,20 @@ pub(crate) struct Sum<'a> {
     pub(crate) dtype: &'a str,
     pub(crate) codec: &'a str,
     pub(crate) average: bool,
+    /// What the caller calls it.
+    pub(crate) call: Option<String>,
 }
 
 impl Sum<'_> {
     fn scale(&self, world: World) -> f32 {
         if self.average { 1.0 / world.size() as f32 } else { 1.0 }
+    }
+
+    /// An operation of so many elements, in words.
+    fn words(&self, operation: &str, elements: usize) -> String {
+        let Sum { dtype, codec, average, .. } = self;
+        let averaged = if *average { ", averaged" } else { "" };
+        format!("{operation} of {elements} {dtype} by {codec}{averaged}")
     }
 }
 
@@ -66,7 +86,7 @@ pub(crate) fn all_reduce(
     world: World,
     address: usize,
     elements: usize,
-    sum: &Sum<'_>,
+    sum: Sum<'_>,
 ) -> Result<Call, Failure> {
     let dtype = parse_dtype(sum.dtype)?;
     let memory = Memory::of(address, elements, dtype)?;
@@ -74,7 +94,8 @@ pub(crate) fn all_reduce(
     let scale = sum.scale(world);
     let begin =
         move |group: &mut Group| start::all_reduce(group, scaled(memory, dtype, scale), &options);
-    Ok(Call::new(begin, move |buffer| take_back(memory, dtype, &buffer)))
+    let call = Call::new(begin, move |buffer| take_back(memory, dtype, &buffer));
+    Ok(call.called(sum.words("all_reduce", elements), sum.call))
 }
 
 /// Sums this rank's chunk of `source`, which has `elements` per rank, into `target`.
@@ -82,7 +103,7 @@ pub(crate) fn reduce_scatter(
     world: World,
     (source, target): (usize, usize),
     elements: usize,
-    sum: &Sum<'_>,
+    sum: Sum<'_>,
 ) -> Result<Call, Failure> {
     let dtype = parse_dtype(sum.dtype)?;
     let source = Memory::of(source, elements.saturating_mul(world.size()), dtype)?;
@@ -91,9 +112,10 @@ pub(crate) fn reduce_scatter(
     let mine = world.rank().index() * elements;
     let begin =
         move |group: &mut Group| start::reduce_scatter(group, scaled(source, dtype, scale), &codec);
-    Ok(Call::new(begin, move |buffer| {
+    let call = Call::new(begin, move |buffer| {
         target.write(dtype, &buffer.as_ref()[mine..mine + elements]);
-    }))
+    });
+    Ok(call.called(sum.words("reduce_scatter", elements), sum.call))
 }
 
 /// Gathers `bytes` of every rank into `target`, in rank order.
@@ -101,6 +123,7 @@ pub(crate) fn all_gather(
     world: World,
     (source, target): (usize, usize),
     bytes: usize,
+    call: Option<String>,
 ) -> Result<Call, Failure> {
     let (size, mine) = (world.size(), world.rank().index());
     let source = Memory::new(source, bytes)?;
@@ -115,12 +138,13 @@ pub(crate) fn all_gather(
         words.put(mine, source);
         Ok(start::all_gather(group, words.into_buffer()))
     };
-    Ok(Call::new(begin, move |buffer| {
+    let gather = Call::new(begin, move |buffer| {
         if let Buffer::Owned(values) = &buffer {
             let words = Words::of(values, &vec![bytes; size]);
             (0..size).for_each(|rank| words.get(rank, target.part(rank * bytes, bytes)));
         }
-    }))
+    });
+    Ok(gather.called(format!("all_gather of {bytes} bytes"), call))
 }
 
 /// Sends each rank its part of `source`, and receives theirs into `target`, in rank order.
@@ -177,10 +201,16 @@ fn check_lengths(world: World, sends: &[usize], recvs: &[usize]) -> Result<(), F
 }
 
 /// Copies the bytes of `root` to all ranks.
-pub(crate) fn broadcast(address: usize, bytes: usize, root: Rank) -> Result<Call, Failure> {
+pub(crate) fn broadcast(
+    address: usize,
+    bytes: usize,
+    root: Rank,
+    call: Option<String>,
+) -> Result<Call, Failure> {
     let memory = Memory::new(address, bytes)?;
     let begin = move |group: &mut Group| start::broadcast(group, whole(memory), root);
-    Ok(Call::new(begin, move |buffer| give_back(memory, &buffer)))
+    let copy = Call::new(begin, move |buffer| give_back(memory, &buffer));
+    Ok(copy.called(format!("broadcast of {bytes} bytes from {root}"), call))
 }
 
 /// Sends to one rank, by number.

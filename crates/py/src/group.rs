@@ -146,7 +146,7 @@ impl Group {
         })
     }
 
-    #[pyo3(signature = (address, elements, dtype, codec = "none", average = false, done = None))]
+    #[pyo3(signature = (address, elements, dtype, codec = "none", average = false, done = None, call = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn all_reduce(
         &self,
@@ -157,13 +157,14 @@ impl Group {
         codec: &str,
         average: bool,
         done: Done,
+        call: Option<String>,
     ) -> PyResult<()> {
-        let sum = Sum { dtype, codec, average };
-        let call = calls::all_reduce(self.world, address, elements, &sum)?;
+        let sum = Sum { dtype, codec, average, call };
+        let call = calls::all_reduce(self.world, address, elements, sum)?;
         self.issue(py, done, call)
     }
 
-    #[pyo3(signature = (source, target, elements, dtype, codec = "none", average = false, done = None))]
+    #[pyo3(signature = (source, target, elements, dtype, codec = "none", average = false, done = None, call = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn reduce_scatter(
         &self,
@@ -175,13 +176,15 @@ impl Group {
         codec: &str,
         average: bool,
         done: Done,
+        call: Option<String>,
     ) -> PyResult<()> {
-        let sum = Sum { dtype, codec, average };
-        let call = calls::reduce_scatter(self.world, (source, target), elements, &sum)?;
+        let sum = Sum { dtype, codec, average, call };
+        let call = calls::reduce_scatter(self.world, (source, target), elements, sum)?;
         self.issue(py, done, call)
     }
 
-    #[pyo3(signature = (source, target, bytes, done = None))]
+    #[pyo3(signature = (source, target, bytes, done = None, call = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn all_gather(
         &self,
         py: Python<'_>,
@@ -189,8 +192,9 @@ impl Group {
         target: usize,
         bytes: usize,
         done: Done,
+        call: Option<String>,
     ) -> PyResult<()> {
-        let call = calls::all_gather(self.world, (source, target), bytes)?;
+        let call = calls::all_gather(self.world, (source, target), bytes, call)?;
         self.issue(py, done, call)
     }
 
@@ -209,7 +213,8 @@ impl Group {
         self.issue(py, done, calls::all_to_all(self.world, sends, recvs)?)
     }
 
-    #[pyo3(signature = (address, bytes, root = 0, done = None))]
+    #[pyo3(signature = (address, bytes, root = 0, done = None, call = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn broadcast(
         &self,
         py: Python<'_>,
@@ -217,9 +222,10 @@ impl Group {
         bytes: usize,
         root: i128,
         done: Done,
+        call: Option<String>,
     ) -> PyResult<()> {
         let root = whole::rank("root", root, self.world)?;
-        self.issue(py, done, calls::broadcast(address, bytes, root)?)
+        self.issue(py, done, calls::broadcast(address, bytes, root, call)?)
     }
 
     #[pyo3(signature = (address, bytes, to, tag = 0, done = None))]
