@@ -19,6 +19,7 @@ mod operator;
 mod options;
 mod scatter;
 mod settings;
+mod shared;
 mod state;
 mod store;
 mod synchronizer;
