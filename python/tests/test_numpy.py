@@ -367,17 +367,66 @@ def test_a_fork_has_no_part_in_the_group(ranks):
         assert after == [2.0] * 3
 
 
-def lengths_differ():
+def calls(group):
+    """Pairs of calls, of which one rank makes the second and the others the first."""
+    floats, doubles = numpy.ones(6, numpy.float32), numpy.ones(6, numpy.float64)
+
+    def reduced(array, **options):
+        return lambda: group.all_reduce(array.copy(), **options)
+
+    def scattered(array, **options):
+        return lambda: group.reduce_scatter(array, **options)
+
+    def spread(array, root=0):
+        return lambda: group.broadcast(array.copy(), root)
+
+    return {
+        "length": (reduced(floats), reduced(numpy.ones(7, numpy.float32))),
+        "nothing": (reduced(floats), reduced(floats[:0])),
+        "average": (reduced(floats), reduced(floats, average=True)),
+        "codec": (reduced(floats, codec="f16"), reduced(floats, codec="bf16")),
+        "rounding": (reduced(floats), reduced(floats, codec="int8:stochastic")),
+        "shape": (reduced(floats), reduced(floats.reshape(2, 3))),
+        "dtype": (reduced(floats), reduced(floats.astype(numpy.float16))),
+        "exact dtype": (reduced(doubles), reduced(doubles.astype(numpy.int64))),
+        "exact average": (reduced(doubles), reduced(doubles, average=True)),
+        "operation": (scattered(floats), reduced(floats)),
+        "exact operation": (scattered(doubles), reduced(doubles)),
+        "scatter's average": (scattered(floats), scattered(floats, average=True)),
+        "gather": (lambda: group.all_gather(floats), lambda: group.all_gather(doubles[:3])),
+        "broadcast": (spread(floats), spread(floats.view(numpy.int32))),
+        "root": (spread(floats), group.barrier),
+        "barrier": (group.barrier, reduced(doubles)),
+    }
+
+
+def calls_differ():
+    """What each rank hears in each case, and whether in the call itself."""
     group = thinwire.init()
-    try:
-        group.all_reduce(numpy.ones(1000 + group.rank, numpy.float32))
-    except thinwire.PeerError as error:
-        return str(error)
+    said = {}
+    for name in calls(group):
+        part = group.split(name)
+        usual, other = calls(part)[name]
+        for attempt in ("now", "later"):
+            try:
+                (other if group.rank == 1 else usual)() if attempt == "now" else part.barrier()
+            except thinwire.PeerError as error:
+                said[name] = attempt, str(error)
+                break
+    return said, group.all_reduce(numpy.ones(2)).tolist()
 
 
-def test_arrays_of_different_lengths_are_an_error_on_all_ranks(ranks):
-    first, second = ranks(2, lengths_differ)
-    assert "length mismatch" in first and "length mismatch" in second
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_that_make_different_calls_hear_it_all(ranks, world):
+    for said, after in ranks(world, calls_differ):
+        assert after == [world] * 2
+        assert said.keys() == calls(thinwire.init(rank=0, world=1)).keys()
+        for name, (attempt, text) in said.items():
+            assert "calls differ" in text and "\n" not in text, (name, text)
+            assert attempt == "now" or name in ("broadcast", "root"), name
+        assert "of float32[6] by int8:stochastic" in said["rounding"][1] or (
+            "is at all_reduce of float32[6], " in said["rounding"][1]
+        )
 
 
 def worlds_differ():

@@ -102,6 +102,26 @@ def test_a_state_goes_on_as_if_never_interrupted(ranks: Any) -> None:
             assert first == saved == stored != forgotten
 
 
+def test_stochastic_rounding_goes_on_with_its_next_numbers(ranks: Any) -> None:
+    """A run that forgets how often it has drawn repeats its numbers."""
+    for first, saved, forgotten in ranks(2, redrawn, timeout=120):
+        assert first == saved != forgotten
+
+
+def redrawn() -> list[list[float]]:
+    """Parameters of one run, of one that was interrupted, and of one that forgot its counts."""
+    joined("gloo")
+    codec = "int8:stochastic"
+    found = [whole(trained(None, codec, "int8", steps=2 * STEPS)[0])]
+    model, exchange, _ = trained(None, codec, "int8")
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    state = exchange.state_dict()
+    for restore in (lambda exchange: exchange.load_state_dict(state), lambda exchange: None):
+        again = trained(None, codec, "int8", weights=weights, restore=restore, skip=STEPS)[0]
+        found.append(whole(again))
+    return found
+
+
 def resumed(folder: str) -> list[list[float]]:
     """Parameters of one run, of two that were interrupted, and of one that forgot its residuals."""
     import torch
@@ -111,7 +131,7 @@ def resumed(folder: str) -> list[list[float]]:
     found = [whole(trained(None, "int4", steps=2 * STEPS)[0])]
     model, exchange, _ = trained(None, "int4")
     state = exchange.state_dict()
-    assert all(tensor.abs().sum() > 0 for tensor in next(iter(state.values()))[0].values())
+    assert all(tensor.abs().sum() > 0 for _, tensor in next(iter(state.values()))[0].values())
     weights = [parameter.detach().clone() for parameter in model.parameters()]
     file = Path(folder) / next(iter(state))
     torch.save(state, file)
@@ -126,7 +146,7 @@ def resumed(folder: str) -> list[list[float]]:
     for restore in (load, load_distributed, lambda exchange: None):
         found.append(whole(trained(None, "int4", weights=weights, restore=restore, skip=STEPS)[0]))
     exchange.load_state_dict({file.name: ({}, 2)})
-    assert all(not tensor.any() for tensor in exchange.state_dict()[file.name][0].values())
+    assert all(not tensor.any() for _, tensor in exchange.state_dict()[file.name][0].values())
     again = trained(None, "int4", weights=weights, restore=load, skip=STEPS, restore_late=True)[0]
     assert whole(again) == found[0], "a state that is loaded between steps counts from there"
     return found
@@ -245,14 +265,22 @@ def mistaken() -> None:
     with pytest.raises(InvalidError, match="that of rank7, expected rank"):
         exchange.load_state_dict({"rank7": ({},)})
     with pytest.raises(InvalidError, match="no sharded module of that name"):
-        exchange.load_state_dict({f"rank{dist.get_rank()}": ({"attic/12": torch.zeros(12)}, 2)})
+        exchange.load_state_dict(
+            {f"rank{dist.get_rank()}": ({"attic/12": (1, torch.zeros(12))}, 2)}
+        )
     for residual, world, text in (
         (torch.zeros(3), 2, "module '0' has 3 elements, expected 12"),
         (torch.full((12,), float("inf")), 2, "module '0' is not finite"),
         (torch.zeros(12), 3, "of 3 ranks, this job has 2"),
     ):
         with pytest.raises(InvalidError, match=text):
-            exchange.load_state_dict({f"rank{dist.get_rank()}": ({"0/12": residual}, world)})
+            exchange.load_state_dict({f"rank{dist.get_rank()}": ({"0/12": (1, residual)}, world)})
+    for place, text in (
+        (torch.zeros(12), "no pair, expected a count and a residual"),
+        ((-1, torch.zeros(12)), "count of module '0' is -1"),
+    ):
+        with pytest.raises(InvalidError, match=text):
+            exchange.load_state_dict({f"rank{dist.get_rank()}": ({"0/12": place}, 2)})
     with pytest.raises(InvalidError, match="has 1 parts"):
         exchange.load_state_dict({f"rank{dist.get_rank()}": ({},)})
 

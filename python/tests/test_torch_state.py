@@ -179,7 +179,7 @@ def test_a_state_of_another_rank_or_model_is_refused(ranks):
         "shape": "the state is of another model: residual",
         "nan": "holds NaN, expected finite numbers",
         "stranger": "another model: it has 'residual.z'",
-        "ranks": "the state is of 3 ranks, this job has 2",
+        "ranks": "the state is of 3 ranks, this job has 2: rank",
     }
     for (*of_files, of_rank, of_model), goes_on in ranks(2, refused):
         for said, (label, text) in zip(of_files, expected.items(), strict=True):

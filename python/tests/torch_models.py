@@ -106,9 +106,11 @@ def wrapped(name: str, hook=None, dtype=None, **options) -> DistributedDataParal
 class Training:
     """A training loop that can be continued: model, optimizer, and this rank's data."""
 
-    def __init__(self, name: str, model: nn.Module, rate: float = 0.05) -> None:
+    def __init__(
+        self, name: str, model: nn.Module, rate: float = 0.05, momentum: float = 0.9
+    ) -> None:
         self.name, self.model = name, model
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum)
         rank = dist.get_rank() if dist.is_initialized() else 0
         self.data = torch.Generator().manual_seed(1000 + rank)
         self.losses: list[float] = []

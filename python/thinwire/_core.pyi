@@ -20,6 +20,7 @@ __all__ = [
     "Synchronizer",
     "__version__",
     "check",
+    "reshard",
 ]
 __version__: str
 
@@ -45,8 +46,14 @@ def check(
     seed: int = 0,
     error_budget: float | None = None,
     feedback: str = "classic",
+    momentum_correction: float | None = None,
 ) -> None:
     """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
+
+def reshard(rank: int, world: int, saved: int, read: Callable[[int], _Tensors]) -> _Tensors:
+    """What `rank` of `world` ranks goes on from, where `saved` others have saved: their residuals and
+    momenta keep their sum over ranks. `read` gives the tensors of one of them, of rank 0 and of every
+    world-th from `rank` on. InvalidError if what ranks hold alike differs."""
 
 @final
 class Store:
@@ -60,7 +67,8 @@ class Store:
 @final
 class Group:
     """Ranks that work together. Calls happen in the order in which they are made; `send` and
-    `recv` run beside them."""
+    `recv` run beside them. Where ranks make different calls, all fail; `call` says in words what the
+    caller knows of one beyond its bytes."""
 
     @staticmethod
     def join(
@@ -95,6 +103,7 @@ class Group:
         codec: str = "none",
         average: bool = False,
         done: _Done = None,
+        call: str | None = None,
     ) -> None:
         """Sums over all ranks, in place."""
     def reduce_scatter(
@@ -106,9 +115,12 @@ class Group:
         codec: str = "none",
         average: bool = False,
         done: _Done = None,
+        call: str | None = None,
     ) -> None:
         """Sums this rank's chunk of `source`, which has `elements` per rank and is overwritten."""
-    def all_gather(self, source: int, target: int, bytes: int, done: _Done = None) -> None:
+    def all_gather(
+        self, source: int, target: int, bytes: int, done: _Done = None, call: str | None = None
+    ) -> None:
         """Gathers `bytes` of every rank into `target`, in rank order."""
     def all_to_all(
         self,
@@ -119,7 +131,14 @@ class Group:
         done: _Done = None,
     ) -> None:
         """Sends each rank its part of `source`, and receives theirs, in rank order."""
-    def broadcast(self, address: int, bytes: int, root: int = 0, done: _Done = None) -> None:
+    def broadcast(
+        self,
+        address: int,
+        bytes: int,
+        root: int = 0,
+        done: _Done = None,
+        call: str | None = None,
+    ) -> None:
         """Copies the bytes of `root` to all ranks."""
     def send(self, address: int, bytes: int, to: int, tag: int = 0, done: _Done = None) -> None:
         """Sends to one rank, which receives with the same tag; in order for each tag."""
@@ -153,6 +172,7 @@ class Synchronizer:
         algorithm: str | None = None,
         error_budget: float | None = None,
         feedback: str = "classic",
+        momentum_correction: float | None = None,
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:
@@ -232,9 +252,9 @@ class Scatter:
         done: _Done = None,
     ) -> None:
         """Gathers `elements` of every rank, as `codec` keeps them: the same bits on all ranks."""
-    def state(self) -> dict[int, bytes]:
-        """Residuals by key, as bytes of f32."""
-    def load(self, residuals: dict[int, bytes]) -> None:
-        """Goes on from residuals."""
+    def state(self) -> dict[int, tuple[int, bytes]]:
+        """By key, how often it was exchanged, and its residual as bytes of f32."""
+    def load(self, places: dict[int, tuple[int, bytes]]) -> None:
+        """Goes on from what `state` gave, at these keys."""
     def abort(self, reason: str) -> None:
         """Ends it on all ranks."""

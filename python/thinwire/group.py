@@ -1,9 +1,10 @@
 """Groups of ranks, and collectives on NumPy arrays.
 
 Every rank of a group makes the same calls in the same order with arrays of the same shape and
-dtype. Arrays cross as pointers, nothing is copied; the GIL is released while a call waits, and
-Ctrl-C ends it. float32 and float16 are summed natively, with codecs; every other number exactly, by
-gathering and adding them here.
+dtype; where one makes another, all fail with a PeerError, at the latest in their next call. Arrays
+cross as pointers, nothing is copied; the GIL is released while a call waits, and Ctrl-C ends it.
+float32 and float16 are summed natively, with codecs; every other number exactly, by gathering and
+adding them here.
 """
 
 from __future__ import annotations
@@ -130,11 +131,12 @@ class Group:
         check_sum(array, average)
         native = NATIVE.get(array.dtype)
         if native:
-            self.core.all_reduce(array.ctypes.data, array.size, native, codec, average)
-        elif codec != "none":
-            raise _core.InvalidError(f"codec {codec} on {array.dtype}, expected float32 or float16")
+            call = described("all_reduce", array, codec, average)
+            self.core.all_reduce(array.ctypes.data, array.size, native, codec, average, call=call)
         else:
-            array[...] = merged(self._gathered(array), average)
+            check_raw(array, codec)
+            call = described("all_reduce", array, codec, average)
+            array[...] = merged(self._gathered(array, call), average)
         return array
 
     def reduce_scatter(
@@ -151,14 +153,15 @@ class Group:
                 f"array of shape {array.shape} does not divide into {self.world} parts"
             )
         part = numpy.empty((array.shape[0] // self.world, *array.shape[1:]), array.dtype)
+        call = described("reduce_scatter", array, codec, average)
         native = NATIVE.get(array.dtype)
         if native:
             copy = array.copy()
-            self.core.reduce_scatter(
-                copy.ctypes.data, part.ctypes.data, part.size, native, codec, average
-            )
+            addresses = copy.ctypes.data, part.ctypes.data
+            self.core.reduce_scatter(*addresses, part.size, native, codec, average, call=call)
             return part
-        total = self.all_reduce(array.copy(), codec, average)
+        check_raw(array, codec)
+        total = merged(self._gathered(array, call), average)
         part[...] = total[self.rank * part.shape[0] :][: part.shape[0]]
         return part
 
@@ -166,13 +169,14 @@ class Group:
         """The arrays of all ranks, one after the other along the first dimension."""
         check(array)
         rows = array.reshape(1) if array.ndim == 0 else array
-        stacked = self._gathered(rows)
+        stacked = self._gathered(rows, described("all_gather", rows))
         return stacked.reshape(self.world * rows.shape[0], *rows.shape[1:])
 
     def broadcast(self, array: numpy.ndarray, root: int = 0) -> numpy.ndarray:
         """Replaces `array` of all ranks by that of `root`, in place, and returns it."""
         check(array, writable=True)
-        self.core.broadcast(array.ctypes.data, array.nbytes, root)
+        call = f"{described('broadcast', array)} from rank {root}"
+        self.core.broadcast(array.ctypes.data, array.nbytes, root, call=call)
         return array
 
     def barrier(self) -> None:
@@ -191,10 +195,11 @@ class Group:
         _open.discard(self)
         self.core.close()
 
-    def _gathered(self, array: numpy.ndarray) -> numpy.ndarray:
-        """What all ranks hold, stacked in rank order."""
+    def _gathered(self, array: numpy.ndarray, call: str) -> numpy.ndarray:
+        """What all ranks hold, stacked in rank order, for a call in these words."""
         stacked = numpy.empty((self.world, *array.shape), array.dtype)
-        self.core.all_gather(array.ctypes.data, stacked.ctypes.data, array.nbytes)
+        addresses = array.ctypes.data, stacked.ctypes.data
+        self.core.all_gather(*addresses, array.nbytes, call=call)
         return stacked
 
 
@@ -225,6 +230,20 @@ def check_sum(array: numpy.ndarray, average: bool) -> None:
         raise _core.InvalidError(
             "average of booleans, expected numbers (hint: array.astype(float))"
         )
+
+
+def check_raw(array: numpy.ndarray, codec: str) -> None:
+    """Refuses a codec for numbers that none knows."""
+    if codec != "none":
+        raise _core.InvalidError(f"codec {codec} on {array.dtype}, expected float32 or float16")
+
+
+def described(
+    operation: str, array: numpy.ndarray, codec: str = "none", average: bool = False
+) -> str:
+    """A call in words, which must be the same on all ranks."""
+    words = f"{operation} of {array.dtype}{list(array.shape)}"
+    return words + f" by {codec}" * (codec != "none") + ", averaged" * average
 
 
 def merged(rows: numpy.ndarray, average: bool) -> numpy.ndarray:

@@ -38,6 +38,11 @@ pub(crate) const CALLS: u64 = 1 << 63;
 /// Steps from here on are messages between two ranks.
 pub(crate) const MESSAGES: u64 = 3 << 62;
 
+/// Whether a step is a plain collective, which every rank calls in the same order.
+pub(crate) fn is_call(step: u64) -> bool {
+    (CALLS..MESSAGES).contains(&step)
+}
+
 /// Messages are numbered below this: what is left between `MESSAGES` and a count of 32 bits.
 pub(crate) const NUMBERS: u32 = 1 << 30;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use thinwire_link::{Link, Place, Port, Waker};
 use thinwire_wire::{Header, Kind, Rank, Tag, World};
 
-use crate::error::{CALLS, Error, MESSAGES, NUMBERS};
+use crate::error::{CALLS, Error, MESSAGES, NUMBERS, is_call};
 use crate::inbox::Inbox;
 use crate::pool::Pool;
 use crate::run::{Address, Run};
@@ -29,6 +29,8 @@ pub struct Group {
     pool: Pool,
     epoch: u32,
     calls: u64,
+    /// Of these, how many have begun.
+    begun: u64,
     /// Messages so far, by sender, receiver and number.
     messages: HashMap<(Rank, Rank, u32), u32>,
     timeout: Duration,
@@ -51,6 +53,7 @@ impl Group {
             pool: Pool::default(),
             epoch: 0,
             calls: 0,
+            begun: 0,
             messages: HashMap::new(),
             timeout: Duration::from_secs(60),
             moved: Instant::now(),
@@ -90,7 +93,8 @@ impl Group {
     /// The address of the next plain call; equal on all ranks that make the same calls.
     pub fn next_call(&mut self, operation: &'static str) -> Address {
         self.calls += 1;
-        Address { step: CALLS | self.calls, tensor: 0, seed: self.calls, operation }
+        let tensor = thinwire_wire::checksum(operation.as_bytes());
+        Address { step: CALLS | self.calls, tensor, seed: self.calls, operation }
     }
 
     /// The address of the next message numbered `number` between two ranks; equal at both ends.
@@ -123,8 +127,13 @@ impl Group {
         if run.address.step < CALLS {
             self.step = Some(run.address.step);
         }
+        self.begun += u64::from(is_call(run.address.step));
         if self.inbox.is_empty() {
             return Ok(());
+        }
+        let other = self.inbox.other(run.address.step, run.address.tensor);
+        if let Some(fault) = other.and_then(|(from, header)| run.fault(from, header)) {
+            return Err(self.fail(fault));
         }
         let arrivals: Vec<(Rank, u32)> = run.arrivals().collect();
         for (from, message) in arrivals {
@@ -153,6 +162,7 @@ impl Group {
             inbox: &mut self.inbox,
             pool: &mut self.pool,
             epoch: self.epoch,
+            begun: if self.begun == self.calls { CALLS | self.calls } else { CALLS },
             refusal: None,
         };
         let moved = self.link.progress(&mut desk);
@@ -337,6 +347,8 @@ struct Desk<'a, V> {
     inbox: &'a mut Inbox,
     pool: &'a mut Pool,
     epoch: u32,
+    /// All calls up to this step have begun: those that do not run are over.
+    begun: u64,
     refusal: Option<Error>,
 }
 
@@ -371,6 +383,10 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Port for Desk<'_, V> {
             return Ok(Place::Here(place));
         }
         let Some(index) = self.runs.iter().position(|run| run.owns(&header.tag)) else {
+            if is_call(header.tag.step) && header.tag.step <= self.begun {
+                let detail = format!("calls differ: {from} is still at one that is over here");
+                return Err(self.refuse(from, Error::corrupt("receive", None, Some(from), detail)));
+            }
             return Ok(self.inbox.begin(from, header).map_or(Place::Later, Place::Here));
         };
         let fault = match self.runs[index].fault(from, header) {

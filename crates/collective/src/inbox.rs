@@ -7,6 +7,8 @@ use std::collections::HashMap;
 
 use thinwire_wire::{Header, Rank, Tag};
 
+use crate::error::is_call;
+
 /// The most bytes of early messages that are kept.
 const EARLY_BYTES_MAX: usize = 256 << 20;
 
@@ -63,6 +65,13 @@ impl Inbox {
         let early = self.early.remove(&(from, *tag))?;
         self.bytes -= early.bytes.len();
         Some(early)
+    }
+
+    /// A message of a plain call from a rank that takes it for another call than `tensor` says.
+    pub(crate) fn other(&self, step: u64, tensor: u32) -> Option<(Rank, &Header)> {
+        let differs = |tag: &Tag| is_call(step) && tag.step == step && tag.tensor != tensor;
+        let mut early = self.early.iter();
+        early.find(|((_, tag), _)| differs(tag)).map(|((from, _), early)| (*from, &early.header))
     }
 
     /// Whether nothing is waiting.

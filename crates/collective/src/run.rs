@@ -10,7 +10,7 @@ use thinwire_schedule::Operation;
 use thinwire_wire::random::Key;
 use thinwire_wire::{DType, HEADER_BYTES, Header, Kind, Rank, Tag, World};
 
-use crate::error::Error;
+use crate::error::{Error, is_call};
 use crate::pool::Pool;
 use crate::program::{Home, Program};
 
@@ -19,7 +19,7 @@ use crate::program::{Home, Program};
 pub struct Address {
     /// The training step or the number of the call.
     pub step: u64,
-    /// The bucket within the step.
+    /// The bucket within the step; for a plain call the checksum of which call it is, in words.
     pub tensor: u32,
     /// What random rounding starts from; the same for the whole job.
     pub seed: u64,
@@ -47,6 +47,8 @@ pub struct Times {
 pub struct Run<V> {
     program: Arc<Program>,
     pub(crate) address: Address,
+    /// Which call it is, if that was said.
+    words: Option<String>,
     world: World,
     values: V,
     residual: Option<V>,
@@ -87,6 +89,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         }
         let mut run = Run {
             address,
+            words: None,
             world,
             values,
             residual,
@@ -106,6 +109,14 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
             }
         }
         run
+    }
+
+    /// Says in words which plain call this is, before it begins: its arguments, as far as all ranks
+    /// should give the same. A rank that hears from one with other words fails.
+    pub fn called(mut self, words: String) -> Run<V> {
+        self.address.tensor = thinwire_wire::checksum(words.as_bytes());
+        self.words = Some(words);
+        self
     }
 
     /// Whether everything that has to cross the network has done so.
@@ -180,7 +191,8 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
     }
 
     pub(crate) fn owns(&self, tag: &Tag) -> bool {
-        tag.tensor == self.address.tensor && tag.step == self.address.step
+        let same = tag.tensor == self.address.tensor || is_call(tag.step);
+        same && tag.step == self.address.step
     }
 
     /// The next message to hand to the link.
@@ -225,6 +237,12 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
     /// Why a message that begins to arrive cannot be taken, if it cannot.
     pub(crate) fn fault(&self, from: Rank, header: &Header) -> Option<Error> {
         let message = header.tag.message;
+        if header.tag.tensor != self.address.tensor {
+            let (me, words) = (self.world.rank(), self.words.as_deref());
+            let words = words.unwrap_or(self.address.operation);
+            let text = format!("calls differ: {me} is at {words}, {from} at something else");
+            return Some(self.corrupt(Some(from), text));
+        }
         let Some(&task) = self.program.arrivals.get(&(from, message)) else {
             let text = format!("{from} sent message {message}, which is not in this schedule");
             return Some(self.corrupt(Some(from), text));

@@ -1,7 +1,8 @@
 //! Collectives as runs, to be driven beside others.
 //!
 //! Each function makes the run of one call; [`crate::operations`] has the same calls blocking. Every
-//! rank makes the same calls in the same order; messages between two ranks are counted apart.
+//! rank makes the same calls in the same order; messages between two ranks are counted apart. A rank
+//! that hears from one that makes another call at this place fails, and so do all.
 
 use std::sync::Arc;
 
@@ -67,7 +68,8 @@ pub fn broadcast<V: AsRef<[f32]> + AsMut<[f32]>>(
     let length = values.as_ref().len();
     let shape = Shape { length, block: 1, partitions: partitions(length) };
     let schedule = schedule::broadcast(root, group.world(), &shape);
-    Ok(call(group, "broadcast", schedule, values, &thinwire_codec::raw()))
+    let run = call(group, "broadcast", schedule, values, &thinwire_codec::raw());
+    Ok(run.called(format!("broadcast from {root}")))
 }
 
 /// A run that sends to each rank its part of the first half of `values`, `sends[r]` elements in

@@ -8,13 +8,18 @@
 
 mod background;
 mod callback;
+mod calls;
 mod circle;
 mod error;
 mod group;
+mod home;
 mod memory;
+mod names;
 mod operator;
 mod options;
 mod scatter;
+mod settings;
+mod shared;
 mod state;
 mod store;
 mod synchronizer;
@@ -39,6 +44,8 @@ mod _core {
     use crate::options::check;
     #[pymodule_export]
     use crate::scatter::Scatter;
+    #[pymodule_export]
+    use crate::state::reshard;
     #[pymodule_export]
     use crate::store::Store;
     #[pymodule_export]

@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::Failure;
-use crate::synchronizer::{Shared, Source};
+use crate::shared::{Shared, Source};
 use thinwire_wire::DType;
 
 /// The synchronisers of this process by key.

@@ -5,10 +5,10 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use pyo3::prelude::*;
-use thinwire_sync::{Options, Parameter};
+use thinwire_sync::{Momentum, Options, Parameter};
 
 use crate::error::Failure;
-use crate::group::parse_dtype;
+use crate::names::parse_dtype;
 use crate::whole;
 
 /// More elements than any model has that one rank could hold.
@@ -49,6 +49,7 @@ pub(crate) struct Told<'a> {
     pub(crate) seed: i128,
     pub(crate) error_budget: Option<f64>,
     pub(crate) feedback: &'a str,
+    pub(crate) momentum_correction: Option<f32>,
 }
 
 impl Told<'_> {
@@ -68,9 +69,20 @@ impl Told<'_> {
             seed: whole::to("seed", self.seed)?,
             error_budget,
             feedback: parse(self.feedback)?,
+            momentum: self.momentum_correction.map(momentum).transpose()?,
             ..usual
         })
     }
+}
+
+/// Momentum correction with this factor.
+fn momentum(factor: f32) -> Result<Momentum, Failure> {
+    if !(0.0..1.0).contains(&factor) {
+        return Err(Failure::invalid(format!(
+            "momentum_correction is {factor}, expected a number from 0 to below 1"
+        )));
+    }
+    Ok(Momentum { factor, ..Momentum::default() })
 }
 
 fn parse<T: FromStr<Err: Display>>(name: &str) -> Result<T, Failure> {
@@ -79,7 +91,8 @@ fn parse<T: FromStr<Err: Display>>(name: &str) -> Result<T, Failure> {
 
 /// Refuses options that a synchroniser would refuse, before anybody is met.
 #[pyfunction]
-#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0, error_budget = None, feedback = "classic"))]
+#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0, error_budget = None, feedback = "classic", momentum_correction = None))]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub(crate) fn check(
     codec: &str,
     algorithm: Option<&str>,
@@ -87,7 +100,10 @@ pub(crate) fn check(
     seed: i128,
     error_budget: Option<f64>,
     feedback: &str,
+    momentum_correction: Option<f32>,
 ) -> PyResult<()> {
-    Told { codec, algorithm, bucket_bytes, seed, error_budget, feedback }.options()?;
+    let told =
+        Told { codec, algorithm, bucket_bytes, seed, error_budget, feedback, momentum_correction };
+    told.options()?;
     Ok(())
 }

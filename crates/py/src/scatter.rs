@@ -7,20 +7,25 @@ use std::sync::mpsc::channel;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use thinwire_codec::{Choice, Exchange};
+use thinwire_sync::Place;
 use thinwire_wire::DType;
 
 use crate::background::Background;
 use crate::callback::Callback;
 use crate::circle::{Cell, Member};
 use crate::error::Failure;
-use crate::group::{Group, Home, bytes_codec, parse_dtype};
+use crate::group::Group;
+use crate::home::Home;
 use crate::memory::Memory;
+use crate::names::{bytes_codec, parse_dtype};
 use crate::state;
 use crate::wait;
 use crate::whole;
 
 type Done = Option<Py<PyAny>>;
 type Inner = Cell<thinwire_sync::Scatter>;
+/// A place as Python has it.
+type Saved<'py> = (i128, Bound<'py, PyBytes>);
 
 /// Reduces and gathers shards of parameters.
 #[pyclass(frozen, module = "thinwire._core")]
@@ -137,23 +142,25 @@ impl Scatter {
         })
     }
 
-    /// The residuals by key, as bytes of f32.
+    /// By key, how often it was exchanged and its residual, as bytes of f32.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = py.detach(|| with(&self.cell, |scatter| Ok(scatter.state())))?;
-        let residuals = PyDict::new(py);
-        for (key, residual) in state {
-            residuals.set_item(key, PyBytes::new(py, bytemuck::cast_slice(&residual)))?;
+        let places = PyDict::new(py);
+        for (key, Place { count, residual }) in state {
+            let residual = PyBytes::new(py, bytemuck::cast_slice(&residual));
+            places.set_item(key, (count, residual))?;
         }
-        Ok(residuals)
+        Ok(places)
     }
 
-    fn load(&self, py: Python<'_>, residuals: BTreeMap<u64, Bound<'_, PyBytes>>) -> PyResult<()> {
-        let residual = |(key, bytes): (u64, Bound<'_, PyBytes>)| {
-            Ok((key, state::floats(&format!("residual {key}"), bytes.as_bytes())?))
+    fn load(&self, py: Python<'_>, places: BTreeMap<u64, Saved<'_>>) -> PyResult<()> {
+        let place = |(key, (count, bytes)): (u64, Saved<'_>)| {
+            let residual = state::floats(&format!("residual {key}"), bytes.as_bytes())?;
+            Ok((key, Place { count: whole::to("count", count)?, residual }))
         };
-        let residuals = residuals.into_iter().map(residual).collect::<Result<_, Failure>>()?;
+        let places = places.into_iter().map(place).collect::<Result<_, Failure>>()?;
         let load = |scatter: &mut thinwire_sync::Scatter| {
-            scatter.load(residuals);
+            scatter.load(places);
             Ok(())
         };
         Ok(py.detach(|| with(&self.cell, load))?)

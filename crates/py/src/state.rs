@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use thinwire_sync::{Parameter, Plan, State};
+use thinwire_wire::World;
 
 use crate::error::Failure;
 
@@ -16,8 +17,11 @@ use crate::error::Failure;
 const STEP: &str = "step";
 const STEP_BITS: u32 = 24;
 
-/// What stands before a parameter's name.
-const KINDS: [&str; 3] = ["residual.", "factor.", "scale."];
+/// What stands before a parameter's name, where there is a number for each of its elements.
+const ELEMENTWISE: [&str; 4] = ["residual.", "shift.", "mean.", "momentum."];
+
+/// What stands there, where there are as many as the codec has use for.
+const OTHERS: [&str; 2] = ["factor.", "scale."];
 
 /// More parts of a bucket than any plan has.
 const PARTITIONS_MAX: usize = 1 << 16;
@@ -27,6 +31,11 @@ pub(crate) type Tensors<'py> = BTreeMap<String, (Vec<usize>, Bound<'py, PyBytes>
 
 /// A state as the core takes it.
 pub(crate) fn read(plan: String, tensors: Tensors<'_>) -> Result<State, Failure> {
+    Ok(State { plan, tensors: taken(tensors)? })
+}
+
+/// Tensors as the core takes them.
+fn taken(tensors: Tensors<'_>) -> Result<thinwire_sync::Tensors, Failure> {
     let tensors = tensors.into_iter().map(|(name, (shape, bytes))| {
         let values = floats(&name, bytes.as_bytes())?;
         let expected = shape.iter().try_fold(1_usize, |total, &size| total.checked_mul(size));
@@ -38,7 +47,56 @@ pub(crate) fn read(plan: String, tensors: Tensors<'_>) -> Result<State, Failure>
         }
         Ok((name, (shape, values)))
     });
-    Ok(State { plan, tensors: tensors.collect::<Result<_, Failure>>()? })
+    tensors.collect()
+}
+
+/// Tensors as Python takes them.
+pub(crate) fn given(
+    py: Python<'_>,
+    tensors: thinwire_sync::Tensors,
+) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, (shape, values)) in tensors {
+        dict.set_item(name, (shape, PyBytes::new(py, bytemuck::cast_slice(&values))))?;
+    }
+    Ok(dict)
+}
+
+/// What rank `rank` of `world` goes on from, where `saved` ranks have saved; `read` gives the tensors of
+/// one of them.
+#[pyfunction]
+pub(crate) fn reshard<'py>(
+    py: Python<'py>,
+    rank: u32,
+    world: u32,
+    saved: usize,
+    read: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let world = World::new(rank, world).map_err(|error| Failure::invalid(error.to_string()))?;
+    let read = |rank: usize| Ok(taken(read.call1((rank,))?.extract()?)?);
+    let tensors = thinwire_sync::reshard(world, saved, read);
+    given(py, tensors.map_err(|Raised(error)| error)?)
+}
+
+/// An error of the core's or of Python's own.
+struct Raised(PyErr);
+
+impl From<PyErr> for Raised {
+    fn from(error: PyErr) -> Raised {
+        Raised(error)
+    }
+}
+
+impl From<Failure> for Raised {
+    fn from(failure: Failure) -> Raised {
+        Raised(failure.into())
+    }
+}
+
+impl From<thinwire_sync::Error> for Raised {
+    fn from(error: thinwire_sync::Error) -> Raised {
+        Failure::from(error).into()
+    }
 }
 
 /// The f32 that these bytes are, which are finite.
@@ -85,13 +143,15 @@ pub(crate) fn check(state: &State, parameters: &[Parameter]) -> Result<(), Failu
     let known: BTreeMap<&str, usize> =
         parameters.iter().map(|each| (each.name.as_str(), each.elements())).collect();
     for (name, (_, values)) in &state.tensors {
-        let of = KINDS.iter().find_map(|kind| name.strip_prefix(kind));
+        let after = |kinds: &[&str]| kinds.iter().find_map(|kind| name.strip_prefix(kind));
+        let elementwise = after(&ELEMENTWISE);
+        let of = elementwise.or_else(|| after(&OTHERS));
         let Some(expected) = of.and_then(|of| known.get(of)) else {
             return Err(Failure::invalid(format!(
                 "the state is of another model: it has '{name}', and this model no such parameter"
             )));
         };
-        if name.starts_with(KINDS[0]) && values.len() != *expected {
+        if elementwise.is_some() && values.len() != *expected {
             return Err(Failure::invalid(format!(
                 "the state is of another model: {name} has {} elements, expected {expected}",
                 values.len()
@@ -114,10 +174,11 @@ pub(crate) fn plan(state: &State) -> Result<Plan, Failure> {
     }
 }
 
-/// Adds zeros for every residual of `current` that a state does not mention: it owes nothing there.
+/// Adds zeros for what `current` holds of elements and a state does not mention: it owes nothing there.
 pub(crate) fn settle(state: &mut State, current: &State) {
     for (name, (shape, values)) in &current.tensors {
-        if name.starts_with(KINDS[0]) && !state.tensors.contains_key(name) {
+        let elementwise = ELEMENTWISE.iter().any(|kind| name.starts_with(kind));
+        if elementwise && !state.tensors.contains_key(name) {
             state.tensors.insert(name.clone(), (shape.clone(), vec![0.0; values.len()]));
         }
     }

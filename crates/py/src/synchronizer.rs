@@ -1,65 +1,25 @@
 //! A synchroniser of gradients for Python.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
-use thinwire_collective::Stop;
-use thinwire_sync::{Options, Outcome, Parameter};
+use pyo3::types::PyDict;
+use thinwire_sync::Options;
 use thinwire_wire::DType;
 
 use crate::background::Background;
 use crate::callback;
-use crate::circle::{Member, one_line};
+use crate::circle::Member;
 use crate::error::Failure;
-use crate::group::{Group, Home};
+use crate::group::Group;
 use crate::memory::Memory;
 use crate::operator;
 use crate::options::{Described, Told, described};
+use crate::shared::{Inner, Shared, Source};
 use crate::state::{self, Tensors};
 use crate::wait;
-
-/// What the Python object, the background and MindSpore's operator share.
-pub(crate) struct Shared {
-    inner: Mutex<Option<Inner>>,
-    stop: Stop,
-    home: Arc<Home>,
-    /// Why the operator failed last.
-    pub(crate) failure: Mutex<Option<Failure>>,
-}
-
-/// The synchroniser and the step that it is in.
-struct Inner {
-    sync: thinwire_sync::Synchronizer,
-    step: u64,
-    skipped: bool,
-    /// The averages of this step are there.
-    averaged: bool,
-}
-
-/// A gradient that is to be exchanged.
-pub(crate) struct Source {
-    pub(crate) address: usize,
-    /// Its number of elements, and its dtype if that is one of ours, where somebody says so.
-    pub(crate) described: Option<(usize, Option<DType>)>,
-}
-
-impl Source {
-    /// Refuses what is not the gradient of this parameter.
-    fn check(&self, parameter: &Parameter) -> Result<(), Failure> {
-        let Some((elements, dtype)) = self.described else { return Ok(()) };
-        if elements == parameter.elements() && dtype == Some(parameter.dtype) {
-            return Ok(());
-        }
-        let found = dtype.map_or("another dtype", DType::name);
-        let (name, expected, kind) = (&parameter.name, parameter.elements(), parameter.dtype);
-        Err(Failure::invalid(format!(
-            "gradient of {name} is {elements} of {found}, expected {expected} of {kind}"
-        )))
-    }
-}
 
 /// Averages gradients over all ranks.
 #[pyclass(frozen, module = "thinwire._core")]
@@ -67,137 +27,6 @@ pub(crate) struct Synchronizer {
     shared: Arc<Shared>,
     background: Background,
     key: i32,
-}
-
-impl Inner {
-    fn begin(&mut self) {
-        self.sync.begin(self.step);
-        (self.step, self.averaged) = (self.step.wrapping_add(1), false);
-    }
-
-    fn ready(&mut self, parameter: usize, memory: Memory) -> Result<(), Failure> {
-        let dtype = self.parameter(parameter)?.dtype;
-        Ok(self.sync.ready(parameter, memory.gradient(dtype))?)
-    }
-
-    fn finish(&mut self) -> Result<bool, Failure> {
-        self.skipped = self.sync.finish()? == Outcome::Skipped;
-        self.averaged = !self.skipped;
-        Ok(self.averaged)
-    }
-
-    /// Writes an average, or NaN after a step that was skipped.
-    fn write(&self, parameter: usize, mut memory: Memory) -> Result<(), Failure> {
-        let Parameter { dtype, name, .. } = self.parameter(parameter)?;
-        match (self.averaged, self.skipped) {
-            (true, _) => memory.write(*dtype, self.sync.gradient(parameter)),
-            (false, true) => memory.spoil(*dtype),
-            (false, false) => {
-                return Err(Failure::invalid(format!(
-                    "no average of {name} yet, expected finish before write"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn parameter(&self, index: usize) -> Result<&Parameter, Failure> {
-        let parameters = self.sync.parameters();
-        parameters.get(index).ok_or_else(|| {
-            let count = parameters.len();
-            Failure::invalid(format!("parameter {index}, expected one of {count}"))
-        })
-    }
-
-    /// The memory of a parameter's gradient.
-    fn memory(&self, index: usize, address: usize, elements: usize) -> Result<Memory, Failure> {
-        let parameter = self.parameter(index)?;
-        if elements != parameter.elements() {
-            let (name, expected) = (&parameter.name, parameter.elements());
-            return Err(Failure::invalid(format!(
-                "gradient of {name} has {elements} elements, expected {expected}"
-            )));
-        }
-        Memory::of(address, elements, parameter.dtype)
-    }
-
-    /// The memory of each parameter of one of the framework's buckets, which is one flat tensor.
-    fn split(
-        &self,
-        bucket: u32,
-        address: usize,
-        elements: usize,
-    ) -> Result<Vec<(usize, Memory)>, Failure> {
-        let members = self.sync.parameters().iter().enumerate().filter(|(_, p)| p.bucket == bucket);
-        let (mut parts, mut end, mut begin) = (Vec::new(), 0, address);
-        for (index, parameter) in members {
-            let memory = Memory::of(begin, parameter.elements(), parameter.dtype)?;
-            end += parameter.elements();
-            begin += parameter.elements() * parameter.dtype.size();
-            parts.push((index, memory));
-        }
-        if end != elements {
-            return Err(Failure::invalid(format!(
-                "bucket {bucket} has {elements} elements, expected {end}"
-            )));
-        }
-        Ok(parts)
-    }
-}
-
-impl Shared {
-    fn with<T>(&self, use_it: impl FnOnce(&mut Inner) -> Result<T, Failure>) -> Result<T, Failure> {
-        self.home.circle.check()?;
-        let mut inner = self.inner.lock().expect("no holder panics");
-        use_it(inner.as_mut().ok_or_else(|| Failure::invalid("the synchroniser is closed"))?)
-    }
-
-    /// A whole step on tensors in the parameters' order.
-    pub(crate) fn exchange(&self, sources: &[Source], targets: &[usize]) -> Result<bool, Failure> {
-        self.with(|inner| {
-            let count = inner.sync.parameters().len();
-            if sources.len() != count || targets.len() != count {
-                let (found, written) = (sources.len(), targets.len());
-                return Err(Failure::invalid(format!(
-                    "exchange of {found} gradients into {written} tensors, expected {count}"
-                )));
-            }
-            for (source, parameter) in sources.iter().zip(inner.sync.parameters()) {
-                source.check(parameter)?;
-            }
-            let memory = |inner: &Inner, index: usize, address| {
-                inner.memory(index, address, inner.parameter(index)?.elements())
-            };
-            if inner.sync.world().size() == 1 {
-                for index in 0..count {
-                    let source = memory(inner, index, sources[index].address)?;
-                    memory(inner, index, targets[index])?.copy_from(source);
-                }
-                return Ok(true);
-            }
-            inner.begin();
-            for (index, source) in sources.iter().enumerate() {
-                let memory = memory(inner, index, source.address)?;
-                inner.ready(index, memory)?;
-            }
-            let averaged = inner.finish()?;
-            for (index, address) in targets.iter().enumerate() {
-                let memory = memory(inner, index, *address)?;
-                inner.write(index, memory)?;
-            }
-            Ok(averaged)
-        })
-    }
-}
-
-impl Member for Shared {
-    fn abort(&self, reason: &str) {
-        self.stop.stop(&one_line(reason));
-    }
-
-    fn close(&self) {
-        drop(self.inner.lock().expect("no holder panics").take());
-    }
 }
 
 impl Synchronizer {
@@ -241,7 +70,7 @@ impl Drop for Synchronizer {
 #[pymethods]
 impl Synchronizer {
     #[new]
-    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic"))]
+    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -253,25 +82,30 @@ impl Synchronizer {
         algorithm: Option<&str>,
         error_budget: Option<f64>,
         feedback: &str,
+        momentum_correction: Option<f32>,
     ) -> PyResult<Synchronizer> {
         let home = Arc::clone(group.home());
         home.circle.check()?;
         let parameters = described(parameters)?;
-        let told = Told { codec, algorithm, bucket_bytes, seed, error_budget, feedback };
+        let told = Told {
+            codec,
+            algorithm,
+            bucket_bytes,
+            seed,
+            error_budget,
+            feedback,
+            momentum_correction,
+        };
         let options = Options {
             timeout: home.timeout,
             local_ranks: home.place.local_world as usize,
             ..told.options()?
         };
+        let corrects = options.momentum.is_some();
         let shared = wait::for_work(py, move || {
             let link = home.meeting.link_named("synchronizer")?;
             let sync = thinwire_sync::Synchronizer::start(link, parameters, options)?;
-            let stop = sync.stop();
-            let inner = Inner { sync, step: 0, skipped: false, averaged: false };
-            let inner = Mutex::new(Some(inner));
-            let shared = Arc::new(Shared { inner, stop, home, failure: Mutex::default() });
-            shared.home.circle.add(&shared);
-            Ok(shared)
+            Ok(Shared::new(home, sync, corrects))
         })?;
         let key = operator::remember(&shared);
         Ok(Synchronizer { shared, background: Background::start(), key })
@@ -415,11 +249,7 @@ impl Synchronizer {
                 Ok(state)
             })
         })?;
-        let tensors = PyDict::new(py);
-        for (name, (shape, values)) in state.tensors {
-            tensors.set_item(name, (shape, PyBytes::new(py, bytemuck::cast_slice(&values))))?;
-        }
-        Ok((state.plan, tensors))
+        Ok((state.plan, state::given(py, state.tensors)?))
     }
 
     fn load(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {

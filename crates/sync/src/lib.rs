@@ -69,7 +69,7 @@ pub use planning::{Alternative, Decision, Planning, Verdict};
 pub use policy::{Options, Policy, UnknownPolicy};
 pub use probe::LinkSpeed;
 pub use record::{BucketRecord, StepRecord};
-pub use scatter::Scatter;
+pub use scatter::{Place, Scatter};
 pub use state::{State, Tensors, reshard};
 pub use synchronizer::{Outcome, Synchronizer};
 pub use tensor::Lent;

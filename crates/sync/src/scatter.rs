@@ -25,13 +25,13 @@ use thinwire_wire::{DType, Rank, World};
 
 use crate::Error;
 
-/// What one place in the model has lost so far.
-#[derive(Debug, Default)]
-struct Place {
-    /// How often it was exchanged.
-    count: u64,
-    /// As long as its gradients; the chunk of this rank is zero.
-    residual: Vec<f32>,
+/// What one place in the model has lost so far, which a restart must know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Place {
+    /// How often it was exchanged: where the next random numbers begin.
+    pub count: u64,
+    /// As long as its gradients, and zero in the chunk of this rank; empty if nothing ever was lost.
+    pub residual: Vec<f32>,
 }
 
 /// Reduces and gathers shards over links of its own.
@@ -156,17 +156,14 @@ impl Scatter {
         Ok(values)
     }
 
-    /// The residuals, by key.
-    pub fn state(&self) -> BTreeMap<u64, Vec<f32>> {
-        let places = self.places.iter().filter(|(_, place)| !place.residual.is_empty());
-        places.map(|(key, place)| (*key, place.residual.clone())).collect()
+    /// The places that were exchanged, by key.
+    pub fn state(&self) -> BTreeMap<u64, Place> {
+        self.places.clone()
     }
 
-    /// Goes on from residuals that were saved.
-    pub fn load(&mut self, residuals: BTreeMap<u64, Vec<f32>>) {
-        for (key, residual) in residuals {
-            self.place(key).residual = residual;
-        }
+    /// Goes on from places that were saved; others stay as they are.
+    pub fn load(&mut self, places: BTreeMap<u64, Place>) {
+        self.places.extend(places);
     }
 
     fn place(&mut self, key: u64) -> &mut Place {

@@ -82,11 +82,9 @@ impl Synchronizer {
 /// all ranks is taken from rank 0. `read` gives the tensors of an old rank, of `saved` that were.
 ///
 /// # Errors
-/// What `read` returns.
-///
-/// # Panics
-/// If residuals of one name differ in length.
-pub fn reshard<E>(
+/// What `read` returns; an [`Error::Invalid`] if what belongs together differs in length, or what should
+/// be alike is not. All ranks together look at everything that was saved.
+pub fn reshard<E: From<Error>>(
     world: World,
     saved: usize,
     mut read: impl FnMut(usize) -> Result<Tensors, E>,
@@ -97,14 +95,41 @@ pub fn reshard<E>(
         tensors.retain(|name, _| !is_summed(name));
     }
     for rank in (mine..saved).step_by(world.size()).filter(|rank| *rank > 0) {
-        for (name, theirs) in read(rank)?.into_iter().filter(|(name, _)| is_summed(name)) {
-            match tensors.get_mut(&name) {
-                Some((_, sum)) => add(sum, &theirs.1, &name),
-                None => drop(tensors.insert(name, theirs)),
+        let (owed, alike) = read(rank)?.into_iter().partition(|(name, _)| is_summed(name));
+        check_alike(&tensors, &alike, rank)?;
+        add_all(&mut tensors, owed, rank)?;
+    }
+    Ok(tensors)
+}
+
+/// Refuses what all ranks hold alike and this one does not.
+fn check_alike(tensors: &Tensors, alike: &Tensors, rank: usize) -> Result<(), Error> {
+    let first: Vec<_> = tensors.iter().filter(|(name, _)| !is_summed(name)).collect();
+    let differing = alike.iter().find(|(name, theirs)| tensors.get(*name) != Some(*theirs));
+    let missing = first.iter().find(|(name, _)| !alike.contains_key(*name));
+    match differing.or(missing.copied()) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::Invalid(format!(
+            "{name} is not the same in the states of rank 0 and rank {rank}: they are not of one moment"
+        ))),
+    }
+}
+
+/// Adds what a rank owes.
+fn add_all(tensors: &mut Tensors, owed: Tensors, rank: usize) -> Result<(), Error> {
+    for (name, theirs) in owed {
+        match tensors.get_mut(&name) {
+            None => drop(tensors.insert(name, theirs)),
+            Some((_, sum)) if sum.len() == theirs.1.len() => add(sum, &theirs.1),
+            Some((_, sum)) => {
+                let (found, expected) = (theirs.1.len(), sum.len());
+                return Err(Error::Invalid(format!(
+                    "{name} of rank {rank} in the state has {found} elements, expected {expected}"
+                )));
             }
         }
     }
-    Ok(tensors)
+    Ok(())
 }
 
 /// Whether ranks hold parts of a sum under this name.
@@ -114,15 +139,12 @@ fn is_summed(name: &str) -> bool {
 
 const SUMMED: [&str; 3] = ["residual.", "shift.", "momentum."];
 
-fn add(sum: &mut [f32], values: &[f32], name: &str) {
-    assert_eq!(sum.len(), values.len(), "elements of {name} on two ranks");
+fn add(sum: &mut [f32], values: &[f32]) {
     sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -143,7 +165,7 @@ mod tests {
     fn sums(ranks: &[Tensors]) -> BTreeMap<String, Vec<f32>> {
         let mut sums = BTreeMap::new();
         for (name, (_, values)) in ranks.iter().flatten().filter(|(name, _)| is_summed(name)) {
-            add(sums.entry(name.clone()).or_insert(vec![0.0; values.len()]), values, name);
+            add(sums.entry(name.clone()).or_insert(vec![0.0; values.len()]), values);
         }
         sums
     }
@@ -152,7 +174,7 @@ mod tests {
         #[test]
         fn what_all_ranks_owe_together_stays(before in 1_usize..12, after in 1_usize..12) {
             let ranks: Vec<Tensors> = (0..before).map(old).collect();
-            let read = |rank: usize| Ok::<_, Infallible>(ranks[rank].clone());
+            let read = |rank: usize| Ok::<_, Error>(ranks[rank].clone());
             let new: Vec<Tensors> = (0..after as u32)
                 .map(|rank| reshard(World::new(rank, after as u32).unwrap(), before, read).unwrap())
                 .collect();
@@ -170,8 +192,34 @@ mod tests {
     #[test]
     fn an_error_of_reading_is_passed_on() {
         let world = World::new(0, 2).unwrap();
-        let read = |rank: usize| if rank == 2 { Err("gone") } else { Ok(old(rank)) };
-        assert_eq!(reshard(world, 4, read), Err("gone"));
+        let gone = || Error::Invalid("gone".to_owned());
+        let read = |rank: usize| if rank == 2 { Err(gone()) } else { Ok(old(rank)) };
+        assert_eq!(reshard(world, 4, read).unwrap_err().to_string(), "gone");
         assert!(reshard(World::new(1, 2).unwrap(), 4, read).is_ok());
+    }
+
+    /// What is said on each of two new ranks when rank 3 of four has this under a name, or nothing.
+    fn changed(name: &str, values: Option<Vec<f32>>) -> [Option<String>; 2] {
+        let read = |rank: usize| {
+            let mut tensors = old(rank);
+            if rank == 3 {
+                tensors.remove(name);
+                let new = values.clone().map(|values| (name.to_owned(), (vec![7], values)));
+                tensors.extend(new);
+            }
+            Ok::<_, Error>(tensors)
+        };
+        let new = |rank| reshard(World::new(rank, 2).unwrap(), 4, read);
+        [0, 1].map(|rank| new(rank).err().map(|error| error.to_string()))
+    }
+
+    #[test]
+    fn states_of_two_moments_are_refused_by_who_reads_them() {
+        let alike = "factor.a is not the same in the states of rank 0 and rank 3: they are not of one moment";
+        assert_eq!(changed("factor.a", Some(vec![0.5; 7])), [None, Some(alike.to_owned())]);
+        assert_eq!(changed("factor.a", None), [None, Some(alike.to_owned())]);
+        let short = "residual.a of rank 3 in the state has 6 elements, expected 7";
+        assert_eq!(changed("residual.a", Some(vec![0.5; 6])), [None, Some(short.to_owned())]);
+        assert_eq!(changed("residual.a", None), [None, None]);
     }
 }

@@ -140,7 +140,7 @@ fn scales_are_alike_and_survive_another_world() {
     assert!(saved.iter().all(|state| scales(state) == scales(&saved[0])));
     for size in [2, 5] {
         let ranks = spawn(size, &options("intsgd"), |mut sync| {
-            let read = |rank: usize| Ok::<_, ()>(saved[rank].tensors.clone());
+            let read = |rank: usize| Ok::<_, thinwire_sync::Error>(saved[rank].tensors.clone());
             let tensors = reshard(sync.world(), saved.len(), read).unwrap();
             sync.load_tensors(&State { tensors, ..State::default() }).unwrap();
             assert_eq!(scales(&sync.state()), scales(&saved[0]));

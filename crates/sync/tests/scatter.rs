@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use thinwire_codec::{Bound, Choice, Codec};
 use thinwire_link::mem;
-use thinwire_sync::Scatter;
+use thinwire_sync::{Place, Scatter};
 use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::random::Key;
 use thinwire_wire::{DType, Rank};
@@ -65,7 +65,8 @@ fn give(scatter: &mut Scatter, step: u64, chunk: usize) -> Vec<f32> {
 }
 
 fn residual(scatter: &Scatter, length: usize) -> Vec<f32> {
-    scatter.state().remove(&PLACE).unwrap_or_else(|| vec![0.0; length])
+    let place = scatter.state().remove(&PLACE).filter(|place| !place.residual.is_empty());
+    place.map_or_else(|| vec![0.0; length], |place| place.residual)
 }
 
 proptest! {
@@ -180,7 +181,7 @@ fn uncompressed_gradients_travel_in_their_own_dtype() {
             let sums = spawn(size, &raw, |mut scatter| {
                 let values = gradient(me(&scatter), 0, 70 * size);
                 let sum = scatter.reduce_scatter(PLACE, dtype, values).unwrap();
-                assert!(scatter.state().is_empty(), "nothing is lost, nothing is kept");
+                assert!(scatter.state()[&PLACE].residual.is_empty(), "nothing is lost or kept");
                 sum
             });
             // My own as it is, then the others' as they travelled, in rank order.
@@ -269,12 +270,12 @@ fn places_do_not_share_a_residual() {
 }
 
 #[test]
-fn a_restart_goes_on_from_the_residuals() {
-    for name in ["int4", "topk:0.05"] {
+fn a_restart_goes_on_with_its_residuals_and_random_numbers() {
+    for name in ["int4", "topk:0.05", "int8:stochastic"] {
         let codec = codec(name);
         let whole =
             spawn(3, &codec, |mut scatter| (0..4).map(|step| give(&mut scatter, step, 300)).last());
-        let states: Vec<BTreeMap<u64, Vec<f32>>> = spawn(3, &codec, |mut scatter| {
+        let states: Vec<BTreeMap<u64, Place>> = spawn(3, &codec, |mut scatter| {
             (0..3).for_each(|step| drop(give(&mut scatter, step, 300)));
             scatter.state()
         });

@@ -21,7 +21,9 @@ class GradExchange(Callback):
     """Averages gradients over all ranks in each step of `Model.train`; starts from rank 0's parameters.
 
     codec: as everywhere in Thinwire; group: that of the launcher's environment unless given; seed: of
-    codecs that draw random numbers; residuals: the path given to `save_residuals`, to go on from there.
+    codecs that draw random numbers; residuals: the path given to `save_residuals`, to go on from there;
+    momentum_correction: a factor from 0 to below 1, with which each rank adds up momentum of its own
+    gradients before they are encoded. The optimizer must then have none: `nn.SGD(..., momentum=0.0)`.
 
         model = Model(network, loss, optimizer)
         model.train(epochs, data, callbacks=[thinwire.mindspore.GradExchange(codec="auto")])
@@ -37,9 +39,11 @@ class GradExchange(Callback):
         group: thinwire.Group | None = None,
         seed: int = 0,
         residuals: str | None = None,
+        momentum_correction: float | None = None,
     ) -> None:
         super().__init__()
-        _core.check(codec, seed=seed)
+        _core.check(codec, seed=seed, momentum_correction=momentum_correction)
+        self.momentum_correction = momentum_correction
         self.codec, self.group, self.seed, self.residuals = codec, group, seed, residuals
         self.reducer: Reducer | None = None
         self.parameters: Any = None
@@ -73,7 +77,8 @@ class GradExchange(Callback):
             return
         scaled = isinstance(cell, nn.TrainOneStepWithLossScaleCell)
         non_finite = "nan" if scaled else "raise"
-        self.reducer = Reducer(parameters, self.codec, self.group, self.seed, non_finite)
+        options = (self.seed, non_finite, self.momentum_correction)
+        self.reducer = Reducer(parameters, self.codec, self.group, *options)
         self.parameters = parameters
         if self.residuals is not None:
             load_residuals(self, self.residuals)

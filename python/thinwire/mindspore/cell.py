@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import mindspore as ms
 from mindspore import nn, ops
@@ -22,12 +23,14 @@ def reducer(
     group: thinwire.Group | None = None,
     seed: int = 0,
     non_finite: NonFinite = "raise",
+    momentum_correction: float | None = None,
 ) -> Reducer:
     """A cell that takes the tuple of gradients of `parameters` and gives that of their averages.
 
     group: that of the launcher's environment unless given; seed: of codecs that draw random numbers;
-    non_finite: what a NaN or an infinity in a gradient of any rank does, see `NonFinite`. A
-    collective call: raises InvalidError on all ranks if their parameters differ.
+    non_finite: what a NaN or an infinity in a gradient of any rank does, see `NonFinite`;
+    momentum_correction: as in `GradExchange`. A collective call: raises InvalidError on all ranks if
+    their parameters differ.
 
         step = nn.TrainOneStepCell(network_with_loss, optimizer)
         step.grad_reducer = thinwire.mindspore.reducer(optimizer.parameters)
@@ -36,7 +39,7 @@ def reducer(
 
     Several of them in one graph must be ordered by `ops.depend`: each blocks until its peers have come.
     """
-    return Reducer(parameters, codec, group, seed, non_finite)
+    return Reducer(parameters, codec, group, seed, non_finite, momentum_correction)
 
 
 class Reducer(nn.Cell):
@@ -49,17 +52,20 @@ class Reducer(nn.Cell):
         group: thinwire.Group | None = None,
         seed: int = 0,
         non_finite: NonFinite = "raise",
+        momentum_correction: float | None = None,
     ) -> None:
         super().__init__(auto_prefix=False)
-        _core.check(codec, seed=seed)
+        options: Any = {"codec": codec, "seed": seed, "momentum_correction": momentum_correction}
+        _core.check(**options)
         parameters = list(parameters)
         described = describe(parameters)
         self.operator = exchange_operator(parameters)
         self.finite = finite_operator()
         self.group = group_or_default(group)
-        # A world of one exchanges nothing, and leaves a NaN where it is.
-        self.refuses = non_finite == "raise" and self.group.world > 1
-        self.synchronizer = _core.Synchronizer(self.group.core, described, codec=codec, seed=seed)
+        # A world of one exchanges nothing without momentum, and leaves a NaN where it is.
+        exchanges = self.group.world > 1 or momentum_correction is not None
+        self.refuses = non_finite == "raise" and exchanges
+        self.synchronizer = _core.Synchronizer(self.group.core, described, **options)
         self.key = key_tensor(self.synchronizer)
         # Without it a call from Python in Graph mode takes the gradients for constants, and compiles
         # the graph anew for each step.

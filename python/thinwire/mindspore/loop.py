@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -23,6 +24,7 @@ def exchange(
     group: thinwire.Group | None = None,
     seed: int = 0,
     non_finite: NonFinite = "raise",
+    momentum_correction: float | None = None,
 ) -> Exchange:
     """A callable that takes the tuple of gradients of `parameters` and gives that of their averages.
 
@@ -36,7 +38,7 @@ def exchange(
 
     It is Python, for loops in PyNative and in Graph mode; inside `@ms.jit` use `reducer`.
     """
-    return Exchange(parameters, codec, group, seed, non_finite)
+    return Exchange(parameters, codec, group, seed, non_finite, momentum_correction)
 
 
 class Exchange:
@@ -49,14 +51,16 @@ class Exchange:
         group: thinwire.Group | None = None,
         seed: int = 0,
         non_finite: NonFinite = "raise",
+        momentum_correction: float | None = None,
     ) -> None:
-        _core.check(codec, seed=seed)
+        options: Any = {"codec": codec, "seed": seed, "momentum_correction": momentum_correction}
+        _core.check(**options)
         parameters = list(parameters)
         described = describe(parameters)
         self.signature = Signature(parameters)
         self.non_finite = non_finite
         self.group = group_or_default(group)
-        self.synchronizer = _core.Synchronizer(self.group.core, described, codec=codec, seed=seed)
+        self.synchronizer = _core.Synchronizer(self.group.core, described, **options)
 
     def __call__(self, gradients: Sequence[ms.Tensor]) -> tuple[ms.Tensor, ...]:
         """The averages of the gradients over all ranks, as new tensors; blocks until they are there.

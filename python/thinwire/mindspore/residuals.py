@@ -1,22 +1,27 @@
 """Residuals in MindSpore's checkpoint files, one file per rank.
 
 What a codec has lost of the gradients so far is state of training, as moments are: a run that goes on
-from a checkpoint without it repeats no error that had been fed back.
+from a checkpoint without it repeats no error that had been fed back. Another number of ranks takes over
+what all ranks together owe.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 
 import thinwire
+from thinwire import _core
 
 from .guard import Exchanging
 
 PLAN = "thinwire.plan"
 RANKS = "thinwire.ranks"
+Tensors = dict[str, tuple[list[int], bytes]]
 
 
 def save_residuals(exchanging: Exchanging, path: str) -> str:
@@ -37,22 +42,60 @@ def save_residuals(exchanging: Exchanging, path: str) -> str:
 
 
 def load_residuals(exchanging: Exchanging, path: str) -> None:
-    """Reads what `save_residuals` wrote on this rank with the same path; call it on every rank.
+    """Reads what `save_residuals` wrote with the same path; call it on every rank.
 
-    Raises InvalidError if the file is missing, no file of `save_residuals`, another rank's, of another
-    number of ranks, or of other parameters; then nothing has changed.
+    Where another number of ranks has saved, each rank reads the files of those that it follows: what all
+    owe together stays. Rank 0's file, if it can be seen from here, says how many they were.
+
+    Raises InvalidError if a file is missing, no file of `save_residuals`, another rank's, of another
+    saving, or of other parameters; then nothing has changed.
     """
     group = exchanging.group
-    file = file_of(path, group.rank)
+    first = file_of(path, 0) if Path(file_of(path, 0)).exists() else file_of(path, group.rank)
+    world = read(first).world
+    if world == group.world:
+        saved = of_rank(path, group.rank, world)
+        plan, tensors = saved.plan, saved.tensors
+    else:
+        plan = of_rank(path, 0, world).plan
+
+        def raw(rank: int) -> Tensors:
+            return of_rank(path, rank, world, plan).tensors
+
+        tensors = _core.reshard(group.rank, group.world, world, raw)
+    exchanging.synchronizer.load(plan, tensors)
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """What is in a file of `save_residuals`: whose it is, the plan, and shapes and bytes of f32."""
+
+    rank: int
+    world: int
+    plan: str
+    tensors: Tensors
+
+
+def of_rank(path: str, rank: int, world: int, plan: str | None = None) -> Saved:
+    """The file of one of `world` ranks; with the plan that it must have, if there is one."""
+    file = file_of(path, rank)
+    saved = read(file)
+    if (saved.rank, saved.world) != (rank, world):
+        raise thinwire.InvalidError(
+            f"{file} is of rank {saved.rank} of {saved.world}, expected rank {rank} of {world} "
+            "(hint: the files of all ranks, of one saving, in one folder)"
+        )
+    if plan is not None and saved.plan != plan:
+        raise thinwire.InvalidError(f"the plans in {file_of(path, 0)} and {file} are not the same")
+    return saved
+
+
+def read(file: str) -> Saved:
+    """What is in a file of `save_residuals`."""
     entries = entries_of(file)
     plan = str(entries.pop(PLAN))
     rank, world = entries.pop(RANKS).asnumpy().tolist()
-    if (rank, world) != (group.rank, group.world):
-        raise thinwire.InvalidError(
-            f"{file} is of rank {rank} of {world}, this is rank {group.rank} of {group.world} "
-            "(hint: residuals differ between ranks; with another number of ranks go on without them)"
-        )
-    exchanging.synchronizer.load(plan, {name: content(each) for name, each in entries.items()})
+    return Saved(rank, world, plan, {name: content(each) for name, each in entries.items()})
 
 
 def entries_of(file: str) -> dict[str, Any]:

@@ -20,5 +20,15 @@ from thinwire.torch.fsdp import fsdp
 from thinwire.torch.hook import Hook, hook
 from thinwire.torch.local import DiLoCo, LocalSGD
 from thinwire.torch.pairs import PairAveraging
+from thinwire.torch.resharded import resharded
 
-__all__ = ["DiLoCo", "Hook", "LocalSGD", "PairAveraging", "ProcessGroup", "fsdp", "hook"]
+__all__ = [
+    "DiLoCo",
+    "Hook",
+    "LocalSGD",
+    "PairAveraging",
+    "ProcessGroup",
+    "fsdp",
+    "hook",
+    "resharded",
+]

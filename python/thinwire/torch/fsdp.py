@@ -32,6 +32,8 @@ from thinwire.torch.work import Callbacks, Work
 Done = Callable[[BaseException | None], None] | None
 WHOLE_ONLY = ("auto", "powersgd", "intsgd")
 GATHER_CODECS = ("none", "f16", "bf16", "int8")
+Place = tuple[int, torch.Tensor]
+"""How often a module's gradients were exchanged, and their residual, empty for codecs without."""
 
 
 def fsdp(
@@ -109,7 +111,7 @@ class Exchange:
         self._group, self._seed = group, seed
         self._connections: dict[Any, tuple[groups.Connection, Scatter]] = {}
         self._names: dict[int, str] = {}
-        self._saved: dict[str, torch.Tensor] = {}
+        self._saved: dict[str, Place] = {}
 
     def scatter(self, process_group: dist.ProcessGroup) -> Scatter:
         """The connections between the ranks of a process group; a collective call at first."""
@@ -135,25 +137,26 @@ class Exchange:
         return number
 
     def restore(self, scatter: Scatter, number: int) -> None:
-        """Gives the core the residual that was loaded for a module, once."""
-        saved = self._saved.pop(self._names[number], None)
-        if saved is not None:
-            scatter.load({number: states.octets(saved)})
+        """Gives the core what was loaded for a module, once."""
+        count, residual = self._saved.pop(self._names[number], (None, None))
+        if count is not None:
+            scatter.load({number: (count, states.octets(residual))})
 
-    def state_dict(self) -> dict[str, tuple[dict[str, torch.Tensor], int]]:
-        """The residuals of this rank by module: what it needs to go on as if never interrupted.
+    def state_dict(self) -> dict[str, tuple[dict[str, Place], int]]:
+        """Residuals and counts of this rank by module: what it needs to go on as if never interrupted.
 
         `torch.save` on every rank, or `torch.distributed.checkpoint`, keeps it.
         """
-        residuals = {name: tensor.clone() for name, tensor in self._saved.items()}
+        places = {
+            name: (count, residual.clone()) for name, (count, residual) in self._saved.items()
+        }
         for _, scatter in self._connections.values():
-            for number, values in scatter.state().items():
-                residuals[self._names[number]] = torch.frombuffer(
-                    bytearray(values), dtype=torch.float32
-                )
-        return {f"rank{dist.get_rank()}": (residuals, dist.get_world_size())}
+            for number, (count, values) in scatter.state().items():
+                residual = states.tensor([len(values) // 4], values)
+                places[self._names[number]] = (count, residual)
+        return {f"rank{dist.get_rank()}": (places, dist.get_world_size())}
 
-    def load_state_dict(self, state: dict[str, tuple[dict[str, torch.Tensor], int]]) -> None:
+    def load_state_dict(self, state: dict[str, tuple[dict[str, Place], int]]) -> None:
         """Goes on from what `state_dict` returned on this rank.
 
         # Errors
@@ -163,25 +166,34 @@ class Exchange:
         entry = states.entry_of(dist.get_rank(), state)
         if len(entry) != 2:
             raise InvalidError(
-                f"the state of rank{dist.get_rank()} has {len(entry)} parts, expected residuals and the "
+                f"the state of rank{dist.get_rank()} has {len(entry)} parts, expected modules and the "
                 "number of ranks"
             )
         saved, world = dict(entry[0]), entry[1]
-        states.same_world(world, dist.get_world_size())
-        for name, residual in saved.items():
-            self._expect(name, residual)
+        if world != dist.get_world_size():
+            raise InvalidError(
+                f"the state is of {world} ranks, this job has {dist.get_world_size()} (hint: go on from "
+                "the model and the optimizer alone; what the codec still owed is lost)"
+            )
+        for name, place in saved.items():
+            self._expect(name, place)
         self._saved = saved
         for _, scatter in self._connections.values():
-            scatter.load({number: bytes(len(old)) for number, old in scatter.state().items()})
+            places = scatter.state().items()
+            scatter.load({number: (0, bytes(len(old))) for number, (_, old) in places})
 
-    def _expect(self, name: str, residual: torch.Tensor) -> None:
-        """Refuses what is no residual of this model."""
-        unit, _, elements = name.rpartition("/")
+    def _expect(self, name: str, place: Any) -> None:
+        """Refuses what is of no module of this model."""
+        if not isinstance(place, (tuple, list)) or len(place) != 2:
+            raise InvalidError(f"the state of {name} is no pair, expected a count and a residual")
+        (unit, _, elements), (count, residual) = name.rpartition("/"), place
         if unit not in self._units:
             raise InvalidError(
                 f"the state has a residual of {name}, and this model no sharded module of that name"
             )
-        if str(residual.numel()) != elements:
+        if not 0 <= count < 1 << 64:
+            raise InvalidError(f"the count of module '{unit}' is {count}, expected 0 to 2**64 - 1")
+        if residual.numel() != 0 and str(residual.numel()) != elements:
             raise InvalidError(
                 f"the residual of module '{unit}' has {residual.numel()} elements, expected {elements}"
             )
@@ -254,6 +266,7 @@ class AllGather(Communication):
             return dist.all_gather_into_tensor(output_tensor, input_tensor, group, async_op)
         scatter = self.exchange.scatter(group)
         key = self.exchange.key(self.unit, output_tensor.numel())
+        self.exchange.restore(scatter, key)
         codec = self.exchange.gather_codec
         stage = Staging()
         source, target = stage.read(input_tensor), stage.write(output_tensor)

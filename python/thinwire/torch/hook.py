@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from thinwire._core import InvalidError, check
+from thinwire._core import Group, InvalidError, check
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.averager import Averager
@@ -43,6 +43,7 @@ def hook(
     algorithm: str | None = None,
     error_budget: float | None = None,
     feedback: str = "classic",
+    momentum_correction: float | None = None,
     named_parameters: Iterable[tuple[str, torch.Tensor]] = (),
     timeout_s: float = groups.TIMEOUT_S,
 ) -> tuple["Hook", Callable[..., Future[torch.Tensor]]]:
@@ -59,15 +60,18 @@ def hook(
         error_budget: the relative squared error that "auto" allows one encoding of a bucket, as measured
             on its gradients; None takes what keeps the loss.
         feedback: what becomes of what codecs lose: "classic", "ef21" or "average:0.9".
+        momentum_correction: a factor from 0 to below 1, as 0.9: each rank adds up momentum of its own
+            gradients before they are encoded, and clears it where all was sent. The optimizer must then
+            have none: `torch.optim.SGD(..., momentum=0)`, Adam with a first beta of 0.
         named_parameters: the model's, for messages and states with names; without them a parameter
             is called by its place.
         timeout_s: how long a rank waits for the others, in seconds.
 
     # Errors
 
-    InvalidError at once for an unknown codec or algorithm. The hook, and so backward, raises InvalidError
-    for gradients that are not f32, f16 or bf16 or not on the CPU or a GPU, and PeerError if a rank is
-    lost, has raised or has another model; all ranks fail.
+    InvalidError at once for an unknown codec or algorithm, or a factor out of range. The hook, and so
+    backward, raises InvalidError for gradients that are not f32, f16 or bf16 or not on the CPU or a GPU,
+    and PeerError if a rank is lost, has raised or has another model; all ranks fail.
     """
     options = {
         "codec": codec,
@@ -76,6 +80,7 @@ def hook(
         "algorithm": algorithm,
         "error_budget": error_budget,
         "feedback": feedback,
+        "momentum_correction": momentum_correction,
     }
     check(**options)
     given = {id(parameter): name for name, parameter in named_parameters}
@@ -117,9 +122,15 @@ class Hook:
         """Forms the group, unless there is one; a collective call, at the first bucket at the latest."""
         if self._connection is None:
             self._connection = groups.of(self._group, self._timeout_s)
-            if self._connection.group.world > 1:
+            corrects = self._options["momentum_correction"] is not None
+            if self._connection.group.world > 1 or corrects:
                 self._averager = Averager(self._connection.group, self._options, self._given)
         return self._connection
+
+    @property
+    def group(self) -> Group:
+        """The ranks; the first use is a collective call."""
+        return self.connect().group
 
     def take(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
         """Takes a bucket of the current step and returns the future of its average."""
@@ -152,17 +163,19 @@ class Hook:
         return json.loads(sync.record()) if sync else {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Residuals, low-rank factors, plan: what this rank needs to go on as if never interrupted."""
+        """Residuals, momenta, factors, plan: what this rank needs to go on as if never interrupted."""
         group = self.connect().group
         return state.of_rank(group, self._averager.saved() if self._averager else None)
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
         """Goes on from what `state_dict` returned on this rank; a collective call after the first step.
 
+        Where another number of ranks has saved, `entries` are those of all of them.
+
         # Errors
 
-        InvalidError if the state is that of other ranks or of another number of ranks or, at the latest
-        in the next step, of another model.
+        InvalidError if the state is that of other ranks, or one is missing, or, at the latest in the next
+        step, of another model.
         """
         saved = state.for_rank(self.connect().group, entries)
         if self._averager is not None:

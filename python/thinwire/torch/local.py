@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from thinwire._core import InvalidError, Synchronizer, check
+from thinwire._core import Group, InvalidError, Synchronizer, check
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.replica import begin_alike, broadcast, every_steps, trainable
@@ -80,6 +80,11 @@ class DiLoCo:
             shapes = [(name, list(each.shape), "f32", 0) for name, each in self._common.items()]
             self._sync = Synchronizer(self._connection.group, shapes, codec=codec, **options)
 
+    @property
+    def group(self) -> Group:
+        """The ranks."""
+        return self._connection.group
+
     def step(self) -> bool:
         """Counts a step of the inner optimizer. True if a round ended with it: all ranks are alike.
 
@@ -117,7 +122,7 @@ class DiLoCo:
 
     @torch.no_grad()
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned on this rank.
+        """Goes on from what `state_dict` returned on this rank, or on all ranks of another number.
 
         # Errors
 

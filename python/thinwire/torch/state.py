@@ -4,6 +4,9 @@ A state dict has one entry per rank, because residuals differ between ranks. The
 plain values and CPU tensors: `torch.save` keeps it as it is, `torch.load` reads it with
 `weights_only=True`, and `torch.distributed.checkpoint` takes a tuple as one value of any size, so that
 an object without state yet can load one.
+
+Law: whatever number of ranks saved and goes on, what they owe together, the sum over ranks of residuals
+and momenta, stays.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any
 
 import torch
 
-from thinwire._core import Group, InvalidError, Synchronizer
+from thinwire._core import Group, InvalidError, Synchronizer, reshard
 
 Tensors = dict[str, torch.Tensor]
 
@@ -22,7 +25,7 @@ Tensors = dict[str, torch.Tensor]
 @dataclasses.dataclass(frozen=True)
 class Saved:
     """The plan as JSON, the names of the parameters in each bucket, the buckets of the next step if
-    those are others, and residuals and factors by name."""
+    those are others, and residuals, momenta and factors by name."""
 
     plan: str
     tensors: Tensors
@@ -33,7 +36,7 @@ class Saved:
 def read(sync: Synchronizer) -> tuple[str, Tensors]:
     """The plan of a synchronizer and its tensors, on the CPU."""
     plan, raw = sync.state()
-    return plan, {name: tensor(shape, values) for name, (shape, values) in raw.items()}
+    return plan, unpacked(raw)
 
 
 def write(sync: Synchronizer, plan: str, tensors: Tensors) -> None:
@@ -43,9 +46,17 @@ def write(sync: Synchronizer, plan: str, tensors: Tensors) -> None:
 
     InvalidError, before anything has changed, if it is of another model or not finite.
     """
-    sync.load(
-        plan, {name: (list(values.shape), octets(values)) for name, values in tensors.items()}
-    )
+    sync.load(plan, packed(tensors))
+
+
+def packed(tensors: Tensors) -> dict[str, tuple[list[int], bytes]]:
+    """Tensors as the core takes them."""
+    return {name: (list(values.shape), octets(values)) for name, values in tensors.items()}
+
+
+def unpacked(raw: Mapping[str, tuple[list[int], bytes]]) -> Tensors:
+    """Tensors as the core gives them."""
+    return {name: tensor(shape, values) for name, (shape, values) in raw.items()}
 
 
 def octets(values: torch.Tensor) -> bytes:
@@ -67,42 +78,80 @@ def of_rank(group: Group, saved: Saved | None) -> dict[str, tuple[Any, ...]]:
     return {f"rank{group.rank}": entry}
 
 
-def for_rank(group: Group, entries: Mapping[str, tuple[Any, ...]]) -> Saved | None:
+def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
     """What a state dict says to one rank.
+
+    Where another number of ranks has saved, it must have the entries of all that this rank follows.
 
     # Errors
 
-    InvalidError if it says nothing to this rank, or is no state, or another number of ranks has saved it.
+    InvalidError if it says nothing to this rank, or is no state, or its entries do not belong together.
     """
+    worlds = {world_of(name, entry) for name, entry in entries.items() if is_entry(name) and entry}
+    if len(worlds) > 1:
+        raise InvalidError(f"the state has entries of {min(worlds)} and of {max(worlds)} ranks")
+    if worlds and group.world not in worlds:
+        return resharded(group, worlds.pop(), entries)
     entry = entry_of(group.rank, entries)
-    if not entry:
-        return None
+    return parsed(f"rank{group.rank}", entry)[0] if entry else None
+
+
+def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
+    """What one rank goes on from where `world` ranks have saved: what they owe together stays."""
+    needed = [f"rank{rank}" for rank in followed(group, world)]
+    missing = [name for name in needed if not entries.get(name)]
+    if missing:
+        raise InvalidError(
+            f"the state is of {world} ranks, this job has {group.world}: rank{group.rank} needs "
+            f"{', '.join(needed)}, and {missing[0]} is not there (hint: give the entries of all ranks in "
+            "one dict, or use thinwire.torch.resharded with torch.distributed.checkpoint)"
+        )
+    saved = {name: parsed(name, entries[name])[0] for name in needed}
+    first = saved["rank0"]
+    for name, other in saved.items():
+        if dataclasses.replace(other, tensors=first.tensors) != first:
+            raise InvalidError(
+                f"plan and buckets of rank0 and {name} in the state are not the same"
+            )
+
+    def raw(rank: int) -> dict[str, tuple[list[int], bytes]]:
+        return packed(saved[f"rank{rank}"].tensors)
+
+    tensors = reshard(group.rank, group.world, world, raw)
+    return dataclasses.replace(first, tensors=unpacked(tensors))
+
+
+def followed(group: Group, world: int) -> list[int]:
+    """The ranks of `world` old ones whose entries a rank goes on from; rank 0's is the common part."""
+    return sorted({0, *range(group.rank, world, group.world)})
+
+
+def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
+    """An entry, and the number of ranks that it is of."""
     kinds = (str, Mapping, (list, tuple), (list, tuple, type(None)), int)
     if len(entry) != len(kinds) or not all(map(isinstance, entry, kinds)):
         found = ", ".join(type(part).__name__ for part in entry)
-        raise InvalidError(
-            f"the state of rank{group.rank} is ({found}), expected what state_dict gave"
-        )
+        raise InvalidError(f"the state of {name} is ({found}), expected what state_dict gave")
     *parts, world = entry
-    same_world(world, group.world)
-    return Saved(*parts)
+    return Saved(*parts), world
 
 
-def entry_of(rank: int, entries: Mapping[str, tuple[Any, ...]]) -> tuple[Any, ...]:
+def world_of(name: str, entry: tuple[Any, ...]) -> int:
+    """The number of ranks that an entry is of."""
+    return parsed(name, entry)[1]
+
+
+def is_entry(name: str) -> bool:
+    """Whether this is what the entry of a rank is called."""
+    return name.startswith("rank") and name[4:].isdecimal()
+
+
+def entry_of(rank: int, entries: Mapping[str, Any]) -> tuple[Any, ...]:
     """The part of a state dict that is for one rank; none if it has none."""
     if f"rank{rank}" not in entries:
-        ranks = ", ".join(entries) or "nobody"
+        ranks = ", ".join(filter(is_entry, entries)) or "nobody"
         raise InvalidError(
             f"the state is that of {ranks}, expected rank{rank} (hint: residuals differ between "
             "ranks: save on every rank, or through torch.distributed.checkpoint)"
         )
     return tuple(entries[f"rank{rank}"])
-
-
-def same_world(found: int, expected: int) -> None:
-    """Refuses a state of another number of ranks, whose other residuals would be lost in silence."""
-    if found != expected:
-        raise InvalidError(
-            f"the state is of {found} ranks, this job has {expected} (hint: go on from the model and "
-            "the optimizer alone; what the codec still owed is lost)"
-        )

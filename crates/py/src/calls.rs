@@ -1,0 +1,268 @@
+//! Collectives on addresses, prepared: what is checked before anybody is met, how the run begins, and
+//! what becomes of its buffer.
+
+use thinwire_collective::{Driver, Error, Group, Next, Options, Run, start};
+use thinwire_wire::{DType, Rank, World};
+
+use crate::error::Failure;
+use crate::memory::{Buffer, Memory};
+use crate::names::{bytes_codec, parse_dtype};
+use crate::words::{Words, places};
+
+/// What hears of a call's end.
+pub(crate) type Reply = Box<dyn FnOnce(Result<(), Failure>) + Send>;
+
+type Begun = Result<Run<Buffer>, Error>;
+
+/// A call that is ready to be made.
+pub(crate) struct Call {
+    begin: Box<dyn FnOnce(&mut Group) -> Begun + Send>,
+    /// Takes the buffer of the run before anybody hears that it is done.
+    end: Box<dyn FnOnce(Buffer) + Send>,
+    /// Which call it is, where all ranks must make the same.
+    words: Option<String>,
+}
+
+impl Call {
+    fn new(
+        begin: impl FnOnce(&mut Group) -> Begun + Send + 'static,
+        end: impl FnOnce(Buffer) + Send + 'static,
+    ) -> Call {
+        Call { begin: Box::new(begin), end: Box::new(end), words: None }
+    }
+
+    /// Says which call it is: in these words, or in those that the caller has for it.
+    fn called(self, words: String, given: Option<String>) -> Call {
+        Call { words: given.or(Some(words)), ..self }
+    }
+
+    /// Begins the run on the communication thread, and replies when it is done.
+    pub(crate) fn make(self, driver: &Driver<Buffer>, reply: Reply) {
+        let Call { begin, end, words } = self;
+        driver.run(move |group| match group.and_then(begin) {
+            Ok(run) => {
+                let run = match words {
+                    Some(words) => run.called(words),
+                    None => run,
+                };
+                let then = move |run: Result<Run<Buffer>, _>| {
+                    reply(run.map(|run| end(run.into_parts().0)).map_err(Failure::from));
+                    Next::End
+                };
+                Next::Run(run, Box::new(then))
+            }
+            Err(error) => {
+                reply(Err(error.into()));
+                Next::End
+            }
+        });
+    }
+}
+
+/// How a sum travels, and whether it is an average.
+pub(crate) struct Sum<'a> {
+    pub(crate) dtype: &'a str,
+    pub(crate) codec: &'a str,
+    pub(crate) average: bool,
+    /// What the caller calls it.
+    pub(crate) call: Option<String>,
+}
+
+impl Sum<'_> {
+    fn scale(&self, world: World) -> f32 {
+        if self.average { 1.0 / world.size() as f32 } else { 1.0 }
+    }
+
+    /// An operation of so many elements, in words.
+    fn words(&self, operation: &str, elements: usize) -> String {
+        let Sum { dtype, codec, average, .. } = self;
+        let averaged = if *average { ", averaged" } else { "" };
+        format!("{operation} of {elements} {dtype} by {codec}{averaged}")
+    }
+}
+
+/// Sums `elements` at `address`, in place.
+pub(crate) fn all_reduce(
+    world: World,
+    address: usize,
+    elements: usize,
+    sum: Sum<'_>,
+) -> Result<Call, Failure> {
+    let dtype = parse_dtype(sum.dtype)?;
+    let memory = Memory::of(address, elements, dtype)?;
+    let options = Options { codec: bytes_codec(sum.codec, dtype)?, ..Options::default() };
+    let scale = sum.scale(world);
+    let begin =
+        move |group: &mut Group| start::all_reduce(group, scaled(memory, dtype, scale), &options);
+    let call = Call::new(begin, move |buffer| take_back(memory, dtype, &buffer));
+    Ok(call.called(sum.words("all_reduce", elements), sum.call))
+}
+
+/// Sums this rank's chunk of `source`, which has `elements` per rank, into `target`.
+pub(crate) fn reduce_scatter(
+    world: World,
+    (source, target): (usize, usize),
+    elements: usize,
+    sum: Sum<'_>,
+) -> Result<Call, Failure> {
+    let dtype = parse_dtype(sum.dtype)?;
+    let source = Memory::of(source, elements.saturating_mul(world.size()), dtype)?;
+    let mut target = Memory::of(target, elements, dtype)?;
+    let (codec, scale) = (bytes_codec(sum.codec, dtype)?, sum.scale(world));
+    let mine = world.rank().index() * elements;
+    let begin =
+        move |group: &mut Group| start::reduce_scatter(group, scaled(source, dtype, scale), &codec);
+    let call = Call::new(begin, move |buffer| {
+        target.write(dtype, &buffer.as_ref()[mine..mine + elements]);
+    });
+    Ok(call.called(sum.words("reduce_scatter", elements), sum.call))
+}
+
+/// Gathers `bytes` of every rank into `target`, in rank order.
+pub(crate) fn all_gather(
+    world: World,
+    (source, target): (usize, usize),
+    bytes: usize,
+    call: Option<String>,
+) -> Result<Call, Failure> {
+    let (size, mine) = (world.size(), world.rank().index());
+    let source = Memory::new(source, bytes)?;
+    let target = Memory::new(target, bytes.saturating_mul(size))?;
+    let direct = target.is_words() && bytes.is_multiple_of(4);
+    let begin = move |group: &mut Group| {
+        if direct {
+            target.part(mine * bytes, bytes).copy_from(source);
+            return Ok(start::all_gather(group, Buffer::Borrowed(target)));
+        }
+        let mut words = Words::new(&vec![bytes; size]);
+        words.put(mine, source);
+        Ok(start::all_gather(group, words.into_buffer()))
+    };
+    let gather = Call::new(begin, move |buffer| {
+        if let Buffer::Owned(values) = &buffer {
+            let words = Words::of(values, &vec![bytes; size]);
+            (0..size).for_each(|rank| words.get(rank, target.part(rank * bytes, bytes)));
+        }
+    });
+    Ok(gather.called(format!("all_gather of {bytes} bytes"), call))
+}
+
+/// Sends each rank its part of `source`, and receives theirs into `target`, in rank order.
+pub(crate) fn all_to_all(
+    world: World,
+    (source, sends): (usize, Vec<usize>),
+    (target, recvs): (usize, Vec<usize>),
+) -> Result<Call, Failure> {
+    let mine = world.rank().index();
+    check_lengths(world, &sends, &recvs)?;
+    let total = |lengths: &[usize]| lengths.iter().copied().fold(0, usize::saturating_add);
+    let source = Memory::new(source, total(&sends))?;
+    let target = Memory::new(target, total(&recvs))?;
+    let lengths: Vec<usize> = sends.iter().chain(&recvs).copied().collect();
+    let (outgoing, of_begin) = (places(&sends), lengths.clone());
+    let begin = move |group: &mut Group| {
+        let mut words = Words::new(&of_begin);
+        for (rank, (start, bytes)) in outgoing.iter().enumerate() {
+            words.put(rank, source.part(*start, *bytes));
+        }
+        let counts: Vec<usize> = of_begin.iter().map(|bytes| bytes.div_ceil(4)).collect();
+        let parts = counts.split_at(counts.len() / 2);
+        Ok(start::all_to_all(group, words.into_buffer(), parts))
+    };
+    let (own, incoming) = (places(&sends)[mine], places(&recvs));
+    Ok(Call::new(begin, move |buffer| {
+        let words = Words::of(buffer.as_ref(), &lengths);
+        for (rank, (start, bytes)) in incoming.iter().enumerate() {
+            let mut part = target.part(*start, *bytes);
+            match rank == mine {
+                true => part.copy_from(source.part(own.0, own.1)),
+                false => words.get(incoming.len() + rank, part),
+            }
+        }
+    }))
+}
+
+/// Refuses lengths that are not one for each rank, or not the same for this rank itself.
+fn check_lengths(world: World, sends: &[usize], recvs: &[usize]) -> Result<(), Failure> {
+    let (size, mine) = (world.size(), world.rank().index());
+    if let Some(wrong) = [sends, recvs].into_iter().find(|lengths| lengths.len() != size) {
+        let found = wrong.len();
+        return Err(Failure::invalid(format!(
+            "all_to_all with {found} lengths, expected one for each of {size} ranks"
+        )));
+    }
+    if sends[mine] != recvs[mine] {
+        let (sent, received) = (sends[mine], recvs[mine]);
+        return Err(Failure::invalid(format!(
+            "all_to_all sends {sent} bytes to this rank itself, and receives {received} from it"
+        )));
+    }
+    Ok(())
+}
+
+/// Copies the bytes of `root` to all ranks.
+pub(crate) fn broadcast(
+    address: usize,
+    bytes: usize,
+    root: Rank,
+    call: Option<String>,
+) -> Result<Call, Failure> {
+    let memory = Memory::new(address, bytes)?;
+    let begin = move |group: &mut Group| start::broadcast(group, whole(memory), root);
+    let copy = Call::new(begin, move |buffer| give_back(memory, &buffer));
+    Ok(copy.called(format!("broadcast of {bytes} bytes from {root}"), call))
+}
+
+/// Sends to one rank, by number.
+pub(crate) fn send(address: usize, bytes: usize, to: (Rank, u32)) -> Result<Call, Failure> {
+    let memory = Memory::new(address, bytes)?;
+    Ok(Call::new(move |group: &mut Group| start::send(group, whole(memory), to), drop))
+}
+
+/// Receives from one rank, by number.
+pub(crate) fn recv(address: usize, bytes: usize, from: (Rank, u32)) -> Result<Call, Failure> {
+    let memory = Memory::new(address, bytes)?;
+    let begin = move |group: &mut Group| start::recv(group, whole(memory), from);
+    Ok(Call::new(begin, move |buffer| give_back(memory, &buffer)))
+}
+
+/// Is done when every rank has made it.
+pub(crate) fn barrier(world: World) -> Call {
+    let size = world.size();
+    Call::new(move |group| Ok(start::barrier(group, Buffer::Owned(vec![0.0; size]))), drop)
+}
+
+/// A tensor times `scale`: in place if it is of f32.
+fn scaled(mut memory: Memory, dtype: DType, scale: f32) -> Buffer {
+    if dtype != DType::F32 {
+        let mut values = memory.to_f32(dtype);
+        values.iter_mut().for_each(|value| *value *= scale);
+        return Buffer::Owned(values);
+    }
+    if scale != 1.0 {
+        memory.scale(scale);
+    }
+    Buffer::Borrowed(memory)
+}
+
+fn take_back(mut memory: Memory, dtype: DType, buffer: &Buffer) {
+    if let Buffer::Owned(values) = buffer {
+        memory.write(dtype, values);
+    }
+}
+
+/// Any bytes as words: as they are if they are words, else a copy.
+fn whole(memory: Memory) -> Buffer {
+    if memory.is_words() {
+        return Buffer::Borrowed(memory);
+    }
+    let mut words = Words::new(&[memory.bytes().len()]);
+    words.put(0, memory);
+    words.into_buffer()
+}
+
+fn give_back(memory: Memory, buffer: &Buffer) {
+    if let Buffer::Owned(values) = buffer {
+        Words::of(values, &[memory.bytes().len()]).get(0, memory);
+    }
+}

@@ -1,0 +1,38 @@
+//! How ranks are to meet, as Python says it.
+
+use std::time::Duration;
+
+use thinwire_job::Settings;
+use thinwire_link::Bandwidth;
+use thinwire_link::tcp::Encryption;
+
+use crate::error::Failure;
+
+/// Settings as a meeting takes them.
+pub(crate) fn settings(
+    encryption: &str,
+    connections: u16,
+    link: Option<&str>,
+    timeout_s: f64,
+) -> Result<Settings, Failure> {
+    let encryption = match encryption {
+        "auto" => Encryption::Auto,
+        "always" => Encryption::Always,
+        "never" => Encryption::Never,
+        other => {
+            return Err(Failure::invalid(format!(
+                "encryption is '{other}', expected auto, always or never"
+            )));
+        }
+    };
+    if !(1..=64).contains(&connections) {
+        return Err(Failure::invalid(format!("connections is {connections}, expected 1..=64")));
+    }
+    if !(0.1..=86_400.0).contains(&timeout_s) {
+        return Err(Failure::invalid(format!("timeout_s is {timeout_s}, expected 0.1..=86400")));
+    }
+    let limit = link.map(Bandwidth::parse_limit).transpose();
+    let limit = limit.map_err(|error| Failure::invalid(error.to_string()))?.flatten();
+    let timeout = Duration::from_secs_f64(timeout_s);
+    Ok(Settings { encryption, connections, timeout, limit })
+}

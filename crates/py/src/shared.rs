@@ -1,0 +1,208 @@
+//! A synchroniser behind its locks: shared by the Python object, the background and MindSpore's operator.
+
+use std::sync::{Arc, Mutex};
+
+use thinwire_collective::Stop;
+use thinwire_sync::{Outcome, Parameter};
+use thinwire_wire::DType;
+
+use crate::circle::{Member, one_line};
+use crate::error::Failure;
+use crate::home::Home;
+use crate::memory::Memory;
+
+/// What the Python object, the background and MindSpore's operator share.
+pub(crate) struct Shared {
+    inner: Mutex<Option<Inner>>,
+    pub(crate) stop: Stop,
+    pub(crate) home: Arc<Home>,
+    /// Why the operator failed last.
+    pub(crate) failure: Mutex<Option<Failure>>,
+}
+
+/// The synchroniser and the step that it is in.
+pub(crate) struct Inner {
+    pub(crate) sync: thinwire_sync::Synchronizer,
+    /// A world of one without momentum correction: what is given is the average.
+    alone: bool,
+    pub(crate) step: u64,
+    pub(crate) skipped: bool,
+    /// The averages of this step are there.
+    pub(crate) averaged: bool,
+}
+
+/// A gradient that is to be exchanged.
+pub(crate) struct Source {
+    pub(crate) address: usize,
+    /// Its number of elements, and its dtype if that is one of ours, where somebody says so.
+    pub(crate) described: Option<(usize, Option<DType>)>,
+}
+
+impl Source {
+    /// Refuses what is not the gradient of this parameter.
+    fn check(&self, parameter: &Parameter) -> Result<(), Failure> {
+        let Some((elements, dtype)) = self.described else { return Ok(()) };
+        if elements == parameter.elements() && dtype == Some(parameter.dtype) {
+            return Ok(());
+        }
+        let found = dtype.map_or("another dtype", DType::name);
+        let (name, expected, kind) = (&parameter.name, parameter.elements(), parameter.dtype);
+        Err(Failure::invalid(format!(
+            "gradient of {name} is {elements} of {found}, expected {expected} of {kind}"
+        )))
+    }
+}
+
+impl Inner {
+    pub(crate) fn begin(&mut self) {
+        self.sync.begin(self.step);
+        (self.step, self.averaged) = (self.step.wrapping_add(1), false);
+    }
+
+    pub(crate) fn ready(&mut self, parameter: usize, memory: Memory) -> Result<(), Failure> {
+        let dtype = self.parameter(parameter)?.dtype;
+        Ok(self.sync.ready(parameter, memory.gradient(dtype))?)
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<bool, Failure> {
+        self.skipped = self.sync.finish()? == Outcome::Skipped;
+        self.averaged = !self.skipped;
+        Ok(self.averaged)
+    }
+
+    /// Writes an average, or NaN after a step that was skipped.
+    pub(crate) fn write(&self, parameter: usize, mut memory: Memory) -> Result<(), Failure> {
+        let Parameter { dtype, name, .. } = self.parameter(parameter)?;
+        match (self.averaged, self.skipped) {
+            (true, _) => memory.write(*dtype, self.sync.gradient(parameter)),
+            (false, true) => memory.spoil(*dtype),
+            (false, false) => {
+                return Err(Failure::invalid(format!(
+                    "no average of {name} yet, expected finish before write"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn parameter(&self, index: usize) -> Result<&Parameter, Failure> {
+        let parameters = self.sync.parameters();
+        parameters.get(index).ok_or_else(|| {
+            let count = parameters.len();
+            Failure::invalid(format!("parameter {index}, expected one of {count}"))
+        })
+    }
+
+    /// The memory of a parameter's gradient.
+    pub(crate) fn memory(
+        &self,
+        index: usize,
+        address: usize,
+        elements: usize,
+    ) -> Result<Memory, Failure> {
+        let parameter = self.parameter(index)?;
+        if elements != parameter.elements() {
+            let (name, expected) = (&parameter.name, parameter.elements());
+            return Err(Failure::invalid(format!(
+                "gradient of {name} has {elements} elements, expected {expected}"
+            )));
+        }
+        Memory::of(address, elements, parameter.dtype)
+    }
+
+    /// The memory of each parameter of one of the framework's buckets, which is one flat tensor.
+    pub(crate) fn split(
+        &self,
+        bucket: u32,
+        address: usize,
+        elements: usize,
+    ) -> Result<Vec<(usize, Memory)>, Failure> {
+        let members = self.sync.parameters().iter().enumerate().filter(|(_, p)| p.bucket == bucket);
+        let (mut parts, mut end, mut begin) = (Vec::new(), 0, address);
+        for (index, parameter) in members {
+            let memory = Memory::of(begin, parameter.elements(), parameter.dtype)?;
+            end += parameter.elements();
+            begin += parameter.elements() * parameter.dtype.size();
+            parts.push((index, memory));
+        }
+        if end != elements {
+            return Err(Failure::invalid(format!(
+                "bucket {bucket} has {elements} elements, expected {end}"
+            )));
+        }
+        Ok(parts)
+    }
+}
+
+impl Shared {
+    /// A synchroniser before its first step, which is one of its home's circle; `corrects` says
+    /// whether it adds up momentum.
+    pub(crate) fn new(
+        home: Arc<Home>,
+        sync: thinwire_sync::Synchronizer,
+        corrects: bool,
+    ) -> Arc<Shared> {
+        let (stop, alone) = (sync.stop(), sync.world().size() == 1 && !corrects);
+        let inner = Inner { sync, alone, step: 0, skipped: false, averaged: false };
+        let inner = Mutex::new(Some(inner));
+        let shared = Arc::new(Shared { inner, stop, home, failure: Mutex::default() });
+        shared.home.circle.add(&shared);
+        shared
+    }
+
+    pub(crate) fn with<T>(
+        &self,
+        use_it: impl FnOnce(&mut Inner) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.home.circle.check()?;
+        let mut inner = self.inner.lock().expect("no holder panics");
+        use_it(inner.as_mut().ok_or_else(|| Failure::invalid("the synchroniser is closed"))?)
+    }
+
+    /// A whole step on tensors in the parameters' order.
+    pub(crate) fn exchange(&self, sources: &[Source], targets: &[usize]) -> Result<bool, Failure> {
+        self.with(|inner| {
+            let count = inner.sync.parameters().len();
+            if sources.len() != count || targets.len() != count {
+                let (found, written) = (sources.len(), targets.len());
+                return Err(Failure::invalid(format!(
+                    "exchange of {found} gradients into {written} tensors, expected {count}"
+                )));
+            }
+            for (source, parameter) in sources.iter().zip(inner.sync.parameters()) {
+                source.check(parameter)?;
+            }
+            let memory = |inner: &Inner, index: usize, address| {
+                inner.memory(index, address, inner.parameter(index)?.elements())
+            };
+            if inner.alone {
+                for index in 0..count {
+                    let source = memory(inner, index, sources[index].address)?;
+                    memory(inner, index, targets[index])?.copy_from(source);
+                }
+                return Ok(true);
+            }
+            inner.begin();
+            for (index, source) in sources.iter().enumerate() {
+                let memory = memory(inner, index, source.address)?;
+                inner.ready(index, memory)?;
+            }
+            let averaged = inner.finish()?;
+            for (index, address) in targets.iter().enumerate() {
+                let memory = memory(inner, index, *address)?;
+                inner.write(index, memory)?;
+            }
+            Ok(averaged)
+        })
+    }
+}
+
+impl Member for Shared {
+    fn abort(&self, reason: &str) {
+        self.stop.stop(&one_line(reason));
+    }
+
+    fn close(&self) {
+        drop(self.inner.lock().expect("no holder panics").take());
+    }
+}

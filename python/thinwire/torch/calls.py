@@ -1,0 +1,82 @@
+"""How the operations of a process group begin, each as a work that c10d waits for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch._C import _distributed_c10d as c10d
+
+from thinwire.torch.arguments import listed
+from thinwire.torch.group import Connection
+from thinwire.torch.mailbox import Mailbox
+from thinwire.torch.staging import Staging
+from thinwire.torch.work import Callbacks, Queue, Together, Work, seconds
+
+Begin = Callable[..., None]
+
+
+class Calls(c10d.ProcessGroup):
+    """A process group that can begin operations; which there are, its subclasses know."""
+
+    def __init__(self, store: Any, rank: int, connection: Connection, timeout_s: float) -> None:
+        """The ranks of `connection`; operations fail after `timeout_s` unless they say otherwise."""
+        super().__init__(store, rank, connection.group.world)
+        self.connection, self.core = connection, connection.group
+        self.connected_s = self.timeout_s = timeout_s
+        self.queue, self.callbacks, self.mailbox = Queue(), Callbacks(), Mailbox()
+        self.coalesced: list[Work] | None = None
+        self.calls = 0
+
+    def run(
+        self, name: str, begin: Begin, stage: Staging, result: Any, opts: Any, single: bool = False
+    ) -> Work:
+        """Begins a collective after those before it.
+
+        One that is a `single` call of the core, without copies, is handed to the core, which keeps the
+        order too. Others run in a thread, or here if the caller waits anyway.
+        """
+        limit_s = seconds(opts.timeout) or self.timeout_s
+        work = Work(name, list(result), stage, limit_s, self)
+        stage.depart()
+        self.calls += 1
+        if self.coalesced is not None:
+            self.coalesced.append(work)
+        waits = not getattr(opts, "asyncOp", True) and limit_s >= self.connected_s
+        start = functools.partial(begin, done=work.finish) if single else None
+        if waits or start is None or stage.copied or not self.queue.begin(start):
+            self.queue.submit(functools.partial(perform, begin, work), here=waits)
+        return work
+
+    def post(self, name: str, message: Begin, stage: Staging, tensors: Any, peer: int) -> Work:
+        """Begins a message, beside the collectives."""
+        work = Work(name, listed(tensors), stage, self.timeout_s, self, peer)
+        stage.depart()
+        stage.arrive()
+        if self.coalesced is not None:
+            self.coalesced.append(work)
+        message(done=work.finish)
+        return work
+
+    def start_coalescing(self, _device: Any = None) -> None:
+        """From here to `end_coalescing` works are collected."""
+        self.coalesced = []
+
+    def end_coalescing(self, _device: Any = None) -> Work:
+        """One work for all since `start_coalescing`."""
+        works, self.coalesced = self.coalesced or [], None
+        return Together(works, self)
+
+    _start_coalescing, _end_coalescing = start_coalescing, end_coalescing
+
+
+def perform(begin: Begin, work: Work) -> None:
+    """Runs a collective and finishes its work."""
+    try:
+        work.staging.arrive()
+        begin()
+    except BaseException as error:
+        work.finish(error)
+    else:
+        work.finish()
