@@ -10,6 +10,7 @@
 
 use thinwire_wire::random::Key;
 
+pub(super) use super::code_loops::{code_decode, code_encode};
 use super::lanes::{FormatLanes, Lanes, LevelsLanes};
 use super::levels::{GROUP, LANES, RANDOM_BITS, SCALE_BYTES, Scale};
 pub(super) use super::sign_loops::{sign_decode, sign_encode};
@@ -289,7 +290,7 @@ unsafe fn quantise_block<L: Lanes, Q: LevelsLanes, const FEEDBACK: bool, const R
 
 /// Adds the residual to a block; returns the largest magnitude.
 #[inline(always)]
-unsafe fn sum_block<L: Lanes, const FEEDBACK: bool>(
+pub(super) unsafe fn sum_block<L: Lanes, const FEEDBACK: bool>(
     source: Source,
     first: usize,
     length: usize,
@@ -310,7 +311,7 @@ unsafe fn sum_block<L: Lanes, const FEEDBACK: bool>(
 
 /// The numbers of `levels::random_group`.
 #[inline(always)]
-unsafe fn random_group<L: Lanes>(key: Key, group: u64) -> [L::I; GROUP / LANES] {
+pub(super) unsafe fn random_group<L: Lanes>(key: Key, group: u64) -> [L::I; GROUP / LANES] {
     let (counter, [key0, key1]) = key.philox_input(group * LANES as u64);
     let mut c = counter.map(|word| L::splat_int(word));
     c[0] = L::add_int(c[0], L::iota());
@@ -434,12 +435,14 @@ macro_rules! kernels {
     ($name:literal, $lanes:ty, $features:literal) => {
         use thinwire_wire::random::Key;
 
+        use super::code_lanes::CodeLanes;
         use super::format::{BF16, F16, F32};
         use super::levels::GROUP;
         use super::lanes::{FormatLanes, LevelsLanes};
         use super::loops;
         use super::signs::Signs;
-        use super::{Candidate, Cast, Int2, Int3, Int4, Int8, Kernels, OneBit, Quantiser, Signer};
+        use super::{Candidate, Cast, Coder, Int2, Int3, Int4, Int8};
+        use super::{Kernels, OneBit, Quantiser, Signer};
         use crate::{Finite, Input, Write};
 
         static KERNELS: Kernels = Kernels {
@@ -458,6 +461,13 @@ macro_rules! kernels {
             int3: Quantiser { encode: quantise::<Int3>, decode: dequantise::<Int3> },
             int2: Signer { encode: sign_encode::<Int2>, decode: sign_decode::<Int2> },
             onebit: Signer { encode: sign_encode::<OneBit>, decode: sign_decode::<OneBit> },
+            vote: Coder { encode: code_encode, decode: code_decode },
+            threshold: Coder { encode: code_encode, decode: code_decode },
+            levels: Coder { encode: code_encode, decode: code_decode },
+            natural: Coder { encode: code_encode, decode: code_decode },
+            e4m3: Coder { encode: code_encode, decode: code_decode },
+            e5m2: Coder { encode: code_encode, decode: code_decode },
+            dynamic8: Coder { encode: code_encode, decode: code_decode },
             random,
             collect,
         };
@@ -474,6 +484,8 @@ macro_rules! kernels {
         loops::entry!($lanes, $features, dequantise[Q: LevelsLanes](a: &[u8], b: Write, c: &mut [f32]));
         loops::entry!($lanes, $features, sign_encode[S: Signs](a: Input<'_>, b: &mut [u8]) -> Finite);
         loops::entry!($lanes, $features, sign_decode[S: Signs](a: &[u8], b: Write, c: &mut [f32]));
+        loops::entry!($lanes, $features, code_encode[C: CodeLanes](a: C, b: Input<'_>, c: Key, d: &mut [u8]) -> Finite);
+        loops::entry!($lanes, $features, code_decode[C: CodeLanes](a: C, b: &[u8], c: Write, d: &mut [f32]));
         loops::entry!($lanes, $features, random[](a: Key, b: u64) -> [u32; GROUP]);
         loops::entry!($lanes, $features, collect[](a: Input<'_>, b: u32, c: u32, d: &mut Vec<Candidate>));
     };
