@@ -31,6 +31,7 @@ mod choice;
 mod codec;
 mod coded;
 mod cosine;
+mod crowd;
 mod dct;
 mod dgc;
 mod dynamic8;

@@ -7,12 +7,13 @@ use thinwire_wire::random::Key;
 
 use super::frame::Frame;
 use super::loops::{self, View, map, reduce, select, zip};
-use super::pick::{self, Crowd};
+use super::pick;
 use super::program::{
     Binary, Comparison, Instruction, Operand, Operation, Reduction, Source, Unary,
 };
 use super::{random, transfer};
 use crate::Error;
+use crate::crowd::Crowd;
 use crate::kernel::{self, Work, wide};
 
 /// Registers, kept from one call to the next.
