@@ -17,6 +17,21 @@ pub(crate) fn fill(key: Key, first: u64, to: &mut [i32]) {
     }
 }
 
+/// The same for [`GROUP`] elements.
+#[inline(always)]
+pub(crate) fn group(key: Key, first: u64) -> [i32; GROUP] {
+    let mut codes = [0; GROUP];
+    if first.is_multiple_of(GROUP as u64) {
+        let numbers = (kernel::imp().random)(key, first / GROUP as u64);
+        for at in 0..GROUP {
+            codes[at] = numbers[at] as i32;
+        }
+    } else {
+        fill(key, first, &mut codes);
+    }
+    codes
+}
+
 /// Uniform in `0.0..1.0`, a multiple of 2^-15, for each of the elements from `first` on.
 #[inline(always)]
 pub(crate) fn uniform(key: Key, first: u64, to: &mut [f32]) {

@@ -48,7 +48,11 @@ pub(crate) fn encode(batch: &Batch<'_>, registers: &mut Registers, output: &mut 
     let mut finite = true;
     for instruction in &batch.frame.program.encode {
         finite &= match instruction.operation {
-            Operation::Emit(..) | Operation::EmitNegative(..) | Operation::EmitRound(..) => {
+            Operation::Emit(..)
+            | Operation::EmitNegative(..)
+            | Operation::EmitRound(..)
+            | Operation::EmitRoundRandom(..)
+            | Operation::EmitSteps(..) => {
                 wide(Emit { batch, registers, operation: instruction.operation, output })
             }
             // Only what is taken can be corrupt.
@@ -101,6 +105,13 @@ impl Work for Emit<'_> {
             }
             Operation::EmitRound(field, x) => {
                 transfer::emit_round(batch, batch.numbers(registers, x), field, output);
+            }
+            Operation::EmitRoundRandom(field, x, factor) => {
+                let pair = (batch.numbers(registers, x), batch.numbers(registers, factor));
+                transfer::emit_round_random(batch, pair, field, output);
+            }
+            Operation::EmitSteps(field, steps, other) => {
+                transfer::emit_steps(batch, registers, (steps, other), field, output);
             }
             Operation::Emit(field, value) => {
                 return transfer::emit(batch, registers, field, value, output);
@@ -441,11 +452,10 @@ fn most(x: f32, y: f32) -> f32 {
     if x > y { x } else { y }
 }
 
-/// Numbers of magnitude 127 at most: so many digits are compared with random ones.
 #[inline(always)]
 fn round_random(batch: &Batch<'_>, to: &mut [i32], a: View<'_, f32>) {
     random::fill(batch.key, batch.first, to);
     for (to, x) in to.iter_mut().zip(a.data) {
-        *to = (loops::round(*x * 32768.0).clamp(-127 << 15, 127 << 15) + *to) >> 15;
+        *to = loops::round_random(*x, *to);
     }
 }

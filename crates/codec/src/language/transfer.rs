@@ -1,8 +1,9 @@
 //! Between registers and bytes, and from registers to values.
 
 use super::loops::{self, View};
-use super::pack::{pack, unpack};
-use super::program::{Operand, Source};
+use super::pack::{GROUP, pack, unpack};
+use super::program::{Operand, Source, Step};
+use super::random;
 use super::run::{Batch, Put, Registers};
 use super::wire::Wire;
 use crate::indices::Indices;
@@ -119,6 +120,83 @@ pub(crate) fn emit_round(batch: &Batch<'_>, view: View<'_, f32>, field: usize, o
     for block in 0..batch.blocks {
         let bytes = &mut output[block * batch.frame.bytes + place.offset..][..place.bytes];
         let numbers = &view.data[block * view.step..][..view.step];
+        match place.wire {
+            Wire::Bits { width: 2, .. } => pack::<2, _>(numbers, bytes, fit),
+            _ => pack::<4, _>(numbers, bytes, fit),
+        }
+    }
+}
+
+/// Writes a field of few bits of all blocks from numbers times one number per block, rounded to
+/// either side.
+#[inline(always)]
+pub(crate) fn emit_round_random(
+    batch: &Batch<'_>,
+    (view, factor): (View<'_, f32>, View<'_, f32>),
+    field: usize,
+    output: &mut [u8],
+) {
+    let place = batch.frame.fields[field];
+    let (least, most) = place.wire.range();
+    let group_bytes = place.wire.bytes(GROUP);
+    for block in 0..batch.blocks {
+        let bytes = &mut output[block * batch.frame.bytes + place.offset..][..place.bytes];
+        let numbers = &view.data[block * view.step..][..view.step];
+        let (factor, first) = (factor.one(block), batch.first + (block * view.step) as u64);
+        let starts = (first..).step_by(GROUP);
+        for ((numbers, bytes), first) in
+            numbers.chunks(GROUP).zip(bytes.chunks_mut(group_bytes)).zip(starts)
+        {
+            let mut codes = random::group(batch.key, first);
+            let code =
+                |x: f32, random: i32| loops::round_random(x * factor, random).max(least).min(most);
+            match numbers.first_chunk::<GROUP>() {
+                Some(numbers) => {
+                    for at in 0..GROUP {
+                        codes[at] = code(numbers[at], codes[at]);
+                    }
+                }
+                None => {
+                    for (at, x) in numbers.iter().enumerate() {
+                        codes[at] = code(*x, codes[at]);
+                    }
+                }
+            }
+            match place.wire {
+                Wire::Bits { width: 2, .. } => pack::<2, _>(&codes[..numbers.len()], bytes, |x| x),
+                _ => pack::<4, _>(&codes[..numbers.len()], bytes, |x| x),
+            }
+        }
+    }
+}
+
+/// Writes a field of few bits of all blocks: the code of the first step that holds.
+#[inline(always)]
+pub(crate) fn emit_steps(
+    batch: &Batch<'_>,
+    registers: &Registers,
+    (steps, other): ([Step; 2], Operand),
+    field: usize,
+    output: &mut [u8],
+) {
+    let place = batch.frame.fields[field];
+    let (least, most) = place.wire.range();
+    let view = batch.numbers(registers, steps[0].element());
+    for block in 0..batch.blocks {
+        let bytes = &mut output[block * batch.frame.bytes + place.offset..][..place.bytes];
+        let numbers = &view.data[block * view.step..][..view.step];
+        let code = |operand| batch.wholes(registers, operand).one(block).max(least).min(most);
+        let [a, b] = steps.map(|step| {
+            let bound = batch.numbers(registers, step.bound()).one(block);
+            (step.bits(bound), code(step.code))
+        });
+        let other = code(other);
+        let fit = |x: f32| {
+            let holds =
+                |((sign, most), _): ((u32, f32), i32)| f32::from_bits(x.to_bits() ^ sign) <= most;
+            let second = if holds(b) { b.1 } else { other };
+            if holds(a) { a.1 } else { second }
+        };
         match place.wire {
             Wire::Bits { width: 2, .. } => pack::<2, _>(numbers, bytes, fit),
             _ => pack::<4, _>(numbers, bytes, fit),
