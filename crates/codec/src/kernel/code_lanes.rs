@@ -9,7 +9,7 @@
 
 use super::lanes::Lanes;
 use super::levels::{RANDOM_BITS, Scale};
-use crate::coded::{Code, SIGN};
+use crate::coded::{Code, INFINITY, SIGN};
 use crate::dynamic8::{self, Dynamic8};
 use crate::float8::Float8;
 use crate::natural::{self, Natural};
@@ -111,19 +111,20 @@ impl CodeLanes for Natural {
 }
 
 impl<const DIGITS: u32> CodeLanes for Float8<DIGITS> {
+    /// The adder rounds: a power of two is so much larger that the sum has the digits of the code, of
+    /// small numbers those behind the point of the smallest exponent.
     #[inline(always)]
     unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, _random: L::I) -> L::I {
         let y = L::mul(x, L::splat(scale.inverse));
         let magnitude = L::magnitude(y);
-        let odd = L::and(cut::<L, DIGITS>(magnitude), L::splat_int(1));
-        let half = L::splat_int((1 << (Self::CUT - 1)) - 1);
-        let rounded = cut::<L, DIGITS>(L::add_int(magnitude, L::add_int(half, odd)));
-        let bias = (127 - Self::BIAS) << DIGITS;
-        let normal = L::add_int(rounded, L::splat_int(bias.wrapping_neg()));
-        let shift = Self::STEP * (1 << 23) as f32;
-        let small = L::bits(L::add(L::from_bits(magnitude), L::splat(shift)));
-        let small = L::add_int(small, L::splat_int(shift.to_bits().wrapping_neg()));
-        let code = choose::<L>(below::<L>(magnitude, (128 - Self::BIAS) << 23), small, normal);
+        let least = (128 - Self::BIAS) << 23;
+        let exponent = L::and(magnitude, L::splat_int(INFINITY));
+        let exponent = L::max(exponent, L::splat_int(least));
+        let large = L::from_bits(L::add_int(exponent, L::splat_int(Self::CUT << 23)));
+        let sum = L::bits(L::add(L::from_bits(magnitude), large));
+        let digits = L::and(sum, L::splat_int((1 << 23) - 1));
+        let steps = L::add_int(cut::<L, DIGITS>(exponent), digits);
+        let code = L::add_int(steps, L::splat_int((least >> Self::CUT).wrapping_neg()));
         L::or(code, L::and(L::shift_right::<24>(L::bits(y)), L::splat_int(0x80)))
     }
     #[inline(always)]

@@ -12,7 +12,7 @@ use thinwire_wire::random::Key;
 
 pub(super) use super::code_loops::{code_decode, code_encode};
 use super::lanes::{FormatLanes, Lanes, LevelsLanes};
-use super::levels::{GROUP, LANES, RANDOM_BITS, SCALE_BYTES, Scale};
+use super::levels::{GROUP, Group, LANES, RANDOM_BITS, SCALE_BYTES, Scale};
 pub(super) use super::sign_loops::{sign_decode, sign_encode};
 use super::{Candidate, scalar};
 use crate::{Finite, Input, Write};
@@ -337,10 +337,10 @@ pub(super) unsafe fn random_group<L: Lanes>(key: Key, group: u64) -> [L::I; GROU
 }
 
 #[inline(always)]
-pub(super) unsafe fn random<L: Lanes>(key: Key, group: u64) -> [u32; GROUP] {
-    let mut words = [0; GROUP];
+pub(super) unsafe fn random<L: Lanes>(key: Key, group: u64) -> Group {
+    let mut words = Group([0; GROUP]);
     for (vector, random) in random_group::<L>(key, group).into_iter().enumerate() {
-        L::store(words.as_mut_ptr().add(vector * LANES).cast(), L::from_bits(random));
+        L::store(words.0.as_mut_ptr().add(vector * LANES).cast(), L::from_bits(random));
     }
     words
 }
@@ -453,7 +453,7 @@ macro_rules! kernels {
 
         use super::code_lanes::CodeLanes;
         use super::format::{BF16, F16, F32};
-        use super::levels::GROUP;
+        use super::levels::Group;
         use super::lanes::{FormatLanes, LevelsLanes};
         use super::loops;
         use super::signs::Signs;
@@ -502,7 +502,7 @@ macro_rules! kernels {
         loops::entry!($lanes, $features, sign_decode[S: Signs](a: &[u8], b: Write, c: &mut [f32]));
         loops::entry!($lanes, $features, code_encode[C: CodeLanes](a: C, b: Input<'_>, c: Key, d: &mut [u8]) -> Finite);
         loops::entry!($lanes, $features, code_decode[C: CodeLanes](a: C, b: &[u8], c: Write, d: &mut [f32]));
-        loops::entry!($lanes, $features, random[](a: Key, b: u64) -> [u32; GROUP]);
+        loops::entry!($lanes, $features, random[](a: Key, b: u64) -> Group);
         loops::entry!($lanes, $features, collect[](a: Input<'_>, b: u32, c: u32, d: &mut Vec<Candidate>));
     };
 }

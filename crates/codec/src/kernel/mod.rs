@@ -42,7 +42,7 @@ use thinwire_wire::random::Key;
 
 pub(crate) use codes::block_len;
 pub(crate) use format::{BF16, F16, F32, Format};
-pub(crate) use levels::{GROUP, Int3, Int4, Int8, Levels, RANDOM_BITS, Scale};
+pub(crate) use levels::{GROUP, Group, Int3, Int4, Int8, Levels, RANDOM_BITS, Scale};
 pub(crate) use signs::{BLOCK as SIGNS_BLOCK, Int2, OneBit, Signs};
 pub(crate) use wide::{Work, wide};
 
@@ -81,7 +81,7 @@ pub(crate) struct Kernels {
     pub e5m2: Coder<E5M2>,
     pub dynamic8: Coder<Dynamic8>,
     /// [`RANDOM_BITS`] random bits for each element of the group of this number.
-    pub random: fn(Key, u64) -> [u32; GROUP],
+    pub random: fn(Key, u64) -> Group,
     /// Adds the residual, and appends to the list the elements whose magnitude has at least the
     /// bits of the third argument, which are not 0; the second is the first element's index.
     pub collect: fn(Input<'_>, u32, u32, &mut Vec<Candidate>),

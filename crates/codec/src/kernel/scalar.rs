@@ -3,7 +3,7 @@
 use thinwire_wire::random::Key;
 
 use super::format::Format;
-use super::levels::{GROUP, Levels, RANDOM_BITS, SCALE_BYTES, Scale, random_group};
+use super::levels::{GROUP, Group, Levels, RANDOM_BITS, SCALE_BYTES, Scale, random_group};
 use super::{BF16, Candidate, Cast, Coder, F16, F32, Int2, Int3, Int4, Int8};
 use super::{Kernels, OneBit, Quantiser, Signer, codes, signs};
 use crate::{Finite, Input, Write};
@@ -34,7 +34,7 @@ pub(super) static KERNELS: Kernels = Kernels {
     e4m3: Coder { encode: codes::encode, decode: codes::decode },
     e5m2: Coder { encode: codes::encode, decode: codes::decode },
     dynamic8: Coder { encode: codes::encode, decode: codes::decode },
-    random: |key, group| random_group(key, group).map(u32::from),
+    random: |key, group| Group(random_group(key, group).map(i32::from)),
     collect,
 };
 

@@ -142,7 +142,9 @@ pub(crate) fn round_random(
         for ((numbers, bytes), first) in
             numbers.chunks(GROUP).zip(bytes.chunks_mut(group_bytes)).zip(starts)
         {
-            let mut codes = random::group(batch.key, first);
+            // In place, so that what is written is not waited for longer than it must be.
+            let mut group = random::group(batch.key, first);
+            let codes = &mut group.0;
             let code =
                 |x: f32, random: i32| loops::round_random(x * factor, random).max(least).min(most);
             match numbers.first_chunk::<GROUP>() {
