@@ -5,7 +5,8 @@
 //! are sent. Its correction of momentum is not part of a codec.
 
 use crate::Entry;
-use crate::sampled::{self, Crowd};
+use crate::crowd::Crowd;
+use crate::sampled;
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {

@@ -9,7 +9,7 @@
 use std::fmt;
 
 use crate::choice::no_parameter;
-use crate::coded::{Code, Coded, SIGN, largest, round};
+use crate::coded::{Code, Coded, SIGN, round};
 use crate::kernel::Scale;
 use crate::{Bound, Claims, Entry};
 
@@ -21,12 +21,12 @@ pub(crate) const ENTRY: Entry = Entry {
     examples: &["dynamic8"],
     parse: |parameter| {
         no_parameter("dynamic8", parameter)?;
-        Ok(Coded::choice(Dynamic8))
+        Ok(Coded::choice(Dynamic8, |kernels| &kernels.dynamic8))
     },
 };
 
 #[derive(Clone, Copy, Debug)]
-struct Dynamic8;
+pub(crate) struct Dynamic8;
 
 const DECADES: usize = 7;
 /// The largest magnitude before all are divided by it.
@@ -44,7 +44,7 @@ const fn magnitude(decade: usize, index: usize) -> f64 {
 }
 
 /// The magnitudes of codes 0..=127, and 0 once more for a code that is never written.
-const MAGNITUDES: [f32; 128] = {
+pub(crate) const MAGNITUDES: [f32; 128] = {
     let mut table = [0.0; 128];
     let mut code = 1;
     while code < 128usize {
@@ -57,7 +57,7 @@ const MAGNITUDES: [f32; 128] = {
 
 /// Half-way between the largest magnitude of a decade and the smallest of the next, and how to
 /// count within the next: the magnitude of its first code, and codes per unit.
-const STARTS: [(f32, f32, f32); DECADES] = {
+pub(crate) const STARTS: [(f32, f32, f32); DECADES] = {
     let mut starts = [(0.0, 0.0, 0.0); DECADES];
     let mut decade = 0;
     while decade < DECADES {
@@ -87,8 +87,8 @@ impl Code for Dynamic8 {
     }
 
     #[inline(always)]
-    fn scale(&self, values: &[f32]) -> Option<Scale> {
-        Scale::of(largest(values), 1, false)
+    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
+        Scale::of(largest, 1, false)
     }
 
     /// The decade by comparison, the place in it by arithmetic.

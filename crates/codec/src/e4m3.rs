@@ -3,7 +3,7 @@
 use crate::Entry;
 use crate::choice::no_parameter;
 use crate::coded::Coded;
-use crate::float8::E4M3;
+use crate::float8::Float8;
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -13,6 +13,6 @@ pub(crate) const ENTRY: Entry = Entry {
     examples: &["e4m3"],
     parse: |parameter| {
         no_parameter("e4m3", parameter)?;
-        Ok(Coded::choice(E4M3))
+        Ok(Coded::choice(Float8, |kernels| &kernels.e4m3))
     },
 };

@@ -3,7 +3,7 @@
 use crate::Entry;
 use crate::choice::no_parameter;
 use crate::coded::Coded;
-use crate::float8::E5M2;
+use crate::float8::Float8;
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -13,6 +13,6 @@ pub(crate) const ENTRY: Entry = Entry {
     examples: &["e5m2"],
     parse: |parameter| {
         no_parameter("e5m2", parameter)?;
-        Ok(Coded::choice(E5M2))
+        Ok(Coded::choice(Float8, |kernels| &kernels.e5m2))
     },
 };

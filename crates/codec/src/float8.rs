@@ -8,80 +8,66 @@
 
 use std::fmt;
 
-use crate::coded::{Code, SIGN, largest};
+use crate::coded::{Code, SIGN};
 use crate::kernel::Scale;
 use crate::{Bound, Claims};
 
-/// A format of a sign, an exponent and `digits` digits behind the point.
+/// A format of a sign, an exponent and three digits behind the point (`e4m3`) or two (`e5m2`).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Float8 {
-    name: &'static str,
-    digits: u32,
-    /// What is added to the exponent.
-    bias: u32,
-    largest: f32,
-}
+pub(crate) struct Float8<const DIGITS: u32>;
 
 /// Four bits of exponent, up to 448.
-pub(crate) const E4M3: Float8 = Float8 { name: "e4m3", digits: 3, bias: 7, largest: 448.0 };
+pub(crate) type E4M3 = Float8<3>;
 /// Five bits of exponent, up to 57344.
-pub(crate) const E5M2: Float8 = Float8 { name: "e5m2", digits: 2, bias: 15, largest: 57344.0 };
+pub(crate) type E5M2 = Float8<2>;
 
-/// A power of two as an f32.
-#[inline(always)]
-fn power(exponent: u32) -> f32 {
-    f32::from_bits(exponent << 23)
-}
-
-impl Float8 {
+impl<const DIGITS: u32> Float8<DIGITS> {
+    /// Digits that an f32 has and this format has not.
+    pub(crate) const CUT: u32 = 23 - DIGITS;
+    /// What is added to the exponent.
+    pub(crate) const BIAS: u32 = (1 << (6 - DIGITS)) - 1;
     /// The smallest positive number.
-    #[inline(always)]
-    fn step(&self) -> f32 {
-        power(128 - self.bias - self.digits)
-    }
+    pub(crate) const STEP: f32 = f32::from_bits((128 - Self::BIAS - DIGITS) << 23);
+    /// The largest number.
+    const LARGEST: f32 = if DIGITS == 3 { 448.0 } else { 57344.0 };
 }
 
-impl fmt::Display for Float8 {
+impl<const DIGITS: u32> fmt::Display for Float8<DIGITS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+        write!(f, "e{}m{DIGITS}", 7 - DIGITS)
     }
 }
 
-impl Code for Float8 {
+impl<const DIGITS: u32> Code for Float8<DIGITS> {
     const SCALED: bool = true;
     const RANDOM: bool = false;
 
-    #[inline(always)]
     fn bits(&self) -> usize {
         8
     }
 
     #[inline(always)]
-    fn scale(&self, values: &[f32]) -> Option<Scale> {
-        Scale::of(largest(values), self.largest as i32, false)
+    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
+        Scale::of(largest, Self::LARGEST as i32, false)
     }
 
     /// Of small numbers the digits are a multiple of the step, for which the adder rounds.
-    #[inline(always)]
     fn code(&self, x: f32, scale: Scale, _random: u32) -> u32 {
         let y = (x * scale.inverse).to_bits();
-        let (magnitude, cut) = (y & !SIGN, 23 - self.digits);
+        let (magnitude, cut) = (y & !SIGN, Self::CUT);
         let rounded = (magnitude + (1 << (cut - 1)) - 1 + (magnitude >> cut & 1)) >> cut;
-        let normal = rounded.wrapping_sub((127 - self.bias) << self.digits);
-        let shift = self.step() * (1 << 23) as f32;
+        let normal = rounded.wrapping_sub((127 - Self::BIAS) << DIGITS);
+        let shift = Self::STEP * (1 << 23) as f32;
         let small = (f32::from_bits(magnitude) + shift).to_bits().wrapping_sub(shift.to_bits());
-        let least = (128 - self.bias) << 23;
+        let least = (128 - Self::BIAS) << 23;
         (if magnitude < least { small } else { normal }) | y >> 24 & 0x80
     }
 
     /// As an f32 with the same exponent field the number is too small by a power of two.
-    #[inline(always)]
     fn value(&self, code: u32, scale: f32) -> f32 {
-        let cut = 23 - self.digits;
-        let exponent = (code & 0x7f) >> self.digits;
-        let normal = f32::from_bits(((code & 0x7f) << cut) + ((127 - self.bias) << 23));
-        let small = (code & ((1 << self.digits) - 1)) as f32 * self.step();
-        let magnitude = if exponent == 0 { small } else { normal };
+        let normal = f32::from_bits(((code & 0x7f) << Self::CUT) + ((127 - Self::BIAS) << 23));
+        let small = (code & ((1 << DIGITS) - 1)) as f32 * Self::STEP;
+        let magnitude = if (code & 0x7f) >> DIGITS == 0 { small } else { normal };
         f32::from_bits(magnitude.to_bits() | code << 24 & SIGN) * scale
     }
 
@@ -91,8 +77,8 @@ impl Code for Float8 {
 
     /// Off by half a digit of a value, and by half a step where it is smaller than that.
     fn bound(&self, elements: usize) -> Bound {
-        let digit = 2.0f64.powi(-1 - self.digits as i32);
-        let step = f64::from(self.step() / 2.0 / self.largest);
+        let digit = 2.0f64.powi(-1 - DIGITS as i32);
+        let step = f64::from(Self::STEP / 2.0 / Self::LARGEST);
         let others = (elements - 1) as f64;
         Bound::Contraction(1.0 - digit * digit - others * step * step)
     }

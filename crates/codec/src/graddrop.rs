@@ -4,7 +4,8 @@
 //! more elements than there are places, those from a random one on are sent.
 
 use crate::Entry;
-use crate::sampled::{self, Crowd};
+use crate::crowd::Crowd;
+use crate::sampled;
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {

@@ -54,7 +54,15 @@ impl Indices {
     pub(crate) fn writer<'a>(&self, output: &'a mut [u8]) -> Writer<'a> {
         output.fill(0);
         let (low, high) = output.split_at_mut(self.low_len());
-        Writer { low_bits: self.low_bits, low, high, written: 0 }
+        Writer {
+            low_bits: self.low_bits,
+            count: self.count,
+            low,
+            high,
+            written: 0,
+            bits: 0,
+            pending: 0,
+        }
     }
 
     /// The indices in `encoded`, which has the exact length; each may be an error.
@@ -83,9 +91,14 @@ impl Indices {
 /// Indices on their way into bytes.
 pub(crate) struct Writer<'a> {
     low_bits: u32,
+    count: usize,
+    /// Where lower bits are still to be written.
     low: &'a mut [u8],
     high: &'a mut [u8],
     written: usize,
+    /// Lower bits that wait for their bytes to be full, and how many.
+    pending: u64,
+    bits: u32,
 }
 
 impl Writer<'_> {
@@ -95,16 +108,23 @@ impl Writer<'_> {
         let index = index as usize;
         let position = (index >> self.low_bits) + self.written;
         self.high[position / 8] |= 1 << (position % 8);
-        let bit = self.written * self.low_bits as usize;
-        let mut low = (index & ((1 << self.low_bits) - 1)) << (bit % 8);
-        for byte in &mut self.low[bit / 8..] {
-            if low == 0 {
-                break;
-            }
-            *byte |= low as u8;
-            low >>= 8;
-        }
+        self.pending |= (index as u64 & ((1 << self.low_bits) - 1)) << self.bits;
+        self.bits += self.low_bits;
         self.written += 1;
+        while self.bits >= 32 || self.written == self.count && !self.low.is_empty() {
+            self.flush();
+        }
+    }
+
+    /// Writes four bytes, or what is left.
+    fn flush(&mut self) {
+        let bytes = self.pending.to_le_bytes();
+        let length = self.low.len().min(4);
+        let (own, rest) = std::mem::take(&mut self.low).split_at_mut(length);
+        own.copy_from_slice(&bytes[..length]);
+        self.low = rest;
+        self.pending >>= 32;
+        self.bits = self.bits.saturating_sub(32);
     }
 }
 

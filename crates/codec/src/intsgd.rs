@@ -24,8 +24,8 @@ use std::sync::Arc;
 use thinwire_wire::random::Key;
 
 use crate::choice::quoted;
-use crate::coded::{Code, Coded, UNSCALED, largest, round};
-use crate::kernel::{self, GROUP, RANDOM_BITS, Scale, Work, wide};
+use crate::coded::{Code, Coded, UNSCALED, round};
+use crate::kernel::{self, Coder, GROUP, RANDOM_BITS, Scale, Work, codes, wide};
 use crate::{Bound, Choice, Claims, Codec, Entry, Error, Exchange, Finite, Kind};
 
 /// The line in the table of codecs.
@@ -42,6 +42,9 @@ pub(crate) const ENTRY: Entry = Entry {
 pub struct IntSgd {
     bits: usize,
 }
+
+/// Nobody waits for these loops: integers are made before they are encoded.
+static CODER: Coder<IntSgd> = Coder { encode: codes::encode, decode: codes::decode };
 
 /// What of the old mean square is left in the new one.
 const KEPT: f64 = 0.9;
@@ -66,7 +69,7 @@ impl fmt::Display for IntSgd {
 impl IntSgd {
     /// The integers as they travel: values that are integers to bytes and back, without loss.
     pub fn integers(&self) -> Arc<dyn Codec> {
-        Arc::new(Coded::new(*self))
+        Arc::new(Coded::new(*self, |_| &CODER))
     }
 
     /// The largest magnitude of one of `ranks`' integers: the largest that a sum may have, in equal
@@ -120,7 +123,7 @@ impl Work for Round<'_> {
         let digit = 1.0 / (1 << RANDOM_BITS) as f32;
         for (group, values) in self.values.chunks_mut(GROUP).enumerate() {
             let random = (kernel::imp().random)(self.key, group as u64);
-            for (x, random) in values.iter_mut().zip(random) {
+            for (x, random) in values.iter_mut().zip(random.0) {
                 let scaled = (*x * self.inverse).clamp(-self.limit, self.limit);
                 let below = scaled.floor();
                 let up = scaled - below > (random as f32 + 0.5) * digit;
@@ -150,8 +153,8 @@ impl Code for IntSgd {
     }
 
     #[inline(always)]
-    fn scale(&self, values: &[f32]) -> Option<Scale> {
-        (largest(values) <= (self.ranks_max() as f32).to_bits()).then_some(UNSCALED)
+    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
+        (largest <= (self.ranks_max() as f32).to_bits()).then_some(UNSCALED)
     }
 
     #[inline(always)]

@@ -32,6 +32,7 @@ mod choice;
 mod codec;
 mod coded;
 mod cosine;
+mod crowd;
 mod dct;
 mod dgc;
 mod dynamic8;

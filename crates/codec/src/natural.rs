@@ -10,7 +10,7 @@
 use std::fmt;
 
 use crate::choice::no_parameter;
-use crate::coded::{Code, Coded, SIGN, UNSCALED, largest};
+use crate::coded::{Code, Coded, SIGN, UNSCALED};
 use crate::kernel::{RANDOM_BITS, Scale};
 use crate::{Bound, Claims, Entry};
 
@@ -22,17 +22,17 @@ pub(crate) const ENTRY: Entry = Entry {
     examples: &["natural"],
     parse: |parameter| {
         no_parameter("natural", parameter)?;
-        Ok(Coded::choice(Natural))
+        Ok(Coded::choice(Natural, |kernels| &kernels.natural))
     },
 };
 
 #[derive(Clone, Copy, Debug)]
-struct Natural;
+pub(crate) struct Natural;
 
 /// Digits of an f32 behind the point.
-const DIGITS: u32 = 23;
+pub(crate) const DIGITS: u32 = 23;
 /// The exponent of an f32 whose code is 0.
-const ZERO: u32 = 127 - 101;
+pub(crate) const ZERO: u32 = 127 - 101;
 /// The bits of the largest power of two.
 const LARGEST: u32 = (ZERO + 127) << DIGITS;
 
@@ -52,8 +52,8 @@ impl Code for Natural {
     }
 
     #[inline(always)]
-    fn scale(&self, values: &[f32]) -> Option<Scale> {
-        (largest(values) <= LARGEST).then_some(UNSCALED)
+    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
+        (largest <= LARGEST).then_some(UNSCALED)
     }
 
     /// The digits behind the point are the probability of the next power: their sum with random

@@ -10,7 +10,7 @@
 use std::fmt;
 
 use crate::choice::quoted;
-use crate::coded::{Code, Coded, largest, round};
+use crate::coded::{Code, Coded, round};
 use crate::kernel::{RANDOM_BITS, Scale};
 use crate::{Bound, Choice, Claims, Entry, Error, Kind};
 
@@ -48,7 +48,7 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
         _ => (parameter, Norm::Largest),
     };
     match bits.and_then(|found| found.parse().ok()) {
-        Some(bits @ 3..=8) => Ok(Coded::choice(Levels { bits, norm })),
+        Some(bits @ 3..=8) => Ok(Coded::choice(Levels { bits, norm }, |kernels| &kernels.levels)),
         _ => {
             let found = quoted(parameter);
             let context = format!("qsgd bits {found}, expected 3..=8, or with ':l2'");
@@ -69,8 +69,9 @@ impl fmt::Display for Levels {
 }
 
 impl Levels {
+    /// The largest code.
     #[inline(always)]
-    fn levels(&self) -> i32 {
+    pub(crate) fn levels(&self) -> i32 {
         (1 << (self.bits - 1)) - 1
     }
 }
@@ -85,8 +86,7 @@ impl Code for Levels {
     }
 
     #[inline(always)]
-    fn scale(&self, values: &[f32]) -> Option<Scale> {
-        let largest = largest(values);
+    fn scale(&self, values: &[f32], largest: u32) -> Option<Scale> {
         let norm = match self.norm {
             Norm::Largest => largest,
             Norm::Length => length(values, largest),

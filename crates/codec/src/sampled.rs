@@ -11,29 +11,9 @@ use std::fmt;
 use thinwire_wire::random::Key;
 
 use crate::choice::quoted;
-use crate::kernel::{self, Candidate};
+use crate::crowd::Crowd;
 use crate::topk::{TopK, ratio};
 use crate::{Bound, Choice, Claims, Codec, Error, Exchange, Finite, Input, Kind, Write, select};
-
-/// Who is sent where more pass than there are places.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Crowd {
-    /// Whoever comes first, from a random one on.
-    First,
-    /// The largest.
-    Largest,
-}
-
-impl Crowd {
-    /// How far below the expected cut the threshold is: with a choice among those that pass it pays
-    /// to have some more.
-    fn deviations(self) -> f64 {
-        match self {
-            Crowd::First => 0.0,
-            Crowd::Largest => 3.0,
-        }
-    }
-}
 
 #[derive(Debug)]
 struct Sampled {
@@ -55,6 +35,17 @@ pub(crate) fn parse(
             let found = quoted(parameter);
             let context = format!("{name} ratio {found}, expected a number above 0 and at most 1");
             Err(Error::new(Kind::Parameter, context))
+        }
+    }
+}
+
+impl Sampled {
+    /// How far below the expected cut the threshold is: with a choice among those that pass it pays
+    /// to have some more.
+    fn deviations(&self) -> f64 {
+        match self.crowd {
+            Crowd::First => 0.0,
+            Crowd::Largest => 3.0,
         }
     }
 }
@@ -90,18 +81,11 @@ impl Codec for Sampled {
     fn encode(&self, mut input: Input<'_>, key: Key, output: &mut [u8]) -> Finite {
         assert_eq!(output.len(), self.encoded_len(input.len()), "output of {self}");
         let (elements, count) = (input.len(), self.layout.count(input.len()));
-        let threshold = select::sampled_threshold(&input, count, self.crowd.deviations()).max(1);
+        let threshold = select::sampled_threshold(&input, count, self.deviations()).max(1);
         let first = key.below(0, elements.max(1) as u32);
-        let mut passed = Vec::new();
-        (kernel::imp().collect)(input.reborrow(), 0, threshold, &mut passed);
+        let passed = select::reaching(&mut input, threshold, count + count / 2);
         let finite = passed.iter().all(|candidate| f32::from_bits(candidate.bits).is_finite());
-        let mut chosen = match self.crowd {
-            _ if passed.len() <= count => fill(passed, count, first, input.values()),
-            Crowd::Largest => select::largest_of(passed, count),
-            Crowd::First => from(passed, count, first),
-        };
-        // Two runs at most, each in order already.
-        chosen.sort_by_key(|candidate| candidate.index);
+        let chosen = self.crowd.choose(passed, count, first, input.values());
         self.layout.write(&chosen, input, output).and(Finite::when(finite))
     }
 
@@ -109,28 +93,4 @@ impl Codec for Sampled {
         Error::check_length(self, encoded, self.encoded_len(values.len()), values.len())?;
         self.layout.decode(encoded, write, values)
     }
-}
-
-/// `count` of those that passed, from the first whose index is at least `first` on.
-fn from(mut passed: Vec<Candidate>, count: usize, first: u32) -> Vec<Candidate> {
-    let start = passed.partition_point(|candidate| candidate.index < first);
-    passed.rotate_left(start);
-    passed.truncate(count);
-    passed
-}
-
-/// All that passed, which are sorted, and as many others as there are places.
-fn fill(mut passed: Vec<Candidate>, count: usize, first: u32, values: &[f32]) -> Vec<Candidate> {
-    let sent: Vec<u32> = passed.iter().map(|candidate| candidate.index).collect();
-    let start = sent.partition_point(|index| *index < first);
-    let mut others = Vec::with_capacity(count - sent.len());
-    for (range, sent) in [(first..values.len() as u32, &sent[start..]), (0..first, &sent[..start])]
-    {
-        let mut sent = sent.iter().peekable();
-        let free = range.filter(|index| sent.next_if_eq(&index).is_none());
-        others.extend(free.take(others.capacity() - others.len()));
-    }
-    let other = |index: u32| Candidate { index, bits: values[index as usize].to_bits() };
-    passed.extend(others.into_iter().map(other));
-    passed
 }

@@ -5,8 +5,6 @@
 //! that is kept. Where few of many are kept, a sample tells beforehand which ones can be ignored,
 //! so that one pass over memory suffices; a sample that misleads costs time and changes nothing.
 
-use std::cmp::Ordering;
-
 use crate::Input;
 use crate::kernel::{self, Candidate};
 
@@ -32,7 +30,14 @@ pub(crate) fn largest(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
 /// The `count` largest of `candidates`, of which there are as many at least, in their order.
 pub(crate) fn largest_of(mut candidates: Vec<Candidate>, count: usize) -> Vec<Candidate> {
     let mut cut = Cut::find(|| candidates.iter().map(|candidate| candidate.bits), count);
-    candidates.retain(|candidate| cut.keeps(candidate.bits));
+    let mut kept = 0;
+    // Each is written, and the next one over it if it is not kept: there is nothing to guess.
+    for at in 0..candidates.len() {
+        let candidate = candidates[at];
+        candidates[kept] = candidate;
+        kept += usize::from(cut.keeps(candidate.bits));
+    }
+    candidates.truncate(kept);
     candidates
 }
 
@@ -73,16 +78,14 @@ impl Cut {
     }
 
     /// Whether an element is kept, asked of each in order.
+    #[inline(always)]
     fn keeps(&mut self, bits: u32) -> bool {
-        match (bits & MAGNITUDE).cmp(&self.bits) {
-            Ordering::Less => false,
-            Ordering::Greater => true,
-            Ordering::Equal if self.equal == 0 => false,
-            Ordering::Equal => {
-                self.equal -= 1;
-                true
-            }
+        let magnitude = bits & MAGNITUDE;
+        if magnitude == self.bits && self.equal > 0 {
+            self.equal -= 1;
+            return true;
         }
+        magnitude > self.bits
     }
 }
 
@@ -114,6 +117,16 @@ fn candidates(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
             found.clear();
             threshold = NOTHING;
         }
+    });
+    found
+}
+
+/// Adds the residual to the values and lists the elements whose magnitude has at least the bits
+/// `threshold`, which are not 0: about `expected` of them.
+pub(crate) fn reaching(input: &mut Input<'_>, threshold: u32, expected: usize) -> Vec<Candidate> {
+    let mut found = Vec::with_capacity(expected + FEW);
+    for_chunks(input, |first, chunk| {
+        (kernel::imp().collect)(chunk, first, threshold, &mut found);
     });
     found
 }

@@ -10,7 +10,7 @@
 use std::fmt;
 
 use crate::choice::quoted;
-use crate::coded::{Code, Coded, INFINITY, UNSCALED, largest};
+use crate::coded::{Code, Coded, INFINITY, UNSCALED};
 use crate::kernel::Scale;
 use crate::{Bound, Choice, Claims, Entry, Error, Kind};
 
@@ -24,13 +24,15 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 #[derive(Clone, Copy, Debug)]
-struct Threshold {
-    tau: f32,
+pub(crate) struct Threshold {
+    pub(crate) tau: f32,
 }
 
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     match parameter.and_then(|found| found.parse().ok()) {
-        Some(tau) if (1e-30..=1e30).contains(&tau) => Ok(Coded::choice(Threshold { tau })),
+        Some(tau) if (1e-30..=1e30).contains(&tau) => {
+            Ok(Coded::choice(Threshold { tau }, |kernels| &kernels.threshold))
+        }
         _ => {
             let found = quoted(parameter);
             let context = format!("tbq tau {found}, expected a number from 1e-30 to 1e30");
@@ -55,8 +57,8 @@ impl Code for Threshold {
     }
 
     #[inline(always)]
-    fn scale(&self, values: &[f32]) -> Option<Scale> {
-        (largest(values) < INFINITY).then_some(UNSCALED)
+    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
+        (largest < INFINITY).then_some(UNSCALED)
     }
 
     #[inline(always)]

@@ -34,5 +34,5 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
             }
         },
     };
-    Ok(Coded::choice(Levels { bits: 2, norm }))
+    Ok(Coded::choice(Levels { bits: 2, norm }, |kernels| &kernels.levels))
 }

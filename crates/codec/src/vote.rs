@@ -9,7 +9,7 @@
 use std::fmt;
 
 use crate::choice::no_parameter;
-use crate::coded::{Code, Coded, INFINITY, SIGN, UNSCALED, largest};
+use crate::coded::{Code, Coded, INFINITY, SIGN, UNSCALED};
 use crate::kernel::Scale;
 use crate::{Bound, Claims, Entry};
 
@@ -21,12 +21,12 @@ pub(crate) const ENTRY: Entry = Entry {
     examples: &["vote"],
     parse: |parameter| {
         no_parameter("vote", parameter)?;
-        Ok(Coded::choice(Vote))
+        Ok(Coded::choice(Vote, |kernels| &kernels.vote))
     },
 };
 
 #[derive(Clone, Copy, Debug)]
-struct Vote;
+pub(crate) struct Vote;
 
 impl fmt::Display for Vote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,8 +44,8 @@ impl Code for Vote {
     }
 
     #[inline(always)]
-    fn scale(&self, values: &[f32]) -> Option<Scale> {
-        (largest(values) < INFINITY).then_some(UNSCALED)
+    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
+        (largest < INFINITY).then_some(UNSCALED)
     }
 
     #[inline(always)]

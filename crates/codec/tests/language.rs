@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
+use thinwire_codec::language::{Text, compile};
 use thinwire_codec::{Choice, Codec, Finite, Input, Write};
 use thinwire_wire::random::Key;
 
@@ -99,6 +100,52 @@ fn agree(values: &[f32], residual: &[f32], key: Key) {
                     |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
                 assert!(a.iter().zip(&b).all(same), "{}: decoded", rust);
             }
+        }
+    }
+}
+
+/// A codec whose codes are what `codes` says.
+fn codes(codes: &str) -> Arc<dyn Codec> {
+    let source = format!(
+        "codec codes
+block 160
+encode x:
+    unit = mean(abs(x))
+    emit f32 unit
+    emit i4 {codes}
+decode:
+    unit = take f32
+    yield take i4 * unit
+"
+    );
+    bytes(compile(&Text { path: "codes.codec", source: &source, parameters: &[] }).unwrap())
+}
+
+/// Operators that are made one, and the same with one more between them that changes nothing.
+static FUSED: LazyLock<Vec<Pair>> = LazyLock::new(|| {
+    let all = [
+        "select(x > unit, 3, select(x < -unit, -2, 1))",
+        "select(unit >= x, 9, select(0.5 > x, -1, 0))",
+        "select(x < 0.5, 1, -9)",
+        "round_random(x * unit)",
+        "round(x)",
+    ];
+    all.map(|own| (codes(own), codes(&format!("{own} + 0")))).into()
+});
+
+proptest! {
+    #[test]
+    fn operators_that_are_made_one_stay_what_they_are(
+        values in prop::collection::vec(number(), 0..700),
+        seed: u64,
+    ) {
+        let key = Key { seed, step: 7, tensor: 3 };
+        for (fused, apart) in FUSED.iter() {
+            let run = |codec: &dyn Codec| {
+                let mut bytes = vec![0x77; codec.encoded_len(values.len())];
+                (codec.encode(Input::Plain(&values), key, &mut bytes), bytes)
+            };
+            prop_assert_eq!(run(fused.as_ref()), run(apart.as_ref()));
         }
     }
 }

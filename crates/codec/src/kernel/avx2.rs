@@ -24,7 +24,7 @@ macro_rules! both {
     ($function:ident, $a:expr) => {
         [$function($a[0]), $function($a[1])]
     };
-    ($function:ident, $a:expr, $b:expr) => {
+    ($function:expr, $a:expr, $b:expr) => {
         [$function($a[0], $b[0]), $function($a[1], $b[1])]
     };
 }
@@ -211,6 +211,11 @@ impl Lanes for Avx2 {
             lower[half] = _mm256_blend_epi32::<ODD>(even, _mm256_slli_epi64::<32>(odd));
         }
         (upper, lower)
+    }
+    #[inline(always)]
+    unsafe fn gather(table: &[f32; 128], index: Self::I) -> Self::F {
+        let table = [table.as_ptr(); 2];
+        both!(_mm256_i32gather_ps::<4>, table, index)
     }
     #[inline(always)]
     unsafe fn above(a: Self::I, b: Self::I) -> u16 {

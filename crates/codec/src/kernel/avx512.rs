@@ -161,12 +161,16 @@ impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn mul_wide(a: __m512i, b: __m512i) -> (__m512i, __m512i) {
-        const ODD: u16 = 0xaaaa;
+        const EVEN: u16 = 0x5555;
         let even = _mm512_mul_epu32(a, b);
         let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));
-        let upper = _mm512_mask_mov_epi32(_mm512_srli_epi64::<32>(even), ODD, odd);
-        let lower = _mm512_mask_mov_epi32(even, ODD, _mm512_slli_epi64::<32>(odd));
+        let upper = _mm512_mask_shuffle_epi32::<0b11_11_01_01>(odd, EVEN, even);
+        let lower = _mm512_mullo_epi32(a, b);
         (upper, lower)
+    }
+    #[inline(always)]
+    unsafe fn gather(table: &[f32; 128], index: __m512i) -> __m512 {
+        _mm512_i32gather_ps::<4>(index, table.as_ptr())
     }
     #[inline(always)]
     unsafe fn above(a: __m512i, b: __m512i) -> u16 {

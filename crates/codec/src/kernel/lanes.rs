@@ -24,7 +24,7 @@ pub(super) trait Lanes {
     unsafe fn store_bf16(to: *mut u8, x: Self::F);
     /// Sign-extends 16 bytes.
     unsafe fn load_i8(from: *const u8) -> Self::I;
-    /// Writes the lowest byte of each lane; all lanes are in -128..=255.
+    /// Writes the lowest byte of each lane.
     unsafe fn store_bytes(to: *mut u8, x: Self::I);
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
@@ -57,6 +57,8 @@ pub(super) trait Lanes {
     unsafe fn largest(x: Self::I) -> u32;
     /// The upper and the lower half of unsigned products.
     unsafe fn mul_wide(a: Self::I, b: Self::I) -> (Self::I, Self::I);
+    /// The numbers at indices, all of which are in the table.
+    unsafe fn gather(table: &[f32; 128], index: Self::I) -> Self::F;
     /// Bit `i` says whether lane `i` of `a` is above that of `b`; none is negative.
     unsafe fn above(a: Self::I, b: Self::I) -> u16;
 }

@@ -171,6 +171,11 @@ impl Scale {
 /// Binary digits behind the point to which a value is compared with a random number.
 pub(crate) const RANDOM_BITS: u32 = 15;
 
+/// A number for each element of a group, where vectors find them fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(64))]
+pub(crate) struct Group(pub [i32; GROUP]);
+
 /// 15 random bits for each of the 128 elements of a group.
 ///
 /// Element `16 v + lane` takes half `v % 2` of word `v / 2` of Philox block `16 group + lane`, so

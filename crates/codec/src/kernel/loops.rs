@@ -10,8 +10,9 @@
 
 use thinwire_wire::random::Key;
 
+pub(super) use super::code_loops::{code_decode, code_encode};
 use super::lanes::{FormatLanes, Lanes, LevelsLanes};
-use super::levels::{GROUP, LANES, RANDOM_BITS, SCALE_BYTES, Scale};
+use super::levels::{GROUP, Group, LANES, RANDOM_BITS, SCALE_BYTES, Scale};
 pub(super) use super::sign_loops::{sign_decode, sign_encode};
 use super::{Candidate, scalar};
 use crate::{Finite, Input, Write};
@@ -289,7 +290,7 @@ unsafe fn quantise_block<L: Lanes, Q: LevelsLanes, const FEEDBACK: bool, const R
 
 /// Adds the residual to a block; returns the largest magnitude.
 #[inline(always)]
-unsafe fn sum_block<L: Lanes, const FEEDBACK: bool>(
+pub(super) unsafe fn sum_block<L: Lanes, const FEEDBACK: bool>(
     source: Source,
     first: usize,
     length: usize,
@@ -310,7 +311,7 @@ unsafe fn sum_block<L: Lanes, const FEEDBACK: bool>(
 
 /// The numbers of `levels::random_group`.
 #[inline(always)]
-unsafe fn random_group<L: Lanes>(key: Key, group: u64) -> [L::I; GROUP / LANES] {
+pub(super) unsafe fn random_group<L: Lanes>(key: Key, group: u64) -> [L::I; GROUP / LANES] {
     let (counter, [key0, key1]) = key.philox_input(group * LANES as u64);
     let mut c = counter.map(|word| L::splat_int(word));
     c[0] = L::add_int(c[0], L::iota());
@@ -336,10 +337,10 @@ unsafe fn random_group<L: Lanes>(key: Key, group: u64) -> [L::I; GROUP / LANES] 
 }
 
 #[inline(always)]
-pub(super) unsafe fn random<L: Lanes>(key: Key, group: u64) -> [u32; GROUP] {
-    let mut words = [0; GROUP];
+pub(super) unsafe fn random<L: Lanes>(key: Key, group: u64) -> Group {
+    let mut words = Group([0; GROUP]);
     for (vector, random) in random_group::<L>(key, group).into_iter().enumerate() {
-        L::store(words.as_mut_ptr().add(vector * LANES).cast(), L::from_bits(random));
+        L::store(words.0.as_mut_ptr().add(vector * LANES).cast(), L::from_bits(random));
     }
     words
 }
@@ -389,9 +390,9 @@ pub(super) unsafe fn collect<L: Lanes>(
     threshold: u32,
     found: &mut Vec<Candidate>,
 ) {
-    let whole = input.len() / LANES * LANES;
+    let whole = input.len() / WORD * WORD;
     let source = Source::of(&mut input);
-    found.reserve(whole);
+    found.reserve(whole + AT_ONCE);
     match input {
         Input::Plain(_) => collect_whole::<L, false>(source, whole, first, threshold, found),
         Input::Feedback { .. } => {
@@ -401,7 +402,12 @@ pub(super) unsafe fn collect<L: Lanes>(
     scalar::collect(rest(input, whole), first + whole as u32, threshold, found);
 }
 
-/// The list has room for `length` more.
+/// Elements that are compared before any is listed.
+const WORD: usize = 4 * LANES;
+/// Elements that are listed whether they are there or not: guessing wrong costs more.
+const AT_ONCE: usize = 4;
+
+/// The list has room for `length` more and [`AT_ONCE`].
 #[inline(always)]
 unsafe fn collect_whole<L: Lanes, const FEEDBACK: bool>(
     source: Source,
@@ -412,19 +418,30 @@ unsafe fn collect_whole<L: Lanes, const FEEDBACK: bool>(
 ) {
     let mut to = found.as_mut_ptr().add(found.len());
     let below = L::splat_int(threshold - 1);
-    for at in (0..length).step_by(LANES) {
-        let x = source.load::<L, FEEDBACK>(at);
-        if FEEDBACK {
-            L::store(source.values.add(at), x);
+    for at in (0..length).step_by(WORD) {
+        let mut word = 0;
+        for vector in 0..WORD / LANES {
+            let at = at + vector * LANES;
+            let x = source.load::<L, FEEDBACK>(at);
+            if FEEDBACK {
+                L::store(source.values.add(at), x);
+            }
+            word |= u64::from(L::above(L::magnitude(x), below)) << (vector * LANES);
         }
-        let mut mask = L::above(L::magnitude(x), below);
-        while mask != 0 {
-            let at = at + mask.trailing_zeros() as usize;
-            let bits = (*source.values.add(at)).to_bits();
-            to.write(Candidate { index: first + at as u32, bits });
-            to = to.add(1);
-            mask &= mask - 1;
+        let end = to.add(word.count_ones() as usize);
+        loop {
+            for place in 0..AT_ONCE {
+                let at = at + word.trailing_zeros() as usize % WORD;
+                let bits = (*source.values.add(at)).to_bits();
+                to.add(place).write(Candidate { index: first + at as u32, bits });
+                word &= word.wrapping_sub(1);
+            }
+            if word == 0 {
+                break;
+            }
+            to = to.add(AT_ONCE);
         }
+        to = end;
     }
     found.set_len(to.offset_from_unsigned(found.as_ptr()));
 }
@@ -434,12 +451,14 @@ macro_rules! kernels {
     ($name:literal, $lanes:ty, $features:literal) => {
         use thinwire_wire::random::Key;
 
+        use super::code_lanes::CodeLanes;
         use super::format::{BF16, F16, F32};
-        use super::levels::GROUP;
+        use super::levels::Group;
         use super::lanes::{FormatLanes, LevelsLanes};
         use super::loops;
         use super::signs::Signs;
-        use super::{Candidate, Cast, Int2, Int3, Int4, Int8, Kernels, OneBit, Quantiser, Signer};
+        use super::{Candidate, Cast, Coder, Int2, Int3, Int4, Int8};
+        use super::{Kernels, OneBit, Quantiser, Signer};
         use crate::{Finite, Input, Write};
 
         static KERNELS: Kernels = Kernels {
@@ -458,6 +477,13 @@ macro_rules! kernels {
             int3: Quantiser { encode: quantise::<Int3>, decode: dequantise::<Int3> },
             int2: Signer { encode: sign_encode::<Int2>, decode: sign_decode::<Int2> },
             onebit: Signer { encode: sign_encode::<OneBit>, decode: sign_decode::<OneBit> },
+            vote: Coder { encode: code_encode, decode: code_decode },
+            threshold: Coder { encode: code_encode, decode: code_decode },
+            levels: Coder { encode: code_encode, decode: code_decode },
+            natural: Coder { encode: code_encode, decode: code_decode },
+            e4m3: Coder { encode: code_encode, decode: code_decode },
+            e5m2: Coder { encode: code_encode, decode: code_decode },
+            dynamic8: Coder { encode: code_encode, decode: code_decode },
             random,
             collect,
         };
@@ -474,7 +500,9 @@ macro_rules! kernels {
         loops::entry!($lanes, $features, dequantise[Q: LevelsLanes](a: &[u8], b: Write, c: &mut [f32]));
         loops::entry!($lanes, $features, sign_encode[S: Signs](a: Input<'_>, b: &mut [u8]) -> Finite);
         loops::entry!($lanes, $features, sign_decode[S: Signs](a: &[u8], b: Write, c: &mut [f32]));
-        loops::entry!($lanes, $features, random[](a: Key, b: u64) -> [u32; GROUP]);
+        loops::entry!($lanes, $features, code_encode[C: CodeLanes](a: C, b: Input<'_>, c: Key, d: &mut [u8]) -> Finite);
+        loops::entry!($lanes, $features, code_decode[C: CodeLanes](a: C, b: &[u8], c: Write, d: &mut [f32]));
+        loops::entry!($lanes, $features, random[](a: Key, b: u64) -> Group);
         loops::entry!($lanes, $features, collect[](a: Input<'_>, b: u32, c: u32, d: &mut Vec<Candidate>));
     };
 }

@@ -3,6 +3,7 @@
 //! `scalar` says what they compute; the others compute the same bits with the machine's vectors
 //! (where two NaNs meet, which of them is left is open). What the machine can do is asked once.
 
+pub(crate) mod codes;
 mod format;
 mod levels;
 mod scalar;
@@ -16,10 +17,19 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
+mod code_lanes;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod code_loops;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
 mod lanes;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod loops;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod plane_lanes;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod sign_loops;
@@ -30,11 +40,19 @@ use std::sync::OnceLock;
 
 use thinwire_wire::random::Key;
 
+pub(crate) use codes::block_len;
 pub(crate) use format::{BF16, F16, F32, Format};
-pub(crate) use levels::{GROUP, Int3, Int4, Int8, Levels, RANDOM_BITS, SCALE_BYTES, Scale};
+pub(crate) use levels::{GROUP, Group, Int3, Int4, Int8, Levels, RANDOM_BITS, Scale};
 pub(crate) use signs::{BLOCK as SIGNS_BLOCK, Int2, OneBit, Signs};
 pub(crate) use wide::{Work, wide};
 
+use crate::coded::Code;
+use crate::dynamic8::Dynamic8;
+use crate::float8::{E4M3, E5M2};
+use crate::natural::Natural;
+use crate::qsgd::Levels as RandomLevels;
+use crate::tbq::Threshold;
+use crate::vote::Vote;
 use crate::{Finite, Input, Write};
 
 /// One implementation of every loop. Lengths have been checked by whoever calls.
@@ -55,8 +73,15 @@ pub(crate) struct Kernels {
     pub int3: Quantiser,
     pub int2: Signer,
     pub onebit: Signer,
+    pub vote: Coder<Vote>,
+    pub threshold: Coder<Threshold>,
+    pub levels: Coder<RandomLevels>,
+    pub natural: Coder<Natural>,
+    pub e4m3: Coder<E4M3>,
+    pub e5m2: Coder<E5M2>,
+    pub dynamic8: Coder<Dynamic8>,
     /// [`RANDOM_BITS`] random bits for each element of the group of this number.
-    pub random: fn(Key, u64) -> [u32; GROUP],
+    pub random: fn(Key, u64) -> Group,
     /// Adds the residual, and appends to the list the elements whose magnitude has at least the
     /// bits of the third argument, which are not 0; the second is the first element's index.
     pub collect: fn(Input<'_>, u32, u32, &mut Vec<Candidate>),
@@ -80,6 +105,12 @@ pub(crate) struct Quantiser {
 pub(crate) struct Signer {
     pub encode: fn(Input<'_>, &mut [u8]) -> Finite,
     pub decode: fn(&[u8], Write, &mut [f32]),
+}
+
+/// The loops of a [`Code`].
+pub(crate) struct Coder<C: Code> {
+    pub encode: fn(C, Input<'_>, Key, &mut [u8]) -> Finite,
+    pub decode: fn(C, &[u8], Write, &mut [f32]),
 }
 
 /// An element that may be among the largest.

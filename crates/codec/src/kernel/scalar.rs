@@ -3,9 +3,9 @@
 use thinwire_wire::random::Key;
 
 use super::format::Format;
-use super::levels::{GROUP, Levels, RANDOM_BITS, SCALE_BYTES, Scale, random_group};
-use super::{BF16, Candidate, Cast, F16, F32, Int2, Int3, Int4, Int8};
-use super::{Kernels, OneBit, Quantiser, Signer, signs};
+use super::levels::{GROUP, Group, Levels, RANDOM_BITS, SCALE_BYTES, Scale, random_group};
+use super::{BF16, Candidate, Cast, Coder, F16, F32, Int2, Int3, Int4, Int8};
+use super::{Kernels, OneBit, Quantiser, Signer, codes, signs};
 use crate::{Finite, Input, Write};
 
 /// Lanes in which a scalar product is summed.
@@ -27,7 +27,14 @@ pub(super) static KERNELS: Kernels = Kernels {
     int3: Quantiser { encode: quantise::<Int3>, decode: dequantise::<Int3> },
     int2: Signer { encode: signs::encode::<Int2>, decode: signs::decode::<Int2> },
     onebit: Signer { encode: signs::encode::<OneBit>, decode: signs::decode::<OneBit> },
-    random: |key, group| random_group(key, group).map(u32::from),
+    vote: Coder { encode: codes::encode, decode: codes::decode },
+    threshold: Coder { encode: codes::encode, decode: codes::decode },
+    levels: Coder { encode: codes::encode, decode: codes::decode },
+    natural: Coder { encode: codes::encode, decode: codes::decode },
+    e4m3: Coder { encode: codes::encode, decode: codes::decode },
+    e5m2: Coder { encode: codes::encode, decode: codes::decode },
+    dynamic8: Coder { encode: codes::encode, decode: codes::decode },
+    random: |key, group| Group(random_group(key, group).map(i32::from)),
     collect,
 };
 

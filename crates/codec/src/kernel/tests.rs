@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::float8::Float8;
+use crate::qsgd::Norm;
 
 /// Numbers of every kind; of NaN only one, for which of two is left is open.
 fn number() -> impl Strategy<Value = f32> {
@@ -125,6 +127,38 @@ fn signs_agree<S: Signs>(
     }
 }
 
+fn codes_agree<C: Code>(
+    code: C,
+    pick: fn(&Kernels) -> &Coder<C>,
+    (values, residual): &(Vec<f32>, Vec<f32>),
+    noise: &[u8],
+    key: Key,
+) {
+    let rest = match values.len() % 128 {
+        0 => 0,
+        rest => block_len(code, rest),
+    };
+    let len = values.len() / 128 * block_len(code, 128) + rest;
+    let noise: Vec<u8> = noise.iter().copied().cycle().take(len).collect();
+    let run: Loop<'_> = &|kernels, input, output| {
+        u64::from((pick(kernels).encode)(code, input, key, output) == Finite::Yes)
+    };
+    let expected = encodings(&scalar::KERNELS, values, residual, run, len);
+    for kernels in others() {
+        let found = encodings(kernels, values, residual, run, len);
+        assert_eq!(found, expected, "{code}, {}", kernels.name);
+        let decode = |kernels: &Kernels, encoded: &[u8], write, values: &mut [f32]| {
+            (pick(kernels).decode)(code, encoded, write, values);
+        };
+        for write in [Write::Set, Write::Add] {
+            let (mut expected, mut found) = (values.to_vec(), values.to_vec());
+            decode(&scalar::KERNELS, &noise, write, &mut expected);
+            decode(kernels, &noise, write, &mut found);
+            assert_eq!(bits_but_nan(&found), bits_but_nan(&expected), "{code}, {write:?}");
+        }
+    }
+}
+
 type Decode = fn(&[u8], Write, &mut [f32]);
 
 fn decode_agrees(scalar: Decode, other: Decode, encoded: &[u8], values: &[f32]) {
@@ -182,6 +216,24 @@ proptest! {
     fn signs_agree_with_one_bit_and_two(pair in pair(), noise in prop::collection::vec(any::<u8>(), 1..600)) {
         signs_agree::<Int2>(|kernels| &kernels.int2, &pair, &noise);
         signs_agree::<OneBit>(|kernels| &kernels.onebit, &pair, &noise);
+    }
+
+    #[test]
+    fn codes_agree_with_and_without_random_numbers(pair in pair(), noise in prop::collection::vec(any::<u8>(), 1..600), key in key()) {
+        let norms = [Norm::Largest, Norm::Length, Norm::Clipped(1.0)];
+        codes_agree(Vote, |kernels| &kernels.vote, &pair, &noise, key);
+        for code in [0.5, 1e-30, 1e30].map(|tau| Threshold { tau }) {
+            codes_agree(code, |kernels| &kernels.threshold, &pair, &noise, key);
+        }
+        for bits in 2..=8 {
+            for code in norms.map(|norm| RandomLevels { bits, norm }) {
+                codes_agree(code, |kernels| &kernels.levels, &pair, &noise, key);
+            }
+        }
+        codes_agree(Natural, |kernels| &kernels.natural, &pair, &noise, key);
+        codes_agree(Float8, |kernels| &kernels.e4m3, &pair, &noise, key);
+        codes_agree(Float8, |kernels| &kernels.e5m2, &pair, &noise, key);
+        codes_agree(Dynamic8, |kernels| &kernels.dynamic8, &pair, &noise, key);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! become one. An instruction whose result nobody reads is left out.
 
 use super::program::{
-    Binary, Comparison, Field, Instruction, Length, Operand, Operation, Source, Unary,
+    Binary, Comparison, Field, Instruction, Length, Operand, Operation, Source, Step, Unary,
 };
 use super::wire::Wire;
 
@@ -36,7 +36,6 @@ fn fused(
     fields: &[Field],
 ) -> Option<Operation> {
     let made = |value| made(instructions, value);
-    let single = |value: Operand| matches!(value.length, Length::Constant | Length::One);
     let bits = |field: usize| match fields[field].wire {
         Wire::Bits { width, .. } => width,
         _ => 0,
@@ -69,6 +68,15 @@ fn fused(
             Operation::Round(x) if (2..8).contains(&bits(field)) && !single(x) => {
                 Some(Operation::EmitRound(field, x))
             }
+            Operation::RoundRandom(x) if (2..8).contains(&bits(field)) => match made(x)? {
+                Operation::Binary(Binary::Multiply, x, factor) if !single(x) && single(factor) => {
+                    Some(Operation::EmitRoundRandom(field, x, factor))
+                }
+                _ => None,
+            },
+            Operation::WholeSelect(..) if (2..8).contains(&bits(field)) => {
+                steps(instructions, field, value)
+            }
             _ => None,
         },
         Operation::Yield(value) => match made(value)? {
@@ -93,12 +101,37 @@ fn fused(
     }
 }
 
+/// A choice among whole numbers by one or two comparisons of the same elements.
+fn steps(instructions: &[Instruction], field: usize, value: Operand) -> Option<Operation> {
+    let (first, rest) = step(instructions, value)?;
+    let (second, other) = step(instructions, rest).unwrap_or((first, rest));
+    (first.element() == second.element() && single(other)).then_some(Operation::EmitSteps(
+        field,
+        [first, second],
+        other,
+    ))
+}
+
+/// What is chosen where a comparison with a number of the block holds, and what is elsewhere.
+fn step(instructions: &[Instruction], value: Operand) -> Option<(Step, Operand)> {
+    let Operation::WholeSelect(mask, code, rest) = made(instructions, value)? else { return None };
+    let Operation::Compare(comparison, left, right) = made(instructions, mask)? else {
+        return None;
+    };
+    let ordered = matches!(comparison, Comparison::Below | Comparison::AtMost);
+    (ordered && single(left) != single(right) && single(code))
+        .then_some((Step { comparison, left, right, code }, rest))
+}
+
+/// Whether it is at most one per block.
+fn single(value: Operand) -> bool {
+    matches!(value.length, Length::Constant | Length::One)
+}
+
 /// The numbers and the threshold of a mask `abs(x) >= threshold`.
 fn above(instructions: &[Instruction], mask: Operand) -> Option<(Operand, Operand)> {
     match made(instructions, mask)? {
-        Operation::Compare(Comparison::AtMost, threshold, magnitude)
-            if matches!(threshold.length, Length::Constant | Length::One) =>
-        {
+        Operation::Compare(Comparison::AtMost, threshold, magnitude) if single(threshold) => {
             match made(instructions, magnitude)? {
                 Operation::Unary(Unary::Absolute, x) => Some((x, threshold)),
                 _ => None,

@@ -13,8 +13,9 @@ use super::wire::Wire;
 use crate::kernel::{Work, wide};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 
-/// Elements that are worked on at once: several registers of them fit into the nearest cache.
-const BATCH: usize = 4096;
+/// Elements that are worked on at once: several registers of them fit into the nearest cache, and
+/// memory is read while they are worked on.
+const BATCH: usize = 1024;
 
 /// Registers larger than this are not kept for the next call.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -99,7 +100,7 @@ impl Codec for Interpreted {
         let drawn = |instruction: &Instruction| {
             use Operation as O;
             let operation = instruction.operation;
-            matches!(operation, O::Random | O::RoundRandom(_))
+            matches!(operation, O::Random | O::RoundRandom(_) | O::EmitRoundRandom(..))
                 || matches!(operation, O::Where(_) | O::LargestWhere(..))
                 || matches!(operation, O::WhereAbove(..) | O::LargestAbove(..))
         };

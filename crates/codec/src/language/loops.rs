@@ -19,7 +19,7 @@ impl<'a, T: Copy> View<'a, T> {
 
     /// The one number of a block.
     #[inline(always)]
-    fn one(&self, block: usize) -> T {
+    pub(crate) fn one(&self, block: usize) -> T {
         self.data[block * self.step]
     }
 }
@@ -196,6 +196,13 @@ pub(crate) fn round(x: f32) -> i32 {
     let x = if x < MOST { x } else { MOST };
     let x = if x > -MOST { x } else { -MOST };
     (x + SHIFT).to_bits() as i32 - SHIFT.to_bits() as i32
+}
+
+/// Either whole number beside one of magnitude 127 at most: so many digits are compared with random
+/// ones.
+#[inline(always)]
+pub(crate) fn round_random(x: f32, random: i32) -> i32 {
+    (round(x * 32768.0).clamp(-127 << 15, 127 << 15) + random) >> 15
 }
 
 /// Below this a number with few digits becomes 0: its inverse would overflow.

@@ -4,11 +4,11 @@
 //! fields become a block; docs/codec-language.md teaches it. The text goes through one file each:
 //!
 //! - `token`, `parse`: to a tree (`syntax`), or a refusal with its place (`refusal`);
-//! - `check`, with `header` and `function`: to a program of operators over registers, in which
-//!   every type fits and every length follows from the number of elements;
+//! - `check`, with `header`, `expression`, `operand` and `function`: to a program of operators over
+//!   registers, in which every type fits and every length follows from the number of elements;
 //! - `fuse`, `registers`: to fewer operators, and as few registers as are needed at once;
-//! - `run`: the interpreter. An operator is a loop over a batch of blocks (`loops`, `pick`, `pack`,
-//!   `random`, `transfer`), so that choosing it costs next to nothing;
+//! - `run`: the interpreter. An operator is a loop over a batch of blocks (`compute`, with `loops`,
+//!   `pick` and `random`; `emit` and `take`, with `pack`), so that choosing it costs next to nothing;
 //! - `interpreted`: the program as a [`Codec`](crate::Codec), with residuals and what is not finite;
 //! - `refuse`: what it must show before it is used; `file`: where texts come from.
 //!
@@ -39,6 +39,9 @@
 //! ```
 
 mod check;
+mod compute;
+mod emit;
+mod expression;
 mod file;
 mod frame;
 mod function;
@@ -46,6 +49,7 @@ mod fuse;
 mod header;
 mod interpreted;
 mod loops;
+mod operand;
 mod pack;
 mod parse;
 mod pick;
@@ -56,8 +60,8 @@ mod refuse;
 mod registers;
 mod run;
 mod syntax;
+mod take;
 mod token;
-mod transfer;
 mod value;
 mod wire;
 

@@ -3,7 +3,7 @@
 //! The layout is that of `planes`, group by group of 128 elements.
 
 /// Elements that share planes.
-const GROUP: usize = 128;
+pub(crate) const GROUP: usize = 128;
 
 /// Bytes of a plane, and elements side by side in a vector.
 const LANES: usize = 16;
@@ -19,16 +19,20 @@ pub(crate) fn pack<const W: usize, T: Copy>(codes: &[T], bytes: &mut [u8], fit: 
     let (groups, rest) = codes.as_chunks::<GROUP>();
     let (places, last) = bytes.split_at_mut(groups.len() * LANES * W);
     for (codes, bytes) in groups.iter().zip(places.chunks_exact_mut(LANES * W)) {
-        for (plane, bytes) in bytes.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-            let mut together = [0; LANES];
-            // From the last vector on, so that every shift is by the same constant.
-            for codes in codes.as_chunks::<LANES>().0.iter().rev() {
-                for lane in 0..LANES {
-                    together[lane] = together[lane] << 1 | fit(codes[lane]) >> plane & 1;
-                }
-            }
+        let mut together = [0; LANES];
+        // From the last vector on, so that every shift is by the same constant.
+        for codes in codes.as_chunks::<LANES>().0.iter().rev() {
             for lane in 0..LANES {
-                bytes[lane] = together[lane] as u8;
+                let code = fit(codes[lane]) as u32 & ((1 << W) - 1);
+                together[lane] = together[lane] << W | code;
+            }
+        }
+        for together in &mut together {
+            *together = unzip::<W>(*together);
+        }
+        for (plane, bytes) in bytes.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            for lane in 0..LANES {
+                bytes[lane] = (together[lane] >> (8 * plane)) as u8;
             }
         }
     }
@@ -42,6 +46,22 @@ pub(crate) fn pack<const W: usize, T: Copy>(codes: &[T], bytes: &mut [u8], fit: 
             let bytes = bytes.iter_mut().zip(codes);
             bytes.for_each(|(byte, code)| *byte |= ((fit(*code) >> plane & 1) << vector) as u8);
         }
+    }
+}
+
+/// Of eight codes of `W` bits, 1, 2 or 4, the lowest bits to the lowest byte, and so on.
+#[inline(always)]
+fn unzip<const W: usize>(x: u32) -> u32 {
+    let swap = |x: u32, shift: u32, mask: u32| {
+        let different = (x ^ x >> shift) & mask;
+        x ^ different ^ different << shift
+    };
+    // Even bits to the lower half, of 16 bits or of 32.
+    let half = |x| swap(swap(swap(x, 1, 0x2222_2222), 2, 0x0c0c_0c0c), 4, 0x00f0_00f0);
+    match W {
+        1 => x,
+        2 => half(x),
+        _ => swap(half(swap(half(x), 8, 0xff00)), 8, 0xff00),
     }
 }
 

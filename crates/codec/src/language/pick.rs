@@ -1,7 +1,8 @@
 //! Operators that choose among a block's elements, block by block.
 
 use super::loops::View;
-use crate::kernel::{self, Candidate};
+use crate::crowd::Crowd;
+use crate::kernel::Candidate;
 use crate::{Input, select};
 
 /// The places of the largest magnitudes, of equals the first ones, in order.
@@ -36,15 +37,6 @@ pub(crate) fn largest_where(
     }
 }
 
-/// Who is taken where more pass than there are places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Crowd {
-    /// Whoever comes first, from a drawn element on and around.
-    First,
-    /// The largest.
-    Largest,
-}
-
 /// The places of [`locate`] or [`largest_where`] for the mask of magnitudes that reach a threshold.
 pub(crate) fn above(
     to: &mut [i32],
@@ -59,37 +51,16 @@ pub(crate) fn above(
         let threshold = threshold.data[block * threshold.step];
         // Zero and less lets everything pass, and NaN nothing.
         let bits = if threshold.is_nan() { u32::MAX >> 1 } else { threshold.max(0.0).to_bits() };
-        let mut passed = Vec::new();
-        match bits {
-            0 => passed.extend(
-                (0..).zip(numbers).map(|(index, x)| Candidate { index, bits: x.to_bits() }),
-            ),
-            bits => (kernel::imp().collect)(Input::Plain(numbers), 0, bits, &mut passed),
-        }
-        if passed.len() <= count {
-            fill(to, &passed, draw(block), numbers.len());
-            continue;
-        }
-        let chosen = match crowd {
-            Crowd::Largest => select::largest_of(passed, count),
-            Crowd::First => {
-                let start = passed.partition_point(|candidate| candidate.index < draw(block));
-                passed.rotate_left(start);
-                passed
-            }
+        let passed = match bits {
+            0 => (0..)
+                .zip(numbers)
+                .map(|(index, x)| Candidate { index, bits: x.to_bits() })
+                .collect(),
+            bits => select::reaching(&mut Input::Plain(numbers), bits, count + count / 2),
         };
+        let chosen = crowd.choose(passed, count, draw(block), numbers);
         to.iter_mut().zip(chosen).for_each(|(to, chosen)| *to = chosen.index as i32);
-        to.sort_unstable();
     }
-}
-
-/// All that passed, and others from the drawn one on and around.
-fn fill(to: &mut [i32], passed: &[Candidate], first: u32, elements: usize) {
-    let absent = |index: &u32| passed.binary_search_by_key(index, |passed| passed.index).is_err();
-    let others = (first..elements as u32).chain(0..first).filter(absent);
-    let all = passed.iter().map(|passed| passed.index).chain(others);
-    to.iter_mut().zip(all).for_each(|(to, index)| *to = index as i32);
-    to.sort_unstable();
 }
 
 /// Places where the mask holds, from a drawn element on and around; if they are too few, others from

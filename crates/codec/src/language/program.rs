@@ -159,6 +159,10 @@ pub(crate) enum Operation {
     EmitNegative(usize, Operand),
     /// The same with the nearest whole numbers.
     EmitRound(usize, Operand),
+    /// The same with either whole number beside numbers times what is one per block.
+    EmitRoundRandom(usize, Operand, Operand),
+    /// The same with the code of the first step that holds, or else the last operand.
+    EmitSteps(usize, [Step; 2], Operand),
     /// Reads it.
     Take(usize),
     /// Ends `decode` with one number for every element.
@@ -169,6 +173,16 @@ pub(crate) enum Operation {
     YieldScaled(usize, Operand),
     /// Ends it with numbers at indices, and 0 elsewhere.
     YieldAt(Operand, Operand),
+}
+
+/// A whole number where a comparison of an element with a number of its block holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Step {
+    /// `Below` or `AtMost`.
+    pub comparison: Comparison,
+    pub left: Operand,
+    pub right: Operand,
+    pub code: Operand,
 }
 
 /// An operation and where its result goes.
@@ -215,6 +229,35 @@ pub(crate) struct Program {
     pub registers: (usize, usize),
 }
 
+impl Step {
+    /// The elements, and the number that they are compared with.
+    fn sides(&self) -> (Operand, Operand) {
+        match self.left.length {
+            Length::Constant | Length::One => (self.right, self.left),
+            _ => (self.left, self.right),
+        }
+    }
+
+    /// What is compared.
+    pub(crate) fn element(&self) -> Operand {
+        self.sides().0
+    }
+
+    /// What it is compared with.
+    pub(crate) fn bound(&self) -> Operand {
+        self.sides().1
+    }
+
+    /// The comparison with a number as one of kind: an element with these bits of its sign turned is
+    /// at most that.
+    pub(crate) fn bits(&self, bound: f32) -> (u32, f32) {
+        let above = self.element() == self.right;
+        let bound = if above { -bound } else { bound };
+        let strict = self.comparison == Comparison::Below;
+        (u32::from(above) << 31, if strict { bound.next_down() } else { bound })
+    }
+}
+
 impl Operation {
     /// What it reads.
     pub(crate) fn operands(&mut self) -> Vec<&mut Operand> {
@@ -251,10 +294,16 @@ impl Operation {
             | O::LargestWhere(a, b)
             | O::WhereAbove(a, b)
             | O::LargestAbove(a, b)
+            | O::EmitRoundRandom(_, a, b)
             | O::YieldSelect(_, a, b)
             | O::WholeGather(a, b)
             | O::YieldAt(a, b) => vec![a, b],
             O::Select(a, b, c) | O::WholeSelect(a, b, c) => vec![a, b, c],
+            O::EmitSteps(_, steps, other) => {
+                let steps = steps.iter_mut();
+                let read = steps.flat_map(|step| [&mut step.left, &mut step.right, &mut step.code]);
+                read.chain([other]).collect()
+            }
         }
     }
 }

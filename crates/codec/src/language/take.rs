@@ -1,134 +1,17 @@
-//! Between registers and bytes, and from registers to values.
+//! Fields of all blocks, from bytes to registers or to the values that `decode` yields.
 
-use super::loops::{self, View};
-use super::pack::{pack, unpack};
+use super::emit::cast;
+use super::loops::View;
+use super::pack::unpack;
 use super::program::{Operand, Source};
 use super::run::{Batch, Put, Registers};
 use super::wire::Wire;
 use crate::indices::Indices;
-use crate::kernel::{self, BF16, Cast, F16, F32, Format};
-use crate::{Error, Input, Write};
-
-/// Writes a field of all blocks. False if it is a number that is not finite.
-#[inline(always)]
-pub(crate) fn emit(
-    batch: &Batch<'_>,
-    registers: &Registers,
-    field: usize,
-    value: Operand,
-    output: &mut [u8],
-) -> bool {
-    let place = batch.frame.fields[field];
-    match cast(place.wire) {
-        Some((_, limit)) if place.is_one_f32() => {
-            let view = batch.numbers(registers, value);
-            emit_ones(batch, view, place.offset, output);
-            loops::largest(view.data) < limit
-        }
-        Some((cast, limit)) => {
-            let view = batch.numbers(registers, value);
-            let mut largest = 0;
-            for block in 0..batch.blocks {
-                let bytes = &mut output[block * batch.frame.bytes + place.offset..][..place.bytes];
-                let numbers = &view.data[block * place.count..][..place.count];
-                largest = largest.max((cast.encode)(Input::Plain(numbers), bytes));
-            }
-            largest < limit
-        }
-        None => {
-            emit_wholes(batch, batch.wholes(registers, value), field, output);
-            true
-        }
-    }
-}
-
-/// Writes one f32 of every block.
-#[inline(always)]
-fn emit_ones(batch: &Batch<'_>, view: View<'_, f32>, offset: usize, output: &mut [u8]) {
-    for (block, number) in view.data[..batch.blocks].iter().enumerate() {
-        if let Some(bytes) = output[block * batch.frame.bytes + offset..].first_chunk_mut::<4>() {
-            *bytes = number.to_le_bytes();
-        }
-    }
-}
-
-/// The loops of a number format, and the bits of what it does not hold.
-#[inline(always)]
-fn cast(wire: Wire) -> Option<(&'static Cast, u32)> {
-    let kernels = kernel::imp();
-    match wire {
-        Wire::F32 => Some((&kernels.f32, F32::LIMIT)),
-        Wire::F16 => Some((&kernels.f16, F16::LIMIT)),
-        Wire::Bf16 => Some((&kernels.bf16, BF16::LIMIT)),
-        _ => None,
-    }
-}
-
-#[inline(always)]
-fn emit_wholes(batch: &Batch<'_>, view: View<'_, i32>, field: usize, output: &mut [u8]) {
-    let place = batch.frame.fields[field];
-    let blocks = output.chunks_exact_mut(batch.frame.bytes);
-    for (bytes, codes) in blocks.zip(view.data.chunks_exact(place.count)) {
-        let bytes = &mut bytes[place.offset..place.offset + place.bytes];
-        let (least, most) = place.wire.range();
-        let fit = |code: i32| code.max(least).min(most);
-        match place.wire {
-            Wire::Bits { width: 1, .. } => pack::<1, _>(codes, bytes, fit),
-            Wire::Bits { width: 2, .. } => pack::<2, _>(codes, bytes, fit),
-            Wire::Bits { width: 4, .. } => pack::<4, _>(codes, bytes, fit),
-            Wire::Bits { width: 8, .. } => {
-                for (byte, code) in bytes.iter_mut().zip(codes) {
-                    *byte = fit(*code) as u8;
-                }
-            }
-            Wire::Bits { .. } => {
-                for (bytes, code) in bytes.chunks_exact_mut(2).zip(codes) {
-                    bytes.copy_from_slice(&(fit(*code) as u16).to_le_bytes());
-                }
-            }
-            _ => {
-                let mut writer = Indices::new(place.count, batch.frame.elements).writer(bytes);
-                codes.iter().for_each(|index| writer.push(*index as u32));
-            }
-        }
-    }
-}
-
-/// Writes a mask field of all blocks from the sign bits of numbers.
-#[inline(always)]
-pub(crate) fn emit_negative(
-    batch: &Batch<'_>,
-    view: View<'_, f32>,
-    field: usize,
-    output: &mut [u8],
-) {
-    let place = batch.frame.fields[field];
-    for block in 0..batch.blocks {
-        let bytes = &mut output[block * batch.frame.bytes + place.offset..][..place.bytes];
-        let numbers = &view.data[block * view.step..][..view.step];
-        pack::<1, _>(numbers, bytes, |x| (x.to_bits() >> 31) as i32);
-    }
-}
-
-/// Writes a field of few bits of all blocks from numbers, rounded.
-#[inline(always)]
-pub(crate) fn emit_round(batch: &Batch<'_>, view: View<'_, f32>, field: usize, output: &mut [u8]) {
-    let place = batch.frame.fields[field];
-    let (least, most) = place.wire.range();
-    let fit = |x: f32| loops::round(x).max(least).min(most);
-    for block in 0..batch.blocks {
-        let bytes = &mut output[block * batch.frame.bytes + place.offset..][..place.bytes];
-        let numbers = &view.data[block * view.step..][..view.step];
-        match place.wire {
-            Wire::Bits { width: 2, .. } => pack::<2, _>(numbers, bytes, fit),
-            _ => pack::<4, _>(numbers, bytes, fit),
-        }
-    }
-}
+use crate::{Error, Write};
 
 /// Reads a field of numbers of all blocks.
 #[inline(always)]
-pub(crate) fn take_numbers(batch: &Batch<'_>, field: usize, to: &mut [f32]) {
+pub(crate) fn numbers(batch: &Batch<'_>, field: usize, to: &mut [f32]) {
     let place = batch.frame.fields[field];
     let Some((cast, _)) = cast(place.wire) else { return };
     if place.is_one_f32() {
@@ -149,7 +32,7 @@ pub(crate) fn take_numbers(batch: &Batch<'_>, field: usize, to: &mut [f32]) {
 /// # Errors
 /// If it holds indices that do not exist.
 #[inline(always)]
-pub(crate) fn take_wholes(batch: &Batch<'_>, field: usize, to: &mut [i32]) -> Result<(), Error> {
+pub(crate) fn wholes(batch: &Batch<'_>, field: usize, to: &mut [i32]) -> Result<(), Error> {
     let place = batch.frame.fields[field];
     let set = |to: &mut i32, code: i32| *to = code;
     let blocks = batch.encoded.chunks_exact(batch.frame.bytes);
@@ -161,16 +44,16 @@ pub(crate) fn take_wholes(batch: &Batch<'_>, field: usize, to: &mut [i32]) -> Re
             Wire::Bits { width: 2, signed: true } => unpack::<2, true, _>(bytes, to, set),
             Wire::Bits { width: 4, signed: false } => unpack::<4, false, _>(bytes, to, set),
             Wire::Bits { width: 4, signed: true } => unpack::<4, true, _>(bytes, to, set),
-            Wire::Bits { width: 8, signed } => take_bytes(bytes, signed, to),
-            Wire::Bits { signed, .. } => take_pairs(bytes, signed, to),
-            _ => take_indices(place.count, batch.frame.elements, bytes, to)?,
+            Wire::Bits { width: 8, signed } => whole_bytes(bytes, signed, to),
+            Wire::Bits { signed, .. } => whole_pairs(bytes, signed, to),
+            _ => indices_of(place.count, batch.frame.elements, bytes, to)?,
         }
     }
     Ok(())
 }
 
 #[inline(always)]
-fn take_bytes(bytes: &[u8], signed: bool, to: &mut [i32]) {
+fn whole_bytes(bytes: &[u8], signed: bool, to: &mut [i32]) {
     let extend = if signed { 24 } else { 0 };
     for (to, byte) in to.iter_mut().zip(bytes) {
         *to = i32::from(*byte) << extend >> extend;
@@ -178,14 +61,14 @@ fn take_bytes(bytes: &[u8], signed: bool, to: &mut [i32]) {
 }
 
 #[inline(always)]
-fn take_pairs(bytes: &[u8], signed: bool, to: &mut [i32]) {
+fn whole_pairs(bytes: &[u8], signed: bool, to: &mut [i32]) {
     let extend = if signed { 16 } else { 0 };
     for (to, pair) in to.iter_mut().zip(bytes.chunks_exact(2)) {
         *to = i32::from(u16::from_le_bytes([pair[0], pair[1]])) << extend >> extend;
     }
 }
 
-fn take_indices(count: usize, elements: usize, bytes: &[u8], to: &mut [i32]) -> Result<(), Error> {
+fn indices_of(count: usize, elements: usize, bytes: &[u8], to: &mut [i32]) -> Result<(), Error> {
     for (to, index) in to.iter_mut().zip(Indices::new(count, elements).read(bytes)) {
         *to = index? as i32;
     }

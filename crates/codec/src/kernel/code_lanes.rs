@@ -1,0 +1,178 @@
+//! What codes mean, for 16 elements at once.
+//!
+//! [`CodeLanes`] computes the bits of [`Code`]. Comparisons are signs of differences: where one is
+//! negative, a shift spreads its sign over all bits, and these choose.
+#![allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
+)]
+
+use super::lanes::Lanes;
+use super::levels::{RANDOM_BITS, Scale};
+use crate::coded::{Code, INFINITY, SIGN};
+use crate::dynamic8::{self, Dynamic8};
+use crate::float8::Float8;
+use crate::natural::{self, Natural};
+use crate::qsgd::Levels;
+use crate::tbq::Threshold;
+use crate::vote::Vote;
+
+/// A code for vectors. In both directions only the lowest bits of a code count.
+pub(super) trait CodeLanes: Code {
+    unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, random: L::I) -> L::I;
+    unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F;
+}
+
+/// All bits where `x` is below `limit`, else none; the difference must not overflow.
+#[inline(always)]
+unsafe fn below<L: Lanes>(x: L::I, limit: u32) -> L::I {
+    L::shift_right_signed::<31>(L::add_int(x, L::splat_int(limit.wrapping_neg())))
+}
+
+/// `a` where the mask has all bits, `b` where it has none.
+#[inline(always)]
+unsafe fn choose<L: Lanes>(mask: L::I, a: L::I, b: L::I) -> L::I {
+    L::xor(b, L::and(mask, L::xor(a, b)))
+}
+
+/// Bit 7 as the sign bit.
+#[inline(always)]
+unsafe fn sign<L: Lanes>(codes: L::I) -> L::I {
+    L::and(L::shift_left::<24>(codes), L::splat_int(SIGN))
+}
+
+impl CodeLanes for Vote {
+    /// The sum with 0 has the sign of `x`, but that of -0 is 0.
+    #[inline(always)]
+    unsafe fn codes<L: Lanes>(&self, x: L::F, _scale: Scale, _random: L::I) -> L::I {
+        L::shift_right::<31>(L::bits(L::add(x, L::splat(0.0))))
+    }
+    #[inline(always)]
+    unsafe fn values<L: Lanes>(&self, codes: L::I, _scale: f32) -> L::F {
+        L::from_bits(L::or(L::shift_left::<31>(codes), L::bits(L::splat(1.0))))
+    }
+}
+
+impl CodeLanes for Threshold {
+    #[inline(always)]
+    unsafe fn codes<L: Lanes>(&self, x: L::F, _scale: Scale, _random: L::I) -> L::I {
+        let small = below::<L>(L::magnitude(x), self.tau.to_bits());
+        let sign = L::or(L::shift_right_signed::<31>(L::bits(x)), L::splat_int(1));
+        choose::<L>(small, L::splat_int(0), sign)
+    }
+    #[inline(always)]
+    unsafe fn values<L: Lanes>(&self, codes: L::I, _scale: f32) -> L::F {
+        let sign = L::and(L::shift_left::<30>(codes), L::splat_int(SIGN));
+        let sent = L::shift_right_signed::<31>(L::shift_left::<31>(codes));
+        L::from_bits(L::and(sent, L::or(sign, L::bits(L::splat(self.tau)))))
+    }
+}
+
+impl CodeLanes for Levels {
+    /// Magnitudes are far below 2^31 after rounding, so what is too large is cut off then.
+    #[inline(always)]
+    unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, random: L::I) -> L::I {
+        let digits = L::splat(scale.inverse * (1 << RANDOM_BITS) as f32);
+        let least = -(self.levels() << RANDOM_BITS);
+        let rounded = L::max(L::round(L::mul(x, digits)), L::splat_int(least as u32));
+        let floor = L::shift_right_signed::<RANDOM_BITS>(L::add_int(rounded, random));
+        L::min(floor, L::splat_int(self.levels() as u32))
+    }
+    /// Two's complement: what is above half of all codes is negative.
+    #[inline(always)]
+    unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F {
+        let half = 1u32 << (self.bits() - 1);
+        let own = L::and(codes, L::splat_int(2 * half - 1));
+        let signed = L::add_int(L::xor(own, L::splat_int(half)), L::splat_int(half.wrapping_neg()));
+        L::mul(L::float(signed), L::splat(scale))
+    }
+}
+
+impl CodeLanes for Natural {
+    #[inline(always)]
+    unsafe fn codes<L: Lanes>(&self, x: L::F, _scale: Scale, random: L::I) -> L::I {
+        const UNUSED: u32 = natural::DIGITS - RANDOM_BITS;
+        let magnitude = L::magnitude(x);
+        let digits = L::or(L::shift_left::<UNUSED>(random), L::splat_int(1 << (UNUSED - 1)));
+        let sum = L::shift_right::<{ natural::DIGITS }>(L::add_int(magnitude, digits));
+        let exponent = L::add_int(sum, L::splat_int(natural::ZERO.wrapping_neg()));
+        let small = below::<L>(magnitude, (natural::ZERO + 1) << natural::DIGITS);
+        let sign = L::and(L::shift_right::<24>(L::bits(x)), L::splat_int(0x80));
+        L::or(sign, choose::<L>(small, L::splat_int(0), exponent))
+    }
+    #[inline(always)]
+    unsafe fn values<L: Lanes>(&self, codes: L::I, _scale: f32) -> L::F {
+        let exponent = L::and(codes, L::splat_int(0x7f));
+        let power = L::add_int(exponent, L::splat_int(natural::ZERO));
+        let power = L::shift_left::<{ natural::DIGITS }>(power);
+        let magnitude = choose::<L>(below::<L>(exponent, 1), L::splat_int(0), power);
+        L::from_bits(L::or(magnitude, sign::<L>(codes)))
+    }
+}
+
+impl<const DIGITS: u32> CodeLanes for Float8<DIGITS> {
+    /// The adder rounds: a power of two is so much larger that the sum has the digits of the code, of
+    /// small numbers those behind the point of the smallest exponent.
+    #[inline(always)]
+    unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, _random: L::I) -> L::I {
+        let y = L::mul(x, L::splat(scale.inverse));
+        let magnitude = L::magnitude(y);
+        let least = (128 - Self::BIAS) << 23;
+        let exponent = L::and(magnitude, L::splat_int(INFINITY));
+        let exponent = L::max(exponent, L::splat_int(least));
+        let large = L::from_bits(L::add_int(exponent, L::splat_int(Self::CUT << 23)));
+        let sum = L::bits(L::add(L::from_bits(magnitude), large));
+        let digits = L::and(sum, L::splat_int((1 << 23) - 1));
+        let steps = L::add_int(cut::<L, DIGITS>(exponent), digits);
+        let code = L::add_int(steps, L::splat_int((least >> Self::CUT).wrapping_neg()));
+        L::or(code, L::and(L::shift_right::<24>(L::bits(y)), L::splat_int(0x80)))
+    }
+    #[inline(always)]
+    unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F {
+        let own = L::and(codes, L::splat_int(0x7f));
+        let bits = if DIGITS == 3 { L::shift_left::<20>(own) } else { L::shift_left::<21>(own) };
+        let normal = L::add_int(bits, L::splat_int((127 - Self::BIAS) << 23));
+        // Without digits of an exponent, what is left are those behind the point.
+        let small = L::bits(L::mul(L::float(own), L::splat(Self::STEP)));
+        let magnitude = choose::<L>(below::<L>(own, 1 << DIGITS), small, normal);
+        L::mul(L::from_bits(L::or(magnitude, sign::<L>(codes))), L::splat(scale))
+    }
+}
+
+/// Without the digits that a code does not have.
+#[inline(always)]
+unsafe fn cut<L: Lanes, const DIGITS: u32>(x: L::I) -> L::I {
+    if DIGITS == 3 { L::shift_right::<20>(x) } else { L::shift_right::<21>(x) }
+}
+
+impl CodeLanes for Dynamic8 {
+    /// No number here is negative but those that 0 replaces, so their bits are ordered as they are.
+    #[inline(always)]
+    unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, _random: L::I) -> L::I {
+        let y = L::from_bits(L::magnitude(L::mul(x, L::splat(scale.inverse))));
+        let (mut place, mut last) = (L::splat_int(0), L::splat_int(0));
+        for (decade, (start, first, per_unit)) in dynamic8::STARTS.into_iter().enumerate() {
+            let codes = (1 << decade) as f32;
+            let within = L::mul(L::sub(y, L::splat(first)), L::splat(per_unit));
+            let within = L::from_bits(L::max(L::bits(within), L::splat_int(0)));
+            let own = L::bits(L::add(L::splat(codes), within));
+            let outside = below::<L>(L::bits(y), start.to_bits());
+            place = choose::<L>(outside, place, own);
+            last = choose::<L>(outside, last, L::splat_int((2.0 * codes - 1.0).to_bits()));
+        }
+        let code = L::round(L::from_bits(L::min(place, last)));
+        let negative = L::shift_right_signed::<31>(L::bits(x));
+        let one = L::shift_right::<31>(negative);
+        L::add_int(L::xor(code, negative), one)
+    }
+    #[inline(always)]
+    unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F {
+        let code = L::shift_right_signed::<24>(L::shift_left::<24>(codes));
+        let negative = L::shift_right_signed::<31>(code);
+        let index = L::add_int(L::xor(code, negative), L::shift_right::<31>(negative));
+        let index = L::and(index, L::splat_int(0x7f));
+        let magnitude = L::mul(L::gather(&dynamic8::MAGNITUDES, index), L::splat(scale));
+        let sign = L::and(L::bits(L::from_bits(negative)), L::splat_int(SIGN));
+        L::from_bits(L::xor(L::bits(magnitude), sign))
+    }
+}

@@ -1,0 +1,150 @@
+//! The loops of `codes`, written once for vectors of 16 lanes.
+//!
+//! Whole blocks go through vectors, a last block that is cut through the scalar loops.
+#![allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
+)]
+
+use thinwire_wire::random::Key;
+
+use super::code_lanes::CodeLanes;
+use super::codes;
+use super::lanes::Lanes;
+use super::levels::LANES;
+use super::loops::{Source, random_group, rest, sum_block};
+use super::plane_lanes::{VECTORS, pack, unpack};
+use crate::planes::BLOCK;
+use crate::{Finite, Input, Write};
+
+/// The loop for the width that the code has.
+macro_rules! of_width {
+    ($code:ident, $function:ident($($argument:expr),*), $other:expr) => {
+        match $code.bits() {
+            1 => $function::<L, C, 1>($($argument),*),
+            2 => $function::<L, C, 2>($($argument),*),
+            3 => $function::<L, C, 3>($($argument),*),
+            4 => $function::<L, C, 4>($($argument),*),
+            5 => $function::<L, C, 5>($($argument),*),
+            6 => $function::<L, C, 6>($($argument),*),
+            7 => $function::<L, C, 7>($($argument),*),
+            8 => $function::<L, C, 8>($($argument),*),
+            _ => $other,
+        }
+    };
+}
+
+#[inline(always)]
+pub(super) unsafe fn code_encode<L: Lanes, C: CodeLanes>(
+    code: C,
+    input: Input<'_>,
+    key: Key,
+    output: &mut [u8],
+) -> Finite {
+    of_width!(code, encode(code, input, key, output), codes::encode(code, input, key, output))
+}
+
+#[inline(always)]
+unsafe fn encode<L: Lanes, C: CodeLanes, const BITS: usize>(
+    code: C,
+    mut input: Input<'_>,
+    key: Key,
+    output: &mut [u8],
+) -> Finite {
+    let (blocks, block_bytes) = (input.len() / BLOCK, codes::block_len(code, BLOCK));
+    let source = Source::of(&mut input);
+    let mut finite = Finite::Yes;
+    for block in 0..blocks {
+        let bytes = &mut output[block * block_bytes..][..block_bytes];
+        finite = finite.and(match input {
+            Input::Plain(_) => encode_block::<L, C, BITS, false>(code, source, block, key, bytes),
+            Input::Feedback { .. } => {
+                encode_block::<L, C, BITS, true>(code, source, block, key, bytes)
+            }
+        });
+    }
+    let (input, output) = (rest(input, blocks * BLOCK), &mut output[blocks * block_bytes..]);
+    finite.and(codes::encode_from(code, blocks as u64, input, key, output))
+}
+
+/// Two passes over a block that is in the nearest cache after the first.
+#[inline(always)]
+unsafe fn encode_block<L: Lanes, C: CodeLanes, const BITS: usize, const FEEDBACK: bool>(
+    code: C,
+    source: Source,
+    block: usize,
+    key: Key,
+    bytes: &mut [u8],
+) -> Finite {
+    let first = block * BLOCK;
+    let largest = sum_block::<L, FEEDBACK>(source, first, BLOCK);
+    let values = std::slice::from_raw_parts(source.values.add(first), BLOCK);
+    let scale = code.scale(values, largest);
+    let packed = codes::write_head::<C>(scale, bytes);
+    let Some(scale) = scale else {
+        packed.fill(0);
+        return Finite::No;
+    };
+    let mut random = [L::splat_int(0); VECTORS];
+    if C::RANDOM {
+        random = random_group::<L>(key, block as u64);
+    }
+    let mut codes = [L::splat_int(0); VECTORS];
+    for vector in 0..VECTORS {
+        let place = source.values.add(first + vector * LANES);
+        let x = L::load(place);
+        codes[vector] = code.codes::<L>(x, scale, random[vector]);
+        if FEEDBACK {
+            L::store(place, L::sub(x, code.values::<L>(codes[vector], scale.scale)));
+        }
+    }
+    pack::<L, BITS>(&codes, packed);
+    Finite::Yes
+}
+
+#[inline(always)]
+pub(super) unsafe fn code_decode<L: Lanes, C: CodeLanes>(
+    code: C,
+    encoded: &[u8],
+    write: Write,
+    values: &mut [f32],
+) {
+    of_width!(
+        code,
+        decode(code, encoded, write, values),
+        codes::decode(code, encoded, write, values)
+    )
+}
+
+#[inline(always)]
+unsafe fn decode<L: Lanes, C: CodeLanes, const BITS: usize>(
+    code: C,
+    encoded: &[u8],
+    write: Write,
+    values: &mut [f32],
+) {
+    let (blocks, block_bytes) = (values.len() / BLOCK, codes::block_len(code, BLOCK));
+    let to = values.as_mut_ptr();
+    for block in 0..blocks {
+        let bytes = &encoded[block * block_bytes..][..block_bytes];
+        let to = to.add(block * BLOCK);
+        match write {
+            Write::Set => decode_block::<L, C, BITS, false>(code, bytes, to),
+            Write::Add => decode_block::<L, C, BITS, true>(code, bytes, to),
+        }
+    }
+    codes::decode(code, &encoded[blocks * block_bytes..], write, &mut values[blocks * BLOCK..]);
+}
+
+#[inline(always)]
+unsafe fn decode_block<L: Lanes, C: CodeLanes, const BITS: usize, const ADD: bool>(
+    code: C,
+    bytes: &[u8],
+    to: *mut f32,
+) {
+    let (scale, packed) = codes::read_head::<C>(bytes);
+    for (vector, codes) in unpack::<L, BITS>(packed).into_iter().enumerate() {
+        let (to, x) = (to.add(vector * LANES), code.values::<L>(codes, scale));
+        L::store(to, if ADD { L::add(L::load(to), x) } else { x });
+    }
+}

@@ -1,0 +1,114 @@
+//! Blocks of codes of a fixed width: a [`Code`] says what they mean.
+//!
+//! A block of 128 elements is its scale, an f32, where the code has one, then the codes as `planes`
+//! packs them.
+
+use thinwire_wire::random::Key;
+
+use super::levels::{SCALE_BYTES, Scale, random_group};
+use super::scalar::{add, largest};
+use crate::coded::Code;
+use crate::planes::{self, BLOCK};
+use crate::{Finite, Input, Write};
+
+/// The bytes of a block of `elements`.
+pub(crate) fn block_len<C: Code>(code: C, elements: usize) -> usize {
+    head::<C>() + planes::len(elements, code.bits())
+}
+
+/// The bytes of the scale.
+pub(super) fn head<C: Code>() -> usize {
+    if C::SCALED { SCALE_BYTES } else { 0 }
+}
+
+pub(crate) fn encode<C: Code>(code: C, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite {
+    encode_from(code, 0, input, key, output)
+}
+
+/// Encodes what begins at block `first`; that counts where random numbers are needed.
+pub(super) fn encode_from<C: Code>(
+    code: C,
+    first: u64,
+    input: Input<'_>,
+    key: Key,
+    output: &mut [u8],
+) -> Finite {
+    let mut finite = Finite::Yes;
+    let places = (first..).zip(output.chunks_mut(block_len(code, BLOCK)));
+    match input {
+        Input::Plain(values) => {
+            for (values, (block, bytes)) in values.chunks(BLOCK).zip(places) {
+                let encoded = encode_block(code, values, key, block, bytes);
+                finite = finite.and(Finite::when(encoded.is_some()));
+            }
+        }
+        Input::Feedback { values, residual } => {
+            let values = values.chunks_mut(BLOCK).zip(residual.chunks(BLOCK));
+            for ((values, residual), (block, bytes)) in values.zip(places) {
+                add(values, residual);
+                match encode_block(code, values, key, block, bytes) {
+                    Some((codes, scale)) => {
+                        let codes = values.iter_mut().zip(codes);
+                        codes.for_each(|(x, own)| *x -= code.value(own, scale));
+                    }
+                    None => finite = Finite::No,
+                }
+            }
+        }
+    }
+    finite
+}
+
+/// Encodes a block; gives back what was written, or none if it cannot be held.
+fn encode_block<C: Code>(
+    code: C,
+    values: &[f32],
+    key: Key,
+    block: u64,
+    bytes: &mut [u8],
+) -> Option<([u32; BLOCK], f32)> {
+    let scale = code.scale(values, largest(values));
+    let packed = write_head::<C>(scale, bytes);
+    let Some(scale) = scale else {
+        packed.fill(0);
+        return None;
+    };
+    let random = if C::RANDOM { random_group(key, block) } else { [0; BLOCK] };
+    let (bits, mut codes) = (code.bits(), [0; BLOCK]);
+    for ((own, x), random) in codes.iter_mut().zip(values).zip(random) {
+        *own = code.code(*x, scale, random.into()) & ((1 << bits) - 1);
+    }
+    planes::pack(&codes, values.len(), bits, packed);
+    Some((codes, scale.scale))
+}
+
+/// Writes the scale, NaN if there is none, where blocks begin with it; gives back the rest.
+#[inline(always)]
+pub(super) fn write_head<C: Code>(scale: Option<Scale>, bytes: &mut [u8]) -> &mut [u8] {
+    let (head, packed) = bytes.split_at_mut(head::<C>());
+    if C::SCALED {
+        let scale = scale.map_or(f32::NAN, |scale| scale.scale);
+        head.copy_from_slice(&scale.to_le_bytes());
+    }
+    packed
+}
+
+/// The scale of a block, 1 where there is none, and its codes.
+#[inline(always)]
+pub(super) fn read_head<C: Code>(bytes: &[u8]) -> (f32, &[u8]) {
+    let (head, packed) = bytes.split_at(head::<C>());
+    (head.first_chunk().map_or(1.0, |head| f32::from_le_bytes(*head)), packed)
+}
+
+pub(crate) fn decode<C: Code>(code: C, encoded: &[u8], write: Write, values: &mut [f32]) {
+    let blocks = encoded.chunks(block_len(code, BLOCK));
+    for (values, bytes) in values.chunks_mut(BLOCK).zip(blocks) {
+        let (scale, packed) = read_head::<C>(bytes);
+        let codes = planes::unpack(packed, values.len(), code.bits());
+        let values = values.iter_mut().zip(codes);
+        match write {
+            Write::Set => values.for_each(|(x, own)| *x = code.value(own, scale)),
+            Write::Add => values.for_each(|(x, own)| *x += code.value(own, scale)),
+        }
+    }
+}

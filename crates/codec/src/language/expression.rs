@@ -1,0 +1,219 @@
+//! Expressions to instructions: names, operators and what is taken.
+
+use super::check::{Checker, Section};
+use super::function;
+use super::program::{Binary, Comparison, Formula, Length, Operation, Unary};
+use super::refusal::{Refusal, nearest};
+use super::syntax::{Expression, Name, Node, Place};
+use super::value::{Kind, Value};
+use super::wire::Wire;
+
+impl Checker {
+    /// The value of an expression, with the instructions that make it.
+    pub(crate) fn expression(&mut self, expression: &Expression) -> Result<Value, Refusal> {
+        let place = expression.place;
+        match &expression.node {
+            Node::Number(literal) => {
+                let kind = if literal.whole { Kind::Whole } else { Kind::Number };
+                Ok(self.constant(Formula::Number(literal.value), kind))
+            }
+            Node::Name(name) => self.lookup(name, place),
+            Node::Take(wire) => self.take(wire, place),
+            Node::Prefix(operator, value) => {
+                let value = self.expression(value)?;
+                match *operator {
+                    "not" => {
+                        self.require(Kind::Mask, value, place, "not")?;
+                        Ok(self.result(Kind::Mask, value.length(), Operation::Not(value.operand)))
+                    }
+                    _ => self.unary(Unary::Negative, value, place, "-"),
+                }
+            }
+            Node::Infix(operator, left, right) => {
+                let (left, right) = (self.expression(left)?, self.expression(right)?);
+                self.infix(operator, left, right, place)
+            }
+            Node::Call(name, arguments) => {
+                let values = arguments.iter().map(|argument| self.expression(argument));
+                let values = values.collect::<Result<Vec<_>, _>>()?;
+                function::call(self, name, &values, place)
+            }
+            Node::Index(value, index) => {
+                let (value, index) = (self.expression(value)?, self.expression(index)?);
+                self.index(value, index, place)
+            }
+        }
+    }
+
+    fn lookup(&mut self, name: &str, place: Place) -> Result<Value, Refusal> {
+        if name == "elements" {
+            return Ok(self.constant(Formula::Elements, Kind::Whole));
+        }
+        if let Some(value) = self.names.get(name) {
+            return Ok(*value);
+        }
+        if name == "block" {
+            let refusal = Refusal::at(place, "there is no block: the codec works on whole tensors");
+            return Err(refusal.hint("say 'block 128' above, or use 'elements'"));
+        }
+        let refusal = Refusal::at(place, format!("nothing is called '{name}'"));
+        Err(match nearest(name, self.names.keys().map(String::as_str)) {
+            Some(near) => refusal.hint(format!("did you mean '{near}'?")),
+            None => refusal.hint("a name is given a value in a line above"),
+        })
+    }
+
+    fn take(&mut self, wire: &Name, place: Place) -> Result<Value, Refusal> {
+        let found = Wire::parse(wire)?;
+        if self.section != Section::Decode {
+            return Err(Refusal::at(place, "take stands in decode"));
+        }
+        let Some(field) = self.fields.get(self.taken).copied() else {
+            let message = format!("take {}, but encode emits nothing more", found.name());
+            return Err(Refusal::at(place, message));
+        };
+        if field.wire != found {
+            let (number, expected) = (self.taken + 1, field.wire.name());
+            let message =
+                format!("take {}, but encode emits {expected} as field {number}", found.name());
+            return Err(Refusal::at(place, message)
+                .hint("fields are taken in the order in which they are emitted"));
+        }
+        self.taken += 1;
+        let kind = match found {
+            Wire::F32 | Wire::F16 | Wire::Bf16 => Kind::Number,
+            Wire::Bits { width: 1, .. } => Kind::Mask,
+            Wire::Bits { .. } => Kind::Whole,
+            Wire::Indices => Kind::Indices,
+        };
+        Ok(self.result(kind, field.length, Operation::Take(self.taken - 1)))
+    }
+
+    fn infix(
+        &mut self,
+        operator: &str,
+        left: Value,
+        right: Value,
+        place: Place,
+    ) -> Result<Value, Refusal> {
+        let binary = match operator {
+            "+" => Binary::Add,
+            "-" => Binary::Subtract,
+            "*" => Binary::Multiply,
+            "/" => Binary::Divide,
+            "and" | "or" => {
+                self.require(Kind::Mask, left, place, operator)?;
+                self.require(Kind::Mask, right, place, operator)?;
+                let length = self.together(left, right, place)?;
+                let (a, b) = (left.operand, right.operand);
+                let operation =
+                    if operator == "and" { Operation::And(a, b) } else { Operation::Or(a, b) };
+                return Ok(self.result(Kind::Mask, length, operation));
+            }
+            _ => return self.comparison(operator, left, right, place),
+        };
+        self.binary(binary, left, right, place, operator)
+    }
+
+    fn comparison(
+        &mut self,
+        operator: &str,
+        left: Value,
+        right: Value,
+        place: Place,
+    ) -> Result<Value, Refusal> {
+        self.require_number(left, place, operator)?;
+        self.require_number(right, place, operator)?;
+        let length = self.together(left, right, place)?;
+        if length == Length::Constant {
+            return Err(Refusal::at(place, "two constants are compared"));
+        }
+        let whole = left.kind == Kind::Whole && right.kind == Kind::Whole;
+        let (mut a, mut b) = match whole {
+            true => (left.operand, right.operand),
+            false => (self.number(left), self.number(right)),
+        };
+        if operator.starts_with('>') {
+            (a, b) = (b, a);
+        }
+        let comparison = match operator {
+            "<" | ">" => Comparison::Below,
+            "<=" | ">=" => Comparison::AtMost,
+            "==" => Comparison::Equal,
+            _ => Comparison::Unequal,
+        };
+        let operation = match whole {
+            true => Operation::WholeCompare(comparison, a, b),
+            false => Operation::Compare(comparison, a, b),
+        };
+        Ok(self.result(Kind::Mask, length, operation))
+    }
+
+    /// An operation on two values, element by element.
+    pub(crate) fn binary(
+        &mut self,
+        operator: Binary,
+        left: Value,
+        right: Value,
+        place: Place,
+        name: &str,
+    ) -> Result<Value, Refusal> {
+        self.require_number(left, place, name)?;
+        self.require_number(right, place, name)?;
+        let whole =
+            left.kind == Kind::Whole && right.kind == Kind::Whole && operator != Binary::Divide;
+        let kind = if whole { Kind::Whole } else { Kind::Number };
+        if let (Some(a), Some(b)) = (left.constant(), right.constant()) {
+            return Ok(self.constant(Formula::Binary(operator, a, b), kind));
+        }
+        let length = self.together(left, right, place)?;
+        let operation = match whole {
+            true => Operation::WholeBinary(operator, left.operand, right.operand),
+            false => Operation::Binary(operator, self.number(left), self.number(right)),
+        };
+        Ok(self.result(kind, length, operation))
+    }
+
+    /// An operation on one value, element by element.
+    pub(crate) fn unary(
+        &mut self,
+        operator: Unary,
+        value: Value,
+        place: Place,
+        name: &str,
+    ) -> Result<Value, Refusal> {
+        self.require_number(value, place, name)?;
+        let whole_result = matches!(operator, Unary::Floor | Unary::Ceiling);
+        if let Some(constant) = value.constant() {
+            let kind = match operator {
+                Unary::Root => Kind::Number,
+                _ if whole_result => Kind::Whole,
+                _ => value.kind,
+            };
+            return Ok(self.constant(Formula::Unary(operator, constant), kind));
+        }
+        if value.kind == Kind::Whole && operator != Unary::Root {
+            if whole_result {
+                return Ok(value);
+            }
+            let operation = Operation::WholeUnary(operator, value.operand);
+            return Ok(self.result(Kind::Whole, value.length(), operation));
+        }
+        let operand = self.number(value);
+        Ok(self.result(Kind::Number, value.length(), Operation::Unary(operator, operand)))
+    }
+
+    fn index(&mut self, value: Value, index: Value, place: Place) -> Result<Value, Refusal> {
+        self.require(Kind::Indices, index, place, "[ ]")?;
+        if value.length() != Length::Elements {
+            let message =
+                format!("indices pick from a value per element, found {}", value.describe());
+            return Err(Refusal::at(place, message));
+        }
+        let operation = match value.kind {
+            Kind::Number => Operation::Gather(value.operand, index.operand),
+            _ => Operation::WholeGather(value.operand, index.operand),
+        };
+        Ok(self.result(value.kind, index.length(), operation))
+    }
+}
