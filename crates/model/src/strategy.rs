@@ -92,7 +92,7 @@ impl Declaration {
         let local = |operand: &Operand| -> usize {
             let length = |dim: &Dim| {
                 let parts = self.parts(dim.axis, strategy, mesh);
-                self.axes[dim.axis].length / parts * dim.block
+                self.axes[dim.axis].length / parts * dim.width
             };
             operand.dims.iter().map(length).product()
         };
