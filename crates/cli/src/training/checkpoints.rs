@@ -67,7 +67,7 @@ pub fn load(
     trainer.restore(progress.step, values, optimizer)?;
     sampler.seek(progress.position);
     let world = trainer.exchange().world();
-    let read = |rank: usize| checkpoint.exchange(Rank(rank as u32));
+    let read = |rank: usize| anyhow::Ok(checkpoint.exchange(Rank(rank as u32))?);
     let tensors = reshard(world, progress.world as usize, read)?;
     let state = State { tensors, plan: progress.plan.clone() };
     trainer.exchange_mut().load(&state).map_err(|error| match error {
