@@ -1,7 +1,8 @@
 //! The timeline of one iteration, simulated.
 //!
 //! Buckets become ready during backward and share one network, first come first served. With fewer
-//! than two cores per rank, what the exchange computes delays backward by as much.
+//! than two cores per rank, what the exchange computes, and what moving bytes takes of processors, delays
+//! backward by as much.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,9 @@ pub struct Price {
     pub wire_s: f64,
     /// Of that, how long the processor is.
     pub cpu_s: f64,
+    /// Processor time that moving its bytes takes besides.
+    #[serde(default)]
+    pub move_s: f64,
     /// What is left to compute when all bytes of the step are there.
     pub commit_s: f64,
 }
@@ -102,7 +106,7 @@ impl Clock {
         let done = start + price.alone_s;
         self.wire_free_s = start + price.wire_s;
         if crowded {
-            self.stolen_s += price.cpu_s;
+            self.stolen_s += price.cpu_s + price.move_s;
         }
         self.last_s = self.last_s.max(done);
         self.commit_s += price.commit_s;
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn buckets_share_the_network() {
-        let price = Price { alone_s: 3.0, wire_s: 2.0, cpu_s: 0.5, commit_s: 0.25 };
+        let price = Price { alone_s: 3.0, wire_s: 2.0, cpu_s: 0.25, move_s: 0.25, commit_s: 0.25 };
         let ready = |ready_s| Readiness { ready_s };
         let mut measured =
             Measured { backward_s: 2.0, buckets: vec![ready(1.0), ready(2.0)], crowded: false };

@@ -9,6 +9,7 @@ use thinwire_collective::{Error, Group, Options, all_gather, all_reduce};
 use thinwire_schedule::Algorithm;
 
 use crate::pairs::{self, Unequal};
+use crate::worker::thread_cpu;
 
 /// The first probe grows until it takes this long.
 const PROBE_S: f64 = 0.06;
@@ -44,6 +45,10 @@ pub struct LinkSpeed {
     /// How many times as long as around a circle bytes take where all ranks send to all others: more
     /// where queues of switches overflow, less where few pairs of ranks are far apart.
     pub fan_in: f64,
+    /// Processor time that moving a byte takes, sent and received, in seconds: system calls, encryption,
+    /// what the kernel does on the way.
+    #[serde(default)]
+    pub cpu_s_per_byte: f64,
     /// Where some ranks are further apart than others.
     #[serde(default)]
     pub unequal: Option<Unequal>,
@@ -69,6 +74,7 @@ pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
             latency_s: 0.0,
             bytes_per_s: f64::INFINITY,
             fan_in: 1.0,
+            cpu_s_per_byte: 0.0,
             unequal: None,
         });
     }
@@ -76,12 +82,14 @@ pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
     let mut elements = PROBE_ELEMENTS_MIN;
     loop {
         let (first, second) = (timed(group, elements, None)?, timed(group, elements, None)?);
-        let seconds = first.min(second);
+        let seconds = first.seconds.min(second.seconds);
         if seconds > PROBE_S || elements >= PROBE_ELEMENTS_MAX {
             let fan_in = fan_in(group, elements, seconds)?;
             let bytes_per_s = rate(elements, size, seconds, round_s);
             let unequal = unequal(group)?;
-            return Ok(LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, fan_in, unequal });
+            let cpu_s_per_byte = first.cpu_s.min(second.cpu_s) / sent_bytes(elements, size);
+            let latency_s = round_s / 2.0;
+            return Ok(LinkSpeed { latency_s, bytes_per_s, fan_in, cpu_s_per_byte, unequal });
         }
         elements *= 2;
     }
@@ -122,7 +130,7 @@ fn fan_in(group: &mut Group, elements: usize, ring_s: f64) -> Result<f64, Error>
     if group.world().size() == 2 {
         return Ok(1.0);
     }
-    let mut time = || timed(group, elements, Some(Algorithm::TwoShot));
+    let mut time = || timed(group, elements, Some(Algorithm::TwoShot)).map(|timed| timed.seconds);
     let two_shot_s = time()?.min(time()?);
     let ratio = two_shot_s / ring_s;
     Ok(if ratio < FAN_IN_LESS { ratio } else { ratio.clamp(1.0, FAN_IN_MAX) })
@@ -137,20 +145,30 @@ fn round(group: &mut Group, times: usize) -> Result<f64, Error> {
 /// The shortest of some times: what disturbs a thread makes them longer, never shorter.
 fn best(group: &mut Group, elements: usize, times: usize) -> Result<f64, Error> {
     let mut times = (0..times).map(|_| timed(group, elements, None));
-    times.try_fold(f64::INFINITY, |best, seconds| Ok(best.min(seconds?)))
+    times.try_fold(f64::INFINITY, |best, timed| Ok(best.min(timed?.seconds)))
 }
 
 fn rate(elements: usize, size: usize, seconds: f64, round_s: f64) -> f64 {
-    let bytes = (elements * 8 * (size - 1)) as f64 / size as f64;
-    bytes / (seconds - round_s).max(seconds / 10.0)
+    sent_bytes(elements, size) / (seconds - round_s).max(seconds / 10.0)
 }
 
-/// The time of one raw all-reduce: that of the rank that took longest.
-fn timed(group: &mut Group, elements: usize, algorithm: Option<Algorithm>) -> Result<f64, Error> {
+/// What a rank sends in a raw all-reduce.
+fn sent_bytes(elements: usize, size: usize) -> f64 {
+    (elements * 8 * (size - 1)) as f64 / size as f64
+}
+
+/// What one raw all-reduce took, on the rank where it took most.
+struct Timed {
+    seconds: f64,
+    cpu_s: f64,
+}
+
+fn timed(group: &mut Group, elements: usize, algorithm: Option<Algorithm>) -> Result<Timed, Error> {
     let mut values = vec![0.0; elements];
-    let begin = Instant::now();
+    let (begin, cpu) = (Instant::now(), thread_cpu());
     all_reduce(group, &mut values, &Options { algorithm, ..Options::default() })?;
-    let mine = begin.elapsed().as_secs_f32();
-    let longest = all_gather(group, &[mine])?.into_iter().fold(0.0, f32::max);
-    Ok(longest.into())
+    let mine = [begin.elapsed(), thread_cpu() - cpu].map(|time| time.as_secs_f32());
+    let all = all_gather(group, &mine)?;
+    let most = |first: usize| all.iter().skip(first).step_by(2).copied().fold(0.0, f32::max);
+    Ok(Timed { seconds: most(0).into(), cpu_s: most(1).into() })
 }

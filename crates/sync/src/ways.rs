@@ -130,6 +130,7 @@ impl Ways {
             alone_s: between(low.alone_s, high.alone_s),
             wire_s: between(low.wire_s, high.wire_s),
             cpu_s: between(low.cpu_s, high.cpu_s),
+            move_s: between(low.move_s, high.move_s),
             commit_s: between(low.commit_s, high.commit_s),
         }
     }
@@ -163,6 +164,7 @@ fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> 
         alone_s: cost.seconds,
         wire_s: cost.egress_seconds.max(cost.ingress_seconds),
         cpu_s: cost.cpu_seconds,
+        move_s: cost.sent_bytes as f64 * calibration.link.cpu_s_per_byte,
         commit_s: if codec.needs_feedback() {
             commit_s(pace, algorithm, size, elements)
         } else {

@@ -69,7 +69,8 @@ fn proceed(stage: Stage, world: World, outbox: Outbox) -> Then<Tensor> {
         match stage.proceed(run, world) {
             Follow::Run(stage, run) => Next::Run(run, proceed(stage, world, outbox)),
             Follow::Done { bucket, body, times } => {
-                let arrival = Arrival { bucket, body, times, done: Instant::now(), cpu: cpu() };
+                let arrival =
+                    Arrival { bucket, body, times, done: Instant::now(), cpu: thread_cpu() };
                 deliver(&outbox, Ok(arrival))
             }
         }
@@ -83,7 +84,7 @@ fn deliver(outbox: &Outbox, arrival: Result<Arrival, Error>) -> Next<Tensor> {
 }
 
 /// Processor time that this thread has used.
-fn cpu() -> Duration {
+pub(crate) fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

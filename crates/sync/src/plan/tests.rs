@@ -8,7 +8,7 @@ fn candidates(wire_s: f64, compute_s: f64) -> Vec<Candidate> {
     let make = |(codec, name): (usize, &str)| {
         let wire_s = wire_s * [1.0, 0.5, 0.25, 0.125][codec];
         let cpu_s = compute_s * codec as f64;
-        let price = Price { alone_s: wire_s + cpu_s, wire_s, cpu_s, commit_s: 0.0 };
+        let price = Price { alone_s: wire_s + cpu_s, wire_s, cpu_s, ..Price::default() };
         let assignment =
             Assignment { codec: name.to_owned(), algorithm: "two-shot".to_owned(), partitions: 1 };
         Candidate { assignment, codec, error: [0.0, 1e-5, 1e-4, 1e-2][codec], price }
