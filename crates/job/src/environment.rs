@@ -75,8 +75,11 @@ fn by_hand(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Err
             });
         }
     };
+    // Whoever names ranks may still have been launched: the launcher knows who shares this machine.
+    let launched = joined(variables).ok().flatten();
+    let local_world = launched.map_or(1, |place| place.local_world.min(world));
     let source = Source::Given(form);
-    Ok(Some(Place { rank, world, coordinator, source, ..Place::alone(form) }))
+    Ok(Some(Place { rank, world, local_world, coordinator, source, ..Place::alone(form) }))
 }
 
 fn joined(variables: Variables<'_>) -> Result<Option<Place>, Error> {

@@ -169,6 +169,12 @@ fn what_is_given_comes_before_the_environment() {
     let place = with(&given, torchrun).unwrap().unwrap();
     assert_eq!((place.rank, place.world, place.coordinator.as_str()), (0, 2, "h:9"));
     assert_eq!((place.host, place.source), (Host::RankZero, Source::Given(Form::Arguments)));
+    // The launcher still knows how many ranks share the machine.
+    assert_eq!(place.local_world, 1);
+    for (local, expected) in [("1", 1), ("2", 2), ("4", 2)] {
+        let variables = format!("{torchrun} LOCAL_RANK=0 LOCAL_WORLD_SIZE={local}");
+        assert_eq!(with(&given, &variables).unwrap().unwrap().local_world, expected, "{local}");
+    }
 
     let given = Given { rank: None, world: None, ..given };
     let place = with(&given, torchrun).unwrap().unwrap();
