@@ -70,7 +70,7 @@ fn mistakes_are_named_with_a_hint() {
     std::fs::write(folder.path().join("empty"), "").unwrap();
     std::fs::write(folder.path().join("short"), "ten bytes.").unwrap();
     std::fs::create_dir(folder.path().join("nothing")).unwrap();
-    let table: [(&[&str], &str); 23] = [
+    let table: [(&[&str], &str); 24] = [
         (&["--data", "absent.txt"], "cannot read absent.txt: No such file or directory"),
         (&["--data", "empty"], "no text in empty"),
         (&["--data", "nothing"], "no text in nothing"),
@@ -86,6 +86,7 @@ fn mistakes_are_named_with_a_hint() {
         (&["--checkpoint-dir", "/proc/here"], "cannot write checkpoints to /proc/here"),
         (&["--codec", "int9"], "unknown codec 'int9', expected one of none, f16"),
         (&["--codec", "topk:2"], "topk"),
+        (&["--codec", "int8", "--error-budget", "0.3"], "--error-budget 0.3 with codec int8"),
         (&["--algorithm", "star"], "unknown algorithm 'star'"),
         (&["--link", "fast"], "'fast' is no bandwidth"),
         (&["--batch", "3"], "batch of 3 rows does not divide among 2 ranks"),
@@ -122,6 +123,11 @@ fn other_buckets_than_the_checkpoint_has_are_named() {
         folder.train(&["--steps", "2", "--codec", "int8", "--resume", "thinwire-checkpoints"]);
     assert!(ended.error().contains("these --bucket-bytes make"), "{}", ended.error());
     assert!(ended.hint().contains("--bucket-bytes"));
+    // Another codec makes other buckets of its own accord, and takes up what is owed.
+    for codec in ["none", "auto", "topk:0.1"] {
+        let arguments = ["--steps", "2", "--codec", codec, "--resume", "thinwire-checkpoints"];
+        folder.train(&[&arguments[..], &["--checkpoint-dir", "none"]].concat()).done();
+    }
 }
 
 #[test]

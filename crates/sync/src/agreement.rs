@@ -30,6 +30,12 @@ pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Err
 
 /// Refuses a codec and an algorithm that do not go together.
 pub(crate) fn check_combination(options: &Options, world: World) -> Result<(), Error> {
+    if let Some(budget) = options.idle_budget() {
+        return Err(Error::Invalid(format!(
+            "error budget {budget} with codec {}: only auto, without names, keeps one",
+            options.policy
+        )));
+    }
     let Some(asked) = options.algorithm else { return Ok(()) };
     let named = match &options.policy {
         Policy::Fixed(choice) => std::slice::from_ref(choice),

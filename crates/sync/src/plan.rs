@@ -55,6 +55,9 @@ pub struct Plan {
     /// measured.
     #[serde(default)]
     pub raw_iteration_s: f64,
+    /// What had been asked for, in a plan that was saved: for anything else it says nothing.
+    #[serde(default)]
+    pub asked: String,
 }
 
 impl Plan {
@@ -220,6 +223,7 @@ impl Search<'_> {
             iteration_s: prediction.seconds,
             raw_iteration_s: self.seconds(&self.all_raw()),
             prices,
+            asked: String::new(),
         }
     }
 }

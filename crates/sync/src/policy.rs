@@ -20,6 +20,13 @@ pub enum Policy {
     Auto(Vec<Choice>),
 }
 
+impl Policy {
+    /// Whether it keeps codecs to an error budget: whoever names the codecs has decided that.
+    pub fn keeps_a_budget(&self) -> bool {
+        matches!(self, Policy::Auto(among) if among.is_empty())
+    }
+}
+
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,6 +143,18 @@ impl Options {
             Policy::Auto(among) if !among.is_empty() => f64::MAX,
             _ => self.error_budget,
         }
+    }
+
+    /// All that decides on a plan, as text.
+    pub(crate) fn told(&self) -> String {
+        let Options { policy, algorithm, partitions, error_budget, .. } = self;
+        format!("{policy}, {algorithm:?}, {partitions:?}, {error_budget}")
+    }
+
+    /// An error budget for codecs that were named, which have none.
+    pub(crate) fn idle_budget(&self) -> Option<f64> {
+        let idle = !self.policy.keeps_a_budget() && self.error_budget != ERROR_BUDGET;
+        idle.then_some(self.error_budget)
     }
 
     pub(crate) fn asked(&self) -> Asked {

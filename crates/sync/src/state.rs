@@ -25,30 +25,41 @@ pub struct State {
 impl Synchronizer {
     /// Everything that a restart must know.
     pub fn state(&self) -> State {
-        let plan = serde_json::to_string(&self.plan).expect("a plan has only numbers and strings");
+        let plan = Plan { asked: self.options.told(), ..self.plan.clone() };
+        let plan = serde_json::to_string(&plan).expect("a plan has only numbers and strings");
         let mut state = State { plan, ..State::default() };
         self.lanes.iter().for_each(|lane| lane.save(&self.parameters, &mut state.tensors));
         state
     }
 
-    /// Goes on from `state`, between steps.
+    /// Goes on from `state`, between steps. A plan that was made for another codec or other limits is not
+    /// followed; what is owed is taken up all the same.
     ///
     /// # Errors
-    /// If the state is that of another model or its plan is none.
+    /// If the state is that of another model, or of other buckets for the same codec, or its plan is
+    /// none.
     pub fn load(&mut self, state: &State) -> Result<(), Error> {
         let plan: Plan = serde_json::from_str(&state.plan).map_err(|error| {
             Error::Invalid(format!("the plan in the checkpoint is no plan: {error}"))
         })?;
+        if plan.asked.is_empty() || plan.asked == self.options.told() {
+            self.go_on(plan)?;
+        }
+        self.load_tensors(state)
+    }
+
+    /// Follows a plan for what is asked for now too.
+    fn go_on(&mut self, plan: Plan) -> Result<(), Error> {
         if plan.assignments.len() != self.lanes.len() {
             let (found, expected) = (plan.assignments.len(), self.lanes.len());
             return Err(Error::Invalid(format!(
                 "the checkpoint has {found} buckets of gradients, these --bucket-bytes make {expected}"
             )));
         }
-        if matches!(self.options.policy, Policy::Auto(_)) {
-            self.follow(plan)?;
+        match self.options.policy {
+            Policy::Auto(_) => self.follow(Plan { asked: String::new(), ..plan }),
+            Policy::Fixed(_) => Ok(()),
         }
-        self.load_tensors(state)
     }
 
     /// Takes up residuals and factors alone, whatever plan and buckets they come from.

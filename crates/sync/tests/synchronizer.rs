@@ -307,6 +307,38 @@ fn mistakes_are_refused_in_one_line() {
 }
 
 #[test]
+fn a_saved_plan_is_followed_only_for_what_it_was_made_for() {
+    let saved = spawn(2, "topk:0.5", |mut sync| {
+        give(&mut sync, 0, false);
+        sync.state()
+    });
+    let resumed = |options: Options| {
+        testkit::spawn(Network::Mem, 2, |link| {
+            let mut sync = Synchronizer::start(link, parameters(), options.clone()).unwrap();
+            sync.load(&saved[sync.world().rank().index()]).unwrap();
+            let codecs: Vec<_> =
+                sync.plan().assignments.iter().map(|one| one.codec.clone()).collect();
+            assert_eq!(give(&mut sync, 1, false), Outcome::Averaged);
+            codecs
+        })
+    };
+    for policy in ["auto:int8", "auto", "int4", "none"] {
+        let codecs = resumed(options(policy)).concat();
+        assert!(codecs.iter().all(|codec| !codec.starts_with("topk")), "{policy}: {codecs:?}");
+    }
+    let strict = Options { error_budget: 0.0, ..options("auto") };
+    assert!(resumed(strict).concat().iter().all(|codec| codec == "none"));
+}
+
+#[test]
+fn an_error_budget_that_nobody_keeps_is_refused() {
+    let options = Options { error_budget: 0.3, ..options("auto:int8") };
+    let link = Box::new(mem::alone());
+    let error = Synchronizer::start(link, parameters(), options).unwrap_err().to_string();
+    assert_eq!(error, "error budget 0.3 with codec auto:int8: only auto, without names, keeps one");
+}
+
+#[test]
 fn buckets_that_wait_for_each_other_give_the_same() {
     let history = |underway_max| {
         testkit::spawn(Network::Mem, 3, |link| {

@@ -71,7 +71,9 @@ pub fn load(
     let tensors = reshard(world, progress.world as usize, read)?;
     let state = State { tensors, plan: progress.plan.clone() };
     trainer.exchange_mut().load(&state).map_err(|error| match error {
-        Invalid(_) => hinted(error, "give the same --bucket-bytes as before, or none as before"),
+        Invalid(ref detail) if detail.contains("--bucket-bytes") => {
+            hinted(error, "give the same --bucket-bytes as before, or none as before")
+        }
         error => error.into(),
     })
 }

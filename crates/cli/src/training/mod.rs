@@ -15,10 +15,11 @@ pub mod trace;
 pub use plan::{Keep, Plan, kept_recipe};
 pub use settings::{PathFlag, Settings};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use thinwire_job::Place;
 use thinwire_sync::Policy;
 
+use crate::failure::hinted;
 use crate::output::say;
 use crate::ranks::{self, Start};
 use crate::report::{self, Report, Run};
@@ -45,6 +46,7 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
         plan.check_world(ranks)?;
     }
     check_outputs(plan)?;
+    check_budget(settings.error_budget, codecs)?;
     let place = match ranks::start(&settings.place, settings.ranks, plan.ranks().unwrap_or(2))? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
@@ -80,6 +82,17 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
 fn trace(plan: &Plan, codec: &Policy, place: &Place, first: bool) -> Result<Trace> {
     let path = plan.settings.trace.as_deref().filter(|_| place.rank == 0);
     Trace::open(path, &codec.to_string(), first)
+}
+
+/// Refuses an error budget that nobody keeps.
+fn check_budget(budget: f64, codecs: &[Policy]) -> Result<()> {
+    let usual = thinwire_sync::Options::default().error_budget;
+    if budget == usual || codecs.iter().any(Policy::keeps_a_budget) {
+        return Ok(());
+    }
+    let named = codecs.iter().map(Policy::to_string).collect::<Vec<_>>().join(",");
+    let error = anyhow!("--error-budget {budget} with codec {named}, which keeps to none");
+    Err(hinted(error, "only --codec auto, without names, keeps to an error budget"))
 }
 
 /// Finds what cannot be written before hours of training are lost. All ranks write checkpoints,

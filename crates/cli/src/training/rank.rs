@@ -221,17 +221,21 @@ fn synchronizer(
     meeting: &Meeting,
     gpt: &Gpt,
 ) -> Result<Synchronizer> {
+    let usual = thinwire_sync::Options::default();
     let options = thinwire_sync::Options {
         policy: codec.clone(),
         algorithm: plan.algorithm,
         bucket_bytes: plan.bucket_bytes,
         seed: plan.recipe.seed,
-        error_budget: plan.settings.error_budget,
+        error_budget: match codec.keeps_a_budget() {
+            true => plan.settings.error_budget,
+            false => usual.error_budget,
+        },
         feedback: plan.settings.feedback,
         momentum: plan.momentum(),
         timeout: plan.settings.link.timeout(),
         local_ranks: place.local_world as usize,
-        ..thinwire_sync::Options::default()
+        ..usual
     };
     let parameters = exchanged_parameters(gpt.parameters());
     let sync = Synchronizer::start(meeting.link()?, parameters, options)?;
