@@ -1,0 +1,155 @@
+//! Loss and parameters of twenty steps, under every sort of plan.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use thinwire_model::{Graph, Training, backward};
+use thinwire_train::spmd::{Plan, Sharding, order};
+
+use crate::graphs::gpt;
+use crate::plans::{self, Order};
+use crate::ranks::{Outcome, STEPS, assert_equal, train};
+
+/// A model and what one rank comes to, by the micro-batches of a step.
+struct Model {
+    graph: Graph,
+    training: Training,
+    alone: Mutex<HashMap<usize, Arc<Outcome>>>,
+}
+
+impl Model {
+    fn new(graph: Graph) -> Model {
+        let training = backward(&graph).unwrap();
+        Model { graph, training, alone: Mutex::default() }
+    }
+
+    fn alone(&self, micro_batches: usize) -> Arc<Outcome> {
+        let mut known = self.alone.lock().unwrap();
+        let one = || {
+            let plan =
+                plans::pipelined(Plan::alone(&self.graph), order::gpipe, (1, 1, micro_batches));
+            Arc::new(train(&self.training, &plan, STEPS))
+        };
+        Arc::clone(known.entry(micro_batches).or_insert_with(one))
+    }
+
+    fn equals_alone(&self, plan: &Plan, what: &str) {
+        let alone = self.alone(plan.micro_batches);
+        assert_equal(&train(&self.training, plan, STEPS), &alone, what);
+    }
+}
+
+static GPT: LazyLock<Model> = LazyLock::new(|| Model::new(gpt(2, false)));
+static TIED: LazyLock<Model> = LazyLock::new(|| Model::new(gpt(2, true)));
+
+const ORDERS: [(&str, Order); 2] =
+    [("gpipe", order::gpipe), ("1f1b", order::one_forward_one_backward)];
+const SHARDINGS: [Sharding; 3] = [Sharding::State, Sharding::Gradients, Sharding::Parameters];
+
+fn sharded(plan: Plan, sharding: Sharding) -> Plan {
+    Plan { sharding: vec![sharding; plan.sharding.len()], ..plan }
+}
+
+fn recomputed(mut plan: Plan) -> Plan {
+    plan.blocks.iter_mut().for_each(|block| block.recompute = true);
+    plan
+}
+
+#[test]
+fn one_rank_learns() {
+    let losses = &GPT.alone(1).losses;
+    assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
+}
+
+#[test]
+fn data_parallel_is_one_rank() {
+    for sizes in [&[1][..], &[2], &[4], &[2, 2]] {
+        GPT.equals_alone(&plans::data(&GPT.graph, sizes), &format!("data on {sizes:?}"));
+    }
+}
+
+#[test]
+fn operator_parallel_is_one_rank() {
+    for ranks in [2, 4] {
+        let letter = |name: &str, _| plans::operator_letter(name);
+        let plan = plans::on_mesh(&GPT.graph, &[ranks], letter);
+        GPT.equals_alone(&plan, &format!("operators on {ranks}"));
+    }
+}
+
+#[test]
+fn sequence_parallel_is_one_rank() {
+    for ranks in [2, 4] {
+        let letter = |name: &str, _| plans::sequence_letter(name);
+        let plan = plans::on_mesh(&GPT.graph, &[ranks], letter);
+        GPT.equals_alone(&plan, &format!("sequence on {ranks}"));
+        let all = plans::on_mesh(&GPT.graph, &[ranks], |_, _| 's');
+        GPT.equals_alone(&all, &format!("only sequence on {ranks}"));
+    }
+}
+
+#[test]
+fn several_mesh_dimensions_are_one_rank() {
+    for sizes in [[2, 2], [4, 2], [2, 4]] {
+        let letter = |name: &str, dim| if dim == 0 { 'b' } else { plans::sequence_letter(name) };
+        let plan = plans::on_mesh(&GPT.graph, &sizes, letter);
+        GPT.equals_alone(&plan, &format!("data and operators on {sizes:?}"));
+    }
+}
+
+#[test]
+fn every_sharding_of_state_is_one_rank() {
+    for sharding in SHARDINGS {
+        for sizes in [&[2][..], &[4], &[2, 2]] {
+            let letter =
+                |name: &str, dim| if dim == 0 { 'b' } else { plans::operator_letter(name) };
+            let plan = sharded(plans::on_mesh(&GPT.graph, sizes, letter), sharding);
+            let plan = plans::pipelined(plan, order::gpipe, (1, 1, 2));
+            GPT.equals_alone(&plan, &format!("{sharding:?} on {sizes:?}"));
+        }
+    }
+}
+
+#[test]
+fn recomputation_changes_nothing() {
+    for ranks in [1, 2] {
+        let plan = recomputed(plans::data(&GPT.graph, &[ranks]));
+        GPT.equals_alone(&plan, &format!("recomputed on {ranks}"));
+    }
+}
+
+#[test]
+fn every_pipeline_is_one_rank() {
+    for (name, order) in ORDERS {
+        for stages in [2, 4] {
+            let plan = plans::pipelined(Plan::alone(&GPT.graph), order, (stages, stages, 4));
+            GPT.equals_alone(&plan, &format!("{name} of {stages} stages"));
+        }
+        let plan = plans::pipelined(Plan::alone(&GPT.graph), order, (2, 4, 4));
+        GPT.equals_alone(&plan, &format!("interleaved {name}"));
+    }
+}
+
+#[test]
+fn stages_on_meshes_are_one_rank() {
+    let letter = |name: &str, dim| if dim == 0 { 'b' } else { plans::sequence_letter(name) };
+    for sharding in SHARDINGS {
+        let plan = recomputed(sharded(plans::on_mesh(&GPT.graph, &[2, 2], letter), sharding));
+        let plan = plans::pipelined(plan, order::one_forward_one_backward, (2, 4, 4));
+        GPT.equals_alone(
+            &plan,
+            &format!("two stages of 2x2, interleaved, recomputed, {sharding:?}"),
+        );
+    }
+}
+
+#[test]
+fn a_parameter_of_two_stages_is_one_parameter() {
+    for sharding in [Sharding::Nothing, Sharding::State, Sharding::Parameters] {
+        for sizes in [&[][..], &[2]] {
+            let plan = sharded(plans::data(&TIED.graph, sizes), sharding);
+            let plan = plans::pipelined(plan, order::gpipe, (2, 2, 2));
+            TIED.equals_alone(&plan, &format!("tied, {sharding:?}, two stages of {sizes:?}"));
+        }
+    }
+}
