@@ -6,19 +6,19 @@ use std::sync::{Arc, LazyLock, Mutex};
 use thinwire_model::{Graph, Training, backward};
 use thinwire_train::spmd::{Plan, Sharding, order};
 
-use crate::graphs::gpt;
+use crate::models;
 use crate::plans::{self, Order};
 use crate::ranks::{Outcome, STEPS, assert_equal, train};
 
 /// A model and what one rank comes to, by the micro-batches of a step.
-struct Model {
-    graph: Graph,
-    training: Training,
+pub struct Model {
+    pub graph: Graph,
+    pub training: Training,
     alone: Mutex<HashMap<usize, Arc<Outcome>>>,
 }
 
 impl Model {
-    fn new(graph: Graph) -> Model {
+    pub fn new(graph: Graph) -> Model {
         let training = backward(&graph).unwrap();
         Model { graph, training, alone: Mutex::default() }
     }
@@ -33,14 +33,16 @@ impl Model {
         Arc::clone(known.entry(micro_batches).or_insert_with(one))
     }
 
-    fn equals_alone(&self, plan: &Plan, what: &str) {
+    pub fn equals_alone(&self, plan: &Plan, what: &str) {
         let alone = self.alone(plan.micro_batches);
         assert_equal(&train(&self.training, plan, STEPS), &alone, what);
     }
 }
 
-static GPT: LazyLock<Model> = LazyLock::new(|| Model::new(gpt(2, false)));
-static TIED: LazyLock<Model> = LazyLock::new(|| Model::new(gpt(2, true)));
+pub static GPT: LazyLock<Model> = LazyLock::new(|| Model::new(models::gpt()));
+pub static LLAMA: LazyLock<Model> = LazyLock::new(|| Model::new(models::llama()));
+pub static VGG: LazyLock<Model> = LazyLock::new(|| Model::new(models::vgg()));
+pub static RESNET: LazyLock<Model> = LazyLock::new(|| Model::new(models::resnet()));
 
 const ORDERS: [(&str, Order); 2] =
     [("gpipe", order::gpipe), ("1f1b", order::one_forward_one_backward)];
@@ -147,9 +149,22 @@ fn stages_on_meshes_are_one_rank() {
 fn a_parameter_of_two_stages_is_one_parameter() {
     for sharding in [Sharding::Nothing, Sharding::State, Sharding::Parameters] {
         for sizes in [&[][..], &[2]] {
-            let plan = sharded(plans::data(&TIED.graph, sizes), sharding);
+            let plan = sharded(plans::data(&GPT.graph, sizes), sharding);
             let plan = plans::pipelined(plan, order::gpipe, (2, 2, 2));
-            TIED.equals_alone(&plan, &format!("tied, {sharding:?}, two stages of {sizes:?}"));
+            GPT.equals_alone(&plan, &format!("{sharding:?}, two stages of {sizes:?}"));
         }
+    }
+}
+
+#[test]
+fn other_models_are_one_rank_too() {
+    for (name, model) in [("llama", &LLAMA), ("vgg", &VGG), ("resnet", &RESNET)] {
+        let data = plans::data(&model.graph, &[2]);
+        model.equals_alone(&data, &format!("{name}, data"));
+        let letter = |name: &str, dim| if dim == 0 { 'b' } else { plans::operator_letter(name) };
+        let plan = plans::on_mesh(&model.graph, &[2, 2], letter);
+        model.equals_alone(&sharded(plan, Sharding::Parameters), &format!("{name}, 2x2"));
+        let plan = recomputed(plans::pipelined(data, order::one_forward_one_backward, (2, 2, 4)));
+        model.equals_alone(&plan, &format!("{name}, two stages"));
     }
 }

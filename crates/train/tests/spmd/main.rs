@@ -1,6 +1,7 @@
 //! Under every plan a step is what it is on one rank.
 
-mod graphs;
 mod laws;
+mod mixtures;
+mod models;
 mod plans;
 mod ranks;

@@ -36,14 +36,15 @@ pub fn data(graph: &Graph, sizes: &[usize]) -> Plan {
     on_mesh(graph, sizes, |_, _| 'b')
 }
 
-/// Megatron's cuts of attention and feed-forward.
+/// Megatron's cuts of attention and feed-forward; of a convolution, its channels.
 pub fn operator_letter(name: &str) -> char {
     let ends = |parts: &[&str]| parts.iter().any(|part| name.ends_with(part));
     match name {
-        "embedding" | "head" | "terms" => 'v',
-        _ if ends(&["query", "key", "value", "mlp.up", "mlp.active"]) => 'n',
-        _ if ends(&["attention"]) => 'g',
-        _ if ends(&["attention.output", "mlp.down"]) => 'k',
+        _ if ends(&["embedding.token", "head.logits", "cross_entropy"]) => 'v',
+        _ if ends(&["qkv", "heads", "up", "gelu", "linear.0", "relu.0"]) => 'n',
+        _ if ends(&["attention.attention"]) => 'g',
+        _ if ends(&["projection", "down", "classifier.logits"]) => 'k',
+        _ if ends(&["conv", "window"]) => 'o',
         _ => '-',
     }
 }

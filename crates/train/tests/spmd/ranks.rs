@@ -9,6 +9,8 @@ use thinwire_train::spmd::{Machine, Plan};
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::random::Key;
 
+use crate::models::CLASSES;
+
 pub const STEPS: usize = 20;
 
 /// What training came to.
@@ -45,7 +47,8 @@ pub fn data(graph: &Graph, moment: u64) -> HashMap<TensorId, Array> {
         let values = Array::from_fn(&tensor.shape[..], |_| {
             place += 1;
             match tensor.element {
-                Element::Index => f64::from(key.below(place, 8)),
+                Element::Index if tensor.name == "positions" => place as f64 - 1.0,
+                Element::Index => f64::from(key.below(place, CLASSES as u32)),
                 Element::Float => f64::from(key.normal(place)),
             }
         });
