@@ -56,6 +56,16 @@ impl Value {
         self.flat.clone()
     }
 
+    /// The same elements under another shape.
+    pub fn reshaped(&self, shape: &[usize]) -> Value {
+        Value { shape: shape.to_vec(), flat: self.flat.clone() }
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.flat.device()
+    }
+
     /// The numbers.
     pub fn floats(&self) -> Vec<f32> {
         self.flat.clone().into_data().try_into_vec().expect("values are f32")

@@ -1,6 +1,6 @@
 //! Small models of several families, with sizes that eight ranks can cut.
 
-use thinwire_model::{AttentionKind, Bert, Gpt, Graph, Llama, Resnet, Vgg};
+use thinwire_model::{AttentionKind, Gpt, Graph, Llama, Resnet, Vgg};
 
 /// Classes or tokens of every model here.
 pub const CLASSES: usize = 8;
@@ -31,19 +31,6 @@ pub fn llama() -> Graph {
         base: 100.0,
     };
     llama.graph(4, 4).unwrap()
-}
-
-pub fn bert() -> Graph {
-    let bert = Bert {
-        layers: 1,
-        hidden: 8,
-        heads: 2,
-        feed_forward: 8,
-        vocabulary: CLASSES,
-        positions: 4,
-        attention: AttentionKind::Plain,
-    };
-    bert.graph(4, 4).unwrap()
 }
 
 pub fn vgg() -> Graph {

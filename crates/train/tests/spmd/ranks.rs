@@ -28,7 +28,7 @@ pub fn initial(graph: &Graph) -> Vec<Array> {
             place += 1;
             match tensor.role {
                 Role::Parameter(Initial::Normal(deviation)) => {
-                    f64::from(key.normal(place)) * deviation
+                    10.0 * f64::from(key.normal(place)) * deviation
                 }
                 Role::Parameter(Initial::Ones) => 1.0,
                 _ => 0.0,
@@ -107,6 +107,6 @@ pub fn assert_equal(actual: &Outcome, expected: &Outcome, what: &str) {
         let pairs = || a.values().iter().zip(b.values());
         let off: f64 = pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
         let norm: f64 = pairs().map(|(_, b)| b.powi(2)).sum::<f64>().sqrt();
-        assert!(off <= 1e-4 * norm.max(1.0), "{what}: parameter {index} is {off} off {norm}");
+        assert!(off <= 1e-4 * norm.max(0.01), "{what}: parameter {index} is {off} off {norm}");
     }
 }
