@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use thinwire_collective::Group;
 use thinwire_model::{Array, Declaration, Layout, Part, Region, TensorId, Training};
+use thinwire_wire::Rank;
 
 use super::assignment::Assignment;
 use super::derive::program;
@@ -122,8 +123,11 @@ impl<'a> Machine<'a> {
     ) -> Result<Option<f32>, Error> {
         self.loss = None;
         self.slots.flush()?;
-        for turn in self.program.order.clone() {
-            self.turn(turn, &data[turn.micro_batch])?;
+        let order = self.program.order.clone();
+        for (at, turn) in order.iter().enumerate() {
+            // What the next turn awaits may come while this one computes.
+            order.get(at + 1).into_iter().for_each(|next| self.await_messages(*next));
+            self.turn(*turn, &data[turn.micro_batch])?;
             self.elements_max = self.elements_max.max(self.slots.elements(&self.program));
         }
         self.update(pace, options)?;
@@ -199,9 +203,7 @@ impl<'a> Machine<'a> {
                 self.slots.send(value.floats(), (*to, *number), moment);
             }
             Instruction::Recv { slot, from, number } => {
-                let elements = self.program.slots[*slot].shape.iter().product();
-                let content = self.slots.recv(elements, (*from, *number), moment);
-                self.slots.put(micro_batch, *slot, content);
+                self.recv(micro_batch, *slot, (*from, *number));
             }
             Instruction::Gradient { parameter, slot } => {
                 let value = self.value(micro_batch, *slot)?;
@@ -214,6 +216,26 @@ impl<'a> Machine<'a> {
             Instruction::Free { slot } => self.slots.free(micro_batch, *slot),
         }
         Ok(())
+    }
+
+    /// Begins to receive all messages of a turn.
+    fn await_messages(&mut self, turn: Turn) {
+        let list = std::mem::take(self.list(turn));
+        for instruction in &list {
+            if let Instruction::Recv { slot, from, number } = instruction {
+                self.recv(turn.micro_batch, *slot, (*from, *number));
+            }
+        }
+        *self.list(turn) = list;
+    }
+
+    /// Begins to receive a message, unless that has begun.
+    fn recv(&mut self, micro_batch: usize, slot: Slot, message: (Rank, u32)) {
+        if !self.slots.is_filled(micro_batch, slot) {
+            let elements = self.program.slots[slot].shape.iter().product();
+            let content = self.slots.recv(elements, message, self.moment(micro_batch));
+            self.slots.put(micro_batch, slot, content);
+        }
     }
 
     fn compute(

@@ -71,6 +71,11 @@ impl Slots {
         self.held.insert((micro_batch, slot), content);
     }
 
+    /// Whether a slot of a micro-batch holds something.
+    pub fn is_filled(&self, micro_batch: usize, slot: Slot) -> bool {
+        self.held.contains_key(&(micro_batch, slot))
+    }
+
     /// Fills a slot that lasts.
     pub fn put_lasting(&mut self, slot: Slot, content: Content) {
         self.lasting.insert(slot, content);

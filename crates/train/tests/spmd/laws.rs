@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use thinwire_model::{Graph, Training, backward};
-use thinwire_train::spmd::{Plan, Sharding, order};
+use thinwire_train::spmd::{Plan, Sharding, order, program};
+use thinwire_wire::Rank;
 
 use crate::models;
 use crate::plans::{self, Order};
@@ -167,4 +168,39 @@ fn other_models_are_one_rank_too() {
         let plan = recomputed(plans::pipelined(data, order::one_forward_one_backward, (2, 2, 4)));
         model.equals_alone(&plan, &format!("{name}, two stages"));
     }
+}
+
+/// The most elements that a rank's micro-batches hold.
+fn elements(plan: &Plan) -> usize {
+    train(&GPT.training, plan, 1).elements_max
+}
+
+#[test]
+fn recomputation_holds_less() {
+    let plan = plans::data(&GPT.graph, &[2]);
+    let (kept, recomputed) = (elements(&plan), elements(&recomputed(plan)));
+    assert!(2 * recomputed < kept, "{recomputed} of {kept}");
+}
+
+#[test]
+fn one_forward_one_backward_holds_less_than_gpipe() {
+    let held = |order| elements(&plans::pipelined(Plan::alone(&GPT.graph), order, (2, 2, 8)));
+    let (all, few) = (held(order::gpipe), held(order::one_forward_one_backward));
+    assert!(2 * few < all, "{few} of {all}");
+}
+
+#[test]
+fn a_plan_for_another_graph_is_refused() {
+    let refused = |plan: &Plan| program(&GPT.training, plan, Rank(0)).unwrap_err().to_string();
+    let plan = || plans::data(&GPT.graph, &[2]);
+    let blocks = GPT.graph.blocks.len();
+    let error = refused(&Plan { blocks: Vec::new(), ..plan() });
+    assert_eq!(error, format!("plan has 0 blocks, expected {blocks}"));
+    let mut uneven = plan();
+    uneven.mesh[0].size = 3;
+    let error = refused(&uneven);
+    assert_eq!(error, "embedding.token cannot be cut as 'b' on mesh [3]");
+    let mut stuck = plans::pipelined(plan(), order::gpipe, (2, 2, 2));
+    stuck.orders[0].pop();
+    assert_eq!(refused(&stuck), "orders come to 7 of 7 turns, expected 8");
 }

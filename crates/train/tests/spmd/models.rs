@@ -39,5 +39,5 @@ pub fn vgg() -> Graph {
 }
 
 pub fn resnet() -> Graph {
-    Resnet { stages: vec![(1, 2), (1, 4)], stem: 4, image: 8, classes: CLASSES }.graph(4).unwrap()
+    Resnet { stages: vec![(1, 2), (1, 4)], stem: 4, image: 16, classes: CLASSES }.graph(4).unwrap()
 }

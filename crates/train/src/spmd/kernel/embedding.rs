@@ -38,6 +38,7 @@ pub fn backward(inputs: &[&Value], region: &Region<'_>) -> Value {
 
 /// Where each id's row is in a part of the table.
 fn local(ids: &Value, rows: Part) -> impl Iterator<Item = Option<usize>> {
-    let place = move |id: f32| (id as usize).checked_sub(rows.start).filter(|row| *row < rows.length);
+    let place =
+        move |id: f32| (id as usize).checked_sub(rows.start).filter(|row| *row < rows.length);
     ids.floats().into_iter().map(place)
 }

@@ -14,7 +14,8 @@ pub fn softmax(softmax: &Softmax, x: &Value, region: &Region<'_>) -> Value {
     let parts = region.output(0);
     let queries = parts[parts.len() - 2];
     let scores = x.view([rows / queries.length.max(1), queries.length, n]);
-    let mask = mask((queries.start, queries.length), n, &x.device()).reshape([1, queries.length, n]);
+    let mask =
+        mask((queries.start, queries.length), n, &x.device()).reshape([1, queries.length, n]);
     Value::of(x.shape(), of_rows((scores + mask).reshape([rows, n])))
 }
 
