@@ -6,6 +6,9 @@
 //! the gradient of the node that computed the tensor wants them. Nothing that is chosen here has to
 //! be right: whatever layouts come of it, conversions are put between them.
 
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
 use thinwire_model::{
     Cut, Declaration, Layout, NodeId, Origin, Placement, Role, Strategy, TensorId, Training,
 };
@@ -176,9 +179,17 @@ impl<'a> Assignment<'a> {
 
     /// How far a parameter's state is cut.
     pub fn sharding(&self, parameter: TensorId) -> Sharding {
+        self.plan.sharding[self.index(parameter)]
+    }
+
+    /// What a parameter's gradient is encoded with.
+    pub fn codec(&self, parameter: TensorId) -> &Arc<dyn Codec> {
+        &self.plan.codecs[self.index(parameter)]
+    }
+
+    fn index(&self, parameter: TensorId) -> usize {
         let mut parameters = self.training.graph.parameters();
-        let index = parameters.position(|(id, _)| id == parameter).expect("a parameter");
-        self.plan.sharding[index]
+        parameters.position(|(id, _)| id == parameter).expect("a parameter")
     }
 
     fn share_layout(&self, parameter: TensorId, stage: usize) -> Layout {

@@ -5,6 +5,7 @@
 //! (what was not kept for backward) is computed again. So recomputation needs no rule of its own.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use thinwire_model::{Layout, NodeId, Role, Step, TensorId, Training, conversion};
 use thinwire_wire::Rank;
@@ -174,7 +175,7 @@ impl Derivation<'_> {
             for stage in stages {
                 let slot = self.need(*tensor, &assignment.boundary(*tensor, stage))?;
                 let to = self.mesh.on_stage(stage);
-                let number = MESSAGES + *tensor as u32;
+                let number = self.number(*tensor, stage);
                 self.list.push(Instruction::Send { slot, to, number });
             }
         }
@@ -246,7 +247,7 @@ impl Derivation<'_> {
         let stage = assignment.stage_of(producer);
         if stage != self.mesh.stage {
             let slot = self.fill(tensor, assignment.boundary(tensor, self.mesh.stage));
-            let (from, number) = (self.mesh.on_stage(stage), MESSAGES + tensor as u32);
+            let (from, number) = (self.mesh.on_stage(stage), self.number(tensor, self.mesh.stage));
             self.list.push(Instruction::Recv { slot, from, number });
             return Ok(slot);
         }
@@ -290,6 +291,12 @@ impl Derivation<'_> {
         slot
     }
 
+    /// The number of a tensor's message between its own stage and another one: a rank may be at
+    /// work on messages of one tensor to several stages.
+    fn number(&self, tensor: TensorId, stage: usize) -> u32 {
+        MESSAGES + (tensor * self.assignment.plan.stages + stage) as u32
+    }
+
     /// What becomes of every parameter that this stage uses.
     fn parameters(&mut self) -> Result<Vec<Parameter>, Error> {
         let all = self.assignment.training.graph.parameters().map(|(id, _)| id);
@@ -315,11 +322,12 @@ impl Derivation<'_> {
         let mut others = Vec::new();
         for user in users[1..].iter().filter(|_| users[0] == stage) {
             let slot = self.slot(gradient, assignment.updated(tensor, *user));
-            let (peer, number) = (self.mesh.on_stage(*user), MESSAGES + SUMS + tensor as u32);
+            let (peer, number) = (self.mesh.on_stage(*user), SUMS + self.number(tensor, *user));
             let converts = self.convert(slot, &updated)?;
             others.push(Message { converts, slot, peer, number });
         }
-        Ok(Parameter { tensor, home, sum, shares, reduce, reduced, others, owner })
+        let codec = Arc::clone(assignment.codec(tensor));
+        Ok(Parameter { tensor, home, sum, shares, codec, reduce, reduced, others, owner })
     }
 
     fn owner(
@@ -328,10 +336,10 @@ impl Derivation<'_> {
         (home, updated): (Slot, &Layout),
     ) -> Result<Owner, Error> {
         let users = self.assignment.users(tensor);
-        let (sum, values) = (MESSAGES + SUMS + tensor as u32, MESSAGES + tensor as u32);
         if users[0] != self.mesh.stage {
             let rank = self.mesh.on_stage(users[0]);
-            return Ok(Owner::There { rank, sum, values });
+            let values = self.number(tensor, self.mesh.stage);
+            return Ok(Owner::There { rank, sum: SUMS + values, values });
         }
         let worked = self.slot(tensor, updated.clone());
         let layout = self.slots[home].layout.clone();
@@ -340,7 +348,8 @@ impl Derivation<'_> {
             let layout = self.assignment.home(tensor, *user);
             let converts = self.convert(worked, &layout)?;
             let slot = converts.last().map_or(worked, |convert| convert.to);
-            Ok(Message { converts, slot, peer: self.mesh.on_stage(*user), number: values })
+            let number = self.number(tensor, *user);
+            Ok(Message { converts, slot, peer: self.mesh.on_stage(*user), number })
         };
         let copies = users[1..].iter().map(copy).collect::<Result<Vec<_>, Error>>()?;
         Ok(Owner::Here { restore, copies })

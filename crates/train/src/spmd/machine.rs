@@ -1,7 +1,9 @@
 //! The machine: one rank at work on its program.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use thinwire_codec::Codec;
 use thinwire_collective::Group;
 use thinwire_model::{Array, Declaration, Layout, Part, Region, TensorId, Training};
 use thinwire_wire::Rank;
@@ -37,6 +39,7 @@ pub struct Machine<'a> {
     step: u64,
     loss: Option<f32>,
     elements_max: usize,
+    raw: Arc<dyn Codec>,
 }
 
 /// The sum of a parameter's gradient, as far as it is.
@@ -89,6 +92,7 @@ impl<'a> Machine<'a> {
             step: 0,
             loss: None,
             elements_max: 0,
+            raw: thinwire_codec::raw(),
         })
     }
 
@@ -195,7 +199,8 @@ impl<'a> Machine<'a> {
             }
             Instruction::Convert(convert) => {
                 let value = self.value(micro_batch, convert.from)?;
-                let content = self.slots.convert(&self.program, convert, &value, moment);
+                let content =
+                    self.slots.convert(&self.program, (convert, &self.raw), &value, moment);
                 self.slots.put(micro_batch, convert.to, content);
             }
             Instruction::Send { slot, to, number } => {
@@ -282,7 +287,12 @@ impl<'a> Machine<'a> {
         let shape = &self.program.slots[parameter.sum].shape;
         let content = Content::Here(Value::new(shape, total, self.slots.device()));
         let moment = self.moment(0);
-        let reduced = self.slots.chain(&self.program, &parameter.reduce, content, moment)?;
+        let reduced = self.slots.chain(
+            &self.program,
+            (&parameter.reduce, &parameter.codec),
+            content,
+            moment,
+        )?;
         self.sums[index].reduced = Some(reduced);
         Ok(())
     }
@@ -319,10 +329,11 @@ fn whole_gradient(
         slots.send(total, (rank, sum), moment);
         return Ok(Vec::new());
     }
+    let raw = thinwire_codec::raw();
     for other in &parameter.others {
         let elements = program.slots[other.slot].shape.iter().product();
         let content = slots.recv(elements, (other.peer, other.number), moment);
-        let content = slots.chain(program, &other.converts, content, moment)?;
+        let content = slots.chain(program, (&other.converts, &raw), content, moment)?;
         let sum = slots.arrived(content, shape)?.floats();
         total.iter_mut().zip(sum).for_each(|(a, b)| *a += b);
     }
@@ -345,13 +356,14 @@ fn bring_home(
     };
     let shape = &program.slots[parameter.reduced].shape;
     let value = Value::new(shape, values.to_vec(), slots.device());
+    let raw = thinwire_codec::raw();
     for copy in copies {
         let content = Content::Here(value.clone());
-        let content = slots.chain(program, &copy.converts, content, moment)?;
+        let content = slots.chain(program, (&copy.converts, &raw), content, moment)?;
         let values = slots.arrived(content, &program.slots[copy.slot].shape)?.floats();
         slots.send(values, (copy.peer, copy.number), moment);
     }
-    slots.chain(program, restore, Content::Here(value), moment)
+    slots.chain(program, (restore, &raw), Content::Here(value), moment)
 }
 
 /// For every node, a rank's part of its axes.

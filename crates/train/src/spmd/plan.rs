@@ -4,6 +4,9 @@
 //! to a chunk of the pipeline; chunk c is on stage c modulo `stages`, so that a stage has several
 //! chunks where the pipeline is interleaved.
 
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
 use thinwire_model::{Graph, NodeId, Origin, Strategy, Training};
 
 use super::order::{self, Turn};
@@ -42,7 +45,7 @@ pub struct BlockPlan {
 }
 
 /// How a graph is run by many ranks.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// The mesh of every stage.
     pub mesh: Vec<MeshDim>,
@@ -54,6 +57,8 @@ pub struct Plan {
     pub blocks: Vec<BlockPlan>,
     /// For every parameter, in the order of [`Graph::parameters`].
     pub sharding: Vec<Sharding>,
+    /// For every parameter, what its gradient is encoded with where ranks sum it.
+    pub codecs: Vec<Arc<dyn Codec>>,
     /// Micro-batches of a step.
     pub micro_batches: usize,
     /// For every stage, what it does in a step.
@@ -69,6 +74,7 @@ impl Plan {
             strategies: vec![Strategy(Vec::new()); graph.nodes.len()],
             blocks: vec![BlockPlan { chunk: 0, recompute: false }; graph.blocks.len()],
             sharding: vec![Sharding::Nothing; graph.parameters().count()],
+            codecs: vec![thinwire_codec::raw(); graph.parameters().count()],
             micro_batches: 1,
             orders: vec![order::gpipe(0, 1, 1, 1)],
         }
@@ -113,10 +119,15 @@ impl Plan {
             ("strategies", self.strategies.len(), forward),
             ("blocks", self.blocks.len(), graph.blocks.len()),
             ("shardings", self.sharding.len(), parameters),
+            ("codecs", self.codecs.len(), parameters),
             ("orders", self.orders.len(), self.stages),
         ];
         if let Some((name, found, expected)) = counts.iter().find(|(_, a, b)| a != b) {
             return Err(invalid(format!("plan has {found} {name}, expected {expected}")));
+        }
+        if let Some(codec) = self.codecs.iter().find(|codec| codec.needs_feedback()) {
+            let message = format!("codec {codec} needs error feedback, expected one without");
+            return Err(invalid(message));
         }
         let sizes = self.sizes();
         for (node, strategy) in graph.nodes.iter().zip(&self.strategies) {

@@ -3,6 +3,9 @@
 //! A slot holds a tensor in one layout, once per micro-batch. Computing, converting, sending and
 //! receiving are all there is; what is sent is known before anything runs.
 
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
 use thinwire_model::{Graph, Layout, NodeId, Step, TensorId};
 use thinwire_wire::Rank;
 
@@ -114,7 +117,7 @@ impl Message {
 }
 
 /// What becomes of a parameter on this rank.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Parameter {
     /// The tensor.
     pub tensor: TensorId,
@@ -124,6 +127,8 @@ pub struct Parameter {
     pub sum: Slot,
     /// Shares in one micro-batch.
     pub shares: usize,
+    /// What its gradient is encoded with where it is summed.
+    pub codec: Arc<dyn Codec>,
     /// What brings the sum to where the optimiser works, after the last share.
     pub reduce: Vec<Convert>,
     /// Where the optimiser works; it may be the sum itself.
@@ -156,7 +161,7 @@ pub enum Owner {
 }
 
 /// What one rank does.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Program {
     /// Where the rank is.
     pub mesh: Mesh,
@@ -184,10 +189,10 @@ impl Program {
     }
 
     /// What a collective does, as schedules.
-    pub fn transfer(&self, convert: &Convert) -> Transfer {
+    pub fn transfer(&self, convert: &Convert, codec: &Arc<dyn Codec>) -> Transfer {
         let Step { mesh_dim, collective, .. } = convert.step;
         let place = (self.mesh.sizes[mesh_dim], self.mesh.coordinates[mesh_dim]);
-        Transfer::new(collective, &self.slots[convert.from].shape, place)
+        Transfer::new(collective, &self.slots[convert.from].shape, place, codec)
     }
 
     /// The text of the program, line by line.
@@ -229,16 +234,20 @@ impl Program {
 
     fn sent_by(&self, instruction: &Instruction) -> u64 {
         match instruction {
-            Instruction::Convert(convert) => self.transfer(convert).sent_bytes(),
+            Instruction::Convert(convert) => {
+                self.transfer(convert, &thinwire_codec::raw()).sent_bytes()
+            }
             Instruction::Send { slot, .. } => self.message_bytes(*slot),
             _ => 0,
         }
     }
 
     fn sent_for(&self, parameter: &Parameter) -> u64 {
-        let all = |converts: &[Convert]| -> u64 {
-            converts.iter().map(|convert| self.transfer(convert).sent_bytes()).sum()
+        let by = |converts: &[Convert], codec: &Arc<dyn Codec>| -> u64 {
+            converts.iter().map(|convert| self.transfer(convert, codec).sent_bytes()).sum()
         };
+        let raw = thinwire_codec::raw();
+        let all = |converts: &[Convert]| by(converts, &raw);
         let owned = match &parameter.owner {
             Owner::There { .. } => self.message_bytes(parameter.reduced),
             Owner::Here { restore, copies } => {
@@ -247,7 +256,7 @@ impl Program {
             }
         };
         let others: u64 = parameter.others.iter().map(|sum| all(&sum.converts)).sum();
-        all(&parameter.reduce) + others + owned
+        by(&parameter.reduce, &parameter.codec) + others + owned
     }
 
     fn message_bytes(&self, slot: Slot) -> u64 {

@@ -37,7 +37,6 @@ pub struct Slots {
     lasting: HashMap<Slot, Content>,
     /// Messages that may not have left yet.
     outgoing: Vec<Ticket>,
-    codec: Arc<dyn Codec>,
 }
 
 impl Slots {
@@ -49,7 +48,6 @@ impl Slots {
             held: HashMap::new(),
             lasting: HashMap::new(),
             outgoing: Vec::new(),
-            codec: thinwire_codec::raw(),
         }
     }
 
@@ -118,15 +116,15 @@ impl Slots {
         arrived(&mut content, shape, &self.device)
     }
 
-    /// Starts a collective.
+    /// Starts a collective, of values or of a gradient with its codec.
     pub fn convert(
         &self,
         program: &Program,
-        convert: &Convert,
+        (convert, codec): (&Convert, &Arc<dyn Codec>),
         value: &Value,
         moment: u64,
     ) -> Content {
-        let transfer = program.transfer(convert);
+        let transfer = program.transfer(convert, codec);
         let before = transfer.before.iter();
         let values = before.fold(value.floats(), |values, reform| reform.apply(values));
         if transfer.legs.is_empty() {
@@ -135,7 +133,7 @@ impl Slots {
         }
         let members = program.mesh.group(convert.step.mesh_dim);
         let legs = transfer.legs.into_iter();
-        let legs = legs.map(|leg| (Arc::new(leg.program(&members, &self.codec)), leg.after));
+        let legs = legs.map(|leg| (Arc::new(leg.program(&members)), leg.after));
         let legs: Vec<Leg> = legs.collect();
         let address = address(convert.number, moment, "convert");
         Content::Coming(self.wires.start(address, values, legs))
@@ -148,13 +146,13 @@ impl Slots {
     pub fn chain(
         &self,
         program: &Program,
-        converts: &[Convert],
+        (converts, codec): (&[Convert], &Arc<dyn Codec>),
         mut content: Content,
         moment: u64,
     ) -> Result<Content, Error> {
         for convert in converts {
             let value = self.arrived(content, &program.slots[convert.from].shape)?;
-            content = self.convert(program, convert, &value, moment);
+            content = self.convert(program, (convert, codec), &value, moment);
         }
         Ok(content)
     }
@@ -182,7 +180,7 @@ impl Slots {
     }
 
     fn message(&self, schedule: Schedule, values: Vec<f32>, address: Address) -> Ticket {
-        let bound = Bound::new(schedule, values.len(), Arc::clone(&self.codec));
+        let bound = Bound::new(schedule, values.len(), thinwire_codec::raw());
         self.wires.start(address, values, vec![(Arc::new(bound), Vec::new())])
     }
 }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use thinwire_codec::Codec;
+use thinwire_codec::{Codec, Exchange};
 use thinwire_collective::Program;
 use thinwire_collective::operations::{partitions, preferred};
 use thinwire_model::{Collective, Reduction};
@@ -65,6 +65,8 @@ pub struct Leg {
     pub schedule: Schedule,
     /// How many values it runs on.
     pub elements: usize,
+    /// What they are encoded with.
+    pub codec: Arc<dyn Codec>,
     /// What is done afterwards.
     pub after: Vec<Reform>,
 }
@@ -79,8 +81,14 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// What one of `size` ranks does with its values of this shape.
-    pub fn new(collective: Collective, shape: &[usize], (size, at): (usize, usize)) -> Transfer {
+    /// What one of `size` ranks does with its values of this shape. Sums travel encoded; parts are
+    /// cut at other places than a codec's blocks, so that they need one without.
+    pub fn new(
+        collective: Collective,
+        shape: &[usize],
+        (size, at): (usize, usize),
+        codec: &Arc<dyn Codec>,
+    ) -> Transfer {
         let world = World::new(at as u32, size as u32).expect("a rank is in its group");
         let cut = Cut { shape, world };
         match collective {
@@ -88,9 +96,11 @@ impl Transfer {
             Collective::Pad { reduction, from } => cut.pad(reduction, from),
             Collective::AllGather { dim } => cut.all_gather(dim),
             Collective::AllToAll { from, to } => cut.all_to_all(from, to),
-            Collective::AllReduce { reduction: Reduction::Sum } => cut.all_reduce(),
+            Collective::AllReduce { reduction: Reduction::Sum } => cut.all_reduce(codec),
             Collective::AllReduce { reduction } => cut.all_reduce_by(reduction),
-            Collective::ReduceScatter { reduction: Reduction::Sum, dim } => cut.reduce_scatter(dim),
+            Collective::ReduceScatter { reduction: Reduction::Sum, dim } => {
+                cut.reduce_scatter(dim, codec)
+            }
             Collective::ReduceScatter { reduction, dim } => cut.reduce_scatter_by(reduction, dim),
         }
     }
@@ -102,7 +112,7 @@ impl Transfer {
                 Operation::Send { slot, .. } => Some(leg.schedule.slots[slot.index()]),
                 _ => None,
             });
-            sends.map(|elements| elements * 4 + HEADER_BYTES).sum()
+            sends.map(|elements| leg.codec.encoded_len(elements) + HEADER_BYTES).sum()
         };
         self.legs.iter().map(sent).sum::<usize>() as u64
     }
@@ -113,8 +123,12 @@ impl Transfer {
 }
 
 impl Leg {
+    fn raw(schedule: Schedule, elements: usize, after: impl Into<Vec<Reform>>) -> Leg {
+        Leg { schedule, elements, codec: thinwire_codec::raw(), after: after.into() }
+    }
+
     /// The leg as a program of the ranks of the whole job that are the group's.
-    pub fn program(&self, members: &[Rank], codec: &Arc<dyn Codec>) -> Program {
+    pub fn program(&self, members: &[Rank]) -> Program {
         let mut schedule = self.schedule.clone();
         for task in &mut schedule.tasks {
             match &mut task.operation {
@@ -124,7 +138,7 @@ impl Leg {
                 Operation::Encode { .. } | Operation::Merge { .. } | Operation::Decode { .. } => {}
             }
         }
-        Program::new(schedule, self.elements, Arc::clone(codec))
+        Program::new(schedule, self.elements, Arc::clone(&self.codec))
     }
 }
 
@@ -191,28 +205,27 @@ impl Cut<'_> {
         let schedule = schedule::all_gather(self.world, &self.flat(all));
         Transfer {
             before: vec![Reform::Place { start: self.at() * n, length: all, rest: 0.0 }],
-            legs: vec![Leg { schedule, elements: all, after: vec![self.join(dim)] }],
+            legs: vec![Leg::raw(schedule, all, [self.join(dim)])],
         }
     }
 
-    fn all_reduce(&self) -> Transfer {
+    fn all_reduce(&self, codec: &Arc<dyn Codec>) -> Transfer {
         let n = self.elements();
-        let shape = Shape { length: n, block: 1, partitions: partitions(n) };
-        let algorithm = preferred(thinwire_codec::raw().exchange(), self.world, n);
+        let shape = Shape { length: n, block: codec.block(), partitions: partitions(n) };
+        let algorithm = preferred(codec.exchange(), self.world, n);
         let schedule = schedule::all_reduce(algorithm, self.world, &shape);
-        Transfer {
-            before: Vec::new(),
-            legs: vec![Leg { schedule, elements: n, after: Vec::new() }],
-        }
+        let leg = Leg { codec: Arc::clone(codec), ..Leg::raw(schedule, n, []) };
+        Transfer { before: Vec::new(), legs: vec![leg] }
     }
 
-    fn reduce_scatter(&self, dim: usize) -> Transfer {
+    fn reduce_scatter(&self, dim: usize, codec: &Arc<dyn Codec>) -> Transfer {
         let n = self.elements();
         let schedule = schedule::reduce_scatter(self.world, &self.flat(n));
-        Transfer {
-            before: vec![self.split(dim)],
-            legs: vec![Leg { schedule, elements: n, after: vec![self.mine()] }],
+        let mut leg = Leg::raw(schedule, n, [self.mine()]);
+        if codec.block() == 1 && codec.exchange() == Exchange::Summable {
+            leg.codec = Arc::clone(codec);
         }
+        Transfer { before: vec![self.split(dim)], legs: vec![leg] }
     }
 
     fn all_to_all(&self, from: usize, to: usize) -> Transfer {
@@ -237,7 +250,7 @@ impl Cut<'_> {
         let place = Reform::Place { start: chunk(self.at()).start, length: n, rest: 0.0 };
         leg.after.extend([Reform::Fold { parts: self.size(), reduction }, place]);
         let schedule = schedule::all_gather(self.world, &self.flat(n));
-        let gather = Leg { schedule, elements: n, after: Vec::new() };
+        let gather = Leg::raw(schedule, n, []);
         Transfer { before: vec![self.room(&leg)], legs: vec![leg, gather] }
     }
 
@@ -249,7 +262,7 @@ impl Cut<'_> {
         let schedule = schedule::all_to_all(self.world, &parts, &vec![mine; parts.len()]);
         let elements = n + mine * parts.len();
         let own = Reform::Copy { from: start..start + mine, to: n + at * mine };
-        Leg { schedule, elements, after: vec![own, Reform::Take(n..elements)] }
+        Leg::raw(schedule, elements, [own, Reform::Take(n..elements)])
     }
 
     /// Room behind the values for what a leg brings.

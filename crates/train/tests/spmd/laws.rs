@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use thinwire_codec::Choice;
 use thinwire_model::{Graph, Training, backward};
 use thinwire_train::spmd::{Plan, Sharding, order, program};
 use thinwire_wire::Rank;
@@ -203,4 +204,16 @@ fn a_plan_for_another_graph_is_refused() {
     let mut stuck = plans::pipelined(plan(), order::gpipe, (2, 2, 2));
     stuck.orders[0].pop();
     assert_eq!(refused(&stuck), "orders come to 7 of 7 turns, expected 8");
+}
+
+#[test]
+fn gradients_travel_encoded() {
+    let raw = plans::data(&GPT.graph, &[4]);
+    let Choice::Bytes(half) = Choice::parse("bf16").unwrap() else { panic!("bf16 is bytes") };
+    let encoded = Plan { codecs: vec![half; raw.codecs.len()], ..raw.clone() };
+    let sent = |plan: &Plan| program(&GPT.training, plan, Rank(1)).unwrap().sent_bytes();
+    assert!(5 * sent(&encoded) < 4 * sent(&raw), "{} of {}", sent(&encoded), sent(&raw));
+    let (losses, alone) = (train(&GPT.training, &encoded, STEPS).losses, GPT.alone(1));
+    let pairs = losses.iter().zip(&alone.losses);
+    pairs.for_each(|(a, b)| assert!((a - b).abs() < 0.02, "{a}, alone {b}"));
 }
