@@ -53,7 +53,9 @@ pub fn one_forward_one_backward(
     micro_batches: usize,
 ) -> Vec<Turn> {
     let per_stage = chunks / stages;
-    assert!(per_stage <= 1 || chunks % stages == 0 && micro_batches % stages == 0);
+    assert!(
+        per_stage <= 1 || [chunks, micro_batches].iter().all(|count| count.is_multiple_of(stages))
+    );
     let total = micro_batches * per_stage;
     let ahead = match per_stage {
         1 => stages - stage - 1,

@@ -19,6 +19,7 @@ use crate::error::Error;
 
 /// What is in a slot.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are values")]
 pub enum Content {
     /// A value.
     Here(Value),

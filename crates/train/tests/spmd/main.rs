@@ -9,4 +9,5 @@ mod ranks;
 #[path = "../../../model/tests/laws/samples.rs"]
 mod samples;
 #[path = "../../../model/tests/laws/shards.rs"]
+#[expect(dead_code, reason = "here tensors are only cut")]
 mod shards;

@@ -36,11 +36,11 @@ impl Windows {
             for y in 0..result[0] {
                 for x in 0..result[1] {
                     let from = [y * stride + i, x * stride + j];
-                    let inside = |dim: usize| from[dim].checked_sub(padding);
+                    let inside = |dim: usize| {
+                        from[dim].checked_sub(padding).filter(|place| *place < image[dim])
+                    };
                     if let (Some(y), Some(x)) = (inside(0), inside(1)) {
-                        if y < image[0] && x < image[1] {
-                            visit(at, (channel * image[0] + y) * image[1] + x);
-                        }
+                        visit(at, (channel * image[0] + y) * image[1] + x);
                     }
                     at += 1;
                 }
