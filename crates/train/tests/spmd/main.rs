@@ -11,3 +11,4 @@ mod samples;
 #[path = "../../../model/tests/laws/shards.rs"]
 #[expect(dead_code, reason = "here tensors are only cut")]
 mod shards;
+mod transfers;

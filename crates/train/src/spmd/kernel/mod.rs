@@ -1,15 +1,18 @@
 //! Kernels: what a rank computes of a node, one function per operator.
 //!
 //! Law: what a kernel gives is what [`Operator::evaluate`] gives, within the precision of f32.
-//! Operators without a kernel of their own go by the reference.
+//! Operators without a kernel of their own go by the reference: rotary, route, dispatch, combine and
+//! their gradients.
 
 mod activation;
 mod attention;
+mod batch_norm;
 mod classes;
 mod elements;
 mod embedding;
 mod images;
 mod norm;
+mod pool;
 mod product;
 mod reference;
 mod shape;
@@ -63,6 +66,12 @@ pub fn compute(
         Operator::Conv2d(conv) => vec![images::conv2d(*conv, inputs)],
         Operator::Conv2dInput(conv) => vec![images::conv2d_input(conv, inputs)],
         Operator::Conv2dWeight(conv) => vec![images::conv2d_weight(conv, inputs)],
+        Operator::Moments(_) => batch_norm::moments(first()),
+        Operator::MomentsBackward(_) => vec![batch_norm::moments_backward(inputs)],
+        Operator::BatchNorm(_) => vec![batch_norm::batch_norm(inputs, region)],
+        Operator::BatchNormBackward(_) => batch_norm::batch_norm_backward(inputs, region),
+        Operator::Pool(pool) => vec![pool::forward(pool, first(), &region.output_shape(0))],
+        Operator::PoolBackward(backward) => vec![pool::backward(&backward.0, inputs)],
         _ => reference::compute(operator, inputs, region, device),
     }
 }
