@@ -57,6 +57,19 @@ pub enum Collective {
     },
 }
 
+impl Collective {
+    /// How the tensor lies afterwards along the dimension of the mesh.
+    pub fn result(self) -> Placement {
+        match self {
+            Collective::AllReduce { .. } | Collective::AllGather { .. } => Placement::Replicated,
+            Collective::Pad { reduction, .. } => Placement::Partial(reduction),
+            Collective::Slice { dim }
+            | Collective::ReduceScatter { dim, .. }
+            | Collective::AllToAll { to: dim, .. } => Placement::Sharded(dim),
+        }
+    }
+}
+
 /// A collective along one dimension of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Step {

@@ -50,6 +50,11 @@ impl<'a> Region<'a> {
         self.declaration
     }
 
+    /// The part of every axis, in their order.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
     /// How much of every axis it has.
     pub fn lengths(&self) -> Vec<usize> {
         self.parts.iter().map(|part| part.length).collect()

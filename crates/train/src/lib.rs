@@ -33,6 +33,7 @@ mod gpt;
 mod mlp;
 mod model;
 mod optimizer;
+pub mod spmd;
 mod synchronized;
 #[cfg(test)]
 mod testing;

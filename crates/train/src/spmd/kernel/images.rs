@@ -1,0 +1,119 @@
+//! Convolutions as matrix products over windows.
+//!
+//! Windows of an image are the columns of a matrix `[c·size·size, rows·columns]`; a convolution is
+//! the product of the weight with it.
+
+use burn_tensor::{Tensor, TensorData};
+use rayon::prelude::*;
+use thinwire_model::{Conv2d, Conv2dInput, Conv2dWeight};
+
+use crate::spmd::value::Value;
+
+/// The sizes of windows in an image.
+#[derive(Clone, Copy)]
+struct Windows {
+    channels: usize,
+    image: [usize; 2],
+    kernel: [usize; 2],
+    result: [usize; 2],
+    stride: usize,
+    padding: usize,
+}
+
+impl Windows {
+    /// Rows and columns of the matrix.
+    fn sizes(&self) -> [usize; 2] {
+        [self.channels * self.kernel[0] * self.kernel[1], self.result[0] * self.result[1]]
+    }
+
+    /// Calls a function with every place of the matrix and the place of the image that it shows.
+    fn each(&self, mut visit: impl FnMut(usize, usize)) {
+        let Windows { channels, image, kernel, result, stride, padding } = *self;
+        let mut at = 0;
+        for row in 0..channels * kernel[0] * kernel[1] {
+            let (channel, i, j) =
+                (row / (kernel[0] * kernel[1]), row / kernel[1] % kernel[0], row % kernel[1]);
+            for y in 0..result[0] {
+                for x in 0..result[1] {
+                    let from = [y * stride + i, x * stride + j];
+                    let inside = |dim: usize| {
+                        from[dim].checked_sub(padding).filter(|place| *place < image[dim])
+                    };
+                    if let (Some(y), Some(x)) = (inside(0), inside(1)) {
+                        visit(at, (channel * image[0] + y) * image[1] + x);
+                    }
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// The windows of all images: `[b, c·size·size, rows·columns]`.
+    fn of(&self, x: &Value) -> Tensor<3> {
+        let [rows, columns] = self.sizes();
+        let batch = x.shape()[0];
+        let (images, length) = (x.floats(), self.channels * self.image[0] * self.image[1]);
+        let mut values = vec![0.0; batch * rows * columns];
+        let matrices = values.par_chunks_mut((rows * columns).max(1));
+        matrices.zip(images.par_chunks(length.max(1))).for_each(|(matrix, image)| {
+            self.each(|at, place| matrix[at] = image[place]);
+        });
+        Tensor::from_data(TensorData::new(values, [batch, rows, columns]), &x.device())
+    }
+
+    /// What windows add up to in the images.
+    fn back(&self, matrices: &Value) -> Value {
+        let batch = matrices.shape()[0];
+        let length = self.channels * self.image[0] * self.image[1];
+        let [rows, columns] = self.sizes();
+        let values = matrices.floats();
+        let mut images = vec![0.0; batch * length];
+        let all = images.par_chunks_mut(length.max(1));
+        all.zip(values.par_chunks((rows * columns).max(1))).for_each(|(image, matrix)| {
+            self.each(|at, place| image[place] += matrix[at]);
+        });
+        let shape = [batch, self.channels, self.image[0], self.image[1]];
+        Value::new(&shape, images, &matrices.device())
+    }
+}
+
+fn last_two(shape: &[usize]) -> [usize; 2] {
+    [shape[2], shape[3]]
+}
+
+/// Images `[b, c, ..]` and weight `[o, c, ..]` to `[b, o, ..]`.
+pub fn conv2d(conv: Conv2d, inputs: &[&Value]) -> Value {
+    let (x, weight) = (inputs[0].shape(), inputs[1].shape());
+    let Conv2d { stride, padding } = conv;
+    let (image, kernel) = (last_two(x), last_two(weight));
+    let result = [0, 1].map(|dim| (image[dim] + 2 * padding - kernel[dim]) / stride + 1);
+    let windows = Windows { channels: x[1], image, kernel, result, stride, padding };
+    let [k, _] = windows.sizes();
+    let weight_rows = inputs[1].view([1, weight[0], k]);
+    let y = weight_rows.matmul(windows.of(inputs[0]));
+    Value::of(&[x[0], weight[0], result[0], result[1]], y)
+}
+
+/// The gradient of the images, from dy and the weight.
+pub fn conv2d_input(conv: &Conv2dInput, inputs: &[&Value]) -> Value {
+    let (dy, weight) = (inputs[0].shape(), inputs[1].shape());
+    let Conv2d { stride, padding } = conv.forward;
+    let (image, kernel, result) = (conv.image, last_two(weight), last_two(dy));
+    let windows = Windows { channels: weight[1], image, kernel, result, stride, padding };
+    let [k, columns] = windows.sizes();
+    let weight_columns = inputs[1].view([1, weight[0], k]).swap_dims(1, 2);
+    let matrices = weight_columns.matmul(inputs[0].view([dy[0], dy[1], columns]));
+    windows.back(&Value::of(&[dy[0], k, columns], matrices))
+}
+
+/// The gradient of the weight, from the images and dy.
+pub fn conv2d_weight(conv: &Conv2dWeight, inputs: &[&Value]) -> Value {
+    let (x, dy) = (inputs[0].shape(), inputs[1].shape());
+    let Conv2d { stride, padding } = conv.forward;
+    let (image, kernel, result) = (last_two(x), conv.kernel, last_two(dy));
+    let windows = Windows { channels: x[1], image, kernel, result, stride, padding };
+    let [_, columns] = windows.sizes();
+    let dy_rows = inputs[1].view([dy[0], dy[1], columns]);
+    let dweight = dy_rows.matmul(windows.of(inputs[0]).swap_dims(1, 2)).sum_dim(0);
+    Value::of(&[dy[1], x[1], kernel[0], kernel[1]], dweight)
+}

@@ -1,0 +1,77 @@
+//! Kernels: what a rank computes of a node, one function per operator.
+//!
+//! Law: what a kernel gives is what [`Operator::evaluate`] gives, within the precision of f32.
+//! Operators without a kernel of their own go by the reference: rotary, route, dispatch, combine and
+//! their gradients.
+
+mod activation;
+mod attention;
+mod batch_norm;
+mod classes;
+mod elements;
+mod embedding;
+mod images;
+mod norm;
+mod pool;
+mod product;
+mod reference;
+mod shape;
+mod softmax;
+
+use burn_tensor::Device;
+use thinwire_model::{Operator, Region};
+
+use super::value::Value;
+
+/// What an operator gives for its inputs on a part of its axes.
+pub fn compute(
+    operator: &Operator,
+    inputs: &[&Value],
+    region: &Region<'_>,
+    device: &Device,
+) -> Vec<Value> {
+    let first = || inputs[0];
+    match operator {
+        Operator::Linear(_) => vec![product::linear(inputs)],
+        Operator::MatMul(matmul) => match product::matmul(matmul, inputs) {
+            Some(product) => vec![product],
+            None => reference::compute(operator, inputs, region, device),
+        },
+        Operator::Embedding(_) => vec![embedding::embedding(inputs, region.part('v'))],
+        Operator::EmbeddingBackward(_) => vec![embedding::backward(inputs, region)],
+        Operator::LayerNorm(_) => vec![norm::layer_norm(inputs)],
+        Operator::LayerNormBackward(_) => norm::layer_norm_backward(inputs),
+        Operator::RmsNorm(_) => vec![norm::rms_norm(inputs)],
+        Operator::RmsNormBackward(_) => norm::rms_norm_backward(inputs),
+        Operator::Softmax(softmax) => vec![softmax::softmax(softmax, first(), region)],
+        Operator::SoftmaxBackward(_) => vec![softmax::backward(inputs)],
+        Operator::Attention(attention) => vec![attention::forward(attention, inputs, region)],
+        Operator::AttentionBackward(backward) => attention::backward(&backward.0, inputs, region),
+        Operator::Activation(function) => vec![activation::forward(*function, first())],
+        Operator::ActivationBackward(backward) => vec![activation::backward(backward.0, inputs)],
+        Operator::Arithmetic(operation) => vec![elements::arithmetic(*operation, inputs)],
+        Operator::Scale(scale) => vec![elements::scale(scale.0, first())],
+        Operator::Dropout(dropout) => vec![elements::dropout(dropout, first(), region)],
+        Operator::Fill(fill) => vec![elements::fill(fill.value, &region.output_shape(0), device)],
+        Operator::Sum(sum) => vec![shape::sum(sum, first(), &region.output_shape(0))],
+        Operator::Broadcast(broadcast) => {
+            vec![shape::broadcast(&broadcast.sum, first(), &region.output_shape(0))]
+        }
+        Operator::Reshape(_) => vec![first().reshaped(&region.output_shape(0))],
+        Operator::Transpose(transpose) => vec![shape::transpose(transpose, first())],
+        Operator::Unpack(unpack) => shape::unpack(unpack, first()),
+        Operator::Pack(pack) => vec![shape::pack(pack, inputs)],
+        Operator::CrossEntropy(_) => classes::cross_entropy(inputs, region),
+        Operator::CrossEntropyBackward(_) => vec![classes::backward(inputs, region)],
+        Operator::Conv2d(conv) => vec![images::conv2d(*conv, inputs)],
+        Operator::Conv2dInput(conv) => vec![images::conv2d_input(conv, inputs)],
+        Operator::Conv2dWeight(conv) => vec![images::conv2d_weight(conv, inputs)],
+        Operator::Moments(_) => batch_norm::moments(first()),
+        Operator::MomentsBackward(_) => vec![batch_norm::moments_backward(inputs)],
+        Operator::BatchNorm(_) => vec![batch_norm::batch_norm(inputs, region)],
+        Operator::BatchNormBackward(_) => batch_norm::batch_norm_backward(inputs, region),
+        Operator::Pool(pool) => vec![pool::forward(pool, first(), &region.output_shape(0))],
+        Operator::PoolBackward(backward) => vec![pool::backward(&backward.0, inputs)],
+        _ => reference::compute(operator, inputs, region, device),
+    }
+}

@@ -1,0 +1,59 @@
+//! Norms of a token's features.
+
+use burn_tensor::Tensor;
+
+use crate::spmd::value::Value;
+
+/// What is added to a variance before its root is taken.
+const EPSILON: f32 = 1e-5;
+
+/// Rows of mean zero and variance one, and one over the deviation that they had.
+fn normal(x: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    let centred = x.clone() - x.mean_dim(1);
+    scaled(centred)
+}
+
+/// Rows of mean square one, and one over the root that it had.
+fn scaled(x: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    let scale = (x.clone() * x.clone()).mean_dim(1).add_scalar(EPSILON).sqrt().recip();
+    (x * scale.clone(), scale)
+}
+
+/// Mean zero and variance one, then gain and bias.
+pub fn layer_norm(inputs: &[&Value]) -> Value {
+    let [rows, n] = inputs[0].rows();
+    let (normal, _) = normal(inputs[0].view([rows, n]));
+    Value::of(inputs[0].shape(), normal * inputs[1].view([1, n]) + inputs[2].view([1, n]))
+}
+
+/// The gradients of x, gain and bias.
+pub fn layer_norm_backward(inputs: &[&Value]) -> Vec<Value> {
+    let [rows, n] = inputs[0].rows();
+    let (normal, scale) = normal(inputs[0].view([rows, n]));
+    let dy = inputs[2].view([rows, n]);
+    let dgain = (dy.clone() * normal.clone()).sum_dim(0);
+    let dbias = dy.clone().sum_dim(0);
+    let of_normal = dy * inputs[1].view([1, n]);
+    let along = (of_normal.clone() * normal.clone()).mean_dim(1);
+    let dx = (of_normal.clone() - of_normal.mean_dim(1) - normal * along) * scale;
+    vec![Value::of(inputs[0].shape(), dx), Value::of(&[n], dgain), Value::of(&[n], dbias)]
+}
+
+/// Mean square one, then gain.
+pub fn rms_norm(inputs: &[&Value]) -> Value {
+    let [rows, n] = inputs[0].rows();
+    let (scaled, _) = scaled(inputs[0].view([rows, n]));
+    Value::of(inputs[0].shape(), scaled * inputs[1].view([1, n]))
+}
+
+/// The gradients of x and gain.
+pub fn rms_norm_backward(inputs: &[&Value]) -> Vec<Value> {
+    let [rows, n] = inputs[0].rows();
+    let (scaled, scale) = scaled(inputs[0].view([rows, n]));
+    let dy = inputs[2].view([rows, n]);
+    let dgain = (dy.clone() * scaled.clone()).sum_dim(0);
+    let of_scaled = dy * inputs[1].view([1, n]);
+    let along = (of_scaled.clone() * scaled.clone()).mean_dim(1);
+    let dx = (of_scaled - scaled * along) * scale;
+    vec![Value::of(inputs[0].shape(), dx), Value::of(&[n], dgain)]
+}

@@ -1,0 +1,57 @@
+//! The place of a rank: its stage, and its coordinates on the stage's mesh.
+
+use thinwire_wire::Rank;
+
+use super::plan::{Plan, invalid};
+use crate::error::Error;
+
+/// Where a rank is. Ranks are numbered stage by stage, with the mesh's last dimension fastest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mesh {
+    /// The lengths of the mesh.
+    pub sizes: Vec<usize>,
+    /// The stage.
+    pub stage: usize,
+    /// Where on the mesh.
+    pub coordinates: Vec<usize>,
+}
+
+impl Mesh {
+    /// The place of a rank under a plan.
+    ///
+    /// # Errors
+    /// If the plan has no such rank.
+    pub fn of(plan: &Plan, rank: Rank) -> Result<Mesh, Error> {
+        if rank.index() >= plan.ranks() {
+            return Err(invalid(format!("{rank} of a plan for {} ranks", plan.ranks())));
+        }
+        let (sizes, within) = (plan.sizes(), plan.stage_ranks());
+        let mut rest = rank.index() % within;
+        let mut coordinates = vec![0; sizes.len()];
+        for (at, size) in coordinates.iter_mut().zip(&sizes).rev() {
+            *at = rest % size;
+            rest /= size;
+        }
+        Ok(Mesh { sizes, stage: rank.index() / within, coordinates })
+    }
+
+    /// The rank with the same coordinates on another stage.
+    pub fn on_stage(&self, stage: usize) -> Rank {
+        self.rank(stage, &self.coordinates)
+    }
+
+    /// The ranks that differ from this one in one dimension of the mesh only, in their order.
+    pub fn group(&self, mesh_dim: usize) -> Vec<Rank> {
+        let mut coordinates = self.coordinates.clone();
+        let member = |at: usize| {
+            coordinates[mesh_dim] = at;
+            self.rank(self.stage, &coordinates)
+        };
+        (0..self.sizes[mesh_dim]).map(member).collect()
+    }
+
+    fn rank(&self, stage: usize, coordinates: &[usize]) -> Rank {
+        let places = self.sizes.iter().zip(coordinates);
+        Rank(places.fold(stage, |rank, (size, at)| rank * size + at) as u32)
+    }
+}

@@ -1,0 +1,31 @@
+//! The executor: any plan of any model, without autodiff.
+//!
+//! `model` has derived the gradients as nodes, so a step is one list of nodes. A [`Plan`] says where
+//! each works. [`program`] makes of it what one rank does, as a value: what is sent is known before
+//! anything runs. A [`Machine`] runs it on Burn's tensors.
+//!
+//! Law: under every plan a step is what it is on one rank, within the precision of f32.
+
+mod assignment;
+mod derive;
+pub mod kernel;
+mod liveness;
+mod machine;
+mod mesh;
+mod optimizer;
+pub mod order;
+mod plan;
+mod program;
+mod slots;
+mod transfer;
+mod value;
+mod wires;
+
+pub use derive::program;
+pub use machine::Machine;
+pub use mesh::Mesh;
+pub use order::{Pass, Turn};
+pub use plan::{BlockPlan, MeshDim, Plan, Sharding};
+pub use program::{Convert, Held, Instruction, Message, Owner, Parameter, Program, Slot};
+pub use transfer::{Leg, Reform, Transfer};
+pub use value::Value;

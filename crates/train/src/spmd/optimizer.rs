@@ -1,0 +1,46 @@
+//! The optimiser's side of a rank: its parts of the parameters and of what AdamW keeps for them.
+
+use thinwire_model::Graph;
+
+use super::program::{Parameter, Program};
+use super::value::Value;
+use crate::{AdamW, AdamWOptions, Initial, Pace};
+
+/// AdamW on this rank's parts.
+#[derive(Debug)]
+pub struct Optimizer {
+    parameters: Vec<crate::Parameter>,
+    values: Vec<Vec<f32>>,
+    state: AdamW,
+}
+
+impl Optimizer {
+    /// The state before the first step; `owned` gives the part of a parameter that is updated here.
+    pub fn new(
+        graph: &Graph,
+        program: &Program,
+        owned: impl Fn(&Parameter) -> Option<Value>,
+    ) -> Optimizer {
+        let parts: Vec<Option<Value>> = program.parameters.iter().map(owned).collect();
+        let described = program.parameters.iter().zip(&parts).map(|(parameter, part)| {
+            let tensor = &graph.tensors[parameter.tensor];
+            let nothing = vec![0; tensor.shape.len()];
+            let shape = part.as_ref().map_or(nothing, |part| part.shape().to_vec());
+            crate::Parameter { name: tensor.name.clone(), shape, initial: Initial::Zeros }
+        });
+        let parameters: Vec<_> = described.collect();
+        let values = parts.iter().map(|part| part.as_ref().map_or(Vec::new(), Value::floats));
+        Optimizer { values: values.collect(), state: AdamW::new(&parameters), parameters }
+    }
+
+    /// The values, by parameter.
+    pub fn values(&self) -> &[Vec<f32>] {
+        &self.values
+    }
+
+    /// One update.
+    pub fn update(&mut self, gradients: &[Vec<f32>], pace: Pace, options: &AdamWOptions) {
+        let gradient = |index: usize| &gradients[index][..];
+        self.state.update(&self.parameters, &mut self.values, gradient, pace, options);
+    }
+}

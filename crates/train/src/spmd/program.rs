@@ -1,0 +1,269 @@
+//! The program of one rank: what it does in a step, as a value.
+//!
+//! A slot holds a tensor in one layout, once per micro-batch. Computing, converting, sending and
+//! receiving are all there is; what is sent is known before anything runs.
+
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
+use thinwire_model::{Graph, Layout, NodeId, Step, TensorId};
+use thinwire_wire::Rank;
+
+use super::mesh::Mesh;
+use super::order::Turn;
+use super::transfer::Transfer;
+
+/// The index of a slot in its program.
+pub type Slot = usize;
+
+/// What a slot holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The tensor, of the training graph.
+    pub tensor: TensorId,
+    /// Where it lies.
+    pub layout: Layout,
+    /// The shape of this rank's part.
+    pub shape: Vec<usize>,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Instruction {
+    /// This rank's part of an input of the model is cut out of the data.
+    Load {
+        /// Where it goes.
+        to: Slot,
+    },
+    /// A node's work on this rank's region.
+    Compute {
+        /// The node, of the training graph.
+        node: NodeId,
+        /// What it reads.
+        inputs: Vec<Slot>,
+        /// What it writes.
+        outputs: Vec<Slot>,
+    },
+    /// A collective along one dimension of the mesh.
+    Convert(Convert),
+    /// A message to another stage.
+    Send {
+        /// What is sent.
+        slot: Slot,
+        /// To whom.
+        to: Rank,
+        /// The message's number; the same at both ends.
+        number: u32,
+    },
+    /// A message from another stage.
+    Recv {
+        /// Where it goes.
+        slot: Slot,
+        /// From whom.
+        from: Rank,
+        /// The message's number; the same at both ends.
+        number: u32,
+    },
+    /// A micro-batch's share of a parameter's gradient is complete.
+    Gradient {
+        /// The parameter, as an index of [`Program::parameters`].
+        parameter: usize,
+        /// The share.
+        slot: Slot,
+    },
+    /// The loss of a micro-batch.
+    Loss {
+        /// Where it is.
+        slot: Slot,
+    },
+    /// Nobody reads a slot any more.
+    Free {
+        /// The slot.
+        slot: Slot,
+    },
+}
+
+/// A collective along one dimension of the mesh.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Convert {
+    /// What is read.
+    pub from: Slot,
+    /// Where the result goes.
+    pub to: Slot,
+    /// What is done.
+    pub step: Step,
+    /// The collective's number; the same on all ranks that take part.
+    pub number: u32,
+}
+
+/// A message about a parameter, with the collectives before it is sent or after it has come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// The collectives.
+    pub converts: Vec<Convert>,
+    /// What is sent or received.
+    pub slot: Slot,
+    /// The other rank.
+    pub peer: Rank,
+    /// The message's number; the same at both ends.
+    pub number: u32,
+}
+
+impl Message {
+    /// Where the collectives begin, before a message is sent.
+    pub fn from(&self) -> Slot {
+        self.converts.first().map_or(self.slot, |convert| convert.from)
+    }
+}
+
+/// What becomes of a parameter on this rank.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// The slot that lasts from step to step.
+    pub home: Slot,
+    /// The sum of all shares of the gradient.
+    pub sum: Slot,
+    /// Shares in one micro-batch.
+    pub shares: usize,
+    /// What its gradient is encoded with where it is summed.
+    pub codec: Arc<dyn Codec>,
+    /// What brings the sum to where the optimiser works, after the last share.
+    pub reduce: Vec<Convert>,
+    /// Where the optimiser works; it may be the sum itself.
+    pub reduced: Slot,
+    /// Sums of other stages that use the parameter too.
+    pub others: Vec<Message>,
+    /// What this rank does with the reduced sum.
+    pub owner: Owner,
+}
+
+/// Who updates a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Owner {
+    /// This rank does, and brings the new values home.
+    Here {
+        /// What brings them home.
+        restore: Vec<Convert>,
+        /// What brings them to the ranks that use the parameter too.
+        copies: Vec<Message>,
+    },
+    /// Another rank does: it gets the sum and gives the new values, both under these numbers.
+    There {
+        /// The rank.
+        rank: Rank,
+        /// The sum's number.
+        sum: u32,
+        /// The new values' number.
+        values: u32,
+    },
+}
+
+/// What one rank does.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Where the rank is.
+    pub mesh: Mesh,
+    /// What slots hold.
+    pub slots: Vec<Held>,
+    /// For every chunk, its forward; empty if it is another stage's.
+    pub forward: Vec<Vec<Instruction>>,
+    /// For every chunk, its backward.
+    pub backward: Vec<Vec<Instruction>>,
+    /// The turns of a step.
+    pub order: Vec<Turn>,
+    /// The parameters that this rank has.
+    pub parameters: Vec<Parameter>,
+    /// Micro-batches of a step.
+    pub micro_batches: usize,
+}
+
+impl Program {
+    /// The bytes that this rank sends in one step, headers included.
+    pub fn sent_bytes(&self) -> u64 {
+        let turns = self.forward.iter().chain(&self.backward).flatten();
+        let per_micro_batch: u64 = turns.map(|instruction| self.sent_by(instruction)).sum();
+        let updates: u64 = self.parameters.iter().map(|parameter| self.sent_for(parameter)).sum();
+        per_micro_batch * self.micro_batches as u64 + updates
+    }
+
+    /// What a collective does, as schedules.
+    pub fn transfer(&self, convert: &Convert, codec: &Arc<dyn Codec>) -> Transfer {
+        let Step { mesh_dim, collective, .. } = convert.step;
+        let place = (self.mesh.sizes[mesh_dim], self.mesh.coordinates[mesh_dim]);
+        Transfer::new(collective, &self.slots[convert.from].shape, place, codec)
+    }
+
+    /// The text of the program, line by line.
+    pub fn describe(&self, graph: &Graph) -> String {
+        let name = |slot: &Slot| {
+            let held = &self.slots[*slot];
+            format!("{}{}", graph.tensors[held.tensor].name, held.layout)
+        };
+        let line = |instruction: &Instruction| match instruction {
+            Instruction::Load { to } => format!("load {}", name(to)),
+            Instruction::Compute { node, inputs, outputs } => {
+                let list = |slots: &[Slot]| slots.iter().map(name).collect::<Vec<_>>().join(" ");
+                let operator = graph.nodes[*node].operator.name();
+                format!("{operator} {} -> {}", list(inputs), list(outputs))
+            }
+            Instruction::Convert(convert) => {
+                let Step { mesh_dim, collective, .. } = convert.step;
+                format!(
+                    "{} -> {} by {collective:?} on {mesh_dim}",
+                    name(&convert.from),
+                    name(&convert.to)
+                )
+            }
+            Instruction::Send { slot, to, .. } => format!("send {} to {to}", name(slot)),
+            Instruction::Recv { slot, from, .. } => format!("recv {} from {from}", name(slot)),
+            Instruction::Gradient { slot, .. } => format!("gradient {}", name(slot)),
+            Instruction::Loss { slot } => format!("loss {}", name(slot)),
+            Instruction::Free { slot } => format!("free {}", name(slot)),
+        };
+        let phases = [("forward", &self.forward), ("backward", &self.backward)];
+        let lines = phases.iter().flat_map(|(phase, chunks)| {
+            let chunks = chunks.iter().enumerate().filter(|(_, list)| !list.is_empty());
+            chunks.flat_map(move |(chunk, list)| {
+                std::iter::once(format!("{phase} {chunk}")).chain(list.iter().map(line))
+            })
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    fn sent_by(&self, instruction: &Instruction) -> u64 {
+        match instruction {
+            Instruction::Convert(convert) => {
+                self.transfer(convert, &thinwire_codec::raw()).sent_bytes()
+            }
+            Instruction::Send { slot, .. } => self.message_bytes(*slot),
+            _ => 0,
+        }
+    }
+
+    fn sent_for(&self, parameter: &Parameter) -> u64 {
+        let by = |converts: &[Convert], codec: &Arc<dyn Codec>| -> u64 {
+            converts.iter().map(|convert| self.transfer(convert, codec).sent_bytes()).sum()
+        };
+        let raw = thinwire_codec::raw();
+        let all = |converts: &[Convert]| by(converts, &raw);
+        let owned = match &parameter.owner {
+            Owner::There { .. } => self.message_bytes(parameter.reduced),
+            Owner::Here { restore, copies } => {
+                let copy = |copy: &Message| all(&copy.converts) + self.message_bytes(copy.slot);
+                all(restore) + copies.iter().map(copy).sum::<u64>()
+            }
+        };
+        let others: u64 = parameter.others.iter().map(|sum| all(&sum.converts)).sum();
+        by(&parameter.reduce, &parameter.codec) + others + owned
+    }
+
+    fn message_bytes(&self, slot: Slot) -> u64 {
+        let elements: usize = self.slots[slot].shape.iter().product();
+        match elements {
+            0 => 0,
+            _ => (elements * 4 + thinwire_wire::HEADER_BYTES) as u64,
+        }
+    }
+}

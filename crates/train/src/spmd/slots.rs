@@ -1,0 +1,202 @@
+//! Slots at work: what each holds, perhaps still on its way, and what is sent between them.
+//!
+//! Who reads a slot waits for it, so every exchange overlaps with what is computed between its
+//! start and its first reader.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use burn_tensor::Device;
+use thinwire_codec::Codec;
+use thinwire_collective::{Address, Group, Program as Bound};
+use thinwire_schedule::{self as schedule, Schedule};
+use thinwire_wire::Rank;
+
+use super::program::{Convert, Program, Slot};
+use super::value::Value;
+use super::wires::{Leg, Ticket, Wires, finish};
+use crate::error::Error;
+
+/// What is in a slot.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are values")]
+pub enum Content {
+    /// A value.
+    Here(Value),
+    /// A value on its way.
+    Coming(Ticket),
+}
+
+/// All slots of a rank, and its links.
+#[derive(Debug)]
+pub struct Slots {
+    wires: Wires,
+    device: Device,
+    /// What one micro-batch holds.
+    held: HashMap<(usize, Slot), Content>,
+    /// What lasts from step to step.
+    lasting: HashMap<Slot, Content>,
+    /// Messages that may not have left yet.
+    outgoing: Vec<Ticket>,
+}
+
+impl Slots {
+    /// No slot holds anything yet.
+    pub fn new(group: Group) -> Slots {
+        Slots {
+            wires: Wires::new(group),
+            device: Device::flex(),
+            held: HashMap::new(),
+            lasting: HashMap::new(),
+            outgoing: Vec::new(),
+        }
+    }
+
+    /// Where values are.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Bytes sent so far.
+    ///
+    /// # Errors
+    /// What has ended the group.
+    pub fn sent_bytes(&self) -> Result<u64, Error> {
+        self.wires.sent_bytes()
+    }
+
+    /// Fills a slot of a micro-batch.
+    pub fn put(&mut self, micro_batch: usize, slot: Slot, content: Content) {
+        self.held.insert((micro_batch, slot), content);
+    }
+
+    /// Whether a slot of a micro-batch holds something.
+    pub fn is_filled(&self, micro_batch: usize, slot: Slot) -> bool {
+        self.held.contains_key(&(micro_batch, slot))
+    }
+
+    /// Fills a slot that lasts.
+    pub fn put_lasting(&mut self, slot: Slot, content: Content) {
+        self.lasting.insert(slot, content);
+    }
+
+    /// Empties a slot of a micro-batch.
+    pub fn free(&mut self, micro_batch: usize, slot: Slot) {
+        self.held.remove(&(micro_batch, slot));
+    }
+
+    /// How many elements micro-batches hold.
+    pub fn elements(&self, program: &Program) -> usize {
+        let sizes =
+            self.held.keys().map(|(_, slot)| program.slots[*slot].shape.iter().product::<usize>());
+        sizes.sum()
+    }
+
+    /// What a slot holds, waiting for it if need be.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn value(
+        &mut self,
+        program: &Program,
+        micro_batch: usize,
+        slot: Slot,
+    ) -> Result<Value, Error> {
+        let content = match self.lasting.get_mut(&slot) {
+            Some(content) => content,
+            None => self.held.get_mut(&(micro_batch, slot)).expect("filled before it is read"),
+        };
+        arrived(content, &program.slots[slot].shape, &self.device)
+    }
+
+    /// What a content is, waiting for it if need be.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn arrived(&self, mut content: Content, shape: &[usize]) -> Result<Value, Error> {
+        arrived(&mut content, shape, &self.device)
+    }
+
+    /// Starts a collective, of values or of a gradient with its codec.
+    pub fn convert(
+        &self,
+        program: &Program,
+        (convert, codec): (&Convert, &Arc<dyn Codec>),
+        value: &Value,
+        moment: u64,
+    ) -> Content {
+        let transfer = program.transfer(convert, codec);
+        let before = transfer.before.iter();
+        let values = before.fold(value.floats(), |values, reform| reform.apply(values));
+        if transfer.legs.is_empty() {
+            let shape = &program.slots[convert.to].shape;
+            return Content::Here(Value::new(shape, values, &self.device));
+        }
+        let members = program.mesh.group(convert.step.mesh_dim);
+        let legs = transfer.legs.into_iter();
+        let legs = legs.map(|leg| (Arc::new(leg.program(&members)), leg.after));
+        let legs: Vec<Leg> = legs.collect();
+        let address = address(convert.number, moment, "convert");
+        Content::Coming(self.wires.start(address, values, legs))
+    }
+
+    /// One collective after the other; the last is not waited for.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn chain(
+        &self,
+        program: &Program,
+        (converts, codec): (&[Convert], &Arc<dyn Codec>),
+        mut content: Content,
+        moment: u64,
+    ) -> Result<Content, Error> {
+        for convert in converts {
+            let value = self.arrived(content, &program.slots[convert.from].shape)?;
+            content = self.convert(program, (convert, codec), &value, moment);
+        }
+        Ok(content)
+    }
+
+    /// Starts a message to another rank.
+    pub fn send(&mut self, values: Vec<f32>, (to, number): (Rank, u32), moment: u64) {
+        let schedule = schedule::send(to, values.len());
+        let ticket = self.message(schedule, values, address(number, moment, "send"));
+        self.outgoing.push(ticket);
+    }
+
+    /// Waits until all messages have left.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.outgoing.drain(..).try_for_each(|ticket| finish(&ticket).map(drop))
+    }
+
+    /// Awaits a message from another rank.
+    pub fn recv(&self, elements: usize, (from, number): (Rank, u32), moment: u64) -> Content {
+        let schedule = schedule::recv(from, elements);
+        let address = address(number, moment, "recv");
+        Content::Coming(self.message(schedule, vec![0.0; elements], address))
+    }
+
+    fn message(&self, schedule: Schedule, values: Vec<f32>, address: Address) -> Ticket {
+        let bound = Bound::new(schedule, values.len(), thinwire_codec::raw());
+        self.wires.start(address, values, vec![(Arc::new(bound), Vec::new())])
+    }
+}
+
+/// The value of a content, which is waited for if it is on its way.
+fn arrived(content: &mut Content, shape: &[usize], device: &Device) -> Result<Value, Error> {
+    if let Content::Coming(ticket) = content {
+        *content = Content::Here(Value::new(shape, finish(ticket)?, device));
+    }
+    match content {
+        Content::Here(value) => Ok(value.clone()),
+        Content::Coming(_) => unreachable!("it has just come"),
+    }
+}
+
+fn address(number: u32, moment: u64, operation: &'static str) -> Address {
+    Address { step: moment, tensor: number, seed: 0, operation }
+}

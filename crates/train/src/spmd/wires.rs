@@ -1,0 +1,93 @@
+//! The wires of a rank: collectives and messages under way, on a thread of their own.
+//!
+//! What is started goes on while this rank computes; whoever wants the result waits for it. Every
+//! exchange has an address made of the step and of its number in the program, so nothing depends
+//! on the order in which ranks come to it.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use thinwire_collective::{Address, Driver, Error as Failure, Group, Next, Program, Run};
+use thinwire_wire::World;
+
+use super::transfer::Reform;
+use crate::error::Error;
+
+/// A flat buffer on its way.
+pub type Ticket = Receiver<Result<Vec<f32>, Failure>>;
+
+/// One schedule of an exchange, and what becomes of the values after it.
+pub type Leg = (Arc<Program>, Vec<Reform>);
+
+/// The legs of an exchange are this far apart in their addresses' steps.
+const LEG: u64 = 1 << 56;
+
+/// The links of a rank.
+#[derive(Debug)]
+pub struct Wires {
+    driver: Driver<Vec<f32>>,
+}
+
+impl Wires {
+    /// The wires of a group that has all ranks of the job.
+    pub fn new(group: Group) -> Wires {
+        Wires { driver: Driver::start(group) }
+    }
+
+    /// Starts an exchange.
+    pub fn start(&self, address: Address, values: Vec<f32>, legs: Vec<Leg>) -> Ticket {
+        let (done, ticket) = channel();
+        let world = self.driver.world();
+        let legs = legs.into_iter();
+        let exchange = move |group: Result<&mut Group, Failure>| {
+            next(group.map(|_| values), legs, (address, world), done)
+        };
+        self.driver.run(exchange);
+        ticket
+    }
+
+    /// Bytes sent so far.
+    ///
+    /// # Errors
+    /// What has ended the group.
+    pub fn sent_bytes(&self) -> Result<u64, Error> {
+        self.driver.call(|group| Ok(group.counters().sent_bytes)).map_err(Error::exchange)
+    }
+}
+
+/// Waits for an exchange.
+///
+/// # Errors
+/// If a peer is lost or disagrees.
+pub fn finish(ticket: &Ticket) -> Result<Vec<f32>, Error> {
+    match ticket.recv() {
+        Ok(result) => result.map_err(Error::exchange),
+        Err(gone) => Err(Error::exchange(gone)),
+    }
+}
+
+/// The next leg of an exchange, or its end.
+fn next(
+    values: Result<Vec<f32>, Failure>,
+    mut legs: std::vec::IntoIter<Leg>,
+    (address, world): (Address, World),
+    done: Sender<Result<Vec<f32>, Failure>>,
+) -> Next<Vec<f32>> {
+    let (values, program, after) = match (values, legs.next()) {
+        (Ok(values), Some((program, after))) => (values, program, after),
+        (values, _) => {
+            // Nobody waits for what was sent, nor on a rank that has failed.
+            let _ = done.send(values);
+            return Next::End;
+        }
+    };
+    let run = Run::new(program, address, world, values, None);
+    let address = Address { step: address.step + LEG, ..address };
+    let then = move |run: Result<Run<Vec<f32>>, Failure>| {
+        let reformed = |run: Run<Vec<f32>>| {
+            after.iter().fold(run.into_parts().0, |values, reform| reform.apply(values))
+        };
+        next(run.map(reformed), legs, (address, world), done)
+    };
+    Next::Run(run, Box::new(then))
+}

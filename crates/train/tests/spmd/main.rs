@@ -1,0 +1,14 @@
+//! Under every plan a step is what it is on one rank.
+
+mod kernels;
+mod laws;
+mod mixtures;
+mod models;
+mod plans;
+mod ranks;
+#[path = "../../../model/tests/laws/samples.rs"]
+mod samples;
+#[path = "../../../model/tests/laws/shards.rs"]
+#[expect(dead_code, reason = "here tensors are only cut")]
+mod shards;
+mod transfers;

@@ -1,0 +1,51 @@
+//! What the executor sends is what `model` counts.
+
+use thinwire_model::{Collective, Reduction, Step};
+use thinwire_schedule::Operation;
+use thinwire_train::spmd::Transfer;
+
+const COLLECTIVES: [Collective; 9] = [
+    Collective::Slice { dim: 1 },
+    Collective::ReduceScatter { reduction: Reduction::Sum, dim: 1 },
+    Collective::ReduceScatter { reduction: Reduction::LogSumExp, dim: 0 },
+    Collective::AllToAll { from: 0, to: 1 },
+    Collective::AllToAll { from: 1, to: 0 },
+    Collective::AllReduce { reduction: Reduction::Sum },
+    Collective::AllReduce { reduction: Reduction::Max },
+    Collective::Pad { reduction: Reduction::Sum, from: None },
+    Collective::AllGather { dim: 1 },
+];
+
+/// The elements that a rank sends.
+fn sent(transfer: &Transfer) -> usize {
+    let tasks =
+        transfer.legs.iter().flat_map(|leg| leg.schedule.tasks.iter().zip(std::iter::repeat(leg)));
+    let sends = tasks.filter_map(|(task, leg)| match task.operation {
+        Operation::Send { slot, .. } => Some(leg.schedule.slots[slot.index()]),
+        _ => None,
+    });
+    sends.sum()
+}
+
+#[test]
+fn a_collective_sends_what_the_model_says() {
+    for size in [2, 3, 4, 8] {
+        for collective in COLLECTIVES {
+            // What a rank has, and what it would have if nothing were cut.
+            let local = [size * 2, size * 3];
+            let cut =
+                matches!(collective, Collective::AllGather { .. } | Collective::AllToAll { .. });
+            let whole: usize = local.iter().product::<usize>() * if cut { size } else { 1 };
+            let step = Step { mesh_dim: 0, collective, elements: whole };
+            for rank in 0..size {
+                let transfer =
+                    Transfer::new(collective, &local, (size, rank), &thinwire_codec::raw());
+                let found = sent(&transfer) as f64;
+                assert!(
+                    (found - step.sent(size)).abs() < 1e-9,
+                    "{collective:?} of {size}: {found}"
+                );
+            }
+        }
+    }
+}
