@@ -1,0 +1,8 @@
+//! Which part of a model runs on which device, and what travels between them.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+mod error;
+
+pub use cluster::Cluster;
+pub use error::{Error, Kind};
