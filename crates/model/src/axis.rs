@@ -1,0 +1,184 @@
+//! Axes: what an operator runs over, and how its operands lie in it.
+//!
+//! Einsum-like: a linear layer is `x[b,s,k] w[k,n] -> y[b,s,n]`. A dimension may run over an axis
+//! in blocks, so that heads are an axis although a head's elements lie in the same dimension.
+
+use crate::error::{Error, Kind};
+use crate::layout::Reduction;
+
+/// One of the loops that an operator is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// The letter by which strategies and pins call it. An operator and its gradients call the
+    /// same axis by the same letter.
+    pub name: char,
+    /// How long the loop is.
+    pub length: usize,
+    /// How it may be cut.
+    pub split: Split,
+}
+
+/// How an axis may be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Into equal parts, each as long as a multiple of this.
+    Even {
+        /// What the length of a part is a multiple of.
+        multiple_of: usize,
+    },
+    /// Not at all: what is computed at one place of it needs all others.
+    Never,
+}
+
+/// A dimension of an operand: it runs over an axis, with some elements at each of its places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dim {
+    /// The index of the axis.
+    pub axis: usize,
+    /// How many neighbouring elements belong to one place of the axis.
+    pub block: usize,
+}
+
+impl Dim {
+    /// The same axis with `block` elements at each of its places.
+    pub fn blocks(self, block: usize) -> Dim {
+        Dim { block, ..self }
+    }
+}
+
+/// A tensor as an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// What the operator calls it.
+    pub name: &'static str,
+    /// The axis of each dimension.
+    pub dims: Vec<Dim>,
+    /// Of an input: it is added to what is summed, as a bias is. Where a summed axis is cut that
+    /// it does not have, it is partial, and its gradient replicated.
+    pub summand: bool,
+    /// Of an output: how parts are brought together where an axis is cut that it does not have.
+    pub reduction: Reduction,
+}
+
+impl Operand {
+    /// An operand with these dimensions; summed, if it is an output.
+    pub fn new(name: &'static str, dims: impl Into<Vec<Dim>>) -> Operand {
+        Operand { name, dims: dims.into(), summand: false, reduction: Reduction::Sum }
+    }
+
+    /// The same input, as something that is added.
+    pub fn added(self) -> Operand {
+        Operand { summand: true, ..self }
+    }
+
+    /// The same output, with another reduction.
+    pub fn reduced(self, reduction: Reduction) -> Operand {
+        Operand { reduction, ..self }
+    }
+
+    /// The dimension that runs over an axis.
+    pub fn dim_of(&self, axis: usize) -> Option<usize> {
+        self.dims.iter().position(|dim| dim.axis == axis)
+    }
+}
+
+/// What an operator does to operands of some shapes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declaration {
+    /// The loops.
+    pub axes: Vec<Axis>,
+    /// What goes in.
+    pub inputs: Vec<Operand>,
+    /// What comes out.
+    pub outputs: Vec<Operand>,
+    /// Floating-point operations over all axes, a multiplication and an addition counted as two.
+    pub flops: f64,
+    /// Whether outputs are linear in all inputs together, so that partial sums of the inputs give
+    /// partial sums of the outputs.
+    pub linear: bool,
+}
+
+impl Declaration {
+    /// The axis of a name.
+    pub fn axis(&self, name: char) -> Option<usize> {
+        self.axes.iter().position(|axis| axis.name == name)
+    }
+
+    /// The whole shape of an operand.
+    pub fn shape(&self, operand: &Operand) -> Vec<usize> {
+        operand.dims.iter().map(|dim| self.axes[dim.axis].length * dim.block).collect()
+    }
+
+    /// The shapes of all outputs.
+    pub fn output_shapes(&self) -> Vec<Vec<usize>> {
+        self.outputs.iter().map(|output| self.shape(output)).collect()
+    }
+
+    /// Whether these are the shapes of its inputs.
+    pub(crate) fn check(&self, inputs: &[&[usize]]) -> Result<(), Error> {
+        for (operand, actual) in self.inputs.iter().zip(inputs) {
+            let expected = self.shape(operand);
+            if expected != **actual {
+                let name = operand.name;
+                let message = format!("{name} has shape {actual:?}, expected {expected:?}");
+                return Err(Error::new(Kind::Operands, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The letters of dimensions that an operator does not look into, first to last.
+const LEADING: [char; 6] = ['b', 's', 't', 'u', 'v', 'w'];
+
+/// Axes in the making.
+#[derive(Clone, Debug, Default)]
+pub struct Axes(Vec<Axis>);
+
+impl Axes {
+    /// An axis that may be cut anywhere, and the dimension that runs over it.
+    pub fn even(&mut self, name: char, length: usize) -> Dim {
+        self.push(name, length, Split::Even { multiple_of: 1 })
+    }
+
+    /// An axis that stays whole, and the dimension that runs over it.
+    pub fn never(&mut self, name: char, length: usize) -> Dim {
+        self.push(name, length, Split::Never)
+    }
+
+    /// Axes for dimensions that an operator does not look into: b, s, t, u, v, w.
+    pub fn leading(&mut self, shape: &[usize]) -> Vec<Dim> {
+        let letters = LEADING.into_iter().chain('A'..='Z');
+        shape.iter().zip(letters).map(|(length, letter)| self.even(letter, *length)).collect()
+    }
+
+    /// Axes for all dimensions of an operator without any structure; the last one is n.
+    pub fn all(&mut self, shape: &[usize]) -> Vec<Dim> {
+        let Some((last, leading)) = shape.split_last() else { return Vec::new() };
+        let mut dims = self.leading(leading);
+        dims.push(self.even('n', *last));
+        dims
+    }
+
+    /// The product of all lengths.
+    pub fn points(&self) -> f64 {
+        self.0.iter().map(|axis| axis.length as f64).product()
+    }
+
+    /// The declaration with these axes.
+    pub fn declare(
+        self,
+        inputs: impl Into<Vec<Operand>>,
+        outputs: impl Into<Vec<Operand>>,
+        flops: f64,
+    ) -> Declaration {
+        let (inputs, outputs) = (inputs.into(), outputs.into());
+        Declaration { axes: self.0, inputs, outputs, flops, linear: false }
+    }
+
+    fn push(&mut self, name: char, length: usize, split: Split) -> Dim {
+        debug_assert!(self.0.iter().all(|axis| axis.name != name), "axis {name} is there twice");
+        self.0.push(Axis { name, length, split });
+        Dim { axis: self.0.len() - 1, block: 1 }
+    }
+}

@@ -1,0 +1,183 @@
+//! Conversions: the collectives that bring a tensor from one layout to another.
+//!
+//! With p ranks along a dimension of the mesh, and n elements on each of them if the tensor were
+//! whole along that dimension, a rank sends:
+//!
+//! | from → to | collective | elements sent |
+//! |---|---|---|
+//! | partial → replicated | all-reduce | 2(p−1)/p · n |
+//! | partial → sharded | reduce-scatter | (p−1)/p · n |
+//! | sharded → replicated | all-gather | (p−1)/p · n |
+//! | sharded → sharded elsewhere | all-to-all | (p−1)/p · n/p |
+//! | replicated → sharded | slice | 0 |
+//! | replicated or sharded → partial | pad | 0 |
+
+use crate::error::{Error, Kind};
+use crate::layout::{Layout, Placement, Reduction};
+
+/// What the ranks along one dimension of the mesh do together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Collective {
+    /// Every rank keeps its part of a dimension; nothing is sent.
+    Slice {
+        /// The dimension of the tensor.
+        dim: usize,
+    },
+    /// Every rank gets the reduced values of its part of a dimension.
+    ReduceScatter {
+        /// How.
+        reduction: Reduction,
+        /// The dimension of the tensor.
+        dim: usize,
+    },
+    /// Every rank gives up a part of one dimension for a part of another.
+    AllToAll {
+        /// The dimension that becomes whole.
+        from: usize,
+        /// The dimension that is cut.
+        to: usize,
+    },
+    /// Every rank gets the reduced values.
+    AllReduce {
+        /// How.
+        reduction: Reduction,
+    },
+    /// Every rank puts what changes nothing where it has nothing; nothing is sent. What is
+    /// replicated stays on the first rank only.
+    Pad {
+        /// How values will be reduced.
+        reduction: Reduction,
+        /// The dimension that was cut, if one was.
+        from: Option<usize>,
+    },
+    /// Every rank gets the parts of all.
+    AllGather {
+        /// The dimension of the tensor.
+        dim: usize,
+    },
+}
+
+/// A collective along one dimension of the mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Step {
+    /// The dimension of the mesh.
+    pub mesh_dim: usize,
+    /// What is done.
+    pub collective: Collective,
+    /// The elements on each rank if the tensor were whole along this dimension of the mesh.
+    pub elements: usize,
+}
+
+impl Step {
+    /// The elements that one of `size` ranks sends.
+    pub fn sent(&self, size: usize) -> f64 {
+        let (p, n) = (size as f64, self.elements as f64);
+        match self.collective {
+            Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
+            Collective::ReduceScatter { .. } | Collective::AllGather { .. } => (p - 1.0) / p * n,
+            Collective::AllToAll { .. } => (p - 1.0) / p * n / p,
+            Collective::AllReduce { .. } => 2.0 * (p - 1.0) / p * n,
+        }
+    }
+}
+
+/// The steps that bring a tensor from one layout to another, in order.
+///
+/// What makes a tensor smaller goes first, what makes it larger last. Where several dimensions of
+/// the mesh cut the same dimension of the tensor, an inner cut is undone before an outer one
+/// changes, and made again after it.
+///
+/// # Errors
+/// If a layout does not fit the shape, or values would have to become partial in another way.
+pub fn conversion(
+    shape: &[usize],
+    mesh: &[usize],
+    from: &Layout,
+    to: &Layout,
+) -> Result<Vec<Step>, Error> {
+    for layout in [from, to] {
+        if !layout.fits(shape, mesh) {
+            let message = format!("shape {shape:?} on mesh {mesh:?} cannot lie as {layout}");
+            return Err(Error::new(Kind::Layout, message));
+        }
+    }
+    let mut state = State { now: from.clone(), to };
+    let mut steps = Vec::new();
+    while let Some((mesh_dim, target)) = state.next()? {
+        let collective = collective(state.now.0[mesh_dim], target)?;
+        state.now.0[mesh_dim] = Placement::Replicated;
+        let elements = state.now.local_elements(shape, mesh);
+        state.now.0[mesh_dim] = target;
+        steps.push(Step { mesh_dim, collective, elements });
+    }
+    Ok(steps)
+}
+
+/// A conversion under way.
+struct State<'a> {
+    now: Layout,
+    to: &'a Layout,
+}
+
+impl State<'_> {
+    /// The dimension of the mesh to change next, and its placement afterwards.
+    fn next(&self) -> Result<Option<(usize, Placement)>, Error> {
+        let pending: Vec<usize> =
+            (0..self.now.0.len()).filter(|at| self.now.0[*at] != self.to.0[*at]).collect();
+        let free = pending.iter().filter(|at| self.is_free(**at));
+        let ranked = free.map(|at| Ok((collective(self.now.0[*at], self.to.0[*at])?, *at)));
+        let ranked = ranked.collect::<Result<Vec<_>, Error>>()?;
+        if let Some((_, at)) = ranked.into_iter().min() {
+            return Ok(Some((at, self.to.0[at])));
+        }
+        let blocking = pending.iter().filter_map(|at| self.blocking(*at)).max();
+        Ok(blocking.map(|at| (at, Placement::Replicated)))
+    }
+
+    /// Whether no cut of the same dimension of the tensor stands in the way.
+    fn is_free(&self, at: usize) -> bool {
+        let waits =
+            (0..at).any(|outer| self.now.0[outer] != self.to.0[outer] && self.share(outer, at));
+        self.blocking(at).is_none() && !waits
+    }
+
+    /// Whether changes at two dimensions of the mesh touch the same dimension of the tensor.
+    fn share(&self, outer: usize, at: usize) -> bool {
+        let made = cut_dim(self.to.0[at]);
+        made.is_some() && [cut_dim(self.now.0[outer]), cut_dim(self.to.0[outer])].contains(&made)
+    }
+
+    /// The innermost dimension of the mesh that cuts within what `at` changes.
+    fn blocking(&self, at: usize) -> Option<usize> {
+        let touched = [cut_dim(self.now.0[at]), cut_dim(self.to.0[at])];
+        let cuts = |inner: &usize| {
+            let dim = cut_dim(self.now.0[*inner]);
+            dim.is_some() && touched.contains(&dim)
+        };
+        (at + 1..self.now.0.len()).rev().find(cuts)
+    }
+}
+
+fn cut_dim(placement: Placement) -> Option<usize> {
+    match placement {
+        Placement::Sharded(dim) => Some(dim),
+        Placement::Replicated | Placement::Partial(_) => None,
+    }
+}
+
+fn collective(from: Placement, to: Placement) -> Result<Collective, Error> {
+    use Placement::{Partial, Replicated, Sharded};
+    Ok(match (from, to) {
+        (Partial(reduction), Replicated) => Collective::AllReduce { reduction },
+        (Partial(reduction), Sharded(dim)) => Collective::ReduceScatter { reduction, dim },
+        (Sharded(dim), Replicated) => Collective::AllGather { dim },
+        (Sharded(from), Sharded(to)) => Collective::AllToAll { from, to },
+        (Replicated, Sharded(dim)) => Collective::Slice { dim },
+        (Replicated, Partial(reduction)) => Collective::Pad { reduction, from: None },
+        (Sharded(dim), Partial(reduction)) => Collective::Pad { reduction, from: Some(dim) },
+        (Replicated, Replicated) | (Partial(_), Partial(_)) => {
+            let message = format!("{from} cannot become {to}");
+            return Err(Error::new(Kind::Layout, message));
+        }
+    })
+}

@@ -1,0 +1,51 @@
+//! What is wrong with a model.
+
+use std::fmt;
+
+/// The sort of a mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Operands that an operator cannot take.
+    Operands,
+    /// Sizes of a model that contradict each other.
+    Sizes,
+    /// A name that no model has.
+    Name,
+    /// A layout that a tensor cannot have, or that cannot become another.
+    Layout,
+    /// A gradient that is asked for and does not exist.
+    Gradient,
+}
+
+/// A mistake and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: Kind,
+    message: String,
+}
+
+impl Error {
+    /// An error of a kind, in one line.
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Error {
+        Error { kind, message: message.into() }
+    }
+
+    /// The same error, with the place where it happened before it.
+    pub(crate) fn at(self, place: &str) -> Error {
+        Error { message: format!("{place}: {}", self.message), ..self }
+    }
+
+    /// The sort of mistake.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

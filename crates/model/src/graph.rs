@@ -1,0 +1,170 @@
+//! The graph: tensors, and the nodes that compute them.
+
+use std::ops::Range;
+
+use crate::axis::Declaration;
+use crate::error::{Error, Kind};
+use crate::operator::Operator;
+
+/// The index of a tensor in its graph.
+pub type TensorId = usize;
+
+/// The index of a node in its graph.
+pub type NodeId = usize;
+
+/// What a tensor's elements are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// Numbers of whatever precision the plan says.
+    Float,
+    /// Indices, such as tokens; they have no gradient.
+    Index,
+}
+
+/// What a parameter is before the first step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Initial {
+    /// All zero.
+    Zeros,
+    /// All one.
+    Ones,
+    /// Normal with mean zero and this standard deviation.
+    Normal(f64),
+}
+
+/// Where a tensor comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Role {
+    /// From the data.
+    Input,
+    /// It is trained.
+    Parameter(Initial),
+    /// A node computes it.
+    Activation,
+}
+
+/// A tensor of a concrete size, for one micro-batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Its path, such as `block.3.mlp.up.weight`.
+    pub name: String,
+    /// The lengths of its dimensions.
+    pub shape: Vec<usize>,
+    /// What its elements are.
+    pub element: Element,
+    /// Where it comes from.
+    pub role: Role,
+}
+
+impl Tensor {
+    /// The number of its elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// An operator at work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Its path, such as `block.3.mlp.up`.
+    pub name: String,
+    /// What it does.
+    pub operator: Operator,
+    /// What it reads, in the operator's order.
+    pub inputs: Vec<TensorId>,
+    /// What it writes.
+    pub outputs: Vec<TensorId>,
+}
+
+/// Nodes that belong together, such as a layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its path, such as `block.3`.
+    pub name: String,
+    /// Its nodes.
+    pub nodes: Range<NodeId>,
+}
+
+/// A model: what is computed, in an order in which it can be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Graph {
+    /// All tensors.
+    pub tensors: Vec<Tensor>,
+    /// All nodes; what a node reads is computed by those before it.
+    pub nodes: Vec<Node>,
+    /// The nodes in blocks, one after the other; a pipeline is cut between them.
+    pub blocks: Vec<Block>,
+    /// What training makes small, of one element.
+    pub loss: Option<TensorId>,
+}
+
+impl Graph {
+    /// Adds a tensor that no node computes.
+    pub fn source(
+        &mut self,
+        name: impl Into<String>,
+        shape: impl Into<Vec<usize>>,
+        element: Element,
+        role: Role,
+    ) -> TensorId {
+        self.tensors.push(Tensor { name: name.into(), shape: shape.into(), element, role });
+        self.tensors.len() - 1
+    }
+
+    /// Adds a node and the tensors that it writes.
+    ///
+    /// # Errors
+    /// If the operator cannot take these inputs.
+    pub fn apply(
+        &mut self,
+        name: impl Into<String>,
+        operator: Operator,
+        inputs: &[TensorId],
+    ) -> Result<Vec<TensorId>, Error> {
+        let name = name.into();
+        let shapes: Vec<&[usize]> = inputs.iter().map(|id| &self.tensors[*id].shape[..]).collect();
+        let declaration = operator.declare(&shapes).map_err(|error| error.at(&name))?;
+        let outputs = self.outputs(&name, &declaration);
+        self.nodes.push(Node { name, operator, inputs: inputs.to_vec(), outputs: outputs.clone() });
+        Ok(outputs)
+    }
+
+    /// What a node does to the tensors that it has.
+    pub fn declaration(&self, node: &Node) -> Declaration {
+        let shapes: Vec<&[usize]> =
+            node.inputs.iter().map(|id| &self.tensors[*id].shape[..]).collect();
+        node.operator.declare(&shapes).expect("checked when the node was added")
+    }
+
+    /// The node that computes a tensor.
+    pub fn producer(&self, tensor: TensorId) -> Option<NodeId> {
+        self.nodes.iter().position(|node| node.outputs.contains(&tensor))
+    }
+
+    /// The tensors that are trained.
+    pub fn parameters(&self) -> impl Iterator<Item = (TensorId, &Tensor)> {
+        let all = self.tensors.iter().enumerate();
+        all.filter(|(_, tensor)| matches!(tensor.role, Role::Parameter(_)))
+    }
+
+    /// The tensor of a name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn tensor_named(&self, name: &str) -> Result<TensorId, Error> {
+        let found = self.tensors.iter().position(|tensor| tensor.name == name);
+        found.ok_or_else(|| Error::new(Kind::Name, format!("no tensor is called '{name}'")))
+    }
+
+    fn outputs(&mut self, name: &str, declaration: &Declaration) -> Vec<TensorId> {
+        let shapes = declaration.output_shapes();
+        let several = shapes.len() > 1;
+        let named = declaration.outputs.iter().zip(shapes).map(|(operand, shape)| {
+            let name = if several { format!("{name}:{}", operand.name) } else { name.to_owned() };
+            (name, shape)
+        });
+        let sources: Vec<_> = named.collect();
+        let add = |(name, shape)| self.source(name, shape, Element::Float, Role::Activation);
+        sources.into_iter().map(add).collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! Layouts: where the elements of a tensor lie on a mesh of ranks.
+//!
+//! A mesh is a list of sizes; ranks are numbered with the last mesh dimension running fastest.
+//! Where several mesh dimensions cut the same dimension of a tensor, the first one cuts first.
+
+use std::fmt;
+
+/// How partial values become the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reduction {
+    /// By addition.
+    Sum,
+    /// The largest of them.
+    Max,
+    /// The logarithm of the sum of their exponentials.
+    LogSumExp,
+}
+
+impl Reduction {
+    /// What changes nothing.
+    pub fn identity(self) -> f64 {
+        match self {
+            Reduction::Sum => 0.0,
+            Reduction::Max | Reduction::LogSumExp => f64::NEG_INFINITY,
+        }
+    }
+
+    /// Two partial values brought together.
+    pub fn combine(self, a: f64, b: f64) -> f64 {
+        match self {
+            Reduction::Sum => a + b,
+            Reduction::Max => a.max(b),
+            Reduction::LogSumExp => {
+                let most = a.max(b);
+                if most == f64::NEG_INFINITY {
+                    return most;
+                }
+                most + ((a - most).exp() + (b - most).exp()).ln()
+            }
+        }
+    }
+}
+
+/// Where a tensor lies along one dimension of the mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Placement {
+    /// Every rank has all of it.
+    Replicated,
+    /// Every rank has its part of this dimension.
+    Sharded(usize),
+    /// Every rank has values that are yet to be reduced.
+    Partial(Reduction),
+}
+
+impl fmt::Display for Placement {
+    /// `R`, `S0`, `P`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Placement::Replicated => f.write_str("R"),
+            Placement::Sharded(dim) => write!(f, "S{dim}"),
+            Placement::Partial(Reduction::Sum) => f.write_str("P"),
+            Placement::Partial(Reduction::Max) => f.write_str("P:max"),
+            Placement::Partial(Reduction::LogSumExp) => f.write_str("P:logsumexp"),
+        }
+    }
+}
+
+/// Where a tensor lies: one placement per dimension of the mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Layout(pub Vec<Placement>);
+
+impl Layout {
+    /// All of it everywhere.
+    pub fn replicated(mesh: &[usize]) -> Layout {
+        Layout(vec![Placement::Replicated; mesh.len()])
+    }
+
+    /// The number of parts that each dimension of a tensor is cut into.
+    pub fn parts(&self, ndim: usize, mesh: &[usize]) -> Vec<usize> {
+        let mut parts = vec![1; ndim];
+        for (placement, size) in self.0.iter().zip(mesh) {
+            if let Placement::Sharded(dim) = placement {
+                parts[*dim] *= size;
+            }
+        }
+        parts
+    }
+
+    /// Whether a tensor of this shape can lie so: every cut dimension in equal parts.
+    pub fn fits(&self, shape: &[usize], mesh: &[usize]) -> bool {
+        let known = |placement: &Placement| match placement {
+            Placement::Sharded(dim) => *dim < shape.len(),
+            Placement::Replicated | Placement::Partial(_) => true,
+        };
+        self.0.len() == mesh.len()
+            && self.0.iter().all(known)
+            && shape.iter().zip(self.parts(shape.len(), mesh)).all(|(n, parts)| n % parts == 0)
+    }
+
+    /// The shape of what one rank has of a tensor.
+    pub fn local_shape(&self, shape: &[usize], mesh: &[usize]) -> Vec<usize> {
+        let parts = self.parts(shape.len(), mesh);
+        shape.iter().zip(parts).map(|(length, parts)| length.div_ceil(parts)).collect()
+    }
+
+    /// The number of elements that one rank has of a tensor.
+    pub fn local_elements(&self, shape: &[usize], mesh: &[usize]) -> usize {
+        self.local_shape(shape, mesh).iter().product()
+    }
+
+    /// Where the part of a rank begins in each dimension; `coordinates` are the rank's on the mesh.
+    pub fn start(&self, shape: &[usize], mesh: &[usize], coordinates: &[usize]) -> Vec<usize> {
+        let mut index = vec![0; shape.len()];
+        for ((placement, size), at) in self.0.iter().zip(mesh).zip(coordinates) {
+            if let Placement::Sharded(dim) = placement {
+                index[*dim] = index[*dim] * size + at;
+            }
+        }
+        let local = self.local_shape(shape, mesh);
+        index.iter().zip(local).map(|(index, length)| index * length).collect()
+    }
+}
+
+impl fmt::Display for Layout {
+    /// `(S0,R)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let placements: Vec<String> = self.0.iter().map(Placement::to_string).collect();
+        write!(f, "({})", placements.join(","))
+    }
+}

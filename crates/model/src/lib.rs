@@ -1,0 +1,54 @@
+//! A model as a graph of operators, where an operator is its axes.
+//!
+//! A [`Graph`] holds tensors of concrete sizes, those of one micro-batch, and the nodes that
+//! compute them. What an [`Operator`] does to tensors of some shapes is its [`Declaration`]: the
+//! axes that it runs over, and for each operand the axis of every dimension. From that follow the
+//! shapes of what comes out, flops, every [`Strategy`] to spread the work over a mesh, the
+//! [`Layout`] of every operand under it and, with [`conversion`], the collectives between layouts.
+//! Gradients are operators too. No I/O, no threads, no clock.
+//!
+//! ```
+//! use thinwire_model::{Element, Graph, Initial, Linear, Operator, Role, conversion};
+//!
+//! let mut graph = Graph::default();
+//! let x = graph.source("x", [8, 32], Element::Float, Role::Input);
+//! let weight = Role::Parameter(Initial::Normal(0.02));
+//! let weight = graph.source("up.weight", [32, 64], Element::Float, weight);
+//! let up = graph.apply("up", Operator::Linear(Linear { bias: false }), &[x, weight])?;
+//!
+//! // On two ranks, rows of the weight can be cut: then what comes out is partial.
+//! let declaration = graph.declaration(&graph.nodes[0]);
+//! let strategies = declaration.strategies(&[2]);
+//! let texts: Vec<_> = strategies.iter().map(|cuts| declaration.describe(cuts)).collect();
+//! assert_eq!(texts, ["-", "b", "k", "n"]);
+//! let partial = declaration.output_sides(0, &strategies[2]).value;
+//! let sharded = declaration.output_sides(0, &strategies[1]).value;
+//! assert_eq!((partial.to_string(), sharded.to_string()), ("(P)".into(), "(S0)".into()));
+//!
+//! let steps = conversion(&graph.tensors[up[0]].shape, &[2], &partial, &sharded)?;
+//! assert_eq!(steps[0].sent(2), 8.0 * 64.0 / 2.0); // a reduce-scatter
+//! # Ok::<(), thinwire_model::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod array;
+mod axis;
+mod builder;
+mod conversion;
+mod error;
+mod graph;
+mod layout;
+mod operator;
+mod region;
+mod strategy;
+
+pub use array::Array;
+pub use axis::{Axes, Axis, Declaration, Dim, Operand, Split};
+pub use builder::{Gpt, gpt};
+pub use conversion::{Collective, Step, conversion};
+pub use error::{Error, Kind};
+pub use graph::{Block, Element, Graph, Initial, Node, NodeId, Role, Tensor, TensorId};
+pub use layout::{Layout, Placement, Reduction};
+pub use operator::{Arithmetic, LayerNorm, Linear, Operator};
+pub use region::{Part, Region};
+pub use strategy::{Cut, Sides, Strategy};
