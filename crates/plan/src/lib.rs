@@ -3,6 +3,7 @@
 
 pub mod cluster;
 mod error;
+pub mod stage;
 
 pub use cluster::Cluster;
 pub use error::{Error, Kind};

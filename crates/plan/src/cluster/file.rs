@@ -175,7 +175,8 @@ fn kinds(kinds: &[String], names: &[&str], levels: &[Level]) -> Result<Vec<usize
         return Err(Error::file(format!("{found}, expected {units}")));
     }
     let place = |kind: &String| {
-        let unknown = || format!("kinds names device '{kind}', expected one of {}", names.join(", "));
+        let unknown =
+            || format!("kinds names device '{kind}', expected one of {}", names.join(", "));
         let found = names.iter().position(|name| name == kind);
         found.ok_or_else(|| Error::file(unknown()))
     };

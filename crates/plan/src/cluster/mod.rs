@@ -108,10 +108,22 @@ mod tests {
         for (from, to, expected) in [
             ("size = 8", "size = 0", "level 'node': size is 0, expected at least 1"),
             ("gbit = 800", "gbit = -1", "level 'pod': gbit is -1, expected a number above 0"),
-            ("latency_us = 3", "latency_us = -3", "level 'node': latency_us is -3, expected a number from 0 on"),
+            (
+                "latency_us = 3",
+                "latency_us = -3",
+                "level 'node': latency_us is -3, expected a number from 0 on",
+            ),
             ("tflops = 312", "tflops = 0", "device 'a100': tflops is 0, expected a number above 0"),
-            ("memory_gib = 80", "memory_gib = nan", "device 'a100': memory_gib is NaN, expected a number above 0"),
-            ("name = \"pod\"", "name = \"node\"", "level 'node' stands twice, as level 1 and level 2"),
+            (
+                "memory_gib = 80",
+                "memory_gib = nan",
+                "device 'a100': memory_gib is NaN, expected a number above 0",
+            ),
+            (
+                "name = \"pod\"",
+                "name = \"node\"",
+                "level 'node' stands twice, as level 1 and level 2",
+            ),
             (
                 "memory_gib = 80",
                 "memory_gib = 80\nefficiency = [[1, 0.5], [1, 0.6]]",

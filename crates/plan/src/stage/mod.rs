@@ -1,0 +1,12 @@
+//! Inside a stage: how every operator is spread over the stage's mesh.
+
+mod frontier;
+mod lagrange;
+mod order;
+mod pareto;
+mod problem;
+
+pub use frontier::{Eliminated, eliminate, solve};
+pub use lagrange::{Within, within};
+pub use pareto::{Point, pareto};
+pub use problem::{Edge, Price, Problem};
