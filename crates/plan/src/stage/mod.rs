@@ -1,11 +1,13 @@
 //! Inside a stage: how every operator is spread over the stage's mesh.
 
+mod formulation;
 mod frontier;
 mod lagrange;
 mod order;
 mod pareto;
 mod problem;
 
+pub use formulation::{Block, Formulation, Pricing, Variable};
 pub use frontier::{Eliminated, eliminate, solve};
 pub use lagrange::{Within, within};
 pub use pareto::{Point, pareto};

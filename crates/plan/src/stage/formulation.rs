@@ -1,0 +1,255 @@
+//! A block of a model on a mesh, as a problem of choice.
+//!
+//! Every node is a variable, its strategies the options. So is every tensor that several nodes read
+//! or that enters or leaves the block: its options are the layouts that its writer gives and its
+//! readers want, so that what two readers want alike is converted once and their gradients are
+//! added before they are converted. Where a tensor has one reader, writer and reader share an edge.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use thinwire_model::{Declaration, Graph, Node, NodeId, Role, Sides, Strategy, TensorId};
+
+use super::problem::{Edge, Price, Problem};
+use crate::Error;
+
+/// What strategies and layouts cost.
+pub trait Pricing {
+    /// A node under a strategy, without its parameters and what travels.
+    fn node(&self, node: &Node, declaration: &Declaration, strategy: &Strategy) -> Price;
+
+    /// A parameter that lies so: keeping it, and bringing its gradient together.
+    fn parameter(&self, shape: &[usize], sides: &Sides) -> Price;
+
+    /// Bringing a tensor from one layout to another, and its gradient back.
+    fn conversion(&self, shape: &[usize], from: &Sides, to: &Sides) -> Price;
+}
+
+/// The part of a graph that is planned at once.
+#[derive(Clone, Debug)]
+pub struct Block<'a> {
+    /// The graph.
+    pub graph: &'a Graph,
+    /// Its nodes.
+    pub nodes: Range<NodeId>,
+    /// The tensor that enters, and the layouts that it may have.
+    pub entry: Option<(TensorId, Vec<Sides>)>,
+    /// The tensor that leaves, and the layouts that it may have.
+    pub exit: Option<(TensorId, Vec<Sides>)>,
+}
+
+/// What a variable stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Variable {
+    /// A node, and its strategies.
+    Node(NodeId, Vec<Strategy>),
+    /// A tensor between nodes, and its layouts.
+    Tensor(TensorId, Vec<Sides>),
+}
+
+/// A problem, and what its variables stand for.
+#[derive(Clone, Debug)]
+pub struct Formulation {
+    /// The problem.
+    pub problem: Problem,
+    /// One per variable of the problem.
+    pub variables: Vec<Variable>,
+    /// The variable of the tensor that enters.
+    pub entry: Option<usize>,
+    /// The variable of the tensor that leaves.
+    pub exit: Option<usize>,
+}
+
+impl Formulation {
+    /// The problem of a block on a mesh.
+    ///
+    /// # Errors
+    /// If a node reads what neither the block computes, nor the data, nor `entry` gives.
+    pub fn new(block: &Block<'_>, mesh: &[usize], pricing: &dyn Pricing) -> Result<Self, Error> {
+        let mut builder = Builder::new(block, mesh, pricing);
+        for node in block.nodes.clone() {
+            builder.node(node);
+        }
+        builder.tensors()?;
+        Ok(builder.finish())
+    }
+
+    /// The strategies of a choice, by node.
+    pub fn strategies<'a>(
+        &'a self,
+        choices: &'a [usize],
+    ) -> impl Iterator<Item = (NodeId, &'a Strategy)> {
+        let pairs = self.variables.iter().zip(choices);
+        pairs.filter_map(|(variable, choice)| match variable {
+            Variable::Node(node, strategies) => Some((*node, &strategies[*choice])),
+            Variable::Tensor(..) => None,
+        })
+    }
+}
+
+/// An end of an edge: a variable, and the layouts of a tensor under each of its options.
+struct End {
+    variable: usize,
+    sides: Vec<Sides>,
+}
+
+struct Builder<'a> {
+    block: &'a Block<'a>,
+    mesh: &'a [usize],
+    pricing: &'a dyn Pricing,
+    problem: Problem,
+    variables: Vec<Variable>,
+    writers: HashMap<TensorId, End>,
+    /// In the order in which tensors are first read.
+    readers: Vec<(TensorId, Vec<End>)>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(block: &'a Block<'a>, mesh: &'a [usize], pricing: &'a dyn Pricing) -> Self {
+        Builder {
+            block,
+            mesh,
+            pricing,
+            problem: Problem::default(),
+            variables: Vec::new(),
+            writers: HashMap::new(),
+            readers: Vec::new(),
+        }
+    }
+
+    fn node(&mut self, id: NodeId) {
+        let graph = self.block.graph;
+        let node = &graph.nodes[id];
+        let declaration = graph.declaration(node);
+        let strategies = declaration.strategies(self.mesh);
+        let variable = self.variables.len();
+        let mut prices: Vec<Price> = strategies
+            .iter()
+            .map(|strategy| self.pricing.node(node, &declaration, strategy))
+            .collect();
+        for (place, tensor) in node.inputs.iter().enumerate() {
+            let sides = strategies.iter().map(|strategy| declaration.input_sides(place, strategy));
+            match graph.tensors[*tensor].role {
+                Role::Parameter(_) => {
+                    let shape = &graph.tensors[*tensor].shape;
+                    let of = |sides: Sides| self.pricing.parameter(shape, &sides);
+                    prices.iter_mut().zip(sides.map(of)).for_each(|(sum, price)| *sum += price);
+                }
+                _ => self.read(*tensor, End { variable, sides: sides.collect() }),
+            }
+        }
+        for (place, tensor) in node.outputs.iter().enumerate() {
+            let sides = strategies.iter().map(|strategy| declaration.output_sides(place, strategy));
+            self.writers.insert(*tensor, End { variable, sides: sides.collect() });
+        }
+        self.problem.options.push(prices);
+        self.variables.push(Variable::Node(id, strategies));
+    }
+
+    fn read(&mut self, tensor: TensorId, end: End) {
+        match self.readers.iter_mut().find(|(read, _)| *read == tensor) {
+            Some((_, ends)) => ends.push(end),
+            None => self.readers.push((tensor, vec![end])),
+        }
+    }
+
+    /// Joins the writers and readers of all tensors.
+    fn tensors(&mut self) -> Result<(), Error> {
+        if let Some((tensor, _)) = &self.block.exit
+            && !self.readers.iter().any(|(read, _)| read == tensor)
+        {
+            self.readers.push((*tensor, Vec::new()));
+        }
+        for (tensor, readers) in std::mem::take(&mut self.readers) {
+            self.tensor(tensor, &readers)?;
+        }
+        Ok(())
+    }
+
+    fn tensor(&mut self, tensor: TensorId, readers: &[End]) -> Result<(), Error> {
+        let writer = self.writers.remove(&tensor);
+        let ends = [&self.block.entry, &self.block.exit].into_iter().flatten();
+        let given = ends.clone().find(|(end, _)| *end == tensor).map(|(_, sides)| sides.clone());
+        let is_entry = self.block.entry.as_ref().is_some_and(|(entry, _)| *entry == tensor);
+        match (writer, given) {
+            (Some(writer), None) if readers.len() == 1 => self.edge(tensor, &writer, &readers[0]),
+            (Some(writer), given) => {
+                let sides = given.unwrap_or_else(|| union(&writer, readers));
+                let between = self.between(tensor, sides);
+                self.edge(tensor, &writer, &between);
+                readers.iter().for_each(|reader| self.edge(tensor, &between, reader));
+            }
+            (None, Some(sides)) if is_entry => {
+                let between = self.between(tensor, sides);
+                readers.iter().for_each(|reader| self.edge(tensor, &between, reader));
+            }
+            (None, _) => return self.from_data(tensor),
+        }
+        Ok(())
+    }
+
+    /// What comes from the data comes in any layout.
+    fn from_data(&self, tensor: TensorId) -> Result<(), Error> {
+        let tensor = &self.block.graph.tensors[tensor];
+        if tensor.role == Role::Input {
+            return Ok(());
+        }
+        let block = &self.block.nodes;
+        let what = format!("nodes {} to {} read '{}'", block.start, block.end, tensor.name);
+        Err(Error::impossible(format!(
+            "{what} of an earlier block, expected one such tensor at most"
+        )))
+    }
+
+    /// A variable for a tensor.
+    fn between(&mut self, tensor: TensorId, sides: Vec<Sides>) -> End {
+        self.problem.options.push(vec![Price::default(); sides.len()]);
+        self.variables.push(Variable::Tensor(tensor, sides.clone()));
+        End { variable: self.variables.len() - 1, sides }
+    }
+
+    fn edge(&mut self, tensor: TensorId, from: &End, to: &End) {
+        let shape = &self.block.graph.tensors[tensor].shape;
+        let ((from_sides, from_of), (to_sides, to_of)) =
+            (distinct(&from.sides), distinct(&to.sides));
+        let price = |from: &Sides| {
+            to_sides.iter().map(|to| self.pricing.conversion(shape, from, to)).collect()
+        };
+        let prices: Vec<Vec<Price>> = from_sides.iter().map(|from| price(from)).collect();
+        let expand = |from: &usize| to_of.iter().map(|to| prices[*from][*to]).collect::<Vec<_>>();
+        let prices = from_of.iter().flat_map(expand).collect();
+        self.problem.edges.push(Edge { ends: [from.variable, to.variable], prices });
+    }
+
+    fn finish(self) -> Formulation {
+        let find = |end: &Option<(TensorId, Vec<Sides>)>| {
+            let tensor = end.as_ref().map(|(tensor, _)| *tensor)?;
+            let is_it =
+                |variable: &Variable| matches!(variable, Variable::Tensor(id, _) if *id == tensor);
+            self.variables.iter().position(is_it)
+        };
+        let (entry, exit) = (find(&self.block.entry), find(&self.block.exit));
+        Formulation { problem: self.problem, variables: self.variables, entry, exit }
+    }
+}
+
+/// All layouts that a writer gives or a reader wants.
+fn union(writer: &End, readers: &[End]) -> Vec<Sides> {
+    let all =
+        readers.iter().fold(writer.sides.clone(), |all, end| [all, end.sides.clone()].concat());
+    distinct(&all).0.into_iter().cloned().collect()
+}
+
+/// What is different in a list, in the order in which it comes, and for each item which of them.
+fn distinct(sides: &[Sides]) -> (Vec<&Sides>, Vec<usize>) {
+    let mut places = HashMap::new();
+    let mut unique = Vec::new();
+    let of = sides.iter().map(|sides| {
+        *places.entry(sides).or_insert_with(|| {
+            unique.push(sides);
+            unique.len() - 1
+        })
+    });
+    let of = of.collect();
+    (unique, of)
+}
