@@ -99,6 +99,11 @@ pub struct Declaration {
 }
 
 impl Declaration {
+    /// The same declaration, of something that is linear in all inputs together.
+    pub fn linear(self) -> Declaration {
+        Declaration { linear: true, ..self }
+    }
+
     /// The axis of a name.
     pub fn axis(&self, name: char) -> Option<usize> {
         self.axes.iter().position(|axis| axis.name == name)
@@ -129,7 +134,7 @@ impl Declaration {
 }
 
 /// The letters of dimensions that an operator does not look into, first to last.
-const LEADING: [char; 6] = ['b', 's', 't', 'u', 'v', 'w'];
+pub(crate) const LEADING: [char; 6] = ['b', 's', 't', 'u', 'v', 'w'];
 
 /// Axes in the making.
 #[derive(Clone, Debug, Default)]
@@ -147,17 +152,44 @@ impl Axes {
     }
 
     /// Axes for dimensions that an operator does not look into: b, s, t, u, v, w.
-    pub fn leading(&mut self, shape: &[usize]) -> Vec<Dim> {
-        let letters = LEADING.into_iter().chain('A'..='Z');
-        shape.iter().zip(letters).map(|(length, letter)| self.even(letter, *length)).collect()
+    ///
+    /// # Errors
+    /// If there are more.
+    pub fn leading(&mut self, shape: &[usize]) -> Result<Vec<Dim>, Error> {
+        if shape.len() > LEADING.len() {
+            let most = LEADING.len() + 1;
+            let message =
+                format!("an operand has shape {shape:?}, expected at most {most} dimensions");
+            return Err(Error::new(Kind::Operands, message));
+        }
+        Ok(shape.iter().zip(LEADING).map(|(length, letter)| self.even(letter, *length)).collect())
     }
 
     /// Axes for all dimensions of an operator without any structure; the last one is n.
-    pub fn all(&mut self, shape: &[usize]) -> Vec<Dim> {
-        let Some((last, leading)) = shape.split_last() else { return Vec::new() };
-        let mut dims = self.leading(leading);
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn all(&mut self, shape: &[usize]) -> Result<Vec<Dim>, Error> {
+        let Some((last, leading)) = shape.split_last() else { return Ok(Vec::new()) };
+        let mut dims = self.leading(leading)?;
         dims.push(self.even('n', *last));
-        dims
+        Ok(dims)
+    }
+
+    /// The dimension that runs over the axis of a name, if there is one.
+    pub fn named(&self, name: char) -> Option<Dim> {
+        let axis = self.0.iter().position(|axis| axis.name == name)?;
+        Some(Dim { axis, block: 1 })
+    }
+
+    /// How many axes there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The length of the axis of a dimension.
+    pub fn length(&self, dim: Dim) -> usize {
+        self.0[dim.axis].length
     }
 
     /// The product of all lengths.

@@ -33,22 +33,33 @@
 
 mod array;
 mod axis;
+mod backward;
 mod builder;
 mod conversion;
 mod error;
 mod graph;
 mod layout;
 mod operator;
+mod reference;
 mod region;
 mod strategy;
 
 pub use array::Array;
 pub use axis::{Axes, Axis, Declaration, Dim, Operand, Split};
+pub use backward::{Origin, Training, backward};
 pub use builder::{Gpt, gpt};
 pub use conversion::{Collective, Step, conversion};
 pub use error::{Error, Kind};
 pub use graph::{Block, Element, Graph, Initial, Node, NodeId, Role, Tensor, TensorId};
 pub use layout::{Layout, Placement, Reduction};
-pub use operator::{Arithmetic, LayerNorm, Linear, Operator};
+pub use operator::{
+    Activation, ActivationBackward, Arithmetic, Attention, AttentionBackward, BatchNorm,
+    BatchNormBackward, Broadcast, Combine, CombineGates, Conv2d, Conv2dInput, Conv2dWeight,
+    CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Fill,
+    LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack, Pool,
+    PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route, RouteBackward, Scale,
+    Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
+};
+pub use reference::evaluate;
 pub use region::{Part, Region};
 pub use strategy::{Cut, Sides, Strategy};

@@ -1,5 +1,7 @@
 //! Regions: the part of an operator's axes that one rank does.
 
+use thinwire_wire::random::Key;
+
 use crate::axis::{Declaration, Operand};
 
 /// A part of an axis.
@@ -17,19 +19,40 @@ pub struct Part {
 pub struct Region<'a> {
     declaration: &'a Declaration,
     parts: Vec<Part>,
+    key: Key,
 }
 
 impl<'a> Region<'a> {
     /// A part of every axis, in their order.
     pub fn new(declaration: &'a Declaration, parts: Vec<Part>) -> Region<'a> {
         assert_eq!(declaration.axes.len(), parts.len(), "one part for every axis");
-        Region { declaration, parts }
+        Region { declaration, parts, key: Key { seed: 0, step: 0, tensor: 0 } }
+    }
+
+    /// The same region, with the random numbers of a job and a step.
+    pub fn with_random(self, seed: u64, step: u64) -> Region<'a> {
+        Region { key: Key { seed, step, tensor: 0 }, ..self }
+    }
+
+    /// The random numbers, of tensor 0.
+    pub fn key(&self) -> Key {
+        self.key
     }
 
     /// All of every axis.
     pub fn whole(declaration: &'a Declaration) -> Region<'a> {
         let parts = declaration.axes.iter().map(|axis| Part { start: 0, length: axis.length });
         Region::new(declaration, parts.collect())
+    }
+
+    /// What the axes are of.
+    pub fn declaration(&self) -> &'a Declaration {
+        self.declaration
+    }
+
+    /// How much of every axis it has.
+    pub fn lengths(&self) -> Vec<usize> {
+        self.parts.iter().map(|part| part.length).collect()
     }
 
     /// The part of the axis of this name.

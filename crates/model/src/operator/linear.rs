@@ -1,13 +1,14 @@
 //! A linear layer: `x[..,k] w[k,n] -> y[..,n]`, and perhaps a bias `[n]`.
 
-use super::{Rule, dims, inputs, split_last};
+use super::{MatMul, Rule, Sum, dims, inputs, split_last};
 use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
+use crate::axis::{Axes, Declaration, LEADING, Operand};
+use crate::backward::Gradients;
 use crate::error::Error;
 use crate::region::Region;
 
 /// A product with a weight; inputs x, weight, and bias if it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Linear {
     /// Whether there is a bias.
     pub bias: bool,
@@ -22,7 +23,7 @@ impl Rule for Linear {
         let (_, leading) = split_last("x", x)?;
         let [k, n] = dims("weight", weight)?;
         let mut axes = Axes::default();
-        let leading = axes.leading(leading);
+        let leading = axes.leading(leading)?;
         let (k, n) = (axes.even('k', k), axes.even('n', n));
         let flops = 2.0 * axes.points();
         let x = Operand::new("x", [&leading[..], &[k]].concat());
@@ -37,10 +38,29 @@ impl Rule for Linear {
         let y = Array::from_fn(region.output_shape(0), |at| {
             let (n, row) = at.split_last().expect("y has a dimension n");
             let start = inputs.get(2).map_or(0.0, |bias| bias.at(&[*n]));
-            let terms =
-                (0..weight.shape()[0]).map(|k| x.at(&[row, &[k]].concat()) * weight.at(&[k, *n]));
-            start + terms.sum::<f64>()
+            let term = |k| x.at(&[row, &[k]].concat()) * weight.at(&[k, *n]);
+            start + (0..weight.shape()[0]).map(term).sum::<f64>()
         });
         vec![y]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let (x, weight, dy) = (node.input(0), node.input(1), node.given(0)?);
+        let leading = node.input_shape(0).len() - 1;
+        let rows: String = LEADING[..leading].iter().collect();
+        let (of_x, of_y) = (format!("{rows}k"), format!("{rows}n"));
+        if node.wants(0) {
+            let dx = node.apply(MatMul::new(&*of_y, "kn", &*of_x), &[dy, weight])?;
+            node.give(0, dx[0]);
+        }
+        if node.wants(1) {
+            let dweight = node.apply(MatMul::new(of_x, of_y, "kn"), &[x, dy])?;
+            node.give(1, dweight[0]);
+        }
+        if self.bias && node.wants(2) {
+            let dbias = node.apply(Sum::over(0..leading), &[dy])?;
+            node.give(2, dbias[0]);
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,207 @@
+//! Backward: the gradients of a graph, as nodes of the same graph.
+
+use crate::error::{Error, Kind};
+use crate::graph::{Element, Graph, Node, NodeId, Role, TensorId};
+use crate::operator::{Arithmetic, Fill, Operator};
+
+/// Why a node of a training graph is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// It is a node of the model.
+    Forward,
+    /// It is the gradient of the loss by itself.
+    Seed,
+    /// It computes gradients of what this node reads.
+    Gradient(NodeId),
+    /// It adds up gradients of this tensor, from several nodes that read it.
+    Accumulate(TensorId),
+}
+
+/// A graph with its gradients.
+#[derive(Clone, Debug)]
+pub struct Training {
+    /// The model's nodes, then those of its gradients, in an order in which they can be computed.
+    /// The model's tensors and nodes keep their numbers.
+    pub graph: Graph,
+    /// For every node, why it is there.
+    pub origins: Vec<Origin>,
+    /// For every tensor of the model, its gradient; none where nothing that is trained needs it.
+    pub gradients: Vec<Option<TensorId>>,
+}
+
+impl Training {
+    /// The activations of the model that its gradients read: what is kept from forward to backward.
+    pub fn kept(&self) -> Vec<TensorId> {
+        let tensors = self.gradients.len();
+        let mut kept = vec![false; tensors];
+        for (node, origin) in self.graph.nodes.iter().zip(&self.origins) {
+            if *origin != Origin::Forward {
+                node.inputs.iter().filter(|id| **id < tensors).for_each(|id| kept[*id] = true);
+            }
+        }
+        let activation = |id: &TensorId| self.graph.tensors[*id].role == Role::Activation;
+        (0..tensors).filter(|id| kept[*id]).filter(activation).collect()
+    }
+}
+
+/// The graph with the gradients of its loss by everything that is trained.
+///
+/// # Errors
+/// If the graph has no loss, the loss has more than one element, or an operator on the way to a
+/// parameter has no gradient.
+pub fn backward(graph: &Graph) -> Result<Training, Error> {
+    let none = || Error::new(Kind::Gradient, "the graph has no loss");
+    let loss = graph.loss.ok_or_else(none)?;
+    let shape = graph.tensors[loss].shape.clone();
+    if graph.tensors[loss].elements() != 1 {
+        let message = format!("the loss has shape {shape:?}, expected one element");
+        return Err(Error::new(Kind::Gradient, message));
+    }
+    let mut tape = Tape::new(graph);
+    let seed = tape.graph.apply("gradient", Fill { shape, value: 1.0 }.into(), &[])?;
+    tape.mark(Origin::Seed);
+    tape.gradients[loss] = Some(seed[0]);
+    for id in (0..graph.nodes.len()).rev() {
+        tape.visit(id, &graph.nodes[id])?;
+    }
+    Ok(Training { graph: tape.graph, origins: tape.origins, gradients: tape.gradients })
+}
+
+/// A training graph in the making.
+struct Tape {
+    graph: Graph,
+    origins: Vec<Origin>,
+    gradients: Vec<Option<TensorId>>,
+    /// For every tensor, whether it depends on something that is trained.
+    trained: Vec<bool>,
+}
+
+impl Tape {
+    fn new(graph: &Graph) -> Tape {
+        let parameter = |role: &Role| matches!(role, Role::Parameter(_));
+        let mut trained: Vec<bool> = graph.tensors.iter().map(|t| parameter(&t.role)).collect();
+        for node in &graph.nodes {
+            if node.inputs.iter().any(|id| trained[*id]) {
+                node.outputs.iter().for_each(|id| trained[*id] = true);
+            }
+        }
+        Tape {
+            graph: graph.clone(),
+            origins: vec![Origin::Forward; graph.nodes.len()],
+            gradients: vec![None; graph.tensors.len()],
+            trained,
+        }
+    }
+
+    /// Says why the nodes are there that are new.
+    fn mark(&mut self, origin: Origin) {
+        self.origins.resize(self.graph.nodes.len(), origin);
+    }
+
+    /// Adds the gradients of one node.
+    fn visit(&mut self, id: NodeId, node: &Node) -> Result<(), Error> {
+        let given: Vec<_> = node.outputs.iter().map(|output| self.gradients[*output]).collect();
+        let wanted = node.inputs.iter().map(|input| self.wants(*input)).collect::<Vec<_>>();
+        if given.iter().all(Option::is_none) || !wanted.contains(&true) {
+            return Ok(());
+        }
+        let found = vec![None; node.inputs.len()];
+        let mut gradients = Gradients { graph: &mut self.graph, node, given, wanted, found };
+        node.operator.gradients(&mut gradients)?;
+        let found = gradients.found;
+        self.mark(Origin::Gradient(id));
+        for (input, gradient) in node.inputs.iter().zip(found) {
+            if let Some(gradient) = gradient {
+                self.accumulate(*input, gradient)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wants(&self, tensor: TensorId) -> bool {
+        self.trained[tensor] && self.graph.tensors[tensor].element == Element::Float
+    }
+
+    fn accumulate(&mut self, tensor: TensorId, gradient: TensorId) -> Result<(), Error> {
+        let sum = match self.gradients[tensor] {
+            None => gradient,
+            Some(before) => {
+                let name = format!("{}.gradient", self.graph.tensors[tensor].name);
+                let add = Operator::from(Arithmetic::Add);
+                let sum = self.graph.apply(name, add, &[before, gradient])?[0];
+                self.mark(Origin::Accumulate(tensor));
+                sum
+            }
+        };
+        self.gradients[tensor] = Some(sum);
+        Ok(())
+    }
+}
+
+/// Where an operator puts the gradients of a node.
+pub(crate) struct Gradients<'a> {
+    graph: &'a mut Graph,
+    node: &'a Node,
+    given: Vec<Option<TensorId>>,
+    wanted: Vec<bool>,
+    found: Vec<Option<TensorId>>,
+}
+
+impl Gradients<'_> {
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    /// An input of the node.
+    pub fn input(&self, index: usize) -> TensorId {
+        self.node.inputs[index]
+    }
+
+    /// An output of the node.
+    pub fn output(&self, index: usize) -> TensorId {
+        self.node.outputs[index]
+    }
+
+    /// The shape of an input.
+    pub fn input_shape(&self, index: usize) -> Vec<usize> {
+        self.shape(self.input(index))
+    }
+
+    /// The shape of any tensor.
+    pub fn shape(&self, tensor: TensorId) -> Vec<usize> {
+        self.graph.tensors[tensor].shape.clone()
+    }
+
+    /// Whether the gradient of an input is of use.
+    pub fn wants(&self, index: usize) -> bool {
+        self.wanted[index]
+    }
+
+    /// The gradient of an output; zero if the loss does not depend on it.
+    pub fn given(&mut self, index: usize) -> Result<TensorId, Error> {
+        if let Some(gradient) = self.given[index] {
+            return Ok(gradient);
+        }
+        let shape = self.shape(self.output(index));
+        let zero = self.apply(Fill { shape, value: 0.0 }, &[])?[0];
+        self.given[index] = Some(zero);
+        Ok(zero)
+    }
+
+    /// Adds a node.
+    pub fn apply(
+        &mut self,
+        operator: impl Into<Operator>,
+        inputs: &[TensorId],
+    ) -> Result<Vec<TensorId>, Error> {
+        self.graph.apply(format!("{}.gradient", self.node.name), operator.into(), inputs)
+    }
+
+    /// Says which tensor is the gradient of an input.
+    pub fn give(&mut self, index: usize, gradient: TensorId) {
+        if self.wanted[index] {
+            self.found[index] = Some(gradient);
+        }
+    }
+}

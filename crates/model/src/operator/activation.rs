@@ -1,0 +1,104 @@
+//! A function of every element: `x[..] -> y[..]`.
+
+use super::{Rule, inputs};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Operand};
+use crate::backward::Gradients;
+use crate::error::Error;
+use crate::region::Region;
+
+/// The function; input x.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// The larger of x and 0.
+    Relu,
+    /// x times the normal distribution up to x, in the approximation by tanh (Hendrycks, Gimpel,
+    /// "Gaussian Error Linear Units", section 2).
+    Gelu,
+    /// x times its sigmoid.
+    Silu,
+    /// The hyperbolic tangent.
+    Tanh,
+}
+
+/// The gradient of x; inputs x and dy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ActivationBackward(pub Activation);
+
+/// √(2/π) and the factor of the cube, in GELU's approximation.
+const GELU: [f64; 2] = [0.797_884_560_802_865_4, 0.044_715];
+
+impl Activation {
+    fn of(self, x: f64) -> f64 {
+        match self {
+            Activation::Relu => x.max(0.0),
+            Activation::Gelu => 0.5 * x * (1.0 + (GELU[0] * (x + GELU[1] * x.powi(3))).tanh()),
+            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::Tanh => x.tanh(),
+        }
+    }
+
+    fn slope(self, x: f64) -> f64 {
+        match self {
+            Activation::Relu => f64::from(u8::from(x > 0.0)),
+            Activation::Gelu => {
+                let tanh = (GELU[0] * (x + GELU[1] * x.powi(3))).tanh();
+                let inner = GELU[0] * (1.0 + 3.0 * GELU[1] * x * x);
+                0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner
+            }
+            Activation::Silu => {
+                let sigmoid = 1.0 / (1.0 + (-x).exp());
+                sigmoid * (1.0 + x * (1.0 - sigmoid))
+            }
+            Activation::Tanh => 1.0 - x.tanh().powi(2),
+        }
+    }
+
+    /// Flops of one element; a function such as tanh is counted as five.
+    fn flops(self) -> f64 {
+        match self {
+            Activation::Relu => 1.0,
+            Activation::Gelu => 12.0,
+            Activation::Silu => 7.0,
+            Activation::Tanh => 5.0,
+        }
+    }
+}
+
+impl Rule for Activation {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [x] = inputs(shapes)?;
+        let mut axes = Axes::default();
+        let dims = axes.all(x)?;
+        let flops = self.flops() * axes.points();
+        Ok(axes.declare([Operand::new("x", &dims[..])], [Operand::new("y", dims)], flops))
+    }
+
+    fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
+        vec![inputs[0].map(|x| self.of(x))]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let operands = [node.input(0), node.given(0)?];
+        let dx = node.apply(ActivationBackward(*self), &operands)?;
+        node.give(0, dx[0]);
+        Ok(())
+    }
+}
+
+impl Rule for ActivationBackward {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [x, _] = inputs(shapes)?;
+        let mut axes = Axes::default();
+        let dims = axes.all(x)?;
+        let flops = 2.0 * self.0.flops() * axes.points();
+        let operands = ["x", "dy"].map(|name| Operand::new(name, &dims[..]));
+        Ok(axes.declare(operands, [Operand::new("dx", dims)], flops))
+    }
+
+    fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
+        let mut dx = inputs[0].map(|x| self.0.slope(x));
+        dx.values_mut().iter_mut().zip(inputs[1].values()).for_each(|(dx, dy)| *dx *= dy);
+        vec![dx]
+    }
+}

@@ -1,0 +1,37 @@
+//! The same values along some dimensions, the reverse of a sum: `x[n] -> y[b,s,n]`.
+
+use super::{Rule, Sum, inputs};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Operand};
+use crate::backward::Gradients;
+use crate::error::Error;
+use crate::region::Region;
+
+/// A broadcast; input x.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Broadcast {
+    /// The shape that it gives.
+    pub shape: Vec<usize>,
+    /// The sum whose reverse it is.
+    pub sum: Sum,
+}
+
+impl Rule for Broadcast {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [_] = inputs(shapes)?;
+        let mut axes = Axes::default();
+        let [y, x]: [Operand; 2] = self.sum.operands(&mut axes, &self.shape, ["y", "x"])?;
+        Ok(axes.declare([x], [y], 0.0).linear())
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        vec![Array::from_fn(region.output_shape(0), |at| inputs[0].at(&self.sum.place(at)))]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let dy = node.given(0)?;
+        let dx = node.apply(self.sum.clone(), &[dy])?;
+        node.give(0, dx[0]);
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! A convolution of images: `x[b,c,h,w] weight[o,c,i,j] -> y[b,o,y,x]`.
+//!
+//! Batch and channels may be cut. Rows and columns may not: a window needs its neighbours.
+
+use super::{Rule, dims, inputs};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Operand};
+use crate::backward::Gradients;
+use crate::error::{Error, Kind};
+use crate::region::Region;
+
+/// A convolution; inputs x and weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2d {
+    /// How far windows are apart.
+    pub stride: usize,
+    /// How many zeros there are around an image.
+    pub padding: usize,
+}
+
+/// The gradient of the images; inputs dy and weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2dInput {
+    /// The convolution.
+    pub forward: Conv2d,
+    /// Height and width of an image.
+    pub image: [usize; 2],
+}
+
+/// The gradient of the weight; inputs x and dy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2dWeight {
+    /// The convolution.
+    pub forward: Conv2d,
+    /// Height and width of a window.
+    pub kernel: [usize; 2],
+}
+
+/// The sizes of a convolution: batch, channels in and out, image, window, and how many windows.
+struct Sizes {
+    batch: usize,
+    channels: [usize; 2],
+    image: [usize; 2],
+    kernel: [usize; 2],
+}
+
+/// How many windows of a size fit into a length.
+pub(super) fn windows(
+    length: usize,
+    size: usize,
+    stride: usize,
+    padding: usize,
+) -> Result<usize, Error> {
+    let padded = length + 2 * padding;
+    match padded.checked_sub(size).and_then(|rest| rest.checked_div(stride)) {
+        Some(steps) if size > 0 => Ok(steps + 1),
+        _ => {
+            let message = format!("{padded} pixels have no window of {size} with stride {stride}");
+            Err(Error::new(Kind::Operands, message))
+        }
+    }
+}
+
+/// Where a window's pixel is in an image; none if it is in the padding.
+pub(super) fn pixel(
+    window: usize,
+    at: usize,
+    stride: usize,
+    padding: usize,
+    length: usize,
+) -> Option<usize> {
+    (window * stride + at).checked_sub(padding).filter(|pixel| *pixel < length)
+}
+
+impl Conv2d {
+    /// The axes, and the operands x, weight and y.
+    fn operands(&self, sizes: &Sizes) -> Result<(Axes, [Operand; 3], f64), Error> {
+        let Sizes { batch, channels, image, kernel } = *sizes;
+        let count = |at: usize| windows(image[at], kernel[at], self.stride, self.padding);
+        let (rows, columns) = (count(0)?, count(1)?);
+        let mut axes = Axes::default();
+        let (b, c, o) =
+            (axes.even('b', batch), axes.even('c', channels[0]), axes.even('o', channels[1]));
+        let (y, x) = (axes.never('y', rows), axes.never('x', columns));
+        let (i, j) = (axes.never('i', kernel[0]), axes.never('j', kernel[1]));
+        let flops = 2.0 * axes.points();
+        let (h, w) = (axes.never('h', image[0]), axes.never('w', image[1]));
+        let operands = [
+            Operand::new("x", [b, c, h, w]),
+            Operand::new("weight", [o, c, i, j]),
+            Operand::new("y", [b, o, y, x]),
+        ];
+        Ok((axes, operands, flops))
+    }
+
+    /// Calls a function with the indices of x, weight and y of every product.
+    fn each_product(
+        &self,
+        [x, weight, y]: [&[usize]; 3],
+        mut visit: impl FnMut([usize; 4], [usize; 4], [usize; 4]),
+    ) {
+        Array::each_index(&[y[0], y[1], y[2], y[3], x[1], weight[2], weight[3]], |at| {
+            let [b, o, row, column, c, i, j] = *at else { return };
+            let vertical = pixel(row, i, self.stride, self.padding, x[2]);
+            let horizontal = pixel(column, j, self.stride, self.padding, x[3]);
+            if let (Some(h), Some(w)) = (vertical, horizontal) {
+                visit([b, c, h, w], [o, c, i, j], [b, o, row, column]);
+            }
+        });
+    }
+}
+
+impl Rule for Conv2d {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [x, weight] = inputs(shapes)?;
+        let ([batch, c, h, w], [o, _, i, j]) = (dims("x", x)?, dims("weight", weight)?);
+        let sizes = Sizes { batch, channels: [c, o], image: [h, w], kernel: [i, j] };
+        let (axes, [x, weight, y], flops) = self.operands(&sizes)?;
+        Ok(axes.declare([x, weight], [y], flops))
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let [x, weight] = [inputs[0], inputs[1]];
+        let mut y = Array::full(region.output_shape(0), 0.0);
+        let shape = y.shape().to_vec();
+        self.each_product([x.shape(), weight.shape(), &shape], |of_x, of_weight, of_y| {
+            y.add(&of_y, x.at(&of_x) * weight.at(&of_weight));
+        });
+        vec![y]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let (x, weight, dy) = (node.input(0), node.input(1), node.given(0)?);
+        let (image, kernel) = (node.input_shape(0), node.input_shape(1));
+        if node.wants(0) {
+            let image = [image[2], image[3]];
+            let dx = node.apply(Conv2dInput { forward: *self, image }, &[dy, weight])?;
+            node.give(0, dx[0]);
+        }
+        if node.wants(1) {
+            let kernel = [kernel[2], kernel[3]];
+            let dweight = node.apply(Conv2dWeight { forward: *self, kernel }, &[x, dy])?;
+            node.give(1, dweight[0]);
+        }
+        Ok(())
+    }
+}
+
+impl Rule for Conv2dInput {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [dy, weight] = inputs(shapes)?;
+        let ([batch, ..], [o, c, i, j]) = (dims::<4>("dy", dy)?, dims("weight", weight)?);
+        let sizes = Sizes { batch, channels: [c, o], image: self.image, kernel: [i, j] };
+        let (axes, [x, weight, y], flops) = self.forward.operands(&sizes)?;
+        let (dx, dy) = (Operand { name: "dx", ..x }, Operand { name: "dy", ..y });
+        Ok(axes.declare([dy, weight], [dx], flops))
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let [dy, weight] = [inputs[0], inputs[1]];
+        let mut dx = Array::full(region.output_shape(0), 0.0);
+        let shape = dx.shape().to_vec();
+        self.forward.each_product([&shape, weight.shape(), dy.shape()], |of_x, of_weight, of_y| {
+            dx.add(&of_x, dy.at(&of_y) * weight.at(&of_weight));
+        });
+        vec![dx]
+    }
+}
+
+impl Rule for Conv2dWeight {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [x, dy] = inputs(shapes)?;
+        let ([batch, c, h, w], [_, o, ..]) = (dims("x", x)?, dims::<4>("dy", dy)?);
+        let sizes = Sizes { batch, channels: [c, o], image: [h, w], kernel: self.kernel };
+        let (axes, [x, weight, y], flops) = self.forward.operands(&sizes)?;
+        let (dweight, dy) = (Operand { name: "dweight", ..weight }, Operand { name: "dy", ..y });
+        Ok(axes.declare([x, dy], [dweight], flops))
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let [x, dy] = [inputs[0], inputs[1]];
+        let mut dweight = Array::full(region.output_shape(0), 0.0);
+        let shape = dweight.shape().to_vec();
+        self.forward.each_product([x.shape(), &shape, dy.shape()], |of_x, of_weight, of_y| {
+            dweight.add(&of_weight, x.at(&of_x) * dy.at(&of_y));
+        });
+        vec![dweight]
+    }
+}

@@ -1,0 +1,59 @@
+//! Dropout: `x[..] -> y[..]`.
+//!
+//! Srivastava et al., "Dropout". Whether an element stays is a function of its place in the whole
+//! tensor, not of who computes it, so every sharding drops the same elements, and the gradient is
+//! the same operator again.
+
+use thinwire_wire::random::Key;
+
+use super::{Rule, inputs};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Operand};
+use crate::backward::Gradients;
+use crate::error::{Error, Kind};
+use crate::region::Region;
+
+/// Some elements zero, the others larger by as much; input x.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    /// The fraction that is dropped.
+    pub rate: f64,
+    /// A number of its own for every dropout of a model.
+    pub stream: u32,
+}
+
+impl Rule for Dropout {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [x] = inputs(shapes)?;
+        if !(0.0..1.0).contains(&self.rate) {
+            let message = format!("rate is {}, expected 0 or more and less than 1", self.rate);
+            return Err(Error::new(Kind::Operands, message));
+        }
+        let mut axes = Axes::default();
+        let dims = axes.all(x)?;
+        let flops = axes.points();
+        let outputs = [Operand::new("y", &dims[..])];
+        Ok(axes.declare([Operand::new("x", dims)], outputs, flops).linear())
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let x = inputs[0];
+        let key = Key { tensor: self.stream, ..region.key() };
+        let starts: Vec<usize> = region.output(0).iter().map(|part| part.start).collect();
+        let lengths = region.declaration().shape(&region.declaration().outputs[0]);
+        let y = Array::from_fn(x.shape(), |at| {
+            let whole = at.iter().zip(&starts).map(|(i, start)| i + start).zip(&lengths);
+            let element = whole.fold(0, |element, (i, length)| element * length + i);
+            let stays = f64::from(key.uniform(element as u64)) >= self.rate;
+            if stays { x.at(at) / (1.0 - self.rate) } else { 0.0 }
+        });
+        vec![y]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let dy = node.given(0)?;
+        let dx = node.apply(*self, &[dy])?;
+        node.give(0, dx[0]);
+        Ok(())
+    }
+}

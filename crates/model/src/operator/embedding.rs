@@ -1,0 +1,87 @@
+//! Rows of a table: `table[v,n] ids[..] -> y[..,n]`.
+//!
+//! With the vocabulary cut, every rank gives the rows that it has and zeros for the others, so the
+//! output is partial.
+
+use super::{Rule, dims, inputs};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Dim, Operand};
+use crate::backward::Gradients;
+use crate::error::Error;
+use crate::region::{Part, Region};
+
+/// Rows of a table; inputs table and ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Embedding;
+
+/// The gradient of a table; inputs ids and dy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EmbeddingBackward {
+    /// The rows of the table.
+    pub rows: usize,
+}
+
+/// The axes of both: those of the ids, of the rows, and of a row.
+fn axes(ids: &[usize], rows: usize, features: usize) -> Result<(Axes, Vec<Dim>, Dim, Dim), Error> {
+    let mut axes = Axes::default();
+    let leading = axes.leading(ids)?;
+    let (rows, features) = (axes.even('v', rows), axes.even('n', features));
+    Ok((axes, leading, rows, features))
+}
+
+/// Where an id's row is in a part of the table.
+fn local(id: f64, rows: Part) -> Option<usize> {
+    (id as usize).checked_sub(rows.start).filter(|row| *row < rows.length)
+}
+
+impl Rule for Embedding {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [table, ids] = inputs(shapes)?;
+        let [v, n] = dims("table", table)?;
+        let (axes, leading, v, n) = axes(ids, v, n)?;
+        let y = Operand::new("y", [&leading[..], &[n]].concat());
+        Ok(axes.declare([Operand::new("table", [v, n]), Operand::new("ids", leading)], [y], 0.0))
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let [table, ids] = [inputs[0], inputs[1]];
+        let rows = region.part('v');
+        let y = Array::from_fn(region.output_shape(0), |at| {
+            let (n, place) = at.split_last().expect("y has a dimension n");
+            local(ids.at(place), rows).map_or(0.0, |row| table.at(&[row, *n]))
+        });
+        vec![y]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let (ids, dy, rows) = (node.input(1), node.given(0)?, node.input_shape(0)[0]);
+        let dtable = node.apply(EmbeddingBackward { rows }, &[ids, dy])?;
+        node.give(0, dtable[0]);
+        Ok(())
+    }
+}
+
+impl Rule for EmbeddingBackward {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [ids, dy] = inputs(shapes)?;
+        let (n, _) = super::split_last("dy", dy)?;
+        let (axes, leading, v, n) = axes(ids, self.rows, n)?;
+        let dy = Operand::new("dy", [&leading[..], &[n]].concat());
+        let flops = dy.dims.iter().map(|dim| axes.length(*dim) as f64).product();
+        let operands = [Operand::new("ids", leading), dy];
+        Ok(axes.declare(operands, [Operand::new("dtable", [v, n])], flops))
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let [ids, dy] = [inputs[0], inputs[1]];
+        let rows = region.part('v');
+        let mut dtable = Array::full(region.output_shape(0), 0.0);
+        Array::each_index(dy.shape(), |at| {
+            let (n, place) = at.split_last().expect("dy has a dimension n");
+            if let Some(row) = local(ids.at(place), rows) {
+                dtable.add(&[row, *n], dy.at(at));
+            }
+        });
+        vec![dtable]
+    }
+}

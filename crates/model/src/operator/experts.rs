@@ -1,0 +1,156 @@
+//! Tokens brought to their experts and back: `x[b,s,n] gates[b,s,e] <-> y[b,e,c,n]`.
+//!
+//! Lepikhin et al., "GShard", section 2.2: within a sequence, the first c tokens that have a gate
+//! to an expert get its places, in their order; what comes later is dropped. An exchange of the
+//! batch's cut for a cut of the experts is the all-to-all of expert parallelism.
+
+use super::{Rule, dims, inputs};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Operand};
+use crate::backward::Gradients;
+use crate::error::Error;
+use crate::region::Region;
+
+/// Tokens at their places, `y[b,e,c,n]`; inputs x and gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dispatch {
+    /// The places of an expert for each sequence.
+    pub capacity: usize,
+    /// Whether a token is multiplied by its gate.
+    pub weighted: bool,
+}
+
+/// The sum of every token's places, `x[b,s,n]`; inputs y and gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Combine {
+    /// Whether a place is multiplied by its token's gate.
+    pub weighted: bool,
+}
+
+/// The gradient of the gates, `dgates[b,s,e]`; inputs y, gates and dx.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CombineGates;
+
+/// The axes, and the operands: tokens, gates and places.
+fn operands(
+    gates: &[usize],
+    capacity: usize,
+    features: usize,
+) -> Result<(Axes, [Operand; 3]), Error> {
+    let [b, s, e] = dims("gates", gates)?;
+    let mut axes = Axes::default();
+    let (b, s) = (axes.even('b', b), axes.never('s', s));
+    let (e, c, n) = (axes.even('e', e), axes.never('c', capacity), axes.even('n', features));
+    let operands = [
+        Operand::new("x", [b, s, n]),
+        Operand::new("gates", [b, s, e]),
+        Operand::new("y", [b, e, c, n]),
+    ];
+    Ok((axes, operands))
+}
+
+/// Flops of one multiplication and addition for every feature of every place.
+fn flops(axes: &Axes, places: &Operand) -> f64 {
+    2.0 * places.dims.iter().map(|dim| axes.length(*dim) as f64).product::<f64>()
+}
+
+/// Calls a function with batch, token, expert, place and gate of every token that has a place.
+fn each_place(gates: &Array, capacity: usize, mut visit: impl FnMut([usize; 4], f64)) {
+    let [batch, tokens, experts] = *gates.shape() else { return };
+    Array::each_index(&[batch, experts], |at| {
+        let (b, e) = (at[0], at[1]);
+        let gated = (0..tokens).filter(|s| gates.at(&[b, *s, e]) != 0.0);
+        for (c, s) in gated.take(capacity).enumerate() {
+            visit([b, s, e, c], gates.at(&[b, s, e]));
+        }
+    });
+}
+
+impl Rule for Dispatch {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [x, gates] = inputs(shapes)?;
+        let [_, _, n] = dims("x", x)?;
+        let (axes, [x, gates, y]) = operands(gates, self.capacity, n)?;
+        let flops = if self.weighted { flops(&axes, &y) } else { 0.0 };
+        Ok(axes.declare([x, gates], [y], flops))
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let [x, gates] = [inputs[0], inputs[1]];
+        let mut y = Array::full(region.output_shape(0), 0.0);
+        each_place(gates, self.capacity, |[b, s, e, c], gate| {
+            for n in 0..x.shape()[2] {
+                let factor = if self.weighted { gate } else { 1.0 };
+                y.set(&[b, e, c, n], factor * x.at(&[b, s, n]));
+            }
+        });
+        vec![y]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let (gates, dy) = (node.input(1), node.given(0)?);
+        let dx = node.apply(Combine { weighted: self.weighted }, &[dy, gates])?;
+        node.give(0, dx[0]);
+        if self.weighted && node.wants(1) {
+            let dgates = node.apply(CombineGates, &[dy, gates, node.input(0)])?;
+            node.give(1, dgates[0]);
+        }
+        Ok(())
+    }
+}
+
+impl Rule for Combine {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [y, gates] = inputs(shapes)?;
+        let [_, _, capacity, n] = dims("y", y)?;
+        let (axes, [x, gates, y]) = operands(gates, capacity, n)?;
+        let flops = flops(&axes, &y);
+        Ok(axes.declare([y, gates], [x], flops))
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let [y, gates] = [inputs[0], inputs[1]];
+        let mut x = Array::full(region.output_shape(0), 0.0);
+        each_place(gates, y.shape()[2], |[b, s, e, c], gate| {
+            for n in 0..y.shape()[3] {
+                let factor = if self.weighted { gate } else { 1.0 };
+                x.add(&[b, s, n], factor * y.at(&[b, e, c, n]));
+            }
+        });
+        vec![x]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let (y, gates, dx) = (node.input(0), node.input(1), node.given(0)?);
+        let capacity = node.input_shape(0)[2];
+        let dy = node.apply(Dispatch { capacity, weighted: self.weighted }, &[dx, gates])?;
+        node.give(0, dy[0]);
+        if self.weighted && node.wants(1) {
+            let dgates = node.apply(CombineGates, &[y, gates, dx])?;
+            node.give(1, dgates[0]);
+        }
+        Ok(())
+    }
+}
+
+impl Rule for CombineGates {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [y, gates, _] = inputs(shapes)?;
+        let [_, _, capacity, n] = dims("y", y)?;
+        let (axes, [x, gates, y]) = operands(gates, capacity, n)?;
+        let flops = flops(&axes, &y);
+        let dgates = Operand { name: "dgates", ..gates.clone() };
+        Ok(axes.declare([y, gates, Operand { name: "dx", ..x }], [dgates], flops))
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let [y, gates, dx] = [inputs[0], inputs[1], inputs[2]];
+        let mut dgates = Array::full(region.output_shape(0), 0.0);
+        each_place(gates, y.shape()[2], |[b, s, e, c], _| {
+            let features = 0..y.shape()[3];
+            let along = features.map(|n| y.at(&[b, e, c, n]) * dx.at(&[b, s, n])).sum();
+            dgates.set(&[b, s, e], along);
+        });
+        vec![dgates]
+    }
+}

@@ -1,0 +1,34 @@
+//! The same number everywhere: `-> x[..]`.
+
+use super::{Rule, inputs};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Operand};
+use crate::backward::Gradients;
+use crate::error::Error;
+use crate::region::Region;
+
+/// A constant; no inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fill {
+    /// The shape that it gives.
+    pub shape: Vec<usize>,
+    /// The number.
+    pub value: f64,
+}
+
+impl Rule for Fill {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [] = inputs(shapes)?;
+        let mut axes = Axes::default();
+        let dims = axes.all(&self.shape)?;
+        Ok(axes.declare([], [Operand::new("x", dims)], 0.0))
+    }
+
+    fn evaluate(&self, _: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        vec![Array::full(region.output_shape(0), self.value)]
+    }
+
+    fn gradients(&self, _: &mut Gradients<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+}

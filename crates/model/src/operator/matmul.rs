@@ -1,0 +1,99 @@
+//! A product of two tensors over any axes: `x[b,s,k] y[b,k,n] -> z[b,s,n]`.
+//!
+//! Einstein's summation: axes that the output lacks are summed away.
+
+use super::{Rule, inputs};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Operand};
+use crate::backward::Gradients;
+use crate::error::{Error, Kind};
+use crate::region::Region;
+
+/// A product; inputs x and y. A letter names the axis of each dimension.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MatMul {
+    /// The axes of x.
+    pub left: String,
+    /// The axes of y.
+    pub right: String,
+    /// The axes of the product, each of them an axis of x or y.
+    pub output: String,
+}
+
+impl MatMul {
+    /// A product from its three lists of axes.
+    pub fn new(
+        left: impl Into<String>,
+        right: impl Into<String>,
+        output: impl Into<String>,
+    ) -> MatMul {
+        MatMul { left: left.into(), right: right.into(), output: output.into() }
+    }
+}
+
+impl Rule for MatMul {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [x, y] = inputs(shapes)?;
+        for (name, letters, shape) in [("x", &self.left, x), ("y", &self.right, y)] {
+            if letters.chars().count() != shape.len() {
+                let message = format!(
+                    "{name} has shape {shape:?}, expected one length for each of '{letters}'"
+                );
+                return Err(Error::new(Kind::Operands, message));
+            }
+        }
+        let mut axes = Axes::default();
+        let letters = self.left.chars().chain(self.right.chars());
+        for (letter, length) in letters.zip(x.iter().chain(y)) {
+            if axes.named(letter).is_none() {
+                axes.even(letter, *length);
+            }
+        }
+        let operand = |name, letters: &str| {
+            let unknown = |letter| {
+                Error::new(
+                    Kind::Operands,
+                    format!("{name} has an axis '{letter}' that neither x nor y has"),
+                )
+            };
+            let dims =
+                letters.chars().map(|letter| axes.named(letter).ok_or_else(|| unknown(letter)));
+            Ok(Operand::new(name, dims.collect::<Result<Vec<_>, Error>>()?))
+        };
+        let operands = [operand("x", &self.left)?, operand("y", &self.right)?];
+        let output = operand("z", &self.output)?;
+        let flops = 2.0 * axes.points();
+        Ok(axes.declare(operands, [output], flops))
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let [x, y] = [inputs[0], inputs[1]];
+        let axes = region.lengths();
+        let place = |operand: &Operand, at: &[usize]| -> Vec<usize> {
+            operand.dims.iter().map(|dim| at[dim.axis]).collect()
+        };
+        let declaration = region.declaration();
+        let mut z = Array::full(region.output_shape(0), 0.0);
+        Array::each_index(&axes, |at| {
+            let product =
+                x.at(&place(&declaration.inputs[0], at)) * y.at(&place(&declaration.inputs[1], at));
+            z.add(&place(&declaration.outputs[0], at), product);
+        });
+        vec![z]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let (x, y, dz) = (node.input(0), node.input(1), node.given(0)?);
+        if node.wants(0) {
+            let product = MatMul::new(&*self.output, &*self.right, &*self.left);
+            let dx = node.apply(product, &[dz, y])?;
+            node.give(0, dx[0]);
+        }
+        if node.wants(1) {
+            let product = MatMul::new(&*self.left, &*self.output, &*self.right);
+            let dy = node.apply(product, &[x, dz])?;
+            node.give(1, dy[0]);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! A dimension taken apart or put together: `x[..,o·(i+j)] <-> y[..,o·i] z[..,o·j]`.
+//!
+//! The axis o runs over equal pieces, each of which has all sections in it. Where there is one
+//! piece, sections lie one after the other; where heads are pieces, they can be cut.
+
+use super::{Rule, inputs};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Dim, LEADING, Operand};
+use crate::backward::Gradients;
+use crate::error::{Error, Kind};
+use crate::region::Region;
+
+/// A dimension taken apart; input x.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Unpack {
+    /// The dimension.
+    pub dim: usize,
+    /// The pieces of the dimension; each has all sections in it.
+    pub pieces: usize,
+    /// The elements of each section within a piece.
+    pub sections: Vec<usize>,
+}
+
+/// A dimension put together; one input for each section.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pack {
+    /// The dimension.
+    pub dim: usize,
+    /// The pieces of the dimension; each has all sections in it.
+    pub pieces: usize,
+    /// The elements of each section within a piece.
+    pub sections: Vec<usize>,
+}
+
+/// What parts are called.
+const NAMES: [&str; 8] =
+    ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"];
+
+/// Declares the whole and its sections.
+fn operands(
+    unpack: &Unpack,
+    shape: &[usize],
+    name: &'static str,
+) -> Result<(Axes, Operand, Vec<Operand>), Error> {
+    if unpack.sections.is_empty() || unpack.sections.len() > NAMES.len() {
+        let message = format!("there are {} sections, expected 1 to 8", unpack.sections.len());
+        return Err(Error::new(Kind::Operands, message));
+    }
+    if unpack.dim >= shape.len().min(LEADING.len()) {
+        let message = format!("shape {shape:?} has no dimension {}", unpack.dim);
+        return Err(Error::new(Kind::Operands, message));
+    }
+    let mut axes = Axes::default();
+    let mut lengths = shape.to_vec();
+    lengths[unpack.dim] = unpack.pieces;
+    let dims = axes.all(&lengths)?;
+    let with = |block: usize| -> Vec<Dim> {
+        let sized =
+            |(at, dim): (usize, &Dim)| if at == unpack.dim { dim.blocks(block) } else { *dim };
+        dims.iter().enumerate().map(sized).collect()
+    };
+    let whole = Operand::new(name, with(unpack.sections.iter().sum()));
+    let named = unpack.sections.iter().zip(NAMES);
+    let parts = named.map(|(section, name)| Operand::new(name, with(*section))).collect();
+    Ok((axes, whole, parts))
+}
+
+/// What a section has of a local piece-by-piece dimension: for each piece, where it lies.
+fn section(unpack: &Unpack, index: usize, local: usize) -> impl Fn(usize) -> usize + '_ {
+    let before: usize = unpack.sections[..index].iter().sum();
+    let (length, whole) = (unpack.sections[index], unpack.sections.iter().sum::<usize>());
+    debug_assert_eq!(local % length.max(1), 0);
+    move |place| place / length * whole + before + place % length
+}
+
+impl Rule for Unpack {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [x] = inputs(shapes)?;
+        let (axes, whole, parts) = operands(self, x, "x")?;
+        Ok(axes.declare([whole], parts, 0.0).linear())
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let part = |index: usize| {
+            let shape = region.output_shape(index);
+            let from = section(self, index, shape[self.dim]);
+            Array::from_fn(shape, |at| {
+                let mut place = at.to_vec();
+                place[self.dim] = from(at[self.dim]);
+                inputs[0].at(&place)
+            })
+        };
+        (0..self.sections.len()).map(part).collect()
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let given = (0..self.sections.len()).map(|index| node.given(index));
+        let given = given.collect::<Result<Vec<_>, Error>>()?;
+        let Unpack { dim, pieces, sections } = self.clone();
+        let dx = node.apply(Pack { dim, pieces, sections }, &given)?;
+        node.give(0, dx[0]);
+        Ok(())
+    }
+}
+
+impl Pack {
+    fn unpack(&self) -> Unpack {
+        Unpack { dim: self.dim, pieces: self.pieces, sections: self.sections.clone() }
+    }
+}
+
+impl Rule for Pack {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        if shapes.is_empty() || shapes.len() != self.sections.len() {
+            let message = format!("has {} inputs, expected {}", shapes.len(), self.sections.len());
+            return Err(Error::new(Kind::Operands, message));
+        }
+        let (axes, whole, parts) = operands(&self.unpack(), shapes[0], "y")?;
+        Ok(axes.declare(parts, [whole], 0.0).linear())
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let unpack = self.unpack();
+        let mut y = Array::full(region.output_shape(0), 0.0);
+        for (index, input) in inputs.iter().enumerate() {
+            let to = section(&unpack, index, input.shape()[self.dim]);
+            Array::each_index(input.shape(), |at| {
+                let mut place = at.to_vec();
+                place[self.dim] = to(at[self.dim]);
+                y.set(&place, input.at(at));
+            });
+        }
+        vec![y]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let dy = node.given(0)?;
+        let parts = node.apply(self.unpack(), &[dy])?;
+        parts.iter().enumerate().for_each(|(index, part)| node.give(index, *part));
+        Ok(())
+    }
+}

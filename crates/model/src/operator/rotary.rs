@@ -1,0 +1,61 @@
+//! Rotary positions: `x[b,s,g·d] -> y[b,s,g·d]`.
+//!
+//! Su et al., "RoFormer", section 3.2: within a head, features i and i + d/2 are a pair that turns
+//! by an angle that grows with the token's place in its sequence.
+
+use super::{Rule, dims, inputs, quotient};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Operand};
+use crate::backward::Gradients;
+use crate::error::{Error, Kind};
+use crate::region::Region;
+
+/// Pairs of features turned; input x.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rotary {
+    /// The features of a head, an even number.
+    pub head_size: usize,
+    /// How much slower the last pair turns than the first; 10,000 in the paper.
+    pub base: f64,
+    /// Whether pairs are turned back, as gradients are.
+    pub back: bool,
+}
+
+impl Rule for Rotary {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [x] = inputs(shapes)?;
+        let [b, s, features] = dims("x", x)?;
+        if self.head_size % 2 == 1 {
+            let message =
+                format!("a head has {} features, expected an even number", self.head_size);
+            return Err(Error::new(Kind::Operands, message));
+        }
+        let heads = quotient("x", features, self.head_size)?;
+        let mut axes = Axes::default();
+        let dims = [axes.even('b', b), axes.even('s', s), axes.even('g', heads)];
+        let flops = 3.0 * axes.points() * self.head_size as f64;
+        let dims = [dims[0], dims[1], dims[2].blocks(self.head_size)];
+        Ok(axes.declare([Operand::new("x", dims)], [Operand::new("y", dims)], flops).linear())
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let (x, first, half) = (inputs[0], region.part('s').start, self.head_size / 2);
+        let y = Array::from_fn(x.shape(), |at| {
+            let (feature, lower) = (at[2] % half, at[2] % self.head_size < half);
+            let slowness = self.base.powf(feature as f64 / half as f64);
+            let angle = (first + at[1]) as f64 / slowness;
+            let (sine, cosine) = if self.back { -angle } else { angle }.sin_cos();
+            let other = if lower { at[2] + half } else { at[2] - half };
+            let across = x.at(&[at[0], at[1], other]) * sine;
+            x.at(at) * cosine + if lower { -across } else { across }
+        });
+        vec![y]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let dy = node.given(0)?;
+        let dx = node.apply(Rotary { back: !self.back, ..*self }, &[dy])?;
+        node.give(0, dx[0]);
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! Which experts a token goes to: `logits[..,e] -> gates[..,e]`.
+//!
+//! Shazeer et al., "Outrageously Large Neural Networks", section 2.1: the softmax over a token's
+//! largest logits, zero for all other experts.
+
+use super::softmax::{softmax, softmax_backward};
+use super::{Rule, inputs, split_last};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Operand};
+use crate::backward::Gradients;
+use crate::error::{Error, Kind};
+use crate::region::Region;
+
+/// The gates; input logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// How many experts a token goes to.
+    pub chosen: usize,
+}
+
+/// The gradient of the logits; inputs gates and dgates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RouteBackward;
+
+fn tokens(
+    shape: &[usize],
+    inputs: &[&'static str],
+    output: &'static str,
+) -> Result<Declaration, Error> {
+    let (e, leading) = split_last(inputs[0], shape)?;
+    let mut axes = Axes::default();
+    let mut dims = axes.leading(leading)?;
+    dims.push(axes.never('e', e));
+    let flops = 6.0 * axes.points();
+    let operands: Vec<_> = inputs.iter().map(|name| Operand::new(name, &dims[..])).collect();
+    Ok(axes.declare(operands, [Operand::new(output, dims)], flops))
+}
+
+impl Rule for Route {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [logits] = inputs(shapes)?;
+        let declaration = tokens(logits, &["logits"], "gates")?;
+        let experts = logits.last().copied().unwrap_or(0);
+        if self.chosen == 0 || self.chosen > experts {
+            let message =
+                format!("a token goes to {} experts, expected 1 to {experts}", self.chosen);
+            return Err(Error::new(Kind::Operands, message));
+        }
+        Ok(declaration)
+    }
+
+    fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
+        let mut gates = inputs[0].clone();
+        let experts = gates.shape().last().copied().unwrap_or(1);
+        for token in gates.values_mut().chunks_mut(experts) {
+            let mut order: Vec<usize> = (0..experts).collect();
+            order.sort_by(|a, b| token[*b].total_cmp(&token[*a]));
+            order[self.chosen..].iter().for_each(|expert| token[*expert] = f64::NEG_INFINITY);
+            softmax(token);
+        }
+        vec![gates]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let operands = [node.output(0), node.given(0)?];
+        let dlogits = node.apply(RouteBackward, &operands)?;
+        node.give(0, dlogits[0]);
+        Ok(())
+    }
+}
+
+impl Rule for RouteBackward {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [gates, _] = inputs(shapes)?;
+        tokens(gates, &["gates", "dgates"], "dlogits")
+    }
+
+    fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
+        let [gates, dgates] = [inputs[0], inputs[1]];
+        let experts = gates.shape().last().copied().unwrap_or(1).max(1);
+        let mut dlogits = gates.clone();
+        let rows = dlogits.values_mut().chunks_mut(experts);
+        rows.zip(dgates.values().chunks(experts)).for_each(|(y, dy)| softmax_backward(y, dy));
+        vec![dlogits]
+    }
+}

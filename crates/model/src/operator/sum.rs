@@ -1,0 +1,101 @@
+//! The sum over some dimensions: `x[b,s,n] -> y[n]`, or `y[1,1,n]`.
+
+use std::ops::Range;
+
+use super::{Broadcast, Rule, inputs};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Operand};
+use crate::backward::Gradients;
+use crate::error::Error;
+use crate::region::Region;
+
+/// What becomes of a dimension that is summed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Summed {
+    /// The dimension stays as it is.
+    No,
+    /// The sum has a dimension that is 1 long.
+    ToOne,
+    /// The sum does not have the dimension.
+    Away,
+}
+
+/// A sum; input x.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sum {
+    /// For each dimension of x, what becomes of it; those beyond the list stay.
+    pub dims: Vec<Summed>,
+}
+
+impl Sum {
+    /// The sum over dimensions next to each other, which vanish.
+    pub fn over(dims: Range<usize>) -> Sum {
+        let summed = |dim: usize| if dims.contains(&dim) { Summed::Away } else { Summed::No };
+        Sum { dims: (0..dims.end).map(summed).collect() }
+    }
+
+    /// The sum that makes `shape` of what was broadcast from it.
+    pub fn back_to(whole: &[usize], shape: &[usize]) -> Sum {
+        let missing = whole.len() - shape.len();
+        let kept = |length: &usize| if *length == 1 { Summed::ToOne } else { Summed::No };
+        let away = std::iter::repeat_n(Summed::Away, missing);
+        Sum { dims: away.chain(shape.iter().map(kept)).collect() }
+    }
+
+    /// What becomes of a dimension.
+    pub(super) fn of(&self, dim: usize) -> Summed {
+        self.dims.get(dim).copied().unwrap_or(Summed::No)
+    }
+
+    /// Declares the whole operand and the summed one, in this order.
+    pub(super) fn operands(
+        &self,
+        axes: &mut Axes,
+        whole: &[usize],
+        names: [&'static str; 2],
+    ) -> Result<[Operand; 2], Error> {
+        let dims = axes.all(whole)?;
+        let mut summed = Vec::new();
+        for (at, (dim, name)) in dims.iter().zip('0'..).enumerate() {
+            match self.of(at) {
+                Summed::No => summed.push(*dim),
+                Summed::ToOne => summed.push(axes.never(name, 1)),
+                Summed::Away => {}
+            }
+        }
+        Ok([Operand::new(names[0], dims), Operand::new(names[1], summed)])
+    }
+
+    /// Where an element of the whole is summed.
+    pub(super) fn place(&self, at: &[usize]) -> Vec<usize> {
+        let place = |(dim, i): (usize, &usize)| match self.of(dim) {
+            Summed::No => Some(*i),
+            Summed::ToOne => Some(0),
+            Summed::Away => None,
+        };
+        at.iter().enumerate().filter_map(place).collect()
+    }
+}
+
+impl Rule for Sum {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [x] = inputs(shapes)?;
+        let mut axes = Axes::default();
+        let [x, y] = self.operands(&mut axes, x, ["x", "y"])?;
+        let flops = axes.points();
+        Ok(axes.declare([x], [y], flops).linear())
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let mut y = Array::full(region.output_shape(0), 0.0);
+        Array::each_index(inputs[0].shape(), |at| y.add(&self.place(at), inputs[0].at(at)));
+        vec![y]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let (dy, shape) = (node.given(0)?, node.input_shape(0));
+        let dx = node.apply(Broadcast { shape, sum: self.clone() }, &[dy])?;
+        node.give(0, dx[0]);
+        Ok(())
+    }
+}

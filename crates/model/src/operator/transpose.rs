@@ -1,0 +1,73 @@
+//! Dimensions in another order: `x[b,s,n] -> y[b,n,s]`.
+
+use super::{Rule, inputs};
+use crate::array::Array;
+use crate::axis::{Axes, Declaration, Operand};
+use crate::backward::Gradients;
+use crate::error::{Error, Kind};
+use crate::region::Region;
+
+/// Another order; input x. A letter names the axis of each dimension.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Transpose {
+    /// The axes of x.
+    pub input: String,
+    /// The same axes in the order of y.
+    pub output: String,
+}
+
+impl Transpose {
+    /// Another order from its two lists of axes.
+    pub fn new(input: impl Into<String>, output: impl Into<String>) -> Transpose {
+        Transpose { input: input.into(), output: output.into() }
+    }
+
+    /// For each dimension of y, the one of x.
+    fn order(&self) -> Vec<usize> {
+        self.output
+            .chars()
+            .filter_map(|letter| self.input.chars().position(|l| l == letter))
+            .collect()
+    }
+}
+
+impl Rule for Transpose {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [x] = inputs(shapes)?;
+        let sorted = |letters: &str| {
+            let mut letters: Vec<char> = letters.chars().collect();
+            letters.sort_unstable();
+            letters
+        };
+        let mut once = sorted(&self.input);
+        once.dedup();
+        if once.len() != x.len() || once != sorted(&self.output) {
+            let message =
+                format!("'{}' to '{}' is no order of shape {x:?}", self.input, self.output);
+            return Err(Error::new(Kind::Operands, message));
+        }
+        let mut axes = Axes::default();
+        let letters = self.input.chars().zip(x);
+        let dims: Vec<_> = letters.map(|(letter, length)| axes.even(letter, *length)).collect();
+        let turned: Vec<_> = self.order().iter().map(|dim| dims[*dim]).collect();
+        let outputs = [Operand::new("y", turned)];
+        Ok(axes.declare([Operand::new("x", dims)], outputs, 0.0).linear())
+    }
+
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let order = self.order();
+        let mut from = vec![0; order.len()];
+        let y = Array::from_fn(region.output_shape(0), |at| {
+            order.iter().zip(at).for_each(|(dim, i)| from[*dim] = *i);
+            inputs[0].at(&from)
+        });
+        vec![y]
+    }
+
+    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
+        let dy = node.given(0)?;
+        let dx = node.apply(Transpose::new(&*self.output, &*self.input), &[dy])?;
+        node.give(0, dx[0]);
+        Ok(())
+    }
+}

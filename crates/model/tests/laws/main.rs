@@ -1,0 +1,11 @@
+//! The laws that hold for every operator.
+//!
+//! Samples of all operators, of random sizes: every strategy on every small mesh gives what one rank
+//! gives; gradients are the slopes of the reference; work is shared without loss; the gradients of
+//! an operator lie where its strategy says; and conversions between layouts keep the tensor.
+
+mod conversions;
+mod gradients;
+mod samples;
+mod shards;
+mod strategies;

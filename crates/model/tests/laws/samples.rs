@@ -1,0 +1,249 @@
+//! Samples: every operator on operands of random sizes.
+
+use thinwire_model::{
+    Activation, ActivationBackward, Arithmetic, Array, Attention, AttentionBackward, BatchNorm,
+    BatchNormBackward, Broadcast, Combine, CombineGates, Conv2d, Conv2dInput, Conv2dWeight,
+    CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Fill,
+    LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack, Pool,
+    PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route, RouteBackward, Scale,
+    Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
+};
+use thinwire_wire::random::{Key, permutation};
+
+/// What an operand's values must be like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Values {
+    /// Between -2 and 2, all different, none near zero.
+    Any,
+    /// Between 3 and 7.
+    Positive,
+    /// Around ten times as much as a hundred values.
+    Large,
+    /// Mostly zero, the others positive; what is zero stays so.
+    Gates,
+    /// Whole numbers below this.
+    Index(usize),
+}
+
+/// An operator with its operands.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub operator: Operator,
+    pub inputs: Vec<(Vec<usize>, Values)>,
+}
+
+impl Sample {
+    fn new(operator: impl Into<Operator>, inputs: &[(&[usize], Values)]) -> Sample {
+        let inputs = inputs.iter().map(|(shape, values)| (shape.to_vec(), *values)).collect();
+        Sample { operator: operator.into(), inputs }
+    }
+
+    /// An operator of operands of any values.
+    fn plain(operator: impl Into<Operator>, shapes: &[&[usize]]) -> Sample {
+        let inputs: Vec<_> = shapes.iter().map(|shape| (*shape, Values::Any)).collect();
+        Sample::new(operator, &inputs)
+    }
+
+    /// Values for all inputs.
+    pub fn arrays(&self, seed: u64) -> Vec<Array> {
+        let filled = |(tensor, (shape, values)): (usize, &(Vec<usize>, Values))| {
+            array(shape, *values, Key { seed, step: 1, tensor: tensor as u32 })
+        };
+        self.inputs.iter().enumerate().map(filled).collect()
+    }
+
+    pub fn shapes(&self) -> Vec<&[usize]> {
+        self.inputs.iter().map(|(shape, _)| &shape[..]).collect()
+    }
+}
+
+/// An array of values of a sort.
+pub fn array(shape: &[usize], values: Values, key: Key) -> Array {
+    let count: usize = shape.iter().product();
+    let order = permutation(key, count as u32);
+    let spread = |place: usize| (f64::from(order[place]) + 0.37) / count as f64 * 4.0 - 2.0;
+    let value = |place: usize| match values {
+        Values::Any => spread(place),
+        Values::Positive => spread(place) + 5.0,
+        Values::Large => spread(place) + 1000.0,
+        Values::Gates if key.below(place as u64, 3) > 0 => 0.0,
+        Values::Gates => spread(place) + 3.0,
+        Values::Index(bound) => f64::from(key.below(place as u64, bound as u32)),
+    };
+    Array::new(shape, (0..count).map(value).collect())
+}
+
+/// Sizes drawn one after the other.
+struct Dice {
+    key: Key,
+    thrown: u64,
+}
+
+impl Dice {
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        self.thrown += 1;
+        choices[self.key.below(self.thrown, choices.len() as u32) as usize]
+    }
+
+    fn size(&mut self) -> usize {
+        self.of(&[1, 2, 3, 4, 6])
+    }
+}
+
+/// At least one sample of every operator.
+pub fn samples(seed: u64) -> Vec<Sample> {
+    let mut dice = Dice { key: Key { seed, step: 0, tensor: 0 }, thrown: 0 };
+    let parts = [products, norms, elements, shapes, attention, images, classes, experts];
+    parts.iter().flat_map(|part| part(&mut dice)).collect()
+}
+
+fn products(dice: &mut Dice) -> Vec<Sample> {
+    let [b, s, k, n] = [(); 4].map(|()| dice.size());
+    vec![
+        Sample::plain(Linear { bias: false }, &[&[b, s, k], &[k, n]]),
+        Sample::plain(Linear { bias: true }, &[&[b, k], &[k, n], &[n]]),
+        Sample::plain(MatMul::new("bsk", "bkn", "bsn"), &[&[b, s, k], &[b, k, n]]),
+        Sample::plain(MatMul::new("bk", "nk", "nb"), &[&[b, k], &[n, k]]),
+        Sample::new(Embedding, &[(&[n, k], Values::Any), (&[b, s], Values::Index(n))]),
+        Sample::new(
+            EmbeddingBackward { rows: n },
+            &[(&[b, s], Values::Index(n)), (&[b, s, k], Values::Any)],
+        ),
+    ]
+}
+
+fn norms(dice: &mut Dice) -> Vec<Sample> {
+    let [b, s] = [(); 2].map(|()| dice.size());
+    let n = dice.of(&[2, 3, 5]);
+    let (x, n): (&[usize], &[usize]) = (&[b, s, n], &[n]);
+    vec![
+        Sample::plain(LayerNorm, &[x, n, n]),
+        Sample::plain(LayerNormBackward, &[x, n, x]),
+        Sample::plain(RmsNorm, &[x, n]),
+        Sample::plain(RmsNormBackward, &[x, n, x]),
+        Sample::plain(Softmax { causal: false }, &[x]),
+        Sample::plain(Softmax { causal: true }, &[&[b, s, s]]),
+        Sample::plain(SoftmaxBackward, &[x, x]),
+    ]
+}
+
+fn elements(dice: &mut Dice) -> Vec<Sample> {
+    let [b, s, n] = [(); 3].map(|()| dice.size());
+    let x: &[usize] = &[b, s, n];
+    let function =
+        dice.of(&[Activation::Relu, Activation::Gelu, Activation::Silu, Activation::Tanh]);
+    let mut samples = vec![
+        Sample::plain(function, &[x]),
+        Sample::plain(ActivationBackward(function), &[x, x]),
+        Sample::plain(Scale(-1.5), &[x]),
+        Sample::plain(Dropout { rate: 0.3, stream: 7 }, &[x]),
+    ];
+    let operations =
+        [Arithmetic::Add, Arithmetic::Subtract, Arithmetic::Multiply, Arithmetic::Divide];
+    for operation in operations {
+        let smaller: [&[usize]; 6] = [x, &[s, n], &[n], &[], &[b, 1, n], &[s, 1]];
+        let smaller = (dice.of(&smaller), Values::Positive);
+        samples.push(Sample::new(operation, &[(x, Values::Any), smaller]));
+    }
+    samples
+}
+
+fn shapes(dice: &mut Dice) -> Vec<Sample> {
+    let [b, s, n] = [(); 3].map(|()| dice.size());
+    let x: &[usize] = &[b, s, n];
+    let summed = || Sum { dims: vec![Summed::Away, Summed::ToOne] };
+    let (pieces, sections) = (dice.of(&[1, 2, 4]), vec![2, 1]);
+    let heads: &[usize] = &[b, pieces * 3, n];
+    vec![
+        Sample::plain(summed(), &[x]),
+        Sample::plain(Sum::over(0..3), &[x]),
+        Sample::plain(Broadcast { shape: x.to_vec(), sum: summed() }, &[&[1, n]]),
+        Sample::new(Fill { shape: x.to_vec(), value: 3.0 }, &[]),
+        Sample::plain(Reshape { shape: vec![b, s * n] }, &[x]),
+        Sample::plain(Reshape { shape: vec![s, 2, n, 2] }, &[&[2 * s, 2 * n]]),
+        Sample::plain(Reshape { shape: vec![6, 2] }, &[&[4, 3]]),
+        Sample::plain(Transpose::new("bsn", "nbs"), &[x]),
+        Sample::plain(Unpack { dim: 1, pieces, sections: sections.clone() }, &[heads]),
+        Sample::plain(Pack { dim: 1, pieces, sections }, &[&[b, pieces * 2, n], &[b, pieces, n]]),
+    ]
+}
+
+fn attention(dice: &mut Dice) -> Vec<Sample> {
+    let [b, s, t] = [(); 3].map(|()| dice.of(&[1, 2, 3, 4]));
+    let (groups, queries_per_key, causal) =
+        (dice.of(&[1, 2, 4]), dice.of(&[1, 2]), dice.of(&[true, false]));
+    let operator = Attention { head_size: 2, queries_per_key, causal };
+    let t = if causal { s } else { t };
+    let q: &[usize] = &[b, s, groups * queries_per_key * 2];
+    let k: &[usize] = &[b, t, groups * 2];
+    let rotary = Rotary { head_size: 2, base: 100.0, back: dice.of(&[true, false]) };
+    vec![
+        Sample::plain(operator, &[q, k, k]),
+        Sample::plain(AttentionBackward(operator), &[q, k, k, q]),
+        Sample::plain(rotary, &[k]),
+    ]
+}
+
+fn images(dice: &mut Dice) -> Vec<Sample> {
+    let [b, c, o] = [(); 3].map(|()| dice.of(&[1, 2, 4]));
+    let (size, stride, padding) = (dice.of(&[2, 3]), dice.of(&[1, 2]), dice.of(&[0, 1]));
+    let forward = Conv2d { stride, padding };
+    let windows = |length: usize| (length + 2 * padding - size) / stride + 1;
+    let (rows, columns) = (windows(4), windows(3));
+    let x: &[usize] = &[b, c, 4, 3];
+    let y: &[usize] = &[b, o, rows, columns];
+    let weight: &[usize] = &[o, c, size, size];
+    let kind = dice.of(&[PoolKind::Max, PoolKind::Mean]);
+    let pool = Pool { kind, size, stride, padding };
+    let (any, large) = (Values::Any, Values::Large);
+    let statistics = [(x, any), (&[c], any), (&[c][..], large), (&[c], any)];
+    vec![
+        Sample::plain(forward, &[x, weight]),
+        Sample::plain(Conv2dInput { forward, image: [4, 3] }, &[y, weight]),
+        Sample::plain(Conv2dWeight { forward, kernel: [size, size] }, &[x, y]),
+        Sample::plain(pool, &[x]),
+        Sample::plain(PoolBackward(pool), &[x, &[b, c, rows, columns]]),
+        Sample::plain(Moments, &[x]),
+        Sample::plain(MomentsBackward, &[x, &[c], &[c]]),
+        Sample::new(BatchNorm, &[&statistics[..], &[(&[c], any)]].concat()),
+        Sample::new(BatchNormBackward, &[&statistics[..], &[(x, any)]].concat()),
+    ]
+}
+
+fn classes(dice: &mut Dice) -> Vec<Sample> {
+    let [b, s, v] = [(); 3].map(|()| dice.size());
+    let (logits, token): (&[usize], &[usize]) = (&[b, s, v], &[b, s]);
+    let (any, index) = (Values::Any, Values::Index(v));
+    vec![
+        Sample::new(CrossEntropy, &[(logits, any), (token, index)]),
+        Sample::new(
+            CrossEntropyBackward,
+            &[(logits, any), (token, index), (token, any), (token, any), (token, any)],
+        ),
+    ]
+}
+
+fn experts(dice: &mut Dice) -> Vec<Sample> {
+    let [b, e, n] = [(); 3].map(|()| dice.of(&[1, 2, 4]));
+    let (s, capacity) = (dice.of(&[3, 5]), dice.of(&[1, 2, 4]));
+    let gates: (&[usize], Values) = (&[b, s, e], Values::Gates);
+    let x: (&[usize], Values) = (&[b, s, n], Values::Any);
+    let y: (&[usize], Values) = (&[b, e, capacity, n], Values::Any);
+    let weighted = dice.of(&[true, false]);
+    vec![
+        Sample::plain(Route { chosen: dice.of(&[1, 2]).min(e) }, &[&[b, s, e]]),
+        Sample::new(RouteBackward, &[gates, (gates.0, Values::Any)]),
+        Sample::new(Dispatch { capacity, weighted }, &[x, gates]),
+        Sample::new(Combine { weighted }, &[y, gates]),
+        Sample::new(CombineGates, &[y, gates, x]),
+    ]
+}
+
+#[test]
+fn every_operator_has_a_sample() {
+    let samples = samples(0);
+    for name in Operator::NAMES {
+        let sampled = samples.iter().any(|sample| sample.operator.name() == *name);
+        assert!(sampled, "{name} has no sample");
+    }
+}
