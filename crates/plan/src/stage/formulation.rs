@@ -6,9 +6,10 @@
 //! added before they are converted. Where a tensor has one reader, writer and reader share an edge.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::ops::Range;
 
-use thinwire_model::{Declaration, Graph, Node, NodeId, Role, Sides, Strategy, TensorId};
+use thinwire_model::{Declaration, Graph, Layout, Node, NodeId, Role, Sides, Strategy, TensorId};
 
 use super::problem::{Edge, Price, Problem};
 use crate::Error;
@@ -21,8 +22,8 @@ pub trait Pricing {
     /// A parameter that lies so: keeping it, and bringing its gradient together.
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Price;
 
-    /// Bringing a tensor from one layout to another, and its gradient back.
-    fn conversion(&self, shape: &[usize], from: &Sides, to: &Sides) -> Price;
+    /// Bringing a tensor, or its gradient, from one layout to another.
+    fn conversion(&self, shape: &[usize], from: &Layout, to: &Layout) -> Price;
 }
 
 /// The part of a graph that is planned at once.
@@ -210,15 +211,24 @@ impl<'a> Builder<'a> {
 
     fn edge(&mut self, tensor: TensorId, from: &End, to: &End) {
         let shape = &self.block.graph.tensors[tensor].shape;
-        let ((from_sides, from_of), (to_sides, to_of)) =
-            (distinct(&from.sides), distinct(&to.sides));
-        let price = |from: &Sides| {
-            to_sides.iter().map(|to| self.pricing.conversion(shape, from, to)).collect()
-        };
-        let prices: Vec<Vec<Price>> = from_sides.iter().map(|from| price(from)).collect();
-        let expand = |from: &usize| to_of.iter().map(|to| prices[*from][*to]).collect::<Vec<_>>();
-        let prices = from_of.iter().flat_map(expand).collect();
+        let value = |end: &End| end.sides.iter().map(|sides| sides.value.clone()).collect();
+        let gradient = |end: &End| end.sides.iter().map(|sides| sides.gradient.clone()).collect();
+        let forward = self.one_way(shape, value(from), value(to));
+        let backward = self.one_way(shape, gradient(to), gradient(from));
+        let pairs = (0..from.sides.len()).flat_map(|a| (0..to.sides.len()).map(move |b| (a, b)));
+        let prices = pairs.map(|(a, b)| forward.price(a, b) + backward.price(b, a)).collect();
         self.problem.edges.push(Edge { ends: [from.variable, to.variable], prices });
+    }
+
+    /// The prices of all pairs of layouts, each different pair worked out once.
+    fn one_way(&self, shape: &[usize], from: Vec<Layout>, to: Vec<Layout>) -> Matrix {
+        let ((from, rows), (to, columns)) = (distinct(&from), distinct(&to));
+        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
+        let price = |(from, to): (&Layout, &Layout)| match from == to {
+            true => Price::default(),
+            false => self.pricing.conversion(shape, from, to),
+        };
+        Matrix { width: to.len(), prices: pairs.map(price).collect(), rows, columns }
     }
 
     fn finish(self) -> Formulation {
@@ -233,6 +243,20 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// Prices by what is different in two lists.
+struct Matrix {
+    width: usize,
+    prices: Vec<Price>,
+    rows: Vec<usize>,
+    columns: Vec<usize>,
+}
+
+impl Matrix {
+    fn price(&self, from: usize, to: usize) -> Price {
+        self.prices[self.rows[from] * self.width + self.columns[to]]
+    }
+}
+
 /// All layouts that a writer gives or a reader wants.
 fn union(writer: &End, readers: &[End]) -> Vec<Sides> {
     let all =
@@ -241,12 +265,12 @@ fn union(writer: &End, readers: &[End]) -> Vec<Sides> {
 }
 
 /// What is different in a list, in the order in which it comes, and for each item which of them.
-fn distinct(sides: &[Sides]) -> (Vec<&Sides>, Vec<usize>) {
+fn distinct<T: Eq + Hash>(items: &[T]) -> (Vec<&T>, Vec<usize>) {
     let mut places = HashMap::new();
     let mut unique = Vec::new();
-    let of = sides.iter().map(|sides| {
-        *places.entry(sides).or_insert_with(|| {
-            unique.push(sides);
+    let of = items.iter().map(|item| {
+        *places.entry(item).or_insert_with(|| {
+            unique.push(item);
             unique.len() - 1
         })
     });
