@@ -88,7 +88,7 @@ impl Step {
 /// changes, and made again after it.
 ///
 /// # Errors
-/// If a layout does not fit the shape, or values would have to become partial in another way.
+/// If a layout does not fit the shape.
 pub fn conversion(
     shape: &[usize],
     mesh: &[usize],
@@ -103,8 +103,7 @@ pub fn conversion(
     }
     let mut state = State { now: from.clone(), to };
     let mut steps = Vec::new();
-    while let Some((mesh_dim, target)) = state.next()? {
-        let collective = collective(state.now.0[mesh_dim], target)?;
+    while let Some((mesh_dim, target, collective)) = state.next() {
         state.now.0[mesh_dim] = Placement::Replicated;
         let elements = state.now.local_elements(shape, mesh);
         state.now.0[mesh_dim] = target;
@@ -120,25 +119,42 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    /// The dimension of the mesh to change next, and its placement afterwards.
-    fn next(&self) -> Result<Option<(usize, Placement)>, Error> {
+    /// The dimension of the mesh to change next, its placement afterwards, and how.
+    fn next(&self) -> Option<(usize, Placement, Collective)> {
         let pending: Vec<usize> =
             (0..self.now.0.len()).filter(|at| self.now.0[*at] != self.to.0[*at]).collect();
-        let free = pending.iter().filter(|at| self.is_free(**at));
-        let ranked = free.map(|at| Ok((collective(self.now.0[*at], self.to.0[*at])?, *at)));
-        let ranked = ranked.collect::<Result<Vec<_>, Error>>()?;
-        if let Some((_, at)) = ranked.into_iter().min() {
-            return Ok(Some((at, self.to.0[at])));
-        }
-        let blocking = pending.iter().filter_map(|at| self.blocking(*at)).max();
-        Ok(blocking.map(|at| (at, Placement::Replicated)))
+        let step = |at: usize, target| {
+            collective(self.now.0[at], target).map(|collective| (collective, at, target))
+        };
+        let wanted = pending.iter().filter_map(|at| step(*at, self.target(*at)));
+        let free = wanted.filter(|(collective, at, _)| self.is_free(*at, *collective));
+        let next = free.min().or_else(|| {
+            let cuts = pending.iter().filter_map(|at| self.blocking(*at)).max();
+            let partial = |at: &&usize| matches!(self.now.0[**at], Placement::Partial(_));
+            let blocking = cuts.or_else(|| pending.iter().find(partial).copied());
+            step(blocking?, Placement::Replicated)
+        });
+        next.map(|(collective, at, target)| (at, target, collective))
     }
 
-    /// Whether no cut of the same dimension of the tensor stands in the way.
-    fn is_free(&self, at: usize) -> bool {
-        let waits =
-            (0..at).any(|outer| self.now.0[outer] != self.to.0[outer] && self.share(outer, at));
-        self.blocking(at).is_none() && !waits
+    /// What a placement becomes next: values that are partial in another way are reduced first.
+    fn target(&self, at: usize) -> Placement {
+        match (self.now.0[at], self.to.0[at]) {
+            (Placement::Partial(_), Placement::Partial(_)) => Placement::Replicated,
+            (_, to) => to,
+        }
+    }
+
+    /// Whether nothing stands in the way: no cut of the same dimension of the tensor, and no values
+    /// that are partial in another way.
+    fn is_free(&self, at: usize, collective: Collective) -> bool {
+        let differs = |outer: &usize| self.now.0[*outer] != self.to.0[*outer];
+        let waits = (0..at).filter(differs).any(|outer| self.share(outer, at));
+        let mixes = |placement: &Placement| match (collective, placement) {
+            (Collective::Pad { reduction, .. }, Placement::Partial(other)) => reduction != *other,
+            _ => false,
+        };
+        self.blocking(at).is_none() && !waits && !self.now.0.iter().any(mixes)
     }
 
     /// Whether changes at two dimensions of the mesh touch the same dimension of the tensor.
@@ -165,19 +181,17 @@ fn cut_dim(placement: Placement) -> Option<usize> {
     }
 }
 
-fn collective(from: Placement, to: Placement) -> Result<Collective, Error> {
+/// The collective between two placements; none between those that are the same or both partial.
+fn collective(from: Placement, to: Placement) -> Option<Collective> {
     use Placement::{Partial, Replicated, Sharded};
-    Ok(match (from, to) {
-        (Partial(reduction), Replicated) => Collective::AllReduce { reduction },
-        (Partial(reduction), Sharded(dim)) => Collective::ReduceScatter { reduction, dim },
-        (Sharded(dim), Replicated) => Collective::AllGather { dim },
-        (Sharded(from), Sharded(to)) => Collective::AllToAll { from, to },
-        (Replicated, Sharded(dim)) => Collective::Slice { dim },
-        (Replicated, Partial(reduction)) => Collective::Pad { reduction, from: None },
-        (Sharded(dim), Partial(reduction)) => Collective::Pad { reduction, from: Some(dim) },
-        (Replicated, Replicated) | (Partial(_), Partial(_)) => {
-            let message = format!("{from} cannot become {to}");
-            return Err(Error::new(Kind::Layout, message));
-        }
-    })
+    match (from, to) {
+        (Partial(reduction), Replicated) => Some(Collective::AllReduce { reduction }),
+        (Partial(reduction), Sharded(dim)) => Some(Collective::ReduceScatter { reduction, dim }),
+        (Sharded(dim), Replicated) => Some(Collective::AllGather { dim }),
+        (Sharded(from), Sharded(to)) => Some(Collective::AllToAll { from, to }),
+        (Replicated, Sharded(dim)) => Some(Collective::Slice { dim }),
+        (Replicated, Partial(reduction)) => Some(Collective::Pad { reduction, from: None }),
+        (Sharded(dim), Partial(reduction)) => Some(Collective::Pad { reduction, from: Some(dim) }),
+        (Replicated, Replicated) | (Partial(_), Partial(_)) => None,
+    }
 }

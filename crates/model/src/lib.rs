@@ -35,6 +35,7 @@ mod array;
 mod axis;
 mod backward;
 mod builder;
+mod class;
 mod conversion;
 mod error;
 mod graph;
@@ -43,11 +44,16 @@ mod operator;
 mod reference;
 mod region;
 mod strategy;
+mod summary;
 
 pub use array::Array;
 pub use axis::{Axes, Axis, Declaration, Dim, Operand, Split};
 pub use backward::{Origin, Training, backward};
-pub use builder::{Gpt, gpt};
+pub use builder::{
+    AttentionKind, Bert, Composer, Gpt, Llama, Mlp, Moe, NAMES, Resnet, Vgg, gpt, named,
+    usual_sequence,
+};
+pub use class::{Class, classes, fingerprint};
 pub use conversion::{Collective, Step, conversion};
 pub use error::{Error, Kind};
 pub use graph::{Block, Element, Graph, Initial, Node, NodeId, Role, Tensor, TensorId};
@@ -63,3 +69,4 @@ pub use operator::{
 pub use reference::evaluate;
 pub use region::{Part, Region};
 pub use strategy::{Cut, Sides, Strategy};
+pub use summary::{Summary, summary};

@@ -1,7 +1,16 @@
 //! GPT: a decoder of equal blocks, as in GPT-2 and GPT-3.
+//!
+//! Radford et al., "Language Models are Unsupervised Multitask Learners"; Brown et al., "Language
+//! Models are Few-Shot Learners", table 2.1. The head is the embedding, transposed.
 
-/// The sizes of a GPT. The head is the embedding, transposed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use super::transformer::{SelfAttention, feed_forward};
+use super::{AttentionKind, Composer, check_sequence};
+use crate::error::Error;
+use crate::graph::{Element, Graph, TensorId};
+use crate::operator::{Embedding, MatMul};
+
+/// The sizes of a GPT.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpt {
     /// Blocks.
     pub layers: usize,
@@ -15,10 +24,15 @@ pub struct Gpt {
     pub vocabulary: usize,
     /// Tokens of a sequence at most.
     pub positions: usize,
+    /// How attention is computed.
+    pub attention: AttentionKind,
+    /// The fraction that is dropped of embeddings, of attention's weights where they are kept, and
+    /// of what each half of a block adds.
+    pub dropout: f64,
 }
 
 /// The model of this name: gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3-1.3b, gpt3-2.7b, gpt3-6.7b,
-/// gpt3-13b, gpt3-175b or gpt-1t.
+/// gpt3-13b, gpt3-175b or gpt-1t. Attention is fused, and nothing is dropped.
 pub fn named(name: &str) -> Option<Gpt> {
     let (layers, hidden, heads) = match name {
         "gpt2" => (12, 768, 12),
@@ -33,9 +47,69 @@ pub fn named(name: &str) -> Option<Gpt> {
         "gpt-1t" => (128, 25600, 160),
         _ => return None,
     };
+    // The larger ones with a vocabulary that can be cut.
     let (vocabulary, positions) = match name.starts_with("gpt2") {
         true => (50257, 1024),
         false => (51200, 2048),
     };
-    Some(Gpt { layers, hidden, heads, feed_forward: 4 * hidden, vocabulary, positions })
+    let (attention, dropout) = (AttentionKind::Fused, 0.0);
+    let feed_forward = 4 * hidden;
+    Some(Gpt { layers, hidden, heads, feed_forward, vocabulary, positions, attention, dropout })
+}
+
+impl Gpt {
+    /// The graph for a micro-batch of so many sequences of so many tokens.
+    ///
+    /// # Errors
+    /// If sizes contradict each other.
+    pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
+        check_sequence(sequence, self.positions)?;
+        let mut composer = Composer::default();
+        let tokens = composer.input("tokens", &[batch, sequence], Element::Index);
+        let positions = composer.input("positions", &[sequence], Element::Index);
+        let targets = composer.input("targets", &[batch, sequence], Element::Index);
+        let (table, mut x) =
+            composer.block("embedding", |composer| self.embedding(composer, tokens, positions))?;
+        for layer in 0..self.layers {
+            x = composer.block(format!("block.{layer}"), |composer| self.layer(composer, x))?;
+        }
+        composer.block("head", |composer| {
+            let x = composer.layer_norm("norm", x)?;
+            let logits = composer.apply("logits", MatMul::new("bsn", "vn", "bsv"), &[x, table])?;
+            composer.cross_entropy(logits, targets)
+        })?;
+        Ok(composer.finish())
+    }
+
+    /// The table of tokens, and the features of these ones.
+    fn embedding(
+        &self,
+        composer: &mut Composer,
+        tokens: TensorId,
+        positions: TensorId,
+    ) -> Result<(TensorId, TensorId), Error> {
+        let table = composer.weight("token.weight", &[self.vocabulary, self.hidden]);
+        let places = composer.weight("position.weight", &[self.positions, self.hidden]);
+        let token = composer.apply("token", Embedding, &[table, tokens])?;
+        let place = composer.apply("position", Embedding, &[places, positions])?;
+        let x = composer.add("add", token, place)?;
+        Ok((table, composer.dropout("dropout", x, self.dropout)?))
+    }
+
+    fn layer(&self, composer: &mut Composer, x: TensorId) -> Result<TensorId, Error> {
+        let Gpt { heads, attention: kind, dropout, .. } = *self;
+        let attention = SelfAttention { heads, causal: true, kind, dropout };
+        let mixed = composer.scope("attention", |composer| {
+            let normal = composer.layer_norm("norm", x)?;
+            let mixed = attention.build(composer, normal)?;
+            composer.dropout("dropout", mixed, dropout)
+        })?;
+        let x = composer.add("attention.add", x, mixed)?;
+        let fed = composer.scope("mlp", |composer| {
+            let normal = composer.layer_norm("norm", x)?;
+            let fed = feed_forward(composer, normal, self.feed_forward)?;
+            composer.dropout("dropout", fed, dropout)
+        })?;
+        composer.add("mlp.add", x, fed)
+    }
 }

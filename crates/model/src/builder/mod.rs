@@ -1,5 +1,101 @@
-//! Builders of models, one file per family.
+//! Builders of models, one file per family, and the names of those that people know.
 
+mod bert;
+mod composer;
 pub mod gpt;
+mod llama;
+mod mlp;
+mod moe;
+mod resnet;
+mod transformer;
+mod vgg;
 
+pub use bert::Bert;
+pub use composer::Composer;
 pub use gpt::Gpt;
+pub use llama::Llama;
+pub use mlp::Mlp;
+pub use moe::Moe;
+pub use resnet::Resnet;
+pub use transformer::AttentionKind;
+pub use vgg::Vgg;
+
+use crate::error::{Error, Kind};
+use crate::graph::Graph;
+
+/// The names of all models that have one.
+pub const NAMES: &[&str] = &[
+    "gpt2",
+    "gpt2-medium",
+    "gpt2-large",
+    "gpt2-xl",
+    "gpt3-1.3b",
+    "gpt3-2.7b",
+    "gpt3-6.7b",
+    "gpt3-13b",
+    "gpt3-175b",
+    "gpt-1t",
+    "tinyllama-1.1b",
+    "llama2-7b",
+    "llama2-13b",
+    "llama2-70b",
+    "llama3-8b",
+    "bert-base",
+    "bert-large",
+    "moe-small",
+    "mixtral-8x7b",
+    "mlp",
+    "vgg13",
+    "vgg16",
+    "vgg19",
+    "resnet50",
+];
+
+/// The model of a name, for a micro-batch of so many sequences of so many tokens. Models of images
+/// have no sequence.
+///
+/// # Errors
+/// If there is no such model, or it has fewer positions than the sequence has tokens.
+pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> {
+    if batch == 0 || sequence == 0 {
+        let message = format!("{batch} sequences of {sequence} tokens, expected 1 or more of both");
+        return Err(Error::new(Kind::Sizes, message));
+    }
+    let graph = if let Some(gpt) = gpt::named(name) {
+        gpt.graph(batch, sequence)
+    } else if let Some(llama) = llama::named(name) {
+        llama.graph(batch, sequence)
+    } else if let Some(bert) = bert::named(name) {
+        bert.graph(batch, sequence)
+    } else if let Some(moe) = moe::named(name) {
+        moe.graph(batch, sequence)
+    } else if let Some(vgg) = vgg::named(name) {
+        vgg.graph(batch)
+    } else if let Some(resnet) = resnet::named(name) {
+        resnet.graph(batch)
+    } else if let Some(mlp) = mlp::named(name) {
+        mlp.graph(batch)
+    } else {
+        let message = format!("no model is called '{name}', expected one of {}", NAMES.join(", "));
+        return Err(Error::new(Kind::Name, message));
+    };
+    graph.map_err(|error| error.at(name))
+}
+
+/// The length of a sequence that the model of a name is usually trained with; 1 without sequences.
+pub fn usual_sequence(name: &str) -> usize {
+    let gpt = gpt::named(name).map(|gpt| gpt.positions);
+    let llama = llama::named(name).or(moe::named(name).map(|moe| moe.trunk));
+    let bert = bert::named(name).map(|bert| bert.positions);
+    gpt.or(llama.map(|llama| llama.positions)).or(bert).unwrap_or(1)
+}
+
+/// A sequence that fits into the positions that a model has.
+fn check_sequence(sequence: usize, positions: usize) -> Result<(), Error> {
+    if sequence > positions {
+        let message =
+            format!("a sequence has {sequence} tokens, the model has {positions} positions");
+        return Err(Error::new(Kind::Sizes, message));
+    }
+    Ok(())
+}

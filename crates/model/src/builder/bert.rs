@@ -1,0 +1,100 @@
+//! BERT: an encoder that guesses masked tokens.
+//!
+//! Devlin et al., "BERT"; norms follow the sums, and the head is the embedding, transposed.
+
+use super::transformer::{SelfAttention, feed_forward};
+use super::{AttentionKind, Composer, check_sequence};
+use crate::error::Error;
+use crate::graph::{Element, Graph, Initial, TensorId};
+use crate::operator::{Activation, Embedding, MatMul};
+
+/// The sizes of a BERT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bert {
+    /// Blocks.
+    pub layers: usize,
+    /// Features of a token.
+    pub hidden: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Features within the feed-forward part.
+    pub feed_forward: usize,
+    /// Tokens that there are.
+    pub vocabulary: usize,
+    /// Tokens of a sequence at most.
+    pub positions: usize,
+    /// How attention is computed.
+    pub attention: AttentionKind,
+}
+
+/// Kinds of segments that a token may be in.
+const SEGMENTS: usize = 2;
+
+/// The model of this name.
+pub fn named(name: &str) -> Option<Bert> {
+    let (layers, hidden, heads) = match name {
+        "bert-base" => (12, 768, 12),
+        "bert-large" => (24, 1024, 16),
+        _ => return None,
+    };
+    let (feed_forward, attention) = (4 * hidden, AttentionKind::Fused);
+    Some(Bert { layers, hidden, heads, feed_forward, vocabulary: 30522, positions: 512, attention })
+}
+
+impl Bert {
+    /// The graph for a micro-batch of so many sequences of so many tokens; every token is guessed.
+    ///
+    /// # Errors
+    /// If sizes contradict each other.
+    pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
+        check_sequence(sequence, self.positions)?;
+        let mut composer = Composer::default();
+        let targets = composer.input("targets", &[batch, sequence], Element::Index);
+        let (table, mut x) =
+            composer.block("embedding", |composer| self.embedding(composer, batch, sequence))?;
+        for layer in 0..self.layers {
+            x = composer.block(format!("block.{layer}"), |composer| self.layer(composer, x))?;
+        }
+        composer.block("head", |composer| {
+            let x = composer.linear("transform", x, self.hidden, true)?;
+            let x = composer.apply("gelu", Activation::Gelu, &[x])?;
+            let x = composer.layer_norm("norm", x)?;
+            let logits = composer.apply("logits", MatMul::new("bsn", "vn", "bsv"), &[x, table])?;
+            let bias = composer.parameter("bias", &[self.vocabulary], Initial::Zeros);
+            let logits = composer.add("add", logits, bias)?;
+            composer.cross_entropy(logits, targets)
+        })?;
+        Ok(composer.finish())
+    }
+
+    /// The table of tokens, and the features of these ones.
+    fn embedding(
+        &self,
+        composer: &mut Composer,
+        batch: usize,
+        sequence: usize,
+    ) -> Result<(TensorId, TensorId), Error> {
+        let mut features = |name: &str, rows, shape: &[usize]| {
+            let ids = composer.input(&format!("{name}s"), shape, Element::Index);
+            let table = composer.weight(&format!("{name}.weight"), &[rows, self.hidden]);
+            Ok((table, composer.apply(name, Embedding, &[table, ids])?))
+        };
+        let (table, token) = features("token", self.vocabulary, &[batch, sequence])?;
+        let (_, segment) = features("segment", SEGMENTS, &[batch, sequence])?;
+        let (_, place) = features("position", self.positions, &[sequence])?;
+        let x = composer.add("add_segment", token, segment)?;
+        let x = composer.add("add_position", x, place)?;
+        Ok((table, composer.layer_norm("norm", x)?))
+    }
+
+    fn layer(&self, composer: &mut Composer, x: TensorId) -> Result<TensorId, Error> {
+        let Bert { heads, attention: kind, .. } = *self;
+        let attention = SelfAttention { heads, causal: false, kind, dropout: 0.0 };
+        let mixed = composer.scope("attention", |composer| attention.build(composer, x))?;
+        let x = composer.add("attention.add", x, mixed)?;
+        let x = composer.layer_norm("attention.norm", x)?;
+        let fed = composer.scope("mlp", |composer| feed_forward(composer, x, self.feed_forward))?;
+        let x = composer.add("mlp.add", x, fed)?;
+        composer.layer_norm("mlp.norm", x)
+    }
+}

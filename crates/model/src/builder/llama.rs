@@ -1,0 +1,138 @@
+//! Llama: a decoder with RMS norms, rotary positions, grouped heads and gated feed-forward parts.
+//!
+//! Touvron et al., "Llama 2"; Grattafiori et al., "The Llama 3 Herd of Models", table 3.
+
+use super::transformer::head_size;
+use super::{Composer, check_sequence};
+use crate::error::{Error, Kind};
+use crate::graph::{Element, Graph, TensorId};
+use crate::operator::{Activation, Arithmetic, Attention, Embedding, MatMul, Rotary, Unpack};
+
+/// The sizes of a Llama.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Llama {
+    /// Blocks.
+    pub layers: usize,
+    /// Features of a token.
+    pub hidden: usize,
+    /// Heads of queries.
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub key_heads: usize,
+    /// Features within the feed-forward part.
+    pub feed_forward: usize,
+    /// Tokens that there are.
+    pub vocabulary: usize,
+    /// Tokens of a sequence at most.
+    pub positions: usize,
+    /// The base of rotary positions.
+    pub base: f64,
+}
+
+/// The model of this name.
+pub fn named(name: &str) -> Option<Llama> {
+    let (layers, hidden, heads, key_heads, feed_forward) = match name {
+        "tinyllama-1.1b" => (22, 2048, 32, 4, 5632),
+        "llama2-7b" => (32, 4096, 32, 32, 11008),
+        "llama2-13b" => (40, 5120, 40, 40, 13824),
+        "llama2-70b" => (80, 8192, 64, 8, 28672),
+        "llama3-8b" => (32, 4096, 32, 8, 14336),
+        _ => return None,
+    };
+    let (vocabulary, positions, base) = match name {
+        "llama3-8b" => (128_256, 8192, 500_000.0),
+        "tinyllama-1.1b" => (32000, 2048, 10_000.0),
+        _ => (32000, 4096, 10_000.0),
+    };
+    Some(Llama { layers, hidden, heads, key_heads, feed_forward, vocabulary, positions, base })
+}
+
+impl Llama {
+    /// The graph for a micro-batch of so many sequences of so many tokens.
+    ///
+    /// # Errors
+    /// If sizes contradict each other.
+    pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
+        self.graph_with(batch, sequence, |composer, x| {
+            let packed = composer.linear("gate_up", x, 2 * self.feed_forward, false)?;
+            let active = gated(composer, packed)?;
+            composer.linear("down", active, self.hidden, false)
+        })
+    }
+
+    /// The graph with other feed-forward parts.
+    pub(super) fn graph_with(
+        &self,
+        batch: usize,
+        sequence: usize,
+        feed_forward: impl Fn(&mut Composer, TensorId) -> Result<TensorId, Error>,
+    ) -> Result<Graph, Error> {
+        check_sequence(sequence, self.positions)?;
+        let mut composer = Composer::default();
+        let tokens = composer.input("tokens", &[batch, sequence], Element::Index);
+        let targets = composer.input("targets", &[batch, sequence], Element::Index);
+        let mut x = composer.block("embedding", |composer| {
+            let table = composer.weight("token.weight", &[self.vocabulary, self.hidden]);
+            composer.apply("token", Embedding, &[table, tokens])
+        })?;
+        for layer in 0..self.layers {
+            x = composer.block(format!("block.{layer}"), |composer| {
+                let mixed = composer.scope("attention", |composer| self.attention(composer, x))?;
+                let x = composer.add("attention.add", x, mixed)?;
+                let fed = composer.scope("mlp", |composer| {
+                    let normal = composer.rms_norm("norm", x)?;
+                    feed_forward(composer, normal)
+                })?;
+                composer.add("mlp.add", x, fed)
+            })?;
+        }
+        composer.block("head", |composer| {
+            let x = composer.rms_norm("norm", x)?;
+            let table = composer.weight("logits.weight", &[self.vocabulary, self.hidden]);
+            let logits = composer.apply("logits", MatMul::new("bsn", "vn", "bsv"), &[x, table])?;
+            composer.cross_entropy(logits, targets)
+        })?;
+        Ok(composer.finish())
+    }
+
+    fn attention(&self, composer: &mut Composer, x: TensorId) -> Result<TensorId, Error> {
+        let head_size = head_size(self.hidden, self.heads)?;
+        let queries_per_key = match self.heads.checked_rem(self.key_heads) {
+            Some(0) => self.heads / self.key_heads,
+            _ => {
+                let message = format!(
+                    "{} heads of queries cannot share {} of keys equally",
+                    self.heads, self.key_heads
+                );
+                return Err(Error::new(Kind::Sizes, message));
+            }
+        };
+        let normal = composer.rms_norm("norm", x)?;
+        let features = (self.heads + 2 * self.key_heads) * head_size;
+        let packed = composer.linear("qkv", normal, features, false)?;
+        let sections = vec![queries_per_key * head_size, head_size, head_size];
+        let unpack = Unpack { dim: 2, pieces: self.key_heads, sections };
+        let qkv = composer.apply_all("heads", unpack, &[packed])?;
+        let rotary = Rotary { head_size, base: self.base, back: false };
+        let q = composer.apply("q", rotary, &[qkv[0]])?;
+        let k = composer.apply("k", rotary, &[qkv[1]])?;
+        let attention = Attention { head_size, queries_per_key, causal: true };
+        let mixed = composer.apply("attention", attention, &[q, k, qkv[2]])?;
+        composer.linear("projection", mixed, self.hidden, false)
+    }
+}
+
+/// In how many pieces gates lie beside what they let through, at most: so often can they be cut.
+const PIECES: usize = 256;
+
+/// The first half of every piece, through SiLU, times the second.
+pub(super) fn gated(composer: &mut Composer, packed: TensorId) -> Result<TensorId, Error> {
+    let half = composer.features(packed) / 2;
+    let pieces =
+        (1..=PIECES.min(half)).rev().find(|pieces| half.is_multiple_of(*pieces)).unwrap_or(1);
+    let dim = composer.shape(packed).len() - 1;
+    let unpack = Unpack { dim, pieces, sections: vec![half / pieces; 2] };
+    let halves = composer.apply_all("halves", unpack, &[packed])?;
+    let gate = composer.apply("silu", Activation::Silu, &halves[..1])?;
+    composer.apply("gated", Arithmetic::Multiply, &[gate, halves[1]])
+}

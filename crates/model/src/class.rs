@@ -1,0 +1,114 @@
+//! Classes: blocks that are the same, so that planning one of them plans all.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::graph::{Block, Graph, Role, TensorId};
+use crate::operator::{Dropout, Operator};
+
+/// Blocks with the same operators, shapes and wiring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The blocks, by their places in the graph.
+    pub blocks: Vec<usize>,
+}
+
+/// The classes of a graph's blocks, in the order of their first blocks.
+pub fn classes(graph: &Graph) -> Vec<Class> {
+    let wiring = Wiring::new(graph);
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    let mut classes: Vec<Class> = Vec::new();
+    for (at, block) in graph.blocks.iter().enumerate() {
+        let class = *known.entry(wiring.signature(at, block)).or_insert(classes.len());
+        if class == classes.len() {
+            classes.push(Class { blocks: Vec::new() });
+        }
+        classes[class].blocks.push(at);
+    }
+    classes
+}
+
+/// A number that two graphs share only if they are the same but for names.
+pub fn fingerprint(graph: &Graph) -> u64 {
+    let mut text = String::new();
+    for tensor in &graph.tensors {
+        let _ = write!(text, "{:?} {:?} {:?};", tensor.shape, tensor.element, tensor.role);
+    }
+    for node in &graph.nodes {
+        let _ = write!(text, "{:?} {:?} {:?};", node.operator, node.inputs, node.outputs);
+    }
+    // FNV-1a: the same on every machine and in every version.
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// Where tensors come from and go to.
+struct Wiring<'a> {
+    graph: &'a Graph,
+    /// For every tensor, the block that computes it.
+    made_in: Vec<Option<usize>>,
+    /// For every tensor, whether a block reads it that does not compute it, and the last one that
+    /// reads it.
+    read_in: Vec<Vec<usize>>,
+}
+
+impl Wiring<'_> {
+    fn new(graph: &Graph) -> Wiring<'_> {
+        let mut made_in = vec![None; graph.tensors.len()];
+        let mut read_in = vec![Vec::new(); graph.tensors.len()];
+        for (at, block) in graph.blocks.iter().enumerate() {
+            for node in &graph.nodes[block.nodes.clone()] {
+                node.outputs.iter().for_each(|id| made_in[*id] = Some(at));
+                for id in &node.inputs {
+                    if read_in[*id].last() != Some(&at) {
+                        read_in[*id].push(at);
+                    }
+                }
+            }
+        }
+        Wiring { graph, made_in, read_in }
+    }
+
+    /// Everything that planning a block depends on, as text: operators and, for each operand, its
+    /// shape, how far away it is made and read, and its number within the block.
+    fn signature(&self, at: usize, block: &Block) -> String {
+        let mut numbers: BTreeMap<TensorId, usize> = BTreeMap::new();
+        let mut text = String::new();
+        for node in &self.graph.nodes[block.nodes.clone()] {
+            let _ = write!(text, "{:?}(", nameless(&node.operator));
+            for id in node.inputs.iter().chain(&node.outputs) {
+                let next = numbers.len();
+                match numbers.get(id) {
+                    Some(number) => drop(write!(text, "{number} ")),
+                    None => {
+                        numbers.insert(*id, next);
+                        let _ = write!(text, "{next}{} ", self.tensor(at, *id));
+                    }
+                }
+            }
+            text.push(')');
+        }
+        text
+    }
+
+    fn tensor(&self, at: usize, id: TensorId) -> String {
+        let tensor = &self.graph.tensors[id];
+        let source = match (tensor.role, self.made_in[id]) {
+            (_, Some(made)) => format!("{}", at - made),
+            (Role::Parameter(_), None) => "parameter".to_owned(),
+            (_, None) => "input".to_owned(),
+        };
+        let readers: Vec<i64> =
+            self.read_in[id].iter().map(|read| *read as i64 - at as i64).collect();
+        let loss = self.graph.loss == Some(id);
+        format!("[{:?} {:?} {source} {readers:?} {loss}]", tensor.shape, tensor.element)
+    }
+}
+
+/// An operator without what makes it differ from others of its kind for nothing.
+fn nameless(operator: &Operator) -> Operator {
+    match operator {
+        Operator::Dropout(dropout) => Dropout { stream: 0, ..*dropout }.into(),
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,51 @@
+//! A summary: how large a model is and what it asks for.
+
+use crate::backward::backward;
+use crate::class::classes;
+use crate::error::Error;
+use crate::graph::Graph;
+
+/// What a model asks for, for one micro-batch on one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// Elements of everything that is trained.
+    pub parameters: usize,
+    /// Nodes of the model.
+    pub nodes: usize,
+    /// Blocks of the model.
+    pub blocks: usize,
+    /// Blocks that differ.
+    pub classes: usize,
+    /// Flops of forward.
+    pub forward_flops: f64,
+    /// Flops of backward.
+    pub backward_flops: f64,
+    /// Elements that forward computes.
+    pub activations: usize,
+    /// Elements among them that backward reads: what is kept between the two.
+    pub kept_activations: usize,
+}
+
+/// A model's summary.
+///
+/// # Errors
+/// If it has no gradients.
+pub fn summary(graph: &Graph) -> Result<Summary, Error> {
+    let training = backward(graph)?;
+    let flops = |graph: &Graph| -> f64 {
+        graph.nodes.iter().map(|node| graph.declaration(node).flops).sum()
+    };
+    let forward_flops = flops(graph);
+    let elements = |id: usize| graph.tensors[id].elements();
+    let computed = graph.nodes.iter().flat_map(|node| &node.outputs);
+    Ok(Summary {
+        parameters: graph.parameters().map(|(_, tensor)| tensor.elements()).sum(),
+        nodes: graph.nodes.len(),
+        blocks: graph.blocks.len(),
+        classes: classes(graph).len(),
+        forward_flops,
+        backward_flops: flops(&training.graph) - forward_flops,
+        activations: computed.map(|id| elements(*id)).sum(),
+        kept_activations: training.kept().into_iter().map(elements).sum(),
+    })
+}
