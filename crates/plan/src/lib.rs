@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod cost;
 mod error;
 pub mod stage;
 

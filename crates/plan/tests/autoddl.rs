@@ -8,10 +8,11 @@
 //! is the outer one; the planner's own conversions honour that, and choose their order.
 
 use thinwire_model::{
-    Activation, Conv2d, Cut, Declaration, Element, Graph, Initial, Layout, Linear, Node, Operator,
-    Placement, Pool, PoolKind, Reshape, Role, Sides, Strategy, TensorId, conversion,
+    Activation, Conv2d, Cut, Declaration, Element, Graph, Initial, Layout, Linear, NodeId,
+    Operator, Placement, Pool, PoolKind, Reshape, Role, Sides, Strategy, TensorId, conversion,
 };
-use thinwire_plan::stage::{Block, Formulation, Price, Pricing, solve};
+use thinwire_plan::cost::Cost;
+use thinwire_plan::stage::{Block, Formulation, Pricing, Weights, solve};
 
 /// A graph under construction, with the tensor that comes next.
 struct Chain {
@@ -81,6 +82,7 @@ enum Rules {
 
 /// Elements sent.
 struct Volume<'a> {
+    graph: &'a Graph,
     mesh: &'a [usize],
     rules: Rules,
 }
@@ -126,7 +128,8 @@ impl Volume<'_> {
 impl Pricing for Volume<'_> {
     /// Products are never computed twice. Where the published numbers come from, nothing is, and
     /// images become rows by batch alone.
-    fn node(&self, node: &Node, declaration: &Declaration, strategy: &Strategy) -> Price {
+    fn node(&self, id: NodeId, declaration: &Declaration, strategy: &Strategy) -> Cost {
+        let node = &self.graph.nodes[id];
         let product = matches!(node.operator, Operator::Linear(_) | Operator::Conv2d(_));
         let twice = strategy.0.iter().any(|cut| !matches!(cut, Cut::Axis(_)));
         let reshape = matches!(node.operator, Operator::Reshape(_));
@@ -137,23 +140,24 @@ impl Pricing for Volume<'_> {
             Rules::Published => twice || reshape && by_feature,
             Rules::Own => product && twice,
         };
-        if refused { Price::NEVER } else { Price::default() }
+        if refused { Cost::NEVER } else { Cost::ZERO }
     }
 
     /// Dimension by dimension, or all ranks that have a part of the gradient at once.
-    fn parameter(&self, shape: &[usize], sides: &Sides) -> Price {
+    fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
         if self.rules != Rules::Own {
-            return Price::seconds(self.one_way(shape, &sides.gradient, &sides.value));
+            let sync_s = self.one_way(shape, &sides.gradient, &sides.value);
+            return Cost { sync_s, ..Cost::ZERO };
         }
         let partial = sides.gradient.0.iter().zip(self.mesh);
         let partial = partial.filter(|(placement, _)| matches!(placement, Placement::Partial(_)));
         let ranks = partial.map(|(_, size)| *size as f64).product::<f64>();
         let elements = sides.value.local_elements(shape, self.mesh) as f64;
-        Price::seconds(2.0 * (ranks - 1.0) / ranks * elements)
+        Cost { sync_s: 2.0 * (ranks - 1.0) / ranks * elements, ..Cost::ZERO }
     }
 
-    fn conversion(&self, shape: &[usize], from: &Layout, to: &Layout) -> Price {
-        Price::seconds(self.one_way(shape, from, to))
+    fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
+        self.one_way(shape, from, to)
     }
 }
 
@@ -193,8 +197,8 @@ fn least(chain: &Chain, mesh: &[usize], rules: Rules) -> f64 {
     let exit = split(&graph.tensors[chain.last].shape, mesh);
     let nodes = 0..graph.nodes.len();
     let block = Block { graph, nodes, entry: Some((0, entry)), exit: Some((chain.last, exit)) };
-    let formulation = Formulation::new(&block, mesh, &Volume { mesh, rules }).unwrap();
-    solve(&formulation.problem, 0.0).0 / 1e6
+    let formulation = Formulation::new(&block, mesh, &Volume { graph, mesh, rules }).unwrap();
+    solve(&formulation.problem(&Weights::ONCE), 0.0).0 / 1e6
 }
 
 /// The least over all meshes of so many dimensions.

@@ -41,6 +41,17 @@ impl Efficiency {
         Efficiency(points)
     }
 
+    /// The fraction `best` for large operators, half of it for one of `half_flops`: as if every
+    /// operator had to do so much besides.
+    ///
+    /// # Panics
+    /// If `half_flops` is not above 0.
+    pub fn saturating(best: f64, half_flops: f64) -> Efficiency {
+        assert!(half_flops > 0.0, "half the rate at {half_flops} flops");
+        let sizes = (-24..=24).map(|step| half_flops * 2_f64.powf(f64::from(step) / 2.0));
+        Efficiency(sizes.map(|size| (size, best * size / (size + half_flops))).collect())
+    }
+
     /// The fraction for an operator of so many floating-point operations.
     pub fn at(&self, flops: f64) -> f64 {
         let above = self.0.partition_point(|(size, _)| *size <= flops);

@@ -9,21 +9,27 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::Range;
 
-use thinwire_model::{Declaration, Graph, Layout, Node, NodeId, Role, Sides, Strategy, TensorId};
+use thinwire_model::{Declaration, Graph, Layout, NodeId, Role, Sides, Strategy, TensorId};
 
 use super::problem::{Edge, Price, Problem};
 use crate::Error;
+use crate::cost::Cost;
 
 /// What strategies and layouts cost.
 pub trait Pricing {
     /// A node under a strategy, without its parameters and what travels.
-    fn node(&self, node: &Node, declaration: &Declaration, strategy: &Strategy) -> Price;
+    fn node(&self, id: NodeId, declaration: &Declaration, strategy: &Strategy) -> Cost;
 
     /// A parameter that lies so: keeping it, and bringing its gradient together.
-    fn parameter(&self, shape: &[usize], sides: &Sides) -> Price;
+    fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost;
 
-    /// Bringing a tensor, or its gradient, from one layout to another.
-    fn conversion(&self, shape: &[usize], from: &Layout, to: &Layout) -> Price;
+    /// Bringing a tensor, or its gradient, from one layout to another: seconds.
+    fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64;
+
+    /// Keeping the tensor that enters.
+    fn entry(&self, _shape: &[usize], _sides: &Sides) -> Cost {
+        Cost::ZERO
+    }
 }
 
 /// The part of a graph that is planned at once.
@@ -48,12 +54,64 @@ pub enum Variable {
     Tensor(TensorId, Vec<Sides>),
 }
 
-/// A problem, and what its variables stand for.
+/// What bringing a tensor from one layout to another takes, there and back.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Wire {
+    /// Seconds of forward.
+    pub forward_s: f64,
+    /// Seconds of backward.
+    pub backward_s: f64,
+}
+
+/// What costs come to in a whole step, and in a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weights {
+    /// How often forward counts.
+    pub forward: f64,
+    /// How often backward counts.
+    pub backward: f64,
+    /// How often what happens once a step counts.
+    pub step: f64,
+    /// The same for bringing gradients together, of which something may be hidden.
+    pub sync: f64,
+    /// How often parameters and their state are kept.
+    pub state: f64,
+    /// How often what waits for backward is kept.
+    pub kept: f64,
+    /// How often what enters is kept.
+    pub entry: f64,
+}
+
+impl Weights {
+    /// Everything once.
+    pub const ONCE: Weights = Weights {
+        forward: 1.0,
+        backward: 1.0,
+        step: 1.0,
+        sync: 1.0,
+        state: 1.0,
+        kept: 1.0,
+        entry: 1.0,
+    };
+
+    /// The price of a cost.
+    pub fn price(&self, cost: &Cost) -> Price {
+        let forward = self.forward * (cost.forward_s + cost.forward_wire_s);
+        let backward = self.backward * (cost.backward_s + cost.backward_wire_s);
+        let step = self.step * cost.optimizer_s + self.sync * cost.sync_s;
+        let waiting = self.kept * cost.kept_bytes + self.entry * cost.entry_bytes;
+        Price { seconds: forward + backward + step, bytes: self.state * cost.state_bytes + waiting }
+    }
+}
+
+/// A block's choices, with their costs, and what its variables stand for.
 #[derive(Clone, Debug)]
 pub struct Formulation {
-    /// The problem.
-    pub problem: Problem,
-    /// One per variable of the problem.
+    /// For every variable the cost of each option.
+    pub options: Vec<Vec<Cost>>,
+    /// For pairs of variables what every pair of their options costs.
+    pub edges: Vec<([usize; 2], Vec<Wire>)>,
+    /// One per variable.
     pub variables: Vec<Variable>,
     /// The variable of the tensor that enters.
     pub entry: Option<usize>,
@@ -73,6 +131,34 @@ impl Formulation {
         }
         builder.tensors()?;
         Ok(builder.finish())
+    }
+
+    /// The problem that it is where costs count so much.
+    pub fn problem(&self, weights: &Weights) -> Problem {
+        let wire = |wire: &Wire| {
+            Price::seconds(weights.forward * wire.forward_s + weights.backward * wire.backward_s)
+        };
+        let edge = |(ends, wires): &([usize; 2], Vec<Wire>)| Edge {
+            ends: *ends,
+            prices: wires.iter().map(wire).collect(),
+        };
+        let options = |costs: &Vec<Cost>| costs.iter().map(|cost| weights.price(cost)).collect();
+        Problem {
+            options: self.options.iter().map(options).collect(),
+            edges: self.edges.iter().map(edge).collect(),
+        }
+    }
+
+    /// What a choice costs.
+    pub fn cost(&self, choices: &[usize]) -> Cost {
+        let chosen = self.options.iter().zip(choices).map(|(costs, choice)| costs[*choice]);
+        let mut sum: Cost = chosen.sum();
+        for ([first, second], wires) in &self.edges {
+            let wire = wires[choices[*first] * self.options[*second].len() + choices[*second]];
+            sum.forward_wire_s += wire.forward_s;
+            sum.backward_wire_s += wire.backward_s;
+        }
+        sum
     }
 
     /// The strategies of a choice, by node.
@@ -98,7 +184,8 @@ struct Builder<'a> {
     block: &'a Block<'a>,
     mesh: &'a [usize],
     pricing: &'a dyn Pricing,
-    problem: Problem,
+    options: Vec<Vec<Cost>>,
+    edges: Vec<([usize; 2], Vec<Wire>)>,
     variables: Vec<Variable>,
     writers: HashMap<TensorId, End>,
     /// In the order in which tensors are first read.
@@ -111,7 +198,8 @@ impl<'a> Builder<'a> {
             block,
             mesh,
             pricing,
-            problem: Problem::default(),
+            options: Vec::new(),
+            edges: Vec::new(),
             variables: Vec::new(),
             writers: HashMap::new(),
             readers: Vec::new(),
@@ -124,9 +212,9 @@ impl<'a> Builder<'a> {
         let declaration = graph.declaration(node);
         let strategies = declaration.strategies(self.mesh);
         let variable = self.variables.len();
-        let mut prices: Vec<Price> = strategies
+        let mut costs: Vec<Cost> = strategies
             .iter()
-            .map(|strategy| self.pricing.node(node, &declaration, strategy))
+            .map(|strategy| self.pricing.node(id, &declaration, strategy))
             .collect();
         for (place, tensor) in node.inputs.iter().enumerate() {
             let sides = strategies.iter().map(|strategy| declaration.input_sides(place, strategy));
@@ -134,7 +222,7 @@ impl<'a> Builder<'a> {
                 Role::Parameter(_) => {
                     let shape = &graph.tensors[*tensor].shape;
                     let of = |sides: Sides| self.pricing.parameter(shape, &sides);
-                    prices.iter_mut().zip(sides.map(of)).for_each(|(sum, price)| *sum += price);
+                    costs.iter_mut().zip(sides.map(of)).for_each(|(sum, cost)| *sum += cost);
                 }
                 _ => self.read(*tensor, End { variable, sides: sides.collect() }),
             }
@@ -143,7 +231,7 @@ impl<'a> Builder<'a> {
             let sides = strategies.iter().map(|strategy| declaration.output_sides(place, strategy));
             self.writers.insert(*tensor, End { variable, sides: sides.collect() });
         }
-        self.problem.options.push(prices);
+        self.options.push(costs);
         self.variables.push(Variable::Node(id, strategies));
     }
 
@@ -204,7 +292,10 @@ impl<'a> Builder<'a> {
 
     /// A variable for a tensor.
     fn between(&mut self, tensor: TensorId, sides: Vec<Sides>) -> End {
-        self.problem.options.push(vec![Price::default(); sides.len()]);
+        let shape = &self.block.graph.tensors[tensor].shape;
+        let enters = self.block.entry.as_ref().is_some_and(|(entry, _)| *entry == tensor);
+        let cost = |sides| if enters { self.pricing.entry(shape, sides) } else { Cost::ZERO };
+        self.options.push(sides.iter().map(cost).collect());
         self.variables.push(Variable::Tensor(tensor, sides.clone()));
         End { variable: self.variables.len() - 1, sides }
     }
@@ -216,19 +307,19 @@ impl<'a> Builder<'a> {
         let forward = self.one_way(shape, value(from), value(to));
         let backward = self.one_way(shape, gradient(to), gradient(from));
         let pairs = (0..from.sides.len()).flat_map(|a| (0..to.sides.len()).map(move |b| (a, b)));
-        let prices = pairs.map(|(a, b)| forward.price(a, b) + backward.price(b, a)).collect();
-        self.problem.edges.push(Edge { ends: [from.variable, to.variable], prices });
+        let wire = |(a, b)| Wire { forward_s: forward.at(a, b), backward_s: backward.at(b, a) };
+        self.edges.push(([from.variable, to.variable], pairs.map(wire).collect()));
     }
 
-    /// The prices of all pairs of layouts, each different pair worked out once.
+    /// The seconds of all pairs of layouts, each different pair worked out once.
     fn one_way(&self, shape: &[usize], from: Vec<Layout>, to: Vec<Layout>) -> Matrix {
         let ((from, rows), (to, columns)) = (distinct(&from), distinct(&to));
         let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
-        let price = |(from, to): (&Layout, &Layout)| match from == to {
-            true => Price::default(),
-            false => self.pricing.conversion(shape, from, to),
+        let seconds = |(from, to): (&Layout, &Layout)| match from == to {
+            true => 0.0,
+            false => self.pricing.conversion_s(shape, from, to),
         };
-        Matrix { width: to.len(), prices: pairs.map(price).collect(), rows, columns }
+        Matrix { width: to.len(), seconds: pairs.map(seconds).collect(), rows, columns }
     }
 
     fn finish(self) -> Formulation {
@@ -239,21 +330,27 @@ impl<'a> Builder<'a> {
             self.variables.iter().position(is_it)
         };
         let (entry, exit) = (find(&self.block.entry), find(&self.block.exit));
-        Formulation { problem: self.problem, variables: self.variables, entry, exit }
+        Formulation {
+            options: self.options,
+            edges: self.edges,
+            variables: self.variables,
+            entry,
+            exit,
+        }
     }
 }
 
-/// Prices by what is different in two lists.
+/// Seconds by what is different in two lists.
 struct Matrix {
     width: usize,
-    prices: Vec<Price>,
+    seconds: Vec<f64>,
     rows: Vec<usize>,
     columns: Vec<usize>,
 }
 
 impl Matrix {
-    fn price(&self, from: usize, to: usize) -> Price {
-        self.prices[self.rows[from] * self.width + self.columns[to]]
+    fn at(&self, from: usize, to: usize) -> f64 {
+        self.seconds[self.rows[from] * self.width + self.columns[to]]
     }
 }
 

@@ -7,7 +7,7 @@ mod order;
 mod pareto;
 mod problem;
 
-pub use formulation::{Block, Formulation, Pricing, Variable};
+pub use formulation::{Block, Formulation, Pricing, Variable, Weights, Wire};
 pub use frontier::{Eliminated, eliminate, solve};
 pub use lagrange::{Within, within};
 pub use pareto::{Point, pareto};
