@@ -4,6 +4,7 @@
 pub mod cluster;
 pub mod cost;
 mod error;
+pub mod pipeline;
 pub mod stage;
 
 pub use cluster::Cluster;
