@@ -36,6 +36,11 @@ impl Error {
         Error { kind: Kind::Memory, message: message.into(), hint: None }
     }
 
+    /// What the model's builder complains about.
+    pub fn from_model(error: &thinwire_model::Error) -> Error {
+        Error::impossible(error.to_string())
+    }
+
     #[must_use]
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Error {
         Error { hint: Some(hint.into()), ..self }

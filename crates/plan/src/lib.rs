@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod cost;
 mod error;
 pub mod pipeline;
+pub mod search;
 pub mod stage;
 
 pub use cluster::Cluster;

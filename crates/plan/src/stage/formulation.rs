@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::Range;
 
-use thinwire_model::{Declaration, Graph, Layout, NodeId, Role, Sides, Strategy, TensorId};
+use thinwire_model::{Cut, Declaration, Graph, Layout, NodeId, Role, Sides, Strategy, TensorId};
 
 use super::problem::{Edge, Price, Problem};
 use crate::Error;
@@ -19,6 +19,11 @@ use crate::cost::Cost;
 pub trait Pricing {
     /// A node under a strategy, without its parameters and what travels.
     fn node(&self, id: NodeId, declaration: &Declaration, strategy: &Strategy) -> Cost;
+
+    /// Whether a node may have a strategy.
+    fn allows(&self, _id: NodeId, _declaration: &Declaration, _strategy: &Strategy) -> bool {
+        true
+    }
 
     /// A parameter that lies so: keeping it, and bringing its gradient together.
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost;
@@ -210,7 +215,11 @@ impl<'a> Builder<'a> {
         let graph = self.block.graph;
         let node = &graph.nodes[id];
         let declaration = graph.declaration(node);
-        let strategies = declaration.strategies(self.mesh);
+        let mut strategies = declaration.strategies(self.mesh);
+        strategies.retain(|strategy| self.pricing.allows(id, &declaration, strategy));
+        if strategies.is_empty() {
+            strategies.push(Strategy(vec![Cut::Whole; self.mesh.len()]));
+        }
         let variable = self.variables.len();
         let mut costs: Vec<Cost> = strategies
             .iter()

@@ -1,0 +1,259 @@
+//! The best plan of one candidate: strategies within memory, then stages, then the schedule.
+
+use std::ops::Range;
+
+use super::candidate::Candidate;
+use super::chain::{Chain, Choice};
+use super::outcome::{Outcome, Overlap, StageOutcome, estimate_s};
+use super::prepare::Prepared;
+use crate::cluster::Cluster;
+use crate::cost::{Cost, Costs, Exchange, Group, Precision, message_s};
+use crate::pipeline::{Schedule, cut};
+use crate::stage::{Weights, within};
+
+/// What holds for all candidates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// How numbers are kept.
+    pub precision: Precision,
+    /// How members of a level exchange.
+    pub exchange: Exchange,
+    /// What may happen at the same time.
+    pub overlap: Overlap,
+    /// The part of a device's memory that stays free.
+    pub reserve: f64,
+    /// Whether forward may be computed again in backward; or must be.
+    pub recompute: Recompute,
+    /// Whether only one forward, one backward is allowed.
+    pub plain_schedule: bool,
+}
+
+/// Whether forward is computed again in backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recompute {
+    /// Never.
+    Never,
+    /// Where it helps.
+    Free,
+    /// Always.
+    Always,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            precision: Precision::MIXED,
+            exchange: Exchange::Direct,
+            overlap: Overlap { sync: 1.0, messages: true },
+            reserve: 0.1,
+            recompute: Recompute::Free,
+            plain_schedule: false,
+        }
+    }
+}
+
+/// A candidate's mesh.
+pub fn costs<'a>(cluster: &'a Cluster, candidate: &Candidate, settings: &Settings) -> Costs<'a> {
+    let mut costs = Costs::new(cluster, &candidate.mesh, settings.precision);
+    costs.sharding = candidate.sharding;
+    costs.exchange = settings.exchange;
+    costs
+}
+
+/// The least seconds that any plan of a candidate takes.
+pub fn bound_s(
+    cluster: &Cluster,
+    prepared: &Prepared,
+    candidate: &Candidate,
+    settings: &Settings,
+) -> f64 {
+    let costs = costs(cluster, candidate, settings);
+    let forwards = if settings.recompute == Recompute::Always { 2.0 } else { 1.0 };
+    let of_class: Vec<f64> =
+        prepared.classes.iter().map(|class| costs.bound_s(&class.work, forwards)).collect();
+    let once: f64 = prepared.of_block.iter().map(|class| of_class[*class]).sum();
+    once * candidate.micro_batches as f64 / candidate.stages as f64
+}
+
+/// What a candidate came to.
+pub enum Verdict {
+    /// Its best plan.
+    Found(Box<Outcome>),
+    /// Nothing fits: the least bytes found of a device's memory.
+    TooLarge(f64),
+    /// The candidate contradicts itself.
+    Impossible,
+}
+
+/// The best plan of a candidate.
+pub fn evaluate(
+    cluster: &Cluster,
+    prepared: &Prepared,
+    candidate: &Candidate,
+    settings: &Settings,
+) -> Verdict {
+    let costs = costs(cluster, candidate, settings);
+    let Ok(chain) = Chain::new(prepared, &costs, candidate.rule) else {
+        return Verdict::Impossible;
+    };
+    let options: &[bool] = match settings.recompute {
+        Recompute::Never => &[false],
+        Recompute::Free => &[false, true],
+        Recompute::Always => &[true],
+    };
+    let mut best = Verdict::Impossible;
+    for recompute in options {
+        let one = Evaluation {
+            cluster,
+            prepared,
+            candidate,
+            settings,
+            costs: &costs,
+            chain: &chain,
+            recompute: *recompute,
+        };
+        best = better(best, one.run());
+    }
+    best
+}
+
+fn better(one: Verdict, other: Verdict) -> Verdict {
+    use Verdict::{Found, Impossible, TooLarge};
+    match (one, other) {
+        (Found(a), Found(b)) => Found(if a.seconds <= b.seconds { a } else { b }),
+        (Found(a), _) | (_, Found(a)) => Found(a),
+        (TooLarge(a), TooLarge(b)) => TooLarge(a.min(b)),
+        (TooLarge(a), Impossible) | (Impossible, TooLarge(a)) => TooLarge(a),
+        (Impossible, Impossible) => Impossible,
+    }
+}
+
+struct Evaluation<'a> {
+    cluster: &'a Cluster,
+    prepared: &'a Prepared,
+    candidate: &'a Candidate,
+    settings: &'a Settings,
+    costs: &'a Costs<'a>,
+    chain: &'a Chain<'a>,
+    recompute: bool,
+}
+
+impl Evaluation<'_> {
+    fn run(&self) -> Verdict {
+        let weights = self.weights();
+        let mut limit = self.costs.device.memory_bytes * (1.0 - self.settings.reserve);
+        let whole = limit;
+        let mut verdict = Verdict::Impossible;
+        // What stages need beyond equal shares is taken off the limit, twice at most.
+        for _ in 0..3 {
+            let found = match within(limit, |rate| self.chain.solve(&weights, rate)) {
+                Ok(found) if found.price.seconds.is_finite() => found,
+                Ok(_) => return verdict,
+                Err(bytes) => return better(verdict, Verdict::TooLarge(bytes + whole - limit)),
+            };
+            let outcome = self.outcome(&found.choice, found.bound_s, found.seconds_per_byte);
+            let Some(outcome) = outcome else { return verdict };
+            let bytes = outcome.bytes();
+            if bytes <= whole {
+                return Verdict::Found(Box::new(outcome));
+            }
+            verdict = better(verdict, Verdict::TooLarge(bytes));
+            limit -= bytes - whole;
+        }
+        verdict
+    }
+
+    /// A step's seconds and a device's bytes where all stages get equal shares.
+    fn weights(&self) -> Weights {
+        let (p, m) = (self.candidate.stages as f64, self.candidate.micro_batches as f64);
+        let rounds = (m + p - 1.0) / p;
+        let in_flight = m.min(p) / p;
+        let blocks = self.prepared.of_block.len() as f64;
+        let forwards = if self.recompute { 2.0 } else { 1.0 };
+        Weights {
+            forward: rounds * forwards,
+            backward: rounds,
+            step: 1.0 / p,
+            sync: (1.0 - self.settings.overlap.sync).max(1.0 / m) / p,
+            state: 1.0 / p,
+            kept: if self.recompute { 1.0 / blocks } else { in_flight },
+            entry: if self.recompute { in_flight } else { 0.0 },
+        }
+    }
+
+    fn outcome(&self, choice: &Choice, bound_s: f64, seconds_per_byte: f64) -> Option<Outcome> {
+        let forwards = if self.recompute { 2.0 } else { 1.0 };
+        let blocks = self.chain.costs(choice);
+        let micro: Vec<f64> = blocks.iter().map(|cost| cost.micro_s(forwards)).collect();
+        let cuts = cut(&micro, self.candidate.stages)?;
+        let mut best: Option<Outcome> = None;
+        for schedule in self.schedules() {
+            let stages: Vec<StageOutcome> = cuts
+                .iter()
+                .enumerate()
+                .map(|(rank, range)| self.stage(choice, &blocks, range, schedule, rank))
+                .collect();
+            let (m, overlap) = (self.candidate.micro_batches, self.settings.overlap);
+            let seconds = estimate_s(&stages, schedule, m, forwards, overlap);
+            if best.as_ref().is_none_or(|best| seconds < best.seconds) {
+                let outcome = Outcome {
+                    candidate: self.candidate.clone(),
+                    schedule,
+                    recompute: self.recompute,
+                    choice: choice.clone(),
+                    stages,
+                    seconds,
+                    bound_s,
+                    seconds_per_byte,
+                };
+                let limit = self.costs.device.memory_bytes * (1.0 - self.settings.reserve);
+                if best.is_none() || outcome.bytes() <= limit {
+                    best = Some(outcome);
+                }
+            }
+        }
+        best
+    }
+
+    fn schedules(&self) -> Vec<Schedule> {
+        let mut all = vec![Schedule::OneForwardOneBackward];
+        let Candidate { stages, micro_batches, .. } = *self.candidate;
+        if stages > 1 && !self.settings.plain_schedule {
+            let blocks = self.prepared.of_block.len();
+            let chunks = [2, 4]
+                .into_iter()
+                .filter(|chunks| micro_batches.is_multiple_of(stages) && blocks >= chunks * stages);
+            all.extend(chunks.map(|chunks| Schedule::Interleaved { chunks }));
+            all.push(Schedule::ZeroBubble);
+        }
+        all
+    }
+
+    fn stage(
+        &self,
+        choice: &Choice,
+        blocks: &[Cost],
+        range: &Range<usize>,
+        schedule: Schedule,
+        rank: usize,
+    ) -> StageOutcome {
+        let Candidate { stages, micro_batches, ref mesh, .. } = *self.candidate;
+        let (message_bytes, message_seconds) = match self.chain.exit(choice, range.end - 1) {
+            Some((shape, sides)) if rank + 1 < stages => {
+                let bytes = self.costs.bytes(shape, &sides.value);
+                let hop = Group::neighbour(self.cluster, mesh.iter().product());
+                (bytes, message_s(&hop, bytes))
+            }
+            _ => (0.0, 0.0),
+        };
+        let kept = blocks[range.clone()].iter().map(|cost| cost.kept_bytes);
+        StageOutcome {
+            blocks: range.clone(),
+            cost: blocks[range.clone()].iter().copied().sum(),
+            in_flight: schedule.in_flight(rank, stages, micro_batches),
+            block_kept_bytes: kept.fold(0.0, f64::max),
+            message_s: message_seconds,
+            message_bytes,
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The search: which mesh, how many stages and micro-batches, and the best strategies for them.
+//!
+//! Every candidate has a bound, the time of its arithmetic alone. Expert plans are worked out
+//! first; then candidates in the order of their bounds, until no bound is below the best plan. Of
+//! the best twenty the pipelines are played through, and the fastest is taken. Nothing that was
+//! left out can be faster than its bound, so the least of all bounds says how far from the best
+//! the plan can be.
+
+mod candidate;
+mod chain;
+mod evaluate;
+mod outcome;
+mod prepare;
+mod rule;
+
+pub use candidate::{Candidate, Expert, candidates, experts};
+pub use chain::{Chain, Choice};
+pub use evaluate::{Recompute, Settings, Verdict, bound_s, costs, evaluate};
+pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s};
+pub use prepare::{Class, Prepared};
+pub use rule::Rule;
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+use thinwire_model::Graph;
+
+use crate::Error;
+use crate::cluster::Cluster;
+use crate::cost::Sharding;
+
+/// How many plans are played through.
+const PLAYED: usize = 20;
+
+/// A model that is planned, perhaps several times, for clusters that differ.
+pub struct Planner {
+    settings: Settings,
+    batch: usize,
+    /// By sequences of a micro-batch.
+    prepared: HashMap<usize, Prepared>,
+    graph: Box<dyn Fn(usize) -> Result<Graph, Error> + Send + Sync>,
+    /// The cluster that was planned for last, and what its candidates came to.
+    last: Option<(Cluster, HashMap<Candidate, f64>)>,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The fastest plan.
+    pub best: Outcome,
+    /// The next fastest ones.
+    pub others: Vec<Outcome>,
+    /// The best of each kind of expert plan, or the bytes that it would need.
+    pub experts: Vec<(Expert, Result<Outcome, f64>)>,
+    /// No plan takes less than this many seconds.
+    pub bound_s: f64,
+    /// How many candidates there were, and of how many all strategies were looked at.
+    pub candidates: [usize; 2],
+}
+
+impl Found {
+    /// The part of its time that the plan may lose to the best one.
+    pub fn gap(&self) -> f64 {
+        (1.0 - self.bound_s / self.best.seconds).max(0.0)
+    }
+}
+
+impl Planner {
+    /// A planner for steps of `batch` sequences; `graph` builds the model for so many.
+    pub fn new(
+        batch: usize,
+        settings: Settings,
+        graph: impl Fn(usize) -> Result<Graph, Error> + Send + Sync + 'static,
+    ) -> Planner {
+        Planner { settings, batch, prepared: HashMap::new(), graph: Box::new(graph), last: None }
+    }
+
+    /// The model for a candidate's micro-batches, once there was a plan.
+    pub fn prepared(&self, candidate: &Candidate) -> Option<&Prepared> {
+        self.prepared.get(&(self.batch / candidate.micro_batches))
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The best plan for a cluster. What an earlier plan has learnt is used again.
+    ///
+    /// # Errors
+    /// If the model cannot be built or cut into blocks, or nothing fits the devices' memory.
+    pub fn plan(&mut self, cluster: &Cluster) -> Result<Found, Error> {
+        let blocks = (self.graph)(1)?.blocks.len();
+        let all = candidates(cluster, self.batch, blocks);
+        let of_expert =
+            Expert::ALL.map(|expert| (expert, experts(cluster, self.batch, blocks, expert)));
+        self.prepare(all.iter().chain(of_expert.iter().flat_map(|(_, list)| list)))?;
+        let round = Round::new(self, cluster);
+        let mut expert_plans = Vec::new();
+        for (expert, list) in &of_expert {
+            expert_plans.push((*expert, round.best_of(list)));
+        }
+        let bounded = round.bounded(&all);
+        round.evaluate(&bounded);
+        let found = round.finish(&bounded, expert_plans)?;
+        let seen = round.seen.into_inner().expect("no thread has panicked");
+        self.last = Some((cluster.clone(), seen));
+        Ok(found)
+    }
+
+    /// Builds the model for every size of micro-batch.
+    fn prepare<'a>(&mut self, all: impl Iterator<Item = &'a Candidate>) -> Result<(), Error> {
+        let mut sizes: Vec<usize> =
+            all.map(|candidate| self.batch / candidate.micro_batches).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes.retain(|size| !self.prepared.contains_key(size));
+        let build = |size: &usize| Ok((*size, Prepared::new((self.graph)(*size)?)?));
+        let built: Vec<_> = sizes.par_iter().map(build).collect::<Result<_, Error>>()?;
+        self.prepared.extend(built);
+        Ok(())
+    }
+}
+
+/// One search.
+struct Round<'a> {
+    planner: &'a Planner,
+    cluster: &'a Cluster,
+    /// The bits of the fastest plan's seconds; numbers above 0 sort like their bits.
+    best: AtomicU64,
+    found: Mutex<Vec<Outcome>>,
+    least_bytes: Mutex<f64>,
+    /// What is known of candidates: seconds of their best plans, or of a bound.
+    seen: Mutex<HashMap<Candidate, f64>>,
+    /// What was known before, already made valid for this cluster.
+    known: HashMap<Candidate, f64>,
+}
+
+impl<'a> Round<'a> {
+    fn new(planner: &'a Planner, cluster: &'a Cluster) -> Round<'a> {
+        let known = planner.last.as_ref().and_then(|(before, seen)| {
+            let faster = faster(before, cluster)?;
+            Some(
+                seen.iter()
+                    .map(|(candidate, seconds)| (candidate.clone(), seconds / faster))
+                    .collect(),
+            )
+        });
+        Round {
+            planner,
+            cluster,
+            best: AtomicU64::new(f64::INFINITY.to_bits()),
+            found: Mutex::default(),
+            least_bytes: Mutex::new(f64::INFINITY),
+            seen: Mutex::default(),
+            known: known.unwrap_or_default(),
+        }
+    }
+
+    /// The fastest of some candidates.
+    fn best_of(&self, list: &[Candidate]) -> Result<Outcome, f64> {
+        let verdicts: Vec<Verdict> = list.par_iter().filter_map(|one| self.verdict(one)).collect();
+        let mut best: Result<Outcome, f64> = Err(f64::INFINITY);
+        for verdict in verdicts {
+            best = match (verdict, best) {
+                (Verdict::Found(outcome), Ok(best)) if best.seconds <= outcome.seconds => Ok(best),
+                (Verdict::Found(outcome), _) => Ok(*outcome),
+                (Verdict::TooLarge(bytes), Err(least)) => Err(least.min(bytes)),
+                (_, best) => best,
+            };
+        }
+        best
+    }
+
+    fn verdict(&self, candidate: &Candidate) -> Option<Verdict> {
+        let prepared = self.planner.prepared(candidate)?;
+        let verdict = evaluate(self.cluster, prepared, candidate, &self.planner.settings);
+        match &verdict {
+            Verdict::Found(outcome) => {
+                self.best.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
+                self.found.lock().expect("no thread has panicked").push((**outcome).clone());
+                self.remember(candidate, outcome.bound_s.min(outcome.seconds));
+            }
+            Verdict::TooLarge(bytes) => {
+                let mut least = self.least_bytes.lock().expect("no thread has panicked");
+                *least = least.min(*bytes);
+                self.remember(candidate, f64::INFINITY);
+            }
+            Verdict::Impossible => self.remember(candidate, f64::INFINITY),
+        }
+        Some(verdict)
+    }
+
+    fn remember(&self, candidate: &Candidate, seconds: f64) {
+        self.seen.lock().expect("no thread has panicked").insert(candidate.clone(), seconds);
+    }
+
+    /// Candidates with their bounds, the least first.
+    fn bounded(&self, all: &[Candidate]) -> Vec<(f64, Candidate)> {
+        let settings = &self.planner.settings;
+        let bound = |candidate: &Candidate| {
+            let prepared = self.planner.prepared(candidate)?;
+            let arithmetic = bound_s(self.cluster, prepared, candidate, settings);
+            let known = self.known.get(candidate).copied().unwrap_or(0.0);
+            Some((arithmetic.max(known), candidate.clone()))
+        };
+        let mut bounded: Vec<(f64, Candidate)> = all.par_iter().filter_map(bound).collect();
+        bounded.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        bounded
+    }
+
+    /// Evaluates every candidate whose bound is below the best plan.
+    fn evaluate(&self, bounded: &[(f64, Candidate)]) {
+        bounded.par_iter().with_max_len(1).for_each(|(bound, candidate)| {
+            let best = f64::from_bits(self.best.load(Ordering::Relaxed));
+            if *bound < best {
+                self.verdict(candidate);
+            } else {
+                self.remember(candidate, *bound);
+            }
+        });
+    }
+
+    fn finish(
+        &self,
+        bounded: &[(f64, Candidate)],
+        experts: Vec<(Expert, Result<Outcome, f64>)>,
+    ) -> Result<Found, Error> {
+        let mut found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
+        found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        found.truncate(PLAYED);
+        let overlap = self.planner.settings.overlap;
+        for outcome in &mut found {
+            if let Some(seconds) = simulated_s(outcome, overlap) {
+                outcome.seconds = seconds;
+            }
+        }
+        found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let seen = self.seen.lock().expect("no thread has panicked");
+        let least = seen.values().copied().fold(f64::INFINITY, f64::min);
+        let evaluated = bounded.iter().filter(|(bound, one)| seen.get(one) != Some(bound)).count();
+        if found.is_empty() {
+            return Err(self.too_large());
+        }
+        let best = found.remove(0);
+        let bound_s = least.min(best.seconds);
+        Ok(Found { best, others: found, experts, bound_s, candidates: [bounded.len(), evaluated] })
+    }
+
+    fn too_large(&self) -> Error {
+        let gib = |bytes: f64| bytes / f64::from(1 << 30);
+        let least = *self.least_bytes.lock().expect("no thread has panicked");
+        let memory = self.cluster.pace().memory_bytes * (1.0 - self.planner.settings.reserve);
+        let found = format!("the smallest plan needs {:.2} GiB per device", gib(least));
+        let hint = format!(
+            "devices with {:.0} GiB, {:.1} times as many devices, or a smaller model would do",
+            (gib(least) / (1.0 - self.planner.settings.reserve)).ceil(),
+            least / memory
+        );
+        Error::memory(format!("{found}, expected at most {:.2} GiB", gib(memory))).with_hint(hint)
+    }
+}
+
+/// How much faster any plan can be on a cluster than on another one with the same devices; none
+/// if they differ in more than their links.
+fn faster(before: &Cluster, now: &Cluster) -> Option<f64> {
+    let same = before.devices == now.devices && before.kinds == now.kinds;
+    if !same || before.levels.len() != now.levels.len() {
+        return None;
+    }
+    let mut most: f64 = 1.0;
+    for (before, now) in before.levels.iter().zip(&now.levels) {
+        if before.size != now.size {
+            return None;
+        }
+        most = most.max(now.bytes_per_s / before.bytes_per_s);
+        if before.latency_s > now.latency_s {
+            most = most.max(before.latency_s / now.latency_s);
+        }
+    }
+    Some(most)
+}
+
+/// What is divided in a plan, as people call it.
+pub fn zero_stage(sharding: Sharding) -> u8 {
+    match sharding {
+        Sharding::None => 0,
+        Sharding::Optimizer => 1,
+        Sharding::Parameters => 3,
+    }
+}
