@@ -4,7 +4,7 @@ use good_lp::{
     Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, microlp, variable,
 };
 use proptest::prelude::*;
-use thinwire_plan::stage::{Edge, Price, Problem, eliminate, pareto, solve, within};
+use thinwire_plan::stage::{Edge, Lack, Price, Problem, eliminate, pareto, solve, within};
 use thinwire_wire::random::Key;
 
 /// A problem of `variables` variables with `options` options each, a chain with random chords.
@@ -136,10 +136,13 @@ proptest! {
             let (_, choices) = solve(&problem, rate);
             (problem.price(&choices), choices)
         };
-        let found = within(limit, cheapest).unwrap();
+        let found = within(limit, f64::INFINITY, cheapest).unwrap();
         prop_assert!(found.price.bytes <= limit);
         prop_assert!(found.bound_s <= best + 1e-9, "{} {best}", found.bound_s);
         prop_assert!(best <= found.price.seconds + 1e-9);
-        prop_assert!(within(least - 1e-3, cheapest).unwrap_err() >= least - 1e-6);
+        let too_little = within(least - 1e-3, f64::INFINITY, cheapest).unwrap_err();
+        prop_assert!(matches!(too_little, Lack::Bytes(bytes) if (bytes - least).abs() < 1e-6));
+        let too_slow = within(limit, found.bound_s - 1e-9, cheapest).unwrap_err();
+        prop_assert!(matches!(too_slow, Lack::Seconds(seconds) if seconds <= best + 1e-9));
     }
 }

@@ -4,9 +4,12 @@
 //! eliminated; along the chain, the best layouts of those tensors follow from the first block to
 //! the last. So time follows the number of classes, not of blocks.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
-use thinwire_model::{Declaration, Layout, NodeId, Sides, Strategy, TensorId};
+use thinwire_model::{
+    Declaration, Layout, NodeId, Placement, Reduction, Sides, Strategy, TensorId,
+};
 
 use super::prepare::{Class, Prepared};
 use super::rule::Rule;
@@ -38,13 +41,14 @@ impl<'a> Chain<'a> {
     /// If blocks are joined by more than one tensor.
     pub fn new(prepared: &'a Prepared, costs: &Costs<'_>, rule: Rule) -> Result<Chain<'a>, Error> {
         let layouts = layouts(prepared, costs, rule);
+        let known = RefCell::default();
         let formulate = |class: &Class| {
             let with = |tensor: Option<TensorId>| {
                 tensor.map(|id| (id, layouts[&prepared.graph.tensors[id].shape].clone()))
             };
             let (entry, exit) = (with(class.entry), with(class.exit));
             let block = Block { graph: &prepared.graph, nodes: class.nodes.clone(), entry, exit };
-            let pricing = BlockPricing { costs, work: &class.work, rule };
+            let pricing = BlockPricing { costs, work: &class.work, rule, known: &known };
             Formulation::new(&block, &costs.mesh, &pricing)
         };
         let formulations = prepared.classes.iter().map(formulate).collect::<Result<_, _>>()?;
@@ -168,6 +172,24 @@ struct BlockPricing<'a> {
     costs: &'a Costs<'a>,
     work: &'a HashMap<NodeId, Work>,
     rule: Rule,
+    known: &'a RefCell<Known>,
+}
+
+/// Seconds of conversions by the shape of the tensor and the codes of both layouts.
+type Known = HashMap<Vec<usize>, HashMap<u64, f64>>;
+
+/// A number that no other layout on the same mesh has; none for a layout too large for it.
+fn code(layout: &Layout) -> Option<u64> {
+    let digit = |placement: &Placement| match placement {
+        Placement::Replicated => Some(0),
+        Placement::Partial(Reduction::Sum) => Some(1),
+        Placement::Partial(Reduction::Max) => Some(2),
+        Placement::Partial(Reduction::LogSumExp) => Some(3),
+        Placement::Sharded(dim) => (*dim < 12).then_some(4 + *dim as u64),
+    };
+    let short = layout.0.len() <= 8;
+    let digits = short.then_some(&layout.0)?.iter();
+    digits.map(digit).try_fold(0, |code, digit| Some(code << 4 | digit?))
 }
 
 impl Pricing for BlockPricing<'_> {
@@ -184,7 +206,16 @@ impl Pricing for BlockPricing<'_> {
     }
 
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
-        self.costs.conversion_s(shape, from, to)
+        let (Some(first), Some(second)) = (code(from), code(to)) else {
+            return self.costs.conversion_s(shape, from, to);
+        };
+        let mut known = self.known.borrow_mut();
+        if !known.contains_key(shape) {
+            known.insert(shape.to_vec(), HashMap::new());
+        }
+        let of_shape = known.get_mut(shape).expect("inserted where it was not");
+        let convert = || self.costs.conversion_s(shape, from, to);
+        *of_shape.entry(first << 32 | second).or_insert_with(convert)
     }
 
     fn entry(&self, shape: &[usize], sides: &Sides) -> Cost {

@@ -9,7 +9,7 @@ use super::prepare::Prepared;
 use crate::cluster::Cluster;
 use crate::cost::{Cost, Costs, Exchange, Group, Precision, message_s};
 use crate::pipeline::{Schedule, cut};
-use crate::stage::{Weights, within};
+use crate::stage::{Lack, Weights, Within, within};
 
 /// What holds for all candidates.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,16 +81,19 @@ pub enum Verdict {
     Found(Box<Outcome>),
     /// Nothing fits: the least bytes found of a device's memory.
     TooLarge(f64),
+    /// None of its plans takes less than these seconds, which was not enough.
+    TooSlow(f64),
     /// The candidate contradicts itself.
     Impossible,
 }
 
-/// The best plan of a candidate.
+/// The best plan of a candidate, if it takes less than `enough_s()` seconds.
 pub fn evaluate(
     cluster: &Cluster,
     prepared: &Prepared,
     candidate: &Candidate,
     settings: &Settings,
+    enough_s: &dyn Fn() -> f64,
 ) -> Verdict {
     let costs = costs(cluster, candidate, settings);
     let Ok(chain) = Chain::new(prepared, &costs, candidate.rule) else {
@@ -111,6 +114,7 @@ pub fn evaluate(
             costs: &costs,
             chain: &chain,
             recompute: *recompute,
+            enough_s,
         };
         best = better(best, one.run());
     }
@@ -118,10 +122,12 @@ pub fn evaluate(
 }
 
 fn better(one: Verdict, other: Verdict) -> Verdict {
-    use Verdict::{Found, Impossible, TooLarge};
+    use Verdict::{Found, Impossible, TooLarge, TooSlow};
     match (one, other) {
         (Found(a), Found(b)) => Found(if a.seconds <= b.seconds { a } else { b }),
         (Found(a), _) | (_, Found(a)) => Found(a),
+        (TooSlow(a), TooSlow(b)) => TooSlow(a.min(b)),
+        (TooSlow(a), _) | (_, TooSlow(a)) => TooSlow(a),
         (TooLarge(a), TooLarge(b)) => TooLarge(a.min(b)),
         (TooLarge(a), Impossible) | (Impossible, TooLarge(a)) => TooLarge(a),
         (Impossible, Impossible) => Impossible,
@@ -136,22 +142,50 @@ struct Evaluation<'a> {
     costs: &'a Costs<'a>,
     chain: &'a Chain<'a>,
     recompute: bool,
+    enough_s: &'a dyn Fn() -> f64,
 }
 
 impl Evaluation<'_> {
+    /// Gradients travel beyond what backward hides, or they do not: either is a problem whose
+    /// solution bounds the other's, so the second is solved only where the first says nothing.
     fn run(&self) -> Verdict {
-        let weights = self.weights();
-        let mut limit = self.costs.device.memory_bytes * (1.0 - self.settings.reserve);
-        let whole = limit;
+        let mut best = Verdict::Impossible;
+        for family in self.families() {
+            best = better(best, self.best_of(&family));
+        }
+        best
+    }
+
+    fn best_of(&self, family: &[Schedule]) -> Verdict {
+        let exposed = self.solve(family, 1.0);
+        let overlap = self.settings.overlap;
+        let hidden = match &exposed {
+            Verdict::Found(outcome) => {
+                overlap.sync > 0.0
+                    && outcome.stages.iter().all(|stage| stage.exposed_s(overlap) == 0.0)
+            }
+            _ => false,
+        };
+        if hidden { better(exposed, self.solve(family, 0.0)) } else { exposed }
+    }
+
+    fn solve(&self, family: &[Schedule], exposed: f64) -> Verdict {
+        let weights = self.weights(family, exposed);
+        let whole = self.costs.device.memory_bytes * (1.0 - self.settings.reserve);
+        let mut limit = whole;
         let mut verdict = Verdict::Impossible;
         // What stages need beyond equal shares is taken off the limit, twice at most.
         for _ in 0..3 {
-            let found = match within(limit, |rate| self.chain.solve(&weights, rate)) {
-                Ok(found) if found.price.seconds.is_finite() => found,
-                Ok(_) => return verdict,
-                Err(bytes) => return better(verdict, Verdict::TooLarge(bytes + whole - limit)),
+            let solve = |rate| self.chain.solve(&weights, rate);
+            let found = match within(limit, (self.enough_s)(), solve) {
+                Ok(found) => found,
+                Err(Lack::Bytes(bytes)) => {
+                    return better(verdict, Verdict::TooLarge(bytes + whole - limit));
+                }
+                Err(Lack::Seconds(seconds)) if limit == whole => return Verdict::TooSlow(seconds),
+                Err(Lack::Seconds(_)) => return verdict,
             };
-            let outcome = self.outcome(&found.choice, found.bound_s, found.seconds_per_byte);
+            let outcome = self.outcome(family, &found);
             let Some(outcome) = outcome else { return verdict };
             let bytes = outcome.bytes();
             if bytes <= whole {
@@ -163,31 +197,36 @@ impl Evaluation<'_> {
         verdict
     }
 
-    /// A step's seconds and a device's bytes where all stages get equal shares.
-    fn weights(&self) -> Weights {
+    /// A step's seconds and a device's bytes where all stages get equal shares: no cut and no
+    /// schedule of the family takes less.
+    fn weights(&self, family: &[Schedule], exposed: f64) -> Weights {
         let (p, m) = (self.candidate.stages as f64, self.candidate.micro_batches as f64);
-        let rounds = (m + p - 1.0) / p;
+        let chunks = family.iter().map(|schedule| schedule.chunks()).max().unwrap_or(1) as f64;
+        let apart = family.contains(&Schedule::ZeroBubble);
+        let rounds = (m + (p - 1.0) / chunks) / p;
         let in_flight = m.min(p) / p;
         let blocks = self.prepared.of_block.len() as f64;
         let forwards = if self.recompute { 2.0 } else { 1.0 };
         Weights {
             forward: rounds * forwards,
-            backward: rounds,
+            backward: if apart { m / p } else { rounds } - exposed * self.settings.overlap.sync / p,
+            backward_wire: rounds,
             step: 1.0 / p,
-            sync: (1.0 - self.settings.overlap.sync).max(1.0 / m) / p,
+            sync: exposed / p,
             state: 1.0 / p,
             kept: if self.recompute { 1.0 / blocks } else { in_flight },
             entry: if self.recompute { in_flight } else { 0.0 },
         }
     }
 
-    fn outcome(&self, choice: &Choice, bound_s: f64, seconds_per_byte: f64) -> Option<Outcome> {
+    fn outcome(&self, family: &[Schedule], found: &Within<Choice>) -> Option<Outcome> {
+        let choice = &found.choice;
         let forwards = if self.recompute { 2.0 } else { 1.0 };
         let blocks = self.chain.costs(choice);
         let micro: Vec<f64> = blocks.iter().map(|cost| cost.micro_s(forwards)).collect();
         let cuts = cut(&micro, self.candidate.stages)?;
         let mut best: Option<Outcome> = None;
-        for schedule in self.schedules() {
+        for schedule in family.iter().copied() {
             let stages: Vec<StageOutcome> = cuts
                 .iter()
                 .enumerate()
@@ -203,8 +242,8 @@ impl Evaluation<'_> {
                     choice: choice.clone(),
                     stages,
                     seconds,
-                    bound_s,
-                    seconds_per_byte,
+                    bound_s: found.bound_s,
+                    seconds_per_byte: found.seconds_per_byte,
                 };
                 let limit = self.costs.device.memory_bytes * (1.0 - self.settings.reserve);
                 if best.is_none() || outcome.bytes() <= limit {
@@ -215,18 +254,19 @@ impl Evaluation<'_> {
         best
     }
 
-    fn schedules(&self) -> Vec<Schedule> {
-        let mut all = vec![Schedule::OneForwardOneBackward];
+    /// Schedules that are solved together, because the same strategies are best for them.
+    fn families(&self) -> Vec<Vec<Schedule>> {
+        let mut turns = vec![Schedule::OneForwardOneBackward];
         let Candidate { stages, micro_batches, .. } = *self.candidate;
-        if stages > 1 && !self.settings.plain_schedule {
-            let blocks = self.prepared.of_block.len();
-            let chunks = [2, 4]
-                .into_iter()
-                .filter(|chunks| micro_batches.is_multiple_of(stages) && blocks >= chunks * stages);
-            all.extend(chunks.map(|chunks| Schedule::Interleaved { chunks }));
-            all.push(Schedule::ZeroBubble);
+        if stages == 1 || self.settings.plain_schedule {
+            return vec![turns];
         }
-        all
+        let blocks = self.prepared.of_block.len();
+        let chunks = [2, 4]
+            .into_iter()
+            .filter(|chunks| micro_batches.is_multiple_of(stages) && blocks >= chunks * stages);
+        turns.extend(chunks.map(|chunks| Schedule::Interleaved { chunks }));
+        vec![turns, vec![Schedule::ZeroBubble]]
     }
 
     fn stage(

@@ -161,7 +161,9 @@ impl<'a> Round<'a> {
 
     /// The fastest of some candidates.
     fn best_of(&self, list: &[Candidate]) -> Result<Outcome, f64> {
-        let verdicts: Vec<Verdict> = list.par_iter().filter_map(|one| self.verdict(one)).collect();
+        let fastest = AtomicU64::new(f64::INFINITY.to_bits());
+        let verdicts: Vec<Verdict> =
+            list.par_iter().filter_map(|one| self.verdict(one, &fastest)).collect();
         let mut best: Result<Outcome, f64> = Err(f64::INFINITY);
         for verdict in verdicts {
             best = match (verdict, best) {
@@ -174,11 +176,14 @@ impl<'a> Round<'a> {
         best
     }
 
-    fn verdict(&self, candidate: &Candidate) -> Option<Verdict> {
+    fn verdict(&self, candidate: &Candidate, fastest: &AtomicU64) -> Option<Verdict> {
         let prepared = self.planner.prepared(candidate)?;
-        let verdict = evaluate(self.cluster, prepared, candidate, &self.planner.settings);
+        let enough_s = || f64::from_bits(fastest.load(Ordering::Relaxed));
+        let settings = &self.planner.settings;
+        let verdict = evaluate(self.cluster, prepared, candidate, settings, &enough_s);
         match &verdict {
             Verdict::Found(outcome) => {
+                fastest.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
                 self.best.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
                 self.found.lock().expect("no thread has panicked").push((**outcome).clone());
                 self.remember(candidate, outcome.bound_s.min(outcome.seconds));
@@ -188,6 +193,7 @@ impl<'a> Round<'a> {
                 *least = least.min(*bytes);
                 self.remember(candidate, f64::INFINITY);
             }
+            Verdict::TooSlow(seconds) => self.remember(candidate, *seconds),
             Verdict::Impossible => self.remember(candidate, f64::INFINITY),
         }
         Some(verdict)
@@ -216,7 +222,7 @@ impl<'a> Round<'a> {
         bounded.par_iter().with_max_len(1).for_each(|(bound, candidate)| {
             let best = f64::from_bits(self.best.load(Ordering::Relaxed));
             if *bound < best {
-                self.verdict(candidate);
+                self.verdict(candidate, &self.best);
             } else {
                 self.remember(candidate, *bound);
             }

@@ -73,8 +73,10 @@ pub struct Wire {
 pub struct Weights {
     /// How often forward counts.
     pub forward: f64,
-    /// How often backward counts.
+    /// How often computing backward counts.
     pub backward: f64,
+    /// How often collectives of backward count.
+    pub backward_wire: f64,
     /// How often what happens once a step counts.
     pub step: f64,
     /// The same for bringing gradients together, of which something may be hidden.
@@ -92,6 +94,7 @@ impl Weights {
     pub const ONCE: Weights = Weights {
         forward: 1.0,
         backward: 1.0,
+        backward_wire: 1.0,
         step: 1.0,
         sync: 1.0,
         state: 1.0,
@@ -102,7 +105,7 @@ impl Weights {
     /// The price of a cost.
     pub fn price(&self, cost: &Cost) -> Price {
         let forward = self.forward * (cost.forward_s + cost.forward_wire_s);
-        let backward = self.backward * (cost.backward_s + cost.backward_wire_s);
+        let backward = self.backward * cost.backward_s + self.backward_wire * cost.backward_wire_s;
         let step = self.step * cost.optimizer_s + self.sync * cost.sync_s;
         let waiting = self.kept * cost.kept_bytes + self.entry * cost.entry_bytes;
         Price { seconds: forward + backward + step, bytes: self.state * cost.state_bytes + waiting }
@@ -141,7 +144,9 @@ impl Formulation {
     /// The problem that it is where costs count so much.
     pub fn problem(&self, weights: &Weights) -> Problem {
         let wire = |wire: &Wire| {
-            Price::seconds(weights.forward * wire.forward_s + weights.backward * wire.backward_s)
+            Price::seconds(
+                weights.forward * wire.forward_s + weights.backward_wire * wire.backward_s,
+            )
         };
         let edge = |(ends, wires): &([usize; 2], Vec<Wire>)| Edge {
             ends: *ends,

@@ -9,6 +9,6 @@ mod problem;
 
 pub use formulation::{Block, Formulation, Pricing, Variable, Weights, Wire};
 pub use frontier::{Eliminated, eliminate, solve};
-pub use lagrange::{Within, within};
+pub use lagrange::{Lack, Within, within};
 pub use pareto::{Point, pareto};
 pub use problem::{Edge, Price, Problem};
