@@ -40,7 +40,21 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// If blocks are joined by more than one tensor.
     pub fn new(prepared: &'a Prepared, costs: &Costs<'_>, rule: Rule) -> Result<Chain<'a>, Error> {
-        let layouts = layouts(prepared, costs, rule);
+        Chain::pinned(prepared, costs, rule, &Pins::new())
+    }
+
+    /// The same, where some nodes have no choice.
+    ///
+    /// # Errors
+    /// As [`Chain::new`].
+    pub fn pinned(
+        prepared: &'a Prepared,
+        costs: &Costs<'_>,
+        rule: Rule,
+        pins: &Pins,
+    ) -> Result<Chain<'a>, Error> {
+        let allowed = Allowed { rule, pins };
+        let layouts = layouts(prepared, costs, &allowed);
         let known = RefCell::default();
         let formulate = |class: &Class| {
             let with = |tensor: Option<TensorId>| {
@@ -48,7 +62,8 @@ impl<'a> Chain<'a> {
             };
             let (entry, exit) = (with(class.entry), with(class.exit));
             let block = Block { graph: &prepared.graph, nodes: class.nodes.clone(), entry, exit };
-            let pricing = BlockPricing { costs, work: &class.work, rule, known: &known };
+            let pricing =
+                BlockPricing { costs, work: &class.work, allowed: &allowed, known: &known };
             Formulation::new(&block, &costs.mesh, &pricing)
         };
         let formulations = prepared.classes.iter().map(formulate).collect::<Result<_, _>>()?;
@@ -83,6 +98,21 @@ impl<'a> Chain<'a> {
         let choice = Choice { ways, of_block };
         let price = self.costs(&choice).iter().map(|cost| weights.price(cost)).sum();
         (price, choice)
+    }
+
+    /// How many blocks there are.
+    pub fn blocks(&self) -> usize {
+        self.prepared.of_block.len()
+    }
+
+    /// The strategies of a choice, for the nodes of the first block of each class.
+    pub fn pins(&self, choice: &Choice) -> Pins {
+        let ways = 0..choice.ways.len();
+        let mut pins = Pins::new();
+        for (id, strategy) in ways.flat_map(|way| self.strategies(choice, way)) {
+            pins.entry(id).or_insert_with(|| strategy.clone());
+        }
+        pins
     }
 
     /// What every block costs.
@@ -135,7 +165,11 @@ impl<'a> Chain<'a> {
 }
 
 /// For every shape of a tensor between blocks, all layouts that a block gives it or wants.
-fn layouts(prepared: &Prepared, costs: &Costs<'_>, rule: Rule) -> HashMap<Vec<usize>, Vec<Sides>> {
+fn layouts(
+    prepared: &Prepared,
+    costs: &Costs<'_>,
+    allowed: &Allowed<'_>,
+) -> HashMap<Vec<usize>, Vec<Sides>> {
     let mut layouts: HashMap<Vec<usize>, Vec<Sides>> = HashMap::new();
     for class in &prepared.classes {
         for id in class.nodes.clone() {
@@ -149,10 +183,7 @@ fn layouts(prepared: &Prepared, costs: &Costs<'_>, rule: Rule) -> HashMap<Vec<us
             for (at, tensor, input) in ends.chain(written.map(|(at, tensor)| (at, tensor, false))) {
                 let known =
                     layouts.entry(prepared.graph.tensors[*tensor].shape.clone()).or_default();
-                for strategy in declaration.strategies(&costs.mesh) {
-                    if !rule.allows(declaration, &strategy) {
-                        continue;
-                    }
+                for strategy in allowed.strategies(id, &class.work[&id], &costs.mesh) {
                     let sides = match input {
                         true => declaration.input_sides(at, &strategy),
                         false => declaration.output_sides(at, &strategy),
@@ -167,11 +198,29 @@ fn layouts(prepared: &Prepared, costs: &Costs<'_>, rule: Rule) -> HashMap<Vec<us
     layouts
 }
 
+/// Strategies that are given, by the first node of its class.
+pub type Pins = HashMap<NodeId, Strategy>;
+
+/// What nodes may do.
+struct Allowed<'a> {
+    rule: Rule,
+    pins: &'a Pins,
+}
+
+impl Allowed<'_> {
+    fn strategies(&self, id: NodeId, work: &Work, mesh: &[usize]) -> Vec<Strategy> {
+        match self.pins.get(&id) {
+            Some(strategy) => vec![strategy.clone()],
+            None => self.rule.strategies(&work.declaration, work.kind, mesh),
+        }
+    }
+}
+
 /// Prices of one block's nodes.
 struct BlockPricing<'a> {
     costs: &'a Costs<'a>,
     work: &'a HashMap<NodeId, Work>,
-    rule: Rule,
+    allowed: &'a Allowed<'a>,
     known: &'a RefCell<Known>,
 }
 
@@ -197,8 +246,8 @@ impl Pricing for BlockPricing<'_> {
         self.costs.node(&self.work[&id], strategy)
     }
 
-    fn allows(&self, _: NodeId, declaration: &Declaration, strategy: &Strategy) -> bool {
-        self.rule.allows(declaration, strategy)
+    fn strategies(&self, id: NodeId, _: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
+        self.allowed.strategies(id, &self.work[&id], mesh)
     }
 
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {

@@ -24,8 +24,8 @@ pub struct Settings {
     pub reserve: f64,
     /// Whether forward may be computed again in backward; or must be.
     pub recompute: Recompute,
-    /// Whether only one forward, one backward is allowed.
-    pub plain_schedule: bool,
+    /// The one schedule that is allowed; any, if there is none.
+    pub schedule: Option<Schedule>,
 }
 
 /// Whether forward is computed again in backward.
@@ -47,7 +47,7 @@ impl Default for Settings {
             overlap: Overlap { sync: 1.0, messages: true },
             reserve: 0.1,
             recompute: Recompute::Free,
-            plain_schedule: false,
+            schedule: None,
         }
     }
 }
@@ -96,9 +96,21 @@ pub fn evaluate(
     enough_s: &dyn Fn() -> f64,
 ) -> Verdict {
     let costs = costs(cluster, candidate, settings);
-    let Ok(chain) = Chain::new(prepared, &costs, candidate.rule) else {
-        return Verdict::Impossible;
-    };
+    match Chain::new(prepared, &costs, candidate.rule) {
+        Ok(chain) => best_of(&chain, &costs, candidate, settings, enough_s),
+        Err(_) => Verdict::Impossible,
+    }
+}
+
+/// The best plan of a candidate on a chain that is worked out, if it takes less than `enough_s()`
+/// seconds.
+pub fn best_of(
+    chain: &Chain<'_>,
+    costs: &Costs<'_>,
+    candidate: &Candidate,
+    settings: &Settings,
+    enough_s: &dyn Fn() -> f64,
+) -> Verdict {
     let options: &[bool] = match settings.recompute {
         Recompute::Never => &[false],
         Recompute::Free => &[false, true],
@@ -106,16 +118,8 @@ pub fn evaluate(
     };
     let mut best = Verdict::Impossible;
     for recompute in options {
-        let one = Evaluation {
-            cluster,
-            prepared,
-            candidate,
-            settings,
-            costs: &costs,
-            chain: &chain,
-            recompute: *recompute,
-            enough_s,
-        };
+        let recompute = *recompute;
+        let one = Evaluation { candidate, settings, costs, chain, recompute, enough_s };
         best = better(best, one.run());
     }
     best
@@ -135,8 +139,6 @@ fn better(one: Verdict, other: Verdict) -> Verdict {
 }
 
 struct Evaluation<'a> {
-    cluster: &'a Cluster,
-    prepared: &'a Prepared,
     candidate: &'a Candidate,
     settings: &'a Settings,
     costs: &'a Costs<'a>,
@@ -151,12 +153,12 @@ impl Evaluation<'_> {
     fn run(&self) -> Verdict {
         let mut best = Verdict::Impossible;
         for family in self.families() {
-            best = better(best, self.best_of(&family));
+            best = better(best, self.of_family(&family));
         }
         best
     }
 
-    fn best_of(&self, family: &[Schedule]) -> Verdict {
+    fn of_family(&self, family: &[Schedule]) -> Verdict {
         let exposed = self.solve(family, 1.0);
         let overlap = self.settings.overlap;
         let hidden = match &exposed {
@@ -205,7 +207,7 @@ impl Evaluation<'_> {
         let apart = family.contains(&Schedule::ZeroBubble);
         let rounds = (m + (p - 1.0) / chunks) / p;
         let in_flight = m.min(p) / p;
-        let blocks = self.prepared.of_block.len() as f64;
+        let blocks = self.chain.blocks() as f64;
         let forwards = if self.recompute { 2.0 } else { 1.0 };
         Weights {
             forward: rounds * forwards,
@@ -258,10 +260,13 @@ impl Evaluation<'_> {
     fn families(&self) -> Vec<Vec<Schedule>> {
         let mut turns = vec![Schedule::OneForwardOneBackward];
         let Candidate { stages, micro_batches, .. } = *self.candidate;
-        if stages == 1 || self.settings.plain_schedule {
+        if stages == 1 {
             return vec![turns];
         }
-        let blocks = self.prepared.of_block.len();
+        if let Some(schedule) = self.settings.schedule {
+            return vec![vec![schedule]];
+        }
+        let blocks = self.chain.blocks();
         let chunks = [2, 4]
             .into_iter()
             .filter(|chunks| micro_batches.is_multiple_of(stages) && blocks >= chunks * stages);
@@ -281,7 +286,7 @@ impl Evaluation<'_> {
         let (message_bytes, message_seconds) = match self.chain.exit(choice, range.end - 1) {
             Some((shape, sides)) if rank + 1 < stages => {
                 let bytes = self.costs.bytes(shape, &sides.value);
-                let hop = Group::neighbour(self.cluster, mesh.iter().product());
+                let hop = Group::neighbour(self.costs.cluster, mesh.iter().product());
                 (bytes, message_s(&hop, bytes))
             }
             _ => (0.0, 0.0),

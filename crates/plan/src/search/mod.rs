@@ -14,8 +14,8 @@ mod prepare;
 mod rule;
 
 pub use candidate::{Candidate, Expert, candidates, experts};
-pub use chain::{Chain, Choice};
-pub use evaluate::{Recompute, Settings, Verdict, bound_s, costs, evaluate};
+pub use chain::{Chain, Choice, Pins};
+pub use evaluate::{Recompute, Settings, Verdict, best_of, bound_s, costs, evaluate};
 pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s};
 pub use prepare::{Class, Prepared};
 pub use rule::Rule;

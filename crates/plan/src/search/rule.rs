@@ -3,11 +3,14 @@
 use serde::{Deserialize, Serialize};
 use thinwire_model::{Cut, Declaration, Operand, Strategy};
 
+use crate::cost::WorkKind;
+
 /// What is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// Every strategy.
+    /// Every strategy, but no sums are put off beyond the next operator, and no product is
+    /// computed twice that can be cut.
     Free,
     /// Batches alone are cut.
     Data,
@@ -19,8 +22,27 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// The strategies that a node may have on a mesh.
+    pub fn strategies(
+        self,
+        declaration: &Declaration,
+        kind: WorkKind,
+        mesh: &[usize],
+    ) -> Vec<Strategy> {
+        let mut all = declaration.strategies(mesh);
+        all.retain(|strategy| self.allows(declaration, strategy));
+        let whole = |strategy: &Strategy| strategy.0.contains(&Cut::Whole);
+        if self == Rule::Free && kind == WorkKind::Product && !all.iter().all(whole) {
+            all.retain(|strategy| !whole(strategy));
+        }
+        all
+    }
+
     /// Whether a node may be cut so.
-    pub fn allows(self, declaration: &Declaration, strategy: &Strategy) -> bool {
+    fn allows(self, declaration: &Declaration, strategy: &Strategy) -> bool {
+        if strategy.0.contains(&Cut::Sum) {
+            return false;
+        }
         let mut cuts = strategy.0.iter().enumerate();
         cuts.all(|(dim, cut)| {
             let Cut::Axis(axis) = *cut else { return true };

@@ -20,9 +20,9 @@ pub trait Pricing {
     /// A node under a strategy, without its parameters and what travels.
     fn node(&self, id: NodeId, declaration: &Declaration, strategy: &Strategy) -> Cost;
 
-    /// Whether a node may have a strategy.
-    fn allows(&self, _id: NodeId, _declaration: &Declaration, _strategy: &Strategy) -> bool {
-        true
+    /// The strategies that a node may have.
+    fn strategies(&self, _id: NodeId, declaration: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
+        declaration.strategies(mesh)
     }
 
     /// A parameter that lies so: keeping it, and bringing its gradient together.
@@ -220,8 +220,7 @@ impl<'a> Builder<'a> {
         let graph = self.block.graph;
         let node = &graph.nodes[id];
         let declaration = graph.declaration(node);
-        let mut strategies = declaration.strategies(self.mesh);
-        strategies.retain(|strategy| self.pricing.allows(id, &declaration, strategy));
+        let mut strategies = self.pricing.strategies(id, &declaration, self.mesh);
         if strategies.is_empty() {
             strategies.push(Strategy(vec![Cut::Whole; self.mesh.len()]));
         }
