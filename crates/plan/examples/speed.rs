@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use thinwire_plan::output::report;
 use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 
@@ -24,34 +25,12 @@ fn main() {
     let mut planner = Planner::new(batch, Settings::default(), move |batch| {
         thinwire_model::named(&name, batch, sequence).map_err(|error| Error::from_model(&error))
     });
-    for gbit in [800.0, 400.0, 800.0, 1600.0] {
+    for gbit in [800.0, 400.0, 1600.0, 800.0] {
+        let cluster = cluster(nodes, gbit);
         let start = Instant::now();
-        let found = planner.plan(&cluster(nodes, gbit)).unwrap();
-        let best = &found.best;
-        println!(
-            "{gbit} Gbit/s: {:.0} ms; {:.3} s a step, gap {:.1} %, {:?} candidates",
-            1e3 * start.elapsed().as_secs_f64(),
-            best.seconds,
-            100.0 * found.gap(),
-            found.candidates
-        );
-        println!(
-            "  {:?} {:?} recompute {} {:.1} GB",
-            best.candidate,
-            best.schedule,
-            best.recompute,
-            best.bytes() / 1e9
-        );
-        for (expert, outcome) in &found.experts {
-            match outcome {
-                Ok(outcome) => println!(
-                    "  {}: {:.3} s {:?}",
-                    expert.name(),
-                    outcome.seconds,
-                    outcome.candidate
-                ),
-                Err(bytes) => println!("  {}: needs {:.1} GB", expert.name(), bytes / 1e9),
-            }
-        }
+        let found = planner.plan(&cluster).unwrap();
+        let (elapsed, [all, solved]) = (start.elapsed(), found.candidates);
+        println!("{gbit} Gbit/s: {:.0} ms, {solved} of {all} solved", 1e3 * elapsed.as_secs_f64());
+        println!("{}", report(&planner, &cluster, &found).unwrap());
     }
 }

@@ -4,6 +4,7 @@
 pub mod cluster;
 pub mod cost;
 mod error;
+pub mod output;
 pub mod pipeline;
 pub mod search;
 pub mod stage;

@@ -45,7 +45,14 @@ impl Case {
         let settings = settings(row);
         let costs = costs(cluster, &candidate, &settings);
         let chain = Chain::new(&prepared, &costs, candidate.rule)?;
-        let (_, choice) = chain.solve(&Weights::ONCE, 0.0);
+        let rounds = candidate.micro_batches as f64;
+        let weights = Weights {
+            forward: 2.0 * rounds,
+            backward: rounds,
+            backward_wire: rounds,
+            ..Weights::ONCE
+        };
+        let (_, choice) = chain.solve(&weights, 0.0);
         let pins = chain.pins(&choice);
         Ok(Case { row: row.clone(), prepared, candidate, settings, pins })
     }

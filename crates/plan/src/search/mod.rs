@@ -33,6 +33,8 @@ use crate::cost::Sharding;
 
 /// How many plans are played through.
 const PLAYED: usize = 20;
+/// What is known of how many clusters is kept.
+const HISTORY: usize = 8;
 
 /// A model that is planned, perhaps several times, for clusters that differ.
 pub struct Planner {
@@ -41,8 +43,8 @@ pub struct Planner {
     /// By sequences of a micro-batch.
     prepared: HashMap<usize, Prepared>,
     graph: Box<dyn Fn(usize) -> Result<Graph, Error> + Send + Sync>,
-    /// The cluster that was planned for last, and what its candidates came to.
-    last: Option<(Cluster, HashMap<Candidate, f64>)>,
+    /// The clusters that were planned for last, and what their candidates came to.
+    history: Vec<(Cluster, HashMap<Candidate, f64>)>,
 }
 
 /// What was found.
@@ -74,12 +76,23 @@ impl Planner {
         settings: Settings,
         graph: impl Fn(usize) -> Result<Graph, Error> + Send + Sync + 'static,
     ) -> Planner {
-        Planner { settings, batch, prepared: HashMap::new(), graph: Box::new(graph), last: None }
+        Planner {
+            settings,
+            batch,
+            prepared: HashMap::new(),
+            graph: Box::new(graph),
+            history: Vec::new(),
+        }
     }
 
     /// The model for a candidate's micro-batches, once there was a plan.
     pub fn prepared(&self, candidate: &Candidate) -> Option<&Prepared> {
         self.prepared.get(&(self.batch / candidate.micro_batches))
+    }
+
+    /// Sequences of a step.
+    pub fn batch(&self) -> usize {
+        self.batch
     }
 
     /// The settings.
@@ -106,7 +119,9 @@ impl Planner {
         round.evaluate(&bounded);
         let found = round.finish(&bounded, expert_plans)?;
         let seen = round.seen.into_inner().expect("no thread has panicked");
-        self.last = Some((cluster.clone(), seen));
+        self.history.retain(|(before, _)| before != cluster);
+        self.history.push((cluster.clone(), seen));
+        self.history.drain(..self.history.len().saturating_sub(HISTORY));
         Ok(found)
     }
 
@@ -140,14 +155,14 @@ struct Round<'a> {
 
 impl<'a> Round<'a> {
     fn new(planner: &'a Planner, cluster: &'a Cluster) -> Round<'a> {
-        let known = planner.last.as_ref().and_then(|(before, seen)| {
-            let faster = faster(before, cluster)?;
-            Some(
-                seen.iter()
-                    .map(|(candidate, seconds)| (candidate.clone(), seconds / faster))
-                    .collect(),
-            )
-        });
+        let mut known: HashMap<Candidate, f64> = HashMap::new();
+        for (before, seen) in &planner.history {
+            let Some(faster) = faster(before, cluster) else { continue };
+            for (candidate, seconds) in seen {
+                let bound = known.entry(candidate.clone()).or_insert(0.0);
+                *bound = bound.max(seconds / faster);
+            }
+        }
         Round {
             planner,
             cluster,
@@ -155,15 +170,25 @@ impl<'a> Round<'a> {
             found: Mutex::default(),
             least_bytes: Mutex::new(f64::INFINITY),
             seen: Mutex::default(),
-            known: known.unwrap_or_default(),
+            known,
         }
     }
 
     /// The fastest of some candidates.
     fn best_of(&self, list: &[Candidate]) -> Result<Outcome, f64> {
         let fastest = AtomicU64::new(f64::INFINITY.to_bits());
+        let mut ordered: Vec<(f64, &Candidate)> =
+            list.iter().map(|one| (self.known.get(one).copied().unwrap_or(0.0), one)).collect();
+        ordered.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let verdict = |(known, one): &(f64, &Candidate)| {
+            if *known < f64::from_bits(fastest.load(Ordering::Relaxed)) {
+                return self.verdict(one, &fastest);
+            }
+            self.remember(one, *known);
+            Some(Verdict::TooSlow(*known))
+        };
         let verdicts: Vec<Verdict> =
-            list.par_iter().filter_map(|one| self.verdict(one, &fastest)).collect();
+            ordered.par_iter().with_max_len(1).filter_map(verdict).collect();
         let mut best: Result<Outcome, f64> = Err(f64::INFINITY);
         for verdict in verdicts {
             best = match (verdict, best) {
@@ -232,17 +257,20 @@ impl<'a> Round<'a> {
     fn finish(
         &self,
         bounded: &[(f64, Candidate)],
-        experts: Vec<(Expert, Result<Outcome, f64>)>,
+        mut experts: Vec<(Expert, Result<Outcome, f64>)>,
     ) -> Result<Found, Error> {
         let mut found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
         found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         found.truncate(PLAYED);
+        found.extend(experts.iter().filter_map(|(_, plan)| plan.clone().ok()));
         let overlap = self.planner.settings.overlap;
-        for outcome in &mut found {
+        let played = |outcome: &mut Outcome| {
             if let Some(seconds) = simulated_s(outcome, overlap) {
                 outcome.seconds = seconds;
             }
-        }
+        };
+        found.iter_mut().for_each(played);
+        experts.iter_mut().filter_map(|(_, plan)| plan.as_mut().ok()).for_each(played);
         found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let seen = self.seen.lock().expect("no thread has panicked");
         let least = seen.values().copied().fold(f64::INFINITY, f64::min);
