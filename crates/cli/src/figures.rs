@@ -53,7 +53,7 @@ pub fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
+pub fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }

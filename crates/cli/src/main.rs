@@ -42,6 +42,8 @@ enum Command {
     Bench(command::bench::Args),
     /// Explain why gradients travel as they do
     Plan(command::plan::Args),
+    /// Look at a model that a plan can be made for
+    Model(command::model::Args),
     /// Try a codec of your own, written as text
     Codec(command::codec::Args),
     /// Start any program N times, as the ranks of one job
@@ -75,6 +77,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Sample(args) => command::sample::run(&args),
         Command::Bench(args) => command::bench::run(&args),
         Command::Plan(args) => command::plan::run(&args),
+        Command::Model(args) => command::model::run(&args),
         Command::Codec(args) => command::codec::run(&args),
         Command::Run(args) => command::run::run(&args),
         Command::Rank(args) => launch::child::run(&args),

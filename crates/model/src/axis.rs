@@ -1,7 +1,8 @@
 //! Axes: what an operator runs over, and how its operands lie in it.
 //!
 //! Einsum-like: a linear layer is `x[b,s,k] w[k,n] -> y[b,s,n]`. A dimension may run over an axis
-//! in blocks, so that heads are an axis although a head's elements lie in the same dimension.
+//! with several elements at each place, so that heads are an axis although a head's features lie in the
+//! same dimension.
 
 use crate::error::{Error, Kind};
 use crate::layout::Reduction;
@@ -36,13 +37,13 @@ pub struct Dim {
     /// The index of the axis.
     pub axis: usize,
     /// How many neighbouring elements belong to one place of the axis.
-    pub block: usize,
+    pub width: usize,
 }
 
 impl Dim {
-    /// The same axis with `block` elements at each of its places.
-    pub fn blocks(self, block: usize) -> Dim {
-        Dim { block, ..self }
+    /// The same axis with `width` elements at each of its places.
+    pub fn wide(self, width: usize) -> Dim {
+        Dim { width, ..self }
     }
 }
 
@@ -111,7 +112,7 @@ impl Declaration {
 
     /// The whole shape of an operand.
     pub fn shape(&self, operand: &Operand) -> Vec<usize> {
-        operand.dims.iter().map(|dim| self.axes[dim.axis].length * dim.block).collect()
+        operand.dims.iter().map(|dim| self.axes[dim.axis].length * dim.width).collect()
     }
 
     /// The shapes of all outputs.
@@ -179,7 +180,7 @@ impl Axes {
     /// The dimension that runs over the axis of a name, if there is one.
     pub fn named(&self, name: char) -> Option<Dim> {
         let axis = self.0.iter().position(|axis| axis.name == name)?;
-        Some(Dim { axis, block: 1 })
+        Some(Dim { axis, width: 1 })
     }
 
     /// How many axes there are.
@@ -211,6 +212,6 @@ impl Axes {
     fn push(&mut self, name: char, length: usize, split: Split) -> Dim {
         debug_assert!(self.0.iter().all(|axis| axis.name != name), "axis {name} is there twice");
         self.0.push(Axis { name, length, split });
-        Dim { axis: self.0.len() - 1, block: 1 }
+        Dim { axis: self.0.len() - 1, width: 1 }
     }
 }

@@ -141,6 +141,24 @@ impl Graph {
         self.nodes.iter().position(|node| node.outputs.contains(&tensor))
     }
 
+    /// For every tensor, the node that computes it.
+    pub fn producers(&self) -> Vec<Option<NodeId>> {
+        let mut producers = vec![None; self.tensors.len()];
+        for (at, node) in self.nodes.iter().enumerate() {
+            node.outputs.iter().for_each(|id| producers[*id] = Some(at));
+        }
+        producers
+    }
+
+    /// For every tensor, the nodes that read it.
+    pub fn readers(&self) -> Vec<Vec<NodeId>> {
+        let mut readers = vec![Vec::new(); self.tensors.len()];
+        for (at, node) in self.nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|id| readers[*id].push(at));
+        }
+        readers
+    }
+
     /// The tensors that are trained.
     pub fn parameters(&self) -> impl Iterator<Item = (TensorId, &Tensor)> {
         let all = self.tensors.iter().enumerate();

@@ -67,7 +67,7 @@ impl<'a> Region<'a> {
     pub fn parts_of(&self, operand: &Operand) -> Vec<Part> {
         let scaled =
             |part: Part, block| Part { start: part.start * block, length: part.length * block };
-        operand.dims.iter().map(|dim| scaled(self.parts[dim.axis], dim.block)).collect()
+        operand.dims.iter().map(|dim| scaled(self.parts[dim.axis], dim.width)).collect()
     }
 
     /// What an input holds of each of its dimensions.

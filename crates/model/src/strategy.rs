@@ -14,7 +14,7 @@
 
 use std::fmt;
 
-use crate::axis::{Axis, Declaration, Operand, Split};
+use crate::axis::{Axis, Declaration, Dim, Operand, Split};
 use crate::layout::{Layout, Placement, Reduction};
 use crate::region::{Part, Region};
 
@@ -85,6 +85,18 @@ impl Declaration {
     pub fn local_flops(&self, strategy: &Strategy, mesh: &[usize]) -> f64 {
         let cut = strategy.0.iter().zip(mesh).filter(|(cut, _)| matches!(cut, Cut::Axis(_)));
         self.flops / cut.map(|(_, size)| *size as f64).product::<f64>()
+    }
+
+    /// Elements that one rank reads and writes.
+    pub fn local_elements(&self, strategy: &Strategy, mesh: &[usize]) -> usize {
+        let local = |operand: &Operand| -> usize {
+            let length = |dim: &Dim| {
+                let parts = self.parts(dim.axis, strategy, mesh);
+                self.axes[dim.axis].length / parts * dim.width
+            };
+            operand.dims.iter().map(length).product()
+        };
+        self.inputs.iter().chain(&self.outputs).map(local).sum()
     }
 
     /// The part of every axis that the rank with these coordinates does.

@@ -46,14 +46,14 @@ impl Attention {
                 format!("q has {s} tokens and k {t}, expected as many where it is causal");
             return Err(Error::new(Kind::Operands, message));
         }
-        let block = self.head_size * self.queries_per_key;
-        let groups = quotient("q", features, block)?;
+        let width = self.head_size * self.queries_per_key;
+        let groups = quotient("q", features, width)?;
         quotient("k", key_features, self.head_size)?;
         let mut axes = Axes::default();
         let (b, s, t) = (axes.even('b', b), axes.even('s', s), axes.never('t', t));
         let g = axes.even('g', groups);
-        let flops = 4.0 * axes.points() * block as f64;
-        let (query, key) = ([b, s, g.blocks(block)], [b, t, g.blocks(self.head_size)]);
+        let flops = 4.0 * axes.points() * width as f64;
+        let (query, key) = ([b, s, g.wide(width)], [b, t, g.wide(self.head_size)]);
         let operands = [("q", query), ("k", key), ("v", key), ("y", query)];
         Ok((axes, operands.map(|(name, dims)| Operand::new(name, dims)), flops))
     }

@@ -54,9 +54,9 @@ fn operands(
     let mut lengths = shape.to_vec();
     lengths[unpack.dim] = unpack.pieces;
     let dims = axes.all(&lengths)?;
-    let with = |block: usize| -> Vec<Dim> {
+    let with = |width: usize| -> Vec<Dim> {
         let sized =
-            |(at, dim): (usize, &Dim)| if at == unpack.dim { dim.blocks(block) } else { *dim };
+            |(at, dim): (usize, &Dim)| if at == unpack.dim { dim.wide(width) } else { *dim };
         dims.iter().enumerate().map(sized).collect()
     };
     let whole = Operand::new(name, with(unpack.sections.iter().sum()));

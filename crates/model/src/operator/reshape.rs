@@ -80,7 +80,7 @@ fn pair(axes: &mut Axes, letter: char, shapes: [&[usize]; 2], dims: [&mut Vec<Di
     let axis = axes.even(letter, shared);
     for (shape, dims) in shapes.into_iter().zip(dims) {
         let Some((first, rest)) = shape.split_first() else { continue };
-        dims.push(axis.blocks(first / shared));
+        dims.push(axis.wide(first / shared));
         for length in rest {
             let name = char::from_u32('α' as u32 + axes.count() as u32).unwrap_or('?');
             dims.push(axes.never(name, *length));

@@ -34,7 +34,7 @@ impl Rule for Rotary {
         let mut axes = Axes::default();
         let dims = [axes.even('b', b), axes.even('s', s), axes.even('g', heads)];
         let flops = 3.0 * axes.points() * self.head_size as f64;
-        let dims = [dims[0], dims[1], dims[2].blocks(self.head_size)];
+        let dims = [dims[0], dims[1], dims[2].wide(self.head_size)];
         Ok(axes.declare([Operand::new("x", dims)], [Operand::new("y", dims)], flops).linear())
     }
 

@@ -50,6 +50,14 @@ fn every_strategy_is_exact(sample: &Sample, seed: u64) {
     }
 }
 
+/// Elements of all operands of a region.
+fn elements(region: &Region<'_>) -> usize {
+    let declaration = region.declaration();
+    let operands = declaration.inputs.iter().chain(&declaration.outputs);
+    let parts = operands.map(|operand| region.parts_of(operand));
+    parts.map(|parts| parts.iter().map(|part| part.length).product::<usize>()).sum()
+}
+
 fn work_is_shared(sample: &Sample) {
     let declaration = sample.operator.declare(&sample.shapes()).unwrap();
     for mesh in MESHES {
@@ -63,6 +71,10 @@ fn work_is_shared(sample: &Sample) {
             let flops = declaration.local_flops(&strategy, mesh) * ranks as f64;
             let expected = declaration.flops * done as f64 / once.max(1) as f64;
             assert!((flops - expected).abs() <= 1e-9 * expected, "{sample:?} {mesh:?}");
+            let local = declaration.local_elements(&strategy, mesh);
+            let all: usize =
+                regions().map(|at| elements(&declaration.region(&strategy, mesh, &at))).sum();
+            assert_eq!(local * ranks, all, "{sample:?} {mesh:?}");
         }
     }
 }

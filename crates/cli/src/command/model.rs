@@ -1,0 +1,176 @@
+//! `thinwire model`: what a model is made of, and what it asks for.
+
+use anyhow::Result;
+use clap::Subcommand;
+use serde::Serialize;
+use thinwire_model::{Block, Graph, Node, Summary, classes, named, summary, usual_sequence};
+
+use crate::figures::{bytes, count, scaled};
+use crate::output::{print, print_json};
+use crate::table::Table;
+
+/// Look at a model that a plan can be made for.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Its operators, parameters, flops and activations
+    Show(Show),
+}
+
+/// Shows a model, each layer once.
+#[derive(clap::Args)]
+struct Show {
+    /// gpt2-medium, gpt3-175b, llama2-7b, mixtral-8x7b, bert-large, resnet50, vgg16, mlp, ...
+    #[arg(value_name = "MODEL")]
+    name: String,
+    /// Sequences or images of a micro-batch
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    batch: usize,
+    /// Tokens of a sequence [default: what the model is usually trained with]
+    #[arg(long, value_name = "N")]
+    sequence: Option<usize>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    model: &'a str,
+    batch: usize,
+    sequence: usize,
+    parameters: usize,
+    forward_flops: f64,
+    backward_flops: f64,
+    /// Bytes in 16 bits: of all activations, and of those that backward reads.
+    activation_bytes: usize,
+    kept_activation_bytes: usize,
+    classes: Vec<Class<'a>>,
+}
+
+/// A layer, and how often it is there.
+#[derive(Serialize)]
+struct Class<'a> {
+    /// Its first and its last block.
+    first: &'a str,
+    last: &'a str,
+    blocks: usize,
+    nodes: Vec<Line<'a>>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Its name within the block.
+    name: &'a str,
+    operator: &'static str,
+    /// The axes that it runs over, with their lengths.
+    axes: Vec<(char, usize)>,
+    /// The shape of its first output.
+    shape: &'a [usize],
+    flops: f64,
+}
+
+/// Bytes of an element of 16 bits.
+const ELEMENT_BYTES: usize = 2;
+
+/// Shows a model.
+///
+/// # Errors
+/// If there is no such model, or standard output is closed.
+pub fn run(args: &Args) -> Result<u8> {
+    let What::Show(show) = &args.what;
+    let sequence = show.sequence.unwrap_or(usual_sequence(&show.name));
+    let graph = named(&show.name, show.batch, sequence)?;
+    let report = report(show, sequence, &graph, &summary(&graph)?);
+    match show.json {
+        true => print_json(&report)?,
+        false => print(text(&report))?,
+    }
+    Ok(0)
+}
+
+fn report<'a>(show: &'a Show, sequence: usize, graph: &'a Graph, summary: &Summary) -> Report<'a> {
+    let class = |class: &thinwire_model::Class| {
+        let (first, last) = (class.blocks[0], class.blocks[class.blocks.len() - 1]);
+        let block = &graph.blocks[first];
+        let nodes = graph.nodes[block.nodes.clone()].iter();
+        Class {
+            first: &block.name,
+            last: &graph.blocks[last].name,
+            blocks: class.blocks.len(),
+            nodes: nodes.map(|node| line(graph, block, node)).collect(),
+        }
+    };
+    Report {
+        model: &show.name,
+        batch: show.batch,
+        sequence,
+        parameters: summary.parameters,
+        forward_flops: summary.forward_flops,
+        backward_flops: summary.backward_flops,
+        activation_bytes: ELEMENT_BYTES * summary.activations,
+        kept_activation_bytes: ELEMENT_BYTES * summary.kept_activations,
+        classes: classes(graph).iter().map(class).collect(),
+    }
+}
+
+fn line<'a>(graph: &'a Graph, block: &Block, node: &'a Node) -> Line<'a> {
+    let declaration = graph.declaration(node);
+    let within = node.name.strip_prefix(&block.name).and_then(|name| name.strip_prefix('.'));
+    Line {
+        name: within.unwrap_or(&node.name),
+        operator: node.operator.name(),
+        axes: declaration.axes.iter().map(|axis| (axis.name, axis.length)).collect(),
+        shape: &graph.tensors[node.outputs[0]].shape,
+        flops: declaration.flops,
+    }
+}
+
+fn text(report: &Report<'_>) -> String {
+    let mut text = format!(
+        "{}, a micro-batch of {} × {}\nparameters: {}\nflops: {} forward, {} backward\n\
+         activations in 16 bits: {}, of which {} are kept for backward\n",
+        report.model,
+        report.batch,
+        report.sequence,
+        count(report.parameters as u64),
+        flops(report.forward_flops),
+        flops(report.backward_flops),
+        bytes(report.activation_bytes as f64),
+        bytes(report.kept_activation_bytes as f64),
+    );
+    for class in &report.classes {
+        text += &format!("\n{}\n{}", headline(class), table(class));
+    }
+    text
+}
+
+fn headline(class: &Class<'_>) -> String {
+    match class.blocks {
+        1 => class.first.to_owned(),
+        blocks => format!("{blocks} × {} … {}", class.first, class.last),
+    }
+}
+
+fn table(class: &Class<'_>) -> Table {
+    let mut table = Table::new(["node", "operator", "axes", "output", "flops"]);
+    for line in &class.nodes {
+        let axes: Vec<String> =
+            line.axes.iter().map(|(name, length)| format!("{name}={length}")).collect();
+        let shape: Vec<String> = line.shape.iter().map(usize::to_string).collect();
+        let [name, operator] = [line.name, line.operator].map(str::to_owned);
+        table.row([name, operator, axes.join(" "), shape.join("×"), flops(line.flops)]);
+    }
+    table
+}
+
+/// "1.25 Tflop".
+fn flops(flops: f64) -> String {
+    let scales = [(1e15, "Pflop"), (1e12, "Tflop"), (1e9, "Gflop"), (1e6, "Mflop"), (1.0, "flop")];
+    scaled(flops, &scales)
+}
