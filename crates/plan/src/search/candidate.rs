@@ -82,7 +82,8 @@ pub fn experts(cluster: &Cluster, batch: usize, blocks: usize, expert: Expert) -
     for stages in stages {
         for [outer, inner] in meshes(devices / stages) {
             let within = inner <= cluster.levels[0].size;
-            if (expert == Expert::Grid && within) || inner == 1 {
+            let allowed = (expert == Expert::Grid && within) || inner == 1;
+            if allowed && batch.is_multiple_of(outer) {
                 for micro_batches in micro_batches(batch, outer) {
                     let mesh = if inner == 1 { vec![outer] } else { vec![outer, inner] };
                     all.push(Candidate { stages, mesh, micro_batches, sharding, rule });
