@@ -22,7 +22,7 @@ pub use rule::Rule;
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 use thinwire_model::Graph;
@@ -30,6 +30,28 @@ use thinwire_model::Graph;
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Sharding;
+
+/// What is known of candidates.
+type Seen = HashMap<Candidate, Known>;
+
+/// What is known of a candidate.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// No plan of it takes less than these seconds.
+    Seconds(f64),
+    /// It does not fit: it needs these bytes of a device's memory, or infinitely many.
+    Bytes(f64),
+}
+
+impl Known {
+    /// The same as seconds.
+    fn bound_s(self) -> f64 {
+        match self {
+            Known::Seconds(seconds) => seconds,
+            Known::Bytes(_) => f64::INFINITY,
+        }
+    }
+}
 
 /// How many plans are played through.
 const PLAYED: usize = 20;
@@ -44,7 +66,7 @@ pub struct Planner {
     prepared: HashMap<usize, Prepared>,
     graph: Box<dyn Fn(usize) -> Result<Graph, Error> + Send + Sync>,
     /// The clusters that were planned for last, and what their candidates came to.
-    history: Vec<(Cluster, HashMap<Candidate, f64>)>,
+    history: Vec<(Cluster, Seen)>,
 }
 
 /// What was found.
@@ -147,20 +169,27 @@ struct Round<'a> {
     best: AtomicU64,
     found: Mutex<Vec<Outcome>>,
     least_bytes: Mutex<f64>,
-    /// What is known of candidates: seconds of their best plans, or of a bound.
-    seen: Mutex<HashMap<Candidate, f64>>,
+    solved: AtomicUsize,
+    /// What is known of candidates.
+    seen: Mutex<Seen>,
     /// What was known before, already made valid for this cluster.
-    known: HashMap<Candidate, f64>,
+    known: Seen,
 }
 
 impl<'a> Round<'a> {
     fn new(planner: &'a Planner, cluster: &'a Cluster) -> Round<'a> {
-        let mut known: HashMap<Candidate, f64> = HashMap::new();
+        let mut known = Seen::new();
         for (before, seen) in &planner.history {
             let Some(faster) = faster(before, cluster) else { continue };
-            for (candidate, seconds) in seen {
-                let bound = known.entry(candidate.clone()).or_insert(0.0);
-                *bound = bound.max(seconds / faster);
+            for (candidate, now) in seen {
+                let scaled = match *now {
+                    Known::Seconds(seconds) => Known::Seconds(seconds / faster),
+                    Known::Bytes(bytes) => Known::Bytes(bytes),
+                };
+                let best = known.entry(candidate.clone()).or_insert(scaled);
+                if best.bound_s() < scaled.bound_s() {
+                    *best = scaled;
+                }
             }
         }
         Round {
@@ -169,6 +198,7 @@ impl<'a> Round<'a> {
             best: AtomicU64::new(f64::INFINITY.to_bits()),
             found: Mutex::default(),
             least_bytes: Mutex::new(f64::INFINITY),
+            solved: AtomicUsize::new(0),
             seen: Mutex::default(),
             known,
         }
@@ -177,15 +207,18 @@ impl<'a> Round<'a> {
     /// The fastest of some candidates.
     fn best_of(&self, list: &[Candidate]) -> Result<Outcome, f64> {
         let fastest = AtomicU64::new(f64::INFINITY.to_bits());
-        let mut ordered: Vec<(f64, &Candidate)> =
-            list.iter().map(|one| (self.known.get(one).copied().unwrap_or(0.0), one)).collect();
-        ordered.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        let verdict = |(known, one): &(f64, &Candidate)| {
-            if *known < f64::from_bits(fastest.load(Ordering::Relaxed)) {
+        let mut ordered: Vec<(Known, &Candidate)> =
+            list.iter().map(|one| (self.known(one), one)).collect();
+        ordered.sort_by(|(a, _), (b, _)| a.bound_s().total_cmp(&b.bound_s()));
+        let verdict = |(known, one): &(Known, &Candidate)| {
+            if known.bound_s() < f64::from_bits(fastest.load(Ordering::Relaxed)) {
                 return self.verdict(one, &fastest);
             }
             self.remember(one, *known);
-            Some(Verdict::TooSlow(*known))
+            Some(match *known {
+                Known::Seconds(seconds) => Verdict::TooSlow(seconds),
+                Known::Bytes(bytes) => Verdict::TooLarge(bytes),
+            })
         };
         let verdicts: Vec<Verdict> =
             ordered.par_iter().with_max_len(1).filter_map(verdict).collect();
@@ -211,21 +244,27 @@ impl<'a> Round<'a> {
                 fastest.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
                 self.best.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
                 self.found.lock().expect("no thread has panicked").push((**outcome).clone());
-                self.remember(candidate, outcome.bound_s.min(outcome.seconds));
+                let least = outcome.bound_s.min(outcome.seconds);
+                self.remember(candidate, Known::Seconds(least));
             }
             Verdict::TooLarge(bytes) => {
                 let mut least = self.least_bytes.lock().expect("no thread has panicked");
                 *least = least.min(*bytes);
-                self.remember(candidate, f64::INFINITY);
+                self.remember(candidate, Known::Bytes(*bytes));
             }
-            Verdict::TooSlow(seconds) => self.remember(candidate, *seconds),
-            Verdict::Impossible => self.remember(candidate, f64::INFINITY),
+            Verdict::TooSlow(seconds) => self.remember(candidate, Known::Seconds(*seconds)),
+            Verdict::Impossible => self.remember(candidate, Known::Bytes(f64::INFINITY)),
         }
         Some(verdict)
     }
 
-    fn remember(&self, candidate: &Candidate, seconds: f64) {
-        self.seen.lock().expect("no thread has panicked").insert(candidate.clone(), seconds);
+    fn remember(&self, candidate: &Candidate, known: Known) {
+        self.seen.lock().expect("no thread has panicked").insert(candidate.clone(), known);
+    }
+
+    /// What an earlier search says of a candidate.
+    fn known(&self, candidate: &Candidate) -> Known {
+        self.known.get(candidate).copied().unwrap_or(Known::Seconds(0.0))
     }
 
     /// Candidates with their bounds, the least first.
@@ -234,8 +273,7 @@ impl<'a> Round<'a> {
         let bound = |candidate: &Candidate| {
             let prepared = self.planner.prepared(candidate)?;
             let arithmetic = bound_s(self.cluster, prepared, candidate, settings);
-            let known = self.known.get(candidate).copied().unwrap_or(0.0);
-            Some((arithmetic.max(known), candidate.clone()))
+            Some((arithmetic.max(self.known(candidate).bound_s()), candidate.clone()))
         };
         let mut bounded: Vec<(f64, Candidate)> = all.par_iter().filter_map(bound).collect();
         bounded.sort_by(|(a, _), (b, _)| a.total_cmp(b));
@@ -247,9 +285,12 @@ impl<'a> Round<'a> {
         bounded.par_iter().with_max_len(1).for_each(|(bound, candidate)| {
             let best = f64::from_bits(self.best.load(Ordering::Relaxed));
             if *bound < best {
+                self.solved.fetch_add(1, Ordering::Relaxed);
                 self.verdict(candidate, &self.best);
             } else {
-                self.remember(candidate, *bound);
+                let known = self.known(candidate);
+                let bytes = matches!(known, Known::Bytes(_));
+                self.remember(candidate, if bytes { known } else { Known::Seconds(*bound) });
             }
         });
     }
@@ -273,14 +314,14 @@ impl<'a> Round<'a> {
         experts.iter_mut().filter_map(|(_, plan)| plan.as_mut().ok()).for_each(played);
         found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let seen = self.seen.lock().expect("no thread has panicked");
-        let least = seen.values().copied().fold(f64::INFINITY, f64::min);
-        let evaluated = bounded.iter().filter(|(bound, one)| seen.get(one) != Some(bound)).count();
+        let least = seen.values().map(|known| known.bound_s()).fold(f64::INFINITY, f64::min);
+        let solved = self.solved.load(Ordering::Relaxed);
         if found.is_empty() {
             return Err(self.too_large());
         }
         let best = found.remove(0);
         let bound_s = least.min(best.seconds);
-        Ok(Found { best, others: found, experts, bound_s, candidates: [bounded.len(), evaluated] })
+        Ok(Found { best, others: found, experts, bound_s, candidates: [bounded.len(), solved] })
     }
 
     fn too_large(&self) -> Error {
