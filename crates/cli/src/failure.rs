@@ -52,6 +52,9 @@ fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(error) = cause.downcast_ref::<thinwire_job::Error>() {
         return error.hint().map(str::to_owned);
     }
+    if let Some(error) = cause.downcast_ref::<thinwire_plan::Error>() {
+        return error.hint().map(str::to_owned);
+    }
     let link = cause.downcast_ref::<thinwire_link::Error>().and_then(thinwire_link::Error::hint);
     let collective = cause.downcast_ref::<thinwire_collective::Error>().and_then(|e| e.hint());
     let sync = cause.downcast_ref::<thinwire_sync::Error>().and_then(|e| e.hint());

@@ -40,7 +40,7 @@ enum Command {
     Sample(command::sample::Args),
     /// Measure what is fast and what is not, beside its limit
     Bench(command::bench::Args),
-    /// Explain why gradients travel as they do
+    /// Plan what runs where, or explain why gradients travel as they do
     Plan(command::plan::Args),
     /// Look at a model that a plan can be made for
     Model(command::model::Args),

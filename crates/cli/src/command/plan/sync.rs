@@ -1,4 +1,4 @@
-//! `thinwire plan`: why gradients travel as they do.
+//! `thinwire plan sync`: why gradients travel as they do.
 
 use std::path::PathBuf;
 
@@ -15,22 +15,9 @@ use crate::samples::median;
 use crate::table::Table;
 use crate::training::trace::{self, Line};
 
-/// Why gradients travel as they do.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    topic: Topic,
-}
-
-#[derive(clap::Subcommand)]
-enum Topic {
-    /// Every bucket's alternatives, predicted and measured, and why one was taken
-    Sync(Sync),
-}
-
 /// Explains the plan of a training with --codec auto.
 #[derive(clap::Args)]
-struct Sync {
+pub struct Args {
     /// What `thinwire train --trace` has written
     #[arg(long, value_name = "RUN")]
     trace: PathBuf,
@@ -58,7 +45,6 @@ struct Explanation<'a> {
 /// # Errors
 /// If the trace cannot be read or has no plan.
 pub fn run(args: &Args) -> Result<u8> {
-    let Topic::Sync(args) = &args.topic;
     let lines = trace::read(&args.trace)?;
     let upto = args.step.unwrap_or(u64::MAX);
     let planned = lines.iter().rev().filter(|line| line.record.step <= upto);

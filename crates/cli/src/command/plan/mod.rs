@@ -1,0 +1,33 @@
+//! `thinwire plan`: what runs where and how gradients travel, and why.
+
+mod make;
+mod sync;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Plan a training, or explain a plan.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Decide which part of a model runs on which device of a cluster
+    Make(make::Args),
+    /// Every bucket's alternatives, predicted and measured, and why one was taken
+    Sync(sync::Args),
+}
+
+/// Plans, or explains.
+///
+/// # Errors
+/// If there is no plan, or a file cannot be read.
+pub fn run(args: &Args) -> Result<u8> {
+    match &args.what {
+        What::Make(args) => make::run(args),
+        What::Sync(args) => sync::run(args),
+    }
+}

@@ -1,0 +1,201 @@
+//! Cluster files: TOML, and what each of its fields may be.
+//!
+//! ```toml
+//! [[device]]
+//! name = "a100"
+//! tflops = 312
+//! memory_gib = 80
+//! memory_gbyte_per_s = 2039
+//! efficiency = [[0.1, 0.2], [10, 0.6]]   # pairs of gflop and the fraction of tflops
+//!
+//! [[level]]                              # innermost first
+//! name = "node"
+//! size = 8                               # devices
+//! latency_us = 3
+//! gbit = 2400                            # of one device
+//!
+//! [[level]]
+//! name = "pod"
+//! size = 16                              # nodes
+//! latency_us = 10
+//! gbit = 800                             # of one node
+//! ```
+
+use serde::Deserialize;
+
+use super::{Cluster, Device, Efficiency, Level};
+use crate::Error;
+
+const GIB: f64 = (1_u64 << 30) as f64;
+/// More devices than this are taken for a slip.
+const DEVICES_MAX: usize = 1 << 20;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    kinds: Vec<String>,
+    device: Vec<DeviceTable>,
+    level: Vec<LevelTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceTable {
+    name: String,
+    tflops: f64,
+    memory_gib: f64,
+    memory_gbyte_per_s: f64,
+    #[serde(default = "whole")]
+    memory_efficiency: f64,
+    #[serde(default)]
+    overhead_us: f64,
+    #[serde(default)]
+    efficiency: Vec<(f64, f64)>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LevelTable {
+    name: String,
+    size: usize,
+    latency_us: f64,
+    gbit: f64,
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+/// The cluster that a file describes.
+pub(super) fn parse(text: &str) -> Result<Cluster, Error> {
+    let file: File = toml::from_str(text).map_err(|error| syntax(text, &error))?;
+    if file.device.is_empty() || file.level.is_empty() {
+        let (devices, levels) = (file.device.len(), file.level.len());
+        let found = format!("{devices} devices and {levels} levels, expected at least one of each");
+        return Err(Error::file(found));
+    }
+    let names: Vec<&str> = file.device.iter().map(|device| device.name.as_str()).collect();
+    unique("device", &names)?;
+    unique("level", &file.level.iter().map(|level| level.name.as_str()).collect::<Vec<_>>())?;
+    let devices = file.device.iter().map(device).collect::<Result<Vec<_>, _>>()?;
+    let levels = file.level.iter().map(level).collect::<Result<Vec<_>, _>>()?;
+    size(&levels)?;
+    let kinds = kinds(&file.kinds, &names, &levels)?;
+    Ok(Cluster { devices, levels, kinds })
+}
+
+/// One line that says where: serde knows the field, the parser the place.
+fn syntax(text: &str, error: &toml::de::Error) -> Error {
+    let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+    let message = error.message().lines().collect::<Vec<_>>().join(", ");
+    Error::file(format!("line {line}: {message}"))
+}
+
+fn unique(what: &str, names: &[&str]) -> Result<(), Error> {
+    for (place, name) in names.iter().enumerate() {
+        if let Some(first) = names[..place].iter().position(|other| other == name) {
+            let (first, second) = (first + 1, place + 1);
+            let twice = format!("stands twice, as {what} {first} and {what} {second}");
+            return Err(Error::file(format!("{what} '{name}' {twice}")));
+        }
+    }
+    Ok(())
+}
+
+fn device(table: &DeviceTable) -> Result<Device, Error> {
+    let about = format!("device '{}'", table.name);
+    let positive = |field, value| positive(&about, field, value);
+    fraction(&about, "memory_efficiency", table.memory_efficiency)?;
+    Ok(Device {
+        name: table.name.clone(),
+        flops_per_s: 1e12 * positive("tflops", table.tflops)?,
+        memory_bytes: GIB * positive("memory_gib", table.memory_gib)?,
+        memory_bytes_per_s: 1e9 * positive("memory_gbyte_per_s", table.memory_gbyte_per_s)?,
+        memory_efficiency: table.memory_efficiency,
+        overhead_s: 1e-6 * not_negative(&about, "overhead_us", table.overhead_us)?,
+        efficiency: efficiency(&about, &table.efficiency)?,
+    })
+}
+
+fn efficiency(about: &str, points: &[(f64, f64)]) -> Result<Efficiency, Error> {
+    for (gflop, fraction) in points {
+        positive(about, "efficiency's gflop", *gflop)?;
+        if !(*fraction > 0.0 && *fraction <= 1.0) {
+            let found = format!("efficiency is {fraction} at {gflop} gflop");
+            return Err(Error::file(format!("{about}: {found}, expected above 0 and at most 1")));
+        }
+    }
+    for pair in points.windows(2).filter(|pair| pair[1].0 <= pair[0].0) {
+        let found = format!("at {} gflop follows that at {} gflop", pair[1].0, pair[0].0);
+        let expected = "expected more gflop in every pair";
+        return Err(Error::file(format!("{about}: efficiency {found}, {expected}")));
+    }
+    let points: Vec<_> = points.iter().map(|(gflop, fraction)| (1e9 * gflop, *fraction)).collect();
+    Ok(if points.is_empty() { Efficiency::constant(1.0) } else { Efficiency::through(points) })
+}
+
+fn level(table: &LevelTable) -> Result<Level, Error> {
+    let about = format!("level '{}'", table.name);
+    if table.size == 0 {
+        return Err(Error::file(format!("{about}: size is 0, expected at least 1")));
+    }
+    Ok(Level {
+        name: table.name.clone(),
+        size: table.size,
+        latency_s: 1e-6 * not_negative(&about, "latency_us", table.latency_us)?,
+        bytes_per_s: 1e9 / 8.0 * positive(&about, "gbit", table.gbit)?,
+    })
+}
+
+fn size(levels: &[Level]) -> Result<(), Error> {
+    let mut size: usize = 1;
+    for Level { name, size: members, .. } in levels {
+        size = size.saturating_mul(*members);
+        if size > DEVICES_MAX {
+            let found = format!("level '{name}': size {members} makes {size} devices");
+            return Err(Error::file(format!("{found}, expected at most {DEVICES_MAX}")));
+        }
+    }
+    Ok(())
+}
+
+/// The kind of device of every unit of the innermost level.
+fn kinds(kinds: &[String], names: &[&str], levels: &[Level]) -> Result<Vec<usize>, Error> {
+    if kinds.is_empty() && names.len() > 1 {
+        let (kinds, level) = (names.len(), &levels[0].name);
+        let unsaid = format!("no line 'kinds' says which {level} has which");
+        return Err(Error::file(format!("{kinds} kinds of devices, but {unsaid}")));
+    }
+    let units: usize = levels[1..].iter().map(|level| level.size).product();
+    if !kinds.is_empty() && kinds.len() != units {
+        let (found, level) = (kinds.len(), &levels[0].name);
+        let plural = if found == 1 { "unit" } else { "units" };
+        let found = format!("kinds names {found} {plural} of level '{level}'");
+        return Err(Error::file(format!("{found}, expected {units}")));
+    }
+    let place = |kind: &String| {
+        let unknown =
+            || format!("kinds names device '{kind}', expected one of {}", names.join(", "));
+        let found = names.iter().position(|name| name == kind);
+        found.ok_or_else(|| Error::file(unknown()))
+    };
+    kinds.iter().map(place).collect()
+}
+
+fn positive(about: &str, field: &str, value: f64) -> Result<f64, Error> {
+    expect(value > 0.0 && value.is_finite(), about, field, value, "a number above 0")
+}
+
+fn not_negative(about: &str, field: &str, value: f64) -> Result<f64, Error> {
+    expect(value >= 0.0 && value.is_finite(), about, field, value, "a number from 0 on")
+}
+
+fn fraction(about: &str, field: &str, value: f64) -> Result<f64, Error> {
+    expect(value > 0.0 && value <= 1.0, about, field, value, "a number above 0 and at most 1")
+}
+
+fn expect(holds: bool, about: &str, field: &str, value: f64, what: &str) -> Result<f64, Error> {
+    let refusal = || Error::file(format!("{about}: {field} is {value}, expected {what}"));
+    holds.then_some(value).ok_or_else(refusal)
+}

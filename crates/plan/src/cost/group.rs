@@ -1,0 +1,120 @@
+//! Groups: the devices along some dimensions of a mesh, and the ports that they share.
+//!
+//! A mesh is laid over neighbouring devices, its last dimension over those that are nearest. A
+//! group then has, at every level of the cluster, some members within each unit, and its devices
+//! are not alone: all other groups along the same dimensions talk at the same time and share the
+//! units' ports.
+
+use crate::cluster::Cluster;
+
+/// The part of a group's traffic that crosses one level.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hop {
+    /// How many units of the level below it joins.
+    pub members: f64,
+    /// How many devices of the group each of those units has.
+    pub inside: f64,
+    /// Seconds from a bit's departure to its arrival.
+    pub latency_s: f64,
+    /// Bytes per second of one device, while all devices talk.
+    pub bytes_per_s: f64,
+}
+
+/// The devices along some dimensions of a mesh.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// How many there are.
+    pub size: usize,
+    /// The levels that it spans, innermost first.
+    pub hops: Vec<Hop>,
+}
+
+impl Group {
+    /// The group along the dimensions `dims` of a mesh over neighbouring devices.
+    pub fn along(cluster: &Cluster, mesh: &[usize], dims: &[usize]) -> Group {
+        let size = dims.iter().map(|dim| mesh[*dim]).product();
+        let (mut unit, mut below) = (1.0, 1.0);
+        let mut hops = Vec::new();
+        for level in &cluster.levels {
+            let whole = unit * level.size as f64;
+            let within: f64 = dims.iter().map(|dim| members(mesh, *dim, whole)).product();
+            if within > below {
+                hops.push(Hop {
+                    members: within / below,
+                    inside: below,
+                    latency_s: level.latency_s,
+                    bytes_per_s: level.bytes_per_s / unit,
+                });
+            }
+            (unit, below) = (whole, within);
+        }
+        Group { size, hops }
+    }
+
+    /// What a device can use to send to the one that lies `distance` devices away, while all do.
+    pub fn neighbour(cluster: &Cluster, distance: usize) -> Hop {
+        let mut unit = 1;
+        let last = cluster.levels.len() - 1;
+        for (at, level) in cluster.levels.iter().enumerate() {
+            if distance < unit * level.size || at == last {
+                let bytes_per_s = level.bytes_per_s / unit as f64;
+                let latency_s = level.latency_s;
+                return Hop { members: 2.0, inside: 1.0, latency_s, bytes_per_s };
+            }
+            unit *= level.size;
+        }
+        unreachable!("the last level was looked at")
+    }
+}
+
+/// How many devices along a dimension lie within a unit of so many neighbouring devices.
+fn members(mesh: &[usize], dim: usize, unit: f64) -> f64 {
+    let stride: usize = mesh[dim + 1..].iter().product();
+    (unit / stride as f64).clamp(1.0, mesh[dim] as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{Device, Efficiency, Level};
+
+    fn cluster() -> Cluster {
+        let level = |name: &str, size, bytes_per_s| Level {
+            name: name.to_owned(),
+            size,
+            latency_s: 1e-6,
+            bytes_per_s,
+        };
+        let device = Device {
+            name: "a".to_owned(),
+            flops_per_s: 1e12,
+            memory_bytes: 1e9,
+            memory_bytes_per_s: 1e12,
+            memory_efficiency: 1.0,
+            overhead_s: 0.0,
+            efficiency: Efficiency::constant(1.0),
+        };
+        let levels = vec![level("node", 8, 300e9), level("pod", 16, 100e9)];
+        Cluster { devices: vec![device], levels, kinds: Vec::new() }
+    }
+
+    #[test]
+    fn the_last_dimension_is_nearest() {
+        let group = |mesh: &[usize], dims: &[usize]| {
+            let hops = Group::along(&cluster(), mesh, dims).hops;
+            hops.iter().map(|hop| (hop.members, hop.inside, hop.bytes_per_s)).collect::<Vec<_>>()
+        };
+        assert_eq!(group(&[16, 8], &[1]), [(8.0, 1.0, 300e9)]);
+        assert_eq!(group(&[16, 8], &[0]), [(16.0, 1.0, 12.5e9)]);
+        assert_eq!(group(&[32, 4], &[0]), [(2.0, 1.0, 300e9), (16.0, 2.0, 12.5e9)]);
+        assert_eq!(group(&[8, 16], &[1]), [(8.0, 1.0, 300e9), (2.0, 8.0, 12.5e9)]);
+        assert_eq!(group(&[16, 8], &[0, 1]), [(8.0, 1.0, 300e9), (16.0, 8.0, 12.5e9)]);
+        assert_eq!(group(&[128, 1], &[1]), []);
+    }
+
+    #[test]
+    fn neighbours_of_other_nodes_share_their_ports() {
+        assert_eq!(Group::neighbour(&cluster(), 4).bytes_per_s, 300e9);
+        assert_eq!(Group::neighbour(&cluster(), 8).bytes_per_s, 12.5e9);
+    }
+}

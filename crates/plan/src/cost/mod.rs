@@ -1,0 +1,285 @@
+//! What strategies and layouts cost on a mesh of real devices.
+//!
+//! A product takes its flops over the device's rate at that size, or its bytes over the memory's
+//! rate, whichever is longer; anything else its bytes; and all take the device's overhead. Backward
+//! is the sum of the nodes that compute gradients. Conversions take what their collectives take.
+
+pub mod activation;
+mod collective;
+mod group;
+mod work;
+
+pub use collective::{Exchange, message_s};
+pub use group::{Group, Hop};
+pub use work::{Work, WorkKind, work};
+
+use std::collections::HashMap;
+
+use thinwire_model::{
+    Collective, Declaration, Layout, NodeId, Operand, Placement, Sides, Strategy, conversion,
+};
+
+use crate::cluster::{Cluster, Device};
+
+/// Seconds and bytes of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Computing forward, for one micro-batch.
+    pub forward_s: f64,
+    /// Computing backward, for one micro-batch.
+    pub backward_s: f64,
+    /// Collectives of forward, for one micro-batch.
+    pub forward_wire_s: f64,
+    /// Collectives of backward, for one micro-batch.
+    pub backward_wire_s: f64,
+    /// Bringing gradients of parameters together, once a step.
+    pub sync_s: f64,
+    /// The optimiser, once a step.
+    pub optimizer_s: f64,
+    /// Parameters, gradients, optimiser state.
+    pub state_bytes: f64,
+    /// What waits for backward, of one micro-batch.
+    pub kept_bytes: f64,
+    /// What enters the block, of one micro-batch: all that waits if forward is computed again.
+    pub entry_bytes: f64,
+}
+
+impl Cost {
+    /// What cannot be.
+    pub const NEVER: Cost = Cost { forward_s: f64::INFINITY, ..Cost::ZERO };
+    /// Nothing.
+    pub const ZERO: Cost = Cost {
+        forward_s: 0.0,
+        backward_s: 0.0,
+        forward_wire_s: 0.0,
+        backward_wire_s: 0.0,
+        sync_s: 0.0,
+        optimizer_s: 0.0,
+        state_bytes: 0.0,
+        kept_bytes: 0.0,
+        entry_bytes: 0.0,
+    };
+
+    /// Seconds of one micro-batch, where forward is computed so often.
+    pub fn micro_s(&self, forwards: f64) -> f64 {
+        forwards * (self.forward_s + self.forward_wire_s) + self.backward_s + self.backward_wire_s
+    }
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Cost) {
+        self.forward_s += other.forward_s;
+        self.backward_s += other.backward_s;
+        self.forward_wire_s += other.forward_wire_s;
+        self.backward_wire_s += other.backward_wire_s;
+        self.sync_s += other.sync_s;
+        self.optimizer_s += other.optimizer_s;
+        self.state_bytes += other.state_bytes;
+        self.kept_bytes += other.kept_bytes;
+        self.entry_bytes += other.entry_bytes;
+    }
+}
+
+impl std::iter::Sum for Cost {
+    fn sum<I: Iterator<Item = Cost>>(costs: I) -> Cost {
+        costs.fold(Cost::ZERO, |mut sum, cost| {
+            sum += cost;
+            sum
+        })
+    }
+}
+
+/// How many bytes numbers have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Precision {
+    /// Of an activation, a parameter in use, and a gradient.
+    pub element: f64,
+    /// Of a parameter's optimiser state, with its exact value if `element` is not exact.
+    pub optimizer: f64,
+}
+
+impl Precision {
+    /// Half precision with an exact copy, and Adam: 2 + 2 + 12 bytes a parameter.
+    pub const MIXED: Precision = Precision { element: 2.0, optimizer: 12.0 };
+    /// Single precision and Adam: 4 + 4 + 8 bytes a parameter.
+    pub const SINGLE: Precision = Precision { element: 4.0, optimizer: 8.0 };
+}
+
+/// What the ranks that share a parameter's work divide among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Sharding {
+    /// Nothing.
+    None,
+    /// The optimiser's state: ZeRO 1.
+    Optimizer,
+    /// Parameters and gradients too: ZeRO 3. They are gathered for forward and for backward, and
+    /// gradients scattered, with every micro-batch.
+    Parameters,
+}
+
+/// A mesh of devices, and what it is asked.
+#[derive(Clone, Debug)]
+pub struct Costs<'a> {
+    /// The machines.
+    pub cluster: &'a Cluster,
+    /// The device that sets the pace.
+    pub device: Device,
+    /// The sizes of the mesh.
+    pub mesh: Vec<usize>,
+    /// How numbers are kept.
+    pub precision: Precision,
+    /// What is divided.
+    pub sharding: Sharding,
+    /// How members of a level exchange.
+    pub exchange: Exchange,
+    /// The group along each dimension of the mesh.
+    groups: Vec<Group>,
+}
+
+impl<'a> Costs<'a> {
+    /// A mesh over neighbouring devices of a cluster.
+    pub fn new(cluster: &'a Cluster, mesh: &[usize], precision: Precision) -> Costs<'a> {
+        let groups = (0..mesh.len()).map(|dim| Group::along(cluster, mesh, &[dim])).collect();
+        Costs {
+            cluster,
+            device: cluster.pace(),
+            mesh: mesh.to_vec(),
+            precision,
+            sharding: Sharding::None,
+            exchange: Exchange::Direct,
+            groups,
+        }
+    }
+
+    /// The work of a node under a strategy.
+    pub fn node(&self, work: &Work, strategy: &Strategy) -> Cost {
+        let forward_s = self.compute_s(&work.declaration, work.kind, strategy);
+        let gradient = |(declaration, kind): &(Declaration, WorkKind)| {
+            self.compute_s(declaration, *kind, &work.declaration.carried(strategy, declaration))
+        };
+        let backward_s = work.gradients.iter().map(gradient).sum();
+        let input = |place: &usize| work.declaration.input_sides(*place, strategy).value;
+        let output = |place: &usize| work.declaration.output_sides(*place, strategy).value;
+        let bytes = |layout: Layout, operand: &Operand| {
+            self.local(&work.declaration.shape(operand), &layout) * self.precision.element
+        };
+        let inputs = work.kept_inputs.iter();
+        let inputs = inputs.map(|place| bytes(input(place), &work.declaration.inputs[*place]));
+        let outputs = work.kept_outputs.iter();
+        let outputs = outputs.map(|place| bytes(output(place), &work.declaration.outputs[*place]));
+        let kept_bytes = inputs.chain(outputs).sum();
+        Cost { forward_s, backward_s, kept_bytes, ..Cost::ZERO }
+    }
+
+    /// Seconds of one device for its part of an operator.
+    fn compute_s(&self, declaration: &Declaration, kind: WorkKind, strategy: &Strategy) -> f64 {
+        if kind == WorkKind::View {
+            return 0.0;
+        }
+        let flops = declaration.local_flops(strategy, &self.mesh);
+        let inputs = (0..declaration.inputs.len())
+            .map(|at| (&declaration.inputs[at], declaration.input_sides(at, strategy).value));
+        let outputs = (0..declaration.outputs.len())
+            .map(|at| (&declaration.outputs[at], declaration.output_sides(at, strategy).value));
+        let elements: f64 = inputs
+            .chain(outputs)
+            .map(|(operand, layout)| self.local(&declaration.shape(operand), &layout))
+            .sum();
+        self.seconds(kind, flops, elements * self.precision.element)
+    }
+
+    /// Seconds of one device for work of so many flops that touches so many bytes.
+    pub fn seconds(&self, kind: WorkKind, flops: f64, bytes: f64) -> f64 {
+        let memory = bytes / (self.device.memory_bytes_per_s * self.device.memory_efficiency);
+        let product = flops / (self.device.flops_per_s * self.device.efficiency.at(flops));
+        match kind {
+            WorkKind::View => 0.0,
+            WorkKind::Memory => memory + self.device.overhead_s,
+            WorkKind::Product => memory.max(product) + self.device.overhead_s,
+        }
+    }
+
+    /// Keeping a parameter, and bringing its gradient together.
+    pub fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
+        let Precision { element, optimizer } = self.precision;
+        let elements = self.local(shape, &sides.value);
+        let partial = |dim: &usize| matches!(sides.gradient.0[*dim], Placement::Partial(_));
+        let dims: Vec<usize> = (0..self.mesh.len()).filter(partial).collect();
+        let group = Group::along(self.cluster, &self.mesh, &dims);
+        let share = 1.0 / group.size as f64;
+        let bytes = elements * element;
+        let scatter_s = self.exchange.scatter_s(&group, bytes);
+        let update = |elements: f64| {
+            let touched = elements * 2.0 * (optimizer + element);
+            touched / (self.device.memory_bytes_per_s * self.device.memory_efficiency)
+        };
+        match self.sharding {
+            Sharding::None => Cost {
+                sync_s: 2.0 * scatter_s,
+                optimizer_s: update(elements),
+                state_bytes: elements * (2.0 * element + optimizer),
+                ..Cost::ZERO
+            },
+            Sharding::Optimizer => Cost {
+                sync_s: 2.0 * scatter_s,
+                optimizer_s: update(elements * share),
+                state_bytes: elements * (2.0 * element + optimizer * share),
+                ..Cost::ZERO
+            },
+            Sharding::Parameters => Cost {
+                forward_wire_s: scatter_s,
+                backward_wire_s: 2.0 * scatter_s,
+                optimizer_s: update(elements * share),
+                state_bytes: elements * (2.0 * element + optimizer) * share,
+                ..Cost::ZERO
+            },
+        }
+    }
+
+    /// Seconds in which a tensor goes from one layout to another.
+    pub fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
+        let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
+        let step = |step: &thinwire_model::Step| {
+            let bytes = step.elements as f64 * self.precision.element;
+            let group = &self.groups[step.mesh_dim];
+            match step.collective {
+                Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
+                Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
+                    self.exchange.scatter_s(group, bytes)
+                }
+                Collective::AllToAll { .. } => {
+                    self.exchange.all_to_all_s(group, bytes / group.size as f64)
+                }
+                Collective::AllReduce { .. } => self.exchange.all_reduce_s(group, bytes),
+            }
+        };
+        steps.iter().map(step).sum()
+    }
+
+    /// Bytes of one device's part of a tensor.
+    pub fn bytes(&self, shape: &[usize], layout: &Layout) -> f64 {
+        self.local(shape, layout) * self.precision.element
+    }
+
+    fn local(&self, shape: &[usize], layout: &Layout) -> f64 {
+        layout.local_elements(shape, &self.mesh) as f64
+    }
+
+    /// The least seconds in which all devices of the mesh together can do some work, forward and
+    /// backward: no strategy makes a part smaller than an equal share.
+    pub fn bound_s(&self, work: &HashMap<NodeId, Work>, forwards: f64) -> f64 {
+        let devices = self.mesh.iter().product::<usize>() as f64;
+        let least = |declaration: &Declaration, kind: WorkKind| {
+            let operands = declaration.inputs.iter().chain(&declaration.outputs);
+            let elements = |operand: &Operand| declaration.shape(operand).iter().product::<usize>();
+            let elements: usize = operands.map(elements).sum();
+            let bytes = elements as f64 * self.precision.element / devices;
+            self.seconds(kind, declaration.flops / devices, bytes)
+        };
+        let node = |work: &Work| {
+            let backward = work.gradients.iter().map(|(gradient, kind)| least(gradient, *kind));
+            forwards * least(&work.declaration, work.kind) + backward.sum::<f64>()
+        };
+        work.values().map(node).sum()
+    }
+}

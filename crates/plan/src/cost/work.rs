@@ -1,0 +1,93 @@
+//! The work of a block: what its nodes and their gradients compute, and what they keep.
+//!
+//! Worked out once for each block that differs; [`super::Costs`] prices it on a mesh.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use thinwire_model::{Declaration, Node, NodeId, Operator, Origin, Role, TensorId, Training};
+
+/// What one node asks for.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// The node itself.
+    pub declaration: Declaration,
+    /// How it computes.
+    pub kind: WorkKind,
+    /// The nodes that compute its gradients.
+    pub gradients: Vec<(Declaration, WorkKind)>,
+    /// Its inputs that wait for backward, each counted with the first node that reads it.
+    pub kept_inputs: Vec<usize>,
+    /// Its outputs that wait for backward and that no node reads which keeps them.
+    pub kept_outputs: Vec<usize>,
+}
+
+/// What bounds an operator's speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkKind {
+    /// Multiplications, on units made for them.
+    Product,
+    /// Reading and writing memory.
+    Memory,
+    /// Nothing: another view of the same elements.
+    View,
+}
+
+impl WorkKind {
+    /// What bounds an operator.
+    pub fn of(operator: &Operator) -> WorkKind {
+        match operator {
+            Operator::Linear(_)
+            | Operator::MatMul(_)
+            | Operator::Attention(_)
+            | Operator::AttentionBackward(_)
+            | Operator::Conv2d(_)
+            | Operator::Conv2dInput(_)
+            | Operator::Conv2dWeight(_) => WorkKind::Product,
+            Operator::Reshape(_) | Operator::Unpack(_) | Operator::Pack(_) | Operator::Fill(_) => {
+                WorkKind::View
+            }
+            _ => WorkKind::Memory,
+        }
+    }
+}
+
+/// The work of some nodes.
+pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> {
+    let graph = &training.graph;
+    let mut gradients: HashMap<NodeId, Vec<&Node>> = HashMap::new();
+    for (node, origin) in graph.nodes.iter().zip(&training.origins) {
+        if let Origin::Gradient(of) = origin
+            && nodes.contains(of)
+        {
+            gradients.entry(*of).or_default().push(node);
+        }
+    }
+    let declared = |node: &&Node| (graph.declaration(node), WorkKind::of(&node.operator));
+    let mut counted: HashSet<TensorId> = HashSet::new();
+    let mut all = HashMap::new();
+    for id in nodes {
+        let node = &graph.nodes[id];
+        let backward = gradients.remove(&id).unwrap_or_default();
+        let reads: HashSet<TensorId> =
+            backward.iter().flat_map(|node| &node.inputs).copied().collect();
+        let waits = |tensor: &TensorId| {
+            reads.contains(tensor) && graph.tensors[*tensor].role == Role::Activation
+        };
+        let mut kept = |tensors: &[TensorId]| {
+            let places = tensors.iter().enumerate();
+            let places = places.filter(|(_, tensor)| waits(tensor) && counted.insert(**tensor));
+            places.map(|(place, _)| place).collect::<Vec<_>>()
+        };
+        let (kept_inputs, kept_outputs) = (kept(&node.inputs), kept(&node.outputs));
+        let work = Work {
+            declaration: graph.declaration(node),
+            kind: WorkKind::of(&node.operator),
+            gradients: backward.iter().map(declared).collect(),
+            kept_inputs,
+            kept_outputs,
+        };
+        all.insert(id, work);
+    }
+    all
+}

@@ -1,0 +1,61 @@
+//! Why there is no plan.
+
+use std::fmt;
+
+/// The sort of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A file is not what it should be: a cluster or a plan.
+    File,
+    /// The model and the cluster, or what was asked for, do not go together.
+    Impossible,
+    /// Nothing fits the memory of the devices.
+    Memory,
+}
+
+/// What went wrong, in one line, and what to do about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error {
+    /// The sort of error.
+    pub kind: Kind,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Error {
+    pub(crate) fn file(message: impl Into<String>) -> Error {
+        Error { kind: Kind::File, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn impossible(message: impl Into<String>) -> Error {
+        Error { kind: Kind::Impossible, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn memory(message: impl Into<String>) -> Error {
+        Error { kind: Kind::Memory, message: message.into(), hint: None }
+    }
+
+    /// What the model's builder complains about.
+    pub fn from_model(error: &thinwire_model::Error) -> Error {
+        Error::impossible(error.to_string())
+    }
+
+    #[must_use]
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Error {
+        Error { hint: Some(hint.into()), ..self }
+    }
+
+    /// What the user may do about it, in one line.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,226 @@
+//! Plan files: TOML that can be read, edited and run.
+//!
+//! ```toml
+//! model = "gpt2-medium"
+//! fingerprint = "35bb0a9e61f1be4c"   # of the model for one micro-batch
+//! batch = 64
+//! mesh = [4, 2]                      # of a stage's devices, the last dimension nearest
+//!
+//! [[way]]                            # how blocks are done
+//! blocks = ["block.0", "block.1"]
+//! nodes = { "mlp.up" = "b,n" }       # an axis per mesh dimension, or - for none
+//! ```
+//!
+//! Law: what is written is read back as the same plan.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use thinwire_model::{Cut, Declaration, Graph, NodeId, Strategy, fingerprint};
+
+use crate::Error;
+use crate::pipeline::Schedule;
+use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, zero_stage};
+use crate::{Cluster, cost::Sharding};
+
+/// A plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanFile {
+    /// The model's name.
+    pub model: String,
+    /// The model's fingerprint, for one micro-batch, in hexadecimal digits.
+    pub fingerprint: String,
+    /// Sequences of a step.
+    pub batch: usize,
+    /// Tokens of a sequence.
+    pub sequence: usize,
+    /// Into how many micro-batches the batch is cut.
+    pub micro_batches: usize,
+    /// The mesh of a stage's devices, the last dimension nearest.
+    pub mesh: Vec<usize>,
+    /// Whether forward is computed again in backward.
+    pub recompute: bool,
+    /// 0, 1 or 3: what is divided among ranks that share a parameter's work.
+    pub zero: u8,
+    /// Predicted seconds of a step.
+    pub step_s: f64,
+    /// No plan takes less than this.
+    pub bound_s: f64,
+    /// The order of passes.
+    pub schedule: Schedule,
+    /// The stages.
+    pub stage: Vec<StageFile>,
+    /// The ways in which blocks are done.
+    pub way: Vec<WayFile>,
+}
+
+/// A stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StageFile {
+    /// Its first block.
+    pub first: String,
+    /// Its last block.
+    pub last: String,
+    /// Predicted bytes of each of its devices.
+    pub memory_bytes: u64,
+}
+
+/// How some equal blocks are done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WayFile {
+    /// Which blocks.
+    pub blocks: Vec<String>,
+    /// The strategy of every node, by its name within the block.
+    pub nodes: BTreeMap<String, String>,
+}
+
+impl PlanFile {
+    /// The file of what a planner has found.
+    ///
+    /// # Errors
+    /// If the planner has planned something else.
+    pub fn new(
+        model: &str,
+        sequence: usize,
+        planner: &Planner,
+        cluster: &Cluster,
+        found: &Found,
+    ) -> Result<PlanFile, Error> {
+        let Outcome { candidate, schedule, recompute, choice, stages, .. } = &found.best;
+        let unplanned = || Error::impossible("the planner has not made this plan");
+        let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
+        let graph = &prepared.graph;
+        let costs = costs(cluster, candidate, planner.settings());
+        let chain = Chain::new(prepared, &costs, candidate.rule)?;
+        let way = |way: usize| {
+            let used = choice.of_block.iter().enumerate().filter(|(_, of)| **of == way);
+            let blocks: Vec<usize> = used.map(|(block, _)| block).collect();
+            let class = prepared.of_block[blocks[0]];
+            let first = prepared.of_block.iter().position(|of| *of == class).unwrap_or(0);
+            let prefix = format!("{}.", graph.blocks[first].name);
+            let nodes = chain.strategies(choice, way).into_iter().map(|(id, strategy)| {
+                let name = &graph.nodes[id].name;
+                let name = name.strip_prefix(&prefix).unwrap_or(name).to_owned();
+                (name, graph.declaration(&graph.nodes[id]).describe(strategy))
+            });
+            let nodes = nodes.collect();
+            let blocks = blocks.iter().map(|block| graph.blocks[*block].name.clone()).collect();
+            WayFile { blocks, nodes }
+        };
+        let stage = |stage: &StageOutcome| StageFile {
+            first: graph.blocks[stage.blocks.start].name.clone(),
+            last: graph.blocks[stage.blocks.end - 1].name.clone(),
+            memory_bytes: stage.bytes(*recompute) as u64,
+        };
+        Ok(PlanFile {
+            model: model.to_owned(),
+            fingerprint: format!("{:016x}", fingerprint(graph)),
+            batch: planner.batch(),
+            sequence,
+            micro_batches: candidate.micro_batches,
+            mesh: candidate.mesh.clone(),
+            recompute: *recompute,
+            zero: zero_stage(candidate.sharding),
+            step_s: found.best.seconds,
+            bound_s: found.bound_s,
+            schedule: *schedule,
+            stage: stages.iter().map(stage).collect(),
+            way: (0..choice.ways.len()).map(way).collect(),
+        })
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it is no plan.
+    pub fn parse(text: &str) -> Result<PlanFile, Error> {
+        toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            Error::file(format!("line {line}: {}", error.message().replace('\n', ", ")))
+        })
+    }
+
+    /// The file's text.
+    ///
+    /// # Panics
+    /// Never: everything in a plan can be written.
+    pub fn text(&self) -> String {
+        toml::to_string(self).expect("a plan has nothing that TOML lacks")
+    }
+
+    /// The strategy of every node of the model that this plan is for.
+    ///
+    /// # Errors
+    /// If the model is another one, or a node has no strategy or one that it cannot have.
+    pub fn strategies(&self, graph: &Graph) -> Result<Vec<Strategy>, Error> {
+        let actual = format!("{:016x}", fingerprint(graph));
+        if actual != self.fingerprint {
+            let found = format!("the plan is for a model with fingerprint {}", self.fingerprint);
+            return Err(Error::impossible(format!("{found}, this one has {actual}")));
+        }
+        let mut all = vec![None; graph.nodes.len()];
+        for block in &graph.blocks {
+            let way = self.way.iter().find(|way| way.blocks.contains(&block.name));
+            let missing = || Error::file(format!("no way says how block '{}' is done", block.name));
+            let way = way.ok_or_else(missing)?;
+            for id in block.nodes.clone() {
+                all[id] = Some(self.strategy(graph, id, &block.name, way)?);
+            }
+        }
+        let outside = || Error::file("the model has nodes outside of its blocks");
+        all.into_iter().map(|strategy| strategy.ok_or_else(outside)).collect()
+    }
+
+    /// What is divided among ranks that share a parameter's work.
+    pub fn sharding(&self) -> Sharding {
+        match self.zero {
+            0 => Sharding::None,
+            1 | 2 => Sharding::Optimizer,
+            _ => Sharding::Parameters,
+        }
+    }
+
+    fn strategy(
+        &self,
+        graph: &Graph,
+        id: NodeId,
+        block: &str,
+        way: &WayFile,
+    ) -> Result<Strategy, Error> {
+        let node = &graph.nodes[id];
+        let name = node.name.strip_prefix(&format!("{block}.")).unwrap_or(&node.name);
+        let missing = || Error::file(format!("block '{block}' does not say how '{name}' is cut"));
+        let text = way.nodes.get(name).ok_or_else(missing)?;
+        let declaration = graph.declaration(node);
+        let refused = |what: String| Error::file(format!("'{name}' of block '{block}': {what}"));
+        let strategy = parse(&declaration, text).map_err(refused)?;
+        if strategy.0.len() != self.mesh.len() || !declaration.allows(&strategy, &self.mesh) {
+            let mesh = &self.mesh;
+            return Err(refused(format!("cannot be cut as '{text}' on mesh {mesh:?}")));
+        }
+        Ok(strategy)
+    }
+}
+
+/// A strategy from its text: axes by their names, `-` for none, `+` for partial sums.
+fn parse(declaration: &Declaration, text: &str) -> Result<Strategy, String> {
+    let cut = |name: &str| {
+        let mut letters = name.chars();
+        match (letters.next(), letters.next()) {
+            (Some('-'), None) => Ok(Cut::Whole),
+            (Some('+'), None) => Ok(Cut::Sum),
+            (Some(letter), None) if declaration.axis(letter).is_some() => {
+                Ok(declaration.axis(letter).map_or(Cut::Whole, Cut::Axis))
+            }
+            _ => {
+                let known: Vec<_> =
+                    declaration.axes.iter().map(|axis| axis.name.to_string()).collect();
+                Err(format!("'{name}' is no axis, expected one of -, {}", known.join(", ")))
+            }
+        }
+    };
+    text.split(',').map(cut).collect::<Result<_, _>>().map(Strategy)
+}

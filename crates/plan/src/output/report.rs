@@ -1,0 +1,181 @@
+//! The report: what a step takes, where its time and memory go, and why.
+
+use std::fmt::Write;
+
+use crate::Error;
+use crate::cluster::Cluster;
+use crate::cost::Cost;
+use crate::search::{
+    Chain, Found, Outcome, Overlap, Planner, Verdict, best_of, costs, tail_s, zero_stage,
+};
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// What a change of the cluster would buy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sensitivity {
+    /// The change: `twice the bandwidth of level 'pod'`.
+    pub change: String,
+    /// Seconds of a step of the same plan after it.
+    pub seconds: f64,
+}
+
+/// What twice the bandwidth of each level, and twice the rate of devices, would make of the plan.
+///
+/// # Errors
+/// If the planner has planned something else.
+pub fn sensitivities(
+    planner: &Planner,
+    cluster: &Cluster,
+    outcome: &Outcome,
+) -> Result<Vec<Sensitivity>, Error> {
+    let mut changes = Vec::new();
+    for (at, level) in cluster.levels.iter().enumerate() {
+        let mut changed = cluster.clone();
+        changed.levels[at].bytes_per_s *= 2.0;
+        changes.push((format!("twice the bandwidth of level '{}'", level.name), changed));
+    }
+    let mut changed = cluster.clone();
+    changed.devices.iter_mut().for_each(|device| device.flops_per_s *= 2.0);
+    changes.push(("twice the flops of devices".to_owned(), changed));
+    let base = again(planner, cluster, outcome)?;
+    let sensitivity = |(change, changed): (String, Cluster)| {
+        let seconds = outcome.seconds * again(planner, &changed, outcome)? / base;
+        Ok(Sensitivity { change, seconds })
+    };
+    changes.into_iter().map(sensitivity).collect()
+}
+
+/// Seconds of the same strategies on another cluster.
+fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64, Error> {
+    let candidate = &outcome.candidate;
+    let unplanned = || Error::impossible("the planner has not made this plan");
+    let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
+    let here = costs(cluster, candidate, planner.settings());
+    let pins = Chain::new(prepared, &here, candidate.rule)?.pins(&outcome.choice);
+    let chain = Chain::pinned(prepared, &here, candidate.rule, &pins)?;
+    match best_of(&chain, &here, candidate, planner.settings(), &|| f64::INFINITY) {
+        Verdict::Found(outcome) => Ok(outcome.seconds),
+        _ => Ok(outcome.seconds),
+    }
+}
+
+/// The report as text.
+pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String, Error> {
+    let best = &found.best;
+    let overlap = planner.settings().overlap;
+    let mut text = String::new();
+    let mut line = |what: String| {
+        let _ = writeln!(text, "{what}");
+    };
+    let rate = planner.batch() as f64 / best.seconds;
+    line(format!("a step takes {}: {rate:.1} sequences a second", seconds(best.seconds)));
+    line(describe(best));
+    line(String::new());
+    split(best, overlap).into_iter().for_each(&mut line);
+    line(String::new());
+    stages(cluster, best).into_iter().for_each(&mut line);
+    line(String::new());
+    line("beside it:".to_owned());
+    for (expert, outcome) in &found.experts {
+        line(match outcome {
+            Ok(outcome) => {
+                let slower = 100.0 * (outcome.seconds / best.seconds - 1.0);
+                let plan = describe(outcome);
+                format!(
+                    "  {:14} {} ({slower:+.1} %)  {plan}",
+                    expert.name(),
+                    seconds(outcome.seconds)
+                )
+            }
+            Err(bytes) if bytes.is_finite() => {
+                format!("  {:14} does not fit: {:.1} GiB a device", expert.name(), bytes / GIB)
+            }
+            Err(_) => format!("  {:14} cannot be", expert.name()),
+        });
+    }
+    line(String::new());
+    for Sensitivity { change, seconds: then } in sensitivities(planner, cluster, best)? {
+        let faster = 100.0 * (1.0 - then / best.seconds);
+        line(format!("{change} would save {faster:.1} % of the step with this plan"));
+    }
+    line(match best.seconds_per_byte {
+        0.0 => "memory does not bind".to_owned(),
+        rate => {
+            format!("memory binds: one GiB more a device would save some {}", seconds(rate * GIB))
+        }
+    });
+    let [all, solved] = found.candidates;
+    let gap = 100.0 * found.gap();
+    line(format!(
+        "no plan of this search takes less than {}: the gap is {gap:.1} %; {solved} of {all} candidates solved, the others are bounded",
+        seconds(found.bound_s)
+    ));
+    Ok(text)
+}
+
+/// A plan in one line.
+fn describe(outcome: &Outcome) -> String {
+    let candidate = &outcome.candidate;
+    let mesh: Vec<String> = candidate.mesh.iter().map(usize::to_string).collect();
+    let stages = candidate.stages;
+    let again = if outcome.recompute { ", forward twice" } else { "" };
+    format!(
+        "{stages} stage{} of {} devices, {} micro-batch{}, {:?}, ZeRO {}{again}",
+        if stages == 1 { "" } else { "s" },
+        mesh.join(" x "),
+        candidate.micro_batches,
+        if candidate.micro_batches == 1 { "" } else { "es" },
+        outcome.schedule,
+        zero_stage(candidate.sharding),
+    )
+}
+
+/// Where the time of the slowest stage goes.
+fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
+    let forwards = outcome.forwards();
+    let micro = |stage: &&crate::search::StageOutcome| stage.cost.micro_s(forwards);
+    let slowest = outcome.stages.iter().max_by(|a, b| micro(a).total_cmp(&micro(b)));
+    let Some(stage) = slowest else { return Vec::new() };
+    let rounds = outcome.candidate.micro_batches as f64;
+    let Cost { forward_s, backward_s, forward_wire_s, backward_wire_s, .. } = stage.cost;
+    let compute = rounds * (forwards * forward_s + backward_s);
+    let wire = rounds * (forwards * forward_wire_s + backward_wire_s);
+    let tail = tail_s(&outcome.stages, overlap);
+    let idle = (outcome.seconds - compute - wire - tail).max(0.0);
+    let share = |part: f64| format!("{} ({:.1} %)", seconds(part), 100.0 * part / outcome.seconds);
+    vec![
+        format!("compute        {}", share(compute)),
+        format!("collectives    {}", share(wire)),
+        format!("pipeline idle  {}", share(idle)),
+        format!("end of step    {}", share(tail)),
+        format!(
+            "gradients travel for {}, most of it may hide behind backward",
+            seconds(stage.cost.sync_s)
+        ),
+    ]
+}
+
+fn stages(cluster: &Cluster, outcome: &Outcome) -> Vec<String> {
+    let memory = cluster.pace().memory_bytes;
+    let stage = |(at, stage): (usize, &crate::search::StageOutcome)| {
+        let bytes = stage.bytes(outcome.recompute);
+        let (state, rest) = (stage.cost.state_bytes / GIB, (bytes - stage.cost.state_bytes) / GIB);
+        format!(
+            "stage {at:2}  blocks {:3}..{:3}  {:.1} of {:.1} GiB a device: {state:.1} parameters and optimiser, {rest:.1} waiting for backward",
+            stage.blocks.start,
+            stage.blocks.end,
+            bytes / GIB,
+            memory / GIB
+        )
+    };
+    outcome.stages.iter().enumerate().map(stage).collect()
+}
+
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        long if long >= 1.0 => format!("{long:.2} s"),
+        middle if middle >= 1e-3 => format!("{:.2} ms", 1e3 * middle),
+        short => format!("{:.1} us", 1e6 * short),
+    }
+}

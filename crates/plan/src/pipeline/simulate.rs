@@ -1,0 +1,148 @@
+//! A pipeline played through on a clock.
+//!
+//! A rank does its passes in the order of its list, each as soon as what it needs is there: forward
+//! what the stage before sends, backward what the stage behind does. Messages leave when a pass is
+//! done, one after the other on each way, while the rank goes on.
+
+use super::{Kind, Pass};
+
+/// What one stage takes for one micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stage {
+    /// Seconds of forward.
+    pub forward_s: f64,
+    /// Seconds of backward, or of the gradient of inputs alone where that of weights is apart.
+    pub backward_s: f64,
+    /// Seconds of the gradient of weights, where it is apart.
+    pub weight_s: f64,
+    /// Seconds in which a message goes from this stage to the next one, or back.
+    pub message_s: f64,
+}
+
+/// When a pass was done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// The pass.
+    pub pass: Pass,
+    /// When it began.
+    pub start_s: f64,
+    /// When it was done.
+    pub end_s: f64,
+}
+
+/// A pipeline's run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    /// When the last rank is done.
+    pub seconds: f64,
+    /// What every rank did.
+    pub ranks: Vec<Vec<Run>>,
+}
+
+impl Timeline {
+    /// The most micro-batches, over all of its chunks together, that waited on a rank for their
+    /// last pass.
+    pub fn in_flight(&self, rank: usize) -> usize {
+        let runs = &self.ranks[rank];
+        let apart = runs.iter().any(|run| run.pass.kind == Kind::Weight);
+        let last = if apart { Kind::Weight } else { Kind::Backward };
+        let step = |(now, most): (usize, usize), run: &Run| match run.pass.kind {
+            Kind::Forward => (now + 1, most.max(now + 1)),
+            kind if kind == last => (now - 1, most),
+            _ => (now, most),
+        };
+        runs.iter().fold((0, 0), step).1
+    }
+
+    /// Seconds in which a rank did nothing.
+    pub fn idle_s(&self, rank: usize) -> f64 {
+        let busy: f64 = self.ranks[rank].iter().map(|run| run.end_s - run.start_s).sum();
+        self.seconds - busy
+    }
+}
+
+/// Plays orders through; `stages` are in the order in which a micro-batch goes through them. None
+/// if a rank waits for ever.
+///
+/// # Panics
+/// If there is not one stage for every chunk of every rank.
+pub fn simulate(orders: &[Vec<Pass>], stages: &[Stage]) -> Option<Timeline> {
+    let ranks = orders.len();
+    assert_eq!(stages.len() % ranks, 0, "{} stages on {ranks} ranks", stages.len());
+    let micro_batches = orders[0].iter().map(|pass| pass.micro_batch + 1).max().unwrap_or(0);
+    let mut play = Play {
+        stages,
+        ranks,
+        forward: vec![None; stages.len() * micro_batches],
+        backward: vec![None; stages.len() * micro_batches],
+        link_free: vec![[0.0; 2]; stages.len()],
+        micro_batches,
+    };
+    let mut runs: Vec<Vec<Run>> =
+        orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
+    let mut advanced = true;
+    while advanced {
+        advanced = false;
+        for (rank, order) in orders.iter().enumerate() {
+            while let Some(pass) = order.get(runs[rank].len()) {
+                let now = runs[rank].last().map_or(0.0, |run: &Run| run.end_s);
+                let Some(run) = play.run(rank, *pass, now) else { break };
+                runs[rank].push(run);
+                advanced = true;
+            }
+        }
+    }
+    let done = runs.iter().zip(orders).all(|(runs, order)| runs.len() == order.len());
+    let ends = runs.iter().filter_map(|runs| runs.last()).map(|run| run.end_s);
+    let seconds = ends.fold(0.0, f64::max);
+    done.then_some(Timeline { seconds, ranks: runs })
+}
+
+struct Play<'a> {
+    stages: &'a [Stage],
+    ranks: usize,
+    micro_batches: usize,
+    /// For every stage and micro-batch, when what it needs forward is there.
+    forward: Vec<Option<f64>>,
+    /// The same backward.
+    backward: Vec<Option<f64>>,
+    /// For every stage, when its links to the next and to the one before are free.
+    link_free: Vec<[f64; 2]>,
+}
+
+impl Play<'_> {
+    /// Does a pass, if what it needs will be there.
+    fn run(&mut self, rank: usize, pass: Pass, now: f64) -> Option<Run> {
+        let stage = pass.chunk * self.ranks + rank;
+        let place = stage * self.micro_batches + pass.micro_batch;
+        let (needs, seconds) = match pass.kind {
+            Kind::Forward if stage == 0 => (0.0, self.stages[stage].forward_s),
+            Kind::Forward => (self.forward[place]?, self.stages[stage].forward_s),
+            Kind::Backward => (self.backward[place]?, self.stages[stage].backward_s),
+            Kind::Weight => (now, self.stages[stage].weight_s),
+        };
+        let start_s = now.max(needs);
+        let end_s = start_s + seconds;
+        match pass.kind {
+            Kind::Forward if stage + 1 == self.stages.len() => self.backward[place] = Some(end_s),
+            Kind::Forward => {
+                let next = place + self.micro_batches;
+                self.forward[next] = Some(self.send(stage, 0, end_s));
+            }
+            Kind::Backward if stage > 0 => {
+                let before = place - self.micro_batches;
+                self.backward[before] = Some(self.send(stage, 1, end_s));
+            }
+            Kind::Backward | Kind::Weight => {}
+        }
+        Some(Run { pass, start_s, end_s })
+    }
+
+    /// When a message that is ready arrives.
+    fn send(&mut self, stage: usize, way: usize, ready: f64) -> f64 {
+        let message_s = self.stages[stage - way].message_s;
+        let free = &mut self.link_free[stage][way];
+        *free = free.max(ready) + message_s;
+        *free
+    }
+}

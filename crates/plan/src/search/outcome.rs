@@ -1,0 +1,141 @@
+//! What a plan takes: its time and its memory, stage by stage.
+
+use std::ops::Range;
+
+use super::candidate::Candidate;
+use super::chain::Choice;
+use crate::cost::Cost;
+use crate::pipeline::{self, Schedule, simulate};
+
+/// A candidate with everything chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// What was fixed before.
+    pub candidate: Candidate,
+    /// The order of passes.
+    pub schedule: Schedule,
+    /// Whether forward is computed again in backward.
+    pub recompute: bool,
+    /// The strategies.
+    pub choice: Choice,
+    /// The stages.
+    pub stages: Vec<StageOutcome>,
+    /// Seconds of a step.
+    pub seconds: f64,
+    /// No strategies of this candidate with this much recomputation take less.
+    pub bound_s: f64,
+    /// What one more byte of memory would save, in seconds.
+    pub seconds_per_byte: f64,
+}
+
+/// One stage of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageOutcome {
+    /// Its blocks.
+    pub blocks: Range<usize>,
+    /// What all of them cost together.
+    pub cost: Cost,
+    /// Micro-batches that wait for backward at most.
+    pub in_flight: f64,
+    /// What one block keeps at most.
+    pub block_kept_bytes: f64,
+    /// Seconds of a message to the next stage.
+    pub message_s: f64,
+    /// Bytes of it.
+    pub message_bytes: f64,
+}
+
+/// What may happen at the same time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overlap {
+    /// The part of the last backward in which gradients may travel.
+    pub sync: f64,
+    /// Whether stages compute while their messages travel.
+    pub messages: bool,
+}
+
+impl StageOutcome {
+    /// Bytes of a device's memory.
+    pub fn bytes(&self, recompute: bool) -> f64 {
+        let waiting = match recompute {
+            true => self.in_flight * self.cost.entry_bytes + self.block_kept_bytes,
+            false => self.in_flight * self.cost.kept_bytes,
+        };
+        self.cost.state_bytes + waiting
+    }
+
+    /// Seconds that bringing gradients together takes beyond what backward hides.
+    pub fn exposed_s(&self, overlap: Overlap) -> f64 {
+        (self.cost.sync_s - overlap.sync * self.cost.backward_s).max(0.0)
+    }
+}
+
+impl Outcome {
+    /// Bytes of the fullest device.
+    pub fn bytes(&self) -> f64 {
+        self.stages.iter().map(|stage| stage.bytes(self.recompute)).fold(0.0, f64::max)
+    }
+
+    /// How often forward is computed.
+    pub fn forwards(&self) -> f64 {
+        if self.recompute { 2.0 } else { 1.0 }
+    }
+}
+
+/// What happens once a step, after the last micro-batch.
+pub fn tail_s(stages: &[StageOutcome], overlap: Overlap) -> f64 {
+    let tail = |stage: &StageOutcome| stage.exposed_s(overlap) + stage.cost.optimizer_s;
+    stages.iter().map(tail).fold(0.0, f64::max)
+}
+
+/// Seconds of a step in closed form.
+pub fn estimate_s(
+    stages: &[StageOutcome],
+    schedule: Schedule,
+    micro_batches: usize,
+    forwards: f64,
+    overlap: Overlap,
+) -> f64 {
+    let waits = if overlap.messages { 0.0 } else { 2.0 };
+    let micro = |stage: &StageOutcome| stage.cost.micro_s(forwards) + waits * stage.message_s;
+    let slowest = stages.iter().map(micro).fold(0.0, f64::max);
+    let once: f64 = stages.iter().map(micro).sum();
+    let part = match schedule {
+        Schedule::Gpipe | Schedule::OneForwardOneBackward => 1.0,
+        Schedule::Interleaved { chunks } => 1.0 / chunks as f64,
+        Schedule::ZeroBubble => {
+            let weights: f64 = stages.iter().map(|stage| 0.5 * stage.cost.backward_s).sum();
+            1.0 - 2.0 * weights / once
+        }
+    };
+    let messages: f64 = stages.iter().map(|stage| stage.message_s).sum();
+    let fill = (once - slowest).max(0.0) * part + (2.0 - waits) * messages;
+    micro_batches as f64 * slowest + fill + tail_s(stages, overlap)
+}
+
+/// Seconds of a step, played through.
+pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
+    let ranks = outcome.stages.len();
+    let chunks = outcome.schedule.chunks() as f64;
+    let forwards = outcome.forwards();
+    let stage = |stage: &StageOutcome| {
+        let Cost { forward_s, backward_s, forward_wire_s, backward_wire_s, .. } = stage.cost;
+        let waits = if overlap.messages { 0.0 } else { stage.message_s };
+        let weight_s = match outcome.schedule {
+            Schedule::ZeroBubble => 0.5 * backward_s,
+            _ => 0.0,
+        };
+        let forward = forward_s + forward_wire_s;
+        let again = (forwards - 1.0) * forward;
+        pipeline::Stage {
+            forward_s: forward / chunks + waits,
+            backward_s: (again + backward_s + backward_wire_s - weight_s) / chunks + waits,
+            weight_s: weight_s / chunks,
+            message_s: if overlap.messages { stage.message_s } else { 0.0 },
+        }
+    };
+    let once: Vec<pipeline::Stage> = outcome.stages.iter().map(stage).collect();
+    let stages = once.repeat(outcome.schedule.chunks());
+    let orders = outcome.schedule.orders(ranks, outcome.candidate.micro_batches)?;
+    Some(simulate(&orders, &stages)?.seconds + tail_s(&outcome.stages, overlap))
+}

@@ -1,0 +1,88 @@
+//! A model for one size of micro-batch, ready to be planned: its blocks, of which equal ones are
+//! one class, the tensors between them, and the work of each class.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use thinwire_model::{Graph, NodeId, Role, TensorId, backward, classes};
+
+use crate::Error;
+use crate::cost::{Work, work};
+
+/// A model in blocks.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The model.
+    pub graph: Graph,
+    /// Blocks that differ, each by its first one.
+    pub classes: Vec<Class>,
+    /// The class of every block.
+    pub of_block: Vec<usize>,
+    /// Elements of all parameters.
+    pub parameters: f64,
+}
+
+/// A block that stands for all equal ones.
+#[derive(Debug)]
+pub struct Class {
+    /// Its nodes.
+    pub nodes: Range<NodeId>,
+    /// The tensor that it gets from the block before.
+    pub entry: Option<TensorId>,
+    /// The tensor that it gives to the next one.
+    pub exit: Option<TensorId>,
+    /// What its nodes compute.
+    pub work: HashMap<NodeId, Work>,
+}
+
+impl Prepared {
+    /// Prepares a model.
+    ///
+    /// # Errors
+    /// If it has no gradients, or more than one tensor between two blocks.
+    pub fn new(graph: Graph) -> Result<Prepared, Error> {
+        let wrong = |error: thinwire_model::Error| Error::impossible(error.to_string());
+        let training = backward(&graph).map_err(wrong)?;
+        let waists = waists(&graph)?;
+        let mut of_block = vec![0; graph.blocks.len()];
+        let mut all = Vec::new();
+        for (place, class) in classes(&graph).iter().enumerate() {
+            class.blocks.iter().for_each(|block| of_block[*block] = place);
+            let first = class.blocks[0];
+            let nodes = graph.blocks[first].nodes.clone();
+            let entry = first.checked_sub(1).and_then(|before| waists[before]);
+            let work = work(&training, nodes.clone());
+            all.push(Class { nodes, entry, exit: waists[first], work });
+        }
+        let parameters = graph.parameters().map(|(_, tensor)| tensor.elements() as f64).sum();
+        Ok(Prepared { graph, classes: all, of_block, parameters })
+    }
+}
+
+/// For every block the tensor that later blocks read of what was computed up to it; none for the
+/// last one.
+fn waists(graph: &Graph) -> Result<Vec<Option<TensorId>>, Error> {
+    let mut block_of = vec![0; graph.nodes.len()];
+    for (at, block) in graph.blocks.iter().enumerate() {
+        block.nodes.clone().for_each(|node| block_of[node] = at);
+    }
+    let mut last_read = vec![0; graph.tensors.len()];
+    for (node, block) in graph.nodes.iter().zip(&block_of) {
+        node.inputs.iter().for_each(|tensor| last_read[*tensor] = *block);
+    }
+    let mut open: Vec<TensorId> = Vec::new();
+    let mut waists = Vec::new();
+    for (at, block) in graph.blocks.iter().enumerate() {
+        let made = graph.nodes[block.nodes.clone()].iter().flat_map(|node| &node.outputs);
+        open.extend(made.filter(|tensor| graph.tensors[**tensor].role == Role::Activation));
+        open.retain(|tensor| last_read[*tensor] > at);
+        if open.len() > 1 {
+            let names: Vec<_> =
+                open.iter().map(|tensor| graph.tensors[*tensor].name.as_str()).collect();
+            let found = format!("{} tensors leave block '{}'", open.len(), block.name);
+            return Err(Error::impossible(format!("{found}, expected one: {}", names.join(", "))));
+        }
+        waists.push(open.first().copied());
+    }
+    Ok(waists)
+}

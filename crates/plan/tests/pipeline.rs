@@ -1,0 +1,121 @@
+//! Laws of pipelines: orders can be run, keep what the formulas say, and idle as published.
+
+use proptest::prelude::*;
+use thinwire_plan::pipeline::{Kind, Pass, Schedule, Stage, cut, simulate};
+
+const SCHEDULES: [Schedule; 5] = [
+    Schedule::Gpipe,
+    Schedule::OneForwardOneBackward,
+    Schedule::ZeroBubble,
+    Schedule::Interleaved { chunks: 1 },
+    Schedule::Interleaved { chunks: 3 },
+];
+
+/// Equal stages; forward and the gradients of inputs and of weights take these seconds.
+fn stages(schedule: Schedule, ranks: usize, [f, b, w]: [f64; 3]) -> Vec<Stage> {
+    let chunks = schedule.chunks() as f64;
+    let (backward_s, weight_s) = match schedule {
+        Schedule::ZeroBubble => (b, w),
+        _ => ((b + w) / chunks, 0.0),
+    };
+    let stage = Stage { forward_s: f / chunks, backward_s, weight_s, message_s: 0.0 };
+    vec![stage; ranks * schedule.chunks()]
+}
+
+#[test]
+fn every_pass_is_done_once_and_in_time() {
+    for schedule in SCHEDULES {
+        for (ranks, micro_batches) in [(1, 1), (1, 4), (2, 2), (3, 6), (4, 4), (4, 12), (8, 8)] {
+            let orders = schedule.orders(ranks, micro_batches).unwrap();
+            let run = simulate(&orders, &stages(schedule, ranks, [1.0, 1.0, 1.0]));
+            let run = run.unwrap_or_else(|| panic!("{schedule:?} of {ranks} waits for ever"));
+            for (rank, order) in orders.iter().enumerate() {
+                let kinds = if schedule == Schedule::ZeroBubble { 3 } else { 2 };
+                assert_eq!(order.len(), kinds * micro_batches * schedule.chunks());
+                for pass in order {
+                    let place =
+                        |kind| order.iter().position(|other| *other == Pass { kind, ..*pass });
+                    assert!(place(Kind::Forward) < place(Kind::Backward));
+                    let weight = place(Kind::Weight);
+                    assert!(weight.is_none_or(|weight| Some(weight) > place(Kind::Backward)));
+                }
+                let kept = run.in_flight(rank) as f64 / schedule.chunks() as f64;
+                let formula = schedule.in_flight(rank, ranks, micro_batches);
+                assert!(
+                    (kept - formula).abs() < 1e-9,
+                    "{schedule:?} {rank} of {ranks}: {kept} {formula}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_idle_as_published() {
+    let [f, b, w] = [1.0, 1.1, 0.9];
+    for (ranks, micro_batches) in [(2, 4), (4, 8), (4, 16), (8, 16)] {
+        let idle = |schedule: Schedule| {
+            let orders = schedule.orders(ranks, micro_batches).unwrap();
+            simulate(&orders, &stages(schedule, ranks, [f, b, w])).unwrap().idle_s(0)
+        };
+        let others = ranks as f64 - 1.0;
+        let close = |schedule, expected: f64| {
+            let found = idle(schedule);
+            assert!(
+                (found - expected).abs() < 1e-9,
+                "{schedule:?} {ranks}: {found}, expected {expected}"
+            );
+        };
+        close(Schedule::Gpipe, others * (f + b + w));
+        close(Schedule::OneForwardOneBackward, others * (f + b + w));
+        close(Schedule::Interleaved { chunks: 2 }, others * (f + b + w) / 2.0);
+        close(Schedule::ZeroBubble, others * (f + b - w));
+    }
+}
+
+#[test]
+fn interleaving_needs_micro_batches_in_multiples_of_the_ranks() {
+    assert!(Schedule::Interleaved { chunks: 2 }.orders(4, 6).is_none());
+    assert!(Schedule::Interleaved { chunks: 2 }.orders(4, 8).is_some());
+}
+
+#[test]
+fn messages_delay_and_share_their_link() {
+    let orders = Schedule::Gpipe.orders(2, 3).unwrap();
+    let stage = Stage { forward_s: 1.0, backward_s: 2.0, weight_s: 0.0, message_s: 5.0 };
+    let run = simulate(&orders, &[stage, stage]).unwrap();
+    // The third message leaves after two others of five seconds, comes after sixteen, and so on.
+    assert_eq!(run.ranks[1][2].start_s, 16.0);
+    assert_eq!(run.seconds, 17.0 + 2.0 + 3.0 * 5.0 + 2.0);
+}
+
+proptest! {
+    #[test]
+    fn no_cut_has_a_faster_slowest_stage(
+        seconds in proptest::collection::vec(0.0_f64..9.0, 1..9), stages in 1_usize..6,
+    ) {
+        let found = cut(&seconds, stages);
+        prop_assert_eq!(found.is_some(), stages <= seconds.len());
+        let Some(found) = found else { return Ok(()) };
+        prop_assert_eq!(found.len(), stages);
+        prop_assert!(found.iter().all(|stage| !stage.is_empty()));
+        prop_assert!(found.windows(2).all(|pair| pair[0].end == pair[1].start));
+        prop_assert_eq!((found[0].start, found[stages - 1].end), (0, seconds.len()));
+        let slowest = |cut: &[std::ops::Range<usize>]| {
+            cut.iter().map(|stage| seconds[stage.clone()].iter().sum::<f64>()).fold(0.0, f64::max)
+        };
+        prop_assert!(slowest(&found) <= best(&seconds, stages) * (1.0 + 1e-9) + 1e-9);
+    }
+}
+
+/// The slowest stage's time of the best of all cuts.
+fn best(seconds: &[f64], stages: usize) -> f64 {
+    if stages == 1 {
+        return seconds.iter().sum();
+    }
+    let firsts = 1..=seconds.len() + 1 - stages;
+    let rest = |first: usize| {
+        seconds[..first].iter().sum::<f64>().max(best(&seconds[first..], stages - 1))
+    };
+    firsts.map(rest).fold(f64::MAX, f64::min)
+}

@@ -1,0 +1,187 @@
+//! Laws of the search: never worse than experts, experts' ideas found untold, honest errors.
+
+use thinwire_model::{AttentionKind, Gpt, Graph};
+use thinwire_plan::cost::activation::{Keep, Layer};
+use thinwire_plan::cost::{Costs, Precision, Sharding};
+use thinwire_plan::output::{PlanFile, report};
+use thinwire_plan::search::{Chain, Found, Planner, Prepared, Rule, Settings};
+use thinwire_plan::stage::Weights;
+use thinwire_plan::{Cluster, Error};
+
+fn cluster(nodes: usize, gbit: f64, memory_gib: f64) -> Cluster {
+    let text = format!(
+        "[[device]]\nname = \"a100\"\ntflops = 312\nmemory_gib = {memory_gib}\n\
+         memory_gbyte_per_s = 2039\nmemory_efficiency = 0.7\noverhead_us = 10\n\
+         efficiency = [[0.1, 0.01], [10, 0.4], [1000, 0.8]]\n\
+         [[level]]\nname = \"node\"\nsize = 4\nlatency_us = 5\ngbit = 2400\n\
+         [[level]]\nname = \"pod\"\nsize = {nodes}\nlatency_us = 10\ngbit = {gbit}\n"
+    );
+    Cluster::parse(&text).unwrap()
+}
+
+fn gpt(layers: usize, hidden: usize, attention: AttentionKind) -> Gpt {
+    Gpt {
+        layers,
+        hidden,
+        heads: hidden / 64,
+        feed_forward: 4 * hidden,
+        vocabulary: 8192,
+        positions: 512,
+        attention,
+        dropout: 0.0,
+    }
+}
+
+fn graph(model: Gpt, batch: usize) -> Result<Graph, Error> {
+    model.graph(batch, 512).map_err(|error| Error::from_model(&error))
+}
+
+fn planner(model: Gpt, batch: usize) -> Planner {
+    Planner::new(batch, Settings::default(), move |batch| graph(model, batch))
+}
+
+fn small() -> Planner {
+    planner(gpt(6, 512, AttentionKind::Fused), 32)
+}
+
+fn plan(nodes: usize, gbit: f64, memory_gib: f64) -> Found {
+    small().plan(&cluster(nodes, gbit, memory_gib)).unwrap()
+}
+
+#[test]
+fn no_expert_is_faster_and_no_plan_beats_the_bound() {
+    for (nodes, gbit, memory_gib) in
+        [(1, 25.0, 80.0), (4, 1.0, 80.0), (4, 800.0, 80.0), (2, 25.0, 1.0)]
+    {
+        let found = plan(nodes, gbit, memory_gib);
+        for (expert, plan) in &found.experts {
+            let Ok(plan) = plan else { continue };
+            assert!(found.best.seconds <= plan.seconds, "{} on {nodes} nodes", expert.name());
+        }
+        assert!(found.bound_s <= found.best.seconds && found.bound_s > 0.0);
+        let limit = memory_gib * f64::from(1 << 30);
+        assert!(found.best.bytes() <= 0.9 * limit, "{} of {limit}", found.best.bytes());
+    }
+}
+
+/// The cuts of a block's nodes on the second of two mesh dimensions.
+fn cuts(rule: Rule) -> Vec<(String, String)> {
+    let model = Gpt { positions: 2048, ..gpt(3, 4096, AttentionKind::Fused) };
+    let prepared = Prepared::new(model.graph(16, 2048).unwrap()).unwrap();
+    let cluster = cluster(16, 100.0, 80.0);
+    let costs = Costs::new(&cluster, &[16, 4], Precision::MIXED);
+    let chain = Chain::new(&prepared, &costs, rule).unwrap();
+    let (_, choice) = chain.solve(&Weights::ONCE, 0.0);
+    let way = choice.of_block[2];
+    let named = chain.strategies(&choice, way).into_iter().map(|(id, strategy)| {
+        let node = &prepared.graph.nodes[id];
+        let cuts = prepared.graph.declaration(node).describe(strategy);
+        (node.name.split_once('.').unwrap().1.split_once('.').unwrap().1.to_owned(), cuts)
+    });
+    named.collect()
+}
+
+#[test]
+fn tensor_and_sequence_parallelism_are_found_untold() {
+    for (node, cut) in cuts(Rule::Free) {
+        let expected = match node.as_str() {
+            "attention.norm" | "mlp.norm" | "attention.add" | "mlp.add" => "b,s",
+            "attention.qkv" | "mlp.up" | "mlp.gelu" => "b,n",
+            "attention.projection" | "mlp.down" => "b,k",
+            _ => continue,
+        };
+        assert_eq!(cut, expected, "{node}");
+    }
+}
+
+#[test]
+fn a_plan_file_is_read_back_and_fits_its_model_alone() {
+    let (mut planner, cluster) = (small(), cluster(2, 25.0, 80.0));
+    let found = planner.plan(&cluster).unwrap();
+    let file = PlanFile::new("small", 512, &planner, &cluster, &found).unwrap();
+    assert_eq!(PlanFile::parse(&file.text()).unwrap(), file);
+    let prepared = planner.prepared(&found.best.candidate).unwrap();
+    let strategies = file.strategies(&prepared.graph).unwrap();
+    assert_eq!(strategies.len(), prepared.graph.nodes.len());
+    let other = graph(gpt(5, 512, AttentionKind::Fused), 32).unwrap();
+    let error = file.strategies(&other).unwrap_err().to_string();
+    assert!(error.contains(&file.fingerprint) && error.contains("this one has"), "{error}");
+    let mut edited = file.clone();
+    edited.way[1].nodes.values_mut().for_each(|cut| *cut = "q".to_owned());
+    let error = edited.strategies(&prepared.graph).unwrap_err().to_string();
+    assert!(error.contains("'q' is no axis, expected one of -, "), "{error}");
+    assert!(PlanFile::parse("model = 3").unwrap_err().to_string().starts_with("line 1: "));
+    let text = report(&planner, &cluster, &found).unwrap();
+    assert!(text.contains("data parallel") && text.contains("the gap is"), "{text}");
+}
+
+#[test]
+fn planning_again_finds_what_planning_anew_does() {
+    let mut again = small();
+    for gbit in [100.0, 25.0, 400.0, 100.0] {
+        let cluster = cluster(4, gbit, 80.0);
+        let (second, fresh) = (again.plan(&cluster).unwrap(), small().plan(&cluster).unwrap());
+        let ratio = second.best.seconds / fresh.best.seconds;
+        assert!((ratio - 1.0).abs() < 1e-3, "{gbit} Gbit/s: {ratio}");
+    }
+}
+
+#[test]
+fn what_cannot_fit_says_by_how_much() {
+    let mut large = planner(gpt(6, 2048, AttentionKind::Fused), 8);
+    let error = large.plan(&cluster(1, 25.0, 0.25)).unwrap_err();
+    let message = error.to_string();
+    assert!(message.starts_with("the smallest plan needs "), "{message}");
+    assert!(message.ends_with("expected at most 0.23 GiB"), "{message}");
+    assert!(error.hint().unwrap().contains("times as many devices"));
+}
+
+#[test]
+fn a_layer_keeps_what_the_published_formula_says_but_for_masks() {
+    let (batch, hidden, tensor) = (8, 1024, 4);
+    let model = Gpt { dropout: 0.1, ..gpt(3, hidden, AttentionKind::Plain) };
+    let prepared = Prepared::new(graph(model, batch).unwrap()).unwrap();
+    let cluster = cluster(1, 25.0, 80.0);
+    let layer = Layer {
+        sequence: 512.0,
+        batch: batch as f64,
+        hidden: hidden as f64,
+        heads: model.heads as f64,
+        tensor: 1.0,
+    };
+    let whole = layer.sequence * layer.batch * layer.hidden;
+    // One byte an element of three dropouts, two of features and one of attention's scores.
+    let masks = 2.0 * whole + layer.heads * layer.sequence.powi(2) * layer.batch;
+    let published = layer.kept_bytes(Keep::All, false) - masks;
+    let kept = |mesh: &[usize], rule| {
+        let costs = Costs::new(&cluster, mesh, Precision::MIXED);
+        let chain = Chain::new(&prepared, &costs, rule).unwrap();
+        let weights = Weights { kept: 1.0, ..Weights::ONCE };
+        let (_, choice) = chain.solve(&weights, 1.0);
+        chain.costs(&choice)[2].kept_bytes
+    };
+    let ours = kept(&[1], Rule::Data);
+    assert!((ours / published - 1.0).abs() < 0.02, "{ours}, expected {published}");
+    let ours = kept(&[1, tensor], Rule::Grid) * tensor as f64;
+    assert!((ours / published - 1.0).abs() < 0.02, "{ours}, expected {published}");
+}
+
+#[test]
+fn dividing_states_takes_the_published_bytes() {
+    // 7.5 billion parameters on 64 ranks: Rajbhandari et al., "ZeRO", figure 1.
+    let cluster = cluster(16, 100.0, 80.0);
+    let by_batch = thinwire_model::Sides {
+        value: thinwire_model::Layout(vec![thinwire_model::Placement::Replicated]),
+        gradient: thinwire_model::Layout(vec![thinwire_model::Placement::Partial(
+            thinwire_model::Reduction::Sum,
+        )]),
+    };
+    for (sharding, gigabytes) in
+        [(Sharding::None, 120.0), (Sharding::Optimizer, 31.4), (Sharding::Parameters, 1.88)]
+    {
+        let mut costs = Costs::new(&cluster, &[64], Precision::MIXED);
+        costs.sharding = sharding;
+        let state = costs.parameter(&[7500, 1_000_000], &by_batch).state_bytes / 1e9;
+        assert!((state / gigabytes - 1.0).abs() < 0.005, "{sharding:?}: {state}");
+    }
+}
