@@ -1,10 +1,10 @@
 """Groups of ranks, and collectives on NumPy arrays.
 
 Every rank of a group makes the same calls in the same order with arrays of the same shape and
-dtype; where one makes another, all fail with a PeerError, at the latest in their next call. Arrays
-cross as pointers, nothing is copied; the GIL is released while a call waits, and Ctrl-C ends it.
-float32 and float16 are summed natively, with codecs; every other number exactly, by gathering and
-adding them here.
+dtype; where one makes another, all fail with a PeerError: in that call or in their next, or, where
+nobody has sent anything to those who wait, at the timeout. Arrays cross as pointers, nothing is
+copied; the GIL is released while a call waits, and Ctrl-C ends it. float32 and float16 are summed
+natively, with codecs; every other number exactly, by gathering and adding them here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 //!
 //! Each function makes the run of one call; [`crate::operations`] has the same calls blocking. Every
 //! rank makes the same calls in the same order; messages between two ranks are counted apart. A rank
-//! that hears from one that makes another call at this place fails, and so do all.
+//! that hears from one that makes another call at this place fails, and so do all; no result is made of
+//! two calls.
 
 use std::sync::Arc;
 

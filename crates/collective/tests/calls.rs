@@ -2,7 +2,8 @@
 //!
 //! Whoever waits for all others fails in the call itself, and no result is made from another call. In a
 //! broadcast ranks wait for the root alone, who waits for nobody: they fail in their next call at the
-//! latest. Where ranks name different roots all may wait, until the timeout.
+//! latest. Where nobody sends to those who wait (ranks name different roots, or own no chunk of a few
+//! elements), the timeout ends all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use thinwire_collective::{Error, Group, Options, Run, barrier, start};
 use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::Rank;
 
-const LENGTH: usize = 12;
+/// Enough for every rank to own a chunk, so that everybody hears from everybody.
+const LENGTH: usize = 2048;
 
 /// A call, and what it is in words.
 #[derive(Clone, Copy, Debug, PartialEq)]
