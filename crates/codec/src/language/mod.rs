@@ -69,6 +69,9 @@ use crate::{Choice, Error};
 
 pub(crate) use file::{is_file, load};
 
+/// A longer text is refused: a codec has some fifteen lines.
+pub(crate) const SOURCE_BYTES_MAX: usize = 64 << 10;
+
 /// A codec's text, where it is from, and parameters in place of its own defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {

@@ -2,12 +2,19 @@
 //!
 //! One token of lookahead decides everything, so an error stands where the text first cannot go on.
 
+use super::SOURCE_BYTES_MAX;
 use super::refusal::{Refusal, nearest};
 use super::syntax::{Definition, Expression, Header, Literal, Name, Node, Place, Statement};
 use super::token::{Token, tokens};
 
 /// Nested deeper, an expression is refused.
 const DEPTH_MAX: usize = 64;
+
+/// A line of more values is refused: a tree may be as deep as its line has values.
+const LINE_VALUES_MAX: usize = 128;
+
+/// A program of more values is refused: each is worked out for every block.
+const VALUES_MAX: usize = 512;
 
 /// Operators between two values, from those that bind least.
 const LEVELS: [&[&str]; 5] =
@@ -27,13 +34,22 @@ const RESERVED: [&str; 12] = [
 /// # Errors
 /// Where the text first cannot go on.
 pub(crate) fn parse(source: &str) -> Result<Definition, Refusal> {
-    Parser { tokens: tokens(source)?, at: 0, depth: 0 }.definition()
+    if source.len() > SOURCE_BYTES_MAX {
+        let message = format!("text of {} bytes, at most {SOURCE_BYTES_MAX}", source.len());
+        return Err(Refusal::whole(message));
+    }
+    let tokens = tokens(source)?;
+    Parser { tokens, at: 0, depth: 0, line_values: 0, values: 0 }.definition()
 }
 
 struct Parser {
     tokens: Vec<(Place, Token)>,
     at: usize,
     depth: usize,
+    /// How many values the line has so far.
+    line_values: usize,
+    /// How many the lines before it have.
+    values: usize,
 }
 
 impl Parser {
@@ -84,6 +100,7 @@ impl Parser {
     }
 
     fn parameter(&mut self) -> Result<Header, Refusal> {
+        self.count_value(self.place())?;
         let name = self.name("the parameter's name")?;
         self.symbol("=")?;
         let default = self.literal()?;
@@ -170,6 +187,7 @@ impl Parser {
 
     fn primary(&mut self) -> Result<Expression, Refusal> {
         let place = self.place();
+        self.count_value(place)?;
         let node = match self.peek() {
             Some(Token::Number(_)) => Node::Number(self.literal()?),
             Some(Token::Symbol("(")) => {
@@ -245,7 +263,23 @@ impl Parser {
         }
     }
 
+    /// Counts one more value, of its line and of the program.
+    fn count_value(&mut self, place: Place) -> Result<(), Refusal> {
+        self.line_values += 1;
+        let (line, all) = (self.line_values, self.values + self.line_values);
+        if line > LINE_VALUES_MAX {
+            let message = format!("{line} values in a line, at most {LINE_VALUES_MAX}");
+            return Err(Refusal::at(place, message).hint("give a part a name of its own"));
+        }
+        if all > VALUES_MAX {
+            let message = format!("{all} values in a program, at most {VALUES_MAX}");
+            return Err(Refusal::at(place, message));
+        }
+        Ok(())
+    }
+
     fn line_end(&mut self) -> Result<(), Refusal> {
+        self.values += std::mem::take(&mut self.line_values);
         match self.peek() {
             None => Ok(()),
             Some(Token::LineEnd) => self.skip(),

@@ -12,6 +12,9 @@ pub(crate) enum Token {
     LineEnd,
 }
 
+/// Longer names and numbers are refused, so that a line about them stays short.
+const WORD_BYTES_MAX: usize = 64;
+
 /// Longer ones first.
 const SYMBOLS: [&str; 17] =
     ["..", "<=", ">=", "==", "!=", "<", ">", "=", "+", "-", "*", "/", "(", ")", "[", "]", ","];
@@ -44,6 +47,10 @@ pub(crate) fn tokens(source: &str) -> Result<Vec<(Place, Token)>, Refusal> {
             rest = rest.trim_start();
             let place = Place { line, column: column(rest) };
             let (token, length) = next(letter, rest, place)?;
+            if length > WORD_BYTES_MAX {
+                let message = format!("word of {length} letters, at most {WORD_BYTES_MAX}");
+                return Err(Refusal::at(place, message));
+            }
             match token {
                 Token::Symbol("(" | "[") => depth += 1,
                 Token::Symbol(")" | "]") => depth = depth.saturating_sub(1),
@@ -100,6 +107,7 @@ fn number(rest: &str, place: Place) -> Result<(Token, usize), Refusal> {
         Ok(value) if value.is_finite() => {
             Ok((Token::Number(Literal { value, whole: end == whole_end }), end))
         }
+        _ if end > WORD_BYTES_MAX => Ok((Token::LineEnd, end)),
         _ => Err(Refusal::at(place, format!("number {text} is beyond what 64 bits hold"))),
     }
 }
