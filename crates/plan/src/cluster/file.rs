@@ -126,7 +126,7 @@ fn efficiency(about: &str, points: &[(f64, f64)]) -> Result<Efficiency, Error> {
             return Err(Error::file(format!("{about}: {found}, expected above 0 and at most 1")));
         }
     }
-    for pair in points.windows(2).filter(|pair| pair[1].0 <= pair[0].0) {
+    if let Some(pair) = points.windows(2).find(|pair| pair[1].0 <= pair[0].0) {
         let found = format!("at {} gflop follows that at {} gflop", pair[1].0, pair[0].0);
         let expected = "expected more gflop in every pair";
         return Err(Error::file(format!("{about}: efficiency {found}, {expected}")));

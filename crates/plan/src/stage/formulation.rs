@@ -285,13 +285,13 @@ impl<'a> Builder<'a> {
                 let between = self.between(tensor, sides);
                 readers.iter().for_each(|reader| self.edge(tensor, &between, reader));
             }
-            (None, _) => return self.from_data(tensor),
+            (None, _) => return self.check_data(tensor),
         }
         Ok(())
     }
 
     /// What comes from the data comes in any layout.
-    fn from_data(&self, tensor: TensorId) -> Result<(), Error> {
+    fn check_data(&self, tensor: TensorId) -> Result<(), Error> {
         let tensor = &self.block.graph.tensors[tensor];
         if tensor.role == Role::Input {
             return Ok(());
