@@ -309,7 +309,7 @@ fn mistakes_are_refused_in_one_line() {
 #[test]
 fn a_saved_plan_is_followed_only_for_what_it_was_made_for() {
     let saved = spawn(2, "topk:0.5", |mut sync| {
-        give(&mut sync, 0, false);
+        let _ = give(&mut sync, 0, false);
         sync.state()
     });
     let resumed = |options: Options| {
