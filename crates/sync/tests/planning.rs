@@ -1,0 +1,149 @@
+//! The laws of planning, with made-up gradients over links in memory.
+
+use thinwire_link::mem;
+use thinwire_sync::{
+    Alternative, Assignment, Options, Outcome, Parameter, Plan, Planning, Synchronizer, Verdict,
+};
+use thinwire_testkit::{self as testkit, Network};
+use thinwire_wire::random::Key;
+
+fn parameters() -> Vec<Parameter> {
+    vec![
+        Parameter::new("head.weight", &[96, 70]),
+        Parameter::new("head.bias", &[96]),
+        Parameter::new("hidden.weight", &[70, 33]),
+        Parameter::new("thin.weight", &[3, 2]),
+        Parameter::new("hidden.bias", &[70]),
+        Parameter::new("input.weight", &[33, 130]),
+    ]
+}
+
+fn options(policy: &str) -> Options {
+    Options { policy: policy.parse().unwrap(), bucket_bytes: 12_000, seed: 7, ..Options::default() }
+}
+
+fn gradient(rank: u32, step: u64, parameter: usize, elements: usize) -> Vec<f32> {
+    let key = Key { seed: 100 + u64::from(rank), step, tensor: parameter as u32 };
+    (0..elements as u64)
+        .map(|i| key.normal(i) * if i.is_multiple_of(50) { 3.0 } else { 0.1 })
+        .collect()
+}
+
+/// Runs `body` on every rank of a world in memory; the results in rank order.
+fn spawn<T: Send>(size: usize, policy: &str, body: impl Fn(Synchronizer) -> T + Sync) -> Vec<T> {
+    testkit::spawn(Network::Mem, size, |link| {
+        body(Synchronizer::start(link, parameters(), options(policy)).unwrap())
+    })
+}
+
+fn give(sync: &mut Synchronizer, step: u64, spoil: bool) -> Outcome {
+    let rank = sync.world().rank().0;
+    sync.begin(step);
+    for (index, parameter) in parameters().iter().enumerate() {
+        let mut gradient = gradient(rank, step, index, parameter.elements());
+        if spoil && rank == 1 && index == 2 {
+            gradient[17] = f32::NAN;
+        }
+        sync.ready(index, &gradient).unwrap();
+    }
+    sync.finish().unwrap()
+}
+
+#[test]
+fn a_saved_plan_is_followed_only_for_what_it_was_made_for() {
+    let saved = spawn(2, "topk:0.5", |mut sync| {
+        let _ = give(&mut sync, 0, false);
+        sync.state()
+    });
+    let resumed = |options: Options| {
+        testkit::spawn(Network::Mem, 2, |link| {
+            let mut sync = Synchronizer::start(link, parameters(), options.clone()).unwrap();
+            sync.load(&saved[sync.world().rank().index()]).unwrap();
+            let codecs: Vec<_> =
+                sync.plan().assignments.iter().map(|one| one.codec.clone()).collect();
+            assert_eq!(give(&mut sync, 1, false), Outcome::Averaged);
+            codecs
+        })
+    };
+    for policy in ["auto:int8", "auto", "int4", "none"] {
+        let codecs = resumed(options(policy)).concat();
+        assert!(codecs.iter().all(|codec| !codec.starts_with("topk")), "{policy}: {codecs:?}");
+    }
+    let strict = Options { error_budget: 0.0, ..options("auto") };
+    assert!(resumed(strict).concat().iter().all(|codec| codec == "none"));
+}
+
+#[test]
+fn an_error_budget_that_nobody_keeps_is_refused() {
+    let options = Options { error_budget: 0.3, ..options("auto:int8") };
+    let link = Box::new(mem::alone());
+    let error = Synchronizer::start(link, parameters(), options).unwrap_err().to_string();
+    assert_eq!(error, "error budget 0.3 with codec auto:int8: only auto, without names, keeps one");
+}
+
+#[test]
+fn all_ranks_take_the_plan_of_rank_0() {
+    // A rank that thinks its cores crowded would plan otherwise.
+    let limit = Some("20mbit".parse().unwrap());
+    let plans = testkit::spawn_limited(Network::Tcp, 2, limit, |link| {
+        let local_ranks = [1, 1000][link.world().rank().index()];
+        let options = Options { local_ranks, ..options("auto") };
+        let mut sync = Synchronizer::start(link, parameters(), options).unwrap();
+        let first = sync.plan().clone();
+        (0..2).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
+        [first, sync.plan().clone()]
+    });
+    assert_eq!(plans[0], plans[1]);
+}
+
+/// Two steps of `auto` over a link so slow that everything is worth compressing; the plan and what
+/// was said of it on each rank.
+fn planned(error_budget: f64) -> Vec<(Plan, Option<Planning>)> {
+    let limit = Some("20mbit".parse().unwrap());
+    testkit::spawn_limited(Network::Tcp, 2, limit, |link| {
+        let options = Options { error_budget, ..options("auto") };
+        let mut sync = Synchronizer::start(link, parameters(), options).unwrap();
+        (0..2).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
+        (sync.plan().clone(), sync.record().planning.as_deref().cloned())
+    })
+}
+
+#[test]
+fn codecs_over_the_error_budget_are_not_used() {
+    for budget in [0.0, 0.001, 0.03] {
+        let (plan, planning) = planned(budget).swap_remove(0);
+        let planning = planning.expect("the first step is planned after");
+        for (decision, assignment) in planning.buckets.iter().zip(&plan.assignments) {
+            assert_eq!(decision.chosen.as_ref(), Some(assignment));
+            let over = |one: &&Alternative| one.verdict == Verdict::OverBudget;
+            for alternative in &decision.alternatives {
+                let over = over(&alternative);
+                assert_eq!(over, alternative.error > budget, "{alternative:?}");
+                assert!(!over || alternative.assignment.codec != assignment.codec);
+            }
+        }
+        let raw = |assignment: &Assignment| assignment.codec == "none";
+        assert_eq!(plan.assignments.iter().all(raw), budget == 0.0, "{plan:?}");
+    }
+}
+
+#[test]
+fn rank_0_says_why_and_errors_are_those_of_the_gradients() {
+    let ranks = planned(1.0);
+    assert!(ranks[1].1.is_none() && ranks[0].0 == ranks[1].0);
+    let planning = ranks[0].1.as_ref().unwrap();
+    let json = serde_json::to_string(planning).unwrap();
+    let read: Planning = serde_json::from_str(&json).unwrap();
+    assert_eq!((&read.reason, read.buckets.len()), (&planning.reason, planning.buckets.len()));
+    assert!(planning.iteration_s < planning.raw_iteration_s);
+    let matrix = planning.buckets.iter().find(|bucket| bucket.name == "head.weight").unwrap();
+    let error = |codec: &str| {
+        let found = matrix.alternatives.iter().find(|one| one.assignment.codec == codec);
+        found.map(|one| one.error).unwrap()
+    };
+    // One in fifty gradients is thirty times as large as the others: what lies below is lost, and
+    // normal numbers would have said otherwise.
+    let errors = ["none", "bf16", "int8", "int4", "int3", "int2", "onebit"].map(error);
+    assert!(errors.is_sorted() && errors[0] == 0.0 && errors[4] < 0.1, "{errors:?}");
+    assert!(errors[5] > 0.5, "on normal numbers int2 loses an eighth: {errors:?}");
+}
