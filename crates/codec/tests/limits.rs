@@ -107,3 +107,23 @@ fn a_file_without_end_is_not_read() {
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn a_claim_out_of_range_is_refused_as_it_was_made() {
+    for (claim, expected) in [
+        ("contraction 7", "contraction of 7 for 1 elements, expected 0 to 1"),
+        ("contraction -5", "contraction of -5 for 1 elements, expected 0 to 1"),
+        ("contraction sqrt(-1)", "contraction of NaN for 1 elements, expected 0 to 1"),
+        ("variance -3", "variance of -3 for 1 elements, expected 0 or more"),
+        ("variance sqrt(-1)", "variance of NaN for 1 elements, expected 0 or more"),
+    ] {
+        let (error, _) = refusal(codec(&format!("{claim}\n"), "x"));
+        assert!(error.ends_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn pi_is_a_name_like_any_other() {
+    let source = codec("pi = 3.14\n", "x * pi / pi");
+    compile(&Text { path: "c.codec", source: &source, parameters: &[] }).unwrap();
+}
