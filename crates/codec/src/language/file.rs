@@ -4,7 +4,9 @@
 //! fingerprint of its text and its parameters, `./mine.codec#1f2e3d4c:tau=0.02`: ranks whose files
 //! differ have codecs of different names, and a file that has changed since is refused.
 
-use super::{Text, compile, fingerprint};
+use std::io::Read;
+
+use super::{SOURCE_BYTES_MAX, Text, compile, fingerprint};
 use crate::{Choice, Error, Kind};
 
 /// Whether a codec's name is that of a file.
@@ -18,7 +20,7 @@ pub(crate) fn is_file(name: &str) -> bool {
 /// If the file cannot be read or has changed, a parameter is none, or the codec is refused.
 pub(crate) fn load(name: &str) -> Result<Choice, Error> {
     let path = path(name);
-    let text = std::fs::read_to_string(path)
+    let text = read(path)
         .map_err(|error| Error::new(Kind::Program, format!("cannot read codec {path}: {error}")))?;
     let (expected, parameters) = match name[path.len()..].split_once(':') {
         Some((expected, parameters)) => (expected, Some(parameters)),
@@ -35,6 +37,25 @@ pub(crate) fn load(name: &str) -> Result<Choice, Error> {
     }
     // Whoever knows the fingerprint has compiled the text before.
     super::trust(&text)
+}
+
+/// The text in a file that has an end, and not a far one.
+fn read(path: &str) -> Result<String, String> {
+    // Before it is opened: a pipe opens only when somebody writes.
+    let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !found.is_file() {
+        let kind = if found.is_dir() { "a folder" } else { "a pipe or device" };
+        return Err(format!("it is {kind}, expected a regular file"));
+    }
+    if found.len() > SOURCE_BYTES_MAX as u64 {
+        return Err(format!("it has {} bytes, at most {SOURCE_BYTES_MAX}", found.len()));
+    }
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    // It may grow meanwhile; a byte more is seen to be too long.
+    let mut limited = file.take(SOURCE_BYTES_MAX as u64 + 1);
+    limited.read_to_string(&mut text).map_err(|error| error.to_string())?;
+    Ok(text)
 }
 
 /// What stands before the fingerprint and the parameters.

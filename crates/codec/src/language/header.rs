@@ -35,7 +35,7 @@ pub(crate) fn check(
         feedback: false,
         claim: None,
     };
-    let mut exchange = None;
+    let (mut exchange, mut claim_place) = (None, None);
     for line in &text.header {
         match line {
             Header::Block(size) => facts.block = Some(block(checker, size, &facts)?),
@@ -47,10 +47,12 @@ pub(crate) fn check(
             Header::Feedback => facts.feedback = true,
             Header::Contraction(value) => {
                 let claim = Claim::Contraction(claimed(checker, value)?);
+                claim_place = Some(value.place);
                 facts.claim = Some(only(facts.claim, claim, value.place)?);
             }
             Header::Variance(value) => {
                 let claim = Claim::Variance(claimed(checker, value)?);
+                claim_place = Some(value.place);
                 facts.claim = Some(only(facts.claim, claim, value.place)?);
             }
             Header::Constant(name, value) => {
@@ -60,6 +62,9 @@ pub(crate) fn check(
         }
     }
     known(&facts.parameters, given)?;
+    if let (Some(claim), Some(place)) = (facts.claim, claim_place) {
+        in_range(checker, claim, facts.block, place)?;
+    }
     facts.exchange = exchange.unwrap_or(match facts.block {
         Some(_) => Exchange::TwoShot,
         None => Exchange::Gather,
@@ -122,6 +127,28 @@ fn exchange_of(name: &Name) -> Result<Exchange, Refusal> {
 fn claimed(checker: &mut Checker, value: &Expression) -> Result<usize, Refusal> {
     let value = constant(checker, value)?;
     Ok(value.constant().unwrap_or_default())
+}
+
+/// Refuses a claim that no codec can keep, for blocks of several lengths.
+fn in_range(
+    checker: &Checker,
+    claim: Claim,
+    block: Option<usize>,
+    place: Place,
+) -> Result<(), Refusal> {
+    let (name, constant, most, expected) = match claim {
+        Claim::Nothing => return Ok(()),
+        Claim::Contraction(constant) => ("contraction", constant, 1.0, "0 to 1"),
+        Claim::Variance(constant) => ("variance", constant, f64::MAX, "0 or more"),
+    };
+    for elements in [1, 7, 65, 1009, 1 << 20].map(|length| block.unwrap_or(length).min(length)) {
+        let found = evaluate(&checker.constants, elements)[constant];
+        if !(0.0..=most).contains(&found) {
+            let message = format!("{name} of {found} for {elements} elements, expected {expected}");
+            return Err(Refusal::at(place, message));
+        }
+    }
+    Ok(())
 }
 
 fn only(old: Option<Claim>, new: Claim, place: Place) -> Result<Claim, Refusal> {

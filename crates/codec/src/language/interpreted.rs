@@ -220,7 +220,9 @@ fn encode_batch(
         Input::Plain(values) => {
             let largest = wide(Largest(values));
             let batch = Batch { frame, blocks, input: values, encoded: &[], key, first };
-            return Finite::when(encode_finite(&batch, registers, largest, output));
+            let finite = encode_finite(&batch, registers, largest, output);
+            let batch = Batch { input: &[], encoded: output, ..batch };
+            return Finite::when(finite && decodes_finite(&batch, registers, values.len()));
         }
         Input::Feedback { values, residual } => (values, residual),
     };
@@ -231,7 +233,19 @@ fn encode_batch(
     }
     let batch = Batch { frame, blocks, input: &[], encoded: output, key, first };
     // A program that cannot read what it wrote is refused when it is loaded.
-    Finite::when(run::decode(&batch, registers, Put::Subtract, values).is_ok())
+    let read = run::decode(&batch, registers, Put::Subtract, values).is_ok();
+    Finite::when(read && wide(Largest(values)) < f32::INFINITY.to_bits())
+}
+
+/// Whether what was encoded decodes to finite numbers: those that are emitted may be finite, and a
+/// root of them not.
+fn decodes_finite(batch: &Batch<'_>, registers: &mut Registers, elements: usize) -> bool {
+    let mut decoded = std::mem::take(&mut registers.decoded);
+    decoded.resize(elements, 0.0);
+    let read = run::decode(batch, registers, Put::Set, &mut decoded).is_ok();
+    let finite = read && wide(Largest(&decoded)) < f32::INFINITY.to_bits();
+    registers.decoded = decoded;
+    finite
 }
 
 /// Encodes what has a magnitude of the bits `largest`; false if that or what is emitted is not

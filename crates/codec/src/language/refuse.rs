@@ -128,7 +128,7 @@ fn round_trip(
     let mut bytes = vec![0; codec.encoded_len(values.len())];
     let finite = codec.encode(Input::Plain(values), key, &mut bytes);
     if finite == Finite::No {
-        return Err(Refusal::whole(format!("emits what is not finite for {what}")));
+        return Err(Refusal::whole(format!("makes of {what} what is not finite")));
     }
     let mut decoded = vec![0.0; values.len()];
     codec.decode(&bytes, Write::Set, &mut decoded).map_err(|error| {

@@ -18,17 +18,24 @@ use crate::kernel::{Work, wide};
 pub(crate) struct Registers {
     pub numbers: Vec<Vec<f32>>,
     pub wholes: Vec<Vec<i32>>,
+    /// What an encoding decodes to, where nobody else asks.
+    pub decoded: Vec<f32>,
 }
 
 impl Registers {
     pub(crate) fn new((numbers, wholes): (usize, usize)) -> Registers {
-        Registers { numbers: vec![Vec::new(); numbers], wholes: vec![Vec::new(); wholes] }
+        Registers {
+            numbers: vec![Vec::new(); numbers],
+            wholes: vec![Vec::new(); wholes],
+            decoded: Vec::new(),
+        }
     }
 
     /// How many bytes are held.
     pub(crate) fn bytes(&self) -> usize {
         let numbers = self.numbers.iter().map(|register| register.len());
-        4 * numbers.chain(self.wholes.iter().map(|register| register.len())).sum::<usize>()
+        let wholes = self.wholes.iter().map(|register| register.len());
+        4 * numbers.chain(wholes).chain([self.decoded.len()]).sum::<usize>()
     }
 }
 
