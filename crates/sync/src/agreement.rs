@@ -63,7 +63,7 @@ pub(crate) fn identity(parameters: &[Parameter], options: &Options) -> Vec<(Stri
         fact("seed", options.seed.to_string()),
         fact("error budget", options.error_budget.to_string()),
         fact("feedback", options.feedback.to_string()),
-        fact("momentum", format!("{:?}", options.momentum)),
+        fact("momentum", options.momentum.map_or("none".to_owned(), |own| own.to_string())),
     ]
 }
 
