@@ -29,7 +29,10 @@ pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Err
 }
 
 /// Refuses a codec and an algorithm that do not go together.
-pub(crate) fn check_combination(options: &Options, world: World) -> Result<(), Error> {
+///
+/// # Errors
+/// If the algorithm that was asked for cannot carry a codec that was.
+pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     let Some(asked) = options.algorithm else { return Ok(()) };
     let named = match &options.policy {
         Policy::Fixed(choice) => std::slice::from_ref(choice),
