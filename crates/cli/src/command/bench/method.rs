@@ -55,7 +55,7 @@ impl FromStr for Method {
         let spelled = NAMED.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| long);
         let mut parts = spelled.split('/');
         let policy = parts.next().unwrap_or_default();
-        let policy = policy.parse().map_err(|error| method(name, &error))?;
+        let policy = policy.parse::<Policy>().map_err(|error| method(name, &error))?;
         let mut found = Method {
             name: name.to_owned(),
             policy,
@@ -78,7 +78,10 @@ impl FromStr for Method {
                 "whole" => found.whole = true,
                 "cut" => found.whole = false,
                 "serial" => found.serial = true,
-                _ => found.algorithm = Some(part.parse().map_err(|error| method(name, &error))?),
+                _ => {
+                    found.algorithm =
+                        Some(part.parse::<Algorithm>().map_err(|error| method(name, &error))?)
+                }
             }
             if let Some((_, before)) = said.iter().find(|(known, _)| *known == about) {
                 bail!("method '{name}': {about} is said twice, by '{before}' and by '{part}'");
