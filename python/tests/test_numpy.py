@@ -215,6 +215,8 @@ def misused():
         "codec": lambda: _core.check("zip"),
         "ratio": lambda: _core.check("topk"),
         "algorithm": lambda: _core.check("int8", "pigeon"),
+        "combination": lambda: _core.check("int8", "ring"),
+        "budget": lambda: _core.check("auto", error_budget=float("inf")),
         "plan": lambda: one.load("{nope", {}),
         "partitions": lambda: one.load(
             one.plan().replace('"partitions":1', '"partitions":1000000000'), {}
@@ -256,6 +258,8 @@ def test_the_core_refuses_what_cannot_be_and_goes_on(ranks):
         "codec": "powersgd:LOW_RANK[:alternate], or auto",
         "ratio": "topk ratio nothing",
         "algorithm": "pigeon",
+        "combination": "travels by two-shot, not by ring",
+        "budget": "expected a finite number",
         "plan": "the plan in the state is no plan",
         "partitions": "has 1000000000 partitions, expected 1..=65536",
         "stranger": "the state is of another model: it has 'residual.z'",

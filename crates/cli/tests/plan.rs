@@ -38,6 +38,11 @@ fn a_training_without_a_plan_is_told_of() {
     assert_eq!(ended.hint(), "hint: train with --codec auto --trace FILE");
     let ended = folder.run(&["plan", "sync", "--trace", "text.txt"]);
     assert!(ended.error().starts_with("error: text.txt, line 1, is no step of a trace"));
+    assert_eq!(ended.hint(), "hint: thinwire train --codec auto --trace FILE writes one");
+    for path in [".", "/dev/zero"] {
+        let ended = folder.run(&["plan", "sync", "--trace", path]);
+        assert_eq!(ended.error(), format!("error: {path} is no regular file, expected a trace"));
+    }
     let ended = folder.train(&["--momentum-correction", "1"]);
     assert!(ended.error().ends_with("expected a number from 0 to below 1"), "{}", ended.stderr);
 }

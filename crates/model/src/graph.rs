@@ -12,6 +12,10 @@ pub type TensorId = usize;
 /// The index of a node in its graph.
 pub type NodeId = usize;
 
+/// No tensor that is computed has more elements, so that sums over all of them stay far from the end
+/// of a `usize`.
+const ELEMENTS_MAX: usize = 1 << 48;
+
 /// What a tensor's elements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element {
@@ -114,7 +118,7 @@ impl Graph {
     /// Adds a node and the tensors that it writes.
     ///
     /// # Errors
-    /// If the operator cannot take these inputs.
+    /// If the operator cannot take these inputs, or what it writes is too large to be counted.
     pub fn apply(
         &mut self,
         name: impl Into<String>,
@@ -124,6 +128,7 @@ impl Graph {
         let name = name.into();
         let shapes: Vec<&[usize]> = inputs.iter().map(|id| &self.tensors[*id].shape[..]).collect();
         let declaration = operator.declare(&shapes).map_err(|error| error.at(&name))?;
+        check_sizes(&declaration.output_shapes()).map_err(|error| error.at(&name))?;
         let outputs = self.outputs(&name, &declaration);
         self.nodes.push(Node { name, operator, inputs: inputs.to_vec(), outputs: outputs.clone() });
         Ok(outputs)
@@ -185,4 +190,13 @@ impl Graph {
         let add = |(name, shape)| self.source(name, shape, Element::Float, Role::Activation);
         sources.into_iter().map(add).collect()
     }
+}
+
+/// Refuses a tensor of more elements than are counted.
+fn check_sizes(shapes: &[Vec<usize>]) -> Result<(), Error> {
+    let elements = |shape: &[usize]| shape.iter().try_fold(1_usize, |n, size| n.checked_mul(*size));
+    let counted = |shape: &&Vec<usize>| elements(shape).is_some_and(|n| n <= ELEMENTS_MAX);
+    let Some(shape) = shapes.iter().find(|shape| !counted(shape)) else { return Ok(()) };
+    let message = format!("an output of shape {shape:?}, expected at most {ELEMENTS_MAX} elements");
+    Err(Error::new(Kind::Sizes, message))
 }

@@ -5,7 +5,8 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use pyo3::prelude::*;
-use thinwire_sync::{Momentum, Options, Parameter};
+use thinwire_sync::{Momentum, Options, Parameter, check_combination};
+use thinwire_wire::World;
 
 use crate::error::Failure;
 use crate::names::parse_dtype;
@@ -57,9 +58,9 @@ impl Told<'_> {
     pub(crate) fn options(&self) -> Result<Options, Failure> {
         let usual = Options::default();
         let error_budget = self.error_budget.unwrap_or(usual.error_budget);
-        if error_budget.is_nan() || error_budget < 0.0 {
+        if !error_budget.is_finite() || error_budget < 0.0 {
             return Err(Failure::invalid(format!(
-                "error_budget {error_budget}, expected a number that is not negative"
+                "error_budget {error_budget}, expected a finite number that is not negative"
             )));
         }
         Ok(Options {
@@ -104,6 +105,7 @@ pub(crate) fn check(
 ) -> PyResult<()> {
     let told =
         Told { codec, algorithm, bucket_bytes, seed, error_budget, feedback, momentum_correction };
-    told.options()?;
+    // Whether they go together is the same for every world; its size only changes the advice.
+    check_combination(&told.options()?, World::alone()).map_err(Failure::from)?;
     Ok(())
 }

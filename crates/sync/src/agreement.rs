@@ -28,8 +28,11 @@ pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Err
     Ok(())
 }
 
-/// Refuses a codec and an algorithm that do not go together.
-pub(crate) fn check_combination(options: &Options, world: World) -> Result<(), Error> {
+/// Refuses options that do not go together: a codec and an algorithm, a codec and an error budget.
+///
+/// # Errors
+/// If the algorithm that was asked for cannot carry a codec that was, or nobody keeps the budget.
+pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     if let Some(budget) = options.idle_budget() {
         return Err(Error::Invalid(format!(
             "error budget {budget} with codec {}: only auto, without names, keeps one",
@@ -69,7 +72,7 @@ pub(crate) fn identity(parameters: &[Parameter], options: &Options) -> Vec<(Stri
         fact("seed", options.seed.to_string()),
         fact("error budget", options.error_budget.to_string()),
         fact("feedback", options.feedback.to_string()),
-        fact("momentum", format!("{:?}", options.momentum)),
+        fact("momentum", options.momentum.map_or("none".to_owned(), |own| own.to_string())),
     ]
 }
 

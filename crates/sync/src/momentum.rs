@@ -10,6 +10,8 @@
 //! Laws, for a codec that loses nothing: without masking the results are momentum SGD's; with it every
 //! element is cleared, and they are plain SGD's.
 
+use std::fmt;
+
 use thinwire_codec::Choice;
 
 /// Momentum correction, as deep gradient compression has it.
@@ -32,6 +34,23 @@ pub struct Momentum {
 impl Default for Momentum {
     fn default() -> Momentum {
         Momentum { factor: 0.9, clip: None, nesterov: false, masking: true, warm_up_steps: 0 }
+    }
+}
+
+/// Its factor, then whatever else is not as usual: `0.9, clipped to 1, Nesterov's`.
+impl fmt::Display for Momentum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Momentum { factor, clip, nesterov, masking, warm_up_steps } = self;
+        write!(f, "{factor}")?;
+        if let Some(clip) = clip {
+            write!(f, ", clipped to {clip}")?;
+        }
+        f.write_str(if *nesterov { ", Nesterov's" } else { "" })?;
+        f.write_str(if *masking { "" } else { ", never cleared" })?;
+        match warm_up_steps {
+            0 => Ok(()),
+            steps => write!(f, ", warmed up for {steps} steps"),
+        }
     }
 }
 
@@ -150,6 +169,16 @@ mod tests {
             [0.25, 0.25, 0.0625, 0.015625, 0.01, 0.01, 0.01]
         );
         assert_eq!(Momentum::default().ratio(0, 0.01), 0.01);
+    }
+
+    #[test]
+    fn every_option_of_momentum_is_told() {
+        let usual = Momentum::default();
+        let all =
+            Momentum { clip: Some(1.0), nesterov: true, masking: false, warm_up_steps: 8, ..usual };
+        assert_eq!(usual.to_string(), "0.9");
+        let told = "0.9, clipped to 1, Nesterov's, never cleared, warmed up for 8 steps";
+        assert_eq!(all.to_string(), told);
     }
 
     #[test]

@@ -329,4 +329,10 @@ fn feedbacks_and_momenta_that_differ_are_refused() {
         Synchronizer::start(link, parameters(), options).unwrap_err().to_string()
     });
     assert_eq!(errors[0], "ranks disagree on feedback: this rank has classic, rank 1 has ef21");
+    let errors = testkit::spawn(Network::Mem, 2, |link| {
+        let momentum = [Some(Momentum::default()), None][link.world().rank().index()];
+        let options = Options { momentum, ..options("int8", "classic") };
+        Synchronizer::start(link, parameters(), options).unwrap_err().to_string()
+    });
+    assert_eq!(errors[0], "ranks disagree on momentum: this rank has 0.9, rank 1 has none");
 }

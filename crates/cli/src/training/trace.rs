@@ -2,12 +2,17 @@
 //! what was planned. `thinwire plan sync` reads it.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use thinwire_sync::StepRecord;
+
+use crate::failure::OrHint;
+
+/// More than a trace of a million steps has.
+const BYTES_MAX: u64 = 1 << 32;
 
 /// One line: a step of the training under one codec.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,10 +65,21 @@ impl Trace {
 /// # Errors
 /// If the file cannot be read, or a line is none of a trace.
 pub fn read(path: &Path) -> Result<Vec<Line>> {
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let about = || format!("cannot read {}", path.display());
+    // Asked before it is opened: whoever opens a pipe waits for a writer.
+    let metadata = path.metadata().with_context(about)?;
+    if !metadata.is_file() {
+        bail!("{} is no regular file, expected a trace", path.display());
+    }
+    if metadata.len() > BYTES_MAX {
+        let bytes = metadata.len();
+        bail!("{} has {bytes} bytes, expected a trace of at most {BYTES_MAX}", path.display());
+    }
     let parse = |(number, line): (usize, std::io::Result<String>)| -> Result<Line> {
         let place = || format!("{}, line {}, is no step of a trace", path.display(), number + 1);
         serde_json::from_str(&line.with_context(place)?).with_context(place)
     };
-    BufReader::new(file).lines().enumerate().map(parse).collect()
+    let file = File::open(path).with_context(about)?.take(BYTES_MAX);
+    let lines = BufReader::new(file).lines().enumerate().map(parse);
+    lines.collect::<Result<_>>().or_hint("thinwire train --codec auto --trace FILE writes one")
 }

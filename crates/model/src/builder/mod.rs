@@ -51,11 +51,12 @@ pub const NAMES: &[&str] = &[
     "resnet50",
 ];
 
-/// The model of a name, for a micro-batch of so many sequences of so many tokens. Models of images
-/// have no sequence.
+/// The model of a name, for a micro-batch of so many sequences of so many tokens. Models
+/// without sequences, such as those of images, take a sequence of one token.
 ///
 /// # Errors
-/// If there is no such model, or it has fewer positions than the sequence has tokens.
+/// If there is no such model, it has fewer positions than the sequence has tokens, or the micro-batch
+/// is too large to be counted.
 pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> {
     if batch == 0 || sequence == 0 {
         let message = format!("{batch} sequences of {sequence} tokens, expected 1 or more of both");
@@ -70,14 +71,13 @@ pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> 
     } else if let Some(moe) = moe::named(name) {
         moe.graph(batch, sequence)
     } else if let Some(vgg) = vgg::named(name) {
-        vgg.graph(batch)
+        alone(sequence).and_then(|()| vgg.graph(batch))
     } else if let Some(resnet) = resnet::named(name) {
-        resnet.graph(batch)
+        alone(sequence).and_then(|()| resnet.graph(batch))
     } else if let Some(mlp) = mlp::named(name) {
-        mlp.graph(batch)
+        alone(sequence).and_then(|()| mlp.graph(batch))
     } else {
-        let message = format!("no model is called '{name}', expected one of {}", NAMES.join(", "));
-        return Err(Error::new(Kind::Name, message));
+        return Err(unknown(name));
     };
     graph.map_err(|error| error.at(name))
 }
@@ -98,4 +98,25 @@ fn check_sequence(sequence: usize, positions: usize) -> Result<(), Error> {
         return Err(Error::new(Kind::Sizes, message));
     }
     Ok(())
+}
+
+/// No sequence, for a model that has none.
+fn alone(sequence: usize) -> Result<(), Error> {
+    if sequence != 1 {
+        let message = format!("a sequence has {sequence} tokens, the model has no sequences");
+        return Err(Error::new(Kind::Sizes, message));
+    }
+    Ok(())
+}
+
+/// Characters of a name that an error repeats.
+const ECHO_MAX: usize = 60;
+
+fn unknown(name: &str) -> Error {
+    let mut echo: String = name.chars().take(ECHO_MAX).collect();
+    if echo.len() < name.len() {
+        echo.push('…');
+    }
+    let message = format!("no model is called '{echo}', expected one of {}", NAMES.join(", "));
+    Error::new(Kind::Name, message)
 }

@@ -148,6 +148,37 @@ fn mistakes_are_named_with_both_values() {
 }
 
 #[test]
+fn what_does_not_fit_a_model_is_refused() {
+    let message = |name: &str, batch: usize, sequence: usize| {
+        named(name, batch, sequence).unwrap_err().to_string()
+    };
+    for name in ["resnet50", "vgg16", "mlp"] {
+        let expected = format!("{name}: a sequence has 5 tokens, the model has no sequences");
+        assert_eq!(message(name, 1, 5), expected);
+    }
+    for (name, batch) in NAMES.iter().flat_map(|name| [(name, 1 << 50), (name, usize::MAX)]) {
+        let text = message(name, batch, usual_sequence(name));
+        assert!(text.ends_with("expected at most 281474976710656 elements"), "{text}");
+        assert!(text.contains(&batch.to_string()), "{text}");
+    }
+    let text = message(&"x".repeat(100_000), 1, 1);
+    let expected = format!("no model is called '{}…', expected one of gpt2, ", "x".repeat(60));
+    assert!(text.starts_with(&expected), "{text}");
+}
+
+/// Of a micro-batch so large that the next one is refused, all figures still add up.
+#[test]
+fn a_large_micro_batch_keeps_less_than_it_computes() {
+    for name in ["gpt2-medium", "gpt3-175b", "resnet50", "mixtral-8x7b"] {
+        let found = |power: u32| named(name, 1 << power, usual_sequence(name));
+        let graph = (0..48).rev().find_map(|power| found(power).ok()).unwrap();
+        let Ok(summary) = summary(&graph) else { continue };
+        assert!(summary.kept_activations <= summary.activations + summary.parameters, "{name}");
+        assert!(summary.activations < usize::MAX / 4, "{name}: {}", summary.activations);
+    }
+}
+
+#[test]
 fn a_model_has_every_name_once() {
     let graph = named("gpt2", 1, 8).unwrap();
     let mut names: Vec<&str> = graph.tensors.iter().map(|tensor| &tensor.name[..]).collect();

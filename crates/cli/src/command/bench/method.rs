@@ -19,7 +19,7 @@ use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use thinwire_schedule::Algorithm;
 use thinwire_sync::{Options, Policy};
 
@@ -54,7 +54,8 @@ impl FromStr for Method {
     fn from_str(name: &str) -> Result<Method> {
         let spelled = NAMED.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| long);
         let mut parts = spelled.split('/');
-        let policy = parts.next().unwrap_or_default().parse().with_context(|| method(name))?;
+        let policy = parts.next().unwrap_or_default();
+        let policy = policy.parse::<Policy>().map_err(|error| method(name, &error))?;
         let mut found = Method {
             name: name.to_owned(),
             policy,
@@ -63,15 +64,29 @@ impl FromStr for Method {
             whole: false,
             serial: false,
         };
+        let mut said: Vec<(&str, &str)> = Vec::new();
         for part in parts {
+            let about = match part {
+                "tensor" | "bucket" => "what travels together",
+                "whole" | "cut" => "whether it is cut",
+                "serial" => "what waits",
+                _ => "the algorithm",
+            };
             match part {
                 "tensor" => found.alone = true,
                 "bucket" => found.alone = false,
                 "whole" => found.whole = true,
                 "cut" => found.whole = false,
                 "serial" => found.serial = true,
-                _ => found.algorithm = Some(part.parse().with_context(|| method(name))?),
+                _ => {
+                    found.algorithm =
+                        Some(part.parse::<Algorithm>().map_err(|error| method(name, &error))?)
+                }
             }
+            if let Some((_, before)) = said.iter().find(|(known, _)| *known == about) {
+                bail!("method '{name}': {about} is said twice, by '{before}' and by '{part}'");
+            }
+            said.push((about, part));
         }
         if found.looks_around() > 0 && found.alone {
             bail!("method '{name}': auto lays out its own buckets");
@@ -80,8 +95,9 @@ impl FromStr for Method {
     }
 }
 
-fn method(name: &str) -> String {
-    format!("method '{name}'")
+/// One message: whoever reads arguments shows no causes.
+fn method(name: &str, error: &dyn fmt::Display) -> Error {
+    anyhow!("method '{name}': {error}")
 }
 
 impl fmt::Display for Method {
@@ -126,7 +142,22 @@ mod tests {
             assert_eq!(one.to_string(), short);
             assert_eq!(one.policy.to_string(), other.policy.to_string());
         }
-        let error = format!("{:#}", "int8/star".parse::<Method>().unwrap_err());
+        let error = "int8/star".parse::<Method>().unwrap_err().to_string();
         assert!(error.starts_with("method 'int8/star': unknown algorithm 'star'"), "{error}");
+    }
+
+    #[test]
+    fn a_method_says_everything_once() {
+        let error = |name: &str| name.parse::<Method>().unwrap_err().to_string();
+        for (name, twice) in [
+            ("none/whole/cut", "whether it is cut is said twice, by 'whole' and by 'cut'"),
+            ("none/ring/ring", "the algorithm is said twice, by 'ring' and by 'ring'"),
+        ] {
+            assert_eq!(error(name), format!("method '{name}': {twice}"));
+        }
+        for name in ["", "/////", "none/", "topk:0"] {
+            let (error, start) = (error(name), format!("method '{name}': "));
+            assert!(error.len() > start.len() && error.starts_with(&start), "{error}");
+        }
     }
 }

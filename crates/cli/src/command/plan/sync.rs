@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use serde::Serialize;
 use thinwire_sync::{
     Alternative, Assignment, BucketRecord, Decision, LinkSpeed, Pair, Planning, Unequal, Verdict,
 };
 
-use crate::failure::OrHint;
+use crate::failure::hinted;
 use crate::figures;
 use crate::output::{print, print_json};
 use crate::samples::median;
@@ -51,8 +51,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let (step, planning) = planned
         .filter_map(|line| Some((line.record.step, line.record.planning.as_deref()?)))
         .next()
-        .ok_or_else(|| anyhow!("{} has no plan", args.trace.display()))
-        .or_hint("train with --codec auto --trace FILE")?;
+        .ok_or_else(|| missing(args, &lines))?;
     let measured_s = (0..planning.buckets.len()).map(|bucket| measured(&lines, bucket, planning));
     let explanation = Explanation { step, planning, measured_s: measured_s.collect() };
     if args.json {
@@ -61,6 +60,18 @@ pub fn run(args: &Args) -> Result<u8> {
         print(text(&explanation))?;
     }
     Ok(0)
+}
+
+/// No plan at all, or none as early as was asked for.
+fn missing(args: &Sync, lines: &[Line]) -> Error {
+    let trace = args.trace.display();
+    let planned = lines.iter().filter(|line| line.record.planning.is_some());
+    match (args.step, planned.map(|line| line.record.step).min()) {
+        (Some(step), Some(first)) => {
+            anyhow!("{trace} has no plan up to step {step}, its first one is after step {first}")
+        }
+        _ => hinted(anyhow!("{trace} has no plan"), "train with --codec auto --trace FILE"),
+    }
 }
 
 /// What each alternative of a bucket took in the steps in which it was in force.
