@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 /// No plan at all, or none as early as was asked for.
-fn missing(args: &Sync, lines: &[Line]) -> Error {
+fn missing(args: &Args, lines: &[Line]) -> Error {
     let trace = args.trace.display();
     let planned = lines.iter().filter(|line| line.record.planning.is_some());
     match (args.step, planned.map(|line| line.record.step).min()) {
