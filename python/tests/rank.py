@@ -8,6 +8,7 @@ import faulthandler
 import importlib.util
 import json
 import runpy
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ def main() -> None:
     """Does what the first argument, JSON, says."""
     task = json.loads(sys.argv[1])
     faulthandler.enable()
+    # A shell's background jobs inherit that an interrupt is ignored, and Python leaves it so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     faulthandler.dump_traceback_later(task["timeout_s"], exit=True)
     sys.path[0] = str(Path(task["file"]).parent)
     if task["function"] is None:
