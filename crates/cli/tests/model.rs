@@ -24,8 +24,10 @@ fn a_model_is_shown_layer_by_layer() {
 #[test]
 fn a_model_that_is_none_is_told_of() {
     let folder = Folder::new("no-model");
-    let error = folder.run(&["model", "show", "gpt5"]).error();
+    let ended = folder.run(&["model", "show", "gpt5"]);
+    let error = ended.error();
     assert!(error.starts_with("error: no model is called 'gpt5', expected one of gpt2, "));
-    let error = folder.run(&["model", "show", "bert-base", "--sequence", "600"]).error();
-    assert_eq!(error, "error: bert-base: a sequence has 600 tokens, the model has 512 positions");
+    let ended = folder.run(&["model", "show", "bert-base", "--sequence", "600"]);
+    let expected = "error: bert-base: a sequence has 600 tokens, the model has 512 positions";
+    assert_eq!(ended.error(), expected);
 }

@@ -72,7 +72,7 @@ impl Rule for Arithmetic {
         let flops = axes.points();
         let mut dims = whole[missing..].to_vec();
         for (dim, (length, name)) in dims.iter_mut().zip(y.iter().zip('0'..)) {
-            if *length == 1 {
+            if *length == 1 && axes.length(*dim) > 1 {
                 *dim = axes.never(name, 1);
             }
         }
