@@ -1,4 +1,35 @@
 //! Which part of a model runs on which device, and what travels between them.
+//!
+//! A [`Cluster`] and a model become a plan: how many stages, a mesh for each, how many
+//! micro-batches, and for every operator the axis that is cut on every dimension of the mesh.
+//! Everything follows from the operators' axes; nothing is special-cased per kind of parallelism.
+//! No I/O and no clock; [`search`] uses threads to look at candidates side by side.
+//!
+//! ```
+//! use thinwire_plan::search::{Planner, Settings};
+//! use thinwire_plan::{Cluster, Error};
+//!
+//! let cluster = Cluster::parse(r#"
+//!     [[device]]
+//!     name = "small"
+//!     tflops = 100
+//!     memory_gib = 16
+//!     memory_gbyte_per_s = 900
+//!
+//!     [[level]]
+//!     name = "node"
+//!     size = 4
+//!     latency_us = 5
+//!     gbit = 400
+//! "#)?;
+//! let mut planner = Planner::new(16, Settings::default(), |batch| {
+//!     thinwire_model::named("mlp", batch, 1).map_err(|error| Error::from_model(&error))
+//! });
+//! let found = planner.plan(&cluster)?;
+//! assert_eq!(found.best.candidate.stages * found.best.candidate.mesh.iter().product::<usize>(), 4);
+//! assert!(found.bound_s <= found.best.seconds);
+//! # Ok::<(), Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod cluster;

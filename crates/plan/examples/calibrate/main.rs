@@ -38,11 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (multi, single, paper) = (cases(&multi)?, cases(&single)?, cases(&paper)?);
     let fit = |cases| fitted_on(cases);
     let few = fit(&single).into_iter().step_by(every).collect();
-    let constants = if std::env::var_os("ROWS").is_some() {
-        Constants { values: [0.807, 8.765, 0.759, 18.73, 298.8, 20.2, 100.0, 17.5] }
-    } else {
-        Constants::fit(&[(1.0, fit(&multi)), (1.0, few), (0.3, fit(&paper))])
-    };
+    let constants = Constants::fit(&[(1.0, fit(&multi)), (1.0, few), (0.3, fit(&paper))]);
     for (name, value) in Constants::NAMES.iter().zip(constants.values) {
         println!("{name:32} {value:.3}");
     }
@@ -64,11 +60,6 @@ fn fitted_on(cases: &[Case]) -> Vec<&Case> {
 fn report(name: &str, cases: &[Case], constants: &Constants, error: &str, regret: &str) {
     let checks: Vec<&Case> = cases.iter().filter(|case| !case.row.fit).collect();
     let predicted: Vec<f64> = checks.par_iter().map(|case| constants.predict(case)).collect();
-    if std::env::var_os("ROWS").is_some() {
-        for (case, predicted) in checks.iter().zip(&predicted) {
-            println!("{:?} {predicted:.3}", case.row);
-        }
-    }
     let measured: Vec<f64> = checks.iter().map(|case| case.row.seconds).collect();
     let errors = predicted.iter().zip(&measured).map(|(ours, theirs)| (ours / theirs - 1.0).abs());
     let mean = 100.0 * errors.sum::<f64>() / checks.len() as f64;

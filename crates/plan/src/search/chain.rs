@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use thinwire_model::{
     Declaration, Layout, NodeId, Placement, Reduction, Sides, Strategy, TensorId,
@@ -224,8 +225,8 @@ struct BlockPricing<'a> {
     known: &'a RefCell<Known>,
 }
 
-/// Seconds of conversions by the shape of the tensor and the codes of both layouts.
-type Known = HashMap<Vec<usize>, HashMap<u64, f64>>;
+/// Seconds of conversions, by numbers that stand for a shape and for all layouts on both sides.
+type Known = HashMap<Vec<u64>, Rc<[f64]>>;
 
 /// A number that no other layout on the same mesh has; none for a layout too large for it.
 fn code(layout: &Layout) -> Option<u64> {
@@ -255,16 +256,25 @@ impl Pricing for BlockPricing<'_> {
     }
 
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
-        let (Some(first), Some(second)) = (code(from), code(to)) else {
-            return self.costs.conversion_s(shape, from, to);
+        self.costs.conversion_s(shape, from, to)
+    }
+
+    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Rc<[f64]> {
+        let convert = || -> Rc<[f64]> {
+            let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
+            let seconds = |(from, to): (&Layout, &Layout)| match from == to {
+                true => 0.0,
+                false => self.conversion_s(shape, from, to),
+            };
+            pairs.map(seconds).collect()
         };
-        let mut known = self.known.borrow_mut();
-        if !known.contains_key(shape) {
-            known.insert(shape.to_vec(), HashMap::new());
+        let lengths = shape.iter().map(|length| Some(*length as u64));
+        let codes = lengths.chain([Some(u64::MAX)]).chain(from.iter().map(|one| code(one)));
+        let codes = codes.chain([Some(u64::MAX)]).chain(to.iter().map(|one| code(one)));
+        match codes.collect::<Option<Vec<u64>>>() {
+            Some(key) => self.known.borrow_mut().entry(key).or_insert_with(convert).clone(),
+            None => convert(),
         }
-        let of_shape = known.get_mut(shape).expect("inserted where it was not");
-        let convert = || self.costs.conversion_s(shape, from, to);
-        *of_shape.entry(first << 32 | second).or_insert_with(convert)
     }
 
     fn entry(&self, shape: &[usize], sides: &Sides) -> Cost {

@@ -9,8 +9,10 @@
 mod candidate;
 mod chain;
 mod evaluate;
+mod known;
 mod outcome;
 mod prepare;
+mod round;
 mod rule;
 
 pub use candidate::{Candidate, Expert, candidates, experts};
@@ -21,40 +23,16 @@ pub use prepare::{Class, Prepared};
 pub use rule::Rule;
 
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use known::Seen;
 use rayon::prelude::*;
+use round::Round;
 use thinwire_model::Graph;
 
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Sharding;
 
-/// What is known of candidates.
-type Seen = HashMap<Candidate, Known>;
-
-/// What is known of a candidate.
-#[derive(Clone, Copy, Debug)]
-enum Known {
-    /// No plan of it takes less than these seconds.
-    Seconds(f64),
-    /// It does not fit: it needs these bytes of a device's memory, or infinitely many.
-    Bytes(f64),
-}
-
-impl Known {
-    /// The same as seconds.
-    fn bound_s(self) -> f64 {
-        match self {
-            Known::Seconds(seconds) => seconds,
-            Known::Bytes(_) => f64::INFINITY,
-        }
-    }
-}
-
-/// How many plans are played through.
-const PLAYED: usize = 20;
 /// What is known of how many clusters is kept.
 const HISTORY: usize = 8;
 
@@ -139,8 +117,7 @@ impl Planner {
         }
         let bounded = round.bounded(&all);
         round.evaluate(&bounded);
-        let found = round.finish(&bounded, expert_plans)?;
-        let seen = round.seen.into_inner().expect("no thread has panicked");
+        let (found, seen) = round.finish(&bounded, expert_plans)?;
         self.history.retain(|(before, _)| before != cluster);
         self.history.push((cluster.clone(), seen));
         self.history.drain(..self.history.len().saturating_sub(HISTORY));
@@ -159,203 +136,6 @@ impl Planner {
         self.prepared.extend(built);
         Ok(())
     }
-}
-
-/// One search.
-struct Round<'a> {
-    planner: &'a Planner,
-    cluster: &'a Cluster,
-    /// The bits of the fastest plan's seconds; numbers above 0 sort like their bits.
-    best: AtomicU64,
-    found: Mutex<Vec<Outcome>>,
-    least_bytes: Mutex<f64>,
-    solved: AtomicUsize,
-    /// What is known of candidates.
-    seen: Mutex<Seen>,
-    /// What was known before, already made valid for this cluster.
-    known: Seen,
-}
-
-impl<'a> Round<'a> {
-    fn new(planner: &'a Planner, cluster: &'a Cluster) -> Round<'a> {
-        let mut known = Seen::new();
-        for (before, seen) in &planner.history {
-            let Some(faster) = faster(before, cluster) else { continue };
-            for (candidate, now) in seen {
-                let scaled = match *now {
-                    Known::Seconds(seconds) => Known::Seconds(seconds / faster),
-                    Known::Bytes(bytes) => Known::Bytes(bytes),
-                };
-                let best = known.entry(candidate.clone()).or_insert(scaled);
-                if best.bound_s() < scaled.bound_s() {
-                    *best = scaled;
-                }
-            }
-        }
-        Round {
-            planner,
-            cluster,
-            best: AtomicU64::new(f64::INFINITY.to_bits()),
-            found: Mutex::default(),
-            least_bytes: Mutex::new(f64::INFINITY),
-            solved: AtomicUsize::new(0),
-            seen: Mutex::default(),
-            known,
-        }
-    }
-
-    /// The fastest of some candidates.
-    fn best_of(&self, list: &[Candidate]) -> Result<Outcome, f64> {
-        let fastest = AtomicU64::new(f64::INFINITY.to_bits());
-        let mut ordered: Vec<(Known, &Candidate)> =
-            list.iter().map(|one| (self.known(one), one)).collect();
-        ordered.sort_by(|(a, _), (b, _)| a.bound_s().total_cmp(&b.bound_s()));
-        let verdict = |(known, one): &(Known, &Candidate)| {
-            if known.bound_s() < f64::from_bits(fastest.load(Ordering::Relaxed)) {
-                return self.verdict(one, &fastest);
-            }
-            self.remember(one, *known);
-            Some(match *known {
-                Known::Seconds(seconds) => Verdict::TooSlow(seconds),
-                Known::Bytes(bytes) => Verdict::TooLarge(bytes),
-            })
-        };
-        let verdicts: Vec<Verdict> =
-            ordered.par_iter().with_max_len(1).filter_map(verdict).collect();
-        let mut best: Result<Outcome, f64> = Err(f64::INFINITY);
-        for verdict in verdicts {
-            best = match (verdict, best) {
-                (Verdict::Found(outcome), Ok(best)) if best.seconds <= outcome.seconds => Ok(best),
-                (Verdict::Found(outcome), _) => Ok(*outcome),
-                (Verdict::TooLarge(bytes), Err(least)) => Err(least.min(bytes)),
-                (_, best) => best,
-            };
-        }
-        best
-    }
-
-    fn verdict(&self, candidate: &Candidate, fastest: &AtomicU64) -> Option<Verdict> {
-        let prepared = self.planner.prepared(candidate)?;
-        let enough_s = || f64::from_bits(fastest.load(Ordering::Relaxed));
-        let settings = &self.planner.settings;
-        let verdict = evaluate(self.cluster, prepared, candidate, settings, &enough_s);
-        match &verdict {
-            Verdict::Found(outcome) => {
-                fastest.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
-                self.best.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
-                self.found.lock().expect("no thread has panicked").push((**outcome).clone());
-                let least = outcome.bound_s.min(outcome.seconds);
-                self.remember(candidate, Known::Seconds(least));
-            }
-            Verdict::TooLarge(bytes) => {
-                let mut least = self.least_bytes.lock().expect("no thread has panicked");
-                *least = least.min(*bytes);
-                self.remember(candidate, Known::Bytes(*bytes));
-            }
-            Verdict::TooSlow(seconds) => self.remember(candidate, Known::Seconds(*seconds)),
-            Verdict::Impossible => self.remember(candidate, Known::Bytes(f64::INFINITY)),
-        }
-        Some(verdict)
-    }
-
-    fn remember(&self, candidate: &Candidate, known: Known) {
-        self.seen.lock().expect("no thread has panicked").insert(candidate.clone(), known);
-    }
-
-    /// What an earlier search says of a candidate.
-    fn known(&self, candidate: &Candidate) -> Known {
-        self.known.get(candidate).copied().unwrap_or(Known::Seconds(0.0))
-    }
-
-    /// Candidates with their bounds, the least first.
-    fn bounded(&self, all: &[Candidate]) -> Vec<(f64, Candidate)> {
-        let settings = &self.planner.settings;
-        let bound = |candidate: &Candidate| {
-            let prepared = self.planner.prepared(candidate)?;
-            let arithmetic = bound_s(self.cluster, prepared, candidate, settings);
-            Some((arithmetic.max(self.known(candidate).bound_s()), candidate.clone()))
-        };
-        let mut bounded: Vec<(f64, Candidate)> = all.par_iter().filter_map(bound).collect();
-        bounded.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        bounded
-    }
-
-    /// Evaluates every candidate whose bound is below the best plan.
-    fn evaluate(&self, bounded: &[(f64, Candidate)]) {
-        bounded.par_iter().with_max_len(1).for_each(|(bound, candidate)| {
-            let best = f64::from_bits(self.best.load(Ordering::Relaxed));
-            if *bound < best {
-                self.solved.fetch_add(1, Ordering::Relaxed);
-                self.verdict(candidate, &self.best);
-            } else {
-                let known = self.known(candidate);
-                let bytes = matches!(known, Known::Bytes(_));
-                self.remember(candidate, if bytes { known } else { Known::Seconds(*bound) });
-            }
-        });
-    }
-
-    fn finish(
-        &self,
-        bounded: &[(f64, Candidate)],
-        mut experts: Vec<(Expert, Result<Outcome, f64>)>,
-    ) -> Result<Found, Error> {
-        let mut found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
-        found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        found.truncate(PLAYED);
-        found.extend(experts.iter().filter_map(|(_, plan)| plan.clone().ok()));
-        let overlap = self.planner.settings.overlap;
-        let played = |outcome: &mut Outcome| {
-            if let Some(seconds) = simulated_s(outcome, overlap) {
-                outcome.seconds = seconds;
-            }
-        };
-        found.iter_mut().for_each(played);
-        experts.iter_mut().filter_map(|(_, plan)| plan.as_mut().ok()).for_each(played);
-        found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        let seen = self.seen.lock().expect("no thread has panicked");
-        let least = seen.values().map(|known| known.bound_s()).fold(f64::INFINITY, f64::min);
-        let solved = self.solved.load(Ordering::Relaxed);
-        if found.is_empty() {
-            return Err(self.too_large());
-        }
-        let best = found.remove(0);
-        let bound_s = least.min(best.seconds);
-        Ok(Found { best, others: found, experts, bound_s, candidates: [bounded.len(), solved] })
-    }
-
-    fn too_large(&self) -> Error {
-        let gib = |bytes: f64| bytes / f64::from(1 << 30);
-        let least = *self.least_bytes.lock().expect("no thread has panicked");
-        let memory = self.cluster.pace().memory_bytes * (1.0 - self.planner.settings.reserve);
-        let found = format!("the smallest plan needs {:.2} GiB per device", gib(least));
-        let hint = format!(
-            "devices with {:.0} GiB, {:.1} times as many devices, or a smaller model would do",
-            (gib(least) / (1.0 - self.planner.settings.reserve)).ceil(),
-            least / memory
-        );
-        Error::memory(format!("{found}, expected at most {:.2} GiB", gib(memory))).with_hint(hint)
-    }
-}
-
-/// How much faster any plan can be on a cluster than on another one with the same devices; none
-/// if they differ in more than their links.
-fn faster(before: &Cluster, now: &Cluster) -> Option<f64> {
-    let same = before.devices == now.devices && before.kinds == now.kinds;
-    if !same || before.levels.len() != now.levels.len() {
-        return None;
-    }
-    let mut most: f64 = 1.0;
-    for (before, now) in before.levels.iter().zip(&now.levels) {
-        if before.size != now.size {
-            return None;
-        }
-        most = most.max(now.bytes_per_s / before.bytes_per_s);
-        if before.latency_s > now.latency_s {
-            most = most.max(before.latency_s / now.latency_s);
-        }
-    }
-    Some(most)
 }
 
 /// What is divided in a plan, as people call it.

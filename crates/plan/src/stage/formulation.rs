@@ -6,8 +6,8 @@
 //! added before they are converted. Where a tensor has one reader, writer and reader share an edge.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::ops::Range;
+use std::rc::Rc;
 
 use thinwire_model::{Cut, Declaration, Graph, Layout, NodeId, Role, Sides, Strategy, TensorId};
 
@@ -30,6 +30,16 @@ pub trait Pricing {
 
     /// Bringing a tensor, or its gradient, from one layout to another: seconds.
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64;
+
+    /// The same for all pairs of some layouts, by the first, then by the second.
+    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Rc<[f64]> {
+        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
+        let seconds = |(from, to): (&Layout, &Layout)| match from == to {
+            true => 0.0,
+            false => self.conversion_s(shape, from, to),
+        };
+        pairs.map(seconds).collect()
+    }
 
     /// Keeping the tensor that enters.
     fn entry(&self, _shape: &[usize], _sides: &Sides) -> Cost {
@@ -327,12 +337,8 @@ impl<'a> Builder<'a> {
     /// The seconds of all pairs of layouts, each different pair worked out once.
     fn one_way(&self, shape: &[usize], from: Vec<Layout>, to: Vec<Layout>) -> Matrix {
         let ((from, rows), (to, columns)) = (distinct(&from), distinct(&to));
-        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
-        let seconds = |(from, to): (&Layout, &Layout)| match from == to {
-            true => 0.0,
-            false => self.pricing.conversion_s(shape, from, to),
-        };
-        Matrix { width: to.len(), seconds: pairs.map(seconds).collect(), rows, columns }
+        let seconds = self.pricing.conversions_s(shape, &from, &to);
+        Matrix { width: to.len(), seconds, rows, columns }
     }
 
     fn finish(self) -> Formulation {
@@ -356,7 +362,7 @@ impl<'a> Builder<'a> {
 /// Seconds by what is different in two lists.
 struct Matrix {
     width: usize,
-    seconds: Vec<f64>,
+    seconds: Rc<[f64]>,
     rows: Vec<usize>,
     columns: Vec<usize>,
 }
@@ -375,11 +381,11 @@ fn union(writer: &End, readers: &[End]) -> Vec<Sides> {
 }
 
 /// What is different in a list, in the order in which it comes, and for each item which of them.
-fn distinct<T: Eq + Hash>(items: &[T]) -> (Vec<&T>, Vec<usize>) {
-    let mut places = HashMap::new();
-    let mut unique = Vec::new();
+fn distinct<T: Eq>(items: &[T]) -> (Vec<&T>, Vec<usize>) {
+    let mut unique: Vec<&T> = Vec::new();
     let of = items.iter().map(|item| {
-        *places.entry(item).or_insert_with(|| {
+        // Few are different: looking through them is faster than hashing.
+        unique.iter().position(|known| *known == item).unwrap_or_else(|| {
             unique.push(item);
             unique.len() - 1
         })

@@ -1,0 +1,182 @@
+//! One search on one cluster: experts, then candidates in the order of their bounds.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use rayon::prelude::*;
+
+use super::candidate::{Candidate, Expert};
+use super::evaluate::{Verdict, bound_s, evaluate};
+use super::known::{Known, Seen, faster};
+use super::outcome::{Outcome, simulated_s};
+use super::{Found, Planner};
+use crate::Error;
+use crate::cluster::Cluster;
+
+/// How many plans are played through.
+const PLAYED: usize = 20;
+
+/// One search.
+pub(super) struct Round<'a> {
+    planner: &'a Planner,
+    cluster: &'a Cluster,
+    /// The bits of the fastest plan's seconds; numbers above 0 sort like their bits.
+    best: AtomicU64,
+    found: Mutex<Vec<Outcome>>,
+    least_bytes: Mutex<f64>,
+    solved: AtomicUsize,
+    /// What is known of candidates.
+    seen: Mutex<Seen>,
+    /// What was known before, and how much faster than then links are at most.
+    history: Vec<(f64, &'a Seen)>,
+}
+
+impl<'a> Round<'a> {
+    pub fn new(planner: &'a Planner, cluster: &'a Cluster) -> Round<'a> {
+        let known = |(before, seen): &'a (Cluster, Seen)| Some((faster(before, cluster)?, seen));
+        let history = planner.history.iter().filter_map(known).collect();
+        Round {
+            planner,
+            cluster,
+            best: AtomicU64::new(f64::INFINITY.to_bits()),
+            found: Mutex::default(),
+            least_bytes: Mutex::new(f64::INFINITY),
+            solved: AtomicUsize::new(0),
+            seen: Mutex::default(),
+            history,
+        }
+    }
+
+    /// The fastest of some candidates.
+    pub fn best_of(&self, list: &[Candidate]) -> Result<Outcome, f64> {
+        let fastest = AtomicU64::new(f64::INFINITY.to_bits());
+        let mut ordered: Vec<(Known, &Candidate)> =
+            list.iter().filter_map(|one| Some((self.known(one)?, one))).collect();
+        ordered.sort_by(|(a, _), (b, _)| a.bound_s().total_cmp(&b.bound_s()));
+        let verdict = |(known, one): &(Known, &Candidate)| {
+            if known.bound_s() < f64::from_bits(fastest.load(Ordering::Relaxed)) {
+                return self.verdict(one, &fastest);
+            }
+            self.remember(one, *known);
+            Some(match *known {
+                Known::Seconds(seconds) => Verdict::TooSlow(seconds),
+                Known::Bytes(bytes) => Verdict::TooLarge(bytes),
+            })
+        };
+        let verdicts: Vec<Verdict> =
+            ordered.par_iter().with_max_len(1).filter_map(verdict).collect();
+        let mut best: Result<Outcome, f64> = Err(f64::INFINITY);
+        for verdict in verdicts {
+            best = match (verdict, best) {
+                (Verdict::Found(outcome), Ok(best)) if best.seconds <= outcome.seconds => Ok(best),
+                (Verdict::Found(outcome), _) => Ok(*outcome),
+                (Verdict::TooLarge(bytes), Err(least)) => Err(least.min(bytes)),
+                (_, best) => best,
+            };
+        }
+        best
+    }
+
+    fn verdict(&self, candidate: &Candidate, fastest: &AtomicU64) -> Option<Verdict> {
+        let prepared = self.planner.prepared(candidate)?;
+        let enough_s = || f64::from_bits(fastest.load(Ordering::Relaxed));
+        let settings = &self.planner.settings;
+        let verdict = evaluate(self.cluster, prepared, candidate, settings, &enough_s);
+        match &verdict {
+            Verdict::Found(outcome) => {
+                fastest.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
+                self.best.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
+                self.found.lock().expect("no thread has panicked").push((**outcome).clone());
+                let least = outcome.bound_s.min(outcome.seconds);
+                self.remember(candidate, Known::Seconds(least));
+            }
+            Verdict::TooLarge(bytes) => {
+                let mut least = self.least_bytes.lock().expect("no thread has panicked");
+                *least = least.min(*bytes);
+                self.remember(candidate, Known::Bytes(*bytes));
+            }
+            Verdict::TooSlow(seconds) => self.remember(candidate, Known::Seconds(*seconds)),
+            Verdict::Impossible => self.remember(candidate, Known::Bytes(f64::INFINITY)),
+        }
+        Some(verdict)
+    }
+
+    fn remember(&self, candidate: &Candidate, known: Known) {
+        self.seen.lock().expect("no thread has panicked").insert(candidate.clone(), known);
+    }
+
+    /// The least that a candidate can take: its arithmetic, or what earlier searches say.
+    fn known(&self, candidate: &Candidate) -> Option<Known> {
+        let prepared = self.planner.prepared(candidate)?;
+        let arithmetic_s = bound_s(self.cluster, prepared, candidate, &self.planner.settings);
+        let before = |(faster, seen): &(f64, &Seen)| {
+            seen.get(candidate).map(|known| known.on(*faster, arithmetic_s))
+        };
+        let all = self.history.iter().filter_map(before).chain([Known::Seconds(arithmetic_s)]);
+        all.max_by(|a, b| a.bound_s().total_cmp(&b.bound_s()))
+    }
+
+    /// Candidates with their bounds, the least first.
+    pub fn bounded(&self, all: &[Candidate]) -> Vec<(Known, Candidate)> {
+        let bound = |candidate: &Candidate| Some((self.known(candidate)?, candidate.clone()));
+        let mut bounded: Vec<(Known, Candidate)> = all.par_iter().filter_map(bound).collect();
+        bounded.sort_by(|(a, _), (b, _)| a.bound_s().total_cmp(&b.bound_s()));
+        bounded
+    }
+
+    /// Evaluates every candidate whose bound is below the best plan.
+    pub fn evaluate(&self, bounded: &[(Known, Candidate)]) {
+        bounded.par_iter().with_max_len(1).for_each(|(known, candidate)| {
+            if known.bound_s() < f64::from_bits(self.best.load(Ordering::Relaxed)) {
+                self.solved.fetch_add(1, Ordering::Relaxed);
+                self.verdict(candidate, &self.best);
+            } else {
+                self.remember(candidate, *known);
+            }
+        });
+    }
+
+    /// What was found, and what is known now.
+    pub fn finish(
+        self,
+        bounded: &[(Known, Candidate)],
+        mut experts: Vec<(Expert, Result<Outcome, f64>)>,
+    ) -> Result<(Found, Seen), Error> {
+        let mut found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
+        found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        found.truncate(PLAYED);
+        found.extend(experts.iter().filter_map(|(_, plan)| plan.clone().ok()));
+        let overlap = self.planner.settings.overlap;
+        let played = |outcome: &mut Outcome| {
+            if let Some(seconds) = simulated_s(outcome, overlap) {
+                outcome.seconds = seconds;
+            }
+        };
+        found.iter_mut().for_each(played);
+        experts.iter_mut().filter_map(|(_, plan)| plan.as_mut().ok()).for_each(played);
+        found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let seen = std::mem::take(&mut *self.seen.lock().expect("no thread has panicked"));
+        let least = seen.values().map(|known| known.bound_s()).fold(f64::INFINITY, f64::min);
+        let solved = self.solved.load(Ordering::Relaxed);
+        if found.is_empty() {
+            return Err(self.too_large());
+        }
+        let best = found.remove(0);
+        let bound_s = least.min(best.seconds);
+        let candidates = [bounded.len(), solved];
+        Ok((Found { best, others: found, experts, bound_s, candidates }, seen))
+    }
+
+    fn too_large(&self) -> Error {
+        let gib = |bytes: f64| bytes / f64::from(1 << 30);
+        let least = *self.least_bytes.lock().expect("no thread has panicked");
+        let memory = self.cluster.pace().memory_bytes * (1.0 - self.planner.settings.reserve);
+        let found = format!("the smallest plan needs {:.2} GiB per device", gib(least));
+        let hint = format!(
+            "devices with {:.0} GiB, {:.1} times as many devices, or a smaller model would do",
+            (gib(least) / (1.0 - self.planner.settings.reserve)).ceil(),
+            least / memory
+        );
+        Error::memory(format!("{found}, expected at most {:.2} GiB", gib(memory))).with_hint(hint)
+    }
+}
