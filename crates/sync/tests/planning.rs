@@ -1,53 +1,13 @@
 //! The laws of planning, with made-up gradients over links in memory.
 
+mod made;
+
+use made::{give, options, parameters, spawn};
 use thinwire_link::mem;
 use thinwire_sync::{
-    Alternative, Assignment, Options, Outcome, Parameter, Plan, Planning, Synchronizer, Verdict,
+    Alternative, Assignment, Options, Outcome, Plan, Planning, Synchronizer, Verdict,
 };
 use thinwire_testkit::{self as testkit, Network};
-use thinwire_wire::random::Key;
-
-fn parameters() -> Vec<Parameter> {
-    vec![
-        Parameter::new("head.weight", &[96, 70]),
-        Parameter::new("head.bias", &[96]),
-        Parameter::new("hidden.weight", &[70, 33]),
-        Parameter::new("thin.weight", &[3, 2]),
-        Parameter::new("hidden.bias", &[70]),
-        Parameter::new("input.weight", &[33, 130]),
-    ]
-}
-
-fn options(policy: &str) -> Options {
-    Options { policy: policy.parse().unwrap(), bucket_bytes: 12_000, seed: 7, ..Options::default() }
-}
-
-fn gradient(rank: u32, step: u64, parameter: usize, elements: usize) -> Vec<f32> {
-    let key = Key { seed: 100 + u64::from(rank), step, tensor: parameter as u32 };
-    (0..elements as u64)
-        .map(|i| key.normal(i) * if i.is_multiple_of(50) { 3.0 } else { 0.1 })
-        .collect()
-}
-
-/// Runs `body` on every rank of a world in memory; the results in rank order.
-fn spawn<T: Send>(size: usize, policy: &str, body: impl Fn(Synchronizer) -> T + Sync) -> Vec<T> {
-    testkit::spawn(Network::Mem, size, |link| {
-        body(Synchronizer::start(link, parameters(), options(policy)).unwrap())
-    })
-}
-
-fn give(sync: &mut Synchronizer, step: u64, spoil: bool) -> Outcome {
-    let rank = sync.world().rank().0;
-    sync.begin(step);
-    for (index, parameter) in parameters().iter().enumerate() {
-        let mut gradient = gradient(rank, step, index, parameter.elements());
-        if spoil && rank == 1 && index == 2 {
-            gradient[17] = f32::NAN;
-        }
-        sync.ready(index, &gradient).unwrap();
-    }
-    sync.finish().unwrap()
-}
 
 #[test]
 fn a_saved_plan_is_followed_only_for_what_it_was_made_for() {
