@@ -34,14 +34,15 @@ def main() -> None:
                 f"{1e3 * line['sync_s']:.0f}",
                 f"{line['sync_s'] / first:.3f}",
                 f"{1e3 * line['step_s']:.0f}",
+                f"{1e3 * line['cores_s']:.0f}" if line.get("cores_s") else "",
                 f"{line['sent_bytes'] / 1e6:.1f}",
                 str(line["buckets"]),
                 in_words(line["codecs"]),
             ]
             for line in group
         ]
-        head = ["method", "to synchronise, ms", "x first", "step, ms", "sent, MB", "buckets"]
-        table([*head, "codecs"], rows)
+        head = ["method", "to synchronise, ms", "x first", "step, ms", "cores, ms"]
+        table([*head, "sent, MB", "buckets", "codecs"], rows)
 
 
 def steps(lines: list, count: int) -> None:

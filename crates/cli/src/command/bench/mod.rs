@@ -5,6 +5,7 @@
 
 pub(crate) mod codec;
 mod collective;
+mod cores;
 mod link;
 mod method;
 mod plain;

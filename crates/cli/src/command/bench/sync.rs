@@ -15,6 +15,7 @@ use thinwire_job::{Meeting, Place};
 use thinwire_sync::{Outcome, Parameter, Plan, Synchronizer};
 use thinwire_wire::random::Key;
 
+use super::cores;
 use super::method::Method;
 use super::shapes::{Model, Tensor};
 use crate::figures::{bytes, ratio, seconds};
@@ -71,6 +72,8 @@ struct Line {
     compute_s: f64,
     step_s: f64,
     sync_s: f64,
+    /// What the machine's cores, all busy, would need for what they did in a step; all ranks on it share them.
+    cores_s: Option<f64>,
     sent_bytes: u64,
     buckets: usize,
     /// How many buckets travel by each codec.
@@ -106,8 +109,16 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 fn show(lines: &[Line]) -> Result<()> {
-    let mut table =
-        Table::new(["method", "to synchronise", "× first", "step", "sent", "buckets", "codecs"]);
+    let mut table = Table::new([
+        "method",
+        "to synchronise",
+        "× first",
+        "step",
+        "cores",
+        "sent",
+        "buckets",
+        "codecs",
+    ]);
     for line in lines {
         let codecs: Vec<String> =
             line.codecs.iter().map(|(codec, count)| format!("{count} {codec}")).collect();
@@ -116,6 +127,7 @@ fn show(lines: &[Line]) -> Result<()> {
             seconds(line.sync_s),
             ratio(line.sync_s / lines[0].sync_s),
             seconds(line.step_s),
+            line.cores_s.map_or("?".to_owned(), seconds),
             bytes(line.sent_bytes as f64),
             line.buckets.to_string(),
             codecs.join(", "),
@@ -180,8 +192,13 @@ impl<'a> Bench<'a> {
         let options = method.options(local_ranks, self.args.link.timeout());
         let mut sync = Synchronizer::start(meeting.link()?, parameters, options)?;
         let mut steps = Vec::new();
-        for step in 0..WARM_UP + method.looks_around() + self.args.steps {
+        let warm_up = WARM_UP + method.looks_around();
+        let mut cores = None;
+        for step in 0..warm_up + self.args.steps {
             sync.barrier()?;
+            if step == warm_up {
+                cores = cores::busy();
+            }
             let mine = self.step(&mut sync, step)?;
             let all = sync.gather(&[mine.as_secs_f32()])?;
             let step_s = f64::from(all.into_iter().fold(0.0, f32::max));
@@ -191,7 +208,8 @@ impl<'a> Bench<'a> {
                 print_json(&Watched { method: method.to_string(), step, step_s, codecs })?;
             }
         }
-        let step_s = median(&mut steps[(WARM_UP + method.looks_around()) as usize..]);
+        let cores_s = cores.zip(cores::busy()).map(|(begun, ended)| ended - begun);
+        let step_s = median(&mut steps[warm_up as usize..]);
         let compute_s = self.args.compute as f64 / 1e3;
         let plan = sync.plan();
         Ok(Line {
@@ -202,6 +220,7 @@ impl<'a> Bench<'a> {
             compute_s,
             step_s,
             sync_s: step_s - compute_s,
+            cores_s: cores_s.map(|busy| busy / self.args.steps as f64),
             sent_bytes: sync.record().buckets.iter().map(|bucket| bucket.sent_bytes).sum(),
             buckets: plan.assignments.len(),
             codecs: codecs(plan),
