@@ -42,6 +42,8 @@ pub struct Speeds {
 pub struct Cost {
     /// Seconds from the start until the last rank is done.
     pub seconds: f64,
+    /// Seconds from the start until the first message leaves.
+    pub lead_seconds: f64,
     /// Seconds that the processor is busy.
     pub cpu_seconds: f64,
     /// Seconds that the outgoing side of the network is busy.
@@ -99,6 +101,7 @@ pub fn cost_of(
     for host in timeline.hosts {
         let cost = host.cost;
         total.seconds = total.seconds.max(cost.seconds);
+        total.lead_seconds = total.lead_seconds.max(cost.lead_seconds);
         total.cpu_seconds = total.cpu_seconds.max(cost.cpu_seconds);
         total.egress_seconds = total.egress_seconds.max(cost.egress_seconds);
         total.ingress_seconds = total.ingress_seconds.max(cost.ingress_seconds);
@@ -269,6 +272,9 @@ impl Timeline {
         let Some(recv) = recv else { return self.done(now, task) };
         let host = &mut self.hosts[host];
         let start = host.egress_free_s.max(now);
+        if host.cost.messages == 0 {
+            host.cost.lead_seconds = start;
+        }
         host.egress_free_s = start + wire_s;
         host.cost.egress_seconds += wire_s;
         host.cost.sent_bytes += bytes;

@@ -1,7 +1,8 @@
 //! What the codecs of this job can do, measured before the first step.
 //!
-//! Every codec is timed on few and on many elements, since a small bucket pays more per byte. All
-//! figures are those of the slowest rank, and the same on all ranks.
+//! Every codec is timed on few and on many elements, since a small bucket pays more per byte, and on
+//! more than caches hold where there is so large a bucket: pieces that stay in a cache are cheaper.
+//! All figures are those of the slowest rank, and the same on all ranks.
 
 use std::time::Instant;
 
@@ -19,11 +20,12 @@ const RAW: [&str; 3] = ["none", "f16", "bf16"];
 /// Every other codec that `auto` chooses from, unless it is told from which. A new one is a name here.
 const CODECS: [&str; 5] = ["int8", "int4", "int3", "int2", "onebit"];
 
-/// Elements on which codecs are measured: few, and more than the inner caches hold.
-const SIZES: [usize; 2] = [1 << 12, 1 << 18];
+/// Elements on which codecs are measured: few, more than the inner caches hold, and more than any
+/// cache does.
+const SIZES: [usize; 3] = [1 << 12, 1 << 18, 1 << 22];
 
 /// Seconds for each of [`SIZES`].
-pub(crate) type Times = [f64; 2];
+pub(crate) type Times = [f64; 3];
 
 /// What was measured of one codec.
 #[derive(Clone, Debug)]
@@ -47,23 +49,29 @@ pub(crate) struct Calibration {
 }
 
 impl Calibration {
-    /// Measures with all ranks together: the codecs of `among`, or all that `auto` knows.
-    pub(crate) fn measure(group: &mut Group, among: &[Choice]) -> Result<Calibration, Error> {
+    /// Measures with all ranks together: the codecs of `among`, or all that `auto` knows; on pieces
+    /// of at most `largest` elements.
+    pub(crate) fn measure(
+        group: &mut Group,
+        among: &[Choice],
+        largest: usize,
+    ) -> Result<Calibration, Error> {
         let parse = |name: &str| Choice::parse(name).expect("a name from the list");
         let mut choices = RAW.map(parse).to_vec();
         match among {
             [] => choices.extend(CODECS.map(parse)),
             among => choices.extend(among.iter().filter(|choice| !is_raw(choice)).cloned()),
         }
-        let values = normal(SIZES[1]);
+        let values =
+            normal(SIZES[1]).repeat(if largest < SIZES[2] { 1 } else { SIZES[2] / SIZES[1] });
         let mine: Vec<f32> = choices.iter().flat_map(|choice| of_choice(choice, &values)).collect();
         let slowest = slowest_of(&all_gather(group, &mine)?, mine.len());
         let pace = |(choice, times): (Choice, &[f64])| Pace {
             choice,
-            encode: [times[0], times[1]],
-            decode: [times[2], times[3]],
-            merge: [times[4], times[5]],
-            error: times[6],
+            encode: [times[0], times[3], times[6]],
+            decode: [times[1], times[4], times[7]],
+            merge: [times[2], times[5], times[8]],
+            error: times[9],
         };
         let codecs = choices.into_iter().zip(slowest.chunks_exact(FIGURES)).map(pace).collect();
         let halves = among.is_empty() || among.iter().any(|choice| choice.to_string() == "bf16");
@@ -102,32 +110,40 @@ impl Pace {
     }
 }
 
-/// Bytes of f32 per second at `elements` at a time: the line through both sizes.
+/// Bytes of f32 per second at `elements` at a time: the line through the sizes around.
 pub(crate) fn rate_at(times: Times, elements: usize) -> f64 {
-    let slope = (times[1] - times[0]) / (SIZES[1] - SIZES[0]) as f64;
-    let seconds = times[0] + slope * (elements as f64 - SIZES[0] as f64);
-    // Below the smaller size the line may fall under nothing.
+    let low = usize::from(elements > SIZES[1]);
+    let slope = (times[low + 1] - times[low]) / (SIZES[low + 1] - SIZES[low]) as f64;
+    let seconds = times[low] + slope * (elements as f64 - SIZES[low] as f64);
+    // Below the smallest size the line may fall under nothing.
     let least = times[0] * (elements as f64 / SIZES[0] as f64).min(1.0) / 2.0;
     (elements * 4) as f64 / seconds.max(least).max(1e-9)
 }
 
 /// What [`of_choice`] measures.
-const FIGURES: usize = 7;
+const FIGURES: usize = 10;
 
+/// The seconds of [`times`] for each size, and the error. A size for which there are no values takes
+/// as long per element as the one before.
 fn of_choice(choice: &Choice, normal: &[f32]) -> Vec<f32> {
     let Choice::Bytes(codec) = choice else { return vec![0.0; FIGURES] };
-    let [few, many] = SIZES.map(|elements| times(codec.as_ref(), &normal[..elements]));
-    let times = few.into_iter().zip(many).flat_map(|(few, many)| [few as f32, many as f32]);
-    let error = loss::relative_error(codec.as_ref(), normal);
-    times.chain([error]).collect()
+    let codec = codec.as_ref();
+    let [few, many] = [SIZES[0], SIZES[1]].map(|elements| times(codec, &normal[..elements], 4));
+    let most = match normal.get(..SIZES[2]) {
+        Some(normal) => times(codec, normal, 2),
+        None => many.map(|seconds| seconds * (SIZES[2] / SIZES[1]) as f64),
+    };
+    let error = loss::relative_error(codec, &normal[..SIZES[1]]);
+    let seconds = [few, many, most].into_iter().flatten().map(|seconds| seconds as f32);
+    seconds.chain([error]).collect()
 }
 
-/// Seconds for encoding, decoding and merging: the best of four times.
-fn times(codec: &dyn Codec, gradient: &[f32]) -> [f64; 3] {
+/// Seconds for encoding, decoding and merging: the best of some `repetitions`.
+fn times(codec: &dyn Codec, gradient: &[f32], repetitions: usize) -> [f64; 3] {
     let residual = vec![0.0; gradient.len()];
     let mut values = gradient.to_vec();
     let mut bytes = vec![0; codec.encoded_len(gradient.len())];
-    let encode = best(|| {
+    let encode = best(repetitions, || {
         let input = match codec.needs_feedback() {
             true => Input::Feedback { values: &mut values, residual: &residual },
             false => Input::Plain(&values),
@@ -135,7 +151,9 @@ fn times(codec: &dyn Codec, gradient: &[f32]) -> [f64; 3] {
         let _ = codec.encode(input, KEY, &mut bytes);
     });
     let mut decode = |write| {
-        best(|| codec.decode(&bytes, write, &mut values).expect("what was encoded decodes"))
+        best(repetitions, || {
+            codec.decode(&bytes, write, &mut values).expect("what was encoded decodes")
+        })
     };
     [encode, decode(Write::Set), decode(Write::Add)]
 }
@@ -146,13 +164,13 @@ fn normal(elements: usize) -> Vec<f32> {
     (0..elements as u64).map(|i| KEY.normal(i)).collect()
 }
 
-fn best(mut run: impl FnMut()) -> f64 {
+fn best(repetitions: usize, mut run: impl FnMut()) -> f64 {
     let time = |run: &mut dyn FnMut()| {
         let begin = Instant::now();
         run();
         begin.elapsed().as_secs_f64()
     };
-    (0..4).map(|_| time(&mut run)).fold(f64::INFINITY, f64::min).max(1e-9)
+    (0..repetitions).map(|_| time(&mut run)).fold(f64::INFINITY, f64::min).max(1e-9)
 }
 
 fn slowest_of(gathered: &[f32], count: usize) -> Vec<f64> {

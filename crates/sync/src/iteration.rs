@@ -1,8 +1,9 @@
 //! The timeline of one iteration, simulated.
 //!
-//! Buckets become ready during backward and share one network, first come first served. With fewer
-//! than two cores per rank, what the exchange computes, and what moving bytes takes of processors, delays
-//! backward by as much.
+//! Buckets become ready during backward and share one network and one processor that exchanges, first
+//! come first served: the network has nothing of a bucket before its first piece is encoded. With
+//! fewer than two cores per rank, what the exchange computes, and what moving bytes takes of
+//! processors, delays backward by as much.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,9 @@ pub struct Measured {
 pub struct Price {
     /// From ready to done, with the network to itself.
     pub alone_s: f64,
+    /// Of that, how long until the network has something to carry.
+    #[serde(default)]
+    pub lead_s: f64,
     /// Of that, how long the network is taken.
     pub wire_s: f64,
     /// Of that, how long the processor is.
@@ -93,6 +97,7 @@ pub(crate) fn wire_s(spans: impl Iterator<Item = (f64, f64)>, computed_s: f64) -
 struct Clock {
     /// What the exchange has taken from backward.
     stolen_s: f64,
+    processor_free_s: f64,
     wire_free_s: f64,
     last_s: f64,
     commit_s: f64,
@@ -102,11 +107,14 @@ impl Clock {
     /// When a bucket is ready and when it is done.
     fn exchange(&mut self, bucket: &Readiness, price: &Price, crowded: bool) -> (f64, f64) {
         let ready = bucket.ready_s + self.stolen_s;
-        let start = self.wire_free_s.max(ready);
-        let done = start + price.alone_s;
+        let work_s = price.cpu_s + price.move_s;
+        let encoded = self.processor_free_s.max(ready) + price.lead_s;
+        let start = self.wire_free_s.max(encoded);
         self.wire_free_s = start + price.wire_s;
+        self.processor_free_s = self.processor_free_s.max(ready) + work_s;
+        let done = (start + price.alone_s - price.lead_s).max(self.processor_free_s);
         if crowded {
-            self.stolen_s += price.cpu_s + price.move_s;
+            self.stolen_s += work_s;
         }
         self.last_s = self.last_s.max(done);
         self.commit_s += price.commit_s;
@@ -131,7 +139,14 @@ mod tests {
 
     #[test]
     fn buckets_share_the_network() {
-        let price = Price { alone_s: 3.0, wire_s: 2.0, cpu_s: 0.25, move_s: 0.25, commit_s: 0.25 };
+        let price = Price {
+            alone_s: 3.0,
+            lead_s: 0.0,
+            wire_s: 2.0,
+            cpu_s: 0.25,
+            move_s: 0.25,
+            commit_s: 0.25,
+        };
         let ready = |ready_s| Readiness { ready_s };
         let mut measured =
             Measured { backward_s: 2.0, buckets: vec![ready(1.0), ready(2.0)], crowded: false };
@@ -141,5 +156,19 @@ mod tests {
         assert_eq!(seconds(&measured, [price; 2].iter()), 6.5);
         measured.crowded = true;
         assert_eq!(predict(&measured, &[price; 2]).spans[1].0, 2.5);
+    }
+
+    #[test]
+    fn what_is_not_yet_encoded_is_not_sent() {
+        let price =
+            |lead_s, cpu_s| Price { alone_s: 4.0, lead_s, wire_s: 2.0, cpu_s, ..Price::default() };
+        let ready = |ready_s| Readiness { ready_s };
+        let measured =
+            Measured { backward_s: 2.0, buckets: vec![ready(1.0), ready(1.0)], crowded: false };
+        let spans = |price| predict(&measured, &[price; 2]).spans;
+        // The second is encoded while the first is on the wire, from 2 to 4.
+        assert_eq!(spans(price(1.0, 1.0)), [(1.0, 5.0), (1.0, 7.0)]);
+        // Its processor has 5 seconds to do for the first before.
+        assert_eq!(spans(price(1.0, 5.0)), [(1.0, 6.0), (1.0, 11.0)]);
     }
 }

@@ -106,8 +106,9 @@ pub struct Options {
     pub momentum: Option<Momentum>,
     /// A wait in which nothing moves for this long is an error.
     pub timeout: Duration,
-    /// Ranks that share this machine's cores, this one included: with fewer than two cores per
-    /// rank, what the exchange computes is taken from backward, and the planner counts it.
+    /// Ranks whose backward shares this machine's cores, this one included; 0 where it runs on a
+    /// device. With fewer than two cores per rank, what the exchange computes is taken from
+    /// backward, and the planner counts it.
     pub local_ranks: usize,
 }
 

@@ -69,10 +69,12 @@ impl Synchronizer {
             error_budget: options.budget(),
             crowded: crowded(&options),
         };
+        let largest = parameters.iter().map(Parameter::elements).max().unwrap_or(0);
         let planner = match &options.policy {
             Policy::Fixed(_) => None,
             Policy::Auto(among) => {
-                Some(Planner::new(Calibration::measure(&mut group, among)?, world, limits))
+                let calibration = Calibration::measure(&mut group, among, largest)?;
+                Some(Planner::new(calibration, world, limits))
             }
         };
         let mut sync = Synchronizer {

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use thinwire_codec::{Choice, Exchange};
-use thinwire_collective::operations::carries;
+use thinwire_collective::operations::{self, carries};
 use thinwire_schedule::{Algorithm, Cost, Shape, Speeds, all_reduce, cost, load_of};
 use thinwire_wire::World;
 
@@ -92,12 +92,13 @@ impl Ways {
         candidates: &mut Vec<Candidate>,
     ) {
         let choice = self.calibration.codecs[codec].choice.clone();
-        let mut whole: Vec<(Algorithm, Price)> =
+        let least = self.asked.partitions.unwrap_or_else(|| operations::partitions(elements));
+        let mut usual: Vec<(Algorithm, Price)> =
             carriers(&choice, self.asked.algorithm, self.world, elements)
                 .into_iter()
-                .map(|algorithm| (algorithm, self.price((codec, algorithm, 1), elements)))
+                .map(|algorithm| (algorithm, self.price((codec, algorithm, least), elements)))
                 .collect();
-        whole.sort_by(|a, b| a.1.alone_s.total_cmp(&b.1.alone_s));
+        usual.sort_by(|a, b| a.1.alone_s.total_cmp(&b.1.alone_s));
         let mut add = |algorithm: Algorithm, partitions, price| {
             let assignment = Assignment {
                 codec: choice.to_string(),
@@ -106,11 +107,12 @@ impl Ways {
             };
             candidates.push(Candidate { assignment, codec, error, price });
         };
-        for (rank, (algorithm, price)) in whole.into_iter().enumerate() {
-            if self.asked.partitions.is_none_or(|asked| asked == 1) {
-                add(algorithm, 1, price);
+        for (rank, (algorithm, price)) in usual.into_iter().enumerate() {
+            add(algorithm, least, price);
+            if rank >= 2 || self.asked.partitions.is_some() {
+                continue;
             }
-            for partitions in partitions(elements, self.asked.partitions).filter(|_| rank < 2) {
+            for partitions in finer(elements, least) {
                 let price = self.price((codec, algorithm, partitions), elements);
                 add(algorithm, partitions, price);
             }
@@ -128,6 +130,7 @@ impl Ways {
         let between = |low: f64, high: f64| low + (high - low) * part;
         Price {
             alone_s: between(low.alone_s, high.alone_s),
+            lead_s: between(low.lead_s, high.lead_s),
             wire_s: between(low.wire_s, high.wire_s),
             cpu_s: between(low.cpu_s, high.cpu_s),
             move_s: between(low.move_s, high.move_s),
@@ -162,6 +165,7 @@ fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> 
     };
     Price {
         alone_s: cost.seconds,
+        lead_s: cost.lead_seconds,
         wire_s: cost.egress_seconds.max(cost.ingress_seconds),
         cpu_s: cost.cpu_seconds,
         move_s: cost.sent_bytes as f64 * calibration.link.cpu_s_per_byte,
@@ -189,10 +193,12 @@ fn extrapolated(
     let load = |world| load_of(&all_reduce(algorithm, world, shape), encoded_len, speeds);
     let (few, many) = (load(small), load(first));
     let busy = |cost: &Cost| cost.cpu_seconds.max(cost.egress_seconds).max(cost.ingress_seconds);
-    let played = cost(algorithm, size, shape, encoded_len, speeds).seconds;
+    let played = cost(algorithm, size, shape, encoded_len, speeds);
     let more = sequence(algorithm, world.size()) - sequence(algorithm, size);
-    let seconds = (played - busy(&few)).max(0.0) + busy(&many) + more * speeds.latency_s;
-    Cost { seconds, ..many }
+    let seconds = (played.seconds - busy(&few)).max(0.0) + busy(&many) + more * speeds.latency_s;
+    // Gathers encode everything before the first message, others the first rank's piece.
+    let piece = if gathers(algorithm) { 1.0 } else { size as f64 / world.size() as f64 };
+    Cost { seconds, lead_seconds: played.lead_seconds * piece, ..many }
 }
 
 /// Messages that wait for each other.
@@ -269,11 +275,10 @@ fn carriers(
     if size == 1 { all.take(1).collect() } else { all.collect() }
 }
 
-/// Into how many partitions, more than one, a bucket may be cut.
-fn partitions(elements: usize, asked: Option<usize>) -> impl Iterator<Item = usize> {
-    let usual = [2, 4, 8].into_iter().filter(move |&count| elements / count >= 1 << 14);
-    let usual = usual.filter(move |_| asked.is_none());
-    usual.chain(asked.filter(|&asked| asked > 1))
+/// Into how many partitions a bucket may be cut besides the usual number. Never into fewer: who
+/// computes on a large piece moves no bytes meanwhile.
+fn finer(elements: usize, usual: usize) -> impl Iterator<Item = usize> {
+    [2, 4, 8].into_iter().filter(move |&count| count > usual && elements / count >= 1 << 14)
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ impl fmt::Display for Method {
 
 impl Method {
     /// What the synchroniser is told.
-    pub fn options(&self, local_ranks: usize, timeout: Duration) -> Options {
+    pub fn options(&self, timeout: Duration) -> Options {
         let usual = Options::default();
         Options {
             policy: self.policy.clone(),
@@ -117,7 +117,8 @@ impl Method {
             partitions: self.whole.then_some(1),
             underway_max: self.serial.then_some(NonZeroUsize::MIN),
             timeout,
-            local_ranks,
+            // A clock computes, no core.
+            local_ranks: 0,
             ..usual
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use thinwire_job::{Meeting, Place};
-use thinwire_sync::{Outcome, Parameter, Plan, Synchronizer};
+use thinwire_sync::{Assignment, Outcome, Parameter, Plan, Synchronizer};
 use thinwire_wire::random::Key;
 
 use super::cores;
@@ -78,6 +78,8 @@ struct Line {
     buckets: usize,
     /// How many buckets travel by each codec.
     codecs: Vec<(String, usize)>,
+    /// What was chosen for every bucket.
+    plan: Vec<Assignment>,
 }
 
 /// Measures; rank 0 prints.
@@ -188,8 +190,7 @@ impl<'a> Bench<'a> {
     fn measure(&self, method: &Method, meeting: &Meeting) -> Result<Line> {
         let parameters: Vec<Parameter> =
             self.tensors.iter().map(|tensor| tensor.parameter.clone()).collect();
-        let local_ranks = self.place.local_world as usize;
-        let options = method.options(local_ranks, self.args.link.timeout());
+        let options = method.options(self.args.link.timeout());
         let mut sync = Synchronizer::start(meeting.link()?, parameters, options)?;
         let mut steps = Vec::new();
         let warm_up = WARM_UP + method.looks_around();
@@ -224,6 +225,7 @@ impl<'a> Bench<'a> {
             sent_bytes: sync.record().buckets.iter().map(|bucket| bucket.sent_bytes).sum(),
             buckets: plan.assignments.len(),
             codecs: codecs(plan),
+            plan: plan.assignments.clone(),
         })
     }
 
