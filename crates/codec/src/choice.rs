@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::shown::short;
 use crate::{CODECS, Codec, Error, Exchange, IntSgd, Kind, PowerSgd, language};
 
 /// A codec as a user names it, for instance `int8`, `topk:0.01`.
@@ -93,7 +94,7 @@ pub(crate) fn no_parameter(name: &str, parameter: Option<&str>) -> Result<(), Er
     match parameter {
         None => Ok(()),
         Some(found) => {
-            let context = format!("codec {name} takes no parameter, found '{found}'");
+            let context = format!("codec {name} takes no parameter, found '{}'", short(found));
             Err(Error::new(Kind::Parameter, context))
         }
     }
@@ -101,11 +102,11 @@ pub(crate) fn no_parameter(name: &str, parameter: Option<&str>) -> Result<(), Er
 
 /// A parameter as errors show it.
 pub(crate) fn quoted(parameter: Option<&str>) -> String {
-    parameter.map_or("nothing".to_owned(), |found| format!("'{found}'"))
+    parameter.map_or("nothing".to_owned(), |found| format!("'{}'", short(found)))
 }
 
 fn unknown(name: &str) -> Error {
-    let known: Vec<_> = CODECS.iter().map(|entry| entry.usage).collect();
+    let (name, known) = (short(name), CODECS.iter().map(|entry| entry.usage).collect::<Vec<_>>());
     let context = format!("unknown codec '{name}', expected one of {}", known.join(", "));
     Error::new(Kind::Unknown, context)
 }

@@ -188,6 +188,11 @@ pub trait Codec: Debug + Display + Send + Sync {
     /// The exact length in bytes of the encoding of `elements` values.
     fn encoded_len(&self, elements: usize) -> usize;
 
+    /// Bytes of an encoding that only fill up what codes of a few bits lie in.
+    fn padding(&self, _elements: usize) -> usize {
+        0
+    }
+
     /// Encodes into the whole of `output`. Random numbers are those of `key`, counted from the
     /// first element of the input.
     ///

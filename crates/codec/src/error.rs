@@ -14,7 +14,9 @@ pub enum Kind {
     Length,
     /// The encoded bytes are as many as they should be, and impossible.
     Corrupt,
-    /// A codec's text cannot be read, makes no sense, or does not do what it claims.
+    /// The file of a codec's text cannot be read, or has changed.
+    File,
+    /// A codec's text makes no sense, or does not do what it claims.
     Program,
 }
 

@@ -61,6 +61,7 @@ mod qsgd;
 mod randomk;
 mod sampled;
 mod select;
+mod shown;
 mod signs;
 pub mod speed;
 mod tbq;

@@ -12,6 +12,7 @@ use std::fmt;
 use crate::choice::quoted;
 use crate::coded::{Code, Coded, round};
 use crate::kernel::{RANDOM_BITS, Scale};
+use crate::shown::Number;
 use crate::{Bound, Choice, Claims, Entry, Error, Kind};
 
 /// The line in the table of codecs.
@@ -63,7 +64,7 @@ impl fmt::Display for Levels {
             Norm::Largest if self.bits == 2 => f.write_str("terngrad"),
             Norm::Largest => write!(f, "qsgd:{}", self.bits),
             Norm::Length => write!(f, "qsgd:{}:l2", self.bits),
-            Norm::Clipped(clip) => write!(f, "terngrad:{clip}"),
+            Norm::Clipped(clip) => write!(f, "terngrad:{}", Number(clip)),
         }
     }
 }

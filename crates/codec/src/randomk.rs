@@ -14,6 +14,7 @@ use std::ops::Range;
 use thinwire_wire::random::Key;
 
 use crate::choice::quoted;
+use crate::shown::Number;
 use crate::topk::{count, ratio};
 use crate::{Bound, Choice, Claims, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write};
 
@@ -94,7 +95,7 @@ impl RandomK {
 
 impl fmt::Display for RandomK {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "randomk:{}{}", self.ratio, if self.run == 1 { "" } else { ":block" })
+        write!(f, "randomk:{}{}", Number(self.ratio), if self.run == 1 { "" } else { ":block" })
     }
 }
 

@@ -12,6 +12,7 @@ use thinwire_wire::random::Key;
 
 use crate::choice::quoted;
 use crate::crowd::Crowd;
+use crate::shown::Number;
 use crate::topk::{TopK, ratio};
 use crate::{Bound, Choice, Claims, Codec, Error, Exchange, Finite, Input, Kind, Write, select};
 
@@ -52,7 +53,7 @@ impl Sampled {
 
 impl fmt::Display for Sampled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.name, self.ratio)
+        write!(f, "{}:{}", self.name, Number(self.ratio))
     }
 }
 

@@ -12,6 +12,7 @@ use std::fmt;
 use crate::choice::quoted;
 use crate::coded::{Code, Coded, INFINITY, UNSCALED};
 use crate::kernel::Scale;
+use crate::shown::Number;
 use crate::{Bound, Choice, Claims, Entry, Error, Kind};
 
 /// The line in the table of codecs.
@@ -43,7 +44,7 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
 
 impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tbq:{}", self.tau)
+        write!(f, "tbq:{}", Number(self.tau))
     }
 }
 

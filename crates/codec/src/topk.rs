@@ -14,6 +14,7 @@ use thinwire_wire::random::Key;
 use crate::choice::quoted;
 use crate::indices::Indices;
 use crate::kernel::Candidate;
+use crate::shown::Number;
 use crate::{
     Bound, Choice, Claims, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write, select,
 };
@@ -92,7 +93,7 @@ impl TopK {
 
 impl fmt::Display for TopK {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "topk:{}", self.ratio)
+        write!(f, "topk:{}", Number(self.ratio))
     }
 }
 

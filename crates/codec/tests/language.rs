@@ -170,34 +170,3 @@ fn text_keeps_every_law() {
         }
     }
 }
-
-#[test]
-fn a_file_is_named_by_its_path_its_text_and_its_parameters() {
-    let folder = std::env::temp_dir().join(format!("thinwire-language-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("mine.codec");
-    let source = include_str!("../../../examples/codecs/tbq.codec");
-    std::fs::write(&path, source).unwrap();
-    let name = format!("{}:tau=0.25", path.display());
-    let choice = Choice::parse(&name).unwrap().to_string();
-    let print = thinwire_codec::language::fingerprint(source);
-    assert_eq!(choice, format!("{}#{print}:tau=0.25", path.display()));
-    assert_eq!(Choice::parse(&choice).unwrap().to_string(), choice);
-
-    std::fs::write(&path, source.replace("block 128", "block 64")).unwrap();
-    let error = Choice::parse(&choice).unwrap_err().to_string();
-    assert!(error.contains("has changed: its fingerprint is"), "{error}");
-    assert_ne!(Choice::parse(&name).unwrap().to_string(), choice);
-    for (parameters, expected) in [
-        ("tau", "parameter 'tau', expected NAME=NUMBER"),
-        ("tau=x", "parameter 'tau=x', expected NAME=NUMBER"),
-        ("rho=1", "parameter 'rho', expected one of tau"),
-        ("tau=0", "tau = 0, expected"),
-    ] {
-        let error = Choice::parse(&format!("{}:{parameters}", path.display())).unwrap_err();
-        assert!(error.to_string().contains(expected), "{error}");
-    }
-    std::fs::remove_dir_all(&folder).unwrap();
-    let error = Choice::parse(&name).unwrap_err().to_string();
-    assert!(error.starts_with("cannot read codec "), "{error}");
-}

@@ -114,8 +114,11 @@ fn a_claim_out_of_range_is_refused_as_it_was_made() {
         ("contraction 7", "contraction of 7 for 1 elements, expected 0 to 1"),
         ("contraction -5", "contraction of -5 for 1 elements, expected 0 to 1"),
         ("contraction sqrt(-1)", "contraction of NaN for 1 elements, expected 0 to 1"),
-        ("variance -3", "variance of -3 for 1 elements, expected 0 or more"),
-        ("variance sqrt(-1)", "variance of NaN for 1 elements, expected 0 or more"),
+        ("variance -3", "variance of -3 for 1 elements, expected a finite number of 0 or more"),
+        (
+            "variance sqrt(-1)",
+            "variance of NaN for 1 elements, expected a finite number of 0 or more",
+        ),
     ] {
         let (error, _) = refusal(codec(&format!("{claim}\n"), "x"));
         assert!(error.ends_with(expected), "{error}");

@@ -4,7 +4,7 @@ use thinwire_collective::operations::{carries, preferred};
 use thinwire_collective::{Group, all_gather_bytes};
 use thinwire_wire::World;
 
-use crate::{Error, Options, Parameter, Policy};
+use crate::{Error, Feedback, Options, Parameter, Policy};
 
 /// Refuses parameters that are not those which were, in any order and in any of the framework's
 /// buckets.
@@ -28,15 +28,22 @@ pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Err
     Ok(())
 }
 
-/// Refuses options that do not go together: a codec and an algorithm, a codec and an error budget.
+/// Refuses options that do not go together: a codec and an algorithm, an error budget or a feedback.
 ///
 /// # Errors
-/// If the algorithm that was asked for cannot carry a codec that was, or nobody keeps the budget.
+/// If the algorithm that was asked for cannot carry a codec that was, or nobody keeps the budget, or
+/// nothing is left that could be fed back.
 pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     if let Some(budget) = options.idle_budget() {
         return Err(Error::Invalid(format!(
             "error budget {budget} with codec {}: only auto, without names, keeps one",
             options.policy
+        )));
+    }
+    if options.feedback != Feedback::Classic && !options.policy.leaves_a_residual() {
+        return Err(Error::Invalid(format!(
+            "feedback {} with codec {}, which leaves nothing to feed back",
+            options.feedback, options.policy
         )));
     }
     let Some(asked) = options.algorithm else { return Ok(()) };

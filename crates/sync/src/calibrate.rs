@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use thinwire_codec::{Choice, Codec, Input, Write};
+use thinwire_codec::{Bound, Choice, Codec, Input, Write};
 use thinwire_collective::{Group, all_gather};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
@@ -101,6 +101,19 @@ fn is_raw(choice: &Choice) -> bool {
 }
 
 impl Pace {
+    /// The most that one encoding of any values may lose, where it is known, and no less than it does
+    /// of normal numbers; all of them where it is not.
+    pub(crate) fn error_max(&self, elements: usize) -> f64 {
+        let codec = self.codec();
+        let most = match codec.bound(elements) {
+            _ if codec.dtype().is_some() => self.error,
+            Bound::Contraction(least) => 1.0 - least,
+            Bound::Variance(most) => most,
+            Bound::Mean(_) | Bound::None => 1.0,
+        };
+        most.max(self.error)
+    }
+
     /// The codec.
     pub(crate) fn codec(&self) -> &dyn Codec {
         match &self.choice {

@@ -22,7 +22,7 @@ use crate::method::{Method, Route};
 use crate::momentum::Velocity;
 use crate::plan::Assignment;
 use crate::tensor::{Lent, Tensor};
-use crate::{BucketRecord, Error, Gradient, Parameter, parameter};
+use crate::{BucketRecord, Error, Gradient, Options, Parameter, parameter};
 
 /// One bucket and its state.
 #[derive(Debug)]
@@ -75,14 +75,14 @@ impl Lane {
         &mut self,
         assignment: &Assignment,
         world: World,
-        seed: u64,
+        options: &Options,
         parameters: &[Parameter],
     ) -> Result<(), Error> {
         let invalid = |detail: String| {
             Error::Invalid(format!("the plan for {}: {detail}", self.bucket.name(parameters)))
         };
         let choice =
-            Choice::parse(&assignment.codec).map_err(|error| invalid(error.to_string()))?;
+            options.policy.choice(&assignment.codec).map_err(|error| invalid(error.to_string()))?;
         let algorithm: Algorithm = assignment
             .algorithm
             .parse()
@@ -97,7 +97,7 @@ impl Lane {
                 algorithm,
                 partitions: assignment.partitions,
                 world,
-                key: Key { seed, step: 0, tensor: first as u32 },
+                key: Key { seed: options.seed, step: 0, tensor: first as u32 },
             },
         );
         self.feedback = method.feedback();

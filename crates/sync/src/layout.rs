@@ -65,14 +65,13 @@ impl Synchronizer {
 
     /// Switches to a plan, between steps.
     pub(crate) fn adopt(&mut self, plan: Plan) -> Result<(), Error> {
-        let (world, seed) = (self.world, self.options.seed);
         for (lane, (assignment, old)) in self.lanes.iter_mut().zip(
             plan.assignments
                 .iter()
                 .zip(self.plan.assignments.iter().map(Some).chain(std::iter::repeat(None))),
         ) {
             if old != Some(assignment) {
-                lane.assign(assignment, world, seed, &self.parameters)?;
+                lane.assign(assignment, self.world, &self.options, &self.parameters)?;
             }
         }
         self.plan = plan;

@@ -53,7 +53,7 @@ pub struct Alternative {
     /// The way.
     #[serde(flatten)]
     pub assignment: Assignment,
-    /// The relative squared error of one encoding: measured, or else on normal numbers.
+    /// The relative squared error of one encoding: measured; before that the most it can be.
     pub error: f64,
     /// From ready to done, with the network to itself.
     pub alone_s: f64,
@@ -160,21 +160,40 @@ fn best_of_each<'a>(
     })
 }
 
+/// Why the chosen way was chosen, of all that the table says.
 fn because(alternatives: &[Alternative], plan: &Plan) -> String {
     let chosen = alternatives.iter().find(|one| one.verdict == Verdict::Chosen);
     let Some(chosen) = chosen else { return "it is no candidate any more".to_owned() };
-    let raw_s = alternatives.first().map_or(0.0, |raw| raw.iteration_s);
-    let over = alternatives.iter().any(|one| one.verdict == Verdict::OverBudget);
     if alternatives.iter().all(|one| one.error == 0.0) {
         return "vectors travel raw".to_owned();
     }
-    if chosen.error == 0.0 {
-        return "raw is hidden or as fast".to_owned();
-    }
-    let saved_ms = (raw_s - plan.iteration_s) * 1e3;
-    let limit = if over { "; the rest is over the error budget" } else { "" };
-    match saved_ms > 0.0 {
-        true => format!("raw here would take {saved_ms:.1} ms more{limit}"),
-        false => format!("together with the other buckets it saves time{limit}"),
-    }
+    let saved_s = |one: &Alternative| plan.iteration_s - one.iteration_s;
+    let most = |over: bool| {
+        let others = alternatives.iter().filter(|one| (one.verdict == Verdict::OverBudget) == over);
+        others.map(saved_s).fold(0.0, f64::max)
+    };
+    let raw = alternatives.first().map_or(0.0, |raw| -saved_s(raw));
+    let own = match (chosen.error == 0.0, raw > TELLING_S) {
+        (true, _) => "raw".to_owned(),
+        (false, true) => format!("raw here would take {} more", ms(raw)),
+        (false, false) => {
+            "raw here alone would take no longer, with the other buckets it would".to_owned()
+        }
+    };
+    let (within, over) = (most(false), most(true));
+    let limit = match (within > TELLING_S, over > within.max(TELLING_S)) {
+        (_, true) => format!("; what would save {} more is over the error budget", ms(over)),
+        (true, false) => {
+            format!("; what would save {} more is not worth its loss or a change", ms(within))
+        }
+        (false, false) => "; nothing here would save more".to_owned(),
+    };
+    own + &limit
+}
+
+/// Less than this is the same time.
+const TELLING_S: f64 = 5e-5;
+
+fn ms(seconds: f64) -> String {
+    format!("{:.1} ms", seconds * 1e3)
 }

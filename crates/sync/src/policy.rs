@@ -21,6 +21,32 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// The codec that a plan calls `name`: one of those that were asked for, or any that has a name of
+    /// its own. A codec's text is only known to whoever was given its file.
+    pub(crate) fn choice(&self, name: &str) -> Result<Choice, thinwire_codec::Error> {
+        let named = match self {
+            Policy::Fixed(choice) => std::slice::from_ref(choice),
+            Policy::Auto(among) => among,
+        };
+        match named.iter().find(|choice| choice.to_string() == name) {
+            Some(choice) => Ok(choice.clone()),
+            None => Choice::parse(name),
+        }
+    }
+
+    /// Whether any of its codecs leaves a residual, which feedback could do something with.
+    pub fn leaves_a_residual(&self) -> bool {
+        let leaves = |choice: &Choice| match choice {
+            Choice::Bytes(codec) => codec.needs_feedback(),
+            Choice::LowRank(_) => true,
+            Choice::Integers(_) => false,
+        };
+        match self {
+            Policy::Fixed(choice) => leaves(choice),
+            Policy::Auto(among) => among.is_empty() || among.iter().any(leaves),
+        }
+    }
+
     /// Whether it keeps codecs to an error budget: whoever names the codecs has decided that.
     pub fn keeps_a_budget(&self) -> bool {
         matches!(self, Policy::Auto(among) if among.is_empty())
@@ -42,11 +68,32 @@ impl fmt::Display for Policy {
 
 /// A name that is neither a codec nor `auto` nor `auto:CODEC+CODEC`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownPolicy(String);
+pub struct UnknownPolicy {
+    message: String,
+    excerpt: Option<String>,
+}
+
+impl UnknownPolicy {
+    /// The line of a codec's text that it is about, and below it a caret where it is.
+    pub fn excerpt(&self) -> Option<&str> {
+        self.excerpt.as_deref()
+    }
+
+    fn new(message: String) -> UnknownPolicy {
+        UnknownPolicy { message, excerpt: None }
+    }
+}
+
+impl From<thinwire_codec::Error> for UnknownPolicy {
+    fn from(error: thinwire_codec::Error) -> UnknownPolicy {
+        let excerpt = error.excerpt().map(str::to_owned);
+        UnknownPolicy { message: error.to_string(), excerpt }
+    }
+}
 
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
@@ -61,18 +108,36 @@ impl FromStr for Policy {
         }
         let Some(names) = name.strip_prefix("auto:") else {
             let unknown = |error: thinwire_codec::Error| match error.kind() {
-                Kind::Unknown => UnknownPolicy(format!("{error}, or auto")),
-                _ => UnknownPolicy(error.to_string()),
+                Kind::Unknown => UnknownPolicy::new(format!("{error}, or auto")),
+                _ => error.into(),
             };
             return Choice::parse(name).map(Policy::Fixed).map_err(unknown);
         };
         let bytes = |name: &str| match Choice::parse(name) {
             Ok(choice @ Choice::Bytes(_)) => Ok(choice),
-            Ok(choice) => Err(UnknownPolicy(format!("auto does not choose {choice}"))),
-            Err(error) => Err(UnknownPolicy(error.to_string())),
+            Ok(choice) => Err(UnknownPolicy::new(format!("auto does not choose {choice}"))),
+            Err(error) => Err(error.into()),
         };
-        names.split('+').map(bytes).collect::<Result<_, _>>().map(Policy::Auto)
+        separate(names).iter().map(|name| bytes(name)).collect::<Result<_, _>>().map(Policy::Auto)
     }
+}
+
+/// The names of codecs between plus signs. The name of a file may have some of its own: what is no
+/// codec by itself may be one together with what follows.
+fn separate(names: &str) -> Vec<String> {
+    let parts: Vec<&str> = names.split('+').collect();
+    let (mut found, mut first) = (Vec::new(), 0);
+    while first < parts.len() {
+        let is_codec = |end: &usize| match Choice::parse(&parts[first..*end].join("+")) {
+            Ok(_) => true,
+            Err(error) if *end == first + 1 => error.kind() != Kind::Unknown,
+            Err(error) => !matches!(error.kind(), Kind::Unknown | Kind::File),
+        };
+        let end = (first + 1..=parts.len()).find(is_codec).unwrap_or(first + 1);
+        found.push(parts[first..end].join("+"));
+        first = end;
+    }
+    found
 }
 
 /// Admits `int3` on most gradients of a GPT (0.05 to 0.10), where they are heavy-tailed `int4` (0.05) in
@@ -160,5 +225,32 @@ impl Options {
 
     pub(crate) fn asked(&self) -> Asked {
         Asked { algorithm: self.algorithm, partitions: self.partitions }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_may_have_plus_signs() {
+        let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/codecs");
+        let source = format!("{examples}/onebit.codec");
+        let folder = std::env::temp_dir().join(format!("thinwire-policy-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("a+b+c.codec").display().to_string();
+        std::fs::copy(source, &file).unwrap();
+        let names = format!("int8+{file}+topk:0.01");
+        assert_eq!(separate(&names), ["int8", &file, "topk:0.01"]);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_codec_stays_alone() {
+        assert_eq!(separate("zip+int8"), ["zip", "int8"]);
+        assert_eq!(separate("int8+"), ["int8", ""]);
+        assert_eq!(separate("zip+gone.codec"), ["zip", "gone.codec"]);
+        let error = "auto:zip+int8".parse::<Policy>().unwrap_err().to_string();
+        assert!(error.starts_with("unknown codec 'zip', expected one of"), "{error}");
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use thinwire_wire::World;
 
+use crate::momentum::MOMENTUM;
 use crate::plan::Plan;
 use crate::{Error, Policy, Synchronizer};
 
@@ -37,8 +38,9 @@ impl Synchronizer {
     ///
     /// # Errors
     /// If the state is that of another model, or of other buckets for the same codec, or its plan is
-    /// none.
+    /// none, or it has momentum and nobody goes on from it.
     pub fn load(&mut self, state: &State) -> Result<(), Error> {
+        self.check_momentum(&state.tensors)?;
         let plan: Plan = serde_json::from_str(&state.plan).map_err(|error| {
             Error::Invalid(format!("the plan in the checkpoint is no plan: {error}"))
         })?;
@@ -46,6 +48,18 @@ impl Synchronizer {
             self.go_on(plan)?;
         }
         self.load_tensors(state)
+    }
+
+    /// Refuses momentum that was added up before encoding, where none is: it would be lost.
+    fn check_momentum(&self, tensors: &Tensors) -> Result<(), Error> {
+        let has_momentum =
+            |name: &&String| name.strip_prefix(MOMENTUM).is_some_and(|rest| rest.starts_with('.'));
+        match tensors.keys().find(has_momentum) {
+            Some(name) if self.options.momentum.is_none() => Err(Error::Invalid(format!(
+                "the state is of a training with momentum correction ({name}), this one is without"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Follows a plan for what is asked for now too.
@@ -65,8 +79,9 @@ impl Synchronizer {
     /// Takes up residuals and factors alone, whatever plan and buckets they come from.
     ///
     /// # Errors
-    /// If they are those of another model.
+    /// If they are those of another model, or have momentum that nobody goes on from.
     pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
+        self.check_momentum(&state.tensors)?;
         self.lanes.iter_mut().try_for_each(|lane| lane.load(&self.parameters, &state.tensors))
     }
 

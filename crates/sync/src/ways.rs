@@ -76,8 +76,8 @@ impl Ways {
         let codecs = self.calibration.codecs_of(bucket.dtype, bucket.exempt);
         let mut candidates = Vec::new();
         for (place, codec) in codecs.into_iter().enumerate() {
-            let nominal = self.calibration.codecs[codec].error;
-            let error = errors.map_or(nominal, |errors| errors[codec].into());
+            let most = || self.calibration.codecs[codec].error_max(bucket.elements);
+            let error = errors.map_or_else(most, |errors| errors[codec].into());
             let error = if place == 0 { 0.0 } else { error };
             self.of_codec(codec, error, bucket.elements, &mut candidates);
         }

@@ -336,3 +336,35 @@ fn feedbacks_and_momenta_that_differ_are_refused() {
     });
     assert_eq!(errors[0], "ranks disagree on momentum: this rank has 0.9, rank 1 has none");
 }
+
+#[test]
+fn a_feedback_of_nothing_is_refused() {
+    for (codec, feedback) in [("none", "ef21"), ("intsgd", "average:0.5"), ("auto:bf16", "ef21")] {
+        let options = options(codec, feedback);
+        let link = Box::new(thinwire_link::mem::alone());
+        let error = Synchronizer::start(link, parameters(), options).unwrap_err().to_string();
+        let expected = "which leaves nothing to feed back";
+        assert_eq!(error, format!("feedback {feedback} with codec {codec}, {expected}"));
+    }
+}
+
+#[test]
+fn momentum_is_not_lost_in_silence() {
+    let corrected =
+        Options { momentum: Some(Momentum::default()), ..options("topk:0.05", "classic") };
+    let start = |options: &Options| {
+        let link = Box::new(thinwire_link::mem::alone());
+        Synchronizer::start(link, parameters(), options.clone()).unwrap()
+    };
+    let mut sync = start(&corrected);
+    let _ = give(&mut sync, 0, 1.0);
+    let state = sync.state();
+    start(&corrected).load(&state).unwrap();
+    let mut without = start(&options("topk:0.05", "classic"));
+    let before = without.state();
+    for error in [without.load(&state), without.load_tensors(&state)].map(Result::unwrap_err) {
+        let text = error.to_string();
+        assert!(text.starts_with("the state is of a training with momentum correction (momentum."));
+    }
+    assert_eq!(without.state(), before);
+}

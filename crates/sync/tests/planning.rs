@@ -87,6 +87,27 @@ fn codecs_over_the_error_budget_are_not_used() {
     }
 }
 
+/// Before gradients were seen, a codec may lose as much as it ever can.
+#[test]
+fn the_first_plan_keeps_the_budget_whatever_the_gradients_are() {
+    let limit = Some("20mbit".parse().unwrap());
+    let first = |error_budget: f64| {
+        let plans = testkit::spawn_limited(Network::Tcp, 2, limit, |link| {
+            let options = Options { error_budget, ..options("auto") };
+            let sync = Synchronizer::start(link, parameters(), options).unwrap();
+            sync.plan().assignments.iter().map(|one| one.codec.clone()).collect::<Vec<_>>()
+        });
+        plans.concat()
+    };
+    let has = |codecs: &[String], wanted: &str| codecs.iter().any(|codec| codec == wanted);
+    // At worst int8 loses 127 / 64643, and int4 127 / 323.
+    let usual = first(Options::default().error_budget);
+    assert!(usual.iter().all(|one| ["none", "bf16", "int8"].contains(&one.as_str())), "{usual:?}");
+    assert!(has(&usual, "int8"), "{usual:?}");
+    assert!(has(&first(0.4), "int4"));
+    assert!(!has(&first(0.0015), "int8"));
+}
+
 #[test]
 fn rank_0_says_why_and_errors_are_those_of_the_gradients() {
     let ranks = planned(1.0);

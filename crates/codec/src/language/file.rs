@@ -1,12 +1,12 @@
 //! A codec's text in a file, named like any other codec.
 //!
-//! `./mine.codec:tau=0.02,size=64` is a file and parameters. The codec calls itself by its path, the
-//! fingerprint of its text and its parameters, `./mine.codec#1f2e3d4c:tau=0.02`: ranks whose files
-//! differ have codecs of different names, and a file that has changed since is refused.
+//! `./mine.codec:tau=0.02,size=64` is a file and parameters; `./mine.codec#1f2e3d4c` is the file as
+//! long as its text has this fingerprint.
 
 use std::io::Read;
 
 use super::{SOURCE_BYTES_MAX, Text, compile, fingerprint};
+use crate::shown::{Number, short};
 use crate::{Choice, Error, Kind};
 
 /// Whether a codec's name is that of a file.
@@ -21,22 +21,22 @@ pub(crate) fn is_file(name: &str) -> bool {
 pub(crate) fn load(name: &str) -> Result<Choice, Error> {
     let path = path(name);
     let text = read(path)
-        .map_err(|error| Error::new(Kind::Program, format!("cannot read codec {path}: {error}")))?;
+        .map_err(|error| Error::new(Kind::File, format!("cannot read codec {path}: {error}")))?;
     let (expected, parameters) = match name[path.len()..].split_once(':') {
         Some((expected, parameters)) => (expected, Some(parameters)),
         None => (&name[path.len()..], None),
     };
     let parameters = parameters.map_or(Ok(Vec::new()), |found| assignments(path, found))?;
     let text = Text { path, source: &text, parameters: &parameters };
-    let Some(expected) = expected.strip_prefix('#') else { return compile(&text) };
     let found = fingerprint(text.source);
-    if found != expected {
-        let context =
-            format!("{path} has changed: its fingerprint is {found}, expected {expected}");
-        return Err(Error::new(Kind::Program, context));
+    match expected.strip_prefix('#') {
+        Some(expected) if found != expected => {
+            let context =
+                format!("{path} has changed: its fingerprint is {found}, expected {expected}");
+            Err(Error::new(Kind::File, context))
+        }
+        _ => compile(&text),
     }
-    // Whoever knows the fingerprint has compiled the text before.
-    super::trust(&text)
 }
 
 /// The text in a file that has an end, and not a far one.
@@ -55,28 +55,52 @@ fn read(path: &str) -> Result<String, String> {
     // It may grow meanwhile; a byte more is seen to be too long.
     let mut limited = file.take(SOURCE_BYTES_MAX as u64 + 1);
     limited.read_to_string(&mut text).map_err(|error| error.to_string())?;
-    Ok(text)
+    // Some editors begin a text with a mark of its byte order.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-/// What stands before the fingerprint and the parameters.
+/// What stands before the fingerprint and the parameters. `.codec` and `#` may also be within the
+/// names of a file and its folders.
 fn path(name: &str) -> &str {
-    let end = name.find(".codec").map_or(name.len(), |at| at + ".codec".len());
-    let rest = &name[end..];
-    if rest.is_empty() || rest.starts_with([':', '#']) { &name[..end] } else { name }
+    let mut ends = name.match_indices(".codec").map(|(at, found)| at + found.len());
+    let is_end = |end: &usize| {
+        let rest = &name[*end..];
+        rest.is_empty() || rest.starts_with(':') || rest.strip_prefix('#').is_some_and(is_print)
+    };
+    ends.find(is_end).map_or(name, |end| &name[..end])
+}
+
+/// Whether a fingerprint stands here, and perhaps parameters.
+fn is_print(text: &str) -> bool {
+    let print = text.split(':').next().unwrap_or_default();
+    print.len() == 8 && print.bytes().all(|letter| letter.is_ascii_hexdigit())
 }
 
 /// `name=value,name=value`
 fn assignments(path: &str, found: &str) -> Result<Vec<(String, f64)>, Error> {
+    let values = found.split(',').map(|part| parsed(path, part));
+    let values = values.collect::<Result<Vec<_>, Error>>()?;
+    for (at, (name, value)) in values.iter().enumerate() {
+        if let Some((_, before)) = values[..at].iter().find(|(other, _)| other == name) {
+            let context = format!(
+                "{path} parameter {name} is given twice, as {} and {}",
+                Number(*before),
+                Number(*value)
+            );
+            return Err(Error::new(Kind::Parameter, context));
+        }
+    }
+    Ok(values)
+}
+
+fn parsed(path: &str, part: &str) -> Result<(String, f64), Error> {
     let assignment = |part: &str| {
         let (name, value) = part.split_once('=')?;
         let value: f64 = value.parse().ok()?;
         value.is_finite().then(|| (name.to_owned(), value))
     };
-    let parse = |part| {
-        assignment(part).ok_or_else(|| {
-            let context = format!("{path} parameter '{part}', expected NAME=NUMBER");
-            Error::new(Kind::Parameter, context)
-        })
-    };
-    found.split(',').map(parse).collect()
+    assignment(part).ok_or_else(|| {
+        let context = format!("{path} parameter '{}', expected NAME=NUMBER", short(part));
+        Error::new(Kind::Parameter, context)
+    })
 }

@@ -57,6 +57,15 @@ impl Frame<'_> {
         Frame { program, elements, constants, numbers, wholes, fields, bytes: offset }
     }
 
+    /// Bytes of a block that planes have for elements that there are not.
+    pub(crate) fn padding(&self) -> usize {
+        let needed = |field: &Place| match field.wire {
+            Wire::Bits { width, .. } => (field.count * width as usize).div_ceil(8),
+            _ => field.bytes,
+        };
+        self.fields.iter().map(|field| field.bytes - needed(field)).sum()
+    }
+
     /// How many numbers a value of this length has per block.
     #[inline(always)]
     pub(crate) fn count(&self, length: Length) -> usize {

@@ -157,9 +157,10 @@ fn digits(
     name: &str,
 ) -> Result<Value, Refusal> {
     checker.require_number(x, place, name)?;
-    let count = count.constant().map(|count| checker.known(count));
-    let Some(digits @ 1.0..=24.0) = count else {
-        let found = count.map_or("no constant".to_owned(), |count| count.to_string());
+    let known = count.constant().map(|count| checker.known(count));
+    let Some(digits @ 1.0..=24.0) = known else {
+        let described = |count| checker.described(count);
+        let found = count.constant().map_or("no constant".to_owned(), described);
         return Err(Refusal::at(place, format!("{name} keeps {found} digits, expected 1 to 24")));
     };
     let value = checker.number(x);

@@ -6,6 +6,7 @@ use super::refusal::Refusal;
 use super::syntax::{Definition, Expression, Header, Literal, Name, Place};
 use super::value::{Kind, Value};
 use crate::Exchange;
+use crate::shown::{Number, short};
 
 /// The longest block: a few of its registers fit into the nearest cache.
 const BLOCK_MAX: usize = 4096;
@@ -73,13 +74,15 @@ pub(crate) fn check(
 }
 
 fn block(checker: &mut Checker, size: &Expression, facts: &Facts) -> Result<usize, Refusal> {
-    let value = constant(checker, size)?;
-    let found = checker.known(value.constant().unwrap_or_default());
+    let value = constant(checker, size)?.constant().unwrap_or_default();
+    let found = checker.known(value);
     if facts.block.is_some() {
         return Err(Refusal::at(size.place, "block is given twice"));
     }
     if found.fract() != 0.0 || !(1.0..=BLOCK_MAX as f64).contains(&found) {
-        let message = format!("block of {found} elements, expected 1 to {BLOCK_MAX}");
+        let found = checker.described(value);
+        let message =
+            format!("block of {found} elements, expected a whole number, 1 to {BLOCK_MAX}");
         return Err(Refusal::at(size.place, message)
             .hint("without a block, a codec works on whole tensors"));
     }
@@ -97,15 +100,24 @@ fn parameter(
 ) -> Result<f64, Refusal> {
     let given = given.iter().find(|(known, _)| *known == name.text).map(|(_, value)| *value);
     let value = given.unwrap_or(default.value);
+    let refused = |message: String| match (Refusal::at(name.place, message), given) {
+        (refusal, Some(_)) => refusal.of_parameter(),
+        (refusal, None) => refusal,
+    };
     if let Some((least, most)) = range
         && !(least..=most).contains(&value)
     {
-        let message = format!("{} = {value}, expected {least} to {most}", name.text);
-        return Err(Refusal::at(name.place, message));
+        return Err(refused(format!(
+            "{} = {}, expected {} to {}",
+            name.text,
+            Number(value),
+            Number(least),
+            Number(most)
+        )));
     }
     if default.whole && value.fract() != 0.0 {
-        let message = format!("{} = {value}, expected a whole number", name.text);
-        return Err(Refusal::at(name.place, message).hint("its default is whole"));
+        let message = format!("{} = {}, expected a whole number", name.text, Number(value));
+        return Err(refused(message).hint("its default is whole"));
     }
     let kind = if default.whole { Kind::Whole } else { Kind::Number };
     let constant = checker.constant(Formula::Number(value), kind);
@@ -139,12 +151,15 @@ fn in_range(
     let (name, constant, most, expected) = match claim {
         Claim::Nothing => return Ok(()),
         Claim::Contraction(constant) => ("contraction", constant, 1.0, "0 to 1"),
-        Claim::Variance(constant) => ("variance", constant, f64::MAX, "0 or more"),
+        Claim::Variance(constant) => {
+            ("variance", constant, f64::MAX, "a finite number of 0 or more")
+        }
     };
     for elements in [1, 7, 65, 1009, 1 << 20].map(|length| block.unwrap_or(length).min(length)) {
         let found = evaluate(&checker.constants, elements)[constant];
         if !(0.0..=most).contains(&found) {
-            let message = format!("{name} of {found} for {elements} elements, expected {expected}");
+            let message =
+                format!("{name} of {} for {elements} elements, expected {expected}", Number(found));
             return Err(Refusal::at(place, message));
         }
     }
@@ -173,18 +188,28 @@ fn constant(checker: &mut Checker, value: &Expression) -> Result<Value, Refusal>
 /// Refuses parameters that the codec does not have.
 fn known(parameters: &[(String, f64)], given: &[(String, f64)]) -> Result<(), Refusal> {
     let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
-    match given.iter().find(|(name, _)| !names.contains(&name.as_str())) {
-        None => Ok(()),
-        Some((name, _)) if names.is_empty() => {
-            Err(Refusal::whole(format!("parameter '{name}', but the codec has none")))
-        }
-        Some((name, _)) => {
-            Err(Refusal::whole(format!("parameter '{name}', expected one of {}", names.join(", "))))
-        }
-    }
+    let Some((name, _)) = given.iter().find(|(name, _)| !names.contains(&name.as_str())) else {
+        return Ok(());
+    };
+    let name = short(name);
+    let message = match names.is_empty() {
+        true => format!("parameter '{name}', but the codec has none"),
+        false => format!("parameter '{name}', expected one of {}", names.join(", ")),
+    };
+    Err(Refusal::whole(message).of_parameter())
 }
 
 impl Checker {
+    /// A constant as errors show it.
+    pub(crate) fn described(&self, constant: usize) -> String {
+        let at = |elements| evaluate(&self.constants, elements)[constant];
+        let (short, long) = (at(1), at(1 << 20));
+        match short == long || short.is_nan() {
+            true => Number(short).to_string(),
+            false => "a varying number of".to_owned(),
+        }
+    }
+
     /// The value of a constant; NaN if it depends on how many elements there are.
     pub(crate) fn known(&self, constant: usize) -> f64 {
         let [short, odd, long] =

@@ -113,15 +113,11 @@ impl Codec for Interpreted {
     }
 
     fn encoded_len(&self, elements: usize) -> usize {
-        if elements == 0 {
-            return 0;
-        }
-        let block = self.block_of(elements);
-        let rest = match elements % block {
-            0 => 0,
-            rest => Frame::new(&self.program, rest).bytes,
-        };
-        elements / block * Frame::new(&self.program, block).bytes + rest
+        parts(&self.program, elements).map(|part| part.blocks * part.frame.bytes).sum()
+    }
+
+    fn padding(&self, elements: usize) -> usize {
+        parts(&self.program, elements).map(|part| part.blocks * part.frame.padding()).sum()
     }
 
     fn encode(&self, mut input: Input<'_>, key: Key, output: &mut [u8]) -> Finite {

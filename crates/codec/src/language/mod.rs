@@ -31,7 +31,7 @@
 //!     yield select(take u1, -scale, scale)
 //! ";
 //! let text = Text { path: "bits.codec", source, parameters: &[] };
-//! assert!(compile(&text).unwrap().to_string().starts_with("bits.codec#"));
+//! assert!(compile(&text).unwrap().to_string().starts_with("bits#"));
 //!
 //! let source = &source.replace("mean", "men");
 //! let error = compile(&Text { source, ..text }).unwrap_err();
@@ -65,6 +65,7 @@ mod token;
 mod value;
 mod wire;
 
+use crate::shown::Number;
 use crate::{Choice, Error};
 
 pub(crate) use file::{is_file, load};
@@ -93,24 +94,24 @@ pub fn compile(text: &Text<'_>) -> Result<Choice, Error> {
     Ok(Choice::bytes(codec))
 }
 
-/// The codec of a text that has been compiled before.
-fn trust(text: &Text<'_>) -> Result<Choice, Error> {
-    interpreted(text).map(Choice::bytes)
-}
-
 fn interpreted(text: &Text<'_>) -> Result<interpreted::Interpreted, Error> {
     let refused = |refusal: refusal::Refusal| refusal.error(text.path, text.source);
     let definition = parse::parse(text.source).map_err(refused)?;
     let program = check::check(&definition, text.parameters).map_err(refused)?;
-    Ok(interpreted::Interpreted::new(name(text), program))
+    Ok(interpreted::Interpreted::new(name(text, &program), program))
 }
 
-/// What the codec calls itself: a name that [`Choice::parse`] takes for this very text.
-fn name(text: &Text<'_>) -> String {
-    let parameters = text.parameters.iter().map(|(name, value)| format!("{name}={value}"));
+/// What the codec calls itself: the stem of its file, the fingerprint of its text and what of its
+/// parameters was given. Ranks that read the same text from different folders agree on it.
+fn name(text: &Text<'_>, program: &program::Program) -> String {
+    let file = text.path.rsplit('/').next().unwrap_or(text.path);
+    let stem = file.strip_suffix(".codec").unwrap_or(file);
+    let given = |name: &str| text.parameters.iter().any(|(given, _)| given == name);
+    let given = program.parameters.iter().filter(|(name, _)| given(name));
+    let parameters = given.map(|(name, value)| format!("{name}={}", Number(*value)));
     let parameters = parameters.collect::<Vec<_>>().join(",");
     let colon = if parameters.is_empty() { "" } else { ":" };
-    format!("{}#{}{colon}{parameters}", text.path, fingerprint(text.source))
+    format!("{stem}#{}{colon}{parameters}", fingerprint(text.source))
 }
 
 /// A short hash of a text: ranks whose texts differ have different ones.

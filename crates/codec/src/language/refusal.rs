@@ -12,17 +12,24 @@ pub(crate) struct Refusal {
     pub message: String,
     /// What may help.
     pub hint: Option<String>,
+    /// The text, or a parameter that was given.
+    pub kind: Kind,
 }
 
 impl Refusal {
     /// A refusal of what stands at `place`.
     pub(crate) fn at(place: Place, message: impl Into<String>) -> Refusal {
-        Refusal { place: Some(place), message: message.into(), hint: None }
+        Refusal { place: Some(place), message: message.into(), hint: None, kind: Kind::Program }
     }
 
     /// A refusal of the codec as a whole.
     pub(crate) fn whole(message: impl Into<String>) -> Refusal {
-        Refusal { place: None, message: message.into(), hint: None }
+        Refusal { place: None, message: message.into(), hint: None, kind: Kind::Program }
+    }
+
+    /// The same about a parameter that whoever uses the codec has given.
+    pub(crate) fn of_parameter(self) -> Refusal {
+        Refusal { kind: Kind::Parameter, ..self }
     }
 
     /// The same with a hint.
@@ -34,7 +41,7 @@ impl Refusal {
     pub(crate) fn error(&self, path: &str, source: &str) -> Error {
         let at = self.place.map_or(String::new(), |at| format!(":{}:{}", at.line, at.column));
         let hint = self.hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
-        let error = Error::new(Kind::Program, format!("{path}{at}: {}{hint}", self.message));
+        let error = Error::new(self.kind, format!("{path}{at}: {}{hint}", self.message));
         match self.place.and_then(|place| excerpt(place, source)) {
             Some(excerpt) => error.with_excerpt(excerpt),
             None => error,
@@ -42,13 +49,24 @@ impl Refusal {
     }
 }
 
-/// The line, and under it a caret.
+/// Letters of a line that are shown, and how many of them at most before the place.
+const SHOWN_MAX: usize = 100;
+const BEFORE_MAX: usize = 60;
+
+/// The line, or what of a long one is near the place, and under it a caret.
 fn excerpt(place: Place, source: &str) -> Option<String> {
     let line = source.lines().nth(place.line - 1)?;
-    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let before = place.column - 1;
+    let first =
+        if line.chars().count() > SHOWN_MAX { before.saturating_sub(BEFORE_MAX) } else { 0 };
+    let mut rest = line.chars().skip(first).map(|c| if c.is_control() { ' ' } else { c });
+    let begin = if first > 0 { "…" } else { "" };
+    let shown: String = rest.by_ref().take(SHOWN_MAX).collect();
+    let end = if rest.next().is_some() { "…" } else { "" };
     let number = place.line.to_string();
-    let (margin, before) = (" ".repeat(number.len()), " ".repeat(place.column - 1));
-    Some(format!("{number} | {line}\n{margin} | {before}^"))
+    let margin = " ".repeat(number.len());
+    let before = " ".repeat(before - first + begin.chars().count());
+    Some(format!("{number} | {begin}{shown}{end}\n{margin} | {before}^"))
 }
 
 /// The one of `known` that `found` is most likely to mean, if one is near.
@@ -87,6 +105,16 @@ mod tests {
         assert_eq!(nearest("men", known), Some("mean"));
         assert_eq!(nearest("selct", known), Some("select"));
         assert_eq!(nearest("fourier", known), None);
+    }
+
+    #[test]
+    fn of_a_long_line_what_is_near_the_place_is_shown() {
+        let line = format!("{}y{}", " ".repeat(50_000), "z".repeat(50_000));
+        let excerpt = excerpt(Place { line: 1, column: 50_001 }, &line).unwrap();
+        let (line, caret) = excerpt.split_once('\n').unwrap();
+        assert!(line.starts_with("1 | …  ") && line.ends_with("zz…"), "{line}");
+        let of = |text: &str, letter| text.chars().position(|c| c == letter);
+        assert_eq!((of(line, 'y'), line.chars().count()), (of(caret, '^'), 106));
     }
 
     #[test]

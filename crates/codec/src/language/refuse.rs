@@ -6,6 +6,7 @@
 use thinwire_wire::random::Key;
 
 use super::refusal::Refusal;
+use crate::shown::apart;
 use crate::{Bound, Codec, Finite, Input, Write};
 
 const KEY: Key = Key { seed: 17, step: 3, tensor: 1 };
@@ -82,10 +83,8 @@ fn contraction(codec: &dyn Codec, values: &[f32], claimed: f64, what: &str) -> R
     if whole == 0.0 {
         return Err(Refusal::whole(format!("decodes {what} to something else")));
     }
-    let kept = 1.0 - lost / whole;
-    Err(Refusal::whole(format!(
-        "claims a contraction of {claimed:.3}, but of {what} it is {kept:.3}"
-    )))
+    let (claimed, kept) = apart(claimed, 1.0 - lost / whole);
+    Err(Refusal::whole(format!("claims a contraction of {claimed}, but of {what} it is {kept}")))
 }
 
 /// Refuses what is not right in the mean, or varies more than it claims.
@@ -110,10 +109,9 @@ fn variance(codec: &dyn Codec, values: &[f32], what: &str) -> Result<(), Refusal
     }
     let spread = errors.iter().map(|error| (error - mean).powi(2)).sum::<f64>().sqrt() / seeds;
     if mean > claimed * whole * (1.0 + 1e-4) + whole * 1e-9 + 5.0 * spread {
-        let found = mean / whole;
-        return Err(Refusal::whole(format!(
-            "claims a variance of {claimed:.3}, but of {what} it is {found:.3}"
-        )));
+        let (claimed, found) = apart(claimed, mean / whole);
+        let message = format!("claims a variance of {claimed}, but of {what} it is {found}");
+        return Err(Refusal::whole(message));
     }
     Ok(())
 }

@@ -1,0 +1,72 @@
+//! Codecs in files, on ranks that have them in different places.
+
+#[expect(dead_code, reason = "ranks are started here")]
+mod made;
+
+use std::path::PathBuf;
+
+use made::{give, options, parameters};
+use thinwire_sync::{Error, Options, Outcome, Synchronizer};
+use thinwire_testkit::{self as testkit, Network};
+
+const TEXT: &str = include_str!("../../../examples/codecs/onebit.codec");
+
+/// A folder with a file per rank, in a folder of its own; gone with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str, texts: [&str; 2]) -> Folder {
+        let name = format!("thinwire-texts-{name}-{}", std::process::id());
+        let folder = Folder(std::env::temp_dir().join(name));
+        for (rank, text) in texts.into_iter().enumerate() {
+            let file = folder.file(rank);
+            std::fs::create_dir_all(PathBuf::from(&file).parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+        folder
+    }
+
+    fn file(&self, rank: usize) -> String {
+        self.0.join(format!("of-{rank}/mine+own.codec")).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Two steps on two ranks, each with its own file; the codecs of the last plan.
+fn trained(folder: &Folder, prefix: &str, limit: &str) -> Vec<Result<Vec<String>, Error>> {
+    let limit = Some(limit.parse().unwrap());
+    testkit::spawn_limited(Network::Tcp, 2, limit, |link| {
+        let file = folder.file(link.world().rank().index());
+        let options: Options = options(&format!("{prefix}{file}"));
+        let mut sync = Synchronizer::start(link, parameters(), options)?;
+        (0..3).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
+        Ok(sync.plan().assignments.iter().map(|one| one.codec.clone()).collect())
+    })
+}
+
+#[test]
+fn ranks_agree_on_a_text_wherever_it_lies() {
+    let folder = Folder::new("alike", [TEXT; 2]);
+    for prefix in ["", "auto:"] {
+        for codecs in trained(&folder, prefix, "10mbit") {
+            let codecs = codecs.unwrap();
+            assert!(codecs.iter().any(|codec| codec.starts_with("mine+own#")), "{codecs:?}");
+        }
+    }
+}
+
+#[test]
+fn texts_that_differ_are_refused() {
+    let other = TEXT.replace("digits(mean(abs(x)), 17)", "digits(mean(abs(x)), 16)");
+    let folder = Folder::new("differ", [TEXT, &other]);
+    for (rank, refused) in trained(&folder, "", "1gbit").into_iter().enumerate() {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.starts_with("ranks disagree on codec: this rank has mine+own#"), "{error}");
+        assert!(error.contains(&format!(", rank {} has mine+own#", 1 - rank)), "{error}");
+    }
+}
