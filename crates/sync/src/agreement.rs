@@ -84,7 +84,10 @@ pub(crate) fn identity(parameters: &[Parameter], options: &Options) -> Vec<(Stri
 }
 
 /// Makes sure that all ranks say the same of every fact.
-pub(crate) fn agree(group: &mut Group, facts: &[(String, String)]) -> Result<(), Error> {
+///
+/// # Errors
+/// If one says something else, or is lost.
+pub fn agree(group: &mut Group, facts: &[(String, String)]) -> Result<(), Error> {
     let all = all_gather_bytes(group, &encode_facts(facts))?;
     compare(facts, &all, group.world())
 }

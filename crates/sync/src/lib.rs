@@ -58,7 +58,7 @@ mod watch;
 mod ways;
 mod worker;
 
-pub use agreement::check_combination;
+pub use agreement::{agree, check_combination};
 pub use error::Error;
 pub use feedback::{Feedback, UnknownFeedback};
 pub use iteration::Price;

@@ -7,14 +7,18 @@ use thinwire_sync::Policy;
 
 use crate::output::{print, print_json};
 use crate::report::{lines, summary};
+use crate::training::planned::{self, Request};
 use crate::training::{self, Done, Keep, PathFlag, Plan, Settings};
 
 /// Train a byte-level GPT, and see where the time of a step goes.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What gradients are encoded with: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, auto
-    #[arg(long, default_value = "auto")]
-    codec: Policy,
+    /// What gradients are encoded with: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, auto [default: auto]
+    #[arg(long)]
+    codec: Option<Policy>,
+    /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["resume", "checkpoint_every"])]
+    plan: Option<PathBuf>,
     /// Go on from this checkpoint, or from the newest in this folder
     #[arg(long, value_name = "CHECKPOINT")]
     resume: Option<PathBuf>,
@@ -33,10 +37,7 @@ pub struct Args {
 /// # Errors
 /// If the training cannot be done as asked, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
-    let folder = args.checkpoint_dir.0.clone();
-    let keep = folder.map(|folder| Keep { folder, every: args.checkpoint_every });
-    let plan = Plan::resolve(&args.settings, args.resume.as_ref(), keep)?;
-    let (report, code) = match training::train(&plan, std::slice::from_ref(&args.codec))? {
+    let (report, code) = match train(args)? {
         Done::Elsewhere(code) | Done::Silent(code) => return Ok(code),
         Done::Here(report, code) => (report, code),
     };
@@ -51,4 +52,16 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     print(summary(&report))?;
     Ok(code)
+}
+
+fn train(args: &Args) -> Result<Done> {
+    if let Some(plan) = &args.plan {
+        planned::check_codec(args.codec.as_ref())?;
+        return planned::train(&Request::resolve(&args.settings, plan)?);
+    }
+    let folder = args.checkpoint_dir.0.clone();
+    let keep = folder.map(|folder| Keep { folder, every: args.checkpoint_every });
+    let plan = Plan::resolve(&args.settings, args.resume.as_ref(), keep)?;
+    let codec = args.codec.clone().unwrap_or(Policy::Auto(Vec::new()));
+    training::train(&plan, std::slice::from_ref(&codec))
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Bucket, Point, Report, Split};
+use super::{Bucket, Planned, Point, Report, Split};
 
 /// One training. Seconds, bytes, nats per byte.
 #[derive(Debug, Serialize)]
@@ -31,6 +31,8 @@ pub struct Line<'a> {
     validation: &'a [Point],
     checkpoint: Option<&'a str>,
     sample: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    planned: Option<&'a Planned>,
     command: &'a str,
     version: &'a str,
     date: &'a str,
@@ -67,6 +69,7 @@ fn line<'a>(report: &'a Report, run: &'a super::Run) -> Line<'a> {
         validation: &run.validation,
         checkpoint: run.checkpoint.as_deref(),
         sample: &run.sample,
+        planned: run.planned.as_ref(),
         command: &report.command,
         version: &report.version,
         date: &report.date,

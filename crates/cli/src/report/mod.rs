@@ -5,6 +5,7 @@ mod bars;
 mod curves;
 mod json;
 mod page;
+mod planned;
 mod summary;
 mod timeline;
 
@@ -12,6 +13,7 @@ use serde::Serialize;
 
 pub use json::lines;
 pub use page::page;
+pub use planned::{Planned, PlannedRank};
 pub use summary::summary;
 
 /// One or several runs of the same training, under different codecs.
@@ -66,6 +68,8 @@ pub struct Run {
     pub checkpoint: Option<String>,
     /// What the model writes.
     pub sample: String,
+    /// What the plan had predicted, if there was one for the whole model.
+    pub planned: Option<Planned>,
 }
 
 /// A value of a curve.

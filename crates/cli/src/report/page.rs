@@ -303,6 +303,7 @@ mod tests {
             overlap: 0.9,
             buckets: (0..6).map(bucket).collect(),
             checkpoint: None,
+            planned: None,
             sample: "fn main() {\n    let x = <T>::new(\"&\");\n}".to_owned(),
         }
     }

@@ -12,7 +12,10 @@ pub fn summary(report: &Report) -> String {
     for (name, figure) in FIGURES {
         table.row(std::iter::once((*name).to_owned()).chain(report.runs.iter().map(figure)));
     }
-    format!("{table}\nlink: {}\n", report.link)
+    let planned = report.runs.iter().filter_map(|run| run.planned.as_ref());
+    let planned: String =
+        planned.map(|planned| format!("\n{}", super::planned::table(planned))).collect();
+    format!("{table}\nlink: {}\n{planned}", report.link)
 }
 
 /// The codecs that were used, with how many buckets each: `auto` says here what it chose.

@@ -69,6 +69,11 @@ impl Log {
         median(&mut self.steps.iter().rev().take(20).map(|step| step.step_s).collect::<Vec<_>>())
     }
 
+    /// Seconds per step: the median of the second half.
+    pub fn settled_step_s(&self) -> f64 {
+        median(&mut self.settled().iter().map(|step| step.step_s).collect::<Vec<_>>())
+    }
+
     /// What to say if most steps were skipped, or all of the last tenth.
     pub fn warning(&self) -> Option<String> {
         let (skipped, steps) = (self.skipped, self.losses.len());
@@ -121,6 +126,7 @@ impl Log {
             validation: self.validation,
             checkpoint: None,
             sample: String::new(),
+            planned: None,
         }
     }
 

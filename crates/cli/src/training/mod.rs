@@ -7,6 +7,7 @@ mod interrupt;
 mod log;
 mod machine;
 mod plan;
+pub mod planned;
 mod progress;
 mod rank;
 mod settings;
@@ -53,8 +54,8 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
     };
     plan.check_world(place.world)?;
     let interrupt = Interrupt::listen()?;
-    let meeting = settings.link.meet(&place, &settings.place, plan.limit(&place))?;
-    let threads = plan.threads(&place);
+    let meeting = settings.link.meet(&place, &settings.place, plan.settings.limit(&place))?;
+    let threads = plan.settings.threads(&place);
     let runs = thinwire_train::threads::run(threads, || -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         for codec in codecs {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
-use thinwire_job::{Place, Source};
+use thinwire_job::Place;
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Algorithm;
 use thinwire_sync::Momentum;
@@ -131,24 +131,6 @@ impl Plan {
             .or_hint(format!("--batch {multiple}, for instance"))
     }
 
-    /// What one rank's arithmetic may use of this machine.
-    pub fn threads(&self, place: &Place) -> usize {
-        let told = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        told.filter(|threads| *threads > 0)
-            .unwrap_or((cores / place.local_world.max(1) as usize).max(1))
-    }
-
-    /// The emulated bandwidth: what was asked for; else 100 Mbit/s between ranks that this command
-    /// started itself, which have no network between them, and none between others.
-    pub fn limit(&self, place: &Place) -> Option<Bandwidth> {
-        match (self.settings.link.limit, place.source) {
-            (Some(limit), _) => limit.0,
-            (None, Source::Thinwire) => Some(Bandwidth::bits_per_s(100e6)),
-            (None, _) => None,
-        }
-    }
-
     /// What the trainer wants to know.
     pub fn options(&self) -> thinwire_train::Options {
         let Recipe { lr, warmup, steps, clip, grad_dtype, .. } = self.recipe;
@@ -195,8 +177,8 @@ impl Plan {
         settings
             .push(("data".to_owned(), format!("{} ({})", self.data, self.corpus.fingerprint())));
         settings.push(("bucket bytes".to_owned(), self.bucket_bytes.to_string()));
-        settings.push(("threads per rank".to_owned(), self.threads(place).to_string()));
-        let limit = self.limit(place);
+        settings.push(("threads per rank".to_owned(), self.settings.threads(place).to_string()));
+        let limit = self.settings.limit(place);
         Report {
             command: machine::command_line(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -238,7 +220,7 @@ fn bucket_bytes(gpt: &Gpt) -> usize {
 }
 
 /// Flags before the checkpoint before the defaults; what a checkpoint fixes cannot be changed.
-fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result<Recipe> {
+pub(super) fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result<Recipe> {
     let kept = resume.map(kept_recipe).transpose()?;
     let base = kept.as_ref().unwrap_or(&DEFAULT);
     let model = Config {

@@ -53,7 +53,7 @@ pub fn train(
     // The others may leave while rank 0 goes on to write.
     drop(trainer);
     let tokens = (plan.recipe.batch * plan.recipe.model.context) as f64;
-    let rate = plan.limit(place).map(Bandwidth::bytes_per_s);
+    let rate = plan.settings.limit(place).map(Bandwidth::bytes_per_s);
     let mut run = log.run(codec.to_string(), tokens, rate);
     run.checkpoint = checkpoint.map(|path| path.display().to_string());
     if place.rank == 0 && interrupt.signal().is_none() {
@@ -252,7 +252,8 @@ fn title(
     let elements: usize =
         trainer.model().parameters().iter().map(|parameter| parameter.elements()).sum();
     let millions = crate::figures::digits(elements as f64 / 1e6);
-    let (world, link) = (place.world, plan.settings.link.describe(plan.limit(place), place));
+    let (world, link) =
+        (place.world, plan.settings.link.describe(plan.settings.limit(place), place));
     format!(
         "training {millions} M parameters on {} with codec {codec}, {world} ranks, link: {link}",
         plan.data

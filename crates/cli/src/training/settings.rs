@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use thinwire_job::{Place, Source};
+use thinwire_link::Bandwidth;
 use thinwire_schedule::Algorithm;
 use thinwire_sync::Feedback;
 
@@ -51,6 +53,26 @@ pub struct Settings {
     pub link: link::Settings,
     #[command(flatten)]
     pub place: Flags,
+}
+
+impl Settings {
+    /// What one rank's arithmetic may use of this machine.
+    pub fn threads(&self, place: &Place) -> usize {
+        let told = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        told.filter(|threads| *threads > 0)
+            .unwrap_or((cores / place.local_world.max(1) as usize).max(1))
+    }
+
+    /// The emulated bandwidth: what was asked for; else 100 Mbit/s between ranks that this command
+    /// started itself, which have no network between them, and none between others.
+    pub fn limit(&self, place: &Place) -> Option<Bandwidth> {
+        match (self.link.limit, place.source) {
+            (Some(limit), _) => limit.0,
+            (None, Source::Thinwire) => Some(Bandwidth::bits_per_s(100e6)),
+            (None, _) => None,
+        }
+    }
 }
 
 /// The flags that decide what is learnt: equal recipes on equal data give equal losses.

@@ -3,9 +3,10 @@
 //! Radford et al., "Language Models are Unsupervised Multitask Learners"; Brown et al., "Language
 //! Models are Few-Shot Learners", table 2.1. The head is the embedding, transposed.
 
+use super::sizes::sizes;
 use super::transformer::{SelfAttention, feed_forward};
 use super::{AttentionKind, Composer, check_sequence};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::graph::{Element, Graph, TensorId};
 use crate::operator::{Embedding, MatMul};
 
@@ -56,6 +57,28 @@ pub fn named(name: &str) -> Option<Gpt> {
     let feed_forward = 4 * hidden;
     Some(Gpt { layers, hidden, heads, feed_forward, vocabulary, positions, attention, dropout })
 }
+
+/// How a GPT of any size is spelled.
+pub(super) const SPELLED: &str = "gpt:layers=N,width=N,heads=N,vocabulary=N,positions=N";
+
+/// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
+/// Attention is fused, nothing is dropped, and feed-forward parts are four times as wide.
+pub(super) fn spelled(name: &str) -> Option<Result<Gpt, Error>> {
+    let text = name.strip_prefix("gpt:")?;
+    let found = sizes(text, ["layers", "width", "heads", "vocabulary", "positions"]);
+    let (attention, dropout) = (AttentionKind::Fused, 0.0);
+    Some(found.and_then(|[layers, hidden, heads, vocabulary, positions]| {
+        if layers > LAYERS_MAX {
+            let message = format!("{layers} layers, expected at most {LAYERS_MAX}");
+            return Err(Error::new(Kind::Sizes, message));
+        }
+        let feed_forward = 4 * hidden;
+        Ok(Gpt { layers, hidden, heads, feed_forward, vocabulary, positions, attention, dropout })
+    }))
+}
+
+/// The most layers that a name may ask for.
+const LAYERS_MAX: usize = 1 << 12;
 
 impl Gpt {
     /// The graph for a micro-batch of so many sequences of so many tokens.

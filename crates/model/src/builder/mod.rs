@@ -7,6 +7,7 @@ mod llama;
 mod mlp;
 mod moe;
 mod resnet;
+mod sizes;
 mod transformer;
 mod vgg;
 
@@ -51,8 +52,9 @@ pub const NAMES: &[&str] = &[
     "resnet50",
 ];
 
-/// The model of a name, for a micro-batch of so many sequences of so many tokens. Models
-/// without sequences, such as those of images, take a sequence of one token.
+/// The model of a name, for a micro-batch of so many sequences of so many tokens. A GPT of any
+/// size is `gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128`. Models without
+/// sequences, such as those of images, take a sequence of one token.
 ///
 /// # Errors
 /// If there is no such model, it has fewer positions than the sequence has tokens, or the micro-batch
@@ -62,7 +64,9 @@ pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> 
         let message = format!("{batch} sequences of {sequence} tokens, expected 1 or more of both");
         return Err(Error::new(Kind::Sizes, message));
     }
-    let graph = if let Some(gpt) = gpt::named(name) {
+    let graph = if let Some(gpt) = gpt::spelled(name) {
+        gpt.and_then(|gpt| gpt.graph(batch, sequence))
+    } else if let Some(gpt) = gpt::named(name) {
         gpt.graph(batch, sequence)
     } else if let Some(llama) = llama::named(name) {
         llama.graph(batch, sequence)
@@ -84,7 +88,8 @@ pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> 
 
 /// The length of a sequence that the model of a name is usually trained with; 1 without sequences.
 pub fn usual_sequence(name: &str) -> usize {
-    let gpt = gpt::named(name).map(|gpt| gpt.positions);
+    let spelled = gpt::spelled(name).and_then(Result::ok);
+    let gpt = spelled.or(gpt::named(name)).map(|gpt| gpt.positions);
     let llama = llama::named(name).or(moe::named(name).map(|moe| moe.trunk));
     let bert = bert::named(name).map(|bert| bert.positions);
     gpt.or(llama.map(|llama| llama.positions)).or(bert).unwrap_or(1)
@@ -117,6 +122,10 @@ fn unknown(name: &str) -> Error {
     if echo.len() < name.len() {
         echo.push('…');
     }
-    let message = format!("no model is called '{echo}', expected one of {}", NAMES.join(", "));
+    let message = format!(
+        "no model is called '{echo}', expected one of {} or {}",
+        NAMES.join(", "),
+        gpt::SPELLED
+    );
     Error::new(Kind::Name, message)
 }

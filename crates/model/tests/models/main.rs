@@ -148,6 +148,17 @@ fn mistakes_are_named_with_both_values() {
 }
 
 #[test]
+fn a_name_may_say_all_sizes() {
+    let name = "gpt:layers=12,width=768,heads=12,vocabulary=50257,positions=1024";
+    assert_eq!(named(name, 2, 16).unwrap(), named("gpt2", 2, 16).unwrap());
+    assert_eq!(usual_sequence(name), 1024);
+    let message = |name: &str| named(name, 1, 1).unwrap_err().to_string();
+    assert!(message("gpt:layers=2").starts_with("'layers=2' does not say width, expected "));
+    let deep = name.replace("layers=12", "layers=5000");
+    assert_eq!(message(&deep), "5000 layers, expected at most 4096");
+}
+
+#[test]
 fn what_does_not_fit_a_model_is_refused() {
     let message = |name: &str, batch: usize, sequence: usize| {
         named(name, batch, sequence).unwrap_err().to_string()

@@ -6,6 +6,7 @@
 //! the gradient of the node that computed the tensor wants them. Nothing that is chosen here has to
 //! be right: whatever layouts come of it, conversions are put between them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
@@ -13,6 +14,7 @@ use thinwire_model::{
     Cut, Declaration, Layout, NodeId, Origin, Placement, Role, Strategy, TensorId, Training,
 };
 
+use super::order::{self, Pass};
 use super::plan::{Plan, Sharding};
 
 /// An output of a node, or an input.
@@ -33,6 +35,8 @@ pub struct Assignment<'a> {
     pub chunks: Vec<usize>,
     /// For every node, its strategy.
     pub strategies: Vec<Strategy>,
+    /// The nodes that compute nothing but gradients of parameters, where a plan puts them apart.
+    pub apart: HashSet<NodeId>,
     /// For every tensor, the output that it is.
     pub producers: Vec<Option<End>>,
     /// For every tensor, the inputs that it is.
@@ -57,6 +61,7 @@ impl<'a> Assignment<'a> {
             declarations,
             chunks: Vec::new(),
             strategies: Vec::new(),
+            apart: HashSet::new(),
             producers,
             consumers,
         };
@@ -65,7 +70,28 @@ impl<'a> Assignment<'a> {
             assignment.chunks.push(chunk);
             assignment.strategies.push(strategy);
         }
+        if order::is_apart(&plan.orders) {
+            assignment.apart = assignment.of_parameters_alone();
+        }
         assignment
+    }
+
+    /// The nodes all of whose outputs are shares of parameters' gradients.
+    fn of_parameters_alone(&self) -> HashSet<NodeId> {
+        let trained = self.training.graph.parameters().map(|(id, _)| id);
+        let shares: HashSet<End> = trained.flat_map(|id| self.shares(id)).collect();
+        let nodes = shares.iter().map(|(node, _)| *node);
+        let outputs = |node: NodeId| 0..self.training.graph.nodes[node].outputs.len();
+        nodes.filter(|node| outputs(*node).all(|at| shares.contains(&(*node, at)))).collect()
+    }
+
+    /// The turn in which a node belongs, if it is not left out.
+    pub fn pass(&self, node: NodeId) -> Pass {
+        match self.is_forward(node) {
+            true => Pass::Forward,
+            false if self.apart.contains(&node) => Pass::Weight,
+            false => Pass::Backward,
+        }
     }
 
     /// The stage of a chunk.

@@ -13,6 +13,7 @@ use thinwire_wire::Rank;
 use super::assignment::{Assignment, End, without_partial};
 use super::liveness;
 use super::mesh::Mesh;
+use super::order::Pass;
 use super::plan::{Plan, invalid};
 use super::program::{Convert, Held, Instruction, Message, Owner, Parameter, Program, Slot};
 use crate::error::Error;
@@ -46,11 +47,13 @@ pub fn program(training: &Training, plan: &Plan, rank: Rank) -> Result<Program, 
     let homes: Vec<Slot> = parameters.iter().map(|parameter| parameter.home).collect();
     liveness::insert_frees(&mut phases, &homes);
     let chunks = plan.chunks();
-    let (mut forward, mut backward) = (vec![Vec::new(); chunks], vec![Vec::new(); chunks]);
-    for (turn, list) in phases {
-        match turn {
-            (chunk, false) => forward[chunk] = list,
-            (chunk, true) => backward[chunk] = list,
+    let empty = || vec![Vec::new(); chunks];
+    let (mut forward, mut backward, mut weight) = (empty(), empty(), empty());
+    for ((chunk, pass), list) in phases {
+        match pass {
+            Pass::Forward => forward[chunk] = list,
+            Pass::Backward => backward[chunk] = list,
+            Pass::Weight => weight[chunk] = list,
         }
     }
     Ok(Program {
@@ -59,6 +62,7 @@ pub fn program(training: &Training, plan: &Plan, rank: Rank) -> Result<Program, 
         slots: derivation.slots,
         forward,
         backward,
+        weight,
         parameters,
         micro_batches: plan.micro_batches,
     })
@@ -77,10 +81,10 @@ struct Derivation<'a> {
     shared: Vec<TensorId>,
 }
 
-type Phase = ((usize, bool), Vec<Instruction>);
+type Phase = ((usize, Pass), Vec<Instruction>);
 
 impl Derivation<'_> {
-    /// All turns of one micro-batch: forwards, then backwards.
+    /// All turns of one micro-batch: forwards, then backwards, then what is apart.
     fn turns(&mut self, parameters: &[Parameter]) -> Result<Vec<Phase>, Error> {
         self.available.fill(false);
         parameters.iter().for_each(|parameter| self.available[parameter.home] = true);
@@ -88,21 +92,23 @@ impl Derivation<'_> {
         let mine: Vec<usize> = (stage..self.assignment.plan.chunks()).step_by(stages).collect();
         let mut phases = Vec::new();
         for chunk in &mine {
-            self.turn(*chunk, true)?;
+            self.turn(*chunk, Pass::Forward)?;
             self.end_forward(*chunk, parameters)?;
-            phases.push(((*chunk, false), std::mem::take(&mut self.list)));
+            phases.push(((*chunk, Pass::Forward), std::mem::take(&mut self.list)));
         }
-        for chunk in mine.iter().rev() {
-            self.turn(*chunk, false)?;
-            phases.push(((*chunk, true), std::mem::take(&mut self.list)));
+        for pass in [Pass::Backward, Pass::Weight] {
+            for chunk in mine.iter().rev() {
+                self.turn(*chunk, pass)?;
+                phases.push(((*chunk, pass), std::mem::take(&mut self.list)));
+            }
         }
         Ok(phases)
     }
 
-    fn turn(&mut self, chunk: usize, forward: bool) -> Result<(), Error> {
+    fn turn(&mut self, chunk: usize, pass: Pass) -> Result<(), Error> {
         let nodes = 0..self.assignment.chunks.len();
         for node in nodes.filter(|node| self.assignment.chunks[*node] == chunk) {
-            let belongs = self.assignment.is_forward(node) == forward;
+            let belongs = self.assignment.pass(node) == pass;
             if belongs && !self.assignment.is_left_out(node) {
                 self.compute(node)?;
                 self.send_on(node)?;

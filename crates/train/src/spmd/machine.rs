@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use thinwire_codec::Codec;
 use thinwire_collective::Group;
@@ -17,6 +18,7 @@ use super::order::{Pass, Turn};
 use super::plan::Plan;
 use super::program::{Instruction, Owner, Parameter, Program, Slot};
 use super::slots::{Content, Slots};
+use super::start::Start;
 use super::value::Value;
 use crate::error::Error;
 use crate::{AdamWOptions, Pace};
@@ -39,6 +41,7 @@ pub struct Machine<'a> {
     step: u64,
     loss: Option<f32>,
     elements_max: usize,
+    optimizer_s: f64,
     raw: Arc<dyn Codec>,
 }
 
@@ -51,7 +54,7 @@ struct Sum {
 }
 
 impl<'a> Machine<'a> {
-    /// A rank of a plan, whose parameters start as `initial` says for the whole of each.
+    /// A rank of a plan, whose parameters start as `initial` says.
     ///
     /// # Errors
     /// If the plan is not one of this graph, or not one for so many ranks.
@@ -59,18 +62,18 @@ impl<'a> Machine<'a> {
         training: &'a Training,
         plan: &Plan,
         group: Group,
-        initial: &[Array],
+        initial: Start<'_>,
     ) -> Result<Machine<'a>, Error> {
         let program = program(training, plan, group.world().rank())?;
         let assignment = Assignment::new(training, plan);
         let parts = parts(&assignment, &program.mesh);
         let mut slots = Slots::new(group);
-        let whole: HashMap<TensorId, &Array> =
-            training.graph.parameters().map(|(id, _)| id).zip(initial).collect();
         let device = slots.device().clone();
         let local = |parameter: &Parameter, slot: Slot| {
-            let part = cut(whole[&parameter.tensor], &program.slots[slot].layout, &program.mesh);
-            Value::from_array(&part, &device)
+            let shape = &training.graph.tensors[parameter.tensor].shape;
+            let parts = parts_of(shape, &program.slots[slot].layout, &program.mesh);
+            let lengths: Vec<usize> = parts.iter().map(|part| part.length).collect();
+            Value::new(&lengths, initial(parameter.tensor, &parts), &device)
         };
         for parameter in &program.parameters {
             slots.put_lasting(parameter.home, Content::Here(local(parameter, parameter.home)));
@@ -92,6 +95,7 @@ impl<'a> Machine<'a> {
             step: 0,
             loss: None,
             elements_max: 0,
+            optimizer_s: 0.0,
             raw: thinwire_codec::raw(),
         })
     }
@@ -101,12 +105,27 @@ impl<'a> Machine<'a> {
         &self.program
     }
 
-    /// Bytes sent so far.
+    /// Bytes handed to the links so far, headers included; of [`Machine::gather`], nothing.
+    pub fn sent_bytes(&self) -> u64 {
+        self.slots.sent_bytes()
+    }
+
+    /// Seconds so far in which this rank has waited for what others sent.
+    pub fn waited_s(&self) -> f64 {
+        self.slots.waited_s()
+    }
+
+    /// Seconds that the optimiser took in the last step.
+    pub fn optimizer_s(&self) -> f64 {
+        self.optimizer_s
+    }
+
+    /// The numbers of all ranks, in their order.
     ///
     /// # Errors
-    /// What has ended the group.
-    pub fn sent_bytes(&self) -> Result<u64, Error> {
-        self.slots.sent_bytes()
+    /// If a peer is lost or disagrees.
+    pub fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, Error> {
+        self.slots.gather(mine)
     }
 
     /// The most elements that micro-batches have held at the end of a turn.
@@ -177,6 +196,7 @@ impl<'a> Machine<'a> {
         match turn.pass {
             Pass::Forward => &mut self.program.forward[turn.chunk],
             Pass::Backward => &mut self.program.backward[turn.chunk],
+            Pass::Weight => &mut self.program.weight[turn.chunk],
         }
     }
 
@@ -306,7 +326,9 @@ impl<'a> Machine<'a> {
         let gradients = gradients.collect::<Result<Vec<_>, Error>>()?;
         self.sums = gradients.iter().map(|_| Sum::default()).collect();
         let gradient_scale = pace.gradient_scale / self.program.micro_batches as f32;
+        let started = Instant::now();
         self.optimizer.update(&gradients, Pace { gradient_scale, ..pace }, options);
+        self.optimizer_s = started.elapsed().as_secs_f64();
         for (parameter, values) in program.parameters.iter().zip(self.optimizer.values()) {
             let home = bring_home(slots, program, (parameter, values), moment)?;
             slots.put_lasting(parameter.home, home);
@@ -376,8 +398,12 @@ fn parts(assignment: &Assignment<'_>, mesh: &Mesh) -> Vec<Vec<Part>> {
 
 /// A rank's part of a tensor.
 fn cut(whole: &Array, layout: &Layout, mesh: &Mesh) -> Array {
-    let start = layout.start(whole.shape(), &mesh.sizes, &mesh.coordinates);
-    let local = layout.local_shape(whole.shape(), &mesh.sizes);
-    let parts = start.into_iter().zip(local).map(|(start, length)| Part { start, length });
-    whole.slice(&parts.collect::<Vec<_>>())
+    whole.slice(&parts_of(whole.shape(), layout, mesh))
+}
+
+/// A rank's part of every dimension of a tensor.
+fn parts_of(shape: &[usize], layout: &Layout, mesh: &Mesh) -> Vec<Part> {
+    let start = layout.start(shape, &mesh.sizes, &mesh.coordinates);
+    let local = layout.local_shape(shape, &mesh.sizes);
+    start.into_iter().zip(local).map(|(start, length)| Part { start, length }).collect()
 }

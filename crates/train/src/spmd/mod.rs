@@ -8,6 +8,7 @@
 
 mod assignment;
 mod derive;
+mod file;
 pub mod kernel;
 mod liveness;
 mod machine;
@@ -17,15 +18,19 @@ pub mod order;
 mod plan;
 mod program;
 mod slots;
+mod start;
+mod text;
 mod transfer;
 mod value;
 mod wires;
 
 pub use derive::program;
-pub use machine::Machine;
+pub use machine::{Inputs, Machine};
 pub use mesh::Mesh;
 pub use order::{Pass, Turn};
 pub use plan::{BlockPlan, MeshDim, Plan, Sharding};
 pub use program::{Convert, Held, Instruction, Message, Owner, Parameter, Program, Slot};
+pub use start::{Start, initial};
+pub use text::Text;
 pub use transfer::{Leg, Reform, Transfer};
 pub use value::Value;

@@ -5,9 +5,12 @@
 //! many micro-batches as there are stages (Narayanan et al., "PipeDream"), and the interleaved form
 //! of it gives every stage several chunks, which makes the idle time at both ends shorter
 //! (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
-//! Megatron-LM", section 2.2).
+//! Megatron-LM", section 2.2). Zero-bubble puts off the gradients of weights, which nobody waits
+//! for (Qi et al., "Zero Bubble Pipeline Parallelism").
 
 use std::collections::HashSet;
+
+use thinwire_plan::pipeline::{Kind, Pass as Planned, Schedule};
 
 use super::plan::invalid;
 use crate::error::Error;
@@ -17,8 +20,10 @@ use crate::error::Error;
 pub enum Pass {
     /// From the data to the loss.
     Forward,
-    /// From the loss to the gradients.
+    /// From the loss to the gradients; of what comes in alone, where a plan has [`Pass::Weight`].
     Backward,
+    /// The gradients of parameters, where they are apart.
+    Weight,
 }
 
 /// One micro-batch through one chunk.
@@ -81,6 +86,39 @@ pub fn one_forward_one_backward(
     turns
 }
 
+/// 1F1B with the gradients of parameters put off.
+///
+/// # Panics
+/// If there are more chunks than stages.
+pub fn zero_bubble(stage: usize, stages: usize, chunks: usize, micro_batches: usize) -> Vec<Turn> {
+    assert_eq!(chunks, stages, "zero-bubble has one chunk a stage");
+    let mut orders = planned(Schedule::ZeroBubble, stages, micro_batches).unwrap_or_default();
+    orders.swap_remove(stage)
+}
+
+/// The orders of all stages under a planner's schedule, if it can be.
+pub fn planned(schedule: Schedule, stages: usize, micro_batches: usize) -> Option<Vec<Vec<Turn>>> {
+    let turn = |stage: usize, planned: &Planned| {
+        let pass = match planned.kind {
+            Kind::Forward => Pass::Forward,
+            Kind::Backward => Pass::Backward,
+            Kind::Weight => Pass::Weight,
+        };
+        let chunk = planned.chunk * stages + stage;
+        Turn { pass, chunk, micro_batch: planned.micro_batch }
+    };
+    let orders = schedule.orders(stages, micro_batches)?.into_iter().enumerate();
+    let order = |(stage, order): (usize, Vec<Planned>)| {
+        order.iter().map(|planned| turn(stage, planned)).collect()
+    };
+    Some(orders.map(order).collect())
+}
+
+/// Whether the gradients of parameters are apart.
+pub(super) fn is_apart(orders: &[Vec<Turn>]) -> bool {
+    orders.iter().flatten().any(|turn| turn.pass == Pass::Weight)
+}
+
 /// Whether the orders of all stages come to an end with everything done once.
 pub(super) fn check(
     orders: &[Vec<Turn>],
@@ -95,6 +133,10 @@ pub(super) fn check(
             done.contains(&Turn { pass: Pass::Forward, ..*turn })
         }
         Pass::Backward => done.contains(&Turn { chunk: turn.chunk + 1, ..*turn }),
+        // What weights' gradients read is freed after them, so they come last.
+        Pass::Weight => {
+            chunks == orders.len() && done.contains(&Turn { pass: Pass::Backward, ..*turn })
+        }
     };
     loop {
         let mut moved = false;
@@ -111,7 +153,7 @@ pub(super) fn check(
             break;
         }
     }
-    let expected = 2 * chunks * micro_batches;
+    let expected = if is_apart(orders) { 3 } else { 2 } * chunks * micro_batches;
     let planned: usize = orders.iter().map(Vec::len).sum();
     if done.len() != expected || planned != expected {
         let found = done.len();

@@ -171,6 +171,8 @@ pub struct Program {
     pub forward: Vec<Vec<Instruction>>,
     /// For every chunk, its backward.
     pub backward: Vec<Vec<Instruction>>,
+    /// For every chunk, its gradients of parameters, where they are apart.
+    pub weight: Vec<Vec<Instruction>>,
     /// The turns of a step.
     pub order: Vec<Turn>,
     /// The parameters that this rank has.
@@ -182,7 +184,7 @@ pub struct Program {
 impl Program {
     /// The bytes that this rank sends in one step, headers included.
     pub fn sent_bytes(&self) -> u64 {
-        let turns = self.forward.iter().chain(&self.backward).flatten();
+        let turns = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
         let per_micro_batch: u64 = turns.map(|instruction| self.sent_by(instruction)).sum();
         let updates: u64 = self.parameters.iter().map(|parameter| self.sent_for(parameter)).sum();
         per_micro_batch * self.micro_batches as u64 + updates
@@ -222,7 +224,8 @@ impl Program {
             Instruction::Loss { slot } => format!("loss {}", name(slot)),
             Instruction::Free { slot } => format!("free {}", name(slot)),
         };
-        let phases = [("forward", &self.forward), ("backward", &self.backward)];
+        let phases =
+            [("forward", &self.forward), ("backward", &self.backward), ("weight", &self.weight)];
         let lines = phases.iter().flat_map(|(phase, chunks)| {
             let chunks = chunks.iter().enumerate().filter(|(_, list)| !list.is_empty());
             chunks.flat_map(move |(chunk, list)| {

@@ -3,8 +3,10 @@
 //! Who reads a slot waits for it, so every exchange overlaps with what is computed between its
 //! start and its first reader.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use burn_tensor::Device;
 use thinwire_codec::Codec;
@@ -38,6 +40,9 @@ pub struct Slots {
     lasting: HashMap<Slot, Content>,
     /// Messages that may not have left yet.
     outgoing: Vec<Ticket>,
+    /// How often all ranks have told each other something.
+    gathers: u64,
+    waited: Cell<Duration>,
 }
 
 impl Slots {
@@ -49,6 +54,8 @@ impl Slots {
             held: HashMap::new(),
             lasting: HashMap::new(),
             outgoing: Vec::new(),
+            gathers: 0,
+            waited: Cell::default(),
         }
     }
 
@@ -57,12 +64,23 @@ impl Slots {
         &self.device
     }
 
-    /// Bytes sent so far.
+    /// Bytes handed to the links so far, by exchanges that are over.
+    pub fn sent_bytes(&self) -> u64 {
+        self.wires.sent_bytes()
+    }
+
+    /// Seconds so far in which somebody waited for an exchange.
+    pub fn waited_s(&self) -> f64 {
+        self.waited.get().as_secs_f64()
+    }
+
+    /// The numbers of all ranks.
     ///
     /// # Errors
-    /// What has ended the group.
-    pub fn sent_bytes(&self) -> Result<u64, Error> {
-        self.wires.sent_bytes()
+    /// If a peer is lost or disagrees.
+    pub fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, Error> {
+        self.gathers += 1;
+        finish(&self.wires.gather(mine, self.gathers))
     }
 
     /// Fills a slot of a micro-batch.
@@ -106,7 +124,7 @@ impl Slots {
             Some(content) => content,
             None => self.held.get_mut(&(micro_batch, slot)).expect("filled before it is read"),
         };
-        arrived(content, &program.slots[slot].shape, &self.device)
+        arrived(content, &program.slots[slot].shape, &self.device, &self.waited)
     }
 
     /// What a content is, waiting for it if need be.
@@ -114,7 +132,7 @@ impl Slots {
     /// # Errors
     /// If a peer is lost or disagrees.
     pub fn arrived(&self, mut content: Content, shape: &[usize]) -> Result<Value, Error> {
-        arrived(&mut content, shape, &self.device)
+        arrived(&mut content, shape, &self.device, &self.waited)
     }
 
     /// Starts a collective, of values or of a gradient with its codec.
@@ -187,9 +205,17 @@ impl Slots {
 }
 
 /// The value of a content, which is waited for if it is on its way.
-fn arrived(content: &mut Content, shape: &[usize], device: &Device) -> Result<Value, Error> {
+fn arrived(
+    content: &mut Content,
+    shape: &[usize],
+    device: &Device,
+    waited: &Cell<Duration>,
+) -> Result<Value, Error> {
     if let Content::Coming(ticket) = content {
-        *content = Content::Here(Value::new(shape, finish(ticket)?, device));
+        let started = Instant::now();
+        let values = finish(ticket)?;
+        waited.set(waited.get() + started.elapsed());
+        *content = Content::Here(Value::new(shape, values, device));
     }
     match content {
         Content::Here(value) => Ok(value.clone()),

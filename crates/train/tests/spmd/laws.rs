@@ -132,6 +132,14 @@ fn every_pipeline_is_one_rank() {
         let plan = plans::pipelined(Plan::alone(&GPT.graph), order, (2, 4, 4));
         GPT.equals_alone(&plan, &format!("interleaved {name}"));
     }
+    for stages in [2, 4] {
+        let plan = plans::data(&GPT.graph, &[2]);
+        let plan = sharded(plan, Sharding::Gradients);
+        let plan = plans::pipelined(plan, order::zero_bubble, (stages, stages, 4));
+        GPT.equals_alone(&plan, &format!("zero-bubble of {stages} stages"));
+        let plan = plans::pipelined(recomputed(plan), order::zero_bubble, (stages, stages, 4));
+        GPT.equals_alone(&plan, &format!("zero-bubble of {stages} stages, recomputed"));
+    }
 }
 
 #[test]

@@ -38,7 +38,9 @@ fn plan(graph: &Graph, dice: &mut Dice) -> Plan {
     let chunks = if chunks > graph.blocks.len() { stages } else { chunks };
     let stages = if stages > graph.blocks.len() { 1 } else { stages };
     let chunks = chunks.min(graph.blocks.len()).max(stages) / stages * stages;
-    let order = dice.of(&[order::gpipe as plans::Order, order::one_forward_one_backward]);
+    let orders =
+        [order::gpipe as plans::Order, order::one_forward_one_backward, order::zero_bubble];
+    let order = dice.of(if chunks == stages { &orders } else { &orders[..2] });
     plan = plans::pipelined(plan, order, (stages, chunks, dice.of(&[1, 2]) * stages));
     let shardings = [Sharding::Nothing, Sharding::State, Sharding::Gradients, Sharding::Parameters];
     plan.sharding.iter_mut().for_each(|sharding| *sharding = dice.of(&shardings));

@@ -1,0 +1,38 @@
+//! The model of a plan, with its gradients, and what ranks make of them.
+
+use anyhow::Result;
+use thinwire_model::{Training, backward, named};
+use thinwire_plan::output::PlanFile;
+use thinwire_train::spmd::{Plan, Text};
+
+use crate::failure::OrHint;
+
+/// Everything that is the same on all ranks.
+pub struct Built {
+    /// The plan as it was read.
+    pub file: PlanFile,
+    /// The model with its gradients, for one micro-batch.
+    pub training: Training,
+    /// The plan as it is run.
+    pub plan: Plan,
+    /// What the model reads.
+    pub text: Text,
+}
+
+impl Built {
+    /// The model and the plan of a file.
+    ///
+    /// # Errors
+    /// If they do not go together.
+    pub fn of(file: PlanFile) -> Result<Built> {
+        let rows = file.batch / file.micro_batches.max(1);
+        let graph = named(&file.model, rows, file.sequence)?;
+        let plan = Plan::of_file(&file, &graph).or_hint("make the plan again for this model")?;
+        let training = backward(&graph)?;
+        plan.check(&training)?;
+        let text = Text::new(&graph).or_hint(
+            "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128",
+        )?;
+        Ok(Built { file, training, plan, text })
+    }
+}

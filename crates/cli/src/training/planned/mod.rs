@@ -1,0 +1,122 @@
+//! Training under a plan for the whole model: by a planner's file, or planned on the spot.
+
+mod build;
+mod figures;
+mod memory;
+mod request;
+mod session;
+
+pub use request::Request;
+
+use anyhow::Result;
+use thinwire_collective::Group;
+use thinwire_job::{Meeting, Place};
+use thinwire_link::Bandwidth;
+use thinwire_sync::Policy;
+use thinwire_wire::Rank;
+
+use super::interrupt::Interrupt;
+use super::trace::Trace;
+use super::{Done, machine};
+use crate::output::say;
+use crate::ranks::{self, Start};
+use crate::report::{self, Report, Run};
+use session::Session;
+
+/// What runs under a plan are called where others have their codec.
+const NAME: &str = "plan";
+
+/// Trains under a plan, in all ranks.
+///
+/// # Errors
+/// If the plan cannot be run as asked, or a rank is lost.
+pub fn train(request: &Request) -> Result<Done> {
+    let settings = &request.settings;
+    if let Some(ranks) = settings.ranks {
+        request.check_world(ranks, "--ranks says")?;
+    }
+    let found = settings.place.find()?;
+    match &settings.report.0 {
+        Some(path) if found.is_none_or(|place| place.rank == 0) => machine::ensure_place(path)?,
+        _ => {}
+    }
+    let place = match ranks::start(&settings.place, settings.ranks, request.usual_ranks())? {
+        Start::Rank(place) => place,
+        Start::Done(code) => return Ok(Done::Elsewhere(code)),
+    };
+    request.check_world(place.world, "the job has")?;
+    let interrupt = Interrupt::listen()?;
+    let meeting = settings.link.meet(&place, &settings.place, settings.limit(&place))?;
+    let threads = settings.threads(&place);
+    let run =
+        thinwire_train::threads::run(threads, || run(request, (&place, &meeting), &interrupt))??;
+    let code = interrupt.exit_code();
+    if place.rank > 0 {
+        return Ok(Done::Silent(code));
+    }
+    let report = report(request, &place, run);
+    if let Some(path) = &settings.report.0 {
+        machine::replace(path, report::page(&report).as_bytes())?;
+        say(format!("report: {}", path.display()));
+    }
+    Ok(Done::Here(Box::new(report), code))
+}
+
+fn run(
+    request: &Request,
+    (place, meeting): (&Place, &Meeting),
+    interrupt: &Interrupt,
+) -> Result<Run> {
+    let path = request.settings.trace.as_deref().filter(|_| place.rank == 0);
+    let trace = Trace::open(path, NAME, true)?;
+    let mut group = Group::new(meeting.link()?).with_timeout(request.settings.link.timeout());
+    thinwire_sync::agree(&mut group, &request.facts())?;
+    let mut session = Session::start(request, group, interrupt, trace)?;
+    let planned = session.run()?;
+    let log = session.finish();
+    if let Some(warning) = log.warning().filter(|_| place.rank == 0) {
+        say(warning);
+    }
+    let built = &request.built;
+    let tokens = (built.file.batch * built.file.sequence) as f64;
+    let rate = request.settings.limit(place).map(Bandwidth::bytes_per_s);
+    let mut run = log.run(NAME.to_owned(), tokens, rate);
+    let mine = planned.ranks.iter().find(|rank| rank.rank == Rank(place.rank).index());
+    run.sent_bytes = mine.map_or(0.0, |rank| rank.counted_bytes as f64 / planned.steps as f64);
+    run.raw_bytes = run.sent_bytes;
+    run.planned = Some(planned);
+    Ok(run)
+}
+
+fn report(request: &Request, place: &Place, run: Run) -> Report {
+    let settings = &request.settings;
+    let limit = settings.limit(place);
+    let mut described = request.described();
+    described.push(("data".to_owned(), request.data_in_words()));
+    described.push(("threads per rank".to_owned(), settings.threads(place).to_string()));
+    Report {
+        command: machine::command_line(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        date: machine::date(),
+        machine: machine::describe(),
+        ranks: place.world,
+        link: settings.link.describe(limit, place),
+        link_bytes_per_s: limit.map(Bandwidth::bytes_per_s),
+        settings: described,
+        runs: vec![run],
+    }
+}
+
+/// Refuses a codec: what gradients are encoded with is the plan's to say.
+///
+/// # Errors
+/// If one was asked for.
+pub fn check_codec(codec: Option<&Policy>) -> Result<()> {
+    match codec {
+        None => Ok(()),
+        Some(codec) => Err(crate::failure::hinted(
+            anyhow::anyhow!("--codec {codec} with a plan, which says itself how gradients travel"),
+            "leave --codec out",
+        )),
+    }
+}

@@ -1,0 +1,164 @@
+//! One rank's planned training, from its machine to the last step.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use thinwire_collective::Group;
+use thinwire_sync::StepRecord;
+use thinwire_train::spmd::{Machine, initial};
+use thinwire_train::{AdamWOptions, Pace, Sampler, Sampling};
+use thinwire_wire::{Rank, World};
+
+use super::build::Built;
+use super::memory::Growth;
+use super::{Request, figures};
+use crate::output::say;
+use crate::report::Planned;
+use crate::training::interrupt::Interrupt;
+use crate::training::log::{Log, Step};
+use crate::training::progress::{News, Progress};
+use crate::training::trace::Trace;
+
+/// A training under way.
+pub struct Session<'a> {
+    request: &'a Request,
+    built: &'a Built,
+    machine: Machine<'a>,
+    sampler: Sampler,
+    interrupt: &'a Interrupt,
+    progress: Progress,
+    log: Log,
+    trace: Trace,
+    growth: Growth,
+    speaks: bool,
+    done: u64,
+}
+
+impl<'a> Session<'a> {
+    /// A machine with its parameters, before the first step.
+    ///
+    /// # Errors
+    /// If the text is too short, or the plan has no such rank.
+    pub fn start(
+        request: &'a Request,
+        group: Group,
+        interrupt: &'a Interrupt,
+        trace: Trace,
+    ) -> Result<Session<'a>> {
+        let growth = Growth::from_now();
+        let built = &request.built;
+        let (file, seed) = (&built.file, request.recipe.seed);
+        let (world, speaks) = (group.world(), group.world().rank() == Rank(0));
+        // Every rank deals the whole batch, and cuts its part out of it.
+        let sampling = Sampling {
+            context: file.sequence,
+            global_batch: file.batch,
+            world: World::alone(),
+            seed,
+        };
+        let sampler = Sampler::new(request.corpus.clone(), sampling)?;
+        let start = initial(&built.training.graph, seed);
+        let machine = Machine::new(&built.training, &built.plan, group, &start)?;
+        let title = format!(
+            "training {} on {} ranks: {} stages of {:?}, {} micro-batches",
+            file.model,
+            world.size(),
+            file.stage.len(),
+            file.mesh,
+            file.micro_batches
+        );
+        let progress = Progress::new(&title, 0, request.recipe.steps, speaks);
+        let log = Log::default();
+        Ok(Session {
+            request,
+            built,
+            machine,
+            sampler,
+            interrupt,
+            progress,
+            log,
+            trace,
+            growth,
+            speaks,
+            done: 0,
+        })
+    }
+
+    /// All steps, and what they came to beside what was predicted.
+    ///
+    /// # Errors
+    /// If a peer is lost, or the trace cannot be written.
+    pub fn run(&mut self) -> Result<Planned> {
+        let steps = self.request.recipe.steps;
+        let mut stop = false;
+        while self.done < steps && !stop {
+            stop = self.step().with_context(|| format!("step {}", self.done))?;
+        }
+        if stop && self.speaks {
+            let name = self.interrupt.signal().and_then(signal_hook::low_level::signal_name);
+            let name = name.unwrap_or("a signal");
+            say(format!("stopped by {name} after step {} of {steps}", self.done));
+        }
+        self.machine.settle()?;
+        let (plan, step_s) = ((&self.built.file, &self.built.plan), self.log.settled_step_s());
+        let memory_bytes = self.growth.bytes().unwrap_or(0);
+        figures::gather(&mut self.machine, plan, (self.done, step_s), memory_bytes)
+    }
+
+    /// The log, once it is complete.
+    pub fn finish(self) -> Log {
+        self.log
+    }
+
+    /// One step; whether any rank wants to stop after it.
+    fn step(&mut self) -> Result<bool> {
+        let (begun, waited) = (Instant::now(), self.machine.waited_s());
+        let inputs = self.built.text.inputs(&self.sampler.next_batch());
+        let learning_rate = self.request.learning_rate().at(self.done);
+        let pace = Pace { learning_rate, gradient_scale: 1.0 };
+        let loss = self.machine.step(&inputs, pace, &AdamWOptions::default())?;
+        let waiting = Instant::now();
+        let signal = self.interrupt.signal().unwrap_or(0);
+        let known = f32::from(u8::from(loss.is_some()));
+        let all = self.machine.gather(&[known, loss.unwrap_or(0.0), signal as f32])?;
+        let agree_s = waiting.elapsed().as_secs_f64();
+        let (loss, signal) = loss_and_signal(&all);
+        if signal != 0 {
+            self.interrupt.follow(signal);
+        }
+        let wait_s = self.machine.waited_s() - waited;
+        let record = StepRecord { step: self.done, wait_s, ..StepRecord::default() };
+        self.trace.step(&record)?;
+        let step_s = begun.elapsed().as_secs_f64();
+        let optimizer_s = self.machine.optimizer_s();
+        let number = self.done;
+        self.log.step(Step { number, step_s, optimizer_s, agree_s, record, skipped: false }, loss);
+        self.done += 1;
+        let sent_bytes = self.machine.program().sent_bytes();
+        let step_s = self.log.recent_step_s();
+        self.progress.tell(&News { done: self.done, loss, step_s, sent_bytes, validation: None });
+        Ok(signal != 0)
+    }
+}
+
+/// The loss, which those ranks know that compute it, and the highest signal that any rank has got.
+fn loss_and_signal(all: &[f32]) -> (f64, i32) {
+    let (mut known, mut sum, mut signal) = (0.0, 0.0, 0.0_f32);
+    for rank in all.chunks_exact(3) {
+        known += f64::from(rank[0]);
+        sum += f64::from(rank[1]);
+        signal = signal.max(rank[2]);
+    }
+    (sum / known, signal as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loss_is_that_of_the_ranks_that_know_it() {
+        let all = [0.0, 0.0, 0.0, 1.0, 2.5, 15.0, 1.0, 2.5, 2.0];
+        assert_eq!(loss_and_signal(&all), (2.5, 15));
+    }
+}

@@ -1,0 +1,149 @@
+//! Training under a plan for the whole model, with real processes.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{Ended, Folder, eventually, finish, kill, lives, rank_of};
+
+const MODEL: &str = "gpt:layers=2,width=16,heads=2,vocabulary=256,positions=16";
+
+/// Four slow cores, with links so fast that cuts are worth it.
+const CLUSTER: &str = r#"
+    [[device]]
+    name = "core"
+    tflops = 0.001
+    memory_gib = 1
+    memory_gbyte_per_s = 1
+
+    [[level]]
+    name = "host"
+    size = 4
+    latency_us = 1
+    gbit = 100
+"#;
+
+/// A plan of the small model as text.
+fn plan(folder: &Folder, ranks: usize) -> String {
+    let cluster = CLUSTER.replace("size = 4", &format!("size = {ranks}"));
+    std::fs::write(folder.path().join("cluster.toml"), cluster).unwrap();
+    let flags = ["plan", "make", "--model", MODEL, "--sequence", "16", "--batch", "8"];
+    let places = ["--cluster", "cluster.toml", "--precision", "single", "--output", "plan.toml"];
+    folder.run(&[&flags[..], &places[..]].concat()).done();
+    std::fs::read_to_string(folder.path().join("plan.toml")).unwrap()
+}
+
+fn train(folder: &Folder, flags: &[&str]) -> Ended {
+    let fixed = ["train", "--plan", "plan.toml", "--data", "text.txt", "--report", "none"];
+    folder.run(&[&fixed[..], &["--link", "none"], flags].concat())
+}
+
+fn losses(run: &Value) -> Vec<f64> {
+    let points = run["losses"].as_array().unwrap();
+    points.iter().map(|point| point["value"].as_f64().unwrap()).collect()
+}
+
+/// The plan under other words: each is replaced in every place.
+fn rewrite(folder: &Folder, text: &str, changes: &[(&str, &str)]) {
+    let changed = changes.iter().fold(text.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from} in {text}");
+        text.replace(from, to)
+    });
+    std::fs::write(folder.path().join("plan.toml"), changed).unwrap();
+}
+
+#[test]
+fn any_plan_learns_as_one_rank_does_and_sends_what_it_says() {
+    let folder = Folder::new("planned");
+    let run = || {
+        let mut runs = train(&folder, &["--steps", "6", "--json", "--trace", "trace.jsonl"]).json();
+        runs.remove(0)
+    };
+    plan(&folder, 1);
+    let alone = losses(&run());
+    assert!(alone[5] < alone[0], "{alone:?}");
+    for count in [2, 4] {
+        plan(&folder, count);
+        let run = run();
+        for (one, several) in alone.iter().zip(losses(&run)) {
+            assert!((one - several).abs() < 1e-4, "{alone:?}, {:?}", losses(&run));
+        }
+        let ranks = run["planned"]["ranks"].as_array().unwrap();
+        assert_eq!(ranks.len(), count);
+        for rank in ranks {
+            assert!(rank["counted_bytes"].as_u64() > Some(0), "{rank}");
+            assert_eq!(rank["counted_bytes"], rank["predicted_bytes"], "{rank}");
+        }
+        assert!(run["planned"]["predicted_step_s"].as_f64() > Some(0.0));
+    }
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("trace.jsonl")).unwrap().lines().count(),
+        6
+    );
+}
+
+#[test]
+fn what_a_plan_cannot_be_is_named() {
+    let folder = Folder::new("planned-mistakes");
+    let text = plan(&folder, 4);
+    let error = |flags: &[&str]| {
+        let ended = train(&folder, flags);
+        (ended.error().to_owned(), ended.hint().to_owned())
+    };
+    let (found, hint) = error(&["--ranks", "2"]);
+    assert_eq!(found, "error: plan.toml is for 4 ranks, --ranks says 2");
+    assert_eq!(hint, "hint: start 4 ranks, or make a plan for 2");
+    let (found, _) = error(&["--width", "32"]);
+    assert_eq!(found, "error: --width 32 with --plan, which has its model and batch");
+    let (found, _) = error(&["--codec", "int8"]);
+    assert!(found.starts_with("error: --codec int8 with a plan"), "{found}");
+
+    let print = text.lines().find(|line| line.starts_with("fingerprint")).unwrap();
+    let table: [(&[(&str, &str)], &str); 7] = [
+        (
+            &[(print, "fingerprint = \"0\"")],
+            "the plan is for a model with fingerprint 0, this one has ",
+        ),
+        (&[("layers=2", "layers=3")], "the plan is for a model with fingerprint "),
+        (&[("vocabulary=256", "vocabulary=200")], "fingerprint"),
+        (&[("\"embedding\"", "\"embeding\"")], "embed"),
+        (&[("batch = 8", "batch = 7")], "batch of 7 does not divide into "),
+        (&[("sequence = 16", "sequence = 17")], "17 tokens, the model has 16 positions"),
+        (&[("zero = ", "zero = 1")], "zero = 1"),
+    ];
+    for (changes, expected) in table {
+        rewrite(&folder, &text, changes);
+        let (found, _) = error(&[]);
+        assert!(found.contains(expected), "{changes:?}: {found}");
+        assert!(found.starts_with("error: plan.toml"), "{found}");
+    }
+    // A cut that the operator cannot have: an axis that it lacks, then one that does not divide.
+    let node = text.lines().find(|line| line.starts_with("\"attention.norm\"")).unwrap();
+    let dims = node.split(',').count();
+    let cut = |axis: &str| format!("\"attention.norm\" = \"{}\"", vec![axis; dims].join(","));
+    rewrite(&folder, &text, &[(node, &cut("q"))]);
+    assert!(error(&[]).0.contains("'q' is no axis"), "{:?}", error(&[]));
+    rewrite(&folder, &text, &[(node, &cut("n"))]);
+    assert!(error(&[]).0.contains("'attention.norm' of block 'block."), "{:?}", error(&[]));
+    std::fs::write(folder.path().join("plan.toml"), "model = 3").unwrap();
+    assert!(error(&[]).0.starts_with("error: plan.toml: line 1: "), "{:?}", error(&[]));
+}
+
+#[test]
+fn a_killed_rank_ends_a_planned_training() {
+    let folder = Folder::new("planned-killed");
+    plan(&folder, 4);
+    let flags = ["train", "--plan", "plan.toml", "--data", "text.txt", "--report", "none"];
+    let endless = ["--steps", "100000000", "--link", "none", "--trace", "trace.jsonl"];
+    let launcher = folder.command(&[&flags[..], &endless[..]].concat()).spawn().unwrap();
+    let trace = folder.path().join("trace.jsonl");
+    eventually(|| std::fs::read_to_string(&trace).ok().filter(|text| text.lines().count() > 3));
+    let others = [0, 1, 2].map(|rank| rank_of(launcher.id(), rank));
+    kill(rank_of(launcher.id(), 3));
+    let begun = Instant::now();
+    let ended = finish(launcher);
+    assert!(ended.at - begun < Duration::from_secs(5), "{:?}", ended.at - begun);
+    assert!(ended.error().contains("rank 3 was killed by signal 9"), "{}", ended.error());
+    assert!(others.iter().all(|rank| !lives(*rank)));
+}

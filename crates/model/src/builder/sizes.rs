@@ -1,0 +1,50 @@
+//! Sizes within a model's name, such as `gpt:layers=4,width=128`.
+
+use crate::error::{Error, Kind};
+
+/// Larger sizes are taken for a slip.
+const SIZE_MAX: usize = 1 << 24;
+
+/// The value of every name, each of which stands in the text once.
+///
+/// # Errors
+/// If a name is missing, unknown or there twice, or a value is no number from 1 to 2^24.
+pub(super) fn sizes<const N: usize>(text: &str, names: [&str; N]) -> Result<[usize; N], Error> {
+    let expected = || names.map(|name| format!("{name}=N")).join(",");
+    let mistake = |what: String| Error::new(Kind::Name, format!("{what}, expected {}", expected()));
+    let mut found = [None; N];
+    for part in text.split(',') {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        let place = names.iter().position(|known| *known == name.trim());
+        let place = place.ok_or_else(|| mistake(format!("'{name}' is no size of this model")))?;
+        let value = value.trim().parse().ok().filter(|value| (1..=SIZE_MAX).contains(value));
+        let none = || mistake(format!("'{part}' says no number from 1 to {SIZE_MAX}"));
+        let value = value.ok_or_else(none)?;
+        if let Some(first) = found[place].replace(value) {
+            return Err(mistake(format!("{name} is both {first} and {value}")));
+        }
+    }
+    match found.iter().position(Option::is_none) {
+        Some(place) => Err(mistake(format!("'{text}' does not say {}", names[place]))),
+        None => Ok(found.map(|value| value.unwrap_or(1))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_stands_there_once() {
+        assert_eq!(sizes("b=2, a=1", ["a", "b"]).unwrap(), [1, 2]);
+        for (text, expected) in [
+            ("a=1", "'a=1' does not say b, expected a=N,b=N"),
+            ("a=1,b=0", "'b=0' says no number from 1 to 16777216, expected a=N,b=N"),
+            ("a=1,c=2", "'c' is no size of this model, expected a=N,b=N"),
+            ("a=1,a=2", "a is both 1 and 2, expected a=N,b=N"),
+            ("", "'' is no size of this model, expected a=N,b=N"),
+        ] {
+            assert_eq!(sizes(text, ["a", "b"]).unwrap_err().to_string(), expected);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The planner's file as a plan that can be run.
+//!
+//! The file says which blocks a stage has; with an interleaved schedule each stage has several
+//! chunks, and blocks go round the stages in the file's proportions. Nothing is taken on trust: a
+//! file may have been edited, or be another model's.
+
+use std::ops::Range;
+
+use thinwire_model::Graph;
+use thinwire_plan::output::PlanFile;
+use thinwire_plan::pipeline::Schedule;
+
+use super::order::{self, Turn};
+use super::plan::{BlockPlan, MeshDim, Plan, Sharding, invalid};
+use crate::error::Error;
+
+/// More ranks or micro-batches than this are taken for a slip.
+const COUNT_MAX: usize = 1 << 16;
+
+impl Plan {
+    /// The plan of a file for the model that it names, built for one of its micro-batches.
+    ///
+    /// # Errors
+    /// If the file is for another model, contradicts itself, or has what cannot be run.
+    pub fn of_file(file: &PlanFile, graph: &Graph) -> Result<Plan, Error> {
+        check_counts(file)?;
+        let strategies = file.strategies(graph).map_err(|error| invalid(error.to_string()))?;
+        let stages = file.stage.len();
+        let chunks = chunks(file, graph)?;
+        let block = |block: usize| {
+            let chunk = chunks.iter().position(|chunk| chunk.contains(&block));
+            BlockPlan { chunk: chunk.expect("chunks have all blocks"), recompute: file.recompute }
+        };
+        let parameters = graph.parameters().count();
+        let names = ["outer", "inner"].iter().map(|name| (*name).to_owned());
+        let names = names.chain((2..).map(|dim| format!("dimension {dim}")));
+        let mesh = file.mesh.iter().zip(names).map(|(size, name)| MeshDim { name, size: *size });
+        Ok(Plan {
+            mesh: mesh.collect(),
+            stages,
+            strategies,
+            blocks: (0..graph.blocks.len()).map(block).collect(),
+            sharding: vec![sharding(file.zero)?; parameters],
+            codecs: vec![thinwire_codec::raw(); parameters],
+            micro_batches: file.micro_batches,
+            orders: orders(file.schedule, stages, file.micro_batches)?,
+        })
+    }
+}
+
+/// How many ranks a file is for, which no product in it exceeds.
+///
+/// # Errors
+/// If it is for none, or for more than can be counted on.
+fn ranks(file: &PlanFile) -> Result<usize, Error> {
+    let sizes = file.mesh.iter().chain([&file.micro_batches]).copied().chain([file.stage.len()]);
+    if let Some(size) = sizes.into_iter().find(|size| !(1..=COUNT_MAX).contains(size)) {
+        let expected = format!("expected 1 to {COUNT_MAX} each");
+        let (mesh, stages, micro) = (&file.mesh, file.stage.len(), file.micro_batches);
+        return Err(invalid(format!(
+            "mesh {mesh:?}, {stages} stages, {micro} micro-batches: {size} is too few or too many, {expected}"
+        )));
+    }
+    let ranks = file.mesh.iter().try_fold(file.stage.len(), |ranks, size| ranks.checked_mul(*size));
+    let ranks = ranks.filter(|ranks| *ranks <= COUNT_MAX);
+    ranks.ok_or_else(|| invalid(format!("mesh {:?} has too many ranks", file.mesh)))
+}
+
+fn check_counts(file: &PlanFile) -> Result<(), Error> {
+    ranks(file)?;
+    let (batch, micro_batches) = (file.batch, file.micro_batches);
+    if batch == 0 || !batch.is_multiple_of(micro_batches) {
+        let message =
+            format!("batch of {batch} does not divide into {micro_batches} micro-batches");
+        return Err(invalid(message));
+    }
+    Ok(())
+}
+
+fn sharding(zero: u8) -> Result<Sharding, Error> {
+    match zero {
+        0 => Ok(Sharding::Nothing),
+        1 => Ok(Sharding::State),
+        2 => Ok(Sharding::Gradients),
+        3 => Ok(Sharding::Parameters),
+        other => Err(invalid(format!("zero = {other}, expected 0, 1, 2 or 3"))),
+    }
+}
+
+fn orders(
+    schedule: Schedule,
+    stages: usize,
+    micro_batches: usize,
+) -> Result<Vec<Vec<Turn>>, Error> {
+    let impossible = || {
+        let found = format!("schedule {schedule:?} of {stages} stages");
+        invalid(format!("{found} with {micro_batches} micro-batches, expected a multiple of them"))
+    };
+    order::planned(schedule, stages, micro_batches).ok_or_else(impossible)
+}
+
+/// The blocks of every chunk of the pipeline.
+fn chunks(file: &PlanFile, graph: &Graph) -> Result<Vec<Range<usize>>, Error> {
+    let stages = stages(file, graph)?;
+    let per_stage = file.schedule.chunks();
+    if per_stage == 1 {
+        return Ok(stages);
+    }
+    let count = per_stage.saturating_mul(stages.len());
+    if per_stage == 0 || count > graph.blocks.len() {
+        let blocks = graph.blocks.len();
+        return Err(invalid(format!("{per_stage} chunks a stage for {blocks} blocks")));
+    }
+    let flops = |block: usize| -> f64 {
+        let nodes = &graph.nodes[graph.blocks[block].nodes.clone()];
+        1.0 + nodes.iter().map(|node| graph.declaration(node).flops).sum::<f64>()
+    };
+    let work: Vec<f64> = (0..graph.blocks.len()).map(flops).collect();
+    let share = |stage: &Range<usize>| work[stage.clone()].iter().sum::<f64>() / per_stage as f64;
+    let shares: Vec<f64> = stages.iter().map(share).collect::<Vec<_>>().repeat(per_stage);
+    Ok(dealt(&work, &shares))
+}
+
+/// Blocks dealt out in order, so that every chunk has about its share of the work, and a block.
+fn dealt(work: &[f64], shares: &[f64]) -> Vec<Range<usize>> {
+    let mut chunks = Vec::new();
+    let (mut start, mut done, mut wanted) = (0, 0.0, 0.0);
+    for (chunk, share) in shares.iter().enumerate() {
+        wanted += share;
+        let last = work.len() - (shares.len() - chunk - 1);
+        let mut end = start;
+        while end < last
+            && (end == start || chunk + 1 == shares.len() || done + work[end] / 2.0 <= wanted)
+        {
+            done += work[end];
+            end += 1;
+        }
+        chunks.push(start..end);
+        start = end;
+    }
+    chunks
+}
+
+/// The blocks of every stage: all of them, one after the other.
+fn stages(file: &PlanFile, graph: &Graph) -> Result<Vec<Range<usize>>, Error> {
+    let place = |name: &str| {
+        let found = graph.blocks.iter().position(|block| block.name == name);
+        found.ok_or_else(|| invalid(format!("the model has no block '{name}'")))
+    };
+    let mut stages: Vec<Range<usize>> = Vec::new();
+    for (at, stage) in file.stage.iter().enumerate() {
+        let (first, last) = (place(&stage.first)?, place(&stage.last)?);
+        let next = stages.last().map_or(0, |before| before.end);
+        if first != next || last < first {
+            let expected = graph.blocks.get(next).map_or("no more blocks", |block| &block.name);
+            let found = format!("'{}' to '{}'", stage.first, stage.last);
+            return Err(invalid(format!("stage {at} has {found}, expected it from '{expected}'")));
+        }
+        stages.push(first..last + 1);
+    }
+    match stages.last().map(|stage| stage.end) {
+        Some(end) if end == graph.blocks.len() => Ok(stages),
+        end => {
+            let missing = &graph.blocks[end.unwrap_or(0)].name;
+            Err(invalid(format!("no stage has block '{missing}'")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_have_their_shares() {
+        // An embedding, eight layers and a head, on two stages of two chunks.
+        let work = [1.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0, 4.0];
+        let chunks = dealt(&work, &[16.5, 18.0, 16.5, 18.0]);
+        assert_eq!(chunks, [0..3, 3..5, 5..7, 7..10]);
+        let chunks = dealt(&[1.0, 1.0, 1.0], &[3.0, 0.0, 0.0]);
+        assert_eq!(chunks, [0..1, 1..2, 2..3]);
+    }
+}

@@ -1,0 +1,56 @@
+//! Parameters before the first step, part by part.
+//!
+//! A value depends on the seed, the parameter and the place in it alone, so every rank makes the
+//! parts that it has, and no rank ever holds the whole model.
+
+use thinwire_model::{Graph, Initial, Part, Role, TensorId};
+use thinwire_wire::random::Key;
+
+/// The values of a part of a parameter, in the order of its rows.
+pub type Start<'a> = &'a dyn Fn(TensorId, &[Part]) -> Vec<f32>;
+
+/// What a part of a parameter is before the first step.
+pub fn initial(graph: &Graph, seed: u64) -> impl Fn(TensorId, &[Part]) -> Vec<f32> {
+    move |id, parts| {
+        let tensor = &graph.tensors[id];
+        let key = Key { seed, step: 0, tensor: id as u32 };
+        let value = |place: u64| match tensor.role {
+            Role::Parameter(Initial::Normal(deviation)) => key.normal(place) * deviation as f32,
+            Role::Parameter(Initial::Ones) => 1.0,
+            _ => 0.0,
+        };
+        places(&tensor.shape, parts).map(value).collect()
+    }
+}
+
+/// The places of a part's elements in the whole tensor.
+pub fn places(shape: &[usize], parts: &[Part]) -> impl Iterator<Item = u64> {
+    let mut strides = vec![1; shape.len()];
+    for dim in (1..shape.len()).rev() {
+        strides[dim - 1] = strides[dim] * shape[dim];
+    }
+    let lengths: Vec<usize> = parts.iter().map(|part| part.length).collect();
+    let first: usize = parts.iter().zip(&strides).map(|(part, stride)| part.start * stride).sum();
+    (0..lengths.iter().product()).map(move |index: usize| {
+        let mut rest = index;
+        let mut place = first;
+        for (length, stride) in lengths.iter().zip(&strides).rev() {
+            place += rest % length * stride;
+            rest /= length;
+        }
+        place as u64
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_those_of_the_whole() {
+        let part = |start, length| Part { start, length };
+        let found: Vec<u64> = places(&[4, 5], &[part(1, 2), part(3, 2)]).collect();
+        assert_eq!(found, [8, 9, 13, 14]);
+        assert_eq!(places(&[], &[]).collect::<Vec<_>>(), [0]);
+    }
+}
