@@ -15,8 +15,10 @@ use thinwire_model::{
 use super::prepare::{Class, Prepared};
 use super::rule::Rule;
 use crate::Error;
-use crate::cost::{Cost, Costs, Work};
-use crate::stage::{Block, Eliminated, Formulation, Price, Pricing, Variable, Weights, eliminate};
+use crate::cost::{Carriage, Cost, Costs, Work};
+use crate::stage::{
+    Block, Carried, Eliminated, Formulation, Price, Pricing, Variable, Weights, eliminate,
+};
 
 /// All blocks on one mesh.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub struct Choice {
     pub ways: Vec<(usize, Vec<usize>)>,
     /// For every block, which way.
     pub of_block: Vec<usize>,
+    /// What encoding gradients loses at the prices for which this was chosen.
+    pub loss: f64,
 }
 
 impl<'a> Chain<'a> {
@@ -71,14 +75,15 @@ impl<'a> Chain<'a> {
         Ok(Chain { prepared, formulations })
     }
 
-    /// The cheapest choice where costs count so much, at a price per byte.
+    /// The cheapest choice where costs count so much, at a price per byte; its price has gradients
+    /// travel as is best.
     pub fn solve(&self, weights: &Weights, seconds_per_byte: f64) -> (Price, Choice) {
         let blocks: Vec<Eliminated> = self
             .formulations
             .iter()
             .map(|one| {
                 let keep: Vec<usize> = [one.entry, one.exit].into_iter().flatten().collect();
-                eliminate(&one.problem(weights), &keep, seconds_per_byte)
+                eliminate(&one.problem(weights, seconds_per_byte), &keep, seconds_per_byte)
             })
             .collect();
         let ends = self.ends(&blocks);
@@ -96,9 +101,30 @@ impl<'a> Chain<'a> {
             });
             of_block.push(way);
         }
-        let choice = Choice { ways, of_block };
-        let price = self.costs(&choice).iter().map(|cost| weights.price(cost)).sum();
-        (price, choice)
+        let mut choice = Choice { ways, of_block, loss: 0.0 };
+        let saved = |(class, options): &(usize, Vec<usize>)| {
+            self.formulations[*class].saved(options, weights, seconds_per_byte)
+        };
+        let saved: Vec<Cost> = choice.ways.iter().map(saved).collect();
+        let costs = self.costs(&choice).into_iter().zip(&choice.of_block);
+        let total: Cost = costs.flat_map(|(cost, way)| [cost, saved[*way]]).sum();
+        choice.loss = total.loss;
+        (weights.price(&total), choice)
+    }
+
+    /// The parameters of a block whose gradients may be encoded.
+    pub fn carried<'b>(
+        &'b self,
+        choice: &'b Choice,
+        block: usize,
+    ) -> impl Iterator<Item = &'b Carried> {
+        let (class, options) = &choice.ways[choice.of_block[block]];
+        self.formulations[*class].carried(options)
+    }
+
+    /// Elements of all parameters.
+    pub fn parameters(&self) -> f64 {
+        self.prepared.parameters
     }
 
     /// How many blocks there are.
@@ -116,7 +142,7 @@ impl<'a> Chain<'a> {
         pins
     }
 
-    /// What every block costs.
+    /// What every block costs where gradients travel as they are.
     pub fn costs(&self, choice: &Choice) -> Vec<Cost> {
         let cost = |(class, options): &(usize, Vec<usize>)| self.formulations[*class].cost(options);
         let ways: Vec<Cost> = choice.ways.iter().map(cost).collect();
@@ -253,6 +279,10 @@ impl Pricing for BlockPricing<'_> {
 
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
         self.costs.parameter(shape, sides)
+    }
+
+    fn carriages(&self, shape: &[usize], sides: &Sides) -> Vec<Carriage> {
+        self.costs.carriages(shape, sides)
     }
 
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {

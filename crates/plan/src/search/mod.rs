@@ -6,21 +6,28 @@
 //! left out can be faster than its bound, so the least of all bounds says how far from the best
 //! the plan can be.
 
+mod after;
 mod candidate;
+mod carry;
 mod chain;
 mod evaluate;
+mod evaluation;
 mod known;
 mod outcome;
 mod prepare;
 mod round;
 mod rule;
+mod settings;
 
+pub use after::codecs_after;
 pub use candidate::{Candidate, Expert, candidates, experts};
+pub use carry::Coded;
 pub use chain::{Chain, Choice, Pins};
-pub use evaluate::{Recompute, Settings, Verdict, best_of, bound_s, costs, evaluate};
+pub use evaluate::{Verdict, best_of, bound_s, evaluate};
 pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s};
 pub use prepare::{Class, Prepared};
 pub use rule::Rule;
+pub use settings::{Recompute, Settings, costs};
 
 use std::collections::HashMap;
 
@@ -106,7 +113,7 @@ impl Planner {
     /// If the model cannot be built or cut into blocks, or nothing fits the devices' memory.
     pub fn plan(&mut self, cluster: &Cluster) -> Result<Found, Error> {
         let blocks = (self.graph)(1)?.blocks.len();
-        let all = candidates(cluster, self.batch, blocks);
+        let all = candidates(cluster, self.batch, blocks, self.settings.shardings());
         let of_expert =
             Expert::ALL.map(|expert| (expert, experts(cluster, self.batch, blocks, expert)));
         self.prepare(all.iter().chain(of_expert.iter().flat_map(|(_, list)| list)))?;
