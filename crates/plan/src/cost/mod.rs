@@ -15,7 +15,7 @@ pub use carriage::Carriage;
 pub use coding::Coding;
 pub use collective::{Exchange, message_s};
 pub use group::{Group, Hop};
-pub use work::{Work, WorkKind, work};
+pub use work::{Pinned, Work, WorkKind, work};
 
 use std::collections::HashMap;
 

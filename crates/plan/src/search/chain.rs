@@ -45,20 +45,21 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// If blocks are joined by more than one tensor.
     pub fn new(prepared: &'a Prepared, costs: &Costs<'_>, rule: Rule) -> Result<Chain<'a>, Error> {
-        Chain::pinned(prepared, costs, rule, &Pins::new())
+        Chain::given_by(prepared, costs, rule, &Given::new())
     }
 
     /// The same, where some nodes have no choice.
     ///
     /// # Errors
     /// As [`Chain::new`].
-    pub fn pinned(
+    pub fn given_by(
         prepared: &'a Prepared,
         costs: &Costs<'_>,
         rule: Rule,
-        pins: &Pins,
+        given: &Given,
     ) -> Result<Chain<'a>, Error> {
-        let allowed = Allowed { rule, pins };
+        let allowed = Allowed { rule, given };
+        allowed.check(prepared, &costs.mesh)?;
         let layouts = layouts(prepared, costs, &allowed);
         let known = RefCell::default();
         let formulate = |class: &Class| {
@@ -133,13 +134,13 @@ impl<'a> Chain<'a> {
     }
 
     /// The strategies of a choice, for the nodes of the first block of each class.
-    pub fn pins(&self, choice: &Choice) -> Pins {
+    pub fn given(&self, choice: &Choice) -> Given {
         let ways = 0..choice.ways.len();
-        let mut pins = Pins::new();
+        let mut given = Given::new();
         for (id, strategy) in ways.flat_map(|way| self.strategies(choice, way)) {
-            pins.entry(id).or_insert_with(|| strategy.clone());
+            given.entry(id).or_insert_with(|| strategy.clone());
         }
-        pins
+        given
     }
 
     /// What every block costs where gradients travel as they are.
@@ -226,20 +227,36 @@ fn layouts(
 }
 
 /// Strategies that are given, by the first node of its class.
-pub type Pins = HashMap<NodeId, Strategy>;
+pub type Given = HashMap<NodeId, Strategy>;
 
 /// What nodes may do.
 struct Allowed<'a> {
     rule: Rule,
-    pins: &'a Pins,
+    given: &'a Given,
 }
 
 impl Allowed<'_> {
     fn strategies(&self, id: NodeId, work: &Work, mesh: &[usize]) -> Vec<Strategy> {
-        match self.pins.get(&id) {
+        match self.given.get(&id) {
             Some(strategy) => vec![strategy.clone()],
-            None => self.rule.strategies(&work.declaration, work.kind, mesh),
+            None if work.pinned.is_empty() => {
+                self.rule.strategies(&work.declaration, work.kind, mesh)
+            }
+            None => self.rule.pinned(&work.declaration, work.kind, mesh, &work.pinned),
         }
+    }
+
+    /// Whether there is a strategy for every node that is pinned.
+    fn check(&self, prepared: &Prepared, mesh: &[usize]) -> Result<(), Error> {
+        let works = prepared.classes.iter().flat_map(|class| &class.work);
+        for (id, work) in works.filter(|(_, work)| !work.pinned.is_empty()) {
+            if self.strategies(*id, work, mesh).is_empty() {
+                let name = &prepared.graph.nodes[*id].name;
+                let found = format!("'{name}' cannot be cut on mesh {mesh:?} as it is pinned");
+                return Err(Error::impossible(found));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ mod evaluate;
 mod evaluation;
 mod known;
 mod outcome;
+mod pin;
 mod prepare;
 mod round;
 mod rule;
@@ -22,9 +23,10 @@ mod settings;
 pub use after::codecs_after;
 pub use candidate::{Candidate, Expert, candidates, experts};
 pub use carry::Coded;
-pub use chain::{Chain, Choice, Pins};
+pub use chain::{Chain, Choice, Given};
 pub use evaluate::{Verdict, best_of, bound_s, evaluate};
 pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s};
+pub use pin::Pin;
 pub use prepare::{Class, Prepared};
 pub use rule::Rule;
 pub use settings::{Recompute, Settings, costs};
@@ -138,7 +140,9 @@ impl Planner {
         sizes.sort_unstable();
         sizes.dedup();
         sizes.retain(|size| !self.prepared.contains_key(size));
-        let build = |size: &usize| Ok((*size, Prepared::new((self.graph)(*size)?)?));
+        let build = |size: &usize| {
+            Ok((*size, Prepared::pinned((self.graph)(*size)?, &self.settings.pins)?))
+        };
         let built: Vec<_> = sizes.par_iter().map(build).collect::<Result<_, Error>>()?;
         self.prepared.extend(built);
         Ok(())
