@@ -12,7 +12,7 @@ pub enum Rule {
     /// Every strategy, but no sums are put off beyond the next operator, and no product is
     /// computed twice that can be cut.
     Free,
-    /// Batches alone are cut.
+    /// Batches alone are cut, wherever they can be.
     Data,
     /// On the first of two mesh dimensions batches are cut, on the second anything else: the grid
     /// of Megatron, and of its tensors also along the sequence.
@@ -32,7 +32,12 @@ impl Rule {
         let mut all = declaration.strategies(mesh);
         all.retain(|strategy| self.allows(declaration, strategy));
         let whole = |strategy: &Strategy| strategy.0.contains(&Cut::Whole);
-        if self == Rule::Free && kind == WorkKind::Product && !all.iter().all(whole) {
+        let divides = match self {
+            Rule::Free => kind == WorkKind::Product,
+            Rule::Data => true,
+            Rule::Grid | Rule::PlainGrid => false,
+        };
+        if divides && !all.iter().all(whole) {
             all.retain(|strategy| !whole(strategy));
         }
         all
