@@ -3,7 +3,7 @@
 use thinwire_model::{AttentionKind, Gpt, Graph};
 use thinwire_plan::cost::activation::{Keep, Layer};
 use thinwire_plan::cost::{Costs, Precision, Sharding};
-use thinwire_plan::output::{PlanFile, report};
+use thinwire_plan::output::{PlanFile, explain, report, volumes};
 use thinwire_plan::search::{Chain, Found, Planner, Prepared, Rule, Settings};
 use thinwire_plan::stage::Weights;
 use thinwire_plan::{Cluster, Error};
@@ -113,6 +113,42 @@ fn a_plan_file_is_read_back_and_fits_its_model_alone() {
     assert!(PlanFile::parse("model = 3").unwrap_err().to_string().starts_with("line 1: "));
     let text = report(&planner, &cluster, &found).unwrap();
     assert!(text.contains("data parallel") && text.contains("the gap is"), "{text}");
+}
+
+#[test]
+fn a_node_is_explained_strategy_by_strategy() {
+    let (mut planner, cluster) = (small(), cluster(2, 25.0, 80.0));
+    let found = planner.plan(&cluster).unwrap();
+    let text = explain(&planner, &cluster, &found, "block.3.mlp.up").unwrap();
+    let rows: Vec<&str> = text.lines().filter(|line| line.contains(" MiB ")).collect();
+    let chosen = rows.iter().position(|row| row.starts_with("* ")).unwrap();
+    // What was chosen is best, but for the multiplier's gap.
+    assert!(rows[chosen].contains("+0."), "{text}");
+    assert!(rows[0].ends_with("+0.00 %") && text.lines().last().unwrap().contains(": "), "{text}");
+    assert_eq!(text, explain(&planner, &cluster, &found, "block.3.mlp.up").unwrap());
+    assert!(explain(&planner, &cluster, &found, "mlp.down").unwrap().starts_with("mlp.down in "));
+    let error = explain(&planner, &cluster, &found, "mlp.middle").unwrap_err();
+    assert!(error.to_string().starts_with("'mlp.middle' is none of the model's "), "{error}");
+    assert!(error.hint().unwrap().starts_with("nodes are called "));
+}
+
+#[test]
+fn what_products_send_is_counted() {
+    let (mut planner, cluster) = (small(), cluster(2, 25.0, 80.0));
+    let found = planner.plan(&cluster).unwrap();
+    for volume in volumes(&planner, &cluster, &found).unwrap() {
+        assert!(volume.sent_bytes.is_finite() && volume.least_bytes >= 0.0, "{volume:?}");
+    }
+    let (_, data) = &found.experts[0];
+    let data = Found { best: data.clone().unwrap(), ..found };
+    let prepared = planner.prepared(&data.best.candidate).unwrap();
+    for volume in volumes(&planner, &cluster, &data).unwrap() {
+        let node = prepared.graph.nodes.iter().find(|node| node.name == volume.node).unwrap();
+        let elements = |id: &usize| prepared.graph.tensors[*id].elements() as f64;
+        let parameters: f64 = node.inputs[1..].iter().map(elements).sum();
+        let expected = 2.0 * 7.0 / 8.0 * 2.0 * parameters;
+        assert!((volume.sent_bytes / expected - 1.0).abs() < 1e-9, "{volume:?} {expected}");
+    }
 }
 
 #[test]

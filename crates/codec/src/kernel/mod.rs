@@ -17,13 +17,22 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
+mod cast_loops;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
 mod code_lanes;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod code_loops;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
+mod collect_loops;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
 mod lanes;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod level_loops;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod loops;
@@ -33,6 +42,9 @@ mod plane_lanes;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod sign_loops;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod sum_loops;
 #[allow(unsafe_code)]
 mod wide;
 

@@ -9,19 +9,18 @@ mod carriage;
 mod coding;
 mod collective;
 mod group;
+mod travel;
 mod work;
 
 pub use carriage::Carriage;
 pub use coding::Coding;
 pub use collective::{Exchange, message_s};
 pub use group::{Group, Hop};
-pub use work::{Work, WorkKind, work};
+pub use work::{Pinned, Work, WorkKind, work};
 
 use std::collections::HashMap;
 
-use thinwire_model::{
-    Collective, Declaration, Layout, NodeId, Operand, Placement, Sides, Strategy, conversion,
-};
+use thinwire_model::{Declaration, Layout, NodeId, Operand, Placement, Sides, Strategy};
 
 use crate::cluster::{Cluster, Device};
 
@@ -269,26 +268,6 @@ impl<'a> Costs<'a> {
         let partial = |dim: &usize| matches!(sides.gradient.0[*dim], Placement::Partial(_));
         let dims: Vec<usize> = (0..self.mesh.len()).filter(partial).collect();
         Group::along(self.cluster, &self.mesh, &dims)
-    }
-
-    /// Seconds in which a tensor goes from one layout to another.
-    pub fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
-        let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
-        let step = |step: &thinwire_model::Step| {
-            let bytes = step.elements as f64 * self.precision.element;
-            let group = &self.groups[step.mesh_dim];
-            match step.collective {
-                Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
-                Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
-                    self.exchange.scatter_s(group, bytes)
-                }
-                Collective::AllToAll { .. } => {
-                    self.exchange.all_to_all_s(group, bytes / group.size as f64)
-                }
-                Collective::AllReduce { .. } => self.exchange.all_reduce_s(group, bytes),
-            }
-        };
-        steps.iter().map(step).sum()
     }
 
     /// Bytes of one device's part of a tensor.

@@ -2,9 +2,15 @@
 
 mod codecs;
 mod compare;
+mod explain;
 mod file;
 mod report;
+mod robust;
+mod volume;
 
 pub use compare::compare;
+pub use explain::explain;
 pub use file::{CodecFile, PlanFile, StageFile, WayFile};
 pub use report::{Sensitivity, report, sensitivities};
+pub use robust::robust_report;
+pub use volume::{Volume, volumes};

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::codecs;
+use super::volume::{Volume, volumes};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Cost;
@@ -10,7 +11,7 @@ use crate::search::{
     Chain, Found, Outcome, Overlap, Planner, Verdict, best_of, costs, tail_s, zero_stage,
 };
 
-const GIB: f64 = (1_u64 << 30) as f64;
+pub(super) const GIB: f64 = (1_u64 << 30) as f64;
 
 /// What a change of the cluster would buy.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,8 +54,8 @@ fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64,
     let unplanned = || Error::impossible("the planner has not made this plan");
     let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
     let here = costs(cluster, candidate, planner.settings());
-    let pins = Chain::new(prepared, &here, candidate.rule)?.pins(&outcome.choice);
-    let chain = Chain::pinned(prepared, &here, candidate.rule, &pins)?;
+    let given = Chain::new(prepared, &here, candidate.rule)?.given(&outcome.choice);
+    let chain = Chain::given_by(prepared, &here, candidate.rule, &given)?;
     match best_of(&chain, &here, candidate, planner.settings(), &|| f64::INFINITY) {
         Verdict::Found(outcome) => Ok(outcome.seconds),
         _ => Ok(outcome.seconds),
@@ -97,6 +98,8 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
         });
     }
     line(String::new());
+    volume(volumes(planner, cluster, found)?).into_iter().for_each(&mut line);
+    line(String::new());
     for Sensitivity { change, seconds: then } in sensitivities(planner, cluster, best)? {
         let faster = 100.0 * (1.0 - then / best.seconds);
         line(format!("{change} would save {faster:.1} % of the step with this plan"));
@@ -114,6 +117,22 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
         seconds(found.bound_s)
     ));
     Ok(text)
+}
+
+/// What the products of the way that most blocks have send.
+fn volume(all: Vec<Volume>) -> Vec<String> {
+    let Some(most) = all.iter().map(|one| one.blocks).max() else { return Vec::new() };
+    let one = |volume: &Volume| {
+        let Volume { node, sent_bytes, least_bytes, .. } = volume;
+        let over = match *least_bytes > 0.0 {
+            true => format!("{:.2} times the least of any product", sent_bytes / least_bytes),
+            false => "nothing needs to be".to_owned(),
+        };
+        format!("  {node:28} {:10.1} MiB, {over}", sent_bytes / (GIB / 1024.0))
+    };
+    let mut lines = vec!["a device sends in a step, for products with parameters:".to_owned()];
+    lines.extend(all.iter().filter(|one| one.blocks == most).map(one));
+    lines
 }
 
 /// A plan in one line.

@@ -6,18 +6,16 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
 
-use thinwire_model::{
-    Declaration, Layout, NodeId, Placement, Reduction, Sides, Strategy, TensorId,
-};
+use thinwire_model::{NodeId, Sides, Strategy, TensorId};
 
+use super::block::{Allowed, BlockPricing, Given, Unit, layouts};
 use super::prepare::{Class, Prepared};
 use super::rule::Rule;
 use crate::Error;
-use crate::cost::{Carriage, Cost, Costs, Work};
+use crate::cost::{Cost, Costs};
 use crate::stage::{
-    Block, Carried, Eliminated, Formulation, Price, Pricing, Variable, Weights, eliminate,
+    Block, Carried, Eliminated, Formulation, Price, Variable, Weights, Wire, eliminate,
 };
 
 /// All blocks on one mesh.
@@ -39,26 +37,57 @@ pub struct Choice {
     pub loss: f64,
 }
 
+/// One node under a choice.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// All strategies that it may have.
+    pub strategies: &'a [Strategy],
+    /// Which of them it has.
+    pub chosen: usize,
+    /// What it costs, with its parameters.
+    pub cost: Cost,
+    /// What bringing its operands to it and from it takes.
+    pub wire: Wire,
+}
+
 impl<'a> Chain<'a> {
     /// The chain of a model on a mesh, under a rule.
     ///
     /// # Errors
     /// If blocks are joined by more than one tensor.
     pub fn new(prepared: &'a Prepared, costs: &Costs<'_>, rule: Rule) -> Result<Chain<'a>, Error> {
-        Chain::pinned(prepared, costs, rule, &Pins::new())
+        Chain::given_by(prepared, costs, rule, &Given::new())
     }
 
     /// The same, where some nodes have no choice.
     ///
     /// # Errors
     /// As [`Chain::new`].
-    pub fn pinned(
+    pub fn given_by(
         prepared: &'a Prepared,
         costs: &Costs<'_>,
         rule: Rule,
-        pins: &Pins,
+        given: &Given,
     ) -> Result<Chain<'a>, Error> {
-        let allowed = Allowed { rule, pins };
+        Chain::build(prepared, costs, Allowed { rule, given }, Unit::Seconds)
+    }
+
+    /// The same with bytes that devices send in place of seconds, and nothing else: options are in
+    /// the order of [`Chain::new`], so that its choices can be counted.
+    ///
+    /// # Errors
+    /// As [`Chain::new`].
+    pub fn sent(prepared: &'a Prepared, costs: &Costs<'_>, rule: Rule) -> Result<Chain<'a>, Error> {
+        Chain::build(prepared, costs, Allowed { rule, given: &Given::new() }, Unit::Bytes)
+    }
+
+    fn build(
+        prepared: &'a Prepared,
+        costs: &Costs<'_>,
+        allowed: Allowed<'_>,
+        unit: Unit,
+    ) -> Result<Chain<'a>, Error> {
+        allowed.check(prepared, &costs.mesh)?;
         let layouts = layouts(prepared, costs, &allowed);
         let known = RefCell::default();
         let formulate = |class: &Class| {
@@ -68,7 +97,7 @@ impl<'a> Chain<'a> {
             let (entry, exit) = (with(class.entry), with(class.exit));
             let block = Block { graph: &prepared.graph, nodes: class.nodes.clone(), entry, exit };
             let pricing =
-                BlockPricing { costs, work: &class.work, allowed: &allowed, known: &known };
+                BlockPricing { costs, work: &class.work, allowed: &allowed, known: &known, unit };
             Formulation::new(&block, &costs.mesh, &pricing)
         };
         let formulations = prepared.classes.iter().map(formulate).collect::<Result<_, _>>()?;
@@ -133,13 +162,13 @@ impl<'a> Chain<'a> {
     }
 
     /// The strategies of a choice, for the nodes of the first block of each class.
-    pub fn pins(&self, choice: &Choice) -> Pins {
+    pub fn given(&self, choice: &Choice) -> Given {
         let ways = 0..choice.ways.len();
-        let mut pins = Pins::new();
+        let mut given = Given::new();
         for (id, strategy) in ways.flat_map(|way| self.strategies(choice, way)) {
-            pins.entry(id).or_insert_with(|| strategy.clone());
+            given.entry(id).or_insert_with(|| strategy.clone());
         }
-        pins
+        given
     }
 
     /// What every block costs where gradients travel as they are.
@@ -162,6 +191,17 @@ impl<'a> Chain<'a> {
     pub fn strategies<'b>(&'b self, choice: &'b Choice, way: usize) -> Vec<(NodeId, &'b Strategy)> {
         let (class, options) = &choice.ways[way];
         self.formulations[*class].strategies(options).collect()
+    }
+
+    /// A node of a way: its strategy, what it costs itself, and what travels to and from it.
+    pub fn part(&self, choice: &Choice, way: usize, node: NodeId) -> Option<Part<'_>> {
+        let (class, options) = &choice.ways[way];
+        let one = &self.formulations[*class];
+        let is_it = |variable: &Variable| matches!(variable, Variable::Node(id, _) if *id == node);
+        let variable = one.variables.iter().position(is_it)?;
+        let Variable::Node(_, strategies) = &one.variables[variable] else { return None };
+        let (cost, wire) = one.part(variable, options);
+        Some(Part { strategies, chosen: options[variable], cost, wire })
     }
 
     /// For the tensor before the first block, between all, and after the last one, which option
@@ -188,126 +228,5 @@ impl<'a> Chain<'a> {
         }
         ends.reverse();
         ends
-    }
-}
-
-/// For every shape of a tensor between blocks, all layouts that a block gives it or wants.
-fn layouts(
-    prepared: &Prepared,
-    costs: &Costs<'_>,
-    allowed: &Allowed<'_>,
-) -> HashMap<Vec<usize>, Vec<Sides>> {
-    let mut layouts: HashMap<Vec<usize>, Vec<Sides>> = HashMap::new();
-    for class in &prepared.classes {
-        for id in class.nodes.clone() {
-            let node = &prepared.graph.nodes[id];
-            let declaration = &class.work[&id].declaration;
-            let read = node.inputs.iter().enumerate();
-            let read = read.filter(|(_, tensor)| class.entry == Some(**tensor));
-            let written = node.outputs.iter().enumerate();
-            let written = written.filter(|(_, tensor)| class.exit == Some(**tensor));
-            let ends = read.map(|(at, tensor)| (at, tensor, true));
-            for (at, tensor, input) in ends.chain(written.map(|(at, tensor)| (at, tensor, false))) {
-                let known =
-                    layouts.entry(prepared.graph.tensors[*tensor].shape.clone()).or_default();
-                for strategy in allowed.strategies(id, &class.work[&id], &costs.mesh) {
-                    let sides = match input {
-                        true => declaration.input_sides(at, &strategy),
-                        false => declaration.output_sides(at, &strategy),
-                    };
-                    if !known.contains(&sides) {
-                        known.push(sides);
-                    }
-                }
-            }
-        }
-    }
-    layouts
-}
-
-/// Strategies that are given, by the first node of its class.
-pub type Pins = HashMap<NodeId, Strategy>;
-
-/// What nodes may do.
-struct Allowed<'a> {
-    rule: Rule,
-    pins: &'a Pins,
-}
-
-impl Allowed<'_> {
-    fn strategies(&self, id: NodeId, work: &Work, mesh: &[usize]) -> Vec<Strategy> {
-        match self.pins.get(&id) {
-            Some(strategy) => vec![strategy.clone()],
-            None => self.rule.strategies(&work.declaration, work.kind, mesh),
-        }
-    }
-}
-
-/// Prices of one block's nodes.
-struct BlockPricing<'a> {
-    costs: &'a Costs<'a>,
-    work: &'a HashMap<NodeId, Work>,
-    allowed: &'a Allowed<'a>,
-    known: &'a RefCell<Known>,
-}
-
-/// Seconds of conversions, by numbers that stand for a shape and for all layouts on both sides.
-type Known = HashMap<Vec<u64>, Rc<[f64]>>;
-
-/// A number that no other layout on the same mesh has; none for a layout too large for it.
-fn code(layout: &Layout) -> Option<u64> {
-    let digit = |placement: &Placement| match placement {
-        Placement::Replicated => Some(0),
-        Placement::Partial(Reduction::Sum) => Some(1),
-        Placement::Partial(Reduction::Max) => Some(2),
-        Placement::Partial(Reduction::LogSumExp) => Some(3),
-        Placement::Sharded(dim) => (*dim < 12).then_some(4 + *dim as u64),
-    };
-    let short = layout.0.len() <= 8;
-    let digits = short.then_some(&layout.0)?.iter();
-    digits.map(digit).try_fold(0, |code, digit| Some(code << 4 | digit?))
-}
-
-impl Pricing for BlockPricing<'_> {
-    fn node(&self, id: NodeId, _: &Declaration, strategy: &Strategy) -> Cost {
-        self.costs.node(&self.work[&id], strategy)
-    }
-
-    fn strategies(&self, id: NodeId, _: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
-        self.allowed.strategies(id, &self.work[&id], mesh)
-    }
-
-    fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
-        self.costs.parameter(shape, sides)
-    }
-
-    fn carriages(&self, shape: &[usize], sides: &Sides) -> Vec<Carriage> {
-        self.costs.carriages(shape, sides)
-    }
-
-    fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
-        self.costs.conversion_s(shape, from, to)
-    }
-
-    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Rc<[f64]> {
-        let convert = || -> Rc<[f64]> {
-            let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
-            let seconds = |(from, to): (&Layout, &Layout)| match from == to {
-                true => 0.0,
-                false => self.conversion_s(shape, from, to),
-            };
-            pairs.map(seconds).collect()
-        };
-        let lengths = shape.iter().map(|length| Some(*length as u64));
-        let codes = lengths.chain([Some(u64::MAX)]).chain(from.iter().map(|one| code(one)));
-        let codes = codes.chain([Some(u64::MAX)]).chain(to.iter().map(|one| code(one)));
-        match codes.collect::<Option<Vec<u64>>>() {
-            Some(key) => self.known.borrow_mut().entry(key).or_insert_with(convert).clone(),
-            None => convert(),
-        }
-    }
-
-    fn entry(&self, shape: &[usize], sides: &Sides) -> Cost {
-        Cost { entry_bytes: self.costs.bytes(shape, &sides.value), ..Cost::ZERO }
     }
 }

@@ -7,6 +7,7 @@
 //! the plan can be.
 
 mod after;
+mod block;
 mod candidate;
 mod carry;
 mod chain;
@@ -14,19 +15,26 @@ mod evaluate;
 mod evaluation;
 mod known;
 mod outcome;
+mod pin;
 mod prepare;
+mod robust;
 mod round;
 mod rule;
+mod scenario;
 mod settings;
 
 pub use after::codecs_after;
+pub use block::Given;
 pub use candidate::{Candidate, Expert, candidates, experts};
 pub use carry::Coded;
-pub use chain::{Chain, Choice, Pins};
+pub use chain::{Chain, Choice, Part};
 pub use evaluate::{Verdict, best_of, bound_s, evaluate};
 pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s};
+pub use pin::Pin;
 pub use prepare::{Class, Prepared};
+pub use robust::{Measure, Robust, robust};
 pub use rule::Rule;
+pub use scenario::Scenario;
 pub use settings::{Recompute, Settings, costs};
 
 use std::collections::HashMap;
@@ -138,7 +146,9 @@ impl Planner {
         sizes.sort_unstable();
         sizes.dedup();
         sizes.retain(|size| !self.prepared.contains_key(size));
-        let build = |size: &usize| Ok((*size, Prepared::new((self.graph)(*size)?)?));
+        let build = |size: &usize| {
+            Ok((*size, Prepared::pinned((self.graph)(*size)?, &self.settings.pins)?))
+        };
         let built: Vec<_> = sizes.par_iter().map(build).collect::<Result<_, Error>>()?;
         self.prepared.extend(built);
         Ok(())

@@ -10,6 +10,7 @@ use super::candidate::{Candidate, Expert};
 use super::evaluate::{Verdict, bound_s, evaluate};
 use super::known::{Known, Seen, faster};
 use super::outcome::{Outcome, Overlap, simulated_s};
+use super::pin::Pin;
 use super::{Found, Planner};
 use crate::Error;
 use crate::cluster::Cluster;
@@ -195,9 +196,23 @@ impl<'a> Round<'a> {
         Ok((Found { best, others: found, experts, bound_s, candidates }, seen))
     }
 
+    /// No mesh can be cut as is asked for.
+    fn impossible(&self) -> Error {
+        let devices = self.cluster.size();
+        let pins: Vec<String> = self.planner.settings.pins.iter().map(Pin::to_string).collect();
+        if pins.is_empty() {
+            return Error::impossible(format!("no mesh of {devices} devices can run the model"));
+        }
+        let found = format!("no mesh of {devices} devices allows all pins: {}", pins.join("; "));
+        Error::impossible(found).with_hint("an axis must be as long as a multiple of its dimension")
+    }
+
     fn too_large(&self) -> Error {
         let gib = |bytes: f64| bytes / f64::from(1 << 30);
         let least = *self.least_bytes.lock().expect("no thread has panicked");
+        if !least.is_finite() {
+            return self.impossible();
+        }
         let memory = self.cluster.pace().memory_bytes * (1.0 - self.planner.settings.reserve);
         let found = format!("the smallest plan needs {:.2} GiB per device", gib(least));
         let hint = format!(

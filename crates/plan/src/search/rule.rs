@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thinwire_model::{Cut, Declaration, Operand, Strategy};
 
-use crate::cost::WorkKind;
+use crate::cost::{Pinned, WorkKind};
 
 /// What is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub enum Rule {
     /// Every strategy, but no sums are put off beyond the next operator, and no product is
     /// computed twice that can be cut.
     Free,
-    /// Batches alone are cut.
+    /// Batches alone are cut, wherever they can be.
     Data,
     /// On the first of two mesh dimensions batches are cut, on the second anything else: the grid
     /// of Megatron, and of its tensors also along the sequence.
@@ -32,10 +32,33 @@ impl Rule {
         let mut all = declaration.strategies(mesh);
         all.retain(|strategy| self.allows(declaration, strategy));
         let whole = |strategy: &Strategy| strategy.0.contains(&Cut::Whole);
-        if self == Rule::Free && kind == WorkKind::Product && !all.iter().all(whole) {
+        let divides = match self {
+            Rule::Free => kind == WorkKind::Product,
+            Rule::Data => true,
+            Rule::Grid | Rule::PlainGrid => false,
+        };
+        if divides && !all.iter().all(whole) {
             all.retain(|strategy| !whole(strategy));
         }
         all
+    }
+
+    /// The same of a node that is pinned: the pins hold even where the rule says otherwise.
+    pub(super) fn pinned(
+        self,
+        declaration: &Declaration,
+        kind: WorkKind,
+        mesh: &[usize],
+        pinned: &[Pinned],
+    ) -> Vec<Strategy> {
+        let holds = |strategy: &Strategy| pinned.iter().all(|pin| pin.holds(strategy));
+        let mut allowed = self.strategies(declaration, kind, mesh);
+        allowed.retain(holds);
+        if allowed.is_empty() {
+            allowed = declaration.strategies(mesh);
+            allowed.retain(|strategy| holds(strategy) && !strategy.0.contains(&Cut::Sum));
+        }
+        allowed
     }
 
     /// Whether a node may be cut so.

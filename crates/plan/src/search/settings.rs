@@ -6,6 +6,7 @@ use crate::cost::{Coding, Costs, Exchange, Precision, Sharding};
 use crate::pipeline::Schedule;
 
 use super::candidate::Candidate;
+use super::pin::Pin;
 
 /// What holds for all candidates.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +23,8 @@ pub struct Settings {
     pub recompute: Recompute,
     /// The one schedule that is allowed; any, if there is none.
     pub schedule: Option<Schedule>,
+    /// Cuts that the user has chosen.
+    pub pins: Vec<Pin>,
     /// What gradients may be encoded with.
     pub codings: Vec<Coding>,
     /// The part of gradients that encoding may lose: the mean over all elements of parameters of
@@ -49,6 +52,7 @@ impl Default for Settings {
             reserve: 0.1,
             recompute: Recompute::Free,
             schedule: None,
+            pins: Vec::new(),
             codings: Vec::new(),
             error_budget: 0.1,
         }

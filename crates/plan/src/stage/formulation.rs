@@ -125,6 +125,19 @@ impl Formulation {
         sum
     }
 
+    /// What one variable of a choice costs, and what travels to and from it.
+    pub fn part(&self, variable: usize, choices: &[usize]) -> (Cost, Wire) {
+        let mut sum = Wire::default();
+        for ([first, second], wires) in &self.edges {
+            if [first, second].contains(&&variable) {
+                let wire = wires[choices[*first] * self.options[*second].len() + choices[*second]];
+                sum.forward_s += wire.forward_s;
+                sum.backward_s += wire.backward_s;
+            }
+        }
+        (self.options[variable][choices[variable]], sum)
+    }
+
     /// What changes where gradients travel as is best.
     pub fn saved(&self, choices: &[usize], weights: &Weights, seconds_per_byte: f64) -> Cost {
         let chosen = self.carried.keys().map(|variable| (*variable, choices[*variable]));

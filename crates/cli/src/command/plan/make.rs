@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use thinwire_model as model;
-use thinwire_plan::cost::Precision;
-use thinwire_plan::output::{PlanFile, report};
-use thinwire_plan::search::{Planner, Settings};
+use thinwire_plan::cost::{Coding, Precision};
+use thinwire_plan::output::{PlanFile, compare, explain, report, robust_report};
+use thinwire_plan::search::{Found, Measure, Planner, Robust, Scenario, Settings, robust};
 use thinwire_plan::{Cluster, Error};
 
 use crate::output::{print, print_json, say};
@@ -34,6 +34,27 @@ pub struct Args {
     /// The part of a device's memory that stays free
     #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
     reserve: f64,
+    /// An axis that nodes put on a dimension of the mesh: 'block.*.mlp.up: n=tensor'
+    #[arg(long, value_name = "NODES: AXIS=DIMENSION")]
+    pin: Vec<String>,
+    /// Codecs that gradients may be encoded with, planned together with everything else
+    #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
+    codecs: Vec<String>,
+    /// The part of gradients that codecs may lose: the mean of relative squared errors
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
+    error_budget: f64,
+    /// Shows also what codecs would save if they were chosen after everything else
+    #[arg(long, requires = "codecs")]
+    compare: bool,
+    /// Prefers the plan that does best whatever befalls: 'worst' case, or 'tail:PART' of them
+    #[arg(long, value_name = "MEASURE", num_args = 0..=1, default_missing_value = "worst", value_parser = measure)]
+    robust: Option<Measure>,
+    /// What may befall, as a TOML file [default: half the bandwidth, a slow device, a lost node]
+    #[arg(long, value_name = "FILE", requires = "robust")]
+    scenarios: Option<PathBuf>,
+    /// Shows every strategy of a node, what it takes and why one was chosen
+    #[arg(long, value_name = "NODE")]
+    explain: Option<String>,
     /// Writes the plan here
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -61,17 +82,12 @@ pub fn run(args: &Args) -> Result<u8> {
     let cluster = Cluster::parse(&text).with_context(|| path.to_string())?;
     let sequence =
         args.sequence.map_or_else(|| model::usual_sequence(&args.model), NonZeroUsize::get);
-    let precision = match args.precision {
-        Numbers::Mixed => Precision::MIXED,
-        Numbers::Single => Precision::SINGLE,
+    let mut planner = planner(args, sequence, settings(args)?);
+    let robust = robust_plan(args, &mut planner, &cluster)?;
+    let found = match &robust {
+        Some(robust) => robust.found.clone(),
+        None => planner.plan(&cluster)?,
     };
-    let settings = Settings { precision, reserve: args.reserve, ..Settings::default() };
-    let name = args.model.clone();
-    let build = move |batch| {
-        model::named(&name, batch, sequence).map_err(|error| Error::from_model(&error))
-    };
-    let mut planner = Planner::new(args.batch.get(), settings, build);
-    let found = planner.plan(&cluster)?;
     let plan = PlanFile::new(&args.model, sequence, &planner, &cluster, &found)?;
     if let Some(path) = &args.output {
         std::fs::write(path, plan.text())
@@ -80,10 +96,69 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     if args.json {
         print_json(&plan)?;
+    } else if let Some(node) = &args.explain {
+        print(explain(&planner, &cluster, &found, node)?)?;
     } else {
         print(report(&planner, &cluster, &found)?)?;
+        robust.iter().try_for_each(|robust| print(format!("\n{}", robust_report(robust))))?;
+        if args.compare {
+            let raw = Settings { codings: Vec::new(), ..settings(args)? };
+            print(compared(&planner, &cluster, &found, self::planner(args, sequence, raw))?)?;
+        }
     }
     Ok(0)
+}
+
+fn settings(args: &Args) -> Result<Settings> {
+    let precision = match args.precision {
+        Numbers::Mixed => Precision::MIXED,
+        Numbers::Single => Precision::SINGLE,
+    };
+    let codings = args.codecs.iter().map(|name| Coding::parse(name)).collect::<Result<_, _>>()?;
+    let pins = args.pin.iter().map(|pin| pin.parse()).collect::<Result<_, Error>>()?;
+    let (reserve, error_budget) = (args.reserve, args.error_budget);
+    Ok(Settings { precision, reserve, pins, codings, error_budget, ..Settings::default() })
+}
+
+fn planner(args: &Args, sequence: usize, settings: Settings) -> Planner {
+    let name = args.model.clone();
+    Planner::new(args.batch.get(), settings, move |batch| {
+        model::named(&name, batch, sequence).map_err(|error| Error::from_model(&error))
+    })
+}
+
+fn robust_plan(args: &Args, planner: &mut Planner, cluster: &Cluster) -> Result<Option<Robust>> {
+    let Some(measure) = args.robust else { return Ok(None) };
+    let scenarios = match &args.scenarios {
+        None => Scenario::usual(),
+        Some(path) => {
+            let about = path.display();
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {about}"))?;
+            Scenario::parse(&text, cluster).with_context(|| about.to_string())?
+        }
+    };
+    Ok(Some(robust(planner, cluster, &scenarios, measure)?))
+}
+
+fn measure(text: &str) -> Result<Measure, String> {
+    let part = text.strip_prefix("tail:").and_then(|part| part.parse::<f64>().ok());
+    match (text, part) {
+        ("worst", _) => Ok(Measure::Worst),
+        (_, Some(part)) if part > 0.0 && part <= 1.0 => Ok(Measure::Tail(part)),
+        _ => Err(format!("'{text}' is no measure, expected worst or tail:PART, as in tail:0.2")),
+    }
+}
+
+/// The plan beside the one without codecs, and the one whose codecs come after everything else.
+fn compared(
+    planner: &Planner,
+    cluster: &Cluster,
+    found: &Found,
+    mut raw: Planner,
+) -> Result<String> {
+    let raw = raw.plan(cluster)?.best;
+    Ok(compare(planner, cluster, &raw, &found.best)?)
 }
 
 fn fraction(text: &str) -> Result<f64, String> {

@@ -1,0 +1,74 @@
+//! The loop that lists large elements, written once for vectors of 16 lanes.
+#![allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
+)]
+
+use super::lanes::Lanes;
+use super::levels::LANES;
+use super::loops::{Source, rest};
+use super::{Candidate, scalar};
+use crate::Input;
+
+#[inline(always)]
+pub(super) unsafe fn collect<L: Lanes>(
+    mut input: Input<'_>,
+    first: u32,
+    threshold: u32,
+    found: &mut Vec<Candidate>,
+) {
+    let whole = input.len() / WORD * WORD;
+    let source = Source::of(&mut input);
+    found.reserve(whole + AT_ONCE);
+    match input {
+        Input::Plain(_) => collect_whole::<L, false>(source, whole, first, threshold, found),
+        Input::Feedback { .. } => {
+            collect_whole::<L, true>(source, whole, first, threshold, found);
+        }
+    }
+    scalar::collect(rest(input, whole), first + whole as u32, threshold, found);
+}
+
+/// Elements that are compared before any is listed.
+const WORD: usize = 4 * LANES;
+/// Elements that are listed whether they are there or not: guessing wrong costs more.
+const AT_ONCE: usize = 4;
+
+/// The list has room for `length` more and [`AT_ONCE`].
+#[inline(always)]
+unsafe fn collect_whole<L: Lanes, const FEEDBACK: bool>(
+    source: Source,
+    length: usize,
+    first: u32,
+    threshold: u32,
+    found: &mut Vec<Candidate>,
+) {
+    let mut to = found.as_mut_ptr().add(found.len());
+    let below = L::splat_int(threshold - 1);
+    for at in (0..length).step_by(WORD) {
+        let mut word = 0;
+        for vector in 0..WORD / LANES {
+            let at = at + vector * LANES;
+            let x = source.load::<L, FEEDBACK>(at);
+            if FEEDBACK {
+                L::store(source.values.add(at), x);
+            }
+            word |= u64::from(L::above(L::magnitude(x), below)) << (vector * LANES);
+        }
+        let end = to.add(word.count_ones() as usize);
+        loop {
+            for place in 0..AT_ONCE {
+                let at = at + word.trailing_zeros() as usize % WORD;
+                let bits = (*source.values.add(at)).to_bits();
+                to.add(place).write(Candidate { index: first + at as u32, bits });
+                word &= word.wrapping_sub(1);
+            }
+            if word == 0 {
+                break;
+            }
+            to = to.add(AT_ONCE);
+        }
+        to = end;
+    }
+    found.set_len(to.offset_from_unsigned(found.as_ptr()));
+}

@@ -1,0 +1,98 @@
+//! Where the link fetches what it sends and leaves what it receives: in the runs that are under way, or in
+//! the inbox if it comes early.
+
+use thinwire_link::{Place, Port};
+use thinwire_wire::{Header, Kind, Rank, Tag};
+
+use crate::error::{Error, is_call};
+use crate::inbox::Inbox;
+use crate::pool::Pool;
+use crate::run::Run;
+
+/// Where the link fetches what it sends and leaves what it receives.
+pub(super) struct Desk<'a, V> {
+    pub(super) runs: &'a mut [Run<V>],
+    pub(super) inbox: &'a mut Inbox,
+    pub(super) pool: &'a mut Pool,
+    pub(super) epoch: u32,
+    /// All calls up to this step have begun: those that do not run are over.
+    pub(super) begun: u64,
+    pub(super) refusal: Option<Error>,
+}
+
+impl<V: AsRef<[f32]> + AsMut<[f32]>> Desk<'_, V> {
+    fn refuse(&mut self, from: Rank, error: Error) -> thinwire_link::Error {
+        let text = error.to_string();
+        self.refusal = Some(error);
+        thinwire_link::Error::new(thinwire_link::Kind::Corrupt, text).with_rank(from)
+    }
+}
+
+impl<V: AsRef<[f32]> + AsMut<[f32]>> Port for Desk<'_, V> {
+    fn outgoing(&self, to: Rank, tag: &Tag) -> &[u8] {
+        let run = self.runs.iter().find(|run| run.owns(tag));
+        run.map_or(&[], |run| run.outgoing(to, tag.message))
+    }
+
+    fn sent(&mut self, to: Rank, tag: &Tag) {
+        if let Some(run) = self.runs.iter_mut().find(|run| run.owns(tag)) {
+            run.sent(to, tag.message, self.pool);
+        }
+    }
+
+    fn incoming(&mut self, from: Rank, header: &Header) -> Result<Place<'_>, thinwire_link::Error> {
+        if header.kind != Kind::Data || header.epoch != self.epoch {
+            let (found, expected) = (header.epoch, self.epoch);
+            let detail = format!("{from} sent a frame of epoch {found}, expected {expected}");
+            return Err(self.refuse(from, Error::corrupt("receive", None, Some(from), detail)));
+        }
+        if self.inbox.begun(from, &header.tag).is_some() {
+            let place = self.inbox.begun(from, &header.tag).expect("it was there just now");
+            return Ok(Place::Here(place));
+        }
+        let Some(index) = self.runs.iter().position(|run| run.owns(&header.tag)) else {
+            if is_call(header.tag.step) && header.tag.step <= self.begun {
+                let detail = format!("calls differ: {from} is still at one that is over here");
+                return Err(self.refuse(from, Error::corrupt("receive", None, Some(from), detail)));
+            }
+            return Ok(self.inbox.begin(from, header).map_or(Place::Later, Place::Here));
+        };
+        let fault = match self.runs[index].fault(from, header) {
+            Some(error) => error,
+            None => return Ok(Place::Here(self.runs[index].place(from, header, self.pool))),
+        };
+        Err(self.refuse(from, fault))
+    }
+
+    fn received(&mut self, from: Rank, header: &Header) -> Result<(), thinwire_link::Error> {
+        if self.inbox.complete(from, &header.tag) {
+            let Some(index) = self.runs.iter().position(|run| run.owns(&header.tag)) else {
+                return Ok(());
+            };
+            let Some(early) = self.inbox.take(from, &header.tag) else { return Ok(()) };
+            let run = &mut self.runs[index];
+            let result = deliver(run, from, &early.header, &early.bytes, self.pool);
+            return result.map_err(|error| self.refuse(from, error));
+        }
+        if let Some(run) = self.runs.iter_mut().find(|run| run.owns(&header.tag)) {
+            run.received(from, header);
+        }
+        Ok(())
+    }
+}
+
+/// Gives a run what has come for it.
+pub(super) fn deliver<V: AsRef<[f32]> + AsMut<[f32]>>(
+    run: &mut Run<V>,
+    from: Rank,
+    header: &Header,
+    bytes: &[u8],
+    pool: &mut Pool,
+) -> Result<(), Error> {
+    if let Some(fault) = run.fault(from, header) {
+        return Err(fault);
+    }
+    run.place(from, header, pool).copy_from_slice(bytes);
+    run.received(from, header);
+    Ok(())
+}

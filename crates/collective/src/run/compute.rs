@@ -1,0 +1,93 @@
+//! What a run computes: encodings, merges and decodings, one at a time.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use thinwire_codec::{Finite, Input, Write};
+use thinwire_schedule::Operation;
+use thinwire_wire::random::Key;
+
+use super::{Address, Run};
+use crate::error::Error;
+use crate::pool::Pool;
+use crate::program::{Home, Program};
+
+impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
+    /// Encodes, merges or decodes once, if something is ready for it.
+    pub(crate) fn compute(&mut self, pool: &mut Pool) -> Result<bool, Error> {
+        let Some(Reverse(task)) = self.ready.pop() else { return Ok(false) };
+        let begin = Instant::now();
+        let program = Arc::clone(&self.program);
+        let operation = &program.operations[task as usize];
+        if let Operation::Encode { range, slot } = operation {
+            self.encode(range.clone(), slot.0 as usize, pool);
+            self.times.encode += begin.elapsed();
+        } else {
+            self.settle(&program.first_merges, task);
+            decode(&program, &self.slots, operation, self.values.as_mut())
+                .map_err(|error| self.corrupt(None, error.to_string()))?;
+            self.settle(&program.last_merges, task);
+            self.times.decode += begin.elapsed();
+            self.release_slot(task, pool);
+        }
+        self.finish(task);
+        Ok(true)
+    }
+
+    /// Lets the codec settle the values of a merge, if it is one of `merges`.
+    fn settle(&mut self, merges: &[bool], task: u32) {
+        let operation = &self.program.operations[task as usize];
+        if let (Operation::Merge { range, .. }, true) = (operation, merges[task as usize]) {
+            self.program.codec.settle(&mut self.values.as_mut()[range.clone()]);
+        }
+    }
+
+    fn encode(&mut self, range: Range<usize>, slot: usize, pool: &mut Pool) {
+        if self.program.homes[slot] != Home::Buffer {
+            return;
+        }
+        let mut bytes = pool.take(self.program.lengths[slot]);
+        let key = self.key(range.start);
+        let values = &mut self.values.as_mut()[range.clone()];
+        let input = match &self.residual {
+            Some(residual) => Input::Feedback { values, residual: &residual.as_ref()[range] },
+            None => Input::Plain(values),
+        };
+        let finite = self.program.codec.encode(input, key, &mut bytes);
+        self.nonfinite |= finite == Finite::No;
+        self.slots[slot] = bytes;
+    }
+
+    /// The random numbers of the range that begins at element `start`: independent between ranks,
+    /// unless the codec wants the same for all, and between the ranges of one tensor, whose elements
+    /// an encoder counts from zero.
+    fn key(&self, start: usize) -> Key {
+        let Address { step, tensor, seed, .. } = self.address;
+        let seed = seed ^ (start as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let key = Key { seed, step, tensor };
+        if self.program.codec.shares_randomness() {
+            return key;
+        }
+        key.for_rank(self.world.rank().0)
+    }
+}
+
+/// Carries out a merge or a decode on `values`.
+pub(super) fn decode(
+    program: &Program,
+    slots: &[Vec<u8>],
+    operation: &Operation,
+    values: &mut [f32],
+) -> Result<(), thinwire_codec::Error> {
+    let (slot, range, write) = match operation {
+        Operation::Merge { slot, range } => (slot.0 as usize, range, Write::Add),
+        Operation::Decode { slot, range } => (slot.0 as usize, range, Write::Set),
+        _ => unreachable!("only merges and decodes write values"),
+    };
+    match &program.homes[slot] {
+        Home::Values(_) => Ok(()),
+        Home::Buffer => program.codec.decode(&slots[slot], write, &mut values[range.clone()]),
+    }
+}

@@ -1,0 +1,192 @@
+//! Why a node is cut as it is: every strategy, what it takes, and what the step becomes with it.
+//!
+//! For every strategy of a node the whole candidate is planned anew, with the node and all that are
+//! alike held to it and everything else free. So what is shown beside a strategy is what it really
+//! costs, not what it costs while its neighbours stay as they are.
+
+use thinwire_model::{NodeId, Strategy};
+
+use super::report::{GIB, describe, seconds};
+use crate::Error;
+use crate::cluster::Cluster;
+use crate::search::{
+    Chain, Found, Given, Outcome, Part, Planner, Prepared, Verdict, best_of, costs,
+};
+use crate::stage::Weights;
+
+const MIB: f64 = (1_u64 << 20) as f64;
+/// Node names that a hint repeats.
+const NAMES: usize = 8;
+
+/// A node, and all that stand at the same place of equal blocks.
+struct Place {
+    block: usize,
+    /// The node of the first block of the class.
+    node: NodeId,
+}
+
+/// What is asked.
+struct Question<'a> {
+    planner: &'a Planner,
+    cluster: &'a Cluster,
+    best: &'a Outcome,
+    prepared: &'a Prepared,
+    place: Place,
+}
+
+/// A strategy, and what becomes of the step with it.
+struct Row {
+    strategy: String,
+    /// Seconds of the step, or the bytes that a device lacks memory for.
+    step: Result<f64, f64>,
+    /// Computing, for one micro-batch.
+    compute_s: f64,
+    /// Collectives of one micro-batch and, once a step, of parameters.
+    travel_s: [f64; 2],
+    /// Memory of one device, waiting and lasting.
+    bytes: f64,
+}
+
+/// Every strategy of a node with what it takes, and why one was chosen.
+///
+/// # Errors
+/// If no node has this name, or the planner has not made this plan.
+pub fn explain(
+    planner: &Planner,
+    cluster: &Cluster,
+    found: &Found,
+    name: &str,
+) -> Result<String, Error> {
+    let best = &found.best;
+    let prepared = planner.prepared(&best.candidate).ok_or_else(unplanned)?;
+    let place = place(prepared, name)?;
+    let here = costs(cluster, &best.candidate, planner.settings());
+    let chain = Chain::new(prepared, &here, best.candidate.rule)?;
+    let way = best.choice.of_block[place.block];
+    let part = chain.part(&best.choice, way, place.node).ok_or_else(unplanned)?;
+    let declaration = prepared.graph.declaration(&prepared.graph.nodes[place.node]);
+    let chosen = declaration.describe(&part.strategies[part.chosen]);
+    let alike = prepared.of_block.iter().filter(|of| **of == prepared.of_block[place.block]);
+    let alike = alike.count();
+    let question = Question { planner, cluster, best, prepared, place };
+    let row = |strategy: &Strategy| question.row(strategy, declaration.describe(strategy));
+    let mut rows = part.strategies.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    rows.sort_by(|a, b| a.key().total_cmp(&b.key()));
+    let axes = declaration.axes.iter().map(|axis| format!("{} {}", axis.name, axis.length));
+    let mut lines = vec![
+        format!("{name} in {}", describe(best)),
+        format!("axes {}; {alike} blocks alike", axes.collect::<Vec<_>>().join(", ")),
+        String::new(),
+        format!(
+            "  {:10} {:>12} {:>12} {:>12} {:>12} {:>10}",
+            "cuts", "compute", "transfers", "a step", "memory", "step"
+        ),
+    ];
+    let least = rows.first().map_or(f64::INFINITY, Row::key);
+    lines.extend(rows.iter().map(|row| row.line(&chosen, least)));
+    lines.push(String::new());
+    lines.push(why(&rows, &chosen));
+    Ok(lines.join("\n") + "\n")
+}
+
+/// The node of a name, or the first whose name ends so.
+fn place(prepared: &Prepared, name: &str) -> Result<Place, Error> {
+    let graph = &prepared.graph;
+    let ends = format!(".{name}");
+    let exact = graph.nodes.iter().position(|node| node.name == name);
+    let found = exact.or_else(|| graph.nodes.iter().position(|node| node.name.ends_with(&ends)));
+    let unknown = || {
+        let names: Vec<&str> = graph.nodes.iter().take(NAMES).map(|node| &*node.name).collect();
+        let count = graph.nodes.len();
+        Error::impossible(format!("'{name}' is none of the model's {count} nodes"))
+            .with_hint(format!("nodes are called {}, ...", names.join(", ")))
+    };
+    let id = found.ok_or_else(unknown)?;
+    let block = graph.blocks.iter().position(|block| block.nodes.contains(&id));
+    let block = block.ok_or_else(unknown)?;
+    let class = &prepared.classes[prepared.of_block[block]];
+    Ok(Place { block, node: class.nodes.start + id - graph.blocks[block].nodes.start })
+}
+
+impl Question<'_> {
+    /// What becomes of the step where the node has a strategy.
+    fn row(&self, strategy: &Strategy, text: String) -> Result<Row, Error> {
+        let candidate = &self.best.candidate;
+        let settings = self.planner.settings();
+        let here = costs(self.cluster, candidate, settings);
+        let given = Given::from([(self.place.node, strategy.clone())]);
+        let chain = Chain::given_by(self.prepared, &here, candidate.rule, &given)?;
+        let (step, choice) = match best_of(&chain, &here, candidate, settings, &|| f64::INFINITY) {
+            Verdict::Found(outcome) => (Ok(outcome.seconds), outcome.choice),
+            Verdict::TooLarge(bytes) => (Err(bytes), chain.solve(&Weights::ONCE, 0.0).1),
+            Verdict::TooSlow(_) | Verdict::Impossible => return Err(unplanned()),
+        };
+        let way = choice.of_block[self.place.block];
+        let Part { cost, wire, .. } =
+            chain.part(&choice, way, self.place.node).ok_or_else(unplanned)?;
+        let micro_s = cost.forward_wire_s + cost.backward_wire_s + wire.forward_s + wire.backward_s;
+        Ok(Row {
+            strategy: text,
+            step,
+            compute_s: cost.forward_s + cost.backward_s,
+            travel_s: [micro_s, cost.sync_s],
+            bytes: cost.state_bytes + cost.kept_bytes,
+        })
+    }
+}
+
+fn unplanned() -> Error {
+    Error::impossible("the planner has not made this plan")
+}
+
+impl Row {
+    fn key(&self) -> f64 {
+        *self.step.as_ref().unwrap_or(&f64::INFINITY)
+    }
+
+    fn line(&self, chosen: &str, least: f64) -> String {
+        let mark = if self.strategy == chosen { '*' } else { ' ' };
+        let step = match self.step {
+            Ok(seconds) => format!("{:+.2} %", 100.0 * (seconds / least - 1.0)),
+            Err(bytes) => format!("{:.1} GiB", bytes / GIB),
+        };
+        format!(
+            "{mark} {:10} {:>12} {:>12} {:>12} {:>8.1} MiB {step:>10}",
+            self.strategy,
+            seconds(self.compute_s),
+            seconds(self.travel_s[0]),
+            seconds(self.travel_s[1]),
+            self.bytes / MIB,
+        )
+    }
+}
+
+/// The strategy that was chosen beside the best other one.
+fn why(rows: &[Row], chosen: &str) -> String {
+    let Some(mine) = rows.iter().find(|row| row.strategy == chosen) else { return String::new() };
+    let Some(other) = rows.iter().find(|row| row.strategy != chosen) else {
+        return format!("{chosen}: nothing else is allowed");
+    };
+    let Ok(next) = other.step else {
+        return format!("{chosen}: with any other strategy the model does not fit");
+    };
+    let slower = 100.0 * (next / mine.key() - 1.0);
+    if slower < 0.005 {
+        return format!(
+            "{chosen}: as fast as {}, with which the step takes as long",
+            other.strategy
+        );
+    }
+    let reasons = [
+        ("its work takes", other.compute_s - mine.compute_s),
+        ("its operands travel", other.travel_s[0] - mine.travel_s[0]),
+        ("its parameters travel", other.travel_s[1] - mine.travel_s[1]),
+    ];
+    let most = reasons.iter().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, more)| *more > 0.0);
+    let reason = match most {
+        Some((what, more)) => format!("{what} {} longer", seconds(*more)),
+        None => "what its neighbours must do for it takes longer".to_owned(),
+    };
+    let other = &other.strategy;
+    format!("{chosen}: with {other}, the next best, a step takes {slower:.2} % longer: {reason}")
+}

@@ -1,0 +1,172 @@
+//! What the nodes of a block may do, and what that costs.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use thinwire_model::{Declaration, Layout, NodeId, Placement, Reduction, Sides, Strategy};
+
+use super::prepare::Prepared;
+use super::rule::Rule;
+use crate::Error;
+use crate::cost::{Carriage, Cost, Costs, Work};
+use crate::stage::Pricing;
+
+/// For every shape of a tensor between blocks, all layouts that a block gives it or wants.
+pub(super) fn layouts(
+    prepared: &Prepared,
+    costs: &Costs<'_>,
+    allowed: &Allowed<'_>,
+) -> HashMap<Vec<usize>, Vec<Sides>> {
+    let mut layouts: HashMap<Vec<usize>, Vec<Sides>> = HashMap::new();
+    for class in &prepared.classes {
+        for id in class.nodes.clone() {
+            let node = &prepared.graph.nodes[id];
+            let declaration = &class.work[&id].declaration;
+            let read = node.inputs.iter().enumerate();
+            let read = read.filter(|(_, tensor)| class.entry == Some(**tensor));
+            let written = node.outputs.iter().enumerate();
+            let written = written.filter(|(_, tensor)| class.exit == Some(**tensor));
+            let ends = read.map(|(at, tensor)| (at, tensor, true));
+            for (at, tensor, input) in ends.chain(written.map(|(at, tensor)| (at, tensor, false))) {
+                let known =
+                    layouts.entry(prepared.graph.tensors[*tensor].shape.clone()).or_default();
+                for strategy in allowed.strategies(id, &class.work[&id], &costs.mesh) {
+                    let sides = match input {
+                        true => declaration.input_sides(at, &strategy),
+                        false => declaration.output_sides(at, &strategy),
+                    };
+                    if !known.contains(&sides) {
+                        known.push(sides);
+                    }
+                }
+            }
+        }
+    }
+    layouts
+}
+
+/// Strategies that are given, by the first node of its class.
+pub type Given = HashMap<NodeId, Strategy>;
+
+/// What nodes may do.
+pub(super) struct Allowed<'a> {
+    pub rule: Rule,
+    pub given: &'a Given,
+}
+
+impl Allowed<'_> {
+    pub fn strategies(&self, id: NodeId, work: &Work, mesh: &[usize]) -> Vec<Strategy> {
+        match self.given.get(&id) {
+            Some(strategy) => vec![strategy.clone()],
+            None if work.pinned.is_empty() => {
+                self.rule.strategies(&work.declaration, work.kind, mesh)
+            }
+            None => self.rule.pinned(&work.declaration, work.kind, mesh, &work.pinned),
+        }
+    }
+
+    /// Whether there is a strategy for every node that is pinned.
+    pub fn check(&self, prepared: &Prepared, mesh: &[usize]) -> Result<(), Error> {
+        let works = prepared.classes.iter().flat_map(|class| &class.work);
+        for (id, work) in works.filter(|(_, work)| !work.pinned.is_empty()) {
+            if self.strategies(*id, work, mesh).is_empty() {
+                let name = &prepared.graph.nodes[*id].name;
+                let found = format!("'{name}' cannot be cut on mesh {mesh:?} as it is pinned");
+                return Err(Error::impossible(found));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What prices are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// Seconds, and bytes of memory.
+    Seconds,
+    /// Bytes that a device sends, in place of seconds.
+    Bytes,
+}
+
+/// Prices of one block's nodes.
+pub(super) struct BlockPricing<'a> {
+    pub costs: &'a Costs<'a>,
+    pub work: &'a HashMap<NodeId, Work>,
+    pub allowed: &'a Allowed<'a>,
+    pub known: &'a RefCell<Known>,
+    pub unit: Unit,
+}
+
+/// Seconds of conversions, by numbers that stand for a shape and for all layouts on both sides.
+pub(super) type Known = HashMap<Vec<u64>, Rc<[f64]>>;
+
+/// A number that no other layout on the same mesh has; none for a layout too large for it.
+fn code(layout: &Layout) -> Option<u64> {
+    let digit = |placement: &Placement| match placement {
+        Placement::Replicated => Some(0),
+        Placement::Partial(Reduction::Sum) => Some(1),
+        Placement::Partial(Reduction::Max) => Some(2),
+        Placement::Partial(Reduction::LogSumExp) => Some(3),
+        Placement::Sharded(dim) => (*dim < 12).then_some(4 + *dim as u64),
+    };
+    let short = layout.0.len() <= 8;
+    let digits = short.then_some(&layout.0)?.iter();
+    digits.map(digit).try_fold(0, |code, digit| Some(code << 4 | digit?))
+}
+
+impl Pricing for BlockPricing<'_> {
+    fn node(&self, id: NodeId, _: &Declaration, strategy: &Strategy) -> Cost {
+        match self.unit {
+            Unit::Seconds => self.costs.node(&self.work[&id], strategy),
+            Unit::Bytes => Cost::ZERO,
+        }
+    }
+
+    fn strategies(&self, id: NodeId, _: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
+        self.allowed.strategies(id, &self.work[&id], mesh)
+    }
+
+    fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
+        match self.unit {
+            Unit::Seconds => self.costs.parameter(shape, sides),
+            Unit::Bytes => self.costs.parameter_sent(shape, sides),
+        }
+    }
+
+    fn carriages(&self, shape: &[usize], sides: &Sides) -> Vec<Carriage> {
+        match self.unit {
+            Unit::Seconds => self.costs.carriages(shape, sides),
+            Unit::Bytes => Vec::new(),
+        }
+    }
+
+    fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
+        match self.unit {
+            Unit::Seconds => self.costs.conversion_s(shape, from, to),
+            Unit::Bytes => self.costs.conversion_sent(shape, from, to),
+        }
+    }
+
+    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Rc<[f64]> {
+        let convert = || -> Rc<[f64]> {
+            let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
+            let seconds = |(from, to): (&Layout, &Layout)| match from == to {
+                true => 0.0,
+                false => self.conversion_s(shape, from, to),
+            };
+            pairs.map(seconds).collect()
+        };
+        let lengths = shape.iter().map(|length| Some(*length as u64));
+        let codes = lengths.chain([Some(u64::MAX)]).chain(from.iter().map(|one| code(one)));
+        let codes = codes.chain([Some(u64::MAX)]).chain(to.iter().map(|one| code(one)));
+        match codes.collect::<Option<Vec<u64>>>() {
+            Some(key) => self.known.borrow_mut().entry(key).or_insert_with(convert).clone(),
+            None => convert(),
+        }
+    }
+
+    fn entry(&self, shape: &[usize], sides: &Sides) -> Cost {
+        Cost { entry_bytes: self.costs.bytes(shape, &sides.value), ..Cost::ZERO }
+    }
+}

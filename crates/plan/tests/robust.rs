@@ -1,0 +1,105 @@
+//! Laws of robust plans.
+
+use thinwire_model::{AttentionKind, Gpt};
+use thinwire_plan::output::robust_report;
+use thinwire_plan::search::{Measure, Planner, Robust, Scenario, Settings, robust};
+use thinwire_plan::{Cluster, Error};
+
+fn cluster() -> Cluster {
+    let text = "[[device]]\nname = \"a100\"\ntflops = 312\nmemory_gib = 80\n\
+         memory_gbyte_per_s = 2039\noverhead_us = 10\n\
+         [[level]]\nname = \"node\"\nsize = 2\nlatency_us = 5\ngbit = 2400\n\
+         [[level]]\nname = \"pod\"\nsize = 4\nlatency_us = 10\ngbit = 50\n";
+    Cluster::parse(text).unwrap()
+}
+
+fn planner() -> Planner {
+    let model = Gpt {
+        layers: 4,
+        hidden: 512,
+        heads: 8,
+        feed_forward: 2048,
+        vocabulary: 8192,
+        positions: 256,
+        attention: AttentionKind::Fused,
+        dropout: 0.0,
+    };
+    Planner::new(96, Settings::default(), move |batch| {
+        model.graph(batch, 256).map_err(|error| Error::from_model(&error))
+    })
+}
+
+fn made(text: &str, measure: Measure) -> Robust {
+    let scenarios = Scenario::parse(text, &cluster()).unwrap();
+    robust(&mut planner(), &cluster(), &scenarios, measure).unwrap()
+}
+
+#[test]
+fn the_worst_case_is_no_worse_and_the_calm_one_no_better() {
+    for measure in [Measure::Worst, Measure::Tail(0.3), Measure::Tail(1.0)] {
+        let made = robust(&mut planner(), &cluster(), &Scenario::usual(), measure).unwrap();
+        let [this, calm] = made.measures();
+        assert!(this <= calm, "{measure:?}: {this} {calm}");
+        assert!(made.rows.iter().all(|(_, _, both)| both.iter().all(|s| s.is_finite())));
+        if measure == Measure::Worst {
+            assert!(made.bound_s <= this);
+        }
+        let (_, _, [this, calm]) = &made.rows[0];
+        assert!(*this >= calm * (1.0 - 1e-9), "{this} {calm}");
+        assert!((made.found.best.seconds - this).abs() < 1e-12);
+        // No plan gets faster by thinner links or slower devices; for fewer devices it is made anew.
+        for (name, _, both) in made.rows[1..].iter().filter(|(name, ..)| !name.contains("lost")) {
+            assert!(both[1] >= calm * (1.0 - 1e-9), "{name}");
+        }
+        assert!(robust_report(&made).contains("in the calm case this costs "));
+    }
+}
+
+#[test]
+fn nothing_that_befalls_changes_nothing() {
+    let made = made("[[scenario]]\nname = \"calm too\"\n", Measure::Worst);
+    let [this, calm] = made.measures();
+    assert!((this / calm - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn thinner_links_make_another_plan() {
+    let text = "[[scenario]]\nname = \"thin\"\nbandwidth = 0.02\nlevel = \"pod\"\n";
+    let made = made(text, Measure::Worst);
+    let (_, _, [this, calm]) = made.rows[1];
+    assert!(this < calm, "{this} {calm}");
+}
+
+#[test]
+fn what_is_no_scenario_is_refused() {
+    for (text, expected) in [
+        ("[[scenario]]\nname = \"a\"\nbandwidth = 0\n", "scenario 'a': bandwidth is 0, expected"),
+        ("[[scenario]]\nname = \"a\"\nslower = 0.5\n", "scenario 'a': slower is 0.5, expected 1"),
+        ("[[scenario]]\nname = \"a\"\nlost = 4\n", "scenario 'a': lost is 4, expected less than 4"),
+        (
+            "[[scenario]]\nname = \"a\"\nlevel = \"rack\"\n",
+            "scenario 'a': no level is called 'rack', expected one of node, pod",
+        ),
+        (
+            "[[scenario]]\nname = \"a\"\nprobability = 0.7\n[[scenario]]\nname = \"b\"\nprobability = 0.5\n",
+            "the probabilities of all scenarios are 1.2 together, expected at most 1",
+        ),
+        ("[[scenario]]\nname = \"a\"\nwidth = 2\n", "line "),
+    ] {
+        let error = Scenario::parse(text, &cluster()).unwrap_err().to_string();
+        assert!(error.starts_with(expected) && !error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn a_tail_is_the_mean_of_the_worst() {
+    let rows = [(0.7, 1.0), (0.1, 3.0), (0.1, 5.0), (0.1, 2.0)];
+    for (measure, expected) in [
+        (Measure::Worst, 5.0),
+        (Measure::Tail(0.1), 5.0),
+        (Measure::Tail(0.2), 4.0),
+        (Measure::Tail(1.0), 1.7),
+    ] {
+        assert!((measure.of(&rows) - expected).abs() < 1e-12, "{measure:?}");
+    }
+}
