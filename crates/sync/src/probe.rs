@@ -49,6 +49,9 @@ pub struct LinkSpeed {
     /// what the kernel does on the way.
     #[serde(default)]
     pub cpu_s_per_byte: f64,
+    /// Processor time that a message takes however short it is, sent and received, in seconds.
+    #[serde(default)]
+    pub cpu_s_per_message: f64,
     /// Where some ranks are further apart than others.
     #[serde(default)]
     pub unequal: Option<Unequal>,
@@ -75,6 +78,7 @@ pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
             bytes_per_s: f64::INFINITY,
             fan_in: 1.0,
             cpu_s_per_byte: 0.0,
+            cpu_s_per_message: 0.0,
             unequal: None,
         });
     }
@@ -89,7 +93,14 @@ pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
             let unequal = unequal(group)?;
             let cpu_s_per_byte = first.cpu_s.min(second.cpu_s) / sent_bytes(elements, size);
             let latency_s = round_s / 2.0;
-            return Ok(LinkSpeed { latency_s, bytes_per_s, fan_in, cpu_s_per_byte, unequal });
+            return Ok(LinkSpeed {
+                latency_s,
+                bytes_per_s,
+                fan_in,
+                cpu_s_per_byte,
+                cpu_s_per_message: cpu_s_per_message(group)?,
+                unequal,
+            });
         }
         elements *= 2;
     }
@@ -140,6 +151,15 @@ fn fan_in(group: &mut Group, elements: usize, ring_s: f64) -> Result<f64, Error>
 fn round(group: &mut Group, times: usize) -> Result<f64, Error> {
     let size = group.world().size();
     best(group, size, times)
+}
+
+/// What a short message takes of processors: of a tiny all-reduce in which every rank sends to every
+/// other, twice.
+fn cpu_s_per_message(group: &mut Group) -> Result<f64, Error> {
+    let size = group.world().size();
+    let mut times = (0..5).map(|_| timed(group, size, Some(Algorithm::TwoShot)));
+    let least = times.try_fold(f64::INFINITY, |least, timed| Ok(least.min(timed?.cpu_s)))?;
+    Ok(least / (2 * (size - 1)) as f64)
 }
 
 /// The shortest of some times: what disturbs a thread makes them longer, never shorter.

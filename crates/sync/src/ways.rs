@@ -168,7 +168,8 @@ fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> 
         lead_s: cost.lead_seconds,
         wire_s: cost.egress_seconds.max(cost.ingress_seconds),
         cpu_s: cost.cpu_seconds,
-        move_s: cost.sent_bytes as f64 * calibration.link.cpu_s_per_byte,
+        move_s: cost.sent_bytes as f64 * calibration.link.cpu_s_per_byte
+            + cost.messages as f64 * calibration.link.cpu_s_per_message,
         commit_s: if codec.needs_feedback() {
             commit_s(pace, algorithm, size, elements)
         } else {
