@@ -12,7 +12,8 @@ use crate::training::{self, Done, Keep, PathFlag, Plan, Settings};
 /// Train a byte-level GPT, and see where the time of a step goes.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What gradients are encoded with: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, auto
+    /// What gradients are encoded with: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file
+    /// of your own (./mine.codec:tau=0.02), auto, or auto among some (auto:int8+onebit)
     #[arg(long, default_value = "auto")]
     codec: Policy,
     /// Go on from this checkpoint, or from the newest in this folder
