@@ -305,3 +305,39 @@ def test_without_pytorch_the_module_says_how_to_get_it():
     last = ended.stderr.strip().rpartition("\n")[2]
     assert last.startswith("ImportError: thinwire.torch needs PyTorch")
     assert last.endswith("(hint: pip install torch)")
+
+
+def reductions_differ():
+    """What each rank hears where it and another reduce the same tensor in other ways."""
+    import torch
+    import torch.distributed as dist
+
+    import thinwire
+    import thinwire.torch
+
+    dist.init_process_group("thinwire")
+    said = {}
+    for dtype, elements in ((torch.int64, 5), (torch.int64, 20_011), (torch.float64, 5)):
+        for call in ("all_reduce", "reduce_scatter"):
+            group = dist.new_group(backend="thinwire")
+            kind = dist.ReduceOp.MAX if rank() == 1 else dist.ReduceOp.SUM
+            values = torch.ones(2 * elements, dtype=dtype)
+            try:
+                if call == "all_reduce":
+                    dist.all_reduce(values, kind, group=group)
+                else:
+                    part = values.new_empty(elements)
+                    dist.reduce_scatter_tensor(part, values, kind, group=group)
+            except thinwire.PeerError as error:
+                said[f"{call} {dtype} {elements}"] = str(error)
+    dist.destroy_process_group()
+    return said
+
+
+def test_a_sum_here_and_a_maximum_there_are_noticed():
+    for outcome in launch.run(2, reductions_differ, timeout=60):
+        assert outcome.code == 0, outcome.stderr
+        assert len(outcome.result) == 6, outcome.result
+        for case, text in outcome.result.items():
+            assert "calls differ: rank " in text and "\n" not in text, text
+            assert f"{case.split()[0]} by " in text, text

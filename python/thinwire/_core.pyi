@@ -129,6 +129,7 @@ class Group:
         target: int,
         target_bytes: list[int],
         done: _Done = None,
+        call: str | None = None,
     ) -> None:
         """Sends each rank its part of `source`, and receives theirs, in rank order."""
     def broadcast(

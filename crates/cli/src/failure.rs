@@ -28,6 +28,21 @@ pub fn hinted(error: impl Into<Error>, hint: impl Into<String>) -> Error {
     Error::new(Hinted { error: error.into(), hint: hint.into() })
 }
 
+/// An error about a text, with the lines to show of it.
+pub fn excerpted(error: impl Into<Error>, excerpt: impl Into<String>) -> Error {
+    Error::new(Excerpted { error: error.into(), excerpt: excerpt.into() })
+}
+
+/// The line of a text that an error is about, with a caret below it, if it is about one.
+pub fn excerpt<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> {
+    if let Some(error) = cause.downcast_ref::<Excerpted>() {
+        return Some(&error.excerpt);
+    }
+    let codec = cause.downcast_ref::<thinwire_codec::Error>().and_then(|error| error.excerpt());
+    let policy = cause.downcast_ref::<thinwire_sync::UnknownPolicy>();
+    codec.or(policy.and_then(|error| error.excerpt()))
+}
+
 /// An error's lines: its message, and its hint where it has one.
 pub fn lines(error: &Error) -> (String, Option<String>) {
     let own = error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
@@ -120,6 +135,24 @@ impl Display for Hinted {
 }
 
 impl std::error::Error for Hinted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.error.as_ref())
+    }
+}
+
+#[derive(Debug)]
+struct Excerpted {
+    error: Error,
+    excerpt: String,
+}
+
+impl Display for Excerpted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&one_line(&self.error))
+    }
+}
+
+impl std::error::Error for Excerpted {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(self.error.as_ref())
     }

@@ -8,7 +8,7 @@ use anyhow::{Error, Result, anyhow};
 use clap::error::ErrorKind;
 use serde::Serialize;
 
-use crate::failure::{self, hinted};
+use crate::failure::{self, excerpted, hinted};
 use crate::launch;
 
 /// The exit code of an error.
@@ -60,6 +60,7 @@ pub fn exit(result: Result<u8>) -> ExitCode {
         Err(error) => {
             let (message, hint) = failure::lines(&error);
             say(format!("error: {message}"));
+            error.chain().find_map(failure::excerpt).into_iter().for_each(say);
             if let Some(hint) = hint {
                 say(format!("hint: {hint}"));
             }
@@ -81,12 +82,17 @@ pub fn usage(error: &clap::Error) -> Result<u8> {
         say(error.render());
         return Ok(ERROR);
     }
-    Err(usage_error(&error.render().to_string()))
+    let usage = usage_error(&error.render().to_string());
+    let about = std::error::Error::source(error).and_then(failure::excerpt);
+    Err(match about {
+        Some(lines) => excerpted(usage, lines),
+        None => usage,
+    })
 }
 
 /// The first paragraph of clap's message; a tip becomes the hint.
 fn usage_error(text: &str) -> Error {
-    let paragraph = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let paragraph = |text: &str| text.split_whitespace().map(short).collect::<Vec<_>>().join(" ");
     let mut paragraphs = text.split("\n\n").map(paragraph);
     let first = paragraphs.next().unwrap_or_default();
     let message = first.strip_prefix("error: ").unwrap_or(&first);
@@ -96,6 +102,17 @@ fn usage_error(text: &str) -> Error {
     hinted(anyhow!(message), tip.unwrap_or_else(|| "see thinwire --help".to_owned()))
 }
 
+/// Letters of a word that an error repeats.
+const WORD_MAX: usize = 200;
+
+/// What was typed, cut off where nobody reads on.
+pub fn short(word: &str) -> String {
+    match word.char_indices().nth(WORD_MAX) {
+        Some((end, _)) => format!("{}…", &word[..end]),
+        None => word.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +120,13 @@ mod tests {
     #[test]
     fn a_model_cannot_drive_the_terminal() {
         assert_eq!(harmless(b"a\x1b[2Jb\tc\n\xff\r"), "a·[2Jb\tc\n\u{fffd}·");
+    }
+
+    #[test]
+    fn a_usage_error_is_short_however_much_was_typed() {
+        let text = format!("error: invalid value '{}' for '--codec <CODEC>'", "x".repeat(100_000));
+        let (message, _) = failure::lines(&usage_error(&text));
+        assert!(message.len() < 300 && message.ends_with("x… for '--codec <CODEC>'"), "{message}");
     }
 
     #[test]

@@ -39,6 +39,27 @@ fn a_killed_rank_ends_the_job_in_time_and_the_checkpoint_loads() {
     folder.run(&["sample", "--length", "3"]).done();
 }
 
+/// `kill` with a signal by its name.
+fn signal(name: &str, process: u32) {
+    let arguments = [format!("-{name}"), process.to_string()];
+    assert!(std::process::Command::new("kill").args(arguments).status().unwrap().success());
+}
+
+/// A stopped process keeps its connections and says nothing.
+#[test]
+fn a_rank_that_is_stopped_while_it_starts_is_not_waited_for() {
+    let folder = Folder::new("stopped");
+    for rank in 0..2 {
+        let flags = [&train_arguments(&ENDLESS)[..], &["--timeout", "1"]].concat();
+        let launcher = folder.command(&flags).spawn().unwrap();
+        let stopped = rank_of(launcher.id(), rank);
+        signal("STOP", stopped);
+        let ended = finish(launcher);
+        assert!(ended.error().contains(&format!("rank {rank}")), "{}", ended.stderr);
+        assert!(!lives(stopped));
+    }
+}
+
 #[test]
 fn a_killed_launcher_leaves_nobody_behind() {
     let folder = Folder::new("orphans");

@@ -27,6 +27,35 @@ fn a_trace_explains_the_plan() {
     let first = folder.run(&["plan", "sync", "--trace", "trace.jsonl", "--step", "0"]).done();
     assert!(first.starts_with("planned after step 0: before the first step\n"), "{first}");
     assert!(first.contains("vectors travel raw"), "{first}");
+    let (plan, step) = (first.lines().nth(1).unwrap(), first.lines().nth(2).unwrap());
+    assert!(plan.starts_with("plan: ") && plan.contains(" of the elements)"), "{first}");
+    assert!(step.starts_with("step: ") && step.contains(" predicted if everything"), "{first}");
+    assert!(first.contains("\nrule: ") && first.contains("\ncolumns: "), "{first}");
+}
+
+/// The lines of a trace with other steps, from `first` on.
+fn shifted(folder: &Folder, first: u64) {
+    let path = folder.path().join("trace.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines = text.lines().map(|line| {
+        let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
+        value["step"] = (value["step"].as_u64().unwrap() + first).into();
+        format!("{value}\n")
+    });
+    std::fs::write(path, lines.collect::<String>()).unwrap();
+}
+
+#[test]
+fn steps_before_the_first_plan_and_after_the_last_step_are_told_of() {
+    let folder = Folder::new("plan-steps");
+    folder.train(&[&TRACE[..], &["--codec", "auto", "--ranks", "1"]].concat()).done();
+    shifted(&folder, 7);
+    let ended = folder.run(&["plan", "sync", "--trace", "trace.jsonl", "--step", "3"]);
+    let expected = "trace.jsonl has no plan up to step 3, its first one is after step 7";
+    assert_eq!(ended.error(), format!("error: {expected}"));
+    let ended = folder.run(&["plan", "sync", "--trace", "trace.jsonl", "--step", "999"]);
+    assert_eq!(ended.error(), "error: --step 999, but trace.jsonl ends with step 12");
+    folder.run(&["plan", "sync", "--trace", "trace.jsonl", "--step", "12"]).done();
 }
 
 #[test]

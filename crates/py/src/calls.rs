@@ -147,11 +147,13 @@ pub(crate) fn all_gather(
     Ok(gather.called(format!("all_gather of {bytes} bytes"), call))
 }
 
-/// Sends each rank its part of `source`, and receives theirs into `target`, in rank order.
+/// Sends each rank its part of `source`, and receives theirs into `target`, in rank order. Lengths may
+/// differ between ranks: which call it is, only the caller can say.
 pub(crate) fn all_to_all(
     world: World,
     (source, sends): (usize, Vec<usize>),
     (target, recvs): (usize, Vec<usize>),
+    words: Option<String>,
 ) -> Result<Call, Failure> {
     let mine = world.rank().index();
     check_lengths(world, &sends, &recvs)?;
@@ -170,7 +172,7 @@ pub(crate) fn all_to_all(
         Ok(start::all_to_all(group, words.into_buffer(), parts))
     };
     let (own, incoming) = (places(&sends)[mine], places(&recvs));
-    Ok(Call::new(begin, move |buffer| {
+    let call = Call::new(begin, move |buffer| {
         let words = Words::of(buffer.as_ref(), &lengths);
         for (rank, (start, bytes)) in incoming.iter().enumerate() {
             let mut part = target.part(*start, *bytes);
@@ -179,7 +181,8 @@ pub(crate) fn all_to_all(
                 false => words.get(incoming.len() + rank, part),
             }
         }
-    }))
+    });
+    Ok(Call { words, ..call })
 }
 
 /// Refuses lengths that are not one for each rank, or not the same for this rank itself.

@@ -198,7 +198,7 @@ impl Group {
         self.issue(py, done, call)
     }
 
-    #[pyo3(signature = (source, source_bytes, target, target_bytes, done = None))]
+    #[pyo3(signature = (source, source_bytes, target, target_bytes, done = None, call = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn all_to_all(
         &self,
@@ -208,9 +208,10 @@ impl Group {
         target: usize,
         target_bytes: Vec<usize>,
         done: Done,
+        call: Option<String>,
     ) -> PyResult<()> {
         let (sends, recvs) = ((source, source_bytes), (target, target_bytes));
-        self.issue(py, done, calls::all_to_all(self.world, sends, recvs)?)
+        self.issue(py, done, calls::all_to_all(self.world, sends, recvs, call)?)
     }
 
     #[pyo3(signature = (address, bytes, root = 0, done = None, call = None))]

@@ -36,7 +36,8 @@ def all_reduce(
             tensor.data_ptr(), tensor.numel(), dtype, average=reduction.average, done=done
         )
     elif size(tensor) * core.world <= GATHERED_BYTES_MAX:
-        tensor.view(-1).copy_(reduction.merge(gathered(core, tensor)))
+        rows = gathered(core, tensor, reduction.words("all_reduce", tensor))
+        tensor.view(-1).copy_(reduction.merge(rows))
     else:
         reduce_by_parts(core, tensor, reduction)
 
@@ -46,10 +47,10 @@ def begins_at_once(tensor: torch.Tensor, reduction: Reduction) -> bool:
     return reduction.native(tensor) is not None
 
 
-def gathered(core: Group, tensor: torch.Tensor) -> torch.Tensor:
-    """The tensors of all ranks, one flat row each."""
+def gathered(core: Group, tensor: torch.Tensor, call: str | None = None) -> torch.Tensor:
+    """The tensors of all ranks, one flat row each, for a call in these words."""
     rows = tensor.new_empty(core.world, tensor.numel())
-    core.all_gather(tensor.data_ptr(), rows.data_ptr(), size(tensor))
+    core.all_gather(tensor.data_ptr(), rows.data_ptr(), size(tensor), call=call)
     return rows
 
 
@@ -59,16 +60,19 @@ def reduce_by_parts(core: Group, tensor: torch.Tensor, reduction: Reduction) -> 
     chunk = -(-elements // core.world)
     padded = tensor.new_zeros(core.world, chunk)
     padded.view(-1)[:elements] = tensor.view(-1)
-    mine = reduce_rows(core, padded, reduction)
-    core.all_gather(mine.data_ptr(), padded.data_ptr(), size(mine))
+    call = reduction.words("all_reduce", tensor)
+    mine = reduce_rows(core, padded, reduction, call)
+    core.all_gather(mine.data_ptr(), padded.data_ptr(), size(mine), call=call)
     tensor.view(-1).copy_(padded.view(-1)[:elements])
 
 
-def reduce_rows(core: Group, rows: torch.Tensor, reduction: Reduction) -> torch.Tensor:
-    """Row r of every rank comes to rank r, which reduces them."""
+def reduce_rows(
+    core: Group, rows: torch.Tensor, reduction: Reduction, call: str
+) -> torch.Tensor:
+    """Row r of every rank comes to rank r, which reduces them, for a call in these words."""
     theirs = torch.empty_like(rows)
     row_bytes = [size(rows) // core.world] * core.world
-    core.all_to_all(rows.data_ptr(), row_bytes, theirs.data_ptr(), row_bytes)
+    core.all_to_all(rows.data_ptr(), row_bytes, theirs.data_ptr(), row_bytes, call=call)
     return reduction.merge(theirs)
 
 
@@ -99,7 +103,8 @@ def reduce_scatter(
         core.reduce_scatter(*addresses, target.numel(), dtype, average=reduction.average, done=done)
     else:
         rows = source.view(core.world, target.numel())
-        target.view(-1).copy_(reduce_rows(core, rows, reduction))
+        call = reduction.words("reduce_scatter", source)
+        target.view(-1).copy_(reduce_rows(core, rows, reduction, call))
 
 
 def all_gather(

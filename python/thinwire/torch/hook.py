@@ -51,15 +51,17 @@ def hook(
 
     Args:
         codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "int3", one of these three
-            as "int8:stochastic", "topk:0.01", "powersgd:4", or "auto", which measures the network and
-            chooses for each bucket. f16 and bf16 gradients travel in their own dtype under "none".
+            as "int8:stochastic", "topk:0.01", "powersgd:4", a file "./mine.codec", or "auto", which
+            measures the network and chooses for each bucket; "auto:int8+onebit" chooses from these and raw
+            alone. f16 and bf16 gradients travel in their own dtype under "none".
         group: the ranks: a `thinwire.Group`, a process group of PyTorch, or None for its default one.
         bucket_bytes: DDP's buckets are cut into exchanges of about this many bytes.
         seed: of stochastic rounding and low rank; the same on all ranks.
         algorithm: of the exchange; None chooses.
         error_budget: the relative squared error that "auto" allows one encoding of a bucket, as measured
             on its gradients; None takes what keeps the loss.
-        feedback: what becomes of what codecs lose: "classic", "ef21" or "average:0.9".
+        feedback: what becomes of what codecs lose: "classic", "ef21" or "average:0.9"; refused for a
+            codec that leaves no residual.
         momentum_correction: a factor from 0 to below 1, as 0.9: each rank adds up momentum of its own
             gradients before they are encoded, and clears it where all was sent. The optimizer must then
             have none: `torch.optim.SGD(..., momentum=0)`, Adam with a first beta of 0.

@@ -56,8 +56,7 @@ class Reduction:
         InvalidError for the order of complex numbers, the bits of floating-point ones, an average of
         booleans, and kinds that are not known.
         """
-        kind, dtype = self.kind, tensor.dtype
-        name = str(kind).rpartition(".")[2]
+        kind, dtype, name = self.kind, tensor.dtype, self.name
         if kind not in MERGES:
             raise InvalidError(f"thinwire cannot reduce with {name} (hint: sum and scale instead)")
         meaningless = (
@@ -76,6 +75,15 @@ class Reduction:
     def average(self) -> bool:
         """Whether the sum is divided by the number of ranks."""
         return bool(self.kind == ReduceOp.AVG)
+
+    def words(self, operation: str, tensor: torch.Tensor) -> str:
+        """A call in words, which must be the same on all ranks."""
+        return f"{operation} by {self.name} of {tensor.numel()} {tensor.dtype}"
+
+    @property
+    def name(self) -> str:
+        """What c10d calls it: "MAX"."""
+        return str(self.kind).rpartition(".")[2]
 
     def scale(self, tensor: torch.Tensor) -> None:
         """Multiplies by the factor, in place, where there is one."""

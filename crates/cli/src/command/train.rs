@@ -13,7 +13,8 @@ use crate::training::{self, Done, Keep, PathFlag, Plan, Settings};
 /// Train a byte-level GPT, and see where the time of a step goes.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What gradients are encoded with: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, auto [default: auto]
+    /// What gradients are encoded with: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file
+    /// of your own (./mine.codec:tau=0.02), auto, or auto among some (auto:int8+onebit) [default: auto]
     #[arg(long)]
     codec: Option<Policy>,
     /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one

@@ -74,6 +74,9 @@ pub fn load(
         Invalid(ref detail) if detail.contains("--bucket-bytes") => {
             hinted(error, "give the same --bucket-bytes as before, or none as before")
         }
+        Invalid(ref detail) if detail.contains("momentum correction") => {
+            hinted(error, "give --momentum-correction FACTOR as before")
+        }
         error => error.into(),
     })
 }

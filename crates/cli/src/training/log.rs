@@ -74,16 +74,22 @@ impl Log {
         median(&mut self.settled().iter().map(|step| step.step_s).collect::<Vec<_>>())
     }
 
-    /// What to say if most steps were skipped, or all of the last tenth.
-    pub fn warning(&self) -> Option<String> {
+    /// What to say if most steps under `codec` were skipped, or all of the last tenth.
+    pub fn warning(&self, codec: &str) -> Option<String> {
         let (skipped, steps) = (self.skipped, self.losses.len());
         let last = steps.div_ceil(10).min(WINDOW);
         let lately = self.steps.iter().rev().take(last).all(|step| step.skipped);
         (2 * skipped > steps as u64 || skipped > 0 && lately).then(|| {
-            format!(
+            let warning = format!(
                 "warning: {skipped} of {steps} steps were skipped because gradients were not \
                  finite; lower --lr"
-            )
+            );
+            match codec {
+                "none" => warning,
+                codec => {
+                    format!("{warning}, or try another codec than {codec}: it may not hold them")
+                }
+            }
         })
     }
 
@@ -236,24 +242,26 @@ mod tests {
 
     #[test]
     fn many_skipped_steps_and_skipped_last_ones_are_warned_of() {
-        let warning = |skipped: fn(u64) -> bool| {
+        let of = |codec: &str, skipped: fn(u64) -> bool| {
             let mut log = Log::default();
             for number in 0..20 {
                 log.step(Step { skipped: skipped(number), ..step(number, 1.0, "none") }, 3.0);
             }
-            log.warning()
+            log.warning(codec)
         };
+        let warning = |skipped| of("none", skipped);
         assert_eq!(warning(|_| false), None);
         assert_eq!(warning(|number| number < 10), None);
         assert_eq!(warning(|number| number == 19), None);
         assert!(warning(|number| number >= 18).unwrap().starts_with("warning: 2 of 20 steps"));
-        assert!(warning(|number| number < 11).is_some());
+        assert!(warning(|number| number < 11).unwrap().ends_with("lower --lr"));
+        assert!(of("int4", |number| number < 11).unwrap().contains("another codec than int4"));
     }
 
     #[test]
     fn a_log_of_nothing_is_a_run() {
         let run = Log::default().run("none".to_owned(), 1.0, None);
-        assert_eq!(Log::default().warning(), None);
+        assert_eq!(Log::default().warning("none"), None);
         assert!(run.losses.is_empty() && run.buckets.is_empty());
     }
 }

@@ -18,7 +18,7 @@ pub use settings::{PathFlag, Settings};
 
 use anyhow::{Result, anyhow};
 use thinwire_job::Place;
-use thinwire_sync::Policy;
+use thinwire_sync::{Feedback, Policy};
 
 use crate::failure::hinted;
 use crate::output::say;
@@ -48,6 +48,7 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
     }
     check_outputs(plan)?;
     check_budget(settings.error_budget, codecs)?;
+    check_feedback(settings.feedback, codecs)?;
     let place = match ranks::start(&settings.place, settings.ranks, plan.ranks().unwrap_or(2))? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
@@ -83,6 +84,17 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
 fn trace(plan: &Plan, codec: &Policy, place: &Place, first: bool) -> Result<Trace> {
     let path = plan.settings.trace.as_deref().filter(|_| place.rank == 0);
     Trace::open(path, &codec.to_string(), first)
+}
+
+/// Refuses a feedback for codecs that leave nothing to feed back.
+fn check_feedback(feedback: Feedback, codecs: &[Policy]) -> Result<()> {
+    if feedback == Feedback::default() || codecs.iter().any(Policy::leaves_a_residual) {
+        return Ok(());
+    }
+    let named = codecs.iter().map(Policy::to_string).collect::<Vec<_>>().join(",");
+    let error =
+        anyhow!("--feedback {feedback} with codec {named}, which leaves nothing to feed back");
+    Err(hinted(error, "int8, topk:0.01 and powersgd:4 leave residuals, for instance"))
 }
 
 /// Refuses an error budget that nobody keeps.

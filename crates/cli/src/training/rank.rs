@@ -45,7 +45,7 @@ pub fn train(
     let checkpoint = session.run()?;
     let Session { trainer, log, progress, .. } = session;
     drop(progress);
-    if let Some(warning) = log.warning().filter(|_| place.rank == 0) {
+    if let Some(warning) = log.warning(&codec.to_string()).filter(|_| place.rank == 0) {
         say(warning);
     }
     let values = trainer.values().to_vec();
@@ -231,7 +231,10 @@ fn synchronizer(
             true => plan.settings.error_budget,
             false => usual.error_budget,
         },
-        feedback: plan.settings.feedback,
+        feedback: match codec.leaves_a_residual() {
+            true => plan.settings.feedback,
+            false => usual.feedback,
+        },
         momentum: plan.momentum(),
         timeout: plan.settings.link.timeout(),
         local_ranks: place.local_world as usize,

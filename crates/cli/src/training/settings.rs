@@ -29,7 +29,8 @@ pub struct Settings {
     /// With auto, the relative squared error that one encoding of a bucket may have
     #[arg(long, default_value_t = thinwire_sync::Options::default().error_budget, value_name = "ERROR", value_parser = error_budget)]
     pub error_budget: f64,
-    /// What becomes of what codecs lose: classic, ef21, average:BETA
+    /// What becomes of what codecs lose: added to the next gradient (classic), ef21, average:BETA; not
+    /// for none, f16, bf16, intsgd and others that leave no residual
     #[arg(long, default_value = "classic", value_name = "KIND")]
     pub feedback: Feedback,
     /// Adds up momentum before encoding, and none in the optimiser

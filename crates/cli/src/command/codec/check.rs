@@ -3,13 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
 use serde::Serialize;
-use thinwire_codec::{Bound, Choice, Codec, Exchange, Input, Write, laws, speed};
+use thinwire_codec::{Bound, Choice, Codec, Exchange, Input, Kind, Write, laws, speed};
 use thinwire_wire::random::Key;
 
+use crate::failure::hinted;
 use crate::figures::bytes_per_s;
-use crate::output::{print, print_json, say};
+use crate::output::{print, print_json, say, short};
 use crate::table::Table;
 
 /// Run every law on it, and say what it sends and what it loses.
@@ -34,6 +35,8 @@ struct Report {
     /// Bytes of as many elements, and f32 over them.
     elements: usize,
     bytes: usize,
+    /// Of them, those that only fill up the planes of fields of 1, 2 and 4 bits.
+    padding: usize,
     ratio: f64,
     /// The part of the squared length of normal values that one encoding sends.
     contraction: f64,
@@ -54,19 +57,22 @@ struct Law {
 /// Checks, and answers no if the codec is refused or a law is broken.
 ///
 /// # Errors
-/// If the codec has no bytes, or standard output is closed.
+/// If there is no such codec, or it has no bytes of its own, or standard output is closed.
 pub fn run(args: &Args) -> Result<u8> {
+    if args.codec == "auto" || args.codec.starts_with("auto:") {
+        let error = anyhow!("{} is no codec: it chooses one for every bucket", short(&args.codec));
+        return Err(hinted(error, "check those that it chooses from, one by one: int8, int4"));
+    }
     let choice = match Choice::parse(&args.codec) {
         Ok(choice) => choice,
-        Err(error) => {
+        Err(error) if error.kind() == Kind::Program => {
             say(format!("refused: {error}"));
             error.excerpt().into_iter().for_each(say);
             return Ok(1);
         }
+        Err(error) => return Err(error.into()),
     };
-    let Choice::Bytes(codec) = &choice else {
-        bail!("{choice} sends sums of factors, not bytes of its own");
-    };
+    let codec = bytes(&choice)?;
     let report = report(&choice, codec);
     let sound = report.laws.iter().all(|law| law.broken.is_none());
     if args.json {
@@ -75,6 +81,19 @@ pub fn run(args: &Args) -> Result<u8> {
         print(table(&report))?;
     }
     Ok(u8::from(!sound))
+}
+
+/// The codec, unless what it sends is no encoding of one rank's values.
+fn bytes(choice: &Choice) -> Result<&Arc<dyn Codec>> {
+    let what = match choice {
+        Choice::Bytes(codec) => return Ok(codec),
+        Choice::LowRank(_) => "sends sums over ranks of two thin factors",
+        Choice::Integers(_) => "sends sums of integers under a scale that past averages give",
+    };
+    let error = anyhow!("{choice} {what}: it has no encoding that could be checked alone");
+    let hint =
+        format!("thinwire codec bench {choice} measures it; thinwire train --codec {choice}");
+    Err(hinted(error, format!("{hint} uses it")))
 }
 
 fn report(choice: &Choice, codec: &Arc<dyn Codec>) -> Report {
@@ -87,6 +106,7 @@ fn report(choice: &Choice, codec: &Arc<dyn Codec>) -> Report {
         codec: codec.to_string(),
         elements: ELEMENTS,
         bytes,
+        padding: codec.padding(ELEMENTS),
         ratio: 4.0 * ELEMENTS as f64 / bytes as f64,
         contraction: contraction(codec.as_ref()),
         claim: claim(codec.bound(ELEMENTS)),
@@ -140,11 +160,20 @@ fn fit(exchange: Exchange) -> &'static str {
     }
 }
 
+fn length(report: &Report) -> String {
+    let Report { bytes, elements, padding, .. } = report;
+    let filled = match padding {
+        0 => String::new(),
+        _ => format!(", {padding} of them only fill up: see codec-language.md on blocks of 128"),
+    };
+    format!("{bytes} bytes for {elements} elements{filled}")
+}
+
 fn table(report: &Report) -> Table {
     let mut table = Table::new(["codec", report.codec.as_str()]);
     let residual = if report.feedback { "kept and sent later" } else { "lost" };
     for (name, value) in [
-        ("length", format!("{} bytes for {} elements", report.bytes, report.elements)),
+        ("length", length(report)),
         ("ratio", format!("{:.2}", report.ratio)),
         ("contraction, measured", format!("{:.4}", report.contraction)),
         ("claim", report.claim.clone()),

@@ -1,5 +1,6 @@
 //! `thinwire plan`: what runs where and how gradients travel, and why.
 
+mod explained;
 mod make;
 mod sync;
 

@@ -4,15 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Error, Result, anyhow};
 use serde::Serialize;
-use thinwire_sync::{
-    Alternative, Assignment, BucketRecord, Decision, LinkSpeed, Pair, Planning, Unequal, Verdict,
-};
+use thinwire_sync::{Alternative, Assignment, BucketRecord, Planning, StepRecord};
 
+use super::explained;
 use crate::failure::hinted;
-use crate::figures;
 use crate::output::{print, print_json};
 use crate::samples::median;
-use crate::table::Table;
 use crate::training::trace::{self, Line};
 
 /// Explains the plan of a training with --codec auto.
@@ -31,13 +28,16 @@ pub struct Args {
 
 /// A plan with what was measured of it.
 #[derive(Serialize)]
-struct Explanation<'a> {
+pub struct Explanation<'a> {
     /// The step after which it was made.
-    step: u64,
+    pub step: u64,
     #[serde(flatten)]
-    planning: &'a Planning,
+    pub planning: &'a Planning,
+    /// In how many steps all buckets travelled so, and the median of what those steps took.
+    pub measured_steps: usize,
+    pub measured_iteration_s: Option<f64>,
     /// For every bucket, the median time from ready to done of each alternative that ever travelled.
-    measured_s: Vec<Vec<Option<f64>>>,
+    pub measured_s: Vec<Vec<Option<f64>>>,
 }
 
 /// Prints the plan.
@@ -46,6 +46,7 @@ struct Explanation<'a> {
 /// If the trace cannot be read or has no plan.
 pub fn run(args: &Args) -> Result<u8> {
     let lines = trace::read(&args.trace)?;
+    check_step(args, &lines)?;
     let upto = args.step.unwrap_or(u64::MAX);
     let planned = lines.iter().rev().filter(|line| line.record.step <= upto);
     let (step, planning) = planned
@@ -53,13 +54,31 @@ pub fn run(args: &Args) -> Result<u8> {
         .next()
         .ok_or_else(|| missing(args, &lines))?;
     let measured_s = (0..planning.buckets.len()).map(|bucket| measured(&lines, bucket, planning));
-    let explanation = Explanation { step, planning, measured_s: measured_s.collect() };
+    let mut steps_s = iterations(&lines, planning);
+    let explanation = Explanation {
+        step,
+        planning,
+        measured_steps: steps_s.len(),
+        measured_iteration_s: (!steps_s.is_empty()).then(|| median(&mut steps_s)),
+        measured_s: measured_s.collect(),
+    };
     if args.json {
         print_json(&explanation)?;
     } else {
-        print(text(&explanation))?;
+        print(explained::text(&explanation))?;
     }
     Ok(0)
+}
+
+/// Refuses a step that the trace does not reach.
+fn check_step(args: &Args, lines: &[Line]) -> Result<()> {
+    let last = lines.iter().map(|line| line.record.step).max();
+    match (args.step, last) {
+        (Some(asked), Some(last)) if asked > last => {
+            Err(anyhow!("--step {asked}, but {} ends with step {last}", args.trace.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// No plan at all, or none as early as was asked for.
@@ -72,6 +91,18 @@ fn missing(args: &Args, lines: &[Line]) -> Error {
         }
         _ => hinted(anyhow!("{trace} has no plan"), "train with --codec auto --trace FILE"),
     }
+}
+
+/// What the steps took in which all buckets travelled by the plan.
+fn iterations(lines: &[Line], planning: &Planning) -> Vec<f64> {
+    let follows = |record: &&StepRecord| {
+        let pairs = record.buckets.iter().zip(&planning.buckets);
+        let mut pairs = pairs.map(|(bucket, decision)| (bucket, decision.chosen.as_ref()));
+        record.buckets.len() == planning.buckets.len()
+            && pairs.all(|(bucket, way)| way.is_some_and(|way| travelled(bucket, way)))
+    };
+    let followed = lines.iter().map(|line| &line.record).filter(follows);
+    followed.map(|record| record.backward_s + record.wait_s + record.commit_s).collect()
 }
 
 /// What each alternative of a bucket took in the steps in which it was in force.
@@ -93,81 +124,4 @@ fn travelled(record: &BucketRecord, way: &Assignment) -> bool {
     record.codec == way.codec
         && record.algorithm == way.algorithm
         && record.partitions == way.partitions
-}
-
-fn text(explanation: &Explanation<'_>) -> String {
-    let planning = explanation.planning;
-    let link = planning.link.as_ref().map_or("no link".to_owned(), described);
-    let mut text = format!(
-        "planned after step {}: {}\nlink: {link}; error budget: {}\niteration: {} planned, {} raw; decided in {}\n",
-        explanation.step,
-        planning.reason,
-        budget(planning.error_budget),
-        figures::seconds(planning.iteration_s),
-        figures::seconds(planning.raw_iteration_s),
-        figures::seconds(planning.took_s),
-    );
-    for (decision, measured_s) in planning.buckets.iter().zip(&explanation.measured_s) {
-        text += &format!("\n{}\n{}", headline(decision), table(decision, measured_s));
-    }
-    text
-}
-
-fn described(link: &LinkSpeed) -> String {
-    let speed = |bytes_per_s: f64, latency_s: f64| {
-        let rate = figures::digits(bytes_per_s * 8e-6);
-        format!("{rate} Mbit/s, {} one way", figures::seconds(latency_s))
-    };
-    let mut text = speed(link.bytes_per_s, link.latency_s);
-    if let Some(Unequal { latency_s, bytes_per_s, slow }) = &link.unequal {
-        text += &format!(" (most pairs {}", speed(*bytes_per_s, *latency_s));
-        for Pair { ranks: (low, high), latency_s, bytes_per_s } in slow {
-            text += &format!("; ranks {low} and {high} {}", speed(*bytes_per_s, *latency_s));
-        }
-        text += ")";
-    }
-    text
-}
-
-/// No number where the user has named the codecs.
-fn budget(error: f64) -> String {
-    if error == f64::MAX { "none, codecs were named".to_owned() } else { error.to_string() }
-}
-
-fn headline(decision: &Decision) -> String {
-    format!(
-        "{}: {} elements, ready at {}; {}",
-        decision.name,
-        figures::count(decision.elements as u64),
-        figures::seconds(decision.ready_s),
-        decision.because
-    )
-}
-
-fn table(decision: &Decision, measured_s: &[Option<f64>]) -> Table {
-    let header = ["  way", "error", "alone", "iteration", "exchange", "measured", "verdict"];
-    let mut table = Table::new(header.map(str::to_owned));
-    for (alternative, measured_s) in decision.alternatives.iter().zip(measured_s) {
-        let Assignment { codec, algorithm, partitions } = &alternative.assignment;
-        table.row([
-            format!("  {codec} {algorithm} /{partitions}"),
-            format!("{:.2e}", alternative.error),
-            figures::seconds(alternative.alone_s),
-            figures::seconds(alternative.iteration_s),
-            figures::seconds(alternative.exchange_s),
-            measured_s.map_or("–".to_owned(), figures::seconds),
-            verdict(alternative.verdict).to_owned(),
-        ]);
-    }
-    table
-}
-
-fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Chosen => "chosen",
-        Verdict::OverBudget => "over budget",
-        Verdict::Slower => "slower",
-        Verdict::LosesMore => "loses more",
-        Verdict::NoBetter => "no better",
-    }
 }

@@ -74,7 +74,7 @@ fn run(
     let mut session = Session::start(request, group, interrupt, trace)?;
     let planned = session.run()?;
     let log = session.finish();
-    if let Some(warning) = log.warning().filter(|_| place.rank == 0) {
+    if let Some(warning) = log.warning("none").filter(|_| place.rank == 0) {
         say(warning);
     }
     let built = &request.built;

@@ -1,0 +1,137 @@
+//! A plan in words: what was chosen first, then why, then every bucket with all that it might do.
+
+use std::collections::BTreeMap;
+
+use thinwire_sync::{Assignment, Decision, LinkSpeed, Pair, Planning, Unequal, Verdict};
+
+use super::sync::Explanation;
+use crate::figures;
+use crate::table::Table;
+
+/// What the columns of the tables mean.
+const LEGEND: &str = "\
+columns: way: codec, algorithm, partitions; error: relative squared error of one encoding, measured, or \
+the most there can be before it was
+  alone: from ready to done with the network to itself; exchange: the same behind the buckets before it
+  iteration: what a step would take if this bucket alone went so; measured: exchange in steps that went so
+verdict: slower: the step or the exchange would be; loses more: by too much for what it saves; over \
+budget: its error is
+";
+
+/// How one is chosen.
+const RULE: &str = "\
+rule: first the ways that make the step shortest, of those within the error budget. Then every bucket goes \
+back to what loses less, as long as the step stays within 2 % of the shortest. A plan less than 2 % faster \
+than raw is not taken; nor is one that is less than 2 % faster than the plan in force, unless it loses less \
+than half as much.
+";
+
+/// All of it.
+pub fn text(explanation: &Explanation<'_>) -> String {
+    let planning = explanation.planning;
+    let link = planning.link.as_ref().map_or("no link".to_owned(), described);
+    let mut text = format!(
+        "planned after step {}: {}\nplan: {}\nstep: {}\nlink: {link}; error budget: {}; decided in {}\n{RULE}{LEGEND}",
+        explanation.step,
+        planning.reason,
+        summary(planning),
+        seconds(explanation),
+        budget(planning.error_budget),
+        figures::seconds(planning.took_s),
+    );
+    for (decision, measured_s) in planning.buckets.iter().zip(&explanation.measured_s) {
+        text += &format!("\n{}\n{}", headline(decision), table(decision, measured_s));
+    }
+    text
+}
+
+/// How many buckets, and which part of all elements, travel by each codec.
+fn summary(planning: &Planning) -> String {
+    let all: usize = planning.buckets.iter().map(|decision| decision.elements).sum();
+    let mut codecs: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for decision in &planning.buckets {
+        let Some(way) = &decision.chosen else { continue };
+        let (buckets, elements) = codecs.entry(&way.codec).or_default();
+        (*buckets, *elements) = (*buckets + 1, *elements + decision.elements);
+    }
+    let mut codecs: Vec<_> = codecs.into_iter().collect();
+    codecs.sort_by_key(|(_, (_, elements))| std::cmp::Reverse(*elements));
+    let part = |elements: usize| figures::percent(elements as f64 / all.max(1) as f64);
+    let named = codecs.into_iter().map(|(codec, (buckets, elements))| {
+        let s = if buckets == 1 { "" } else { "s" };
+        format!("{codec} for {buckets} bucket{s} ({} of the elements)", part(elements))
+    });
+    named.collect::<Vec<_>>().join(", ")
+}
+
+/// What a step takes, from the begin of backward until all averages are there.
+fn seconds(explanation: &Explanation<'_>) -> String {
+    let Planning { iteration_s, raw_iteration_s, .. } = explanation.planning;
+    let measured = match (explanation.measured_iteration_s, explanation.measured_steps) {
+        (Some(measured_s), steps) => {
+            format!("{} measured (median of {steps})", figures::seconds(measured_s))
+        }
+        (None, _) => "never measured".to_owned(),
+    };
+    let [planned, raw] = [iteration_s, raw_iteration_s].map(|s| figures::seconds(*s));
+    format!("{planned} predicted, {measured}; {raw} predicted if everything travelled raw")
+}
+
+fn described(link: &LinkSpeed) -> String {
+    let speed = |bytes_per_s: f64, latency_s: f64| {
+        let rate = figures::digits(bytes_per_s * 8e-6);
+        format!("{rate} Mbit/s, {} one way", figures::seconds(latency_s))
+    };
+    let mut text = speed(link.bytes_per_s, link.latency_s);
+    if let Some(Unequal { latency_s, bytes_per_s, slow }) = &link.unequal {
+        text += &format!(" (most pairs {}", speed(*bytes_per_s, *latency_s));
+        for Pair { ranks: (low, high), latency_s, bytes_per_s } in slow {
+            text += &format!("; ranks {low} and {high} {}", speed(*bytes_per_s, *latency_s));
+        }
+        text += ")";
+    }
+    text
+}
+
+/// No number where the user has named the codecs.
+fn budget(error: f64) -> String {
+    if error == f64::MAX { "none, codecs were named".to_owned() } else { error.to_string() }
+}
+
+fn headline(decision: &Decision) -> String {
+    format!(
+        "{}: {} elements, ready at {}; {}",
+        decision.name,
+        figures::count(decision.elements as u64),
+        figures::seconds(decision.ready_s),
+        decision.because
+    )
+}
+
+fn table(decision: &Decision, measured_s: &[Option<f64>]) -> Table {
+    let header = ["  way", "error", "alone", "iteration", "exchange", "measured", "verdict"];
+    let mut table = Table::new(header.map(str::to_owned));
+    for (alternative, measured_s) in decision.alternatives.iter().zip(measured_s) {
+        let Assignment { codec, algorithm, partitions } = &alternative.assignment;
+        table.row([
+            format!("  {codec} {algorithm} /{partitions}"),
+            format!("{:.2e}", alternative.error),
+            figures::seconds(alternative.alone_s),
+            figures::seconds(alternative.iteration_s),
+            figures::seconds(alternative.exchange_s),
+            measured_s.map_or("–".to_owned(), figures::seconds),
+            verdict(alternative.verdict).to_owned(),
+        ]);
+    }
+    table
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Chosen => "chosen",
+        Verdict::OverBudget => "over budget",
+        Verdict::Slower => "slower",
+        Verdict::LosesMore => "loses more",
+        Verdict::NoBetter => "no better",
+    }
+}

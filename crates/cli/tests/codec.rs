@@ -1,0 +1,120 @@
+//! Codecs of one's own from the command line: what is refused, with which exit code, and what is shown of it.
+
+mod support;
+
+use support::Folder;
+
+const ONEBIT: &str = include_str!("../../../examples/codecs/onebit.codec");
+
+/// Where in it the test's mistake is: line, column and what is said.
+const MISTAKE: &str = "no function is called 'men'; did you mean 'mean'?";
+
+fn broken(folder: &Folder) -> [String; 2] {
+    let text = ONEBIT.replace("mean(abs(x))", "men(abs(x))");
+    std::fs::write(folder.path().join("broken.codec"), &text).unwrap();
+    let at = text.lines().position(|line| line.contains("men(")).unwrap();
+    let line = text.lines().nth(at).unwrap();
+    let (number, column) = (at + 1, line.find("men(").unwrap());
+    let margin = " ".repeat(number.to_string().len());
+    let excerpt =
+        format!("{number} | {line}\n{margin} | {}^\n", " ".repeat(line[..column].chars().count()));
+    [format!("broken.codec:{number}:{}: {MISTAKE}", column + 1), excerpt]
+}
+
+#[test]
+fn the_answer_no_is_1_and_an_error_is_2() {
+    let folder = Folder::new("codec-answers");
+    let [refusal, excerpt] = broken(&folder);
+    let ended = folder.run(&["codec", "check", "broken.codec"]);
+    assert_eq!((ended.code, ended.stderr), (Some(1), format!("refused: {refusal}\n{excerpt}")));
+    std::fs::write(folder.path().join("good.codec"), ONEBIT).unwrap();
+    for (codec, expected) in [
+        ("gone.codec", "cannot read codec gone.codec: "),
+        (".", "unknown codec '.', expected one of "),
+        ("zip", "unknown codec 'zip', expected one of "),
+        ("topk:2", "topk ratio '2', expected a number above 0 and at most 1"),
+        ("good.codec:t=1", "good.codec: parameter 't', but the codec has none"),
+        ("good.codec:t=1,t=2", "good.codec parameter t is given twice, as 1 and 2"),
+    ] {
+        let ended = folder.run(&["codec", "check", codec]);
+        assert!(ended.error().starts_with(&format!("error: {expected}")), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn what_cannot_be_checked_alone_says_what_it_is() {
+    let folder = Folder::new("codec-alone");
+    for (codec, what, hint) in [
+        (
+            "powersgd:4",
+            "sends sums over ranks of two thin factors",
+            "thinwire codec bench powersgd:4",
+        ),
+        ("intsgd", "sends sums of integers under a scale", "thinwire codec bench intsgd"),
+        (
+            "auto",
+            "is no codec: it chooses one for every bucket",
+            "check those that it chooses from",
+        ),
+        (
+            "auto:int8",
+            "is no codec: it chooses one for every bucket",
+            "check those that it chooses",
+        ),
+    ] {
+        let ended = folder.run(&["codec", "check", codec]);
+        assert!(ended.error().starts_with(&format!("error: {codec} {what}")), "{}", ended.stderr);
+        assert!(ended.hint().starts_with(&format!("hint: {hint}")), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn the_place_is_shown_wherever_a_text_is_refused() {
+    let folder = Folder::new("codec-places");
+    let [refusal, excerpt] = broken(&folder);
+    for ended in [
+        folder.run(&["codec", "bench", "broken.codec"]),
+        folder.run(&["bench", "codec", "--codecs", "none,broken.codec"]),
+        folder.train(&["--codec", "broken.codec"]),
+        folder.train(&["--codec", "auto:broken.codec"]),
+    ] {
+        assert!(ended.error().ends_with(&refusal), "{}", ended.stderr);
+        assert!(ended.stderr.contains(&excerpt), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn bytes_that_only_fill_up_are_told_of() {
+    let folder = Folder::new("codec-padding");
+    for (block, note) in [(128, ""), (64, ", 131072 of them only fill up")] {
+        let text = ONEBIT.replace("block 128", &format!("block {block}"));
+        std::fs::write(folder.path().join("mine.codec"), text).unwrap();
+        let shown = folder.run(&["codec", "check", "mine.codec"]).done();
+        let length = shown.lines().find(|line| line.starts_with("length ")).unwrap();
+        assert!(length.contains(&format!(" bytes for 1048576 elements{note}")), "{length}");
+        assert_eq!(length.contains("fill up"), block != 128, "{length}");
+    }
+}
+
+#[test]
+fn a_feedback_of_nothing_is_refused() {
+    let folder = Folder::new("codec-feedback");
+    for codec in ["none", "intsgd", "int8:stochastic"] {
+        let ended = folder.train(&["--codec", codec, "--feedback", "ef21"]);
+        let expected =
+            format!("--feedback ef21 with codec {codec}, which leaves nothing to feed back");
+        assert_eq!(ended.error(), format!("error: {expected}"));
+    }
+}
+
+#[test]
+fn momentum_is_not_dropped_in_silence() {
+    let folder = Folder::new("codec-momentum");
+    let flags = ["--codec", "topk:0.05", "--steps", "4", "--ranks", "2"];
+    folder.train(&[&flags[..], &["--momentum-correction", "0.9"]].concat()).done();
+    let resumed = ["--codec", "topk:0.05", "--steps", "8", "--resume", "thinwire-checkpoints"];
+    let ended = folder.train(&resumed);
+    assert!(ended.error().contains("with momentum correction (momentum."), "{}", ended.stderr);
+    assert_eq!(ended.hint(), "hint: give --momentum-correction FACTOR as before");
+    folder.train(&[&resumed[..], &["--momentum-correction", "0.9"]].concat()).done();
+}
