@@ -92,7 +92,7 @@ impl Ways {
         candidates: &mut Vec<Candidate>,
     ) {
         let choice = self.calibration.codecs[codec].choice.clone();
-        let least = self.asked.partitions.unwrap_or_else(|| operations::partitions(elements));
+        let least = self.asked.partitions.unwrap_or_else(|| least(&choice, elements));
         let mut usual: Vec<(Algorithm, Price)> =
             carriers(&choice, self.asked.algorithm, self.world, elements)
                 .into_iter()
@@ -276,10 +276,18 @@ fn carriers(
     if size == 1 { all.take(1).collect() } else { all.collect() }
 }
 
-/// Into how many partitions a bucket may be cut besides the usual number. Never into fewer: who
-/// computes on a large piece moves no bytes meanwhile.
-fn finer(elements: usize, usual: usize) -> impl Iterator<Item = usize> {
-    [2, 4, 8].into_iter().filter(move |&count| count > usual && elements / count >= 1 << 14)
+/// Into how many partitions a bucket is cut at least: who computes on a large piece moves no bytes
+/// meanwhile. Codecs that send few of the elements have next to none to move.
+fn least(choice: &Choice, elements: usize) -> usize {
+    match choice.exchange() {
+        Exchange::Gather => 1,
+        _ => operations::partitions(elements),
+    }
+}
+
+/// Into how many more it may be cut.
+fn finer(elements: usize, least: usize) -> impl Iterator<Item = usize> {
+    [2, 4, 8].into_iter().filter(move |&count| count > least && elements / count >= 1 << 14)
 }
 
 #[cfg(test)]
