@@ -198,7 +198,7 @@ fn least(chain: &Chain, mesh: &[usize], rules: Rules) -> f64 {
     let nodes = 0..graph.nodes.len();
     let block = Block { graph, nodes, entry: Some((0, entry)), exit: Some((chain.last, exit)) };
     let formulation = Formulation::new(&block, mesh, &Volume { graph, mesh, rules }).unwrap();
-    solve(&formulation.problem(&Weights::ONCE), 0.0).0 / 1e6
+    solve(&formulation.problem(&Weights::ONCE, 0.0), 0.0).0 / 1e6
 }
 
 /// The least over all meshes of so many dimensions.

@@ -9,7 +9,7 @@ use thinwire_plan::Cluster;
 use thinwire_plan::cost::{Costs, Exchange, Sharding};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{
-    Candidate, Chain, Overlap, Pins, Prepared, Recompute, Rule, Settings, Verdict, best_of, costs,
+    Candidate, Chain, Given, Overlap, Prepared, Recompute, Rule, Settings, Verdict, best_of, costs,
 };
 use thinwire_plan::stage::Weights;
 
@@ -24,7 +24,7 @@ pub struct Case {
     prepared: Arc<Prepared>,
     candidate: Candidate,
     settings: Settings,
-    pins: Pins,
+    given: Given,
 }
 
 /// Models that were built.
@@ -53,14 +53,14 @@ impl Case {
             ..Weights::ONCE
         };
         let (_, choice) = chain.solve(&weights, 0.0);
-        let pins = chain.pins(&choice);
-        Ok(Case { row: row.clone(), prepared, candidate, settings, pins })
+        let given = chain.given(&choice);
+        Ok(Case { row: row.clone(), prepared, candidate, settings, given })
     }
 
     /// Seconds of a step on a cluster.
     pub fn seconds(&self, cluster: &Cluster) -> f64 {
         let costs: Costs<'_> = costs(cluster, &self.candidate, &self.settings);
-        let chain = Chain::pinned(&self.prepared, &costs, self.candidate.rule, &self.pins);
+        let chain = Chain::given_by(&self.prepared, &costs, self.candidate.rule, &self.given);
         let chain = chain.expect("the same chain was built before");
         match best_of(&chain, &costs, &self.candidate, &self.settings, &|| f64::INFINITY) {
             Verdict::Found(outcome) => outcome.seconds,

@@ -43,6 +43,7 @@ impl Constants {
             memory_bytes: 1e18,
             memory_bytes_per_s: 2039e9,
             memory_efficiency: memory,
+            codec_bytes_per_s: 5e11,
             overhead_s: 1e-6 * overhead,
             efficiency: Efficiency::saturating(best, 1e9 * half),
         };

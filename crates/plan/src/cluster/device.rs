@@ -13,6 +13,8 @@ pub struct Device {
     pub memory_bytes_per_s: f64,
     /// The fraction of that rate that operators reach.
     pub memory_efficiency: f64,
+    /// Bytes of f32 per second that are encoded, or decoded and added.
+    pub codec_bytes_per_s: f64,
     /// Seconds from asking for an operator to its start, where nothing hides it.
     pub overhead_s: f64,
     /// Which fraction of `flops_per_s` operators reach.

@@ -6,6 +6,7 @@
 //! tflops = 312
 //! memory_gib = 80
 //! memory_gbyte_per_s = 2039
+//! codec_gbyte_per_s = 300                # f32 encoded or decoded; a third of memory's rate unless said
 //! efficiency = [[0.1, 0.2], [10, 0.6]]   # pairs of gflop and the fraction of tflops
 //!
 //! [[level]]                              # innermost first
@@ -48,6 +49,7 @@ struct DeviceTable {
     memory_gbyte_per_s: f64,
     #[serde(default = "whole")]
     memory_efficiency: f64,
+    codec_gbyte_per_s: Option<f64>,
     #[serde(default)]
     overhead_us: f64,
     #[serde(default)]
@@ -107,12 +109,18 @@ fn device(table: &DeviceTable) -> Result<Device, Error> {
     let about = format!("device '{}'", table.name);
     let positive = |field, value| positive(&about, field, value);
     fraction(&about, "memory_efficiency", table.memory_efficiency)?;
+    let memory_gbyte_per_s = positive("memory_gbyte_per_s", table.memory_gbyte_per_s)?;
+    // Values and residual are read and the residual is written.
+    let passes = 3.0;
+    let usual = memory_gbyte_per_s * table.memory_efficiency / passes;
+    let codec_gbyte_per_s = table.codec_gbyte_per_s.unwrap_or(usual);
     Ok(Device {
         name: table.name.clone(),
         flops_per_s: 1e12 * positive("tflops", table.tflops)?,
         memory_bytes: GIB * positive("memory_gib", table.memory_gib)?,
-        memory_bytes_per_s: 1e9 * positive("memory_gbyte_per_s", table.memory_gbyte_per_s)?,
+        memory_bytes_per_s: 1e9 * memory_gbyte_per_s,
         memory_efficiency: table.memory_efficiency,
+        codec_bytes_per_s: 1e9 * positive("codec_gbyte_per_s", codec_gbyte_per_s)?,
         overhead_s: 1e-6 * not_negative(&about, "overhead_us", table.overhead_us)?,
         efficiency: efficiency(&about, &table.efficiency)?,
     })

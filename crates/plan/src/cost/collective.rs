@@ -46,7 +46,8 @@ impl Exchange {
         group.hops.iter().map(hop).sum()
     }
 
-    fn hop_s(self, hop: &Hop, bytes: f64) -> f64 {
+    /// Seconds of a reduce-scatter of `bytes` on each member of one level.
+    pub(super) fn hop_s(self, hop: &Hop, bytes: f64) -> f64 {
         let others = hop.members - 1.0;
         let steps = match self {
             Exchange::Direct => 1.0,
@@ -88,7 +89,8 @@ mod tests {
 
     fn group(size: usize) -> Group {
         let members = size as f64;
-        let hop = Hop { members, inside: 1.0, latency_s: LATENCY_S, bytes_per_s: BYTES_PER_S };
+        let hop =
+            Hop { level: 0, members, inside: 1.0, latency_s: LATENCY_S, bytes_per_s: BYTES_PER_S };
         Group { size, hops: vec![hop] }
     }
 
@@ -132,8 +134,13 @@ mod tests {
 
     #[test]
     fn outer_levels_carry_what_inner_ones_leave() {
-        let hop =
-            |members, inside, bytes_per_s| Hop { members, inside, latency_s: 0.0, bytes_per_s };
+        let hop = |members, inside, bytes_per_s| Hop {
+            level: 0,
+            members,
+            inside,
+            latency_s: 0.0,
+            bytes_per_s,
+        };
         let group = Group { size: 32, hops: vec![hop(8.0, 1.0, 1e12), hop(4.0, 8.0, 1e9)] };
         let expected = 7.0 / 8.0 * 1e9 / 1e12 + 3.0 / 4.0 * 1e9 / 8.0 / 1e9;
         assert!((Exchange::Direct.scatter_s(&group, 1e9) / expected - 1.0).abs() < 1e-5);

@@ -10,6 +10,8 @@ use crate::cluster::Cluster;
 /// The part of a group's traffic that crosses one level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hop {
+    /// The level.
+    pub level: usize,
     /// How many units of the level below it joins.
     pub members: f64,
     /// How many devices of the group each of those units has.
@@ -35,11 +37,12 @@ impl Group {
         let size = dims.iter().map(|dim| mesh[*dim]).product();
         let (mut unit, mut below) = (1.0, 1.0);
         let mut hops = Vec::new();
-        for level in &cluster.levels {
+        for (at, level) in cluster.levels.iter().enumerate() {
             let whole = unit * level.size as f64;
             let within: f64 = dims.iter().map(|dim| members(mesh, *dim, whole)).product();
             if within > below {
                 hops.push(Hop {
+                    level: at,
                     members: within / below,
                     inside: below,
                     latency_s: level.latency_s,
@@ -59,7 +62,7 @@ impl Group {
             if distance < unit * level.size || at == last {
                 let bytes_per_s = level.bytes_per_s / unit as f64;
                 let latency_s = level.latency_s;
-                return Hop { members: 2.0, inside: 1.0, latency_s, bytes_per_s };
+                return Hop { level: at, members: 2.0, inside: 1.0, latency_s, bytes_per_s };
             }
             unit *= level.size;
         }
@@ -91,6 +94,7 @@ mod tests {
             memory_bytes: 1e9,
             memory_bytes_per_s: 1e12,
             memory_efficiency: 1.0,
+            codec_bytes_per_s: 1e12,
             overhead_s: 0.0,
             efficiency: Efficiency::constant(1.0),
         };

@@ -5,13 +5,17 @@
 //! is the sum of the nodes that compute gradients. Conversions take what their collectives take.
 
 pub mod activation;
+mod carriage;
+mod coding;
 mod collective;
 mod group;
 mod work;
 
+pub use carriage::Carriage;
+pub use coding::Coding;
 pub use collective::{Exchange, message_s};
 pub use group::{Group, Hop};
-pub use work::{Work, WorkKind, work};
+pub use work::{Pinned, Work, WorkKind, work};
 
 use std::collections::HashMap;
 
@@ -42,6 +46,8 @@ pub struct Cost {
     pub kept_bytes: f64,
     /// What enters the block, of one micro-batch: all that waits if forward is computed again.
     pub entry_bytes: f64,
+    /// What encoding gradients loses: relative squared errors, times the elements of parameters.
+    pub loss: f64,
 }
 
 impl Cost {
@@ -58,6 +64,7 @@ impl Cost {
         state_bytes: 0.0,
         kept_bytes: 0.0,
         entry_bytes: 0.0,
+        loss: 0.0,
     };
 
     /// Seconds of one micro-batch, where forward is computed so often.
@@ -77,6 +84,26 @@ impl std::ops::AddAssign for Cost {
         self.state_bytes += other.state_bytes;
         self.kept_bytes += other.kept_bytes;
         self.entry_bytes += other.entry_bytes;
+        self.loss += other.loss;
+    }
+}
+
+impl std::ops::Sub for Cost {
+    type Output = Cost;
+
+    fn sub(self, other: Cost) -> Cost {
+        Cost {
+            forward_s: self.forward_s - other.forward_s,
+            backward_s: self.backward_s - other.backward_s,
+            forward_wire_s: self.forward_wire_s - other.forward_wire_s,
+            backward_wire_s: self.backward_wire_s - other.backward_wire_s,
+            sync_s: self.sync_s - other.sync_s,
+            optimizer_s: self.optimizer_s - other.optimizer_s,
+            state_bytes: self.state_bytes - other.state_bytes,
+            kept_bytes: self.kept_bytes - other.kept_bytes,
+            entry_bytes: self.entry_bytes - other.entry_bytes,
+            loss: self.loss - other.loss,
+        }
     }
 }
 
@@ -132,6 +159,8 @@ pub struct Costs<'a> {
     pub sharding: Sharding,
     /// How members of a level exchange.
     pub exchange: Exchange,
+    /// What gradients may be encoded with.
+    pub codings: Vec<Coding>,
     /// The group along each dimension of the mesh.
     groups: Vec<Group>,
 }
@@ -147,6 +176,7 @@ impl<'a> Costs<'a> {
             precision,
             sharding: Sharding::None,
             exchange: Exchange::Direct,
+            codings: Vec::new(),
             groups,
         }
     }
@@ -203,9 +233,7 @@ impl<'a> Costs<'a> {
     pub fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
         let Precision { element, optimizer } = self.precision;
         let elements = self.local(shape, &sides.value);
-        let partial = |dim: &usize| matches!(sides.gradient.0[*dim], Placement::Partial(_));
-        let dims: Vec<usize> = (0..self.mesh.len()).filter(partial).collect();
-        let group = Group::along(self.cluster, &self.mesh, &dims);
+        let group = self.sharing(sides);
         let share = 1.0 / group.size as f64;
         let bytes = elements * element;
         let scatter_s = self.exchange.scatter_s(&group, bytes);
@@ -234,6 +262,13 @@ impl<'a> Costs<'a> {
                 ..Cost::ZERO
             },
         }
+    }
+
+    /// The ranks that share a parameter's work.
+    fn sharing(&self, sides: &Sides) -> Group {
+        let partial = |dim: &usize| matches!(sides.gradient.0[*dim], Placement::Partial(_));
+        let dims: Vec<usize> = (0..self.mesh.len()).filter(partial).collect();
+        Group::along(self.cluster, &self.mesh, &dims)
     }
 
     /// Seconds in which a tensor goes from one layout to another.

@@ -5,7 +5,9 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use thinwire_model::{Declaration, Node, NodeId, Operator, Origin, Role, TensorId, Training};
+use thinwire_model::{
+    Cut, Declaration, Node, NodeId, Operator, Origin, Role, Strategy, TensorId, Training,
+};
 
 /// What one node asks for.
 #[derive(Clone, Debug)]
@@ -20,6 +22,24 @@ pub struct Work {
     pub kept_inputs: Vec<usize>,
     /// Its outputs that wait for backward and that no node reads which keeps them.
     pub kept_outputs: Vec<usize>,
+    /// What the user says of its cuts.
+    pub pinned: Vec<Pinned>,
+}
+
+/// A cut that the user has chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pinned {
+    /// The dimension of the mesh.
+    pub dim: usize,
+    /// What the operator does there.
+    pub cut: Cut,
+}
+
+impl Pinned {
+    /// Whether a strategy does so.
+    pub fn holds(&self, strategy: &Strategy) -> bool {
+        strategy.0.get(self.dim) == Some(&self.cut)
+    }
 }
 
 /// What bounds an operator's speed.
@@ -86,6 +106,7 @@ pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> 
             gradients: backward.iter().map(declared).collect(),
             kept_inputs,
             kept_outputs,
+            pinned: Vec::new(),
         };
         all.insert(id, work);
     }

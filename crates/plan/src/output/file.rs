@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thinwire_model::{Cut, Declaration, Graph, NodeId, Strategy, fingerprint};
 
+use super::codecs::codecs;
 use crate::Error;
 use crate::pipeline::Schedule;
 use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, zero_stage};
@@ -51,6 +52,9 @@ pub struct PlanFile {
     pub schedule: Schedule,
     /// The stages.
     pub stage: Vec<StageFile>,
+    /// What gradients are encoded with; those that are not named travel as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub codec: Vec<CodecFile>,
     /// The ways in which blocks are done.
     pub way: Vec<WayFile>,
 }
@@ -65,6 +69,20 @@ pub struct StageFile {
     pub last: String,
     /// Predicted bytes of each of its devices.
     pub memory_bytes: u64,
+}
+
+/// A codec, and the parameters whose gradients it encodes where ranks sum them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CodecFile {
+    /// The codec's name, as `--codec` takes it.
+    pub name: String,
+    /// The innermost level of the cluster on which it is used; on levels within, gradients are
+    /// summed as they are. Without a level it is used on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// The parameters, by their names in the model.
+    pub parameters: Vec<String>,
 }
 
 /// How some equal blocks are done.
@@ -128,6 +146,7 @@ impl PlanFile {
             bound_s: found.bound_s,
             schedule: *schedule,
             stage: stages.iter().map(stage).collect(),
+            codec: codecs(prepared, cluster, planner.settings(), &found.best),
             way: (0..choice.ways.len()).map(way).collect(),
         })
     }

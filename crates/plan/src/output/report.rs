@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::codecs;
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Cost;
@@ -52,8 +53,8 @@ fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64,
     let unplanned = || Error::impossible("the planner has not made this plan");
     let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
     let here = costs(cluster, candidate, planner.settings());
-    let pins = Chain::new(prepared, &here, candidate.rule)?.pins(&outcome.choice);
-    let chain = Chain::pinned(prepared, &here, candidate.rule, &pins)?;
+    let given = Chain::new(prepared, &here, candidate.rule)?.given(&outcome.choice);
+    let chain = Chain::given_by(prepared, &here, candidate.rule, &given)?;
     match best_of(&chain, &here, candidate, planner.settings(), &|| f64::INFINITY) {
         Verdict::Found(outcome) => Ok(outcome.seconds),
         _ => Ok(outcome.seconds),
@@ -73,6 +74,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     line(describe(best));
     line(String::new());
     split(best, overlap).into_iter().for_each(&mut line);
+    codecs::describe(planner, best).into_iter().for_each(&mut line);
     line(String::new());
     stages(cluster, best).into_iter().for_each(&mut line);
     line(String::new());
@@ -115,7 +117,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
 }
 
 /// A plan in one line.
-fn describe(outcome: &Outcome) -> String {
+pub(super) fn describe(outcome: &Outcome) -> String {
     let candidate = &outcome.candidate;
     let mesh: Vec<String> = candidate.mesh.iter().map(usize::to_string).collect();
     let stages = candidate.stages;
@@ -172,7 +174,7 @@ fn stages(cluster: &Cluster, outcome: &Outcome) -> Vec<String> {
     outcome.stages.iter().enumerate().map(stage).collect()
 }
 
-fn seconds(seconds: f64) -> String {
+pub(super) fn seconds(seconds: f64) -> String {
     match seconds {
         long if long >= 1.0 => format!("{long:.2} s"),
         middle if middle >= 1e-3 => format!("{:.2} ms", 1e3 * middle),

@@ -51,14 +51,19 @@ impl Expert {
 const SEQUENCES: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// All candidates for a batch of so many sequences and a model of so many blocks.
-pub fn candidates(cluster: &Cluster, batch: usize, blocks: usize) -> Vec<Candidate> {
+pub fn candidates(
+    cluster: &Cluster,
+    batch: usize,
+    blocks: usize,
+    shardings: &[Sharding],
+) -> Vec<Candidate> {
     let devices = cluster.size();
     let mut all = Vec::new();
     for stages in divisors(devices).filter(|stages| *stages <= blocks) {
         for [outer, inner] in meshes(devices / stages) {
             let mesh = if inner == 1 { vec![outer] } else { vec![outer, inner] };
             for micro_batches in micro_batches(batch, outer) {
-                for sharding in [Sharding::Optimizer, Sharding::Parameters] {
+                for sharding in shardings.iter().copied() {
                     let (mesh, rule) = (mesh.clone(), Rule::Free);
                     all.push(Candidate { stages, mesh, micro_batches, sharding, rule });
                 }

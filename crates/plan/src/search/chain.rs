@@ -15,8 +15,10 @@ use thinwire_model::{
 use super::prepare::{Class, Prepared};
 use super::rule::Rule;
 use crate::Error;
-use crate::cost::{Cost, Costs, Work};
-use crate::stage::{Block, Eliminated, Formulation, Price, Pricing, Variable, Weights, eliminate};
+use crate::cost::{Carriage, Cost, Costs, Work};
+use crate::stage::{
+    Block, Carried, Eliminated, Formulation, Price, Pricing, Variable, Weights, eliminate,
+};
 
 /// All blocks on one mesh.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub struct Choice {
     pub ways: Vec<(usize, Vec<usize>)>,
     /// For every block, which way.
     pub of_block: Vec<usize>,
+    /// What encoding gradients loses at the prices for which this was chosen.
+    pub loss: f64,
 }
 
 impl<'a> Chain<'a> {
@@ -41,20 +45,21 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// If blocks are joined by more than one tensor.
     pub fn new(prepared: &'a Prepared, costs: &Costs<'_>, rule: Rule) -> Result<Chain<'a>, Error> {
-        Chain::pinned(prepared, costs, rule, &Pins::new())
+        Chain::given_by(prepared, costs, rule, &Given::new())
     }
 
     /// The same, where some nodes have no choice.
     ///
     /// # Errors
     /// As [`Chain::new`].
-    pub fn pinned(
+    pub fn given_by(
         prepared: &'a Prepared,
         costs: &Costs<'_>,
         rule: Rule,
-        pins: &Pins,
+        given: &Given,
     ) -> Result<Chain<'a>, Error> {
-        let allowed = Allowed { rule, pins };
+        let allowed = Allowed { rule, given };
+        allowed.check(prepared, &costs.mesh)?;
         let layouts = layouts(prepared, costs, &allowed);
         let known = RefCell::default();
         let formulate = |class: &Class| {
@@ -71,14 +76,15 @@ impl<'a> Chain<'a> {
         Ok(Chain { prepared, formulations })
     }
 
-    /// The cheapest choice where costs count so much, at a price per byte.
+    /// The cheapest choice where costs count so much, at a price per byte; its price has gradients
+    /// travel as is best.
     pub fn solve(&self, weights: &Weights, seconds_per_byte: f64) -> (Price, Choice) {
         let blocks: Vec<Eliminated> = self
             .formulations
             .iter()
             .map(|one| {
                 let keep: Vec<usize> = [one.entry, one.exit].into_iter().flatten().collect();
-                eliminate(&one.problem(weights), &keep, seconds_per_byte)
+                eliminate(&one.problem(weights, seconds_per_byte), &keep, seconds_per_byte)
             })
             .collect();
         let ends = self.ends(&blocks);
@@ -96,9 +102,30 @@ impl<'a> Chain<'a> {
             });
             of_block.push(way);
         }
-        let choice = Choice { ways, of_block };
-        let price = self.costs(&choice).iter().map(|cost| weights.price(cost)).sum();
-        (price, choice)
+        let mut choice = Choice { ways, of_block, loss: 0.0 };
+        let saved = |(class, options): &(usize, Vec<usize>)| {
+            self.formulations[*class].saved(options, weights, seconds_per_byte)
+        };
+        let saved: Vec<Cost> = choice.ways.iter().map(saved).collect();
+        let costs = self.costs(&choice).into_iter().zip(&choice.of_block);
+        let total: Cost = costs.flat_map(|(cost, way)| [cost, saved[*way]]).sum();
+        choice.loss = total.loss;
+        (weights.price(&total), choice)
+    }
+
+    /// The parameters of a block whose gradients may be encoded.
+    pub fn carried<'b>(
+        &'b self,
+        choice: &'b Choice,
+        block: usize,
+    ) -> impl Iterator<Item = &'b Carried> {
+        let (class, options) = &choice.ways[choice.of_block[block]];
+        self.formulations[*class].carried(options)
+    }
+
+    /// Elements of all parameters.
+    pub fn parameters(&self) -> f64 {
+        self.prepared.parameters
     }
 
     /// How many blocks there are.
@@ -107,16 +134,16 @@ impl<'a> Chain<'a> {
     }
 
     /// The strategies of a choice, for the nodes of the first block of each class.
-    pub fn pins(&self, choice: &Choice) -> Pins {
+    pub fn given(&self, choice: &Choice) -> Given {
         let ways = 0..choice.ways.len();
-        let mut pins = Pins::new();
+        let mut given = Given::new();
         for (id, strategy) in ways.flat_map(|way| self.strategies(choice, way)) {
-            pins.entry(id).or_insert_with(|| strategy.clone());
+            given.entry(id).or_insert_with(|| strategy.clone());
         }
-        pins
+        given
     }
 
-    /// What every block costs.
+    /// What every block costs where gradients travel as they are.
     pub fn costs(&self, choice: &Choice) -> Vec<Cost> {
         let cost = |(class, options): &(usize, Vec<usize>)| self.formulations[*class].cost(options);
         let ways: Vec<Cost> = choice.ways.iter().map(cost).collect();
@@ -200,20 +227,36 @@ fn layouts(
 }
 
 /// Strategies that are given, by the first node of its class.
-pub type Pins = HashMap<NodeId, Strategy>;
+pub type Given = HashMap<NodeId, Strategy>;
 
 /// What nodes may do.
 struct Allowed<'a> {
     rule: Rule,
-    pins: &'a Pins,
+    given: &'a Given,
 }
 
 impl Allowed<'_> {
     fn strategies(&self, id: NodeId, work: &Work, mesh: &[usize]) -> Vec<Strategy> {
-        match self.pins.get(&id) {
+        match self.given.get(&id) {
             Some(strategy) => vec![strategy.clone()],
-            None => self.rule.strategies(&work.declaration, work.kind, mesh),
+            None if work.pinned.is_empty() => {
+                self.rule.strategies(&work.declaration, work.kind, mesh)
+            }
+            None => self.rule.pinned(&work.declaration, work.kind, mesh, &work.pinned),
         }
+    }
+
+    /// Whether there is a strategy for every node that is pinned.
+    fn check(&self, prepared: &Prepared, mesh: &[usize]) -> Result<(), Error> {
+        let works = prepared.classes.iter().flat_map(|class| &class.work);
+        for (id, work) in works.filter(|(_, work)| !work.pinned.is_empty()) {
+            if self.strategies(*id, work, mesh).is_empty() {
+                let name = &prepared.graph.nodes[*id].name;
+                let found = format!("'{name}' cannot be cut on mesh {mesh:?} as it is pinned");
+                return Err(Error::impossible(found));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -253,6 +296,10 @@ impl Pricing for BlockPricing<'_> {
 
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
         self.costs.parameter(shape, sides)
+    }
+
+    fn carriages(&self, shape: &[usize], sides: &Sides) -> Vec<Carriage> {
+        self.costs.carriages(shape, sides)
     }
 
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {

@@ -6,21 +6,30 @@
 //! left out can be faster than its bound, so the least of all bounds says how far from the best
 //! the plan can be.
 
+mod after;
 mod candidate;
+mod carry;
 mod chain;
 mod evaluate;
+mod evaluation;
 mod known;
 mod outcome;
+mod pin;
 mod prepare;
 mod round;
 mod rule;
+mod settings;
 
+pub use after::codecs_after;
 pub use candidate::{Candidate, Expert, candidates, experts};
-pub use chain::{Chain, Choice, Pins};
-pub use evaluate::{Recompute, Settings, Verdict, best_of, bound_s, costs, evaluate};
+pub use carry::Coded;
+pub use chain::{Chain, Choice, Given};
+pub use evaluate::{Verdict, best_of, bound_s, evaluate};
 pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s};
+pub use pin::Pin;
 pub use prepare::{Class, Prepared};
 pub use rule::Rule;
+pub use settings::{Recompute, Settings, costs};
 
 use std::collections::HashMap;
 
@@ -106,7 +115,7 @@ impl Planner {
     /// If the model cannot be built or cut into blocks, or nothing fits the devices' memory.
     pub fn plan(&mut self, cluster: &Cluster) -> Result<Found, Error> {
         let blocks = (self.graph)(1)?.blocks.len();
-        let all = candidates(cluster, self.batch, blocks);
+        let all = candidates(cluster, self.batch, blocks, self.settings.shardings());
         let of_expert =
             Expert::ALL.map(|expert| (expert, experts(cluster, self.batch, blocks, expert)));
         self.prepare(all.iter().chain(of_expert.iter().flat_map(|(_, list)| list)))?;
@@ -131,7 +140,9 @@ impl Planner {
         sizes.sort_unstable();
         sizes.dedup();
         sizes.retain(|size| !self.prepared.contains_key(size));
-        let build = |size: &usize| Ok((*size, Prepared::new((self.graph)(*size)?)?));
+        let build = |size: &usize| {
+            Ok((*size, Prepared::pinned((self.graph)(*size)?, &self.settings.pins)?))
+        };
         let built: Vec<_> = sizes.par_iter().map(build).collect::<Result<_, Error>>()?;
         self.prepared.extend(built);
         Ok(())

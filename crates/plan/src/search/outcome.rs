@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::candidate::Candidate;
+use super::carry::Coded;
 use super::chain::Choice;
 use crate::cost::Cost;
 use crate::pipeline::{self, Schedule, simulate};
@@ -18,6 +19,8 @@ pub struct Outcome {
     pub recompute: bool,
     /// The strategies.
     pub choice: Choice,
+    /// The gradients that are encoded.
+    pub coded: Vec<Coded>,
     /// The stages.
     pub stages: Vec<StageOutcome>,
     /// Seconds of a step.
@@ -76,6 +79,11 @@ impl Outcome {
         self.stages.iter().map(|stage| stage.bytes(self.recompute)).fold(0.0, f64::max)
     }
 
+    /// What encoding gradients loses, in elements of parameters.
+    pub fn loss(&self) -> f64 {
+        self.stages.iter().map(|stage| stage.cost.loss).sum()
+    }
+
     /// How often forward is computed.
     pub fn forwards(&self) -> f64 {
         if self.recompute { 2.0 } else { 1.0 }
@@ -110,7 +118,33 @@ pub fn estimate_s(
     };
     let messages: f64 = stages.iter().map(|stage| stage.message_s).sum();
     let fill = (once - slowest).max(0.0) * part + (2.0 - waits) * messages;
-    micro_batches as f64 * slowest + fill + tail_s(stages, overlap)
+    let round_s = if overlap.messages { round_s(stages, schedule, &micro) } else { 0.0 };
+    slowest + (micro_batches as f64 - 1.0) * slowest.max(round_s) + fill + tail_s(stages, overlap)
+}
+
+/// Seconds that messages leave between two micro-batches at least. Each link carries them one after
+/// the other. And where a stage lets few micro-batches in before one comes back, those must last
+/// for the way to the end and back.
+fn round_s(
+    stages: &[StageOutcome],
+    schedule: Schedule,
+    micro: &dyn Fn(&StageOutcome) -> f64,
+) -> f64 {
+    let link = stages.iter().map(|stage| stage.message_s).fold(0.0, f64::max);
+    let apart = match schedule {
+        Schedule::Gpipe | Schedule::Interleaved { .. } => {
+            return schedule.chunks() as f64 * link;
+        }
+        Schedule::OneForwardOneBackward => 0.0,
+        Schedule::ZeroBubble => 0.5,
+    };
+    let (mut back, mut ahead, mut most) = (0.0, 0.0, link);
+    for stage in stages.iter().rev() {
+        back += micro(stage) - apart * stage.cost.backward_s + 2.0 * stage.message_s;
+        ahead += 1.0;
+        most = most.max(back / ahead);
+    }
+    most
 }
 
 /// Seconds of a step, played through.

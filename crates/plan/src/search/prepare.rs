@@ -6,8 +6,9 @@ use std::ops::Range;
 
 use thinwire_model::{Graph, NodeId, Role, TensorId, backward, classes};
 
+use super::pin::{Pin, pinned};
 use crate::Error;
-use crate::cost::{Work, work};
+use crate::cost::{Pinned, Work, work};
 
 /// A model in blocks.
 #[derive(Debug)]
@@ -41,22 +42,62 @@ impl Prepared {
     /// # Errors
     /// If it has no gradients, or more than one tensor between two blocks.
     pub fn new(graph: Graph) -> Result<Prepared, Error> {
+        Prepared::pinned(graph, &[])
+    }
+
+    /// The same, where the user has chosen some cuts. Blocks that are pinned differently are not
+    /// equal.
+    ///
+    /// # Errors
+    /// As [`Prepared::new`], and if a pin fits no node or pins contradict each other.
+    pub fn pinned(graph: Graph, pins: &[Pin]) -> Result<Prepared, Error> {
+        let pinned = pinned(&graph, pins)?;
         let wrong = |error: thinwire_model::Error| Error::impossible(error.to_string());
         let training = backward(&graph).map_err(wrong)?;
         let waists = waists(&graph)?;
         let mut of_block = vec![0; graph.blocks.len()];
         let mut all = Vec::new();
-        for (place, class) in classes(&graph).iter().enumerate() {
-            class.blocks.iter().for_each(|block| of_block[*block] = place);
-            let first = class.blocks[0];
+        let of = |block: usize| pins_of(&pinned, graph.blocks[block].nodes.clone());
+        for (place, blocks) in classes(&graph).iter().flat_map(|class| alike(class, of)).enumerate()
+        {
+            blocks.iter().for_each(|block| of_block[*block] = place);
+            let first = blocks[0];
             let nodes = graph.blocks[first].nodes.clone();
             let entry = first.checked_sub(1).and_then(|before| waists[before]);
-            let work = work(&training, nodes.clone());
+            let mut work = work(&training, nodes.clone());
+            for (id, work) in &mut work {
+                work.pinned = pinned.get(id).cloned().unwrap_or_default();
+            }
             all.push(Class { nodes, entry, exit: waists[first], work });
         }
         let parameters = graph.parameters().map(|(_, tensor)| tensor.elements() as f64).sum();
         Ok(Prepared { graph, classes: all, of_block, parameters })
     }
+}
+
+/// What is pinned of some nodes, by their places among them.
+fn pins_of(
+    pinned: &HashMap<NodeId, Vec<Pinned>>,
+    nodes: Range<NodeId>,
+) -> Vec<(usize, Vec<Pinned>)> {
+    let first = nodes.start;
+    nodes.filter_map(|id| Some((id - first, pinned.get(&id)?.clone()))).collect()
+}
+
+/// The blocks of a class, those together of which the same is pinned.
+fn alike<Pins: PartialEq>(
+    class: &thinwire_model::Class,
+    of: impl Fn(usize) -> Pins,
+) -> Vec<Vec<usize>> {
+    let mut groups: Vec<(Pins, Vec<usize>)> = Vec::new();
+    for block in &class.blocks {
+        let pins = of(*block);
+        match groups.iter_mut().find(|(known, _)| *known == pins) {
+            Some((_, blocks)) => blocks.push(*block),
+            None => groups.push((pins, vec![*block])),
+        }
+    }
+    groups.into_iter().map(|(_, blocks)| blocks).collect()
 }
 
 /// For every block the tensor that later blocks read of what was computed up to it; none for the

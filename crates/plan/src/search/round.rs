@@ -1,5 +1,6 @@
 //! One search on one cluster: experts, then candidates in the order of their bounds.
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -8,13 +9,44 @@ use rayon::prelude::*;
 use super::candidate::{Candidate, Expert};
 use super::evaluate::{Verdict, bound_s, evaluate};
 use super::known::{Known, Seen, faster};
-use super::outcome::{Outcome, simulated_s};
+use super::outcome::{Outcome, Overlap, simulated_s};
+use super::pin::Pin;
 use super::{Found, Planner};
 use crate::Error;
 use crate::cluster::Cluster;
 
-/// How many plans are played through.
-const PLAYED: usize = 20;
+/// How many plans are played through at least, if there are so many, and at most.
+const PLAYED: Range<usize> = 20..200;
+
+/// The closed form exceeds what playing gives by less than this factor.
+const SLACK: f64 = 1.05;
+
+/// The time of a plan becomes what it takes when it is played through.
+fn play(outcome: &mut Outcome, overlap: Overlap) {
+    if let Some(seconds) = simulated_s(outcome, overlap) {
+        outcome.seconds = seconds;
+    }
+}
+
+/// Plans played through, the fastest first; the closed form says in which order, and which are too
+/// slow to be played.
+fn played(mut found: Vec<Outcome>, overlap: Overlap) -> Vec<Outcome> {
+    found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let mut best = f64::INFINITY;
+    let mut count = 0;
+    for outcome in &mut found {
+        let needed = outcome.seconds < SLACK * best && count < PLAYED.end;
+        if !needed && count >= PLAYED.start {
+            break;
+        }
+        play(outcome, overlap);
+        best = best.min(outcome.seconds);
+        count += 1;
+    }
+    found.truncate(count);
+    found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    found
+}
 
 /// One search.
 pub(super) struct Round<'a> {
@@ -142,19 +174,16 @@ impl<'a> Round<'a> {
         bounded: &[(Known, Candidate)],
         mut experts: Vec<(Expert, Result<Outcome, f64>)>,
     ) -> Result<(Found, Seen), Error> {
-        let mut found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
-        found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        found.truncate(PLAYED);
-        found.extend(experts.iter().filter_map(|(_, plan)| plan.clone().ok()));
+        let found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
         let overlap = self.planner.settings.overlap;
-        let played = |outcome: &mut Outcome| {
-            if let Some(seconds) = simulated_s(outcome, overlap) {
-                outcome.seconds = seconds;
-            }
-        };
-        found.iter_mut().for_each(played);
-        experts.iter_mut().filter_map(|(_, plan)| plan.as_mut().ok()).for_each(played);
-        found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        for (_, plan) in &mut experts {
+            plan.iter_mut().for_each(|outcome| play(outcome, overlap));
+        }
+        let found: Vec<Outcome> = found
+            .into_iter()
+            .chain(experts.iter().filter_map(|(_, plan)| plan.clone().ok()))
+            .collect();
+        let mut found = played(found, overlap);
         let seen = std::mem::take(&mut *self.seen.lock().expect("no thread has panicked"));
         let least = seen.values().map(|known| known.bound_s()).fold(f64::INFINITY, f64::min);
         let solved = self.solved.load(Ordering::Relaxed);
@@ -167,9 +196,23 @@ impl<'a> Round<'a> {
         Ok((Found { best, others: found, experts, bound_s, candidates }, seen))
     }
 
+    /// No mesh can be cut as is asked for.
+    fn impossible(&self) -> Error {
+        let devices = self.cluster.size();
+        let pins: Vec<String> = self.planner.settings.pins.iter().map(Pin::to_string).collect();
+        if pins.is_empty() {
+            return Error::impossible(format!("no mesh of {devices} devices can run the model"));
+        }
+        let found = format!("no mesh of {devices} devices allows all pins: {}", pins.join("; "));
+        Error::impossible(found).with_hint("an axis must be as long as a multiple of its dimension")
+    }
+
     fn too_large(&self) -> Error {
         let gib = |bytes: f64| bytes / f64::from(1 << 30);
         let least = *self.least_bytes.lock().expect("no thread has panicked");
+        if !least.is_finite() {
+            return self.impossible();
+        }
         let memory = self.cluster.pace().memory_bytes * (1.0 - self.planner.settings.reserve);
         let found = format!("the smallest plan needs {:.2} GiB per device", gib(least));
         let hint = format!(

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thinwire_model::{Cut, Declaration, Operand, Strategy};
 
-use crate::cost::WorkKind;
+use crate::cost::{Pinned, WorkKind};
 
 /// What is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,6 +36,24 @@ impl Rule {
             all.retain(|strategy| !whole(strategy));
         }
         all
+    }
+
+    /// The same of a node that is pinned: the pins hold even where the rule says otherwise.
+    pub(super) fn pinned(
+        self,
+        declaration: &Declaration,
+        kind: WorkKind,
+        mesh: &[usize],
+        pinned: &[Pinned],
+    ) -> Vec<Strategy> {
+        let holds = |strategy: &Strategy| pinned.iter().all(|pin| pin.holds(strategy));
+        let mut allowed = self.strategies(declaration, kind, mesh);
+        allowed.retain(holds);
+        if allowed.is_empty() {
+            allowed = declaration.strategies(mesh);
+            allowed.retain(|strategy| holds(strategy) && !strategy.0.contains(&Cut::Sum));
+        }
+        allowed
     }
 
     /// Whether a node may be cut so.

@@ -7,45 +7,14 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::rc::Rc;
 
-use thinwire_model::{Cut, Declaration, Graph, Layout, NodeId, Role, Sides, Strategy, TensorId};
+use thinwire_model::{Graph, NodeId, Sides, Strategy, TensorId};
 
+use super::builder::Builder;
+use super::pricing::{Pricing, Weights, Wire};
 use super::problem::{Edge, Price, Problem};
 use crate::Error;
-use crate::cost::Cost;
-
-/// What strategies and layouts cost.
-pub trait Pricing {
-    /// A node under a strategy, without its parameters and what travels.
-    fn node(&self, id: NodeId, declaration: &Declaration, strategy: &Strategy) -> Cost;
-
-    /// The strategies that a node may have.
-    fn strategies(&self, _id: NodeId, declaration: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
-        declaration.strategies(mesh)
-    }
-
-    /// A parameter that lies so: keeping it, and bringing its gradient together.
-    fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost;
-
-    /// Bringing a tensor, or its gradient, from one layout to another: seconds.
-    fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64;
-
-    /// The same for all pairs of some layouts, by the first, then by the second.
-    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Rc<[f64]> {
-        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
-        let seconds = |(from, to): (&Layout, &Layout)| match from == to {
-            true => 0.0,
-            false => self.conversion_s(shape, from, to),
-        };
-        pairs.map(seconds).collect()
-    }
-
-    /// Keeping the tensor that enters.
-    fn entry(&self, _shape: &[usize], _sides: &Sides) -> Cost {
-        Cost::ZERO
-    }
-}
+use crate::cost::{Carriage, Cost};
 
 /// The part of a graph that is planned at once.
 #[derive(Clone, Debug)]
@@ -69,56 +38,21 @@ pub enum Variable {
     Tensor(TensorId, Vec<Sides>),
 }
 
-/// What bringing a tensor from one layout to another takes, there and back.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Wire {
-    /// Seconds of forward.
-    pub forward_s: f64,
-    /// Seconds of backward.
-    pub backward_s: f64,
+/// A parameter whose gradient may be encoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Carried {
+    /// The parameter.
+    pub tensor: TensorId,
+    /// How its gradient may travel, beside as it is.
+    pub ways: Vec<Carriage>,
 }
 
-/// What costs come to in a whole step, and in a device's memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Weights {
-    /// How often forward counts.
-    pub forward: f64,
-    /// How often computing backward counts.
-    pub backward: f64,
-    /// How often collectives of backward count.
-    pub backward_wire: f64,
-    /// How often what happens once a step counts.
-    pub step: f64,
-    /// The same for bringing gradients together, of which something may be hidden.
-    pub sync: f64,
-    /// How often parameters and their state are kept.
-    pub state: f64,
-    /// How often what waits for backward is kept.
-    pub kept: f64,
-    /// How often what enters is kept.
-    pub entry: f64,
-}
-
-impl Weights {
-    /// Everything once.
-    pub const ONCE: Weights = Weights {
-        forward: 1.0,
-        backward: 1.0,
-        backward_wire: 1.0,
-        step: 1.0,
-        sync: 1.0,
-        state: 1.0,
-        kept: 1.0,
-        entry: 1.0,
-    };
-
-    /// The price of a cost.
-    pub fn price(&self, cost: &Cost) -> Price {
-        let forward = self.forward * (cost.forward_s + cost.forward_wire_s);
-        let backward = self.backward * cost.backward_s + self.backward_wire * cost.backward_wire_s;
-        let step = self.step * cost.optimizer_s + self.sync * cost.sync_s;
-        let waiting = self.kept * cost.kept_bytes + self.entry * cost.entry_bytes;
-        Price { seconds: forward + backward + step, bytes: self.state * cost.state_bytes + waiting }
+impl Carried {
+    /// The cheapest way, if one is cheaper than to send the gradient as it is.
+    pub fn best(&self, weights: &Weights, seconds_per_byte: f64) -> Option<&Carriage> {
+        let price = |way: &&Carriage| weights.price(&way.change).at(seconds_per_byte);
+        let best = self.ways.iter().min_by(|a, b| price(a).total_cmp(&price(b)));
+        best.filter(|best| price(best) < 0.0)
     }
 }
 
@@ -129,6 +63,8 @@ pub struct Formulation {
     pub options: Vec<Vec<Cost>>,
     /// For pairs of variables what every pair of their options costs.
     pub edges: Vec<([usize; 2], Vec<Wire>)>,
+    /// For variables with parameters whose gradients may be encoded: these parameters, by option.
+    pub carried: HashMap<usize, Vec<Vec<Carried>>>,
     /// One per variable.
     pub variables: Vec<Variable>,
     /// The variable of the tensor that enters.
@@ -151,8 +87,9 @@ impl Formulation {
         Ok(builder.finish())
     }
 
-    /// The problem that it is where costs count so much.
-    pub fn problem(&self, weights: &Weights) -> Problem {
+    /// The problem that it is where costs count so much; gradients travel as is best at this price
+    /// per byte.
+    pub fn problem(&self, weights: &Weights, seconds_per_byte: f64) -> Problem {
         let wire = |wire: &Wire| {
             Price::seconds(
                 weights.forward * wire.forward_s + weights.backward_wire * wire.backward_s,
@@ -162,14 +99,21 @@ impl Formulation {
             ends: *ends,
             prices: wires.iter().map(wire).collect(),
         };
-        let options = |costs: &Vec<Cost>| costs.iter().map(|cost| weights.price(cost)).collect();
+        let option = |variable: usize, option: usize, cost: &Cost| {
+            let saved = self.best(variable, option, weights, seconds_per_byte);
+            saved.fold(weights.price(cost), |sum, way| sum + weights.price(&way.change))
+        };
+        let options = |(variable, costs): (usize, &Vec<Cost>)| {
+            let costs = costs.iter().enumerate();
+            costs.map(|(place, cost)| option(variable, place, cost)).collect()
+        };
         Problem {
-            options: self.options.iter().map(options).collect(),
+            options: self.options.iter().enumerate().map(options).collect(),
             edges: self.edges.iter().map(edge).collect(),
         }
     }
 
-    /// What a choice costs.
+    /// What a choice costs where gradients travel as they are.
     pub fn cost(&self, choices: &[usize]) -> Cost {
         let chosen = self.options.iter().zip(choices).map(|(costs, choice)| costs[*choice]);
         let mut sum: Cost = chosen.sum();
@@ -179,6 +123,31 @@ impl Formulation {
             sum.backward_wire_s += wire.backward_s;
         }
         sum
+    }
+
+    /// What changes where gradients travel as is best.
+    pub fn saved(&self, choices: &[usize], weights: &Weights, seconds_per_byte: f64) -> Cost {
+        let chosen = self.carried.keys().map(|variable| (*variable, choices[*variable]));
+        let best = |(variable, option)| self.best(variable, option, weights, seconds_per_byte);
+        chosen.flat_map(best).map(|way| way.change).sum()
+    }
+
+    /// The parameters of a choice whose gradients may be encoded.
+    pub fn carried<'a>(&'a self, choices: &'a [usize]) -> impl Iterator<Item = &'a Carried> {
+        let variables = (0..self.options.len()).filter_map(|at| Some((at, self.carried.get(&at)?)));
+        variables.flat_map(|(variable, options)| &options[choices[variable]])
+    }
+
+    fn best<'a>(
+        &'a self,
+        variable: usize,
+        option: usize,
+        weights: &'a Weights,
+        seconds_per_byte: f64,
+    ) -> impl Iterator<Item = &'a Carriage> {
+        let options = self.carried.get(&variable).into_iter();
+        let parameters = options.flat_map(move |options| &options[option]);
+        parameters.filter_map(move |carried| carried.best(weights, seconds_per_byte))
     }
 
     /// The strategies of a choice, by node.
@@ -192,204 +161,4 @@ impl Formulation {
             Variable::Tensor(..) => None,
         })
     }
-}
-
-/// An end of an edge: a variable, and the layouts of a tensor under each of its options.
-struct End {
-    variable: usize,
-    sides: Vec<Sides>,
-}
-
-struct Builder<'a> {
-    block: &'a Block<'a>,
-    mesh: &'a [usize],
-    pricing: &'a dyn Pricing,
-    options: Vec<Vec<Cost>>,
-    edges: Vec<([usize; 2], Vec<Wire>)>,
-    variables: Vec<Variable>,
-    writers: HashMap<TensorId, End>,
-    /// In the order in which tensors are first read.
-    readers: Vec<(TensorId, Vec<End>)>,
-}
-
-impl<'a> Builder<'a> {
-    fn new(block: &'a Block<'a>, mesh: &'a [usize], pricing: &'a dyn Pricing) -> Self {
-        Builder {
-            block,
-            mesh,
-            pricing,
-            options: Vec::new(),
-            edges: Vec::new(),
-            variables: Vec::new(),
-            writers: HashMap::new(),
-            readers: Vec::new(),
-        }
-    }
-
-    fn node(&mut self, id: NodeId) {
-        let graph = self.block.graph;
-        let node = &graph.nodes[id];
-        let declaration = graph.declaration(node);
-        let mut strategies = self.pricing.strategies(id, &declaration, self.mesh);
-        if strategies.is_empty() {
-            strategies.push(Strategy(vec![Cut::Whole; self.mesh.len()]));
-        }
-        let variable = self.variables.len();
-        let mut costs: Vec<Cost> = strategies
-            .iter()
-            .map(|strategy| self.pricing.node(id, &declaration, strategy))
-            .collect();
-        for (place, tensor) in node.inputs.iter().enumerate() {
-            let sides = strategies.iter().map(|strategy| declaration.input_sides(place, strategy));
-            match graph.tensors[*tensor].role {
-                Role::Parameter(_) => {
-                    let shape = &graph.tensors[*tensor].shape;
-                    let of = |sides: Sides| self.pricing.parameter(shape, &sides);
-                    costs.iter_mut().zip(sides.map(of)).for_each(|(sum, cost)| *sum += cost);
-                }
-                _ => self.read(*tensor, End { variable, sides: sides.collect() }),
-            }
-        }
-        for (place, tensor) in node.outputs.iter().enumerate() {
-            let sides = strategies.iter().map(|strategy| declaration.output_sides(place, strategy));
-            self.writers.insert(*tensor, End { variable, sides: sides.collect() });
-        }
-        self.options.push(costs);
-        self.variables.push(Variable::Node(id, strategies));
-    }
-
-    fn read(&mut self, tensor: TensorId, end: End) {
-        match self.readers.iter_mut().find(|(read, _)| *read == tensor) {
-            Some((_, ends)) => ends.push(end),
-            None => self.readers.push((tensor, vec![end])),
-        }
-    }
-
-    /// Joins the writers and readers of all tensors.
-    fn tensors(&mut self) -> Result<(), Error> {
-        if let Some((tensor, _)) = &self.block.exit
-            && !self.readers.iter().any(|(read, _)| read == tensor)
-        {
-            self.readers.push((*tensor, Vec::new()));
-        }
-        for (tensor, readers) in std::mem::take(&mut self.readers) {
-            self.tensor(tensor, &readers)?;
-        }
-        Ok(())
-    }
-
-    fn tensor(&mut self, tensor: TensorId, readers: &[End]) -> Result<(), Error> {
-        let writer = self.writers.remove(&tensor);
-        let ends = [&self.block.entry, &self.block.exit].into_iter().flatten();
-        let given = ends.clone().find(|(end, _)| *end == tensor).map(|(_, sides)| sides.clone());
-        let is_entry = self.block.entry.as_ref().is_some_and(|(entry, _)| *entry == tensor);
-        match (writer, given) {
-            (Some(writer), None) if readers.len() == 1 => self.edge(tensor, &writer, &readers[0]),
-            (Some(writer), given) => {
-                let sides = given.unwrap_or_else(|| union(&writer, readers));
-                let between = self.between(tensor, sides);
-                self.edge(tensor, &writer, &between);
-                readers.iter().for_each(|reader| self.edge(tensor, &between, reader));
-            }
-            (None, Some(sides)) if is_entry => {
-                let between = self.between(tensor, sides);
-                readers.iter().for_each(|reader| self.edge(tensor, &between, reader));
-            }
-            (None, _) => return self.check_data(tensor),
-        }
-        Ok(())
-    }
-
-    /// What comes from the data comes in any layout.
-    fn check_data(&self, tensor: TensorId) -> Result<(), Error> {
-        let tensor = &self.block.graph.tensors[tensor];
-        if tensor.role == Role::Input {
-            return Ok(());
-        }
-        let block = &self.block.nodes;
-        let what = format!("nodes {} to {} read '{}'", block.start, block.end, tensor.name);
-        Err(Error::impossible(format!(
-            "{what} of an earlier block, expected one such tensor at most"
-        )))
-    }
-
-    /// A variable for a tensor.
-    fn between(&mut self, tensor: TensorId, sides: Vec<Sides>) -> End {
-        let shape = &self.block.graph.tensors[tensor].shape;
-        let enters = self.block.entry.as_ref().is_some_and(|(entry, _)| *entry == tensor);
-        let cost = |sides| if enters { self.pricing.entry(shape, sides) } else { Cost::ZERO };
-        self.options.push(sides.iter().map(cost).collect());
-        self.variables.push(Variable::Tensor(tensor, sides.clone()));
-        End { variable: self.variables.len() - 1, sides }
-    }
-
-    fn edge(&mut self, tensor: TensorId, from: &End, to: &End) {
-        let shape = &self.block.graph.tensors[tensor].shape;
-        let value = |end: &End| end.sides.iter().map(|sides| sides.value.clone()).collect();
-        let gradient = |end: &End| end.sides.iter().map(|sides| sides.gradient.clone()).collect();
-        let forward = self.one_way(shape, value(from), value(to));
-        let backward = self.one_way(shape, gradient(to), gradient(from));
-        let pairs = (0..from.sides.len()).flat_map(|a| (0..to.sides.len()).map(move |b| (a, b)));
-        let wire = |(a, b)| Wire { forward_s: forward.at(a, b), backward_s: backward.at(b, a) };
-        self.edges.push(([from.variable, to.variable], pairs.map(wire).collect()));
-    }
-
-    /// The seconds of all pairs of layouts, each different pair worked out once.
-    fn one_way(&self, shape: &[usize], from: Vec<Layout>, to: Vec<Layout>) -> Matrix {
-        let ((from, rows), (to, columns)) = (distinct(&from), distinct(&to));
-        let seconds = self.pricing.conversions_s(shape, &from, &to);
-        Matrix { width: to.len(), seconds, rows, columns }
-    }
-
-    fn finish(self) -> Formulation {
-        let find = |end: &Option<(TensorId, Vec<Sides>)>| {
-            let tensor = end.as_ref().map(|(tensor, _)| *tensor)?;
-            let is_it =
-                |variable: &Variable| matches!(variable, Variable::Tensor(id, _) if *id == tensor);
-            self.variables.iter().position(is_it)
-        };
-        let (entry, exit) = (find(&self.block.entry), find(&self.block.exit));
-        Formulation {
-            options: self.options,
-            edges: self.edges,
-            variables: self.variables,
-            entry,
-            exit,
-        }
-    }
-}
-
-/// Seconds by what is different in two lists.
-struct Matrix {
-    width: usize,
-    seconds: Rc<[f64]>,
-    rows: Vec<usize>,
-    columns: Vec<usize>,
-}
-
-impl Matrix {
-    fn at(&self, from: usize, to: usize) -> f64 {
-        self.seconds[self.rows[from] * self.width + self.columns[to]]
-    }
-}
-
-/// All layouts that a writer gives or a reader wants.
-fn union(writer: &End, readers: &[End]) -> Vec<Sides> {
-    let all =
-        readers.iter().fold(writer.sides.clone(), |all, end| [all, end.sides.clone()].concat());
-    distinct(&all).0.into_iter().cloned().collect()
-}
-
-/// What is different in a list, in the order in which it comes, and for each item which of them.
-fn distinct<T: Eq>(items: &[T]) -> (Vec<&T>, Vec<usize>) {
-    let mut unique: Vec<&T> = Vec::new();
-    let of = items.iter().map(|item| {
-        // Few are different: looking through them is faster than hashing.
-        unique.iter().position(|known| *known == item).unwrap_or_else(|| {
-            unique.push(item);
-            unique.len() - 1
-        })
-    });
-    let of = of.collect();
-    (unique, of)
 }

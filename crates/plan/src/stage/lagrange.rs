@@ -68,7 +68,7 @@ pub fn within<Choice>(
     if least.bytes > limit {
         return Err(Lack::Bytes(least.bytes));
     }
-    let mut rates = Rates { low: 0.0, high: None, next: price.seconds / price.bytes };
+    let mut rates = Rates::from(price.seconds.abs() / price.bytes);
     let mut best: Option<Within<Choice>> = None;
     for _ in 0..ROUNDS {
         let rate = rates.next;
@@ -93,16 +93,23 @@ pub fn within<Choice>(
     Ok(Within { bound_s, ..best.unwrap_or_else(smallest) })
 }
 
-/// The prices per byte between which the best bound lies.
-struct Rates {
+/// The prices of what is short between which the best bound lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
     low: f64,
     high: Option<f64>,
-    next: f64,
+    /// The price to try next.
+    pub next: f64,
 }
 
 impl Rates {
+    /// Any price, this one first.
+    pub fn from(next: f64) -> Rates {
+        Rates { low: 0.0, high: None, next }
+    }
+
     /// What fits at the last price is cheap enough; what does not is too dear in bytes.
-    fn narrow(&mut self, fits: bool) {
+    pub fn narrow(&mut self, fits: bool) {
         match fits {
             true => self.high = Some(self.next),
             false => self.low = self.next,

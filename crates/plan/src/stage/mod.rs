@@ -1,14 +1,17 @@
 //! Inside a stage: how every operator is spread over the stage's mesh.
 
+mod builder;
 mod formulation;
 mod frontier;
 mod lagrange;
 mod order;
 mod pareto;
+mod pricing;
 mod problem;
 
-pub use formulation::{Block, Formulation, Pricing, Variable, Weights, Wire};
+pub use formulation::{Block, Carried, Formulation, Variable};
 pub use frontier::{Eliminated, eliminate, solve};
-pub use lagrange::{Lack, Within, within};
+pub use lagrange::{Lack, Rates, Within, within};
 pub use pareto::{Point, pareto};
+pub use pricing::{Pricing, Weights, Wire};
 pub use problem::{Edge, Price, Problem};

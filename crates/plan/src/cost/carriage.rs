@@ -1,0 +1,121 @@
+//! Carriages: ways for a parameter's gradient to travel other than as it is.
+//!
+//! A gradient may be encoded on all levels that its group spans, or on the outer ones alone, where
+//! links are thin; on the inner ones it is then summed as it is. On an encoded level with f
+//! members, n elements being left on each:
+//!
+//! | exchange | bytes sent | encoded, decoded | encodings on the way |
+//! |---|---|---|--:|
+//! | two-shot, all-reduce | 2 (f−1) · len(n/f) | n + n/f, 2n | 2 |
+//! | two-shot, reduce-scatter | (f−1) · len(n/f) | n, n | 1 |
+//! | everybody's to everybody | (f−1) · len(n) | n, f·n | 1 |
+//!
+//! With ZeRO gradients are scattered and parameters travel as they are. What a codec loses is
+//! counted once per encoding on the way: ranks' errors add up as their gradients do. A codec that
+//! needs feedback keeps a residual of what it encodes.
+
+use thinwire_model::Sides;
+use thinwire_wire::HEADER_BYTES;
+
+use super::{Coding, Cost, Costs, Hop, Sharding};
+
+/// Bytes of a residual's elements, and of what codecs read.
+const F32_BYTES: f64 = 4.0;
+
+/// A way for a parameter's gradient to travel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Carriage {
+    /// The index of the coding.
+    pub coding: usize,
+    /// The innermost level of the cluster on which it is used.
+    pub level: usize,
+    /// What changes.
+    pub change: Cost,
+}
+
+/// What encoding takes on one level, and what travels.
+#[derive(Clone, Copy, Debug, Default)]
+struct Coded {
+    wire_s: f64,
+    codec_s: f64,
+    encodings: f64,
+    residual_bytes: f64,
+}
+
+impl Costs<'_> {
+    /// How a parameter's gradient may travel beside as it is. What is no matrix always travels as
+    /// it is.
+    pub fn carriages(&self, shape: &[usize], sides: &Sides) -> Vec<Carriage> {
+        if self.codings.is_empty() || shape.len() < 2 {
+            return Vec::new();
+        }
+        let group = self.sharing(sides);
+        let elements = self.local(shape, &sides.value);
+        let whole: usize = shape.iter().product();
+        let mut ways = Vec::new();
+        for (index, coding) in self.codings.iter().enumerate() {
+            for (first, hop) in group.hops.iter().enumerate() {
+                let coded = self.coded(coding, &group.hops[first..], elements);
+                let raw_s = self.raw_s(&group.hops[first..], elements);
+                let loss = coding.loss * coded.encodings * whole as f64;
+                let change = self.change(&coded, raw_s, loss);
+                ways.push(Carriage { coding: index, level: hop.level, change });
+            }
+        }
+        ways
+    }
+
+    fn change(&self, coded: &Coded, raw_s: f64, loss: f64) -> Cost {
+        let (wire_s, state_bytes) = (coded.wire_s - raw_s, coded.residual_bytes);
+        let kept = Cost { state_bytes, loss, ..Cost::ZERO };
+        match self.sharding {
+            Sharding::None | Sharding::Optimizer => {
+                Cost { sync_s: wire_s, optimizer_s: coded.codec_s, ..kept }
+            }
+            Sharding::Parameters => {
+                Cost { backward_wire_s: wire_s, backward_s: coded.codec_s, ..kept }
+            }
+        }
+    }
+
+    /// Seconds of the same levels with gradients as they are.
+    fn raw_s(&self, hops: &[Hop], elements: f64) -> f64 {
+        let bytes = elements * self.precision.element;
+        let times = if self.sharding == Sharding::None { 2.0 } else { 1.0 };
+        hops.iter().map(|hop| times * self.exchange.hop_s(hop, bytes / hop.inside)).sum()
+    }
+
+    fn coded(&self, coding: &Coding, hops: &[Hop], elements: f64) -> Coded {
+        hops.iter().fold(Coded::default(), |sum, hop| {
+            let one = self.on_hop(coding, hop, elements / hop.inside);
+            Coded {
+                wire_s: sum.wire_s + one.wire_s,
+                codec_s: sum.codec_s + one.codec_s,
+                encodings: sum.encodings + one.encodings,
+                residual_bytes: sum.residual_bytes + one.residual_bytes,
+            }
+        })
+    }
+
+    fn on_hop(&self, coding: &Coding, hop: &Hop, elements: f64) -> Coded {
+        let Hop { members, latency_s, bytes_per_s, .. } = *hop;
+        let part = elements / members;
+        let send_s = |elements: f64| {
+            let bytes = coding.bytes(elements) + HEADER_BYTES as f64;
+            latency_s + (members - 1.0) * bytes / bytes_per_s
+        };
+        let whole = self.sharding == Sharding::None;
+        let (wire_s, touched, encodings, encoded) = match (whole, coding.gathers()) {
+            (true, true) => (send_s(elements), elements * (1.0 + members), 1.0, elements),
+            (true, false) => (2.0 * send_s(part), 3.0 * elements + part, 2.0, elements + part),
+            (false, _) => (send_s(part), 2.0 * elements, 1.0, elements),
+        };
+        let feedback = if coding.codec().needs_feedback() { F32_BYTES } else { 0.0 };
+        Coded {
+            wire_s,
+            codec_s: touched * F32_BYTES / self.device.codec_bytes_per_s,
+            encodings,
+            residual_bytes: feedback * encoded,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What gradients are encoded with, by the names of parameters and in a line.
+
+use std::collections::BTreeMap;
+
+use super::file::CodecFile;
+use crate::cluster::Cluster;
+use crate::search::{Coded, Outcome, Planner, Prepared, Settings};
+
+/// Every codec that a plan uses, level by level, with its parameters.
+pub(super) fn codecs(
+    prepared: &Prepared,
+    cluster: &Cluster,
+    settings: &Settings,
+    outcome: &Outcome,
+) -> Vec<CodecFile> {
+    let mut all: BTreeMap<(usize, usize), Vec<String>> = BTreeMap::new();
+    for coded in &outcome.coded {
+        let key = (coded.carriage.coding, coded.carriage.level);
+        all.entry(key).or_default().push(name(prepared, coded));
+    }
+    let file = |((coding, level), parameters): ((usize, usize), Vec<String>)| CodecFile {
+        name: settings.codings[coding].to_string(),
+        level: (level > 0).then(|| cluster.levels[level].name.clone()),
+        parameters,
+    };
+    all.into_iter().map(file).collect()
+}
+
+/// The share of elements that each codec encodes, and what is lost; none if nothing is encoded.
+pub(super) fn describe(planner: &Planner, outcome: &Outcome) -> Option<String> {
+    let settings = planner.settings();
+    let prepared = planner.prepared(&outcome.candidate)?;
+    let mut shares = vec![0.0; settings.codings.len()];
+    for Coded { tensor, carriage, .. } in &outcome.coded {
+        shares[carriage.coding] += prepared.graph.tensors[*tensor].elements() as f64;
+    }
+    let used = settings.codings.iter().zip(shares).filter(|(_, elements)| *elements > 0.0);
+    let share = |elements: f64| 100.0 * elements / prepared.parameters;
+    let used: Vec<String> =
+        used.map(|(coding, elements)| format!("{:.0} % as {coding}", share(elements))).collect();
+    let lost = outcome.loss() / prepared.parameters;
+    let budget = settings.error_budget;
+    let text = || {
+        format!(
+            "gradients travel {}; {lost:.4} of them is lost, within a budget of {budget}",
+            used.join(", ")
+        )
+    };
+    (!used.is_empty()).then(text)
+}
+
+/// The name of a parameter: a block's class names the parameter of its first block, the same place
+/// in this block is another one.
+fn name(prepared: &Prepared, coded: &Coded) -> String {
+    let graph = &prepared.graph;
+    let class = &prepared.classes[prepared.of_block[coded.block]];
+    let shift = graph.blocks[coded.block].nodes.start - class.nodes.start;
+    let reads = class.nodes.clone().find_map(|id| {
+        let place = graph.nodes[id].inputs.iter().position(|tensor| *tensor == coded.tensor)?;
+        Some(graph.nodes[id + shift].inputs[place])
+    });
+    graph.tensors[reads.unwrap_or(coded.tensor)].name.clone()
+}

@@ -1,0 +1,56 @@
+//! Codecs after shardings: what others do, to show beside what is planned together.
+
+use super::Planner;
+use super::candidate::Candidate;
+use super::chain::Chain;
+use super::evaluation::Evaluation;
+use super::outcome::{Outcome, simulated_s};
+use super::settings::costs;
+use crate::Error;
+use crate::cluster::Cluster;
+use crate::cost::Sharding;
+
+/// A plan made without codecs, whose gradients are then encoded as well as its strategies, stages
+/// and schedule allow; `planner` knows which codecs and the budget. Its optimiser's state may stop
+/// being divided, if it then fits and is faster.
+///
+/// # Errors
+/// If the planner has not planned for this cluster.
+pub fn codecs_after(
+    planner: &Planner,
+    cluster: &Cluster,
+    plan: &Outcome,
+) -> Result<Outcome, Error> {
+    let settings = planner.settings();
+    let unplanned = || Error::impossible("the planner has not made this plan");
+    let prepared = planner.prepared(&plan.candidate).ok_or_else(unplanned)?;
+    let shardings = match plan.candidate.sharding {
+        Sharding::Optimizer => &[Sharding::Optimizer, Sharding::None][..],
+        Sharding::None => &[Sharding::None],
+        Sharding::Parameters => &[Sharding::Parameters],
+    };
+    let mut best: Option<Outcome> = None;
+    for sharding in shardings.iter().copied() {
+        let candidate = Candidate { sharding, ..plan.candidate.clone() };
+        let costs = costs(cluster, &candidate, settings);
+        let chain = Chain::new(prepared, &costs, candidate.rule)?;
+        let evaluation = Evaluation {
+            candidate: &candidate,
+            settings,
+            costs: &costs,
+            chain: &chain,
+            recompute: plan.recompute,
+            enough_s: &|| f64::INFINITY,
+        };
+        let cuts: Vec<_> = plan.stages.iter().map(|stage| stage.blocks.clone()).collect();
+        let outcome = evaluation.staged(&plan.choice, &cuts, &[plan.schedule]);
+        let mut outcome = outcome.ok_or_else(unplanned)?;
+        outcome.seconds = simulated_s(&outcome, settings.overlap).unwrap_or(outcome.seconds);
+        let limit = costs.device.memory_bytes * (1.0 - settings.reserve);
+        let better = |best: &Outcome| outcome.seconds < best.seconds && outcome.bytes() <= limit;
+        if best.as_ref().is_none_or(better) {
+            best = Some(outcome);
+        }
+    }
+    best.ok_or_else(unplanned)
+}

@@ -1,0 +1,174 @@
+//! Pins: cuts that the user has chosen, `block.*.mlp.up: n=tensor`.
+//!
+//! A pin names nodes by a pattern, in which `*` stands for any letters, and says which axis they put
+//! on a dimension of the mesh: the first, `data`, or the second, `tensor`, which lies nearest. `-`
+//! is no axis: all ranks do the same. What is not pinned is planned. Pins hold on meshes of two
+//! dimensions, one of which may have the size 1.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+use thinwire_model::{Cut, Declaration, Graph, NodeId, Split};
+
+use crate::Error;
+use crate::cost::Pinned;
+
+/// What dimensions of a mesh are called.
+const DIMS: [&[&str]; 2] = [&["data", "dp", "0"], &["tensor", "tp", "1"]];
+/// Names that a hint repeats.
+const NAMES: usize = 8;
+
+/// A cut that the user has chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    pattern: String,
+    /// The letters of axes, and the dimensions of the mesh that they are put on.
+    cuts: Vec<(char, usize)>,
+}
+
+impl FromStr for Pin {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Pin, Error> {
+        let form = || {
+            let found = format!("pin '{text}', expected NODES: AXIS=DIMENSION");
+            Error::impossible(found).with_hint("for instance 'block.*.mlp.up: n=tensor'")
+        };
+        let (pattern, cuts) = text.rsplit_once(':').ok_or_else(form)?;
+        let cut = |cut: &str| {
+            let (axis, dim) = cut.split_once('=').ok_or_else(form)?;
+            let mut letters = axis.trim().chars();
+            let (Some(letter), None) = (letters.next(), letters.next()) else { return Err(form()) };
+            Ok((letter, dimension(dim.trim())?))
+        };
+        let cuts = cuts.split(',').map(cut).collect::<Result<Vec<_>, _>>()?;
+        let pattern = pattern.trim().to_owned();
+        if pattern.is_empty() { Err(form()) } else { Ok(Pin { pattern, cuts }) }
+    }
+}
+
+impl fmt::Display for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cuts = self.cuts.iter().map(|(axis, dim)| format!("{axis}={}", DIMS[*dim][0]));
+        write!(f, "{}: {}", self.pattern, cuts.collect::<Vec<_>>().join(","))
+    }
+}
+
+fn dimension(name: &str) -> Result<usize, Error> {
+    let unknown = || {
+        let found = format!("no dimension of a mesh is called '{name}'");
+        Error::impossible(format!("{found}, expected data, tensor, 0 or 1"))
+    };
+    DIMS.iter().position(|names| names.contains(&name)).ok_or_else(unknown)
+}
+
+/// What is pinned, by node.
+pub(super) fn pinned(graph: &Graph, pins: &[Pin]) -> Result<HashMap<NodeId, Vec<Pinned>>, Error> {
+    let mut all: HashMap<NodeId, Vec<(&Pin, Pinned)>> = HashMap::new();
+    for pin in pins {
+        let fits = |id: &NodeId| matches(&pin.pattern, &graph.nodes[*id].name);
+        let nodes: Vec<NodeId> = (0..graph.nodes.len()).filter(fits).collect();
+        if nodes.is_empty() {
+            return Err(no_node(graph, pin));
+        }
+        for id in nodes {
+            let declaration = graph.declaration(&graph.nodes[id]);
+            for (letter, dim) in &pin.cuts {
+                let name = &graph.nodes[id].name;
+                let new = Pinned { dim: *dim, cut: cut(&declaration, *letter, pin, name)? };
+                let known = all.entry(id).or_default();
+                let clash = known.iter().find(|(_, one)| one.dim == *dim && one.cut != new.cut);
+                if let Some((other, _)) = clash {
+                    let both = format!("pins '{other}' and '{pin}' contradict each other");
+                    return Err(Error::impossible(format!("{both} at '{name}'"))
+                        .with_hint("one axis goes on one dimension; leave one of the pins out"));
+                }
+                known.push((pin, new));
+            }
+        }
+    }
+    let without = |(id, all): (NodeId, Vec<(&Pin, Pinned)>)| {
+        (id, all.into_iter().map(|(_, pinned)| pinned).collect())
+    };
+    Ok(all.into_iter().map(without).collect())
+}
+
+/// What a letter stands for in an operator.
+fn cut(declaration: &Declaration, letter: char, pin: &Pin, node: &str) -> Result<Cut, Error> {
+    if letter == '-' {
+        return Ok(Cut::Whole);
+    }
+    let can = |axis: &&thinwire_model::Axis| axis.split != Split::Never;
+    let known = declaration.axes.iter().filter(can).map(|axis| axis.name.to_string());
+    let known = known.chain(["-".to_owned()]).collect::<Vec<_>>().join(", ");
+    match declaration.axis(letter) {
+        Some(axis) if declaration.axes[axis].split != Split::Never => Ok(Cut::Axis(axis)),
+        Some(_) => {
+            let found = format!("pin '{pin}': axis '{letter}' of '{node}' cannot be cut");
+            Err(Error::impossible(format!("{found}, expected one of {known}")))
+        }
+        None => {
+            let found = format!("pin '{pin}': '{node}' has no axis '{letter}'");
+            Err(Error::impossible(format!("{found}, expected one of {known}")))
+        }
+    }
+}
+
+/// An error that names nodes which the pattern may have meant: those that end alike, or any.
+fn no_node(graph: &Graph, pin: &Pin) -> Error {
+    let last = pin.pattern.rsplit('.').next().unwrap_or("");
+    let alike = graph.nodes.iter().filter(|node| node.name.rsplit('.').next() == Some(last));
+    let any = graph.nodes.iter();
+    let names: Vec<&str> = alike.chain(any).take(NAMES).map(|node| node.name.as_str()).collect();
+    let count = graph.nodes.len();
+    Error::impossible(format!("pin '{pin}' fits none of the model's {count} nodes"))
+        .with_hint(format!("nodes are called {}, ...", names.join(", ")))
+}
+
+/// Whether a name fits a pattern in which `*` stands for any letters.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
+            let places = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+            places.into_iter().any(|at| matches(after, &rest[at..]))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_letters() {
+        for (pattern, name, expected) in [
+            ("block.*.mlp.up", "block.12.mlp.up", true),
+            ("block.*.mlp.up", "block.12.mlp.down", false),
+            ("*", "loss", true),
+            ("*.up", "block.0.mlp.up", true),
+            ("block.1*", "block.2.mlp", false),
+            ("loss", "loss", true),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pin_is_refused_in_one_line() {
+        for (text, expected) in [
+            ("mlp.up", "pin 'mlp.up', expected NODES: AXIS=DIMENSION"),
+            ("mlp.up: n", "pin 'mlp.up: n', expected NODES: AXIS=DIMENSION"),
+            ("mlp.up: nn=0", "pin 'mlp.up: nn=0', expected NODES: AXIS=DIMENSION"),
+            (
+                "mlp.up: n=width",
+                "no dimension of a mesh is called 'width', expected data, tensor, 0 or 1",
+            ),
+        ] {
+            assert_eq!(text.parse::<Pin>().unwrap_err().to_string(), expected);
+        }
+        let pin: Pin = "block.*: n=tp, b=0".parse().unwrap();
+        assert_eq!(pin.to_string(), "block.*: n=tensor,b=data");
+    }
+}

@@ -1,0 +1,80 @@
+//! Settings: what holds for all candidates.
+
+use super::outcome::Overlap;
+use crate::cluster::Cluster;
+use crate::cost::{Coding, Costs, Exchange, Precision, Sharding};
+use crate::pipeline::Schedule;
+
+use super::candidate::Candidate;
+use super::pin::Pin;
+
+/// What holds for all candidates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How numbers are kept.
+    pub precision: Precision,
+    /// How members of a level exchange.
+    pub exchange: Exchange,
+    /// What may happen at the same time.
+    pub overlap: Overlap,
+    /// The part of a device's memory that stays free.
+    pub reserve: f64,
+    /// Whether forward may be computed again in backward; or must be.
+    pub recompute: Recompute,
+    /// The one schedule that is allowed; any, if there is none.
+    pub schedule: Option<Schedule>,
+    /// Cuts that the user has chosen.
+    pub pins: Vec<Pin>,
+    /// What gradients may be encoded with.
+    pub codings: Vec<Coding>,
+    /// The part of gradients that encoding may lose: the mean over all elements of parameters of
+    /// the relative squared error.
+    pub error_budget: f64,
+}
+
+/// Whether forward is computed again in backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recompute {
+    /// Never.
+    Never,
+    /// Where it helps.
+    Free,
+    /// Always.
+    Always,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            precision: Precision::MIXED,
+            exchange: Exchange::Direct,
+            overlap: Overlap { sync: 1.0, messages: true },
+            reserve: 0.1,
+            recompute: Recompute::Free,
+            schedule: None,
+            pins: Vec::new(),
+            codings: Vec::new(),
+            error_budget: 0.1,
+        }
+    }
+}
+
+impl Settings {
+    /// What may be divided. To divide nothing pays only where encoded gradients are cheaper to
+    /// bring together than parameters are to gather.
+    pub fn shardings(&self) -> &'static [Sharding] {
+        match self.codings.is_empty() {
+            true => &[Sharding::Optimizer, Sharding::Parameters],
+            false => &[Sharding::None, Sharding::Optimizer, Sharding::Parameters],
+        }
+    }
+}
+
+/// A candidate's mesh.
+pub fn costs<'a>(cluster: &'a Cluster, candidate: &Candidate, settings: &Settings) -> Costs<'a> {
+    let mut costs = Costs::new(cluster, &candidate.mesh, settings.precision);
+    costs.sharding = candidate.sharding;
+    costs.exchange = settings.exchange;
+    costs.codings.clone_from(&settings.codings);
+    costs
+}

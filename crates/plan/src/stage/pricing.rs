@@ -1,0 +1,105 @@
+//! What a block's parts cost, and how costs count in a step.
+
+use std::rc::Rc;
+
+use thinwire_model::{Declaration, Layout, NodeId, Sides, Strategy};
+
+use super::problem::Price;
+use crate::cost::{Carriage, Cost};
+
+/// What strategies and layouts cost.
+pub trait Pricing {
+    /// A node under a strategy, without its parameters and what travels.
+    fn node(&self, id: NodeId, declaration: &Declaration, strategy: &Strategy) -> Cost;
+
+    /// The strategies that a node may have.
+    fn strategies(&self, _id: NodeId, declaration: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
+        declaration.strategies(mesh)
+    }
+
+    /// A parameter that lies so: keeping it, and bringing its gradient together.
+    fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost;
+
+    /// How a parameter's gradient may travel beside as it is.
+    fn carriages(&self, _shape: &[usize], _sides: &Sides) -> Vec<Carriage> {
+        Vec::new()
+    }
+
+    /// Bringing a tensor, or its gradient, from one layout to another: seconds.
+    fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64;
+
+    /// The same for all pairs of some layouts, by the first, then by the second.
+    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Rc<[f64]> {
+        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
+        let seconds = |(from, to): (&Layout, &Layout)| match from == to {
+            true => 0.0,
+            false => self.conversion_s(shape, from, to),
+        };
+        pairs.map(seconds).collect()
+    }
+
+    /// Keeping the tensor that enters.
+    fn entry(&self, _shape: &[usize], _sides: &Sides) -> Cost {
+        Cost::ZERO
+    }
+}
+
+/// What bringing a tensor from one layout to another takes, there and back.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Wire {
+    /// Seconds of forward.
+    pub forward_s: f64,
+    /// Seconds of backward.
+    pub backward_s: f64,
+}
+
+/// What costs come to in a whole step, and in a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weights {
+    /// How often forward counts.
+    pub forward: f64,
+    /// How often computing backward counts.
+    pub backward: f64,
+    /// How often collectives of backward count.
+    pub backward_wire: f64,
+    /// How often what happens once a step counts.
+    pub step: f64,
+    /// The same for bringing gradients together, of which something may be hidden.
+    pub sync: f64,
+    /// How often parameters and their state are kept.
+    pub state: f64,
+    /// How often what waits for backward is kept.
+    pub kept: f64,
+    /// How often what enters is kept.
+    pub entry: f64,
+    /// Seconds that it is worth not to lose one element of a gradient.
+    pub loss: f64,
+}
+
+impl Weights {
+    /// Everything once.
+    pub const ONCE: Weights = Weights {
+        forward: 1.0,
+        backward: 1.0,
+        backward_wire: 1.0,
+        step: 1.0,
+        sync: 1.0,
+        state: 1.0,
+        kept: 1.0,
+        entry: 1.0,
+        loss: 0.0,
+    };
+
+    /// The price of a cost.
+    pub fn price(&self, cost: &Cost) -> Price {
+        let forward = self.forward * (cost.forward_s + cost.forward_wire_s);
+        let backward = self.backward * cost.backward_s + self.backward_wire * cost.backward_wire_s;
+        let step = self.step * cost.optimizer_s + self.sync * cost.sync_s;
+        let loss = self.loss * cost.loss;
+        let waiting = self.kept * cost.kept_bytes + self.entry * cost.entry_bytes;
+        Price {
+            seconds: forward + backward + step + loss,
+            bytes: self.state * cost.state_bytes + waiting,
+        }
+    }
+}
