@@ -100,6 +100,7 @@ fn what_a_plan_cannot_be_is_named() {
     assert!(found.starts_with("error: --codec int8 with a plan"), "{found}");
 
     let print = text.lines().find(|line| line.starts_with("fingerprint")).unwrap();
+    let micro = text.lines().find(|line| line.starts_with("micro_batches")).unwrap();
     let table: [(&[(&str, &str)], &str); 7] = [
         (
             &[(print, "fingerprint = \"0\"")],
@@ -108,7 +109,7 @@ fn what_a_plan_cannot_be_is_named() {
         (&[("layers=2", "layers=3")], "the plan is for a model with fingerprint "),
         (&[("vocabulary=256", "vocabulary=200")], "fingerprint"),
         (&[("\"embedding\"", "\"embeding\"")], "embed"),
-        (&[("batch = 8", "batch = 7")], "batch of 7 does not divide into "),
+        (&[(micro, "micro_batches = 3")], "batch of 8 does not divide into 3 micro-batches"),
         (&[("sequence = 16", "sequence = 17")], "17 tokens, the model has 16 positions"),
         (&[("zero = ", "zero = 1")], "zero = 1"),
     ];

@@ -39,6 +39,7 @@ mod synchronized;
 mod testing;
 pub mod threads;
 mod trainer;
+mod vector;
 
 pub use corpus::Corpus;
 pub use data::{Batch, Position, Sampler, Sampling, validation_batches};

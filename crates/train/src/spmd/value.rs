@@ -71,6 +71,11 @@ impl Value {
         self.flat.clone().into_data().try_into_vec().expect("values are f32")
     }
 
+    /// The same with its numbers changed.
+    pub fn edited(&self, edit: impl FnOnce(&mut [f32])) -> Value {
+        Value { shape: self.shape.clone(), flat: edited(self.flat(), edit) }
+    }
+
     /// The numbers as the reference has them.
     pub fn array(&self) -> Array {
         Array::new(&self.shape[..], self.floats().into_iter().map(f64::from).collect::<Vec<_>>())
@@ -81,4 +86,12 @@ impl Value {
         let values = array.values().iter().map(|value| *value as f32).collect();
         Value::new(array.shape(), values, device)
     }
+}
+
+/// A tensor with its numbers changed; in place, if nobody else holds it.
+pub fn edited<const D: usize>(tensor: Tensor<D>, edit: impl FnOnce(&mut [f32])) -> Tensor<D> {
+    let device = tensor.device();
+    let mut data = tensor.into_data();
+    edit(data.as_mut_slice().expect("values are f32"));
+    Tensor::from_data(data, &device)
 }

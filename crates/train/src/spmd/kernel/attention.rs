@@ -1,12 +1,14 @@
 //! Attention, with its weights computed again for backward.
+//!
+//! Queries, keys and values stay where they are: products see them by head with strides.
 
 use burn_tensor::Tensor;
 use thinwire_model::{Attention, Region};
 
-use super::softmax::{mask, of_rows, slope};
-use crate::spmd::value::Value;
+use super::rows;
+use crate::spmd::value::{Value, edited};
 
-/// Queries, keys and values by head: `[b·g, i·s, d]` and `[b·g, t, d]`.
+/// Queries by head are `[b, g, i, s, d]`, keys and values `[b, g, 1, t, d]`.
 struct Heads<'a> {
     attention: &'a Attention,
     batch: usize,
@@ -24,31 +26,29 @@ impl<'a> Heads<'a> {
         Heads { attention, batch: q[0], groups, queries: q[1], keys: k[1], first }
     }
 
-    /// `[b, s, g·i·d]` by head of keys.
-    fn of_queries(&self, q: &Value) -> Tensor<3> {
+    fn of_queries(&self, q: &Value) -> Tensor<5> {
         let Attention { head_size: d, queries_per_key: i, .. } = *self.attention;
         let split = q.view([self.batch, self.queries, self.groups, i, d]);
-        split.permute([0, 2, 3, 1, 4]).reshape([self.batch * self.groups, i * self.queries, d])
+        split.permute([0, 2, 3, 1, 4])
     }
 
-    /// `[b, t, g·d]` by head.
-    fn of_keys(&self, k: &Value) -> Tensor<3> {
+    fn of_keys(&self, k: &Value) -> Tensor<5> {
         let d = self.attention.head_size;
-        let split = k.view([self.batch, self.keys, self.groups, d]);
-        split.swap_dims(1, 2).reshape([self.batch * self.groups, self.keys, d])
+        k.view([self.batch, self.keys, self.groups, 1, d]).permute([0, 2, 3, 1, 4])
     }
 
-    fn back_to_queries(&self, x: Tensor<3>) -> Value {
+    fn back_to_queries(&self, x: Tensor<5>) -> Value {
         let Attention { head_size: d, queries_per_key: i, .. } = *self.attention;
-        let split = x.reshape([self.batch, self.groups, i, self.queries, d]);
         let shape = [self.batch, self.queries, self.groups * i * d];
-        Value::of(&shape, split.permute([0, 3, 1, 2, 4]))
+        Value::of(&shape, x.permute([0, 3, 1, 2, 4]))
     }
 
-    fn back_to_keys(&self, x: Tensor<3>) -> Value {
-        let d = self.attention.head_size;
-        let split = x.reshape([self.batch, self.groups, self.keys, d]).swap_dims(1, 2);
-        Value::of(&[self.batch, self.keys, self.groups * d], split)
+    /// Of every query that shares a key, together.
+    fn back_to_keys(&self, x: Tensor<5>) -> Value {
+        let Attention { head_size: d, queries_per_key: i, .. } = *self.attention;
+        let x = if i == 1 { x } else { x.sum_dim(2) };
+        let shape = [self.batch, self.keys, self.groups * d];
+        Value::of(&shape, x.permute([0, 3, 1, 2, 4]))
     }
 
     fn factor(&self) -> f32 {
@@ -56,16 +56,10 @@ impl<'a> Heads<'a> {
     }
 
     /// How much every query takes of every key.
-    fn weights(&self, q: Tensor<3>, k: Tensor<3>) -> Tensor<3> {
-        let mut scores = q.matmul(k.swap_dims(1, 2)).mul_scalar(self.factor());
-        let shape = scores.dims();
-        if self.attention.causal {
-            let heads = shape[0] * self.attention.queries_per_key;
-            let mask = mask((self.first, self.queries), self.keys, &scores.device());
-            let by_head = scores.reshape([heads, self.queries, self.keys]);
-            scores = (by_head + mask.reshape([1, self.queries, self.keys])).reshape(shape);
-        }
-        of_rows(scores.reshape([shape[0] * shape[1], shape[2]])).reshape(shape)
+    fn weights(&self, q: Tensor<5>, k: Tensor<5>) -> Tensor<5> {
+        let causal = self.attention.causal.then_some((self.first, self.queries));
+        let scores = q.matmul(k.swap_dims(3, 4));
+        edited(scores, |scores| rows::softmax(scores, self.keys, self.factor(), causal))
     }
 }
 
@@ -83,13 +77,13 @@ pub fn backward(attention: &Attention, inputs: &[&Value], region: &Region<'_>) -
     let [q, dy] = [0, 3].map(|at| heads.of_queries(inputs[at]));
     let [k, v] = [1, 2].map(|at| heads.of_keys(inputs[at]));
     let weights = heads.weights(q.clone(), k.clone());
-    let dv = weights.clone().swap_dims(1, 2).matmul(dy.clone());
-    let dweights = dy.matmul(v.swap_dims(1, 2));
-    let shape = weights.dims();
-    let flat = [shape[0] * shape[1], shape[2]];
-    let dscores = slope(weights.reshape(flat), dweights.reshape(flat)).reshape(shape);
-    let dscores = dscores.mul_scalar(heads.factor());
+    let dv = weights.clone().swap_dims(3, 4).matmul(dy.clone());
+    let weights: Vec<f32> = weights.into_data().try_into_vec().expect("values are f32");
+    let dweights = dy.matmul(v.swap_dims(3, 4));
+    let dscores = edited(dweights, |gradients| {
+        rows::softmax_backward(&weights, gradients, heads.keys, heads.factor());
+    });
     let dq = dscores.clone().matmul(k);
-    let dk = dscores.swap_dims(1, 2).matmul(q);
+    let dk = dscores.swap_dims(3, 4).matmul(q);
     vec![heads.back_to_queries(dq), heads.back_to_keys(dk), heads.back_to_keys(dv)]
 }

@@ -15,6 +15,7 @@ mod norm;
 mod pool;
 mod product;
 mod reference;
+mod rows;
 mod shape;
 mod softmax;
 

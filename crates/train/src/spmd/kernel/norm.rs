@@ -2,16 +2,11 @@
 
 use burn_tensor::Tensor;
 
+use super::rows;
 use crate::spmd::value::Value;
 
 /// What is added to a variance before its root is taken.
 const EPSILON: f32 = 1e-5;
-
-/// Rows of mean zero and variance one, and one over the deviation that they had.
-fn normal(x: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
-    let centred = x.clone() - x.mean_dim(1);
-    scaled(centred)
-}
 
 /// Rows of mean square one, and one over the root that it had.
 fn scaled(x: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
@@ -21,22 +16,18 @@ fn scaled(x: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
 
 /// Mean zero and variance one, then gain and bias.
 pub fn layer_norm(inputs: &[&Value]) -> Value {
-    let [rows, n] = inputs[0].rows();
-    let (normal, _) = normal(inputs[0].view([rows, n]));
-    Value::of(inputs[0].shape(), normal * inputs[1].view([1, n]) + inputs[2].view([1, n]))
+    let [gain, bias] = [1, 2].map(|at| inputs[at].floats());
+    inputs[0].edited(|values| rows::layer_norm(values, &gain, &bias))
 }
 
 /// The gradients of x, gain and bias.
 pub fn layer_norm_backward(inputs: &[&Value]) -> Vec<Value> {
-    let [rows, n] = inputs[0].rows();
-    let (normal, scale) = normal(inputs[0].view([rows, n]));
-    let dy = inputs[2].view([rows, n]);
-    let dgain = (dy.clone() * normal.clone()).sum_dim(0);
-    let dbias = dy.clone().sum_dim(0);
-    let of_normal = dy * inputs[1].view([1, n]);
-    let along = (of_normal.clone() * normal.clone()).mean_dim(1);
-    let dx = (of_normal.clone() - of_normal.mean_dim(1) - normal * along) * scale;
-    vec![Value::of(inputs[0].shape(), dx), Value::of(&[n], dgain), Value::of(&[n], dbias)]
+    let (x, gain) = (inputs[0].floats(), inputs[1].floats());
+    let mut sums = [Vec::new(), Vec::new()];
+    let dx = inputs[2].edited(|dy| sums = rows::layer_norm_backward(&x, &gain, dy));
+    let vector = |values| Value::new(&[gain.len()], values, &dx.device());
+    let [dgain, dbias] = sums.map(vector);
+    vec![dx, dgain, dbias]
 }
 
 /// Mean square one, then gain.

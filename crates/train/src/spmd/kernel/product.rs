@@ -2,16 +2,19 @@
 
 use thinwire_model::MatMul;
 
+use super::rows;
 use super::shape::permuted;
-use crate::spmd::value::Value;
+use crate::spmd::value::{Value, edited};
+use burn_tensor::Tensor;
 
 /// `x[..,k] w[k,n] -> y[..,n]`, and perhaps a bias `[n]`.
 pub fn linear(inputs: &[&Value]) -> Value {
     let (x, weight) = (inputs[0], inputs[1]);
-    let ([rows, k], [_, n]) = (x.rows(), weight.rows());
-    let mut y = x.view([rows, k]).matmul(weight.view([k, n]));
+    let ([tokens, k], [_, n]) = (x.rows(), weight.rows());
+    let mut y = x.view([tokens, k]).matmul(weight.view([k, n]));
     if let Some(bias) = inputs.get(2) {
-        y = y + bias.view([1, n]);
+        let bias = bias.floats();
+        y = edited(y, |y| rows::add_to_rows(y, &bias));
     }
     let mut shape = x.shape().to_vec();
     shape.pop();
@@ -36,12 +39,73 @@ pub fn matmul(matmul: &MatMul, inputs: &[&Value]) -> Option<Value> {
     };
     let size = |letters: &[char]| -> usize { letters.iter().map(length).product() };
     let [b, m, k, n] = [&shared, &rows, &summed, &columns].map(|letters| size(letters));
-    let left = permuted(x, &order(&axes.left, &[&shared, &rows, &summed]));
-    let right = permuted(y, &order(&axes.right, &[&shared, &summed, &columns]));
-    let z = left.view([b, m, k]).matmul(right.view([b, k, n]));
+    let left_order = order(&axes.left, &[&shared, &rows, &summed]);
+    let right_order = order(&axes.right, &[&shared, &summed, &columns]);
+    let z = match b {
+        // Without a batch the product is one of matrices, which may use several threads.
+        1 => {
+            let left = matrix(x, &left_order, [m, k]);
+            left.matmul(matrix(y, &right_order, [k, n])).reshape([1, m, n])
+        }
+        _ => grouped(x, &left_order, [b, m, k]).matmul(grouped(y, &right_order, [b, k, n])),
+    };
     let made: Vec<char> = [shared, rows, columns].concat();
     let shape: Vec<usize> = made.iter().map(length).collect();
     Some(permuted(&Value::of(&shape, z), &order(&made, &[&axes.output])))
+}
+
+/// The dimensions in an order, as three groups; only strides change where each group lies together.
+fn grouped(x: &Value, order: &[usize], sizes: [usize; 3]) -> Tensor<3> {
+    match together(x.shape(), order, sizes) {
+        Some(places) => {
+            let mut lengths = [1; 3];
+            places.iter().zip(sizes).for_each(|(place, size)| lengths[*place] = size);
+            x.view(lengths).permute(places.map(|place| place as isize))
+        }
+        None => permuted(x, order).view(sizes),
+    }
+}
+
+/// The same without a batch.
+fn matrix(x: &Value, order: &[usize], [rows, columns]: [usize; 2]) -> Tensor<2> {
+    match together(x.shape(), order, [1, rows, columns]) {
+        Some([_, first, second]) if first > second => x.view([columns, rows]).transpose(),
+        Some(_) => x.view([rows, columns]),
+        None => permuted(x, order).view([rows, columns]),
+    }
+}
+
+/// Where each group lies among the three, if its dimensions are neighbours and in their order.
+fn together(shape: &[usize], order: &[usize], sizes: [usize; 3]) -> Option<[usize; 3]> {
+    let mut rest = order.iter().copied().peekable();
+    let mut firsts = [usize::MAX; 3];
+    for (first, size) in firsts.iter_mut().zip(sizes) {
+        let (mut length, mut last) = (1, None);
+        while length < size || rest.peek().is_some_and(|dim| shape[*dim] == 1) {
+            let dim = rest.next()?;
+            if last.is_some_and(|last| last + 1 != dim) {
+                return None;
+            }
+            length *= shape[dim];
+            last = Some(dim);
+            *first = (*first).min(dim);
+        }
+        if length != size {
+            return None;
+        }
+    }
+    let place = |first: usize| firsts.iter().filter(|other| **other < first).count();
+    let mut places = firsts.map(place);
+    // Groups without dimensions come last, each at a place of its own.
+    let empty = firsts.iter().filter(|first| **first == usize::MAX).count();
+    let mut next = 3 - empty;
+    for (place, first) in places.iter_mut().zip(firsts) {
+        if first == usize::MAX {
+            *place = next;
+            next += 1;
+        }
+    }
+    Some(places)
 }
 
 struct Axes {
