@@ -54,6 +54,29 @@ impl Cluster {
         self.levels.iter().map(|level| level.size).product()
     }
 
+    /// All devices as if they were equal and could do together what they can: their mean rates, the
+    /// curve of the fastest and the largest memory of any. No plan for the cluster is faster than
+    /// one for as many such devices, but for curves that cross.
+    pub fn mean(&self) -> Device {
+        let of_unit = |unit: usize| &self.devices[self.kinds.get(unit).copied().unwrap_or(0)];
+        let units = self.kinds.len().max(1);
+        let all = || (0..units).map(of_unit);
+        let mean = |rate: &dyn Fn(&Device) -> f64| all().map(rate).sum::<f64>() / units as f64;
+        let most = |rate: &dyn Fn(&Device) -> f64| all().map(rate).fold(0.0, f64::max);
+        let fast = all().max_by(|one, other| one.flops_per_s.total_cmp(&other.flops_per_s));
+        Device {
+            flops_per_s: mean(&|device| device.flops_per_s),
+            memory_bytes: most(&|device| device.memory_bytes),
+            memory_bytes_per_s: mean(&|device| {
+                device.memory_bytes_per_s * device.memory_efficiency
+            }),
+            memory_efficiency: 1.0,
+            codec_bytes_per_s: most(&|device| device.codec_bytes_per_s),
+            overhead_s: all().map(|device| device.overhead_s).fold(f64::MAX, f64::min),
+            ..fast.expect("a cluster has a device").clone()
+        }
+    }
+
     /// The kind that sets the pace where all devices do the same: the one with the lowest rate,
     /// with the smallest memory that any has.
     pub fn pace(&self) -> Device {

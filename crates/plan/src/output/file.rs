@@ -44,6 +44,11 @@ pub struct PlanFile {
     pub recompute: bool,
     /// 0, 1 or 3: what is divided among ranks that share a parameter's work.
     pub zero: u8,
+    /// Micro-batches that each part along the first dimension of the mesh does, where devices
+    /// differ; without them each does `micro_batches`. Their sum is the same either way, so gradients
+    /// are divided by the whole batch as ever.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<usize>,
     /// Predicted seconds of a step.
     pub step_s: f64,
     /// No plan takes less than this.
@@ -146,6 +151,7 @@ impl PlanFile {
             bound_s: found.bound_s,
             schedule: *schedule,
             stage: stages.iter().map(stage).collect(),
+            shares: found.best.shares.clone(),
             codec: codecs(prepared, cluster, planner.settings(), &found.best),
             way: (0..choice.ways.len()).map(way).collect(),
         })

@@ -77,7 +77,8 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     split(best, overlap).into_iter().for_each(&mut line);
     codecs::describe(planner, best).into_iter().for_each(&mut line);
     line(String::new());
-    stages(cluster, best).into_iter().for_each(&mut line);
+    stages(best).into_iter().for_each(&mut line);
+    shares(best).into_iter().for_each(&mut line);
     line(String::new());
     line("beside it:".to_owned());
     for (expert, outcome) in &found.experts {
@@ -158,7 +159,7 @@ fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     let micro = |stage: &&crate::search::StageOutcome| stage.cost.micro_s(forwards);
     let slowest = outcome.stages.iter().max_by(|a, b| micro(a).total_cmp(&micro(b)));
     let Some(stage) = slowest else { return Vec::new() };
-    let rounds = outcome.candidate.micro_batches as f64;
+    let rounds = outcome.rounds as f64;
     let Cost { forward_s, backward_s, forward_wire_s, backward_wire_s, .. } = stage.cost;
     let compute = rounds * (forwards * forward_s + backward_s);
     let wire = rounds * (forwards * forward_wire_s + backward_wire_s);
@@ -177,8 +178,22 @@ fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     ]
 }
 
-fn stages(cluster: &Cluster, outcome: &Outcome) -> Vec<String> {
-    let memory = cluster.pace().memory_bytes;
+/// Who does how many micro-batches, where devices differ.
+fn shares(outcome: &Outcome) -> Option<String> {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for share in &outcome.shares {
+        match parts.last_mut() {
+            Some((count, of)) if of == share => *count += 1,
+            _ => parts.push((1, *share)),
+        }
+    }
+    let part = |(count, share): &(usize, usize)| format!("{count} of {share}");
+    let parts: Vec<String> = parts.iter().map(part).collect();
+    let text = || format!("micro-batches along the first dimension: {}", parts.join(", "));
+    (!parts.is_empty()).then(text)
+}
+
+fn stages(outcome: &Outcome) -> Vec<String> {
     let stage = |(at, stage): (usize, &crate::search::StageOutcome)| {
         let bytes = stage.bytes(outcome.recompute);
         let (state, rest) = (stage.cost.state_bytes / GIB, (bytes - stage.cost.state_bytes) / GIB);
@@ -187,7 +202,7 @@ fn stages(cluster: &Cluster, outcome: &Outcome) -> Vec<String> {
             stage.blocks.start,
             stage.blocks.end,
             bytes / GIB,
-            memory / GIB
+            stage.memory_bytes / GIB
         )
     };
     outcome.stages.iter().enumerate().map(stage).collect()

@@ -21,7 +21,7 @@ mod one_forward;
 mod simulate;
 mod zero_bubble;
 
-pub use cut::cut;
+pub use cut::{cut, cut_by};
 pub use simulate::{Run, Stage, Timeline, simulate};
 
 use serde::{Deserialize, Serialize};

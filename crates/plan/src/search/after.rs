@@ -6,6 +6,7 @@ use super::chain::Chain;
 use super::evaluation::Evaluation;
 use super::outcome::{Outcome, simulated_s};
 use super::settings::costs;
+use super::spread::Spread;
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Sharding;
@@ -34,11 +35,13 @@ pub fn codecs_after(
         let candidate = Candidate { sharding, ..plan.candidate.clone() };
         let costs = costs(cluster, &candidate, settings);
         let chain = Chain::new(prepared, &costs, candidate.rule)?;
+        let spread = Spread::new(&chain, &costs, &candidate)?;
         let evaluation = Evaluation {
             candidate: &candidate,
             settings,
             costs: &costs,
             chain: &chain,
+            spread: spread.as_ref(),
             recompute: plan.recompute,
             enough_s: &|| f64::INFINITY,
         };
@@ -46,8 +49,9 @@ pub fn codecs_after(
         let outcome = evaluation.staged(&plan.choice, &cuts, &[plan.schedule]);
         let mut outcome = outcome.ok_or_else(unplanned)?;
         outcome.seconds = simulated_s(&outcome, settings.overlap).unwrap_or(outcome.seconds);
-        let limit = costs.device.memory_bytes * (1.0 - settings.reserve);
-        let better = |best: &Outcome| outcome.seconds < best.seconds && outcome.bytes() <= limit;
+        let better = |best: &Outcome| {
+            outcome.seconds < best.seconds && outcome.over(settings.reserve) <= 0.0
+        };
         if best.as_ref().is_none_or(better) {
             best = Some(outcome);
         }

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use thinwire_model::{NodeId, Sides, Strategy, TensorId};
+use thinwire_model::{Cut, NodeId, Sides, Strategy, TensorId};
 
 use super::block::{Allowed, BlockPricing, Given, Unit, layouts};
 use super::prepare::{Class, Prepared};
@@ -22,6 +22,8 @@ use crate::stage::{
 #[derive(Debug)]
 pub struct Chain<'a> {
     prepared: &'a Prepared,
+    rule: Rule,
+    given: Given,
     /// By class.
     formulations: Vec<Formulation>,
 }
@@ -81,6 +83,14 @@ impl<'a> Chain<'a> {
         Chain::build(prepared, costs, Allowed { rule, given: &Given::new() }, Unit::Bytes)
     }
 
+    /// The same on other devices; choices mean the same.
+    ///
+    /// # Errors
+    /// As [`Chain::new`].
+    pub fn on(&self, costs: &Costs<'_>) -> Result<Chain<'a>, Error> {
+        Chain::given_by(self.prepared, costs, self.rule, &self.given)
+    }
+
     fn build(
         prepared: &'a Prepared,
         costs: &Costs<'_>,
@@ -101,7 +111,8 @@ impl<'a> Chain<'a> {
             Formulation::new(&block, &costs.mesh, &pricing)
         };
         let formulations = prepared.classes.iter().map(formulate).collect::<Result<_, _>>()?;
-        Ok(Chain { prepared, formulations })
+        let (rule, given) = (allowed.rule, allowed.given.clone());
+        Ok(Chain { prepared, rule, given, formulations })
     }
 
     /// The cheapest choice where costs count so much, at a price per byte; its price has gradients
@@ -149,6 +160,19 @@ impl<'a> Chain<'a> {
     ) -> impl Iterator<Item = &'b Carried> {
         let (class, options) = &choice.ways[choice.of_block[block]];
         self.formulations[*class].carried(options)
+    }
+
+    /// Whether the first dimension of the mesh cuts batches, wherever there is one, and nothing else.
+    pub fn cuts_batches(&self, choice: &Choice) -> bool {
+        let ways = 0..choice.ways.len();
+        ways.flat_map(|way| self.strategies(choice, way)).all(|(id, strategy)| {
+            let declaration = self.prepared.graph.declaration(&self.prepared.graph.nodes[id]);
+            match strategy.0.first() {
+                Some(Cut::Axis(axis)) => declaration.axes[*axis].name == 'b',
+                Some(Cut::Whole) => declaration.axis('b').is_none(),
+                _ => false,
+            }
+        })
     }
 
     /// Elements of all parameters.

@@ -6,6 +6,7 @@ use super::evaluation::Evaluation;
 use super::outcome::Outcome;
 use super::prepare::Prepared;
 use super::settings::{Recompute, Settings, costs};
+use super::spread::Spread;
 use crate::cluster::Cluster;
 use crate::cost::Costs;
 
@@ -65,10 +66,12 @@ pub fn best_of(
         Recompute::Free => &[false, true],
         Recompute::Always => &[true],
     };
+    let Ok(spread) = Spread::new(chain, costs, candidate) else { return Verdict::Impossible };
+    let spread = spread.as_ref();
     let mut best = Verdict::Impossible;
     for recompute in options {
         let recompute = *recompute;
-        let one = Evaluation { candidate, settings, costs, chain, recompute, enough_s };
+        let one = Evaluation { candidate, settings, costs, chain, spread, recompute, enough_s };
         best = better(best, one.run());
     }
     best

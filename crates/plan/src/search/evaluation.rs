@@ -9,6 +9,7 @@ use super::chain::{Chain, Choice};
 use super::evaluate::{Verdict, better};
 use super::outcome::{Outcome, StageOutcome, estimate_s};
 use super::settings::Settings;
+use super::spread::{Assigned, Spread};
 use crate::cost::{Cost, Costs, Group, message_s};
 use crate::pipeline::{Schedule, cut};
 use crate::stage::{Lack, Price, Rates, Weights, Within, within};
@@ -26,6 +27,7 @@ pub(super) struct Evaluation<'a> {
     pub settings: &'a Settings,
     pub costs: &'a Costs<'a>,
     pub chain: &'a Chain<'a>,
+    pub spread: Option<&'a Spread<'a>>,
     pub recompute: bool,
     pub enough_s: &'a dyn Fn() -> f64,
 }
@@ -106,12 +108,12 @@ impl Evaluation<'_> {
             };
             let outcome = self.outcome(family, &found);
             let Some(outcome) = outcome else { return verdict };
-            let bytes = outcome.bytes();
-            if bytes <= whole {
+            let over = outcome.over(self.settings.reserve);
+            if over <= 0.0 {
                 return Verdict::Found(Box::new(outcome));
             }
-            verdict = better(verdict, Verdict::TooLarge(bytes));
-            limit -= bytes - whole;
+            verdict = better(verdict, Verdict::TooLarge(whole + over));
+            limit -= over;
         }
         verdict
     }
@@ -141,9 +143,14 @@ impl Evaluation<'_> {
 
     fn outcome(&self, family: &[Schedule], found: &Within<Choice>) -> Option<Outcome> {
         let forwards = self.forwards();
-        let blocks = self.chain.costs(&found.choice);
-        let micro: Vec<f64> = blocks.iter().map(|cost| cost.micro_s(forwards)).collect();
-        let cuts = cut(&micro, self.candidate.stages)?;
+        let cuts = match self.spread {
+            Some(spread) => spread.cut(&found.choice, forwards)?,
+            None => {
+                let blocks = self.chain.costs(&found.choice);
+                let micro: Vec<f64> = blocks.iter().map(|cost| cost.micro_s(forwards)).collect();
+                cut(&micro, self.candidate.stages)?
+            }
+        };
         let best = self.staged(&found.choice, &cuts, family)?;
         let Within { bound_s, seconds_per_byte, .. } = *found;
         Some(Outcome { bound_s, seconds_per_byte, ..best })
@@ -156,37 +163,51 @@ impl Evaluation<'_> {
         cuts: &[Range<usize>],
         family: &[Schedule],
     ) -> Option<Outcome> {
-        let limit = self.costs.device.memory_bytes * (1.0 - self.settings.reserve);
+        let reserve = self.settings.reserve;
         let mut best: Option<Outcome> = None;
         for schedule in family.iter().copied() {
-            let mut blocks = self.chain.costs(choice);
+            let Assigned { mut blocks, shares, rounds } = self.assign(choice, cuts, schedule);
             let all = |blocks: &[Cost]| -> Vec<StageOutcome> {
                 let stage = |(rank, range)| self.stage(choice, blocks, range, schedule, rank);
                 cuts.iter().enumerate().map(stage).collect()
             };
             let raw = all(&blocks);
-            let room = raw.iter().map(|stage| limit - stage.bytes(self.recompute)).collect();
+            let room = raw
+                .iter()
+                .map(|stage| (1.0 - reserve) * stage.memory_bytes - stage.bytes(self.recompute))
+                .collect();
             let coded = carry(self.chain, choice, cuts, &self.terms(room), &mut blocks);
             let stages = if coded.is_empty() { raw } else { all(&blocks) };
-            let (m, overlap) = (self.candidate.micro_batches, self.settings.overlap);
+            let overlap = self.settings.overlap;
             let outcome = Outcome {
                 candidate: self.candidate.clone(),
                 schedule,
                 recompute: self.recompute,
                 choice: choice.clone(),
                 coded,
-                seconds: estimate_s(&stages, schedule, m, self.forwards(), overlap),
+                shares,
+                rounds,
+                seconds: estimate_s(&stages, schedule, rounds, self.forwards(), overlap),
                 stages,
                 bound_s: 0.0,
                 seconds_per_byte: 0.0,
             };
             let better =
-                |best: &Outcome| outcome.seconds < best.seconds && outcome.bytes() <= limit;
+                |best: &Outcome| outcome.seconds < best.seconds && outcome.over(reserve) <= 0.0;
             if best.as_ref().is_none_or(better) {
                 best = Some(outcome);
             }
         }
         best
+    }
+
+    /// What blocks cost where it takes longest, and who does how many micro-batches.
+    fn assign(&self, choice: &Choice, cuts: &[Range<usize>], schedule: Schedule) -> Assigned {
+        let rounds = self.candidate.micro_batches;
+        match self.spread {
+            Some(spread) => spread.assign(choice, cuts, schedule, (rounds, self.forwards())),
+            None => Assigned { blocks: self.chain.costs(choice), shares: Vec::new(), rounds },
+        }
     }
 
     /// How often forward is computed.
@@ -242,6 +263,10 @@ impl Evaluation<'_> {
         let kept = blocks[range.clone()].iter().map(|cost| cost.kept_bytes);
         StageOutcome {
             blocks: range.clone(),
+            memory_bytes: match self.spread {
+                Some(spread) => spread.memory_bytes(rank),
+                None => self.costs.device.memory_bytes,
+            },
             cost: blocks[range.clone()].iter().copied().sum(),
             in_flight: schedule.in_flight(rank, stages, micro_batches),
             block_kept_bytes: kept.fold(0.0, f64::max),

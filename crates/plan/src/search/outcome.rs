@@ -21,7 +21,12 @@ pub struct Outcome {
     pub choice: Choice,
     /// The gradients that are encoded.
     pub coded: Vec<Coded>,
-    /// The stages.
+    /// Micro-batches of every part of the first dimension of the mesh, on devices that differ; empty
+    /// if all have as many.
+    pub shares: Vec<usize>,
+    /// Micro-batches of the part that is last.
+    pub rounds: usize,
+    /// The stages, as that part has them.
     pub stages: Vec<StageOutcome>,
     /// Seconds of a step.
     pub seconds: f64,
@@ -38,6 +43,8 @@ pub struct StageOutcome {
     pub blocks: Range<usize>,
     /// What all of them cost together.
     pub cost: Cost,
+    /// Bytes of memory that its devices have.
+    pub memory_bytes: f64,
     /// Micro-batches that wait for backward at most.
     pub in_flight: f64,
     /// What one block keeps at most.
@@ -77,6 +84,15 @@ impl Outcome {
     /// Bytes of the fullest device.
     pub fn bytes(&self) -> f64 {
         self.stages.iter().map(|stage| stage.bytes(self.recompute)).fold(0.0, f64::max)
+    }
+
+    /// By how many bytes the fullest device is too full, where a part of memory stays free; below 0
+    /// if all have room.
+    pub fn over(&self, reserve: f64) -> f64 {
+        let over = |stage: &StageOutcome| {
+            stage.bytes(self.recompute) - (1.0 - reserve) * stage.memory_bytes
+        };
+        self.stages.iter().map(over).fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// What encoding gradients loses, in elements of parameters.
@@ -170,6 +186,6 @@ pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
     };
     let once: Vec<pipeline::Stage> = outcome.stages.iter().map(stage).collect();
     let stages = once.repeat(outcome.schedule.chunks());
-    let orders = outcome.schedule.orders(ranks, outcome.candidate.micro_batches)?;
+    let orders = outcome.schedule.orders(ranks, outcome.rounds)?;
     Some(simulate(&orders, &stages)?.seconds + tail_s(&outcome.stages, overlap))
 }

@@ -10,13 +10,13 @@
 //! No plan's worst case is below the largest of the scenarios' own bounds.
 
 use rayon::prelude::*;
-use thinwire_model::Cut;
 
 use super::chain::Chain;
 use super::evaluation::Evaluation;
 use super::outcome::{Outcome, simulated_s};
 use super::scenario::Scenario;
 use super::settings::costs;
+use super::spread::Spread;
 use super::{Found, Planner};
 use crate::Error;
 use crate::cluster::Cluster;
@@ -179,15 +179,8 @@ fn left(planner: &Planner, cluster: &Cluster, outcome: &Outcome, lost: usize) ->
     let prepared = planner.prepared(candidate)?;
     let costs = costs(cluster, candidate, planner.settings());
     let chain = Chain::new(prepared, &costs, candidate.rule).ok()?;
-    for way in 0..outcome.choice.ways.len() {
-        for (id, strategy) in chain.strategies(&outcome.choice, way) {
-            let declaration = prepared.graph.declaration(&prepared.graph.nodes[id]);
-            if let Some(Cut::Axis(axis)) = strategy.0.first()
-                && declaration.axes[*axis].name != 'b'
-            {
-                return None;
-            }
-        }
+    if !chain.cuts_batches(&outcome.choice) {
+        return None;
     }
     let outer = candidate.mesh[0];
     let inner: usize = candidate.mesh[1..].iter().product();
@@ -202,11 +195,13 @@ fn staged(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<Out
     let prepared = planner.prepared(&outcome.candidate).ok_or_else(unplanned)?;
     let costs = costs(cluster, &outcome.candidate, settings);
     let chain = Chain::new(prepared, &costs, outcome.candidate.rule)?;
+    let spread = Spread::new(&chain, &costs, &outcome.candidate)?;
     let evaluation = Evaluation {
         candidate: &outcome.candidate,
         settings,
         costs: &costs,
         chain: &chain,
+        spread: spread.as_ref(),
         recompute: outcome.recompute,
         enough_s: &|| f64::INFINITY,
     };

@@ -7,6 +7,7 @@ use crate::pipeline::Schedule;
 
 use super::candidate::Candidate;
 use super::pin::Pin;
+use super::rule::Rule;
 
 /// What holds for all candidates.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,11 +71,15 @@ impl Settings {
     }
 }
 
-/// A candidate's mesh.
+/// A candidate's mesh. Where kinds of devices differ, a search without rules works with their mean
+/// first; what each of them does is decided after the strategies.
 pub fn costs<'a>(cluster: &'a Cluster, candidate: &Candidate, settings: &Settings) -> Costs<'a> {
     let mut costs = Costs::new(cluster, &candidate.mesh, settings.precision);
     costs.sharding = candidate.sharding;
     costs.exchange = settings.exchange;
     costs.codings.clone_from(&settings.codings);
+    if candidate.rule == Rule::Free && !cluster.kinds.is_empty() {
+        costs.device = cluster.mean();
+    }
     costs
 }

@@ -1,0 +1,197 @@
+//! Spreads: who does how much on a cluster of several kinds of devices.
+//!
+//! Stages get layers in proportion to the speed of their devices. Where the first dimension of the
+//! mesh cuts batches alone, its parts share nothing but gradients at the end of a step; so each of
+//! them may do as many micro-batches as suits its devices: together as many as if all did alike.
+//! With ZeRO 3, which gathers parameters with every micro-batch, and with interleaving, which takes
+//! them in groups, all do alike, and the slowest sets the pace.
+//!
+//! Law: no part of a batch is left out or done twice.
+
+use std::ops::Range;
+
+use super::candidate::Candidate;
+use super::chain::{Chain, Choice};
+use super::rule::Rule;
+use crate::Error;
+use crate::cluster::Cluster;
+use crate::cost::{Cost, Costs, Sharding};
+use crate::pipeline::{Schedule, cut_by};
+
+/// What each kind of device makes of a candidate.
+pub struct Spread<'a> {
+    /// By kind.
+    chains: Vec<Chain<'a>>,
+    /// For every stage and every part of the first dimension, the slowest kind there.
+    kinds: Vec<Vec<usize>>,
+    /// For every stage, the least memory of its devices.
+    memory_bytes: Vec<f64>,
+    uneven: bool,
+}
+
+/// Blocks as the part takes them that is last.
+pub struct Assigned {
+    /// What every block costs there.
+    pub blocks: Vec<Cost>,
+    /// Micro-batches of every part; empty if all have as many.
+    pub shares: Vec<usize>,
+    /// Micro-batches of that part.
+    pub rounds: usize,
+}
+
+impl<'a> Spread<'a> {
+    /// The spread of a candidate; none on a cluster of one kind, or for an expert plan, which lets
+    /// the slowest set the pace.
+    ///
+    /// # Errors
+    /// As [`Chain::new`].
+    pub fn new(
+        chain: &Chain<'a>,
+        costs: &Costs<'_>,
+        candidate: &Candidate,
+    ) -> Result<Option<Spread<'a>>, Error> {
+        let cluster = costs.cluster;
+        if cluster.kinds.is_empty() || candidate.rule != Rule::Free {
+            return Ok(None);
+        }
+        let of_kind = |device| {
+            let mut here = costs.clone();
+            here.device = device;
+            chain.on(&here)
+        };
+        let chains = cluster.devices.iter().cloned().map(of_kind).collect::<Result<_, _>>()?;
+        let whole: usize = candidate.mesh.iter().product();
+        let part = whole / candidate.mesh[0];
+        let stage = |stage: usize| {
+            let first = stage * whole;
+            let part = |at: usize| slowest(cluster, first + at * part..first + (at + 1) * part);
+            (0..candidate.mesh[0]).map(part).collect()
+        };
+        let memory = |stage: usize| memory_bytes(cluster, stage * whole..(stage + 1) * whole);
+        Ok(Some(Spread {
+            chains,
+            kinds: (0..candidate.stages).map(stage).collect(),
+            memory_bytes: (0..candidate.stages).map(memory).collect(),
+            uneven: candidate.sharding != Sharding::Parameters,
+        }))
+    }
+
+    /// Bytes of memory of every device of a stage.
+    pub fn memory_bytes(&self, stage: usize) -> f64 {
+        self.memory_bytes[stage]
+    }
+
+    /// The blocks of every stage, so that the slowest is as fast as can be.
+    pub fn cut(&self, choice: &Choice, forwards: f64) -> Option<Vec<Range<usize>>> {
+        let micro = self.micro(choice, forwards);
+        let uneven = self.uneven && self.chains[0].cuts_batches(choice);
+        let seconds = |stage: usize, block: usize| {
+            let parts = self.kinds[stage].iter().map(|kind| micro[*kind][block]);
+            match uneven {
+                true => self.kinds[stage].len() as f64 / parts.map(f64::recip).sum::<f64>(),
+                false => parts.fold(0.0, f64::max),
+            }
+        };
+        cut_by(&seconds, micro[0].len(), self.kinds.len())
+    }
+
+    /// Who does how many of `micro_batches` micro-batches.
+    pub fn assign(
+        &self,
+        choice: &Choice,
+        cuts: &[Range<usize>],
+        schedule: Schedule,
+        (micro_batches, forwards): (usize, f64),
+    ) -> Assigned {
+        let micro = self.micro(choice, forwards);
+        let parts = self.kinds[0].len();
+        let stage_s = |part: usize, stage: usize| -> f64 {
+            cuts[stage].clone().map(|block| micro[self.kinds[stage][part]][block]).sum()
+        };
+        let slowest = |part| (0..cuts.len()).map(|stage| stage_s(part, stage)).fold(0.0, f64::max);
+        let seconds: Vec<f64> = (0..parts).map(slowest).collect();
+        let alike = matches!(schedule, Schedule::Interleaved { .. });
+        let uneven = self.uneven && !alike && self.chains[0].cuts_batches(choice);
+        let shares = match uneven {
+            true => shares(&seconds, parts * micro_batches),
+            false => vec![micro_batches; parts],
+        };
+        let last = |part: &usize| shares[*part] as f64 * seconds[*part];
+        let last = (0..parts).max_by(|a, b| last(a).total_cmp(&last(b))).unwrap_or(0);
+        let all: Vec<Vec<Cost>> = self.chains.iter().map(|chain| chain.costs(choice)).collect();
+        let kinds = cuts.iter().zip(&self.kinds).flat_map(|(blocks, kinds)| {
+            // Without uneven shares all wait for the slowest of a stage.
+            let worst = kinds
+                .iter()
+                .max_by(|a, b| micro[**a][blocks.start].total_cmp(&micro[**b][blocks.start]));
+            let kind = if uneven { kinds[last] } else { *worst.unwrap_or(&0) };
+            blocks.clone().map(move |block| (kind, block))
+        });
+        let blocks = kinds.map(|(kind, block)| all[kind][block]).collect();
+        let rounds = shares[last];
+        let equal = shares.iter().all(|share| *share == micro_batches);
+        Assigned { blocks, shares: if equal { Vec::new() } else { shares }, rounds }
+    }
+
+    /// Seconds of a micro-batch by kind and block.
+    fn micro(&self, choice: &Choice, forwards: f64) -> Vec<Vec<f64>> {
+        let of = |chain: &Chain<'_>| {
+            chain.costs(choice).iter().map(|cost| cost.micro_s(forwards)).collect()
+        };
+        self.chains.iter().map(of).collect()
+    }
+}
+
+/// So many micro-batches given one by one to the part that is done with them first.
+///
+/// Law: no other shares of as many are done sooner.
+fn shares(seconds: &[f64], micro_batches: usize) -> Vec<usize> {
+    let rate: f64 = seconds.iter().map(|seconds| seconds.recip()).sum();
+    let fair = |seconds: &f64| (micro_batches as f64 / (seconds * rate)).floor() as usize;
+    let mut shares: Vec<usize> = seconds.iter().map(fair).collect();
+    let given: usize = shares.iter().sum();
+    for _ in given..micro_batches {
+        let done = |part: &usize| (shares[*part] + 1) as f64 * seconds[*part];
+        let next = (0..shares.len()).min_by(|a, b| done(a).total_cmp(&done(b)));
+        shares[next.expect("a mesh has a part")] += 1;
+    }
+    shares
+}
+
+/// The kinds of some devices.
+fn kinds(cluster: &Cluster, devices: Range<usize>) -> impl Iterator<Item = usize> {
+    let unit = cluster.levels[0].size;
+    let units = devices.start / unit..devices.end.div_ceil(unit);
+    units.map(|unit| cluster.kinds[unit])
+}
+
+fn slowest(cluster: &Cluster, devices: Range<usize>) -> usize {
+    let rate = |kind: &usize| cluster.devices[*kind].flops_per_s;
+    kinds(cluster, devices).min_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(0)
+}
+
+fn memory_bytes(cluster: &Cluster, devices: Range<usize>) -> f64 {
+    kinds(cluster, devices).map(|kind| cluster.devices[kind].memory_bytes).fold(f64::MAX, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn shares_are_whole_and_the_last_is_as_soon_as_can_be(
+            seconds in proptest::collection::vec(0.1_f64..10.0, 1..6),
+            count in 1_usize..200,
+        ) {
+            let given = shares(&seconds, count);
+            proptest::prop_assert_eq!(given.iter().sum::<usize>(), count);
+            let done = |part: usize| given[part] as f64 * seconds[part];
+            let last = (0..given.len()).map(done).fold(0.0, f64::max);
+            // Sooner than that, each part can do so many at most: too few together.
+            let sooner = last * (1.0 - 1e-9);
+            let most: f64 = seconds.iter().map(|one| (sooner / one).floor()).sum();
+            proptest::prop_assert!(most < count as f64);
+        }
+    }
+}

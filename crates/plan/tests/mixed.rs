@@ -1,0 +1,94 @@
+//! Laws of plans for devices of several kinds: uneven stages and uneven shares.
+
+use thinwire_model::{AttentionKind, Gpt};
+use thinwire_plan::output::{PlanFile, report};
+use thinwire_plan::pipeline::cut_by;
+use thinwire_plan::search::{Candidate, Found, Planner, Settings};
+use thinwire_plan::{Cluster, Error};
+
+/// Nodes of two devices, by their kinds, of which `slow` has `slow_tflops` and less memory.
+fn cluster(kinds: &str, slow_tflops: f64) -> Cluster {
+    let count = kinds.matches(',').count() + 1;
+    let device = |name: &str, tflops: f64, memory_gib: f64| {
+        format!(
+            "[[device]]\nname = \"{name}\"\ntflops = {tflops}\nmemory_gib = {memory_gib}\n\
+             memory_gbyte_per_s = {}\noverhead_us = 2\n",
+            6.5 * tflops
+        )
+    };
+    let (fast, slow) = (device("fast", 300.0, 80.0), device("slow", slow_tflops, 40.0));
+    let text = format!(
+        "kinds = [{kinds}]\n{fast}{slow}\
+         [[level]]\nname = \"node\"\nsize = 2\nlatency_us = 5\ngbit = 2400\n\
+         [[level]]\nname = \"pod\"\nsize = {count}\nlatency_us = 10\ngbit = 400\n"
+    );
+    Cluster::parse(&text).unwrap()
+}
+
+fn planner() -> Planner {
+    let model = Gpt {
+        layers: 12,
+        hidden: 1024,
+        heads: 16,
+        feed_forward: 4096,
+        vocabulary: 8192,
+        positions: 512,
+        attention: AttentionKind::Fused,
+        dropout: 0.0,
+    };
+    Planner::new(96, Settings::default(), move |batch| {
+        model.graph(batch, 512).map_err(|error| Error::from_model(&error))
+    })
+}
+
+fn plan(cluster: &Cluster) -> Found {
+    planner().plan(cluster).unwrap()
+}
+
+const HALF: &str = "\"fast\", \"fast\", \"slow\", \"slow\"";
+
+#[test]
+fn the_slowest_does_not_set_the_pace() {
+    let mixed = plan(&cluster(HALF, 100.0)).best.seconds;
+    let all_slow = plan(&cluster("\"slow\", \"slow\", \"slow\", \"slow\"", 100.0)).best.seconds;
+    let all_fast = plan(&cluster("\"fast\", \"fast\", \"fast\", \"fast\"", 100.0)).best.seconds;
+    assert!(all_fast < mixed && mixed < 0.7 * all_slow, "{all_fast} {mixed} {all_slow}");
+}
+
+#[test]
+fn kinds_that_are_equal_are_one_kind() {
+    let equal = plan(&cluster(HALF, 300.0)).best;
+    let one = plan(&cluster("\"fast\", \"fast\", \"fast\", \"fast\"", 300.0)).best;
+    assert!(equal.shares.is_empty());
+    assert!((equal.seconds / one.seconds - 1.0).abs() < 0.02, "{} {}", equal.seconds, one.seconds);
+}
+
+#[test]
+fn every_micro_batch_is_done_once_and_all_fits() {
+    let (cluster, mut planner) = (cluster(HALF, 100.0), planner());
+    let found = planner.plan(&cluster).unwrap();
+    assert!(found.bound_s <= found.best.seconds);
+    let all = [&found.best].into_iter().chain(&found.others);
+    for plan in all.filter(|plan| !plan.shares.is_empty()) {
+        let Candidate { mesh, micro_batches, .. } = &plan.candidate;
+        assert_eq!(plan.shares.len(), mesh[0]);
+        assert_eq!(plan.shares.iter().sum::<usize>(), mesh[0] * micro_batches);
+        assert!(plan.shares.is_sorted_by(|a, b| a >= b), "{:?}", plan.shares);
+    }
+    assert!(found.best.over(0.1) <= 0.0);
+    for (_, expert) in &found.experts {
+        let Ok(expert) = expert else { continue };
+        assert!(found.best.seconds <= expert.seconds);
+    }
+    let file = PlanFile::new("small", 512, &planner, &cluster, &found).unwrap();
+    assert_eq!(PlanFile::parse(&file.text()).unwrap(), file);
+    assert_eq!(file.shares, found.best.shares);
+    let text = report(&planner, &cluster, &found).unwrap();
+    assert_eq!(text.contains("along the first dimension"), !file.shares.is_empty(), "{text}");
+}
+
+#[test]
+fn stages_get_blocks_by_their_speed() {
+    let seconds = |stage: usize, _: usize| if stage == 0 { 1.0 } else { 3.0 };
+    assert_eq!(cut_by(&seconds, 16, 2).unwrap(), [0..12, 12..16]);
+}
