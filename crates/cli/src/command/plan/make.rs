@@ -5,19 +5,19 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use thinwire_model as model;
 use thinwire_plan::cost::Precision;
 use thinwire_plan::output::{PlanFile, report};
 use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 
 use crate::output::{print, print_json, say};
+use crate::source::Source;
 
 /// Decides which part of a model runs on which device.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The model, by its name
-    #[arg(long, value_name = "NAME")]
+    /// The model: a name, or a file such as model.json or model.onnx
+    #[arg(long, value_name = "MODEL")]
     model: String,
     /// The machines: a TOML file of devices and levels
     #[arg(long, value_name = "FILE")]
@@ -59,17 +59,17 @@ pub fn run(args: &Args) -> Result<u8> {
     let text =
         std::fs::read_to_string(&args.cluster).with_context(|| format!("cannot read {path}"))?;
     let cluster = Cluster::parse(&text).with_context(|| path.to_string())?;
-    let sequence =
-        args.sequence.map_or_else(|| model::usual_sequence(&args.model), NonZeroUsize::get);
+    let source = Source::open(&args.model)?;
+    let sequence = source
+        .sequence(args.sequence.map(NonZeroUsize::get))
+        .with_context(|| args.model.clone())?;
     let precision = match args.precision {
         Numbers::Mixed => Precision::MIXED,
         Numbers::Single => Precision::SINGLE,
     };
     let settings = Settings { precision, reserve: args.reserve, ..Settings::default() };
-    let name = args.model.clone();
-    let build = move |batch| {
-        model::named(&name, batch, sequence).map_err(|error| Error::from_model(&error))
-    };
+    let build =
+        move |batch| source.graph(batch, sequence).map_err(|error| Error::from_model(&error));
     let mut planner = Planner::new(args.batch.get(), settings, build);
     let found = planner.plan(&cluster)?;
     let plan = PlanFile::new(&args.model, sequence, &planner, &cluster, &found)?;
