@@ -15,6 +15,7 @@ mod place;
 mod ranks;
 mod report;
 mod samples;
+mod source;
 mod table;
 mod training;
 

@@ -14,6 +14,8 @@ pub enum Kind {
     Name,
     /// A layout that a tensor cannot have, or that cannot become another.
     Layout,
+    /// A file that is no model.
+    File,
     /// A gradient that is asked for and does not exist.
     Gradient,
 }
@@ -27,12 +29,13 @@ pub struct Error {
 
 impl Error {
     /// An error of a kind, in one line.
-    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Error {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Error {
         Error { kind, message: message.into() }
     }
 
     /// The same error, with the place where it happened before it.
-    pub(crate) fn at(self, place: &str) -> Error {
+    #[must_use]
+    pub fn at(self, place: &str) -> Error {
         Error { message: format!("{place}: {}", self.message), ..self }
     }
 

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::axis::Declaration;
 use crate::error::{Error, Kind};
 use crate::operator::Operator;
@@ -14,10 +16,11 @@ pub type NodeId = usize;
 
 /// No tensor that is computed has more elements, so that sums over all of them stay far from the end
 /// of a `usize`.
-const ELEMENTS_MAX: usize = 1 << 48;
+pub(crate) const ELEMENTS_MAX: usize = 1 << 48;
 
 /// What a tensor's elements are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Element {
     /// Numbers of whatever precision the plan says.
     Float,
@@ -26,7 +29,8 @@ pub enum Element {
 }
 
 /// What a parameter is before the first step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Initial {
     /// All zero.
     Zeros,
@@ -37,7 +41,8 @@ pub enum Initial {
 }
 
 /// Where a tensor comes from.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Role {
     /// From the data.
     Input,
@@ -48,7 +53,8 @@ pub enum Role {
 }
 
 /// A tensor of a concrete size, for one micro-batch.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tensor {
     /// Its path, such as `block.3.mlp.up.weight`.
     pub name: String,
@@ -68,7 +74,8 @@ impl Tensor {
 }
 
 /// An operator at work.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Node {
     /// Its path, such as `block.3.mlp.up`.
     pub name: String,
@@ -193,7 +200,7 @@ impl Graph {
 }
 
 /// Refuses a tensor of more elements than are counted.
-fn check_sizes(shapes: &[Vec<usize>]) -> Result<(), Error> {
+pub(crate) fn check_sizes(shapes: &[Vec<usize>]) -> Result<(), Error> {
     let elements = |shape: &[usize]| shape.iter().try_fold(1_usize, |n, size| n.checked_mul(*size));
     let counted = |shape: &&Vec<usize>| elements(shape).is_some_and(|n| n <= ELEMENTS_MAX);
     let Some(shape) = shapes.iter().find(|shape| !counted(shape)) else { return Ok(()) };

@@ -37,9 +37,12 @@ mod backward;
 mod builder;
 mod class;
 mod conversion;
+mod divide;
 mod error;
+mod file;
 mod graph;
 mod layout;
+mod loss;
 mod operator;
 mod reference;
 mod region;
@@ -55,9 +58,12 @@ pub use builder::{
 };
 pub use class::{Class, classes, fingerprint};
 pub use conversion::{Collective, Step, conversion};
+pub use divide::divide;
 pub use error::{Error, Kind};
+pub use file::ModelFile;
 pub use graph::{Block, Element, Graph, Initial, Node, NodeId, Role, Tensor, TensorId};
 pub use layout::{Layout, Placement, Reduction};
+pub use loss::{cross_entropy, learn};
 pub use operator::{
     Activation, ActivationBackward, Arithmetic, Attention, AttentionBackward, BatchNorm,
     BatchNormBackward, Broadcast, Combine, CombineGates, Conv2d, Conv2dInput, Conv2dWeight,

@@ -1,12 +1,15 @@
 //! `thinwire model`: what a model is made of, and what it asks for.
 
-use anyhow::Result;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde::Serialize;
-use thinwire_model::{Block, Graph, Node, Summary, classes, named, summary, usual_sequence};
+use thinwire_model::{Block, Graph, Node, Summary, classes, summary};
 
 use crate::figures::{bytes, count, scaled};
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, say};
+use crate::source::Source;
 use crate::table::Table;
 
 /// Look at a model that a plan can be made for.
@@ -25,7 +28,8 @@ enum What {
 /// Shows a model, each layer once.
 #[derive(clap::Args)]
 struct Show {
-    /// gpt2-medium, gpt3-175b, llama2-7b, mixtral-8x7b, bert-large, resnet50, vgg16, mlp, ...
+    /// gpt2-medium, gpt3-175b, llama2-7b, mixtral-8x7b, bert-large, resnet50, vgg16, mlp, ..., or a
+    /// file: model.json, model.onnx
     #[arg(value_name = "MODEL")]
     name: String,
     /// Sequences or images of a micro-batch
@@ -34,6 +38,9 @@ struct Show {
     /// Tokens of a sequence [default: what the model is usually trained with]
     #[arg(long, value_name = "N")]
     sequence: Option<usize>,
+    /// Writes the model here, for any batch, as a file that --model takes
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -81,11 +88,17 @@ const ELEMENT_BYTES: usize = 2;
 /// Shows a model.
 ///
 /// # Errors
-/// If there is no such model, or standard output is closed.
+/// If there is no such model, the file cannot be written, or standard output is closed.
 pub fn run(args: &Args) -> Result<u8> {
     let What::Show(show) = &args.what;
-    let sequence = show.sequence.unwrap_or(usual_sequence(&show.name));
-    let graph = named(&show.name, show.batch, sequence)?;
+    let source = Source::open(&show.name)?;
+    let sequence = source.sequence(show.sequence).with_context(|| show.name.clone())?;
+    let graph = source.graph(show.batch, sequence)?;
+    if let Some(path) = &show.output {
+        let text = source.file(&show.name, sequence)?.text();
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        say(format!("wrote {}", path.display()));
+    }
     let report = report(show, sequence, &graph, &summary(&graph)?);
     match show.json {
         true => print_json(&report)?,

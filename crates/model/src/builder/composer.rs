@@ -2,9 +2,9 @@
 
 use crate::error::Error;
 use crate::graph::{Block, Element, Graph, Initial, Role, TensorId};
+use crate::loss::cross_entropy;
 use crate::operator::{
-    Arithmetic, BatchNorm, Conv2d, CrossEntropy, Dropout, LayerNorm, Linear, Moments, Operator,
-    RmsNorm, Scale, Sum,
+    Arithmetic, BatchNorm, Conv2d, Dropout, LayerNorm, Linear, Moments, Operator, RmsNorm,
 };
 
 /// The standard deviation of weights before the first step.
@@ -189,13 +189,8 @@ impl Composer {
     /// # Errors
     /// If the targets are not as many as the logits are for.
     pub fn cross_entropy(&mut self, logits: TensorId, targets: TensorId) -> Result<(), Error> {
-        let terms = self.apply_all("cross_entropy", CrossEntropy, &[logits, targets])?;
-        let losses = self.apply("losses", Arithmetic::Subtract, &terms)?;
-        let shape = self.shape(losses);
-        let sum = self.apply("sum", Sum::over(0..shape.len()), &[losses])?;
-        let count = shape.iter().product::<usize>() as f64;
-        self.graph.loss = Some(self.apply("loss", Scale(1.0 / count), &[sum])?);
-        Ok(())
+        let path = self.named("");
+        cross_entropy(&mut self.graph, &path, logits, targets)
     }
 
     /// The finished graph.

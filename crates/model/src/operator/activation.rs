@@ -1,5 +1,7 @@
 //! A function of every element: `x[..] -> y[..]`.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -8,7 +10,8 @@ use crate::error::Error;
 use crate::region::Region;
 
 /// The function; input x.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// The larger of x and 0.
     Relu,
@@ -22,7 +25,7 @@ pub enum Activation {
 }
 
 /// The gradient of x; inputs x and dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ActivationBackward(pub Activation);
 
 /// √(2/π) and the factor of the cube, in GELU's approximation.

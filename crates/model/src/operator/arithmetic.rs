@@ -2,6 +2,8 @@
 //!
 //! The second operand may lack leading dimensions, or be 1 long where the first is longer.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, Scale, Sum, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -11,7 +13,8 @@ use crate::graph::TensorId;
 use crate::region::Region;
 
 /// One of the four operations; inputs x and y.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Arithmetic {
     /// x + y.
     Add,

@@ -5,6 +5,8 @@
 //! be cut along the sequence, keys may not. Flops are those of all pairs of query and key, causal or
 //! not, and those of backward are twice as many: scores are counted once.
 
+use serde::{Deserialize, Serialize};
+
 use super::softmax::{softmax, softmax_backward};
 use super::{Rule, dims, inputs, quotient};
 use crate::array::Array;
@@ -14,7 +16,8 @@ use crate::error::{Error, Kind};
 use crate::region::Region;
 
 /// Every query's mean of the values; inputs q, k, v.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Attention {
     /// The features of a head.
     pub head_size: usize,
@@ -25,7 +28,7 @@ pub struct Attention {
 }
 
 /// The gradients of q, k and v; inputs q, k, v, dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AttentionBackward(pub Attention);
 
 /// What one query sees: its place, and the first features of its head in q and in k.

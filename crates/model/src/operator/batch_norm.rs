@@ -4,6 +4,8 @@
 //! Ioffe, Szegedy, "Batch Normalization". Sums are partial where the batch is cut, so that
 //! statistics are those of the whole batch under every sharding.
 
+use serde::{Deserialize, Serialize};
+
 use super::layer_norm::EPSILON;
 use super::{Rule, inputs};
 use crate::array::Array;
@@ -13,19 +15,19 @@ use crate::error::{Error, Kind};
 use crate::region::Region;
 
 /// Sums and squares of every channel; input x.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Moments;
 
 /// The gradient of x; inputs x, dsum, dsquares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MomentsBackward;
 
 /// Mean zero and variance one within a channel; inputs x, sum, squares, gain, bias.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BatchNorm;
 
 /// The gradients of all inputs; inputs x, sum, squares, gain, dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BatchNormBackward;
 
 /// Declares operands that are images, of more than one dimension (`true`), or channels.

@@ -1,5 +1,7 @@
 //! The same values along some dimensions, the reverse of a sum: `x[n] -> y[b,s,n]`.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, Sum, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -8,7 +10,8 @@ use crate::error::Error;
 use crate::region::Region;
 
 /// A broadcast; input x.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Broadcast {
     /// The shape that it gives.
     pub shape: Vec<usize>,

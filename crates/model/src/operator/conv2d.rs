@@ -2,6 +2,8 @@
 //!
 //! Batch and channels may be cut. Rows and columns may not: a window needs its neighbours.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, dims, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -10,7 +12,8 @@ use crate::error::{Error, Kind};
 use crate::region::Region;
 
 /// A convolution; inputs x and weight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Conv2d {
     /// How far windows are apart.
     pub stride: usize,
@@ -19,7 +22,8 @@ pub struct Conv2d {
 }
 
 /// The gradient of the images; inputs dy and weight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Conv2dInput {
     /// The convolution.
     pub forward: Conv2d,
@@ -28,7 +32,8 @@ pub struct Conv2dInput {
 }
 
 /// The gradient of the weight; inputs x and dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Conv2dWeight {
     /// The convolution.
     pub forward: Conv2d,

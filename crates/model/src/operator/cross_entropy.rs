@@ -5,6 +5,8 @@
 //! by sum, and no rank ever has all logits of a token (Narayanan et al., "Efficient Large-Scale
 //! Language Model Training on GPU Clusters Using Megatron-LM", and its vocabulary-parallel loss).
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, inputs, split_last};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -14,11 +16,11 @@ use crate::layout::Reduction;
 use crate::region::Region;
 
 /// The two terms; inputs logits and targets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CrossEntropy;
 
 /// The gradient of the logits; inputs logits, targets, total, dtotal, dchosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CrossEntropyBackward;
 
 /// The axes; operands of all classes, and of one number per token.

@@ -4,6 +4,7 @@
 //! tensor, not of who computes it, so every sharding drops the same elements, and the gradient is
 //! the same operator again.
 
+use serde::{Deserialize, Serialize};
 use thinwire_wire::random::Key;
 
 use super::{Rule, inputs};
@@ -14,7 +15,8 @@ use crate::error::{Error, Kind};
 use crate::region::Region;
 
 /// Some elements zero, the others larger by as much; input x.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Dropout {
     /// The fraction that is dropped.
     pub rate: f64,

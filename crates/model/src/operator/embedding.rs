@@ -3,6 +3,8 @@
 //! With the vocabulary cut, every rank gives the rows that it has and zeros for the others, so the
 //! output is partial.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, dims, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Dim, Operand};
@@ -11,11 +13,12 @@ use crate::error::Error;
 use crate::region::{Part, Region};
 
 /// Rows of a table; inputs table and ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Embedding;
 
 /// The gradient of a table; inputs ids and dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EmbeddingBackward {
     /// The rows of the table.
     pub rows: usize,

@@ -4,6 +4,8 @@
 //! to an expert get its places, in their order; what comes later is dropped. An exchange of the
 //! batch's cut for a cut of the experts is the all-to-all of expert parallelism.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, dims, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -12,7 +14,8 @@ use crate::error::Error;
 use crate::region::Region;
 
 /// Tokens at their places, `y[b,e,c,n]`; inputs x and gates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Dispatch {
     /// The places of an expert for each sequence.
     pub capacity: usize,
@@ -21,14 +24,15 @@ pub struct Dispatch {
 }
 
 /// The sum of every token's places, `x[b,s,n]`; inputs y and gates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Combine {
     /// Whether a place is multiplied by its token's gate.
     pub weighted: bool,
 }
 
 /// The gradient of the gates, `dgates[b,s,e]`; inputs y, gates and dx.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CombineGates;
 
 /// The axes, and the operands: tokens, gates and places.

@@ -1,5 +1,7 @@
 //! The same number everywhere: `-> x[..]`.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -8,7 +10,8 @@ use crate::error::Error;
 use crate::region::Region;
 
 /// A constant; no inputs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fill {
     /// The shape that it gives.
     pub shape: Vec<usize>,

@@ -3,6 +3,8 @@
 //! Ba, Kiros, Hinton, "Layer Normalization": mean and variance are those of a token's features, so
 //! the axis n stays whole.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, inputs, split_last};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -14,11 +16,11 @@ use crate::region::Region;
 pub(super) const EPSILON: f64 = 1e-5;
 
 /// Mean zero and variance one within a token; inputs x, gain, bias.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LayerNorm;
 
 /// The gradients of x, gain and bias; inputs x, gain, dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LayerNormBackward;
 
 /// Declares operands that are tokens (`true`) or one number per feature.

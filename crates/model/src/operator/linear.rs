@@ -1,5 +1,7 @@
 //! A linear layer: `x[..,k] w[k,n] -> y[..,n]`, and perhaps a bias `[n]`.
 
+use serde::{Deserialize, Serialize};
+
 use super::{MatMul, Rule, Sum, dims, inputs, split_last};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, LEADING, Operand};
@@ -8,7 +10,8 @@ use crate::error::Error;
 use crate::region::Region;
 
 /// A product with a weight; inputs x, weight, and bias if it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Linear {
     /// Whether there is a bias.
     pub bias: bool,

@@ -2,6 +2,8 @@
 //!
 //! Einstein's summation: axes that the output lacks are summed away.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -10,7 +12,8 @@ use crate::error::{Error, Kind};
 use crate::region::Region;
 
 /// A product; inputs x and y. A letter names the axis of each dimension.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MatMul {
     /// The axes of x.
     pub left: String,

@@ -53,6 +53,8 @@ pub use softmax::{Softmax, SoftmaxBackward};
 pub use sum::{Sum, Summed};
 pub use transpose::Transpose;
 
+use serde::{Deserialize, Serialize};
+
 use crate::array::Array;
 use crate::axis::Declaration;
 use crate::backward::Gradients;
@@ -77,9 +79,9 @@ pub(crate) trait Rule {
 macro_rules! operators {
     ($($(#[$doc:meta])* $case:ident = $name:literal,)*) => {
         /// What a node does.
-        #[derive(Clone, Debug, PartialEq)]
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         pub enum Operator {
-            $($(#[$doc])* $case($case),)*
+            $($(#[$doc])* #[serde(rename = $name)] $case($case),)*
         }
 
         impl Operator {

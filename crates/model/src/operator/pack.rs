@@ -3,6 +3,8 @@
 //! The axis o runs over equal pieces, each of which has all sections in it. Where there is one
 //! piece, sections lie one after the other; where heads are pieces, they can be cut.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Dim, LEADING, Operand};
@@ -11,7 +13,8 @@ use crate::error::{Error, Kind};
 use crate::region::Region;
 
 /// A dimension taken apart; input x.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Unpack {
     /// The dimension.
     pub dim: usize,
@@ -22,7 +25,8 @@ pub struct Unpack {
 }
 
 /// A dimension put together; one input for each section.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pack {
     /// The dimension.
     pub dim: usize,

@@ -1,5 +1,7 @@
 //! The largest or the mean of every window: `x[b,c,h,w] -> y[b,c,y,x]`.
 
+use serde::{Deserialize, Serialize};
+
 use super::conv2d::{pixel, windows};
 use super::{Rule, dims, inputs};
 use crate::array::Array;
@@ -9,7 +11,8 @@ use crate::error::Error;
 use crate::region::Region;
 
 /// What a window becomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PoolKind {
     /// Its largest pixel.
     Max,
@@ -18,7 +21,8 @@ pub enum PoolKind {
 }
 
 /// Windows; input x.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pool {
     /// What a window becomes.
     pub kind: PoolKind,
@@ -31,7 +35,7 @@ pub struct Pool {
 }
 
 /// The gradient of x; inputs x and dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PoolBackward(pub Pool);
 
 impl Pool {

@@ -3,6 +3,8 @@
 //! Neighbouring dimensions on both sides that hold the same number of elements belong together. The
 //! first of them share an axis as long as their greatest common divisor; the others stay whole.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Dim, LEADING, Operand};
@@ -11,7 +13,8 @@ use crate::error::{Error, Kind};
 use crate::region::Region;
 
 /// Another shape; input x.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Reshape {
     /// The shape that it gives.
     pub shape: Vec<usize>,
@@ -20,8 +23,10 @@ pub struct Reshape {
 impl Rule for Reshape {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
-        let (had, has) = (x.iter().product::<usize>(), self.shape.iter().product::<usize>());
-        if had != has {
+        let had = x.iter().product::<usize>();
+        let has = self.shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
+        if has != Some(had) || self.shape.contains(&0) {
+            let has = has.map_or("too many".to_owned(), |has| has.to_string());
             let message =
                 format!("shape {:?} has {has} elements, expected {had} of {x:?}", self.shape);
             return Err(Error::new(Kind::Operands, message));

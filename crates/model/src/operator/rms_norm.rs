@@ -2,6 +2,8 @@
 //!
 //! Zhang, Sennrich, "Root Mean Square Layer Normalization": as layer norm, without the mean.
 
+use serde::{Deserialize, Serialize};
+
 use super::layer_norm::{EPSILON, tokens};
 use super::{Rule, inputs};
 use crate::array::Array;
@@ -11,11 +13,11 @@ use crate::error::Error;
 use crate::region::Region;
 
 /// Mean square one within a token; inputs x, gain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RmsNorm;
 
 /// The gradients of x and gain; inputs x, gain, dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RmsNormBackward;
 
 impl Rule for RmsNorm {

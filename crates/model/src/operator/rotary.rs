@@ -3,6 +3,8 @@
 //! Su et al., "RoFormer", section 3.2: within a head, features i and i + d/2 are a pair that turns
 //! by an angle that grows with the token's place in its sequence.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, dims, inputs, quotient};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -11,7 +13,8 @@ use crate::error::{Error, Kind};
 use crate::region::Region;
 
 /// Pairs of features turned; input x.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rotary {
     /// The features of a head, an even number.
     pub head_size: usize,

@@ -3,6 +3,8 @@
 //! Shazeer et al., "Outrageously Large Neural Networks", section 2.1: the softmax over a token's
 //! largest logits, zero for all other experts.
 
+use serde::{Deserialize, Serialize};
+
 use super::softmax::{softmax, softmax_backward};
 use super::{Rule, inputs, split_last};
 use crate::array::Array;
@@ -12,14 +14,15 @@ use crate::error::{Error, Kind};
 use crate::region::Region;
 
 /// The gates; input logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Route {
     /// How many experts a token goes to.
     pub chosen: usize,
 }
 
 /// The gradient of the logits; inputs gates and dgates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouteBackward;
 
 fn tokens(

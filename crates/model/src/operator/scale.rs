@@ -1,5 +1,7 @@
 //! Every element times a number: `x[..] -> y[..]`.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -8,7 +10,7 @@ use crate::error::Error;
 use crate::region::Region;
 
 /// A product with this number; input x.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scale(pub f64);
 
 impl Rule for Scale {

@@ -1,5 +1,7 @@
 //! Softmax over the last dimension: `x[..,n] -> y[..,n]`.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, inputs, split_last};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -8,14 +10,15 @@ use crate::error::{Error, Kind};
 use crate::region::Region;
 
 /// Exponentials that sum to one; input x.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Softmax {
     /// Whether the last two dimensions are queries and keys, and no query sees a later key.
     pub causal: bool,
 }
 
 /// The gradient of x; inputs y and dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SoftmaxBackward;
 
 impl Rule for Softmax {

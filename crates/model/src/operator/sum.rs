@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Broadcast, Rule, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -10,7 +12,8 @@ use crate::error::Error;
 use crate::region::Region;
 
 /// What becomes of a dimension that is summed over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Summed {
     /// The dimension stays as it is.
     No,
@@ -21,7 +24,8 @@ pub enum Summed {
 }
 
 /// A sum; input x.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sum {
     /// For each dimension of x, what becomes of it; those beyond the list stay.
     pub dims: Vec<Summed>,

@@ -1,5 +1,7 @@
 //! Dimensions in another order: `x[b,s,n] -> y[b,n,s]`.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rule, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -8,7 +10,8 @@ use crate::error::{Error, Kind};
 use crate::region::Region;
 
 /// Another order; input x. A letter names the axis of each dimension.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Transpose {
     /// The axes of x.
     pub input: String,

@@ -1,5 +1,6 @@
 //! The built-in models: as large as published, and differentiable as a whole.
 
+mod file;
 mod small;
 
 use thinwire_model::{
@@ -153,9 +154,9 @@ fn a_name_may_say_all_sizes() {
     assert_eq!(named(name, 2, 16).unwrap(), named("gpt2", 2, 16).unwrap());
     assert_eq!(usual_sequence(name), 1024);
     let message = |name: &str| named(name, 1, 1).unwrap_err().to_string();
-    assert!(message("gpt:layers=2").starts_with("'layers=2' does not say width, expected "));
+    assert!(message("gpt:layers=2").contains("'layers=2' does not say width, expected "));
     let deep = name.replace("layers=12", "layers=5000");
-    assert_eq!(message(&deep), "5000 layers, expected at most 4096");
+    assert!(message(&deep).ends_with(": 5000 layers, expected at most 4096"));
 }
 
 #[test]

@@ -5,19 +5,19 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use thinwire_model as model;
 use thinwire_plan::cost::{Coding, Precision};
 use thinwire_plan::output::{PlanFile, compare, explain, report, robust_report};
 use thinwire_plan::search::{Found, Measure, Planner, Robust, Scenario, Settings, robust};
 use thinwire_plan::{Cluster, Error};
 
 use crate::output::{print, print_json, say};
+use crate::source::Source;
 
 /// Decides which part of a model runs on which device.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The model, by its name
-    #[arg(long, value_name = "NAME")]
+    /// The model: a name, or a file such as model.json or model.onnx
+    #[arg(long, value_name = "MODEL")]
     model: String,
     /// The machines: a TOML file of devices and levels
     #[arg(long, value_name = "FILE")]
@@ -80,9 +80,11 @@ pub fn run(args: &Args) -> Result<u8> {
     let text =
         std::fs::read_to_string(&args.cluster).with_context(|| format!("cannot read {path}"))?;
     let cluster = Cluster::parse(&text).with_context(|| path.to_string())?;
-    let sequence =
-        args.sequence.map_or_else(|| model::usual_sequence(&args.model), NonZeroUsize::get);
-    let mut planner = planner(args, sequence, settings(args)?);
+    let source = Source::open(&args.model)?;
+    let sequence = source
+        .sequence(args.sequence.map(NonZeroUsize::get))
+        .with_context(|| args.model.clone())?;
+    let mut planner = planner(args, &source, sequence, settings(args)?);
     let robust = robust_plan(args, &mut planner, &cluster)?;
     let found = match &robust {
         Some(robust) => robust.found.clone(),
@@ -103,7 +105,12 @@ pub fn run(args: &Args) -> Result<u8> {
         robust.iter().try_for_each(|robust| print(format!("\n{}", robust_report(robust))))?;
         if args.compare {
             let raw = Settings { codings: Vec::new(), ..settings(args)? };
-            print(compared(&planner, &cluster, &found, self::planner(args, sequence, raw))?)?;
+            print(compared(
+                &planner,
+                &cluster,
+                &found,
+                self::planner(args, &source, sequence, raw),
+            )?)?;
         }
     }
     Ok(0)
@@ -120,11 +127,11 @@ fn settings(args: &Args) -> Result<Settings> {
     Ok(Settings { precision, reserve, pins, codings, error_budget, ..Settings::default() })
 }
 
-fn planner(args: &Args, sequence: usize, settings: Settings) -> Planner {
-    let name = args.model.clone();
-    Planner::new(args.batch.get(), settings, move |batch| {
-        model::named(&name, batch, sequence).map_err(|error| Error::from_model(&error))
-    })
+fn planner(args: &Args, source: &Source, sequence: usize, settings: Settings) -> Planner {
+    let source = source.clone();
+    let build =
+        move |batch| source.graph(batch, sequence).map_err(|error| Error::from_model(&error));
+    Planner::new(args.batch.get(), settings, build)
 }
 
 fn robust_plan(args: &Args, planner: &mut Planner, cluster: &Cluster) -> Result<Option<Robust>> {

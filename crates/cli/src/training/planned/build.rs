@@ -1,11 +1,12 @@
 //! The model of a plan, with its gradients, and what ranks make of them.
 
 use anyhow::Result;
-use thinwire_model::{Training, backward, named};
+use thinwire_model::{Training, backward};
 use thinwire_plan::output::PlanFile;
 use thinwire_train::spmd::{Plan, Text};
 
 use crate::failure::OrHint;
+use crate::source::Source;
 
 /// Everything that is the same on all ranks.
 pub struct Built {
@@ -26,7 +27,7 @@ impl Built {
     /// If they do not go together.
     pub fn of(file: PlanFile) -> Result<Built> {
         let rows = file.batch / file.micro_batches.max(1);
-        let graph = named(&file.model, rows, file.sequence)?;
+        let graph = Source::open(&file.model)?.graph(rows, file.sequence)?;
         let plan = Plan::of_file(&file, &graph).or_hint("make the plan again for this model")?;
         let training = backward(&graph)?;
         plan.check(&training)?;

@@ -1,0 +1,69 @@
+//! Where a model comes from: a name, or a file of another program.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use thinwire_model::{Error, Graph, ModelFile, named, usual_sequence};
+
+/// A model that graphs can be made of.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// One of the built-in ones.
+    Name(String),
+    /// A file as `model show --output` writes it.
+    File(ModelFile),
+}
+
+impl Source {
+    /// The model of a name, or of a file if it ends as one.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is none.
+    pub fn open(text: &str) -> Result<Source> {
+        match Path::new(text).extension().and_then(|extension| extension.to_str()) {
+            Some("json") => {
+                let read = std::fs::read_to_string(text);
+                let read = read.with_context(|| format!("cannot read {text}"))?;
+                let file = ModelFile::parse(&read).with_context(|| text.to_owned())?;
+                Ok(Source::File(file))
+            }
+            _ => Ok(Source::Name(text.to_owned())),
+        }
+    }
+
+    /// The sequence that was asked for, or else the one that is usual.
+    ///
+    /// # Errors
+    /// If the model is for sequences of another length.
+    pub fn sequence(&self, asked: Option<usize>) -> Result<usize> {
+        match (self, asked) {
+            (Source::Name(name), asked) => Ok(asked.unwrap_or_else(|| usual_sequence(name))),
+            (Source::File(file), Some(asked)) if asked != file.sequence => {
+                bail!("sequences of {asked} tokens, expected {} of the file", file.sequence)
+            }
+            (Source::File(file), _) => Ok(file.sequence),
+        }
+    }
+
+    /// The model for a micro-batch.
+    ///
+    /// # Errors
+    /// If it cannot be built.
+    pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
+        match self {
+            Source::Name(name) => named(name, batch, sequence),
+            Source::File(file) => file.graph(batch),
+        }
+    }
+
+    /// The same model as a file.
+    ///
+    /// # Errors
+    /// If it does not grow with the batch.
+    pub fn file(&self, name: &str, sequence: usize) -> Result<ModelFile, Error> {
+        match self {
+            Source::File(file) => Ok(file.clone()),
+            _ => ModelFile::new(name, sequence, |batch| self.graph(batch, sequence)),
+        }
+    }
+}

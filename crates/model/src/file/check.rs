@@ -1,0 +1,109 @@
+//! What a file must keep to, so that its graph is one.
+
+use super::Stretch;
+use crate::error::{Error, Kind};
+use crate::graph::{Block, Element, Graph, Node, Role, Tensor, TensorId, check_sizes};
+
+/// Tensors of countable sizes, none of them empty.
+pub(super) fn tensors(tensors: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
+    for tensor in &tensors {
+        if tensor.shape.contains(&0) {
+            let message = format!("shape {:?} has nothing in it, expected 1 or more", tensor.shape);
+            return Err(Error::new(Kind::Sizes, message).at(&tensor.name));
+        }
+        check_sizes(std::slice::from_ref(&tensor.shape)).map_err(|error| error.at(&tensor.name))?;
+    }
+    Ok(tensors)
+}
+
+/// Adds nodes, each of which reads what is there already and writes what its operator gives.
+pub(super) fn nodes(graph: &mut Graph, nodes: Vec<Node>) -> Result<(), Error> {
+    let activation = |tensor: &Tensor| tensor.role == Role::Activation;
+    let mut there: Vec<bool> = graph.tensors.iter().map(|tensor| !activation(tensor)).collect();
+    for (at, node) in nodes.into_iter().enumerate() {
+        check(graph, &node, &mut there)
+            .map_err(|error| error.at(&format!("node {at} '{}'", node.name)))?;
+        graph.nodes.push(node);
+    }
+    match there.iter().position(|there| !there) {
+        None => Ok(()),
+        Some(missing) => {
+            let name = &graph.tensors[missing].name;
+            let message =
+                format!("tensor {missing} '{name}' is an activation, and no node writes it");
+            Err(Error::new(Kind::File, message))
+        }
+    }
+}
+
+/// A node that can be added; what it writes is then there.
+fn check(graph: &Graph, node: &Node, there: &mut [bool]) -> Result<(), Error> {
+    for id in &node.inputs {
+        if !there[known(graph, *id, "input")?] {
+            let name = &graph.tensors[*id].name;
+            let message = format!("it reads tensor {id} '{name}', which no node before it writes");
+            return Err(Error::new(Kind::File, message));
+        }
+    }
+    let shapes: Vec<&[usize]> =
+        node.inputs.iter().map(|id| &graph.tensors[*id].shape[..]).collect();
+    let given = node.operator.declare(&shapes)?.output_shapes();
+    check_sizes(&given)?;
+    if given.len() != node.outputs.len() {
+        let message = format!("it writes {} tensors, expected {}", node.outputs.len(), given.len());
+        return Err(Error::new(Kind::File, message));
+    }
+    for (id, given) in node.outputs.iter().zip(given) {
+        let tensor = &graph.tensors[known(graph, *id, "output")?];
+        if tensor.shape != given || tensor.element != Element::Float {
+            let (name, shape) = (&tensor.name, &tensor.shape);
+            let message = format!(
+                "its output '{name}' is {:?} of shape {shape:?}, expected Float of {given:?}",
+                tensor.element
+            );
+            return Err(Error::new(Kind::File, message));
+        }
+        if std::mem::replace(&mut there[*id], true) {
+            let message =
+                format!("it writes tensor {id} '{}', which is there already", tensor.name);
+            return Err(Error::new(Kind::File, message));
+        }
+    }
+    Ok(())
+}
+
+/// A tensor that there is.
+pub(super) fn known(graph: &Graph, id: TensorId, what: &str) -> Result<TensorId, Error> {
+    let count = graph.tensors.len();
+    if id >= count {
+        let message = format!("{what} is tensor {id}, expected one of the {count}");
+        return Err(Error::new(Kind::File, message));
+    }
+    Ok(id)
+}
+
+/// A loss of one element.
+pub(super) fn loss(graph: &Graph, id: TensorId) -> Result<TensorId, Error> {
+    let shape = &graph.tensors[known(graph, id, "loss")?].shape;
+    if shape.iter().any(|length| *length != 1) {
+        let message = format!("the loss has shape {shape:?}, expected one element");
+        return Err(Error::new(Kind::File, message));
+    }
+    Ok(id)
+}
+
+/// Blocks that have all nodes, one after the other.
+pub(super) fn blocks(graph: &mut Graph, blocks: &[Stretch]) -> Result<(), Error> {
+    let mut next = 0_usize;
+    for Stretch { name, nodes } in blocks {
+        let end = next.saturating_add(*nodes);
+        graph.blocks.push(Block { name: name.clone(), nodes: next..end });
+        next = end;
+    }
+    if next != graph.nodes.len() || blocks.iter().any(|block| block.nodes == 0) {
+        let message =
+            format!("blocks have {next} nodes, expected {} and none empty", graph.nodes.len());
+        return Err(Error::new(Kind::File, message));
+    }
+    Ok(())
+}

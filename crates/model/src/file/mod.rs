@@ -1,0 +1,177 @@
+//! A model as a file: JSON that other programs write and read.
+//!
+//! Tensors, the nodes in an order in which they can be computed, blocks and the loss, for any batch.
+//! Who writes one may leave out the blocks, and say the `output` instead of the loss: then blocks are
+//! found, and a cross-entropy is added. docs/planning.md has an example. Law: what is written and
+//! read again is equal, for every batch, and has the same fingerprint.
+
+mod check;
+mod sizes;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::divide::divide;
+use crate::error::{Error, Kind};
+use crate::graph::{Graph, TensorId};
+use crate::loss::learn;
+
+/// The version that is written and read.
+const VERSION: u64 = 1;
+
+/// A file that was read or is to be written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelFile {
+    thinwire_model: u64,
+    /// What it is called.
+    pub name: String,
+    /// Tokens of a sequence; 1 without sequences.
+    pub sequence: usize,
+    tensors: Vec<Value>,
+    nodes: Vec<Value>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    blocks: Vec<Stretch>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loss: Option<TensorId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output: Option<TensorId>,
+}
+
+/// A block, and how many nodes it has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stretch {
+    name: String,
+    nodes: usize,
+}
+
+impl ModelFile {
+    /// The file of a model that can be built for any batch.
+    ///
+    /// # Errors
+    /// If it cannot, or something in it does not grow with the batch.
+    pub fn new(
+        name: impl Into<String>,
+        sequence: usize,
+        build: impl Fn(usize) -> Result<Graph, Error>,
+    ) -> Result<ModelFile, Error> {
+        let [once, twice] = [build(sizes::SEEN[0])?, build(sizes::SEEN[1])?];
+        if once.nodes.len() != twice.nodes.len() || once.tensors.len() != twice.tensors.len() {
+            let counts = [once.nodes.len(), twice.nodes.len()];
+            let message = format!("{counts:?} nodes for batches of 1 and 2, expected as many");
+            return Err(Error::new(Kind::Sizes, message));
+        }
+        let stretch =
+            |block: &crate::Block| Stretch { name: block.name.clone(), nodes: block.nodes.len() };
+        Ok(ModelFile {
+            thinwire_model: VERSION,
+            name: name.into(),
+            sequence,
+            tensors: merged(&once.tensors, &twice.tensors)?,
+            nodes: merged(&once.nodes, &twice.nodes)?,
+            blocks: once.blocks.iter().map(stretch).collect(),
+            loss: once.loss,
+            output: None,
+        })
+    }
+
+    /// What the text of a file says. Operands are looked at when a graph is asked for.
+    ///
+    /// # Errors
+    /// If it is no such file, or of another version.
+    pub fn parse(text: &str) -> Result<ModelFile, Error> {
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| Error::new(Kind::File, format!("it is no JSON: {error}")))?;
+        match &value["thinwire_model"] {
+            Value::Number(number) if number.as_u64() == Some(VERSION) => {}
+            found => {
+                let message = format!("thinwire_model is {found}, expected {VERSION}");
+                return Err(Error::new(Kind::File, message));
+            }
+        }
+        from_value(value)
+    }
+
+    /// The text of the file, with a line for every tensor and node.
+    pub fn text(&self) -> String {
+        let lines = |values: Vec<String>| format!("[\n    {}\n  ]", values.join(",\n    "));
+        let texts = |values: &[Value]| lines(values.iter().map(Value::to_string).collect());
+        let stretches = self.blocks.iter();
+        let stretches = stretches
+            .map(|Stretch { name, nodes }| json!({ "name": name, "nodes": nodes }).to_string());
+        let mut fields = vec![
+            format!("\"thinwire_model\": {}", self.thinwire_model),
+            format!("\"name\": {}", json!(self.name)),
+            format!("\"sequence\": {}", self.sequence),
+            format!("\"tensors\": {}", texts(&self.tensors)),
+            format!("\"nodes\": {}", texts(&self.nodes)),
+        ];
+        if !self.blocks.is_empty() {
+            fields.push(format!("\"blocks\": {}", lines(stretches.collect())));
+        }
+        fields.extend(self.loss.map(|loss| format!("\"loss\": {loss}")));
+        fields.extend(self.output.map(|output| format!("\"output\": {output}")));
+        format!("{{\n  {}\n}}\n", fields.join(",\n  "))
+    }
+
+    /// The model for a batch.
+    ///
+    /// # Errors
+    /// If an operator cannot take its operands, a shape is none that it gives, or something is read
+    /// before it is there.
+    pub fn graph(&self, batch: usize) -> Result<Graph, Error> {
+        if batch == 0 {
+            return Err(Error::new(Kind::Sizes, "a batch of 0, expected 1 or more"));
+        }
+        let mut graph = Graph {
+            tensors: check::tensors(filled(&self.tensors, "tensor", batch)?)?,
+            ..Graph::default()
+        };
+        check::nodes(&mut graph, filled(&self.nodes, "node", batch)?)?;
+        match (self.loss, self.output) {
+            (Some(loss), None) => graph.loss = Some(check::loss(&graph, loss)?),
+            (None, Some(output)) => {
+                let output = check::known(&graph, output, "output")?;
+                learn(&mut graph, output)?;
+            }
+            _ => {
+                let message = "it needs either a loss or an output, and has both or none";
+                return Err(Error::new(Kind::File, message));
+            }
+        }
+        match &self.blocks[..] {
+            [] => divide(&mut graph),
+            blocks => check::blocks(&mut graph, blocks)?,
+        }
+        Ok(graph)
+    }
+}
+
+/// Values of both batches as one.
+fn merged<T: Serialize>(once: &[T], twice: &[T]) -> Result<Vec<Value>, Error> {
+    let value = |item: &T| {
+        serde_json::to_value(item).map_err(|error| Error::new(Kind::File, error.to_string()))
+    };
+    let pair = |(once, twice)| sizes::merge(value(once)?, value(twice)?);
+    once.iter().zip(twice).map(pair).collect()
+}
+
+/// Values for a batch, each as what it is.
+fn filled<T: serde::de::DeserializeOwned>(
+    values: &[Value],
+    kind: &str,
+    batch: usize,
+) -> Result<Vec<T>, Error> {
+    let item = |(at, value): (usize, &Value)| {
+        sizes::fill(value, batch).and_then(from_value).map_err(|error| {
+            let name = value["name"].as_str().unwrap_or("?");
+            error.at(&format!("{kind} {at} '{name}'"))
+        })
+    };
+    values.iter().enumerate().map(item).collect()
+}
+
+fn from_value<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, Error> {
+    serde_json::from_value(value).map_err(|error| Error::new(Kind::File, error.to_string()))
+}

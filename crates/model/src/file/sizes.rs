@@ -1,0 +1,95 @@
+//! Sizes that grow with the batch.
+//!
+//! What is 3 for a batch of one and 6 for a batch of two is written `{"batch": 3}`, and a factor
+//! such as one over the number of tokens `{"one_over": {"batch": 128}}`; everything else is the same
+//! for every batch.
+
+use serde_json::{Map, Value, json};
+
+use crate::error::{Error, Kind};
+
+/// The largest whole number of a file: products of two, and of one with a sum of eight, stay countable.
+pub(super) const NUMBER_MAX: u64 = 1 << 30;
+
+/// The batches that a model is built for to see what grows.
+pub(super) const SEEN: [usize; 2] = [1, 2];
+
+/// One value from those for both batches of [`SEEN`].
+///
+/// # Errors
+/// If they differ in anything that does not grow with the batch.
+pub(super) fn merge(once: Value, twice: Value) -> Result<Value, Error> {
+    match (once, twice) {
+        (once, twice) if once == twice => Ok(once),
+        (Value::Array(once), Value::Array(twice)) if once.len() == twice.len() => {
+            let pairs = once.into_iter().zip(twice);
+            Ok(Value::Array(pairs.map(|(a, b)| merge(a, b)).collect::<Result<_, _>>()?))
+        }
+        (Value::Object(once), Value::Object(mut twice)) if once.len() == twice.len() => {
+            let pair = |(key, a): (String, Value)| {
+                let b = twice.remove(&key).unwrap_or_default();
+                Ok((key, merge(a, b)?))
+            };
+            Ok(Value::Object(once.into_iter().map(pair).collect::<Result<Map<_, _>, Error>>()?))
+        }
+        (once, twice) => grown(&once, &twice).ok_or_else(|| {
+            let message =
+                format!("{once} for a batch of 1 and {twice} for 2, which is no multiple of it");
+            Error::new(Kind::Sizes, message)
+        }),
+    }
+}
+
+/// How a number grows with the batch.
+fn grown(once: &Value, twice: &Value) -> Option<Value> {
+    if let (Some(once), Some(twice)) = (once.as_u64(), twice.as_u64()) {
+        return (once.checked_mul(2)? == twice).then(|| json!({ "batch": once }));
+    }
+    let (once, twice) = (once.as_f64()?, twice.as_f64()?);
+    let count = (1.0 / once).round();
+    let exact = 1.0 / count == once && 1.0 / (2.0 * count) == twice;
+    exact.then(|| json!({ "one_over": { "batch": count as u64 } }))
+}
+
+/// The value for a batch.
+///
+/// # Errors
+/// If a number is too large to be a size.
+pub(super) fn fill(value: &Value, batch: usize) -> Result<Value, Error> {
+    match value {
+        Value::Array(values) => values.iter().map(|value| fill(value, batch)).collect(),
+        Value::Object(fields) => match one_field(fields) {
+            Some(("batch", Value::Number(number))) => grow(number.as_u64(), batch),
+            Some(("one_over", inner)) if inner.is_object() => {
+                let count = fill(inner, batch)?.as_f64().unwrap_or(1.0);
+                Ok(json!(1.0 / count))
+            }
+            _ => {
+                let filled =
+                    |(key, value): (&String, &Value)| Ok((key.clone(), fill(value, batch)?));
+                fields.iter().map(filled).collect()
+            }
+        },
+        Value::Number(number) if number.as_u64().is_some_and(|n| n > NUMBER_MAX) => {
+            Err(large(number))
+        }
+        other => Ok(other.clone()),
+    }
+}
+
+fn one_field(fields: &Map<String, Value>) -> Option<(&str, &Value)> {
+    let (key, value) = fields.iter().next()?;
+    (fields.len() == 1).then_some((key, value))
+}
+
+fn grow(number: Option<u64>, batch: usize) -> Result<Value, Error> {
+    let grown = number.and_then(|number| number.checked_mul(batch as u64));
+    match grown {
+        Some(grown) if grown <= NUMBER_MAX => Ok(json!(grown)),
+        _ => Err(large(format!("{} × {batch}", number.unwrap_or_default()))),
+    }
+}
+
+fn large(number: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Sizes, format!("the number {number}, expected at most {NUMBER_MAX}"))
+}

@@ -1,0 +1,147 @@
+//! Models as files: read back equal, divided into blocks, and refused where they are wrong.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use thinwire_model::{ModelFile, NAMES, classes, fingerprint, named, summary, usual_sequence};
+
+/// The file of a built-in model, as it is read again.
+fn file(name: &str) -> ModelFile {
+    let sequence = usual_sequence(name).min(16);
+    let file = ModelFile::new(name, sequence, |batch| named(name, batch, sequence)).unwrap();
+    let read = ModelFile::parse(&file.text()).unwrap();
+    assert_eq!(read, file, "{name}");
+    read
+}
+
+/// The same file without some of its fields, and with others.
+fn changed(file: &ModelFile, change: impl FnOnce(&mut Value)) -> Result<ModelFile, String> {
+    let mut value: Value = serde_json::from_str(&file.text()).unwrap();
+    change(&mut value);
+    ModelFile::parse(&value.to_string()).map_err(|error| error.to_string())
+}
+
+fn refusal(change: impl FnOnce(&mut Value)) -> String {
+    let read = changed(&file("mlp"), change);
+    match read.and_then(|file| file.graph(2).map_err(|error| error.to_string())) {
+        Ok(_) => panic!("it was not refused"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn what_is_written_and_read_is_equal_for_every_batch() {
+    for name in NAMES {
+        let file = file(name);
+        for batch in [1, 2, 3, 8] {
+            let (read, built) =
+                (file.graph(batch).unwrap(), named(name, batch, file.sequence).unwrap());
+            assert_eq!(fingerprint(&read), fingerprint(&built), "{name}");
+            assert_eq!(read, built, "{name}");
+        }
+    }
+}
+
+#[test]
+fn blocks_are_found_where_there_are_none() {
+    let counts = |name: &str| -> (Vec<usize>, usize) {
+        let undivided = changed(&file(name), |file| drop(file["blocks"].take())).map(|_| ());
+        assert!(undivided.is_err(), "null is no list of blocks");
+        let undivided = changed(&file(name), |file| {
+            file.as_object_mut().unwrap().remove("blocks");
+        });
+        let graph = undivided.unwrap().graph(2).unwrap();
+        let counts = classes(&graph).iter().map(|class| class.blocks.len()).collect();
+        (counts, graph.blocks.iter().map(|block| block.nodes.len()).sum())
+    };
+    let nodes = |name: &str| named(name, 2, usual_sequence(name).min(16)).unwrap().nodes.len();
+    assert_eq!(counts("gpt2-medium"), (vec![1, 1, 24, 1], nodes("gpt2-medium")));
+    assert_eq!(counts("llama2-7b"), (vec![1, 32, 1], nodes("llama2-7b")));
+    assert_eq!(counts("mlp").0.len(), 3);
+    assert!(counts("resnet50").0.contains(&5));
+    assert!(counts("vgg16").0.len() > 10);
+}
+
+#[test]
+fn equal_blocks_have_nodes_of_equal_names() {
+    let undivided = changed(&file("gpt2"), |file| {
+        file.as_object_mut().unwrap().remove("blocks");
+    });
+    let graph = undivided.unwrap().graph(1).unwrap();
+    let names = |block: usize| -> Vec<&str> {
+        let block = &graph.blocks[block];
+        let nodes = graph.nodes[block.nodes.clone()].iter();
+        nodes.map(|node| node.name.strip_prefix(&block.name).unwrap()).collect()
+    };
+    assert_eq!(names(2), names(13));
+    assert!(names(2).contains(&".mlp.up"), "{:?}", names(2));
+}
+
+#[test]
+fn a_file_that_says_its_output_gets_a_loss() {
+    let learned = changed(&file("mlp"), |file| {
+        let fields = file.as_object_mut().unwrap();
+        fields.remove("blocks");
+        fields.remove("loss");
+        let nodes = fields["nodes"].as_array_mut().unwrap();
+        nodes.truncate(nodes.len() - 4);
+        let output = nodes.last().unwrap()["outputs"][0].clone();
+        fields["tensors"].as_array_mut().unwrap().truncate(output.as_u64().unwrap() as usize + 1);
+        fields.insert("output".into(), output);
+    });
+    let (found, expected) = (learned.unwrap().graph(4).unwrap(), named("mlp", 4, 1).unwrap());
+    let (found, expected) = (summary(&found).unwrap(), summary(&expected).unwrap());
+    assert_eq!(found.parameters, expected.parameters);
+    assert_eq!(found.forward_flops, expected.forward_flops);
+    assert_eq!(found.backward_flops, expected.backward_flops);
+}
+
+/// A change of a file, and what is then said.
+type Case = (&'static str, fn(&mut Value));
+
+#[test]
+fn what_is_wrong_is_named() {
+    let cases: [Case; 8] = [
+        ("thinwire_model is 2, expected 1", |file| file["thinwire_model"] = 2.into()),
+        ("node 0 'layer.0.linear': unknown variant `lunar`", |file| {
+            file["nodes"][0]["operator"] = json!({ "lunar": null });
+        }),
+        ("node 0 'layer.0.linear': input is tensor 99, expected one of the", |file| {
+            file["nodes"][0]["inputs"][0] = 99.into();
+        }),
+        ("it reads tensor 4 'layer.0.linear', which no node before it writes", |file| {
+            file["nodes"][0]["inputs"][0] = 4.into();
+        }),
+        ("its output 'layer.0.linear' is Float of shape [2, 512], expected Float of", |file| {
+            file["tensors"][2]["shape"] = json!([784, 100]);
+            file["tensors"][3]["shape"] = json!([100]);
+        }),
+        ("blocks have 8 nodes, expected 9 and none empty", |file| {
+            file["blocks"][0]["nodes"] = 1.into();
+        }),
+        ("the number 4294967296, expected at most 1073741824", |file| {
+            file["tensors"][0]["shape"][1] = 4_294_967_296_u64.into();
+        }),
+        ("the loss has shape [2, 784], expected one element", |file| file["loss"] = 0.into()),
+    ];
+    for (expected, change) in cases {
+        let error = refusal(change);
+        assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+    }
+    let error = ModelFile::parse("{ \"thinwire_model\": 1,").unwrap_err().to_string();
+    assert!(error.starts_with("it is no JSON: EOF"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_that_changed_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let text = file("mlp").text();
+        let mut bytes = text.into_bytes();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(file) = ModelFile::parse(&String::from_utf8_lossy(&bytes)) {
+            let _ = file.graph(2).map(|graph| summary(&graph).map(|_| ()));
+        }
+    }
+}
