@@ -66,9 +66,7 @@ def reduce_by_parts(core: Group, tensor: torch.Tensor, reduction: Reduction) -> 
     tensor.view(-1).copy_(padded.view(-1)[:elements])
 
 
-def reduce_rows(
-    core: Group, rows: torch.Tensor, reduction: Reduction, call: str
-) -> torch.Tensor:
+def reduce_rows(core: Group, rows: torch.Tensor, reduction: Reduction, call: str) -> torch.Tensor:
     """Row r of every rank comes to rank r, which reduces them, for a call in these words."""
     theirs = torch.empty_like(rows)
     row_bytes = [size(rows) // core.world] * core.world
