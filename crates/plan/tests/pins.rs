@@ -78,7 +78,13 @@ fn nonsense_is_refused_with_both_values() {
             "one axis goes on one dimension",
         ),
         (
-            &["*.up: n=data", "*.up: n=tensor", "*.qkv: b=tensor", "*.norm: s=tensor", "block.*.attention.scores: -=data"],
+            &[
+                "*.up: n=data",
+                "*.up: n=tensor",
+                "*.qkv: b=tensor",
+                "*.norm: s=tensor",
+                "block.*.attention.scores: -=data",
+            ],
             "pin 'block.*.attention.scores: -=data' fits none",
             "nodes are called ",
         ),

@@ -19,6 +19,7 @@ mod prepare;
 mod round;
 mod rule;
 mod settings;
+mod single;
 
 pub use after::codecs_after;
 pub use candidate::{Candidate, Expert, candidates, experts};

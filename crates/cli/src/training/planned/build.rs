@@ -26,7 +26,8 @@ impl Built {
     /// If they do not go together.
     pub fn of(file: PlanFile) -> Result<Built> {
         let rows = file.batch / file.micro_batches.max(1);
-        let graph = named(&file.model, rows, file.sequence)?;
+        let graph = named(&file.model, rows, file.sequence)
+            .or_hint("thinwire model show NAME tells what a model is")?;
         let plan = Plan::of_file(&file, &graph).or_hint("make the plan again for this model")?;
         let training = backward(&graph)?;
         plan.check(&training)?;
