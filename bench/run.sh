@@ -6,6 +6,7 @@
 #   bench/run.sh training [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh ddp [--networks LIST] [--worlds LIST] [--models LIST] [--methods LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh mindspore
+#   bench/run.sh plans [--networks LIST] [--steps N] [--batch N] [--model NAME] [--data FILE] [--json FILE]
 #   bench/run.sh accuracy [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh sync|choice|change [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh codec | codecs | link
@@ -133,6 +134,7 @@ case "$command" in
     collective) collective "$@" ;;
     codec | link) machine && "$THINWIRE" bench "$command" "$@" ;;
     training) training "$@" ;;
+    plans) machine && THINWIRE=$THINWIRE PYTHON=$PYTHON bash "$BENCH/plans.sh" "$@" ;;
     sync) sync_bench "$@" ;;
     choice | change) "$command" "$@" ;;
     ddp) ddp "$@" ;;

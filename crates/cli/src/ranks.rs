@@ -33,6 +33,14 @@ pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
     launch_myself(flags, ranks).map(Start::Done)
 }
 
+/// How many threads one rank's arithmetic may use of this machine.
+pub fn threads(place: &Place) -> usize {
+    let told = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    told.filter(|threads| *threads > 0)
+        .unwrap_or((cores / place.local_world.max(1) as usize).max(1))
+}
+
 fn launch_myself(flags: &Flags, ranks: u32) -> Result<u8> {
     let me = std::env::current_exe().context("finding thinwire's own program file")?;
     let arguments = std::env::args_os().skip(1);

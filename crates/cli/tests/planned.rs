@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Ended, Folder, eventually, finish, kill, lives, rank_of};
+use support::{Ended, Folder, SMALL, eventually, finish, kill, lives, rank_of};
 
 const MODEL: &str = "gpt:layers=2,width=16,heads=2,vocabulary=256,positions=16";
 
@@ -129,6 +129,31 @@ fn what_a_plan_cannot_be_is_named() {
     assert!(error(&[]).0.contains("'attention.norm' of block 'block."), "{:?}", error(&[]));
     std::fs::write(folder.path().join("plan.toml"), "model = 3").unwrap();
     assert!(error(&[]).0.starts_with("error: plan.toml: line 1: "), "{:?}", error(&[]));
+}
+
+#[test]
+fn ranks_plan_for_themselves() {
+    let folder = Folder::new("planned-parallel");
+    let fixed =
+        ["train", "--data", "text.txt", "--report", "none", "--link", "none", "--steps", "3"];
+    let run = |flags: &[&str]| folder.run(&[&fixed[..], &SMALL[..], flags].concat());
+    let pin = ["--parallel", "semi", "--pin", "block.*.mlp.up: n=tp"];
+    for flags in [&["--parallel", "data"][..], &["--parallel", "auto"], &pin] {
+        let flags = [flags, &["--json", "--ranks", "2"]].concat();
+        let [run] = &run(&flags).json()[..] else { panic!("one line per training") };
+        assert_eq!(losses(run).len(), 3);
+        for rank in run["planned"]["ranks"].as_array().unwrap() {
+            assert_eq!(rank["counted_bytes"], rank["predicted_bytes"], "{flags:?}");
+        }
+    }
+    let ended = run(&["--parallel", "auto", "--pin", "block.*.mlp.up: n=tp"]);
+    assert_eq!(ended.error(), "error: --pin block.*.mlp.up: n=tp without --parallel semi");
+    let ended = run(&["--parallel", "semi", "--pin", "block.*.mlp.up: n"]);
+    assert!(ended.error().contains("expected NODES: AXIS=DIMENSION"), "{}", ended.error());
+    let ended = run(&["--parallel", "semi", "--pin", "block.*.nothing: n=tp"]);
+    assert!(ended.error().contains("nothing"), "{}", ended.error());
+    let ended = run(&["--parallel", "auto", "--cluster", "text.txt"]);
+    assert!(ended.error().contains("line 1"), "{}", ended.error());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use thinwire_sync::Policy;
 
 use crate::output::{print, print_json};
 use crate::report::{lines, summary};
-use crate::training::planned::{self, Request};
+use crate::training::planned::{self, Parallel, Request};
 use crate::training::{self, Done, Keep, PathFlag, Plan, Settings};
 
 /// Train a byte-level GPT, and see where the time of a step goes.
@@ -20,6 +20,15 @@ pub struct Args {
     /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one
     #[arg(long, value_name = "FILE", conflicts_with_all = ["resume", "checkpoint_every"])]
     plan: Option<PathBuf>,
+    /// Plan the model's parallelism for these ranks, and train so
+    #[arg(long, value_enum, value_name = "HOW", conflicts_with_all = ["plan", "resume", "checkpoint_every"])]
+    parallel: Option<Parallel>,
+    /// With --parallel semi, a cut that is decided: 'block.*.mlp.up: n=tp'; may be repeated
+    #[arg(long, value_name = "NODES: AXIS=DIMENSION", requires = "parallel")]
+    pin: Vec<String>,
+    /// With --parallel, the ranks and their links [default: they are measured]
+    #[arg(long, value_name = "FILE", requires = "parallel")]
+    cluster: Option<PathBuf>,
     /// Go on from this checkpoint, or from the newest in this folder
     #[arg(long, value_name = "CHECKPOINT")]
     resume: Option<PathBuf>,
@@ -58,7 +67,12 @@ pub fn run(args: &Args) -> Result<u8> {
 fn train(args: &Args) -> Result<Done> {
     if let Some(plan) = &args.plan {
         planned::check_codec(args.codec.as_ref())?;
-        return planned::train(&Request::resolve(&args.settings, plan)?);
+        return planned::train(&Request::of_file(&args.settings, plan)?);
+    }
+    if let Some(parallel) = args.parallel {
+        planned::check_codec(args.codec.as_ref())?;
+        let cluster = args.cluster.as_deref();
+        return planned::train(&Request::made(&args.settings, parallel, &args.pin, cluster)?);
     }
     let folder = args.checkpoint_dir.0.clone();
     let keep = folder.map(|folder| Keep { folder, every: args.checkpoint_every });

@@ -59,10 +59,7 @@ pub struct Settings {
 impl Settings {
     /// What one rank's arithmetic may use of this machine.
     pub fn threads(&self, place: &Place) -> usize {
-        let told = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        told.filter(|threads| *threads > 0)
-            .unwrap_or((cores / place.local_world.max(1) as usize).max(1))
+        crate::ranks::threads(place)
     }
 
     /// The emulated bandwidth: what was asked for; else 100 Mbit/s between ranks that this command

@@ -22,6 +22,7 @@ mod round;
 mod rule;
 mod scenario;
 mod settings;
+mod single;
 mod spread;
 
 pub use after::codecs_after;

@@ -5,7 +5,9 @@
 //! file may have been edited, or be another model's.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use thinwire_codec::{Choice, Codec};
 use thinwire_model::Graph;
 use thinwire_plan::output::PlanFile;
 use thinwire_plan::pipeline::Schedule;
@@ -41,7 +43,7 @@ impl Plan {
             strategies,
             blocks: (0..graph.blocks.len()).map(block).collect(),
             sharding: vec![sharding(file.zero)?; parameters],
-            codecs: vec![thinwire_codec::raw(); parameters],
+            codecs: codecs(file, graph)?,
             micro_batches: file.micro_batches,
             orders: orders(file.schedule, stages, file.micro_batches)?,
         })
@@ -85,6 +87,31 @@ fn sharding(zero: u8) -> Result<Sharding, Error> {
         3 => Ok(Sharding::Parameters),
         other => Err(invalid(format!("zero = {other}, expected 0, 1, 2 or 3"))),
     }
+}
+
+/// What every parameter's gradient is encoded with.
+fn codecs(file: &PlanFile, graph: &Graph) -> Result<Vec<Arc<dyn Codec>>, Error> {
+    let names: Vec<&str> = graph.parameters().map(|(_, tensor)| &tensor.name[..]).collect();
+    let mut codecs = vec![thinwire_codec::raw(); names.len()];
+    for given in &file.codec {
+        if let Some(level) = &given.level {
+            let message = format!("codec {} from level '{level}' on", given.name);
+            return Err(invalid(format!("{message}, expected it on all levels")));
+        }
+        let codec = match Choice::parse(&given.name).map_err(|error| invalid(error.to_string()))? {
+            Choice::Bytes(codec) => codec,
+            Choice::LowRank(_) | Choice::Integers(_) => {
+                let found = format!("codec {} makes sums", given.name);
+                return Err(invalid(format!("{found}, expected one that makes bytes")));
+            }
+        };
+        for name in &given.parameters {
+            let place = names.iter().position(|known| known == name);
+            let unknown = || invalid(format!("the model has no parameter '{name}'"));
+            codecs[place.ok_or_else(unknown)?] = Arc::clone(&codec);
+        }
+    }
+    Ok(codecs)
 }
 
 fn orders(

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use thinwire_codec::Codec;
 use thinwire_collective::Group;
-use thinwire_model::{Array, Declaration, Layout, Part, Region, TensorId, Training};
+use thinwire_model::{Array, Declaration, Layout, Part, Placement, Region, TensorId, Training};
 use thinwire_wire::Rank;
 
 use super::assignment::Assignment;
@@ -21,7 +21,7 @@ use super::slots::{Content, Slots};
 use super::start::Start;
 use super::value::Value;
 use crate::error::Error;
-use crate::{AdamWOptions, Pace};
+use crate::{AdamWOptions, Pace, clip_scale, global_norm};
 
 /// The inputs of one micro-batch, all of each.
 pub type Inputs = HashMap<TensorId, Array>;
@@ -42,6 +42,8 @@ pub struct Machine<'a> {
     loss: Option<f32>,
     elements_max: usize,
     optimizer_s: f64,
+    gradient_norm_max: Option<f32>,
+    gradient_norm: f64,
     raw: Arc<dyn Codec>,
 }
 
@@ -96,8 +98,22 @@ impl<'a> Machine<'a> {
             loss: None,
             elements_max: 0,
             optimizer_s: 0.0,
+            gradient_norm_max: None,
+            gradient_norm: 0.0,
             raw: thinwire_codec::raw(),
         })
+    }
+
+    /// Clips the gradient of all parameters together to this norm. Where it is clipped all ranks
+    /// tell each other their part of it, once a step; a step whose gradient is not finite is left out.
+    #[must_use]
+    pub fn with_gradient_norm_max(self, gradient_norm_max: Option<f32>) -> Machine<'a> {
+        Machine { gradient_norm_max, ..self }
+    }
+
+    /// The norm of the last step's gradient before it was clipped; 0 if nothing is clipped.
+    pub fn gradient_norm(&self) -> f64 {
+        self.gradient_norm
     }
 
     /// What this rank does.
@@ -325,16 +341,46 @@ impl<'a> Machine<'a> {
             sums.map(|(sum, parameter)| whole_gradient(slots, program, (sum, parameter), moment));
         let gradients = gradients.collect::<Result<Vec<_>, Error>>()?;
         self.sums = gradients.iter().map(|_| Sum::default()).collect();
-        let gradient_scale = pace.gradient_scale / self.program.micro_batches as f32;
+        let mean = pace.gradient_scale / self.program.micro_batches as f32;
         let started = Instant::now();
-        self.optimizer.update(&gradients, Pace { gradient_scale, ..pace }, options);
+        if let Some(clip) = self.clip(&gradients, mean)? {
+            let pace = Pace { gradient_scale: mean * clip, ..pace };
+            self.optimizer.update(&gradients, pace, options);
+        }
         self.optimizer_s = started.elapsed().as_secs_f64();
+        let (slots, program) = (&mut self.slots, &self.program);
         for (parameter, values) in program.parameters.iter().zip(self.optimizer.values()) {
             let home = bring_home(slots, program, (parameter, values), moment)?;
             slots.put_lasting(parameter.home, home);
         }
         Ok(())
     }
+
+    /// What gradients, which count `scale` times, are multiplied by so that the norm of all is small
+    /// enough; none if it is no number.
+    fn clip(&mut self, gradients: &[Vec<f32>], scale: f32) -> Result<Option<f32>, Error> {
+        if self.gradient_norm_max.is_none() {
+            return Ok(Some(1.0));
+        }
+        let program = &self.program;
+        let share = |(parameter, gradient): (&Parameter, &Vec<f32>)| {
+            let replicas = replicas(&program.slots[parameter.reduced].layout, &program.mesh);
+            global_norm(std::iter::once(&gradient[..])).powi(2) / replicas as f64
+        };
+        let mine: f64 = program.parameters.iter().zip(gradients).map(share).sum();
+        let all = self.slots.gather(&[mine as f32])?;
+        let sum: f64 = all.iter().map(|share| f64::from(*share)).sum();
+        self.gradient_norm = sum.sqrt() * f64::from(scale);
+        let finite = self.gradient_norm.is_finite();
+        Ok(finite.then(|| clip_scale(self.gradient_norm, self.gradient_norm_max)))
+    }
+}
+
+/// On how many ranks of a mesh the same part of a tensor lies.
+fn replicas(layout: &Layout, mesh: &Mesh) -> usize {
+    let placements = layout.0.iter().zip(&mesh.sizes);
+    let replicated = placements.filter(|(placement, _)| **placement == Placement::Replicated);
+    replicated.map(|(_, size)| size).product()
 }
 
 /// The whole gradient of a parameter, if this rank updates it.

@@ -1,7 +1,9 @@
 //! `thinwire plan`: what runs where and how gradients travel, and why.
 
+mod calibrate;
 mod explained;
 mod make;
+mod price;
 mod sync;
 
 use anyhow::Result;
@@ -18,6 +20,10 @@ pub struct Args {
 enum What {
     /// Decide which part of a model runs on which device of a cluster
     Make(make::Args),
+    /// What a plan would take whose mesh and schedule are given
+    Price(price::Args),
+    /// Measure ranks and links, and write them down as a cluster file
+    Calibrate(calibrate::Args),
     /// Every bucket's alternatives, predicted and measured, and why one was taken
     Sync(sync::Args),
 }
@@ -29,6 +35,8 @@ enum What {
 pub fn run(args: &Args) -> Result<u8> {
     match &args.what {
         What::Make(args) => make::run(args),
+        What::Price(args) => price::run(args),
+        What::Calibrate(args) => calibrate::run(args),
         What::Sync(args) => sync::run(args),
     }
 }

@@ -27,7 +27,8 @@ impl Built {
     /// If they do not go together.
     pub fn of(file: PlanFile) -> Result<Built> {
         let rows = file.batch / file.micro_batches.max(1);
-        let graph = Source::open(&file.model)?.graph(rows, file.sequence)?;
+        let graph = Source::open(&file.model)?.graph(rows, file.sequence);
+        let graph = graph.or_hint("thinwire model show NAME tells what a model is")?;
         let plan = Plan::of_file(&file, &graph).or_hint("make the plan again for this model")?;
         let training = backward(&graph)?;
         plan.check(&training)?;

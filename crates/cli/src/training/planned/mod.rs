@@ -1,11 +1,15 @@
 //! Training under a plan for the whole model: by a planner's file, or planned on the spot.
 
 mod build;
+mod calibrate;
 mod figures;
+mod make;
 mod memory;
 mod request;
 mod session;
 
+pub use calibrate::cluster as calibrate;
+pub use make::Parallel;
 pub use request::Request;
 
 use anyhow::Result;
@@ -21,7 +25,10 @@ use super::{Done, machine};
 use crate::output::say;
 use crate::ranks::{self, Start};
 use crate::report::{self, Report, Run};
+use build::Built;
+use request::Source;
 use session::Session;
+use thinwire_plan::output::PlanFile;
 
 /// What runs under a plan are called where others have their codec.
 const NAME: &str = "plan";
@@ -48,13 +55,13 @@ pub fn train(request: &Request) -> Result<Done> {
     let interrupt = Interrupt::listen()?;
     let meeting = settings.link.meet(&place, &settings.place, settings.limit(&place))?;
     let threads = settings.threads(&place);
-    let run =
+    let (run, file) =
         thinwire_train::threads::run(threads, || run(request, (&place, &meeting), &interrupt))??;
     let code = interrupt.exit_code();
     if place.rank > 0 {
         return Ok(Done::Silent(code));
     }
-    let report = report(request, &place, run);
+    let report = report(request, &place, (run, &file));
     if let Some(path) = &settings.report.0 {
         machine::replace(path, report::page(&report).as_bytes())?;
         say(format!("report: {}", path.display()));
@@ -66,18 +73,25 @@ fn run(
     request: &Request,
     (place, meeting): (&Place, &Meeting),
     interrupt: &Interrupt,
-) -> Result<Run> {
+) -> Result<(Run, PlanFile)> {
     let path = request.settings.trace.as_deref().filter(|_| place.rank == 0);
     let trace = Trace::open(path, NAME, true)?;
     let mut group = Group::new(meeting.link()?).with_timeout(request.settings.link.timeout());
     thinwire_sync::agree(&mut group, &request.facts())?;
-    let mut session = Session::start(request, group, interrupt, trace)?;
+    let made;
+    let built = match &request.source {
+        Source::File(_, built) => built.as_ref(),
+        Source::Made(wish) => {
+            made = Built::of(wish.plan(&mut group)?)?;
+            &made
+        }
+    };
+    let mut session = Session::start((request, built), group, interrupt, trace)?;
     let planned = session.run()?;
     let log = session.finish();
     if let Some(warning) = log.warning("none").filter(|_| place.rank == 0) {
         say(warning);
     }
-    let built = &request.built;
     let tokens = (built.file.batch * built.file.sequence) as f64;
     let rate = request.settings.limit(place).map(Bandwidth::bytes_per_s);
     let mut run = log.run(NAME.to_owned(), tokens, rate);
@@ -85,14 +99,13 @@ fn run(
     run.sent_bytes = mine.map_or(0.0, |rank| rank.counted_bytes as f64 / planned.steps as f64);
     run.raw_bytes = run.sent_bytes;
     run.planned = Some(planned);
-    Ok(run)
+    Ok((run, built.file.clone()))
 }
 
-fn report(request: &Request, place: &Place, run: Run) -> Report {
+fn report(request: &Request, place: &Place, (run, file): (Run, &PlanFile)) -> Report {
     let settings = &request.settings;
     let limit = settings.limit(place);
-    let mut described = request.described();
-    described.push(("data".to_owned(), request.data_in_words()));
+    let mut described = request.described(file);
     described.push(("threads per rank".to_owned(), settings.threads(place).to_string()));
     Report {
         command: machine::command_line(),

@@ -7,6 +7,7 @@ use thinwire_plan::output::PlanFile;
 use thinwire_train::{Corpus, LearningRate};
 
 use super::build::Built;
+use super::make::{Parallel, Wish};
 use crate::failure::{OrHint, hinted};
 use crate::training::corpus;
 use crate::training::plan::{Recipe, recipe};
@@ -15,12 +16,18 @@ use crate::training::settings::{GradDtype, RecipeFlags, Settings};
 /// No plan has more bytes.
 const BYTES_MAX: u64 = 1 << 26;
 
+/// Where a plan comes from.
+pub enum Source {
+    /// A file, with its plan and model.
+    File(PathBuf, Box<Built>),
+    /// It is made for the ranks that are there.
+    Made(Wish),
+}
+
 /// A planned training, as far as one process knows it.
 pub struct Request {
-    /// Where the plan was read.
-    pub path: PathBuf,
-    /// The plan and its model.
-    pub built: Built,
+    /// Where the plan comes from.
+    pub source: Source,
     /// What is learnt, and how; the model and the batch are the plan's.
     pub recipe: Recipe,
     /// The text.
@@ -35,24 +42,53 @@ impl Request {
     ///
     /// # Errors
     /// If a file cannot be read, or flags say what the plan says already.
-    pub fn resolve(settings: &Settings, plan: &Path) -> Result<Request> {
+    pub fn of_file(settings: &Settings, plan: &Path) -> Result<Request> {
         check_flags(&settings.recipe)?;
         let built = Built::of(read(plan)?).with_context(|| plan.display().to_string())?;
+        Request::new(settings, |_| Ok(Source::File(plan.to_owned(), Box::new(built))))
+    }
+
+    /// A plan that is to be made: how, with what decided, for which machines.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or a pin is none.
+    pub fn made(
+        settings: &Settings,
+        parallel: Parallel,
+        pins: &[String],
+        cluster: Option<&Path>,
+    ) -> Result<Request> {
+        check_dtype(&settings.recipe)?;
+        let pins = pins.to_vec();
+        for pin in &pins {
+            pin.parse::<thinwire_plan::search::Pin>()?;
+        }
+        if !pins.is_empty() && parallel != Parallel::Semi {
+            let error = anyhow!("--pin {} without --parallel semi", pins[0]);
+            return Err(hinted(error, "only --parallel semi lets the user decide some cuts"));
+        }
+        let about = |path: &Path| format!("cannot read {}", path.display());
+        let cluster =
+            cluster.map(|path| std::fs::read_to_string(path).with_context(|| about(path)));
+        let cluster = cluster.transpose()?;
+        Request::new(settings, |recipe| {
+            let (model, batch) = (recipe.model, recipe.batch);
+            Ok(Source::Made(Wish { parallel, pins, cluster, model, batch }))
+        })
+    }
+
+    fn new(settings: &Settings, source: impl FnOnce(&Recipe) -> Result<Source>) -> Result<Request> {
         let (data, corpus) = corpus::read(settings.data.as_deref())?;
         let recipe = recipe(&settings.recipe, None)?;
-        Ok(Request {
-            path: plan.to_owned(),
-            built,
-            recipe,
-            corpus,
-            settings: settings.clone(),
-            data,
-        })
+        Ok(Request { source: source(&recipe)?, recipe, corpus, settings: settings.clone(), data })
     }
 
     /// How many ranks are started unless somebody says it.
     pub fn usual_ranks(&self) -> u32 {
-        self.built.plan.ranks() as u32
+        match &self.source {
+            Source::File(_, built) => built.plan.ranks() as u32,
+            Source::Made(_) => 2,
+        }
     }
 
     /// Refuses a world that the plan is not for.
@@ -60,7 +96,8 @@ impl Request {
     /// # Errors
     /// If it is for another number of ranks.
     pub fn check_world(&self, world: u32, said: &str) -> Result<()> {
-        let (path, planned) = (&self.path, self.built.plan.ranks());
+        let Source::File(path, built) = &self.source else { return Ok(()) };
+        let planned = built.plan.ranks();
         if planned == world as usize {
             return Ok(());
         }
@@ -80,36 +117,44 @@ impl Request {
             ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("data".to_owned(), self.corpus.fingerprint().to_owned()),
         ];
-        let hash = thinwire_wire::checksum(self.built.file.text().as_bytes());
-        facts.push(("plan".to_owned(), format!("{hash:08x}")));
-        facts.extend(self.described());
+        let plan = match &self.source {
+            Source::File(_, built) => {
+                format!("{:08x}", thinwire_wire::checksum(built.file.text().as_bytes()))
+            }
+            Source::Made(wish) => format!("{wish:?}"),
+        };
+        facts.push(("plan".to_owned(), plan));
+        let Recipe { steps, seed, lr, warmup, clip, .. } = &self.recipe;
+        for (name, value) in [
+            ("steps", steps.to_string()),
+            ("seed", seed.to_string()),
+            ("learning rate", lr.to_string()),
+            ("warm-up", format!("{warmup} steps")),
+            ("clip", clip.to_string()),
+        ] {
+            facts.push((name.to_owned(), value));
+        }
         facts
     }
 
     /// What was set, by name.
-    pub fn described(&self) -> Vec<(String, String)> {
-        let Recipe { steps, seed, lr, warmup, .. } = &self.recipe;
-        let file = &self.built.file;
+    pub fn described(&self, file: &PlanFile) -> Vec<(String, String)> {
+        let Recipe { steps, seed, lr, warmup, clip, .. } = &self.recipe;
+        let rows = format!("{} rows of {} bytes, all ranks together", file.batch, file.sequence);
         [
             ("model", file.model.clone()),
-            (
-                "batch",
-                format!("{} rows of {} bytes, all ranks together", file.batch, file.sequence),
-            ),
+            ("batch", rows),
             ("mesh", format!("{} stages of {:?}", file.stage.len(), file.mesh)),
             ("micro-batches", file.micro_batches.to_string()),
             ("steps", steps.to_string()),
             ("seed", seed.to_string()),
             ("learning rate", lr.to_string()),
             ("warm-up", format!("{warmup} steps")),
+            ("clip", clip.to_string()),
+            ("data", format!("{} ({})", self.data, self.corpus.fingerprint())),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec()
-    }
-
-    /// The text's name.
-    pub fn data_in_words(&self) -> String {
-        format!("{} ({})", self.data, self.corpus.fingerprint())
     }
 }
 
@@ -142,6 +187,10 @@ fn check_flags(flags: &RecipeFlags) -> Result<()> {
         let error = anyhow!("--{name} {value} with --plan, which has its model and batch");
         return Err(hinted(error, format!("leave --{name} out, or make another plan")));
     }
+    check_dtype(flags)
+}
+
+fn check_dtype(flags: &RecipeFlags) -> Result<()> {
     match flags.grad_dtype {
         None | Some(GradDtype::F32) => Ok(()),
         Some(dtype) => Err(hinted(

@@ -40,13 +40,12 @@ impl<'a> Session<'a> {
     /// # Errors
     /// If the text is too short, or the plan has no such rank.
     pub fn start(
-        request: &'a Request,
+        (request, built): (&'a Request, &'a Built),
         group: Group,
         interrupt: &'a Interrupt,
         trace: Trace,
     ) -> Result<Session<'a>> {
         let growth = Growth::from_now();
-        let built = &request.built;
         let (file, seed) = (&built.file, request.recipe.seed);
         let (world, speaks) = (group.world(), group.world().rank() == Rank(0));
         // Every rank deals the whole batch, and cuts its part out of it.
@@ -59,6 +58,8 @@ impl<'a> Session<'a> {
         let sampler = Sampler::new(request.corpus.clone(), sampling)?;
         let start = initial(&built.training.graph, seed);
         let machine = Machine::new(&built.training, &built.plan, group, &start)?;
+        let clip = request.recipe.clip;
+        let machine = machine.with_gradient_norm_max((clip > 0.0).then_some(clip));
         let title = format!(
             "training {} on {} ranks: {} stages of {:?}, {} micro-batches",
             file.model,
@@ -131,8 +132,8 @@ impl<'a> Session<'a> {
         self.trace.step(&record)?;
         let step_s = begun.elapsed().as_secs_f64();
         let optimizer_s = self.machine.optimizer_s();
-        let number = self.done;
-        self.log.step(Step { number, step_s, optimizer_s, agree_s, record, skipped: false }, loss);
+        let (number, skipped) = (self.done, !self.machine.gradient_norm().is_finite());
+        self.log.step(Step { number, step_s, optimizer_s, agree_s, record, skipped }, loss);
         self.done += 1;
         let sent_bytes = self.machine.program().sent_bytes();
         let step_s = self.log.recent_step_s();

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Plans of one GPT on four ranks: what is predicted of each beside what is measured. The cluster file
+# comes from a calibration in the same network, with all ranks at work at once; nothing is fitted to
+# the trainings.
+#
+#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 12] [--json FILE]
+
+set -u
+BENCH=$(cd "$(dirname "$0")" && pwd)
+source "$BENCH/network.sh"
+
+RANKS=4
+networks=100mbit,1gbit
+steps=12
+batch=16
+model="gpt:layers=6,width=128,heads=4,vocabulary=256,positions=128"
+data=""
+json=""
+THINWIRE="${THINWIRE:-target/release/thinwire}"
+PYTHON="${PYTHON:-python3}"
+
+fail() { echo "error: $*" >&2; exit 2; }
+say() { echo "$*" >&2; }
+
+while [ $# -gt 0 ]; do
+    [ $# -ge 2 ] || fail "no value for $1"
+    case "$1" in
+        --networks) networks=$2 ;;
+        --steps) steps=$2 ;;
+        --batch) batch=$2 ;;
+        --model) model=$2 ;;
+        --data) data=$2 ;;
+        --json) json=$2 ;;
+        *) fail "unknown option '$1', expected --networks, --steps, --batch, --model, --data or --json" ;;
+    esac
+    shift 2
+done
+[ -x "$THINWIRE" ] || fail "no program at $THINWIRE; cargo build --release first, or set THINWIRE"
+THINWIRE=$(realpath "$THINWIRE")
+[ -z "$data" ] || data=$(realpath "$data")
+SCRATCH=$(mktemp -d)
+trap 'network_down; rm -rf "$SCRATCH"' EXIT
+trap 'exit 130' INT TERM
+json=${json:-$SCRATCH/lines.json}
+: >"$json"
+
+# Name, and what `thinwire plan price` is told.
+PLANS=(
+    "data|--mesh 4 --cuts data"
+    "data, 2 micro-batches|--mesh 4 --cuts data --micro-batches 2"
+    "data, ZeRO 1|--mesh 4 --cuts data --zero 1"
+    "data, ZeRO 3|--mesh 4 --cuts data --zero 3"
+    "data, recomputed|--mesh 4 --cuts data --recompute"
+    "tensor|--mesh 1,4 --cuts plain"
+    "tensor and sequence|--mesh 1,4 --cuts grid"
+    "data 2 x tensor 2|--mesh 2,2 --cuts plain"
+    "data 2 x tensor 2, sequence|--mesh 2,2 --cuts grid"
+    "data 2 x tensor 2, ZeRO 1|--mesh 2,2 --cuts plain --zero 1"
+    "gpipe 4, 4 micro-batches|--stages 4 --schedule gpipe --micro-batches 4"
+    "gpipe 4, 8 micro-batches|--stages 4 --schedule gpipe --micro-batches 8"
+    "1f1b 4, 4 micro-batches|--stages 4 --micro-batches 4"
+    "1f1b 4, 8 micro-batches|--stages 4 --micro-batches 8"
+    "1f1b 4, 16 micro-batches|--stages 4 --micro-batches 16"
+    "zero-bubble 4, 8 micro-batches|--stages 4 --schedule zero-bubble --micro-batches 8"
+    "interleaved 2 x 2, data 2|--stages 2 --mesh 2 --cuts data --schedule interleaved:2 --micro-batches 4"
+    "1f1b 2, data 2|--stages 2 --mesh 2 --cuts data --micro-batches 4"
+    "1f1b 2, data 2, ZeRO 1|--stages 2 --mesh 2 --cuts data --micro-batches 4 --zero 1"
+    "1f1b 2, tensor 2|--stages 2 --mesh 1,2 --cuts plain --micro-batches 4"
+)
+
+# One planned training, as one line.
+train() { # NETWORK NAME PLAN
+    local line flags=(--plan "$3" --steps "$steps" --link none --report none --json)
+    [ -z "$data" ] || flags+=(--data "$data")
+    if line=$(cd "$SCRATCH" && network_ranks "$THINWIRE" train "${flags[@]}" 2>"$SCRATCH/errors" | tail -n 1) &&
+        [ -n "$line" ]; then
+        echo "{\"network\": \"$1\", \"plan\": \"$2\", \"summary\": $line}" >>"$json"
+    else
+        say "failed: $2: $(grep -h error: "$SCRATCH/errors" | tail -n 1)"
+    fi
+}
+
+export RAYON_NUM_THREADS=1
+say "machine: $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
+for network in ${networks//,/ }; do
+    network_up "$RANKS" "$network" || exit 2
+    cluster="$SCRATCH/$network.toml"
+    network_ranks "$THINWIRE" plan calibrate --output "$cluster" 2>"$SCRATCH/errors" ||
+        fail "calibration: $(tail -n 2 "$SCRATCH/errors")"
+    say "$network: $(grep -E '^(tflops|memory_gbyte|latency|gbit|overhead)' "$cluster" | tr '\n' ' ')"
+    what=(--model "$model" --cluster "$cluster" --batch "$batch")
+    for plan in "${PLANS[@]}"; do
+        # shellcheck disable=SC2086
+        if "$THINWIRE" plan price "${what[@]}" ${plan#*|} --output "$SCRATCH/plan.toml" >/dev/null 2>"$SCRATCH/errors"; then
+            train "$network" "${plan%%|*}" "$SCRATCH/plan.toml"
+        else
+            say "no plan: ${plan%%|*}: $(head -n 1 "$SCRATCH/errors")"
+        fi
+    done
+    "$THINWIRE" plan make "${what[@]}" --precision single --output "$SCRATCH/plan.toml" >/dev/null 2>&1 &&
+        train "$network" auto "$SCRATCH/plan.toml"
+    network_down
+done
+"$PYTHON" "$BENCH/plans.py" <"$json"

@@ -1,0 +1,53 @@
+//! `thinwire plan calibrate`: a cluster file of the ranks that are there.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use thinwire_collective::Group;
+
+use crate::link;
+use crate::output::{print, say};
+use crate::place::Flags;
+use crate::ranks::{self, Start};
+use crate::training::planned;
+
+/// Measures ranks and links, and writes them down as a cluster.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many ranks to start on this machine [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    ranks: Option<u32>,
+    /// Writes the cluster here, instead of to standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    link: link::Settings,
+    #[command(flatten)]
+    place: Flags,
+}
+
+/// Measures in all ranks; rank 0 writes.
+///
+/// # Errors
+/// If a rank is lost, or the file cannot be written.
+pub fn run(args: &Args) -> Result<u8> {
+    let place = match ranks::start(&args.place, args.ranks, 2)? {
+        Start::Rank(place) => place,
+        Start::Done(code) => return Ok(code),
+    };
+    let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
+    let mut group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
+    let measured =
+        thinwire_train::threads::run(ranks::threads(&place), || planned::calibrate(&mut group));
+    let text = measured??;
+    match &args.output {
+        _ if place.rank > 0 => {}
+        Some(path) => {
+            std::fs::write(path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            say(format!("wrote {}", path.display()));
+        }
+        None => print(text)?,
+    }
+    Ok(0)
+}

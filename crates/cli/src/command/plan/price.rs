@@ -1,0 +1,148 @@
+//! `thinwire plan price`: a plan whose mesh, stages, micro-batches and schedule are given, and what
+//! it would take.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
+use thinwire_model as model;
+use thinwire_plan::cost::{Precision, Sharding};
+use thinwire_plan::output::PlanFile;
+use thinwire_plan::pipeline::Schedule;
+use thinwire_plan::search::{Candidate, Planner, Recompute, Rule, Settings};
+use thinwire_plan::{Cluster, Error};
+
+use crate::failure::OrHint;
+use crate::output::{print, print_json, say};
+
+/// Plans only how operators are cut, and says what that takes in single precision.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The model, by its name
+    #[arg(long, value_name = "NAME")]
+    model: String,
+    /// The machines: a TOML file of devices and levels
+    #[arg(long, value_name = "FILE")]
+    cluster: PathBuf,
+    /// Sequences, or images, of a step
+    #[arg(long, value_name = "N")]
+    batch: NonZeroUsize,
+    /// Tokens of a sequence [default: what the model is usually trained with]
+    #[arg(long, value_name = "N")]
+    sequence: Option<NonZeroUsize>,
+    /// Stages of the pipeline
+    #[arg(long, value_name = "N", default_value = "1")]
+    stages: NonZeroUsize,
+    /// The mesh of a stage, such as 2,2
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "1")]
+    mesh: Vec<NonZeroUsize>,
+    /// Micro-batches of a step
+    #[arg(long, value_name = "N", default_value = "1")]
+    micro_batches: NonZeroUsize,
+    /// What is divided among ranks that share a parameter's work: 0, 1 or 3
+    #[arg(long, value_name = "STAGE", default_value_t = 0)]
+    zero: u8,
+    /// What may be cut
+    #[arg(long, value_enum, default_value = "free")]
+    cuts: Cuts,
+    /// gpipe, 1f1b, interleaved:CHUNKS or zero-bubble
+    #[arg(long, value_name = "NAME", default_value = "1f1b", value_parser = schedule)]
+    schedule: Schedule,
+    /// Computes forward again in backward
+    #[arg(long)]
+    recompute: bool,
+    /// Writes the plan here
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// One JSON object: the plan
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Cuts {
+    /// Everything
+    Free,
+    /// The batch alone
+    Data,
+    /// The batch on the first dimension of the mesh, anything else on the second
+    Grid,
+    /// The same without sequences
+    Plain,
+}
+
+/// Prices a plan.
+///
+/// # Errors
+/// If there is no such plan, or a file cannot be read or written.
+pub fn run(args: &Args) -> Result<u8> {
+    let path = args.cluster.display();
+    let text =
+        std::fs::read_to_string(&args.cluster).with_context(|| format!("cannot read {path}"))?;
+    let cluster = Cluster::parse(&text).with_context(|| path.to_string())?;
+    let sequence =
+        args.sequence.map_or_else(|| model::usual_sequence(&args.model), NonZeroUsize::get);
+    let recompute = if args.recompute { Recompute::Always } else { Recompute::Never };
+    let (precision, schedule) = (Precision::SINGLE, Some(args.schedule));
+    let settings = Settings { precision, recompute, schedule, ..Settings::default() };
+    let name = args.model.clone();
+    let build = move |batch| {
+        model::named(&name, batch, sequence).map_err(|error| Error::from_model(&error))
+    };
+    let mut planner = Planner::new(args.batch.get(), settings, build);
+    let found = planner.plan_for(&cluster, &candidate(args)?)?;
+    let plan = PlanFile::new(&args.model, sequence, &planner, &cluster, &found)?;
+    if let Some(path) = &args.output {
+        std::fs::write(path, plan.text())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        say(format!("wrote {}", path.display()));
+    }
+    match args.json {
+        true => print_json(&plan)?,
+        false => print(format!("a step takes {}\n", crate::figures::seconds(plan.step_s)))?,
+    }
+    Ok(0)
+}
+
+fn candidate(args: &Args) -> Result<Candidate> {
+    let sharding = match args.zero {
+        0 => Sharding::None,
+        1 => Sharding::Optimizer,
+        3 => Sharding::Parameters,
+        other => {
+            let error = anyhow!("--zero {other}, expected 0, 1 or 3");
+            return Err(error).or_hint("1 divides the optimiser's state, 3 parameters too");
+        }
+    };
+    let rule = match args.cuts {
+        Cuts::Free => Rule::Free,
+        Cuts::Data => Rule::Data,
+        Cuts::Grid => Rule::Grid,
+        Cuts::Plain => Rule::PlainGrid,
+    };
+    if args.mesh.len() > 2 {
+        bail!("--mesh of {} dimensions, expected 1 or 2", args.mesh.len());
+    }
+    Ok(Candidate {
+        stages: args.stages.get(),
+        mesh: args.mesh.iter().map(|size| size.get()).collect(),
+        micro_batches: args.micro_batches.get(),
+        sharding,
+        rule,
+    })
+}
+
+fn schedule(name: &str) -> Result<Schedule, String> {
+    let expected = || format!("'{name}', expected gpipe, 1f1b, interleaved:CHUNKS or zero-bubble");
+    match name.split_once(':') {
+        None if name == "gpipe" => Ok(Schedule::Gpipe),
+        None if name == "1f1b" => Ok(Schedule::OneForwardOneBackward),
+        None if name == "zero-bubble" => Ok(Schedule::ZeroBubble),
+        Some(("interleaved", chunks)) => match chunks.parse() {
+            Ok(chunks @ 1..=1024) => Ok(Schedule::Interleaved { chunks }),
+            _ => Err(expected()),
+        },
+        _ => Err(expected()),
+    }
+}

@@ -1,0 +1,52 @@
+//! One candidate planned, where everything but strategies is given.
+
+use super::evaluate::{Verdict, evaluate};
+use super::outcome::simulated_s;
+use super::{Candidate, Found, Planner};
+use crate::Error;
+use crate::cluster::Cluster;
+
+impl Planner {
+    /// The best plan of one candidate. It is its own bound: no other was looked at.
+    ///
+    /// # Errors
+    /// If the candidate contradicts the cluster, the batch or itself, or does not fit.
+    pub fn plan_for(&mut self, cluster: &Cluster, candidate: &Candidate) -> Result<Found, Error> {
+        let devices = candidate.stages * candidate.mesh.iter().product::<usize>();
+        let Candidate { stages, mesh, micro_batches, .. } = candidate;
+        if devices != cluster.size() {
+            let found = format!("{stages} stages of {mesh:?} are {devices} devices");
+            let expected = format!("the cluster has {}", cluster.size());
+            return Err(Error::impossible(format!("{found}, {expected}")));
+        }
+        if *micro_batches == 0 || !self.batch().is_multiple_of(*micro_batches) {
+            let batch = self.batch();
+            let found = format!("batch of {batch} does not divide into {micro_batches}");
+            return Err(Error::impossible(format!("{found} micro-batches")));
+        }
+        self.prepare(std::iter::once(candidate))?;
+        let prepared = self.prepared(candidate).expect("it was prepared just now");
+        let blocks = prepared.of_block.len();
+        if *stages > blocks {
+            let found = format!("{stages} stages for {blocks} blocks");
+            return Err(Error::impossible(format!("{found}, expected at most one for each")));
+        }
+        let settings = self.settings();
+        match evaluate(cluster, prepared, candidate, settings, &|| f64::INFINITY) {
+            Verdict::Found(mut best) => {
+                best.seconds = simulated_s(&best, settings.overlap).unwrap_or(best.seconds);
+                let bound_s = best.bound_s.min(best.seconds);
+                let (others, experts) = (Vec::new(), Vec::new());
+                Ok(Found { best: *best, others, experts, bound_s, candidates: [1, 1] })
+            }
+            Verdict::TooLarge(bytes) => {
+                let gib = bytes / f64::from(1 << 30);
+                Err(Error::memory(format!("a device needs {gib:.1} GiB, more than it has")))
+            }
+            Verdict::TooSlow(_) | Verdict::Impossible => {
+                let found = format!("{stages} stages of {mesh:?}, {micro_batches} micro-batches");
+                Err(Error::impossible(format!("no strategies and schedule for {found}")))
+            }
+        }
+    }
+}

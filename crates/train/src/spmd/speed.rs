@@ -1,0 +1,142 @@
+//! How fast this machine runs the executor's kernels: what a cluster file says of a device.
+//!
+//! Products are timed size by size, each with the products of its gradients; operators that read
+//! and write memory together; and the least operator, which is overhead alone. Nothing is fitted to
+//! trainings.
+
+use std::time::{Duration, Instant};
+
+use burn_tensor::Device;
+use thinwire_model::{
+    Activation, ActivationBackward, Arithmetic, LayerNorm, LayerNormBackward, Linear, MatMul,
+    Operator, Region,
+};
+
+use super::kernel;
+use super::value::Value;
+
+/// Tokens, features in and features out of the products that are timed.
+const PRODUCTS: [[usize; 3]; 7] = [
+    [16, 32, 32],
+    [64, 64, 64],
+    [128, 128, 128],
+    [256, 128, 256],
+    [512, 128, 512],
+    [1024, 256, 512],
+    [1024, 512, 1024],
+];
+/// Tokens and features of the operators on memory.
+const TOKENS: [usize; 2] = [512, 256];
+/// How long each is timed.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// Bytes of an element.
+const ELEMENT: f64 = 4.0;
+
+/// What a device does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Speed {
+    /// Floating-point operations of a product, and how many it does in a second.
+    pub products: Vec<(f64, f64)>,
+    /// Bytes that operators on memory read and write in a second.
+    pub memory_bytes_per_s: f64,
+    /// Seconds of an operator on next to nothing.
+    pub overhead_s: f64,
+}
+
+impl Speed {
+    /// Times all of it; `meet` is called before each, so that ranks which share cores are at work
+    /// at the same time.
+    ///
+    /// # Errors
+    /// What `meet` says.
+    pub fn measure<E>(mut meet: impl FnMut() -> Result<(), E>) -> Result<Speed, E> {
+        let least = Job::new(Operator::Arithmetic(Arithmetic::Add), &[&[4], &[4]]);
+        meet()?;
+        let overhead_s = seconds(std::slice::from_ref(&least));
+        let mut products = Vec::new();
+        for sizes in PRODUCTS {
+            let jobs = product(sizes);
+            let flops: f64 = jobs.iter().map(|job| job.flops).sum();
+            meet()?;
+            let spent = (seconds(&jobs) - jobs.len() as f64 * overhead_s).max(1e-9);
+            products.push((jobs[0].flops, flops / spent));
+        }
+        let jobs = on_memory(TOKENS);
+        let bytes: f64 = jobs.iter().map(|job| job.bytes).sum();
+        meet()?;
+        let spent = (seconds(&jobs) - jobs.len() as f64 * overhead_s).max(1e-9);
+        Ok(Speed { products, memory_bytes_per_s: bytes / spent, overhead_s })
+    }
+}
+
+/// An operator with what it reads.
+struct Job {
+    operator: Operator,
+    inputs: Vec<Value>,
+    flops: f64,
+    bytes: f64,
+}
+
+impl Job {
+    fn new(operator: impl Into<Operator>, shapes: &[&[usize]]) -> Job {
+        let operator = operator.into();
+        let declaration = operator.declare(shapes).expect("the shapes are the operator's");
+        let input = |shape: &&[usize]| {
+            let length = shape.iter().product();
+            let values = (0..length).map(|at: usize| (at % 17) as f32 / 17.0 - 0.4).collect();
+            Value::new(shape, values, &Device::flex())
+        };
+        let operands = declaration.inputs.iter().chain(&declaration.outputs);
+        let elements = operands.map(|operand| declaration.shape(operand).iter().product::<usize>());
+        let bytes = ELEMENT * elements.sum::<usize>() as f64;
+        Job {
+            inputs: shapes.iter().map(input).collect(),
+            flops: declaration.flops,
+            bytes,
+            operator,
+        }
+    }
+
+    fn run(&self) {
+        let shapes: Vec<&[usize]> = self.inputs.iter().map(Value::shape).collect();
+        let declaration = self.operator.declare(&shapes).expect("it was declared before");
+        let inputs: Vec<&Value> = self.inputs.iter().collect();
+        let region = Region::whole(&declaration);
+        std::hint::black_box(kernel::compute(&self.operator, &inputs, &region, &Device::flex()));
+    }
+}
+
+/// A linear layer and its gradients.
+fn product([tokens, k, n]: [usize; 3]) -> Vec<Job> {
+    let (x, weight, y) = ([1, tokens, k], [k, n], [1, tokens, n]);
+    vec![
+        Job::new(Linear { bias: true }, &[&x, &weight, &[n]]),
+        Job::new(MatMul::new("bsn", "kn", "bsk"), &[&y, &weight]),
+        Job::new(MatMul::new("bsk", "bsn", "kn"), &[&x, &y]),
+    ]
+}
+
+/// What a transformer's block does to memory, forward and backward.
+fn on_memory([tokens, n]: [usize; 2]) -> Vec<Job> {
+    let (x, wide) = ([1, tokens, n], [1, tokens, 4 * n]);
+    vec![
+        Job::new(LayerNorm, &[&x, &[n], &[n]]),
+        Job::new(Activation::Gelu, &[&wide]),
+        Job::new(Arithmetic::Add, &[&x, &x]),
+        Job::new(LayerNormBackward, &[&x, &[n], &x]),
+        Job::new(ActivationBackward(Activation::Gelu), &[&wide, &wide]),
+        Job::new(Arithmetic::Add, &[&x, &x]),
+    ]
+}
+
+/// The mean seconds of all jobs in turn: where ranks share a core, waiting for it counts too.
+fn seconds(jobs: &[Job]) -> f64 {
+    jobs.iter().for_each(Job::run);
+    let started = Instant::now();
+    let mut rounds = 0;
+    while started.elapsed() < PATIENCE || rounds < 3 {
+        jobs.iter().for_each(Job::run);
+        rounds += 1;
+    }
+    started.elapsed().as_secs_f64() / f64::from(rounds)
+}
