@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from thinwire.torch.export.operators import convert
+import thinwire.torch.export.operators  # noqa: F401  (they register themselves)
 from thinwire.torch.export.sizes import merge
+from thinwire.torch.export.walk import convert
 
 __all__ = ["export_graph"]
 
@@ -77,5 +78,3 @@ def _text(name: str, sequence: int, graph: dict[str, Any]) -> str:
         f'"output": {graph["output"]}',
     ]
     return "{\n  " + ",\n  ".join(fields) + "\n}\n"
-
-

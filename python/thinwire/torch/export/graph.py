@@ -41,12 +41,11 @@ class Graph:
 
     def source(self, name: str, shape: Any, element: str, role: Any) -> int:
         """A tensor that no node computes."""
-        self.tensors.append(
-            {"name": name, "shape": list(shape), "element": element, "role": role}
-        )
+        self.tensors.append({"name": name, "shape": list(shape), "element": element, "role": role})
         return len(self.tensors) - 1
 
     def shape(self, tensor: int) -> Shape:
+        """The lengths of a tensor's dimensions."""
         return list(self.tensors[tensor]["shape"])
 
     def parameter(self, weight: Weight) -> int:
@@ -61,6 +60,7 @@ class Graph:
         return self.weights[weight]
 
     def initial(self, weight: Weight) -> Any:
+        """What a parameter is before the first step."""
         if sum(length > 1 for length in weight.shape) > 1:
             return {"normal": 0.02}
         return "ones" if weight.name.endswith("weight") else "zeros"
