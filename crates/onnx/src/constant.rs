@@ -83,14 +83,16 @@ pub(crate) fn is_float(kind: DataType) -> bool {
 pub(crate) fn shape(tensor: &TensorProto<'_>) -> Result<Vec<usize>, Error> {
     let length = |length: &i64| usize::try_from(*length).ok();
     let shape: Option<Vec<usize>> = tensor.dims().iter().map(length).collect();
-    let counted = |shape: &Vec<usize>| {
-        let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
-        elements.is_some_and(|elements| elements <= 1 << 48)
-    };
-    shape.filter(counted).ok_or_else(|| {
+    shape.filter(|shape| counted(shape)).ok_or_else(|| {
         let message = format!("{}: shape {:?} is none of a tensor", tensor.name(), tensor.dims());
         Error::new(Kind::File, message)
     })
+}
+
+/// Whether a shape has so few elements that they can be counted.
+pub(crate) fn counted(shape: &[usize]) -> bool {
+    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
+    elements.is_some_and(|elements| elements <= 1 << 48)
 }
 
 /// The numbers, from whichever field has them.

@@ -133,6 +133,10 @@ impl<'a> Importer<'a> {
     /// What a file has of numbers: real ones are trained, whole ones and single ones are known.
     fn initial(&mut self, tensor: &'a TensorProto<'a>) -> Result<(), Error> {
         let shape = constant::shape(tensor)?;
+        if shape.contains(&0) && constant::is_float(tensor.data_type()) {
+            let message = format!("shape {shape:?} has nothing in it, expected 1 or more");
+            return Err(Error::new(Kind::Sizes, message).at(tensor.name()));
+        }
         let value = match constant::is_float(tensor.data_type()) && !shape.is_empty() {
             true => {
                 Value::Weight(Weight { name: tensor.name().to_owned(), shape, transposed: false })

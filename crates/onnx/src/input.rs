@@ -3,7 +3,7 @@
 use onnx_rs::ast::{DataType, Dimension, TypeValue, ValueInfo};
 use thinwire_model::{Element, Error, Kind};
 
-use crate::constant::is_float;
+use crate::constant::{counted, is_float};
 
 /// The dimensions of an input.
 pub(crate) fn dimensions<'a, 'b>(input: &'b ValueInfo<'a>) -> Option<Vec<&'b Dimension<'a>>> {
@@ -82,7 +82,12 @@ pub(crate) fn shape(
             _ => Err(refused(format!("dimension {at} is {length} long, expected 1 or more"))),
         },
     };
-    dimensions.into_iter().enumerate().map(length).collect()
+    let shape: Vec<usize> =
+        dimensions.into_iter().enumerate().map(length).collect::<Result<_, _>>()?;
+    match counted(&shape) {
+        true => Ok(shape),
+        false => Err(refused(format!("shape {shape:?} is too large to be counted"))),
+    }
 }
 
 fn named(input: &ValueInfo<'_>) -> String {

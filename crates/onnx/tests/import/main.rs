@@ -175,6 +175,11 @@ fn files_that_contradict_themselves_are_refused() {
     let expected = "input 'y': dimension 2 is 'b', expected the batch or the sequence 'a'";
     assert_eq!(refusal(&maker), expected);
 
+    let mut maker = mlp(&[4, 6, 3]);
+    let much = Dimension::Value(1 << 30);
+    maker.input("z", DataType::Float, &[BATCH, much.clone(), much.clone(), much]);
+    assert!(refusal(&maker).ends_with(" is too large to be counted"));
+
     let mut maker = cnn();
     let missing = TensorProto::from_i64("zero", Vec::new(), Vec::new());
     let zero = maker.graph.initializer.iter_mut().find(|tensor| tensor.name() == "zero").unwrap();

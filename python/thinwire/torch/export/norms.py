@@ -95,8 +95,8 @@ def attention(
         return graph.matmul(name, weights, v, ("bgst", "bgtd", "bgsd"))
     flat = [graph.transpose(f"{name}.turned", value, [0, 2, 1, 3]) for value in (q, k, v)]
     flat = [_merged(walk, value) for value in flat]
-    operator = {"head_size": size, "queries_per_key": heads // groups, "causal": is_causal}
-    y = graph.one(name, {"attention": operator}, flat, [batch, tokens, heads * size])
+    sizes = {"head_size": size, "queries_per_key": heads // groups, "causal": is_causal}
+    y = graph.one(name, {"attention": sizes}, flat, [batch, tokens, heads * size])
     y = graph.reshape(f"{name}.heads", y, [batch, tokens, heads, size])
     return graph.transpose(f"{name}.back", y, [0, 2, 1, 3])
 

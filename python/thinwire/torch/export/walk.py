@@ -66,7 +66,7 @@ def convert(program: Any) -> dict[str, Any]:
     graph = Graph()
     walk = Walk(graph, program)
     places(walk)
-    output = None
+    output = -1
     for at, node in enumerate(program.graph.nodes):
         walk.node, walk.name = node, path(node)
         if node.op == "output":
