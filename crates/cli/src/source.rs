@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use thinwire_model::{Error, Graph, ModelFile, named, usual_sequence};
+use thinwire_onnx::OnnxFile;
 
 /// A model that graphs can be made of.
 #[derive(Clone, Debug)]
@@ -12,6 +13,8 @@ pub enum Source {
     Name(String),
     /// A file as `model show --output` writes it.
     File(ModelFile),
+    /// An ONNX file.
+    Onnx(OnnxFile),
 }
 
 impl Source {
@@ -26,6 +29,11 @@ impl Source {
                 let read = read.with_context(|| format!("cannot read {text}"))?;
                 let file = ModelFile::parse(&read).with_context(|| text.to_owned())?;
                 Ok(Source::File(file))
+            }
+            Some("onnx") => {
+                let bytes = std::fs::read(text).with_context(|| format!("cannot read {text}"))?;
+                let file = OnnxFile::new(bytes).with_context(|| text.to_owned())?;
+                Ok(Source::Onnx(file))
             }
             _ => Ok(Source::Name(text.to_owned())),
         }
@@ -42,6 +50,14 @@ impl Source {
                 bail!("sequences of {asked} tokens, expected {} of the file", file.sequence)
             }
             (Source::File(file), _) => Ok(file.sequence),
+            (Source::Onnx(file), asked) => match (file.has_sequence()?, asked) {
+                (true, Some(asked)) => Ok(asked),
+                (true, None) => bail!("the length of its sequences is open: --sequence says it"),
+                (false, None | Some(1)) => Ok(1),
+                (false, Some(asked)) => {
+                    bail!("sequences of {asked} tokens, and the file leaves no length open")
+                }
+            },
         }
     }
 
@@ -53,6 +69,7 @@ impl Source {
         match self {
             Source::Name(name) => named(name, batch, sequence),
             Source::File(file) => file.graph(batch),
+            Source::Onnx(file) => file.graph(batch, sequence),
         }
     }
 

@@ -22,6 +22,72 @@ fn a_model_is_shown_layer_by_layer() {
 }
 
 #[test]
+fn a_model_is_written_and_read_and_planned() {
+    let folder = Folder::new("model-file");
+    let size = ["--batch", "2", "--sequence", "16"];
+    let show = |model: &str, more: &[&str]| {
+        let shown = folder.run(&[&["model", "show", model, "--json"], &size[..], more].concat());
+        let [mut shown] = <[_; 1]>::try_from(shown.json()).unwrap();
+        shown["model"].take();
+        shown
+    };
+    let built = show("gpt2", &["--output", "graph.json"]);
+    assert_eq!(show("graph.json", &[]), built);
+
+    let plan = |model: &str| {
+        let flags =
+            ["plan", "make", "--model", model, "--sequence", "16", "--batch", "8", "--json"];
+        let more = ["--cluster", "cluster.toml"];
+        let [mut plan] =
+            <[_; 1]>::try_from(folder.run(&[&flags[..], &more].concat()).json()).unwrap();
+        plan["model"].take();
+        plan
+    };
+    std::fs::write(folder.path().join("cluster.toml"), CLUSTER).unwrap();
+    assert_eq!(plan("graph.json"), plan("gpt2"));
+
+    // Without blocks they are found, and the layers are still one class.
+    let text = std::fs::read_to_string(folder.path().join("graph.json")).unwrap();
+    let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    file.as_object_mut().unwrap().remove("blocks");
+    std::fs::write(folder.path().join("open.json"), file.to_string()).unwrap();
+    let blocks = show("open.json", &[]);
+    assert!(blocks["classes"].as_array().unwrap().iter().any(|class| class["blocks"] == 12));
+    assert_eq!(plan("open.json")["fingerprint"], plan("gpt2")["fingerprint"]);
+}
+
+/// Four devices that are slow to talk.
+const CLUSTER: &str = r#"
+    [[device]]
+    name = "small"
+    tflops = 100
+    memory_gib = 16
+    memory_gbyte_per_s = 900
+
+    [[level]]
+    name = "node"
+    size = 4
+    latency_us = 5
+    gbit = 10
+"#;
+
+#[test]
+fn files_that_are_no_models_are_refused_in_one_line() {
+    let folder = Folder::new("model-none");
+    let error = |file: &str, text: &str| {
+        std::fs::write(folder.path().join(file), text).unwrap();
+        folder.run(&["model", "show", file]).error().to_owned()
+    };
+    let expected = "error: a.json: it is no JSON: expected value at line 1 column 1";
+    assert_eq!(error("a.json", "no"), expected);
+    let expected = "error: a.json: thinwire_model is null, expected 1";
+    assert_eq!(error("a.json", "{}"), expected);
+    assert!(error("a.onnx", "no").starts_with("error: a.onnx: it is no ONNX file: "));
+    let ended = folder.run(&["model", "show", "none.onnx"]);
+    assert!(ended.error().starts_with("error: cannot read none.onnx: "));
+}
+
+#[test]
 fn a_model_that_is_none_is_told_of() {
     let folder = Folder::new("no-model");
     let ended = folder.run(&["model", "show", "gpt5"]);

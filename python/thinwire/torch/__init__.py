@@ -6,6 +6,7 @@
     thinwire.torch.fsdp(model, codec="int8")                       # FSDP2, after fully_shard
     outer = thinwire.torch.DiLoCo(model, every=100)                # outer.step() after every step
     torch.distributed.init_process_group("thinwire")               # everything else
+    thinwire.torch.export_graph(model, (tokens,), "model.json")    # for thinwire plan make
 
 Importing this registers the c10d backend "thinwire".
 """
@@ -16,6 +17,7 @@ except ImportError as error:
     raise ImportError(f"thinwire.torch needs PyTorch ({error}) (hint: pip install torch)") from None
 
 from thinwire.torch.backend import ProcessGroup
+from thinwire.torch.export import export_graph
 from thinwire.torch.fsdp import fsdp
 from thinwire.torch.hook import Hook, hook
 from thinwire.torch.local import DiLoCo, LocalSGD
@@ -28,6 +30,7 @@ __all__ = [
     "LocalSGD",
     "PairAveraging",
     "ProcessGroup",
+    "export_graph",
     "fsdp",
     "hook",
     "resharded",

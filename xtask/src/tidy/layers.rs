@@ -25,6 +25,7 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire-member", Place::Layer(1)),
     ("thinwire-model", Place::Layer(1)),
     ("thinwire-graph", Place::Layer(1)),
+    ("thinwire-onnx", Place::Layer(2)),
     ("thinwire-plan", Place::Layer(2)),
     ("thinwire-link", Place::Layer(2)),
     ("thinwire-collective", Place::Layer(3)),

@@ -95,6 +95,23 @@ fn a_file_that_says_its_output_gets_a_loss() {
     assert_eq!(found.backward_flops, expected.backward_flops);
 }
 
+/// Written by `thinwire.torch.export_graph`; the Python tests make it again.
+const TORCH: &str = include_str!("torch_gpt.json");
+
+#[test]
+fn a_gpt_of_torch_is_the_built_one() {
+    let file = ModelFile::parse(TORCH).unwrap();
+    let name = "gpt:layers=3,width=16,heads=2,vocabulary=40,positions=6";
+    for batch in [1, 4] {
+        let (found, built) = (file.graph(batch).unwrap(), named(name, batch, 6).unwrap());
+        assert_eq!(classes(&found).iter().map(|class| class.blocks.len()).max(), Some(3));
+        let (found, built) = (summary(&found).unwrap(), summary(&built).unwrap());
+        assert_eq!(found.parameters, built.parameters);
+        assert_eq!(found.forward_flops, built.forward_flops);
+        assert_eq!(found.backward_flops, built.backward_flops);
+    }
+}
+
 /// A change of a file, and what is then said.
 type Case = (&'static str, fn(&mut Value));
 

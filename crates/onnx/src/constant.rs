@@ -1,0 +1,124 @@
+//! Constants: numbers of a file that shapes are worked out from.
+
+use onnx_rs::ast::{DataLocation, DataType, TensorProto};
+use thinwire_model::{Error, Kind};
+
+/// More elements are not worked with.
+pub(crate) const ELEMENTS_MAX: usize = 1 << 24;
+
+/// Numbers that are known without running the model.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Constant {
+    pub shape: Vec<usize>,
+    pub values: Vec<f64>,
+    /// Whether they are integers or truths.
+    pub whole: bool,
+}
+
+impl Constant {
+    /// Integers in one dimension.
+    pub fn list(values: impl IntoIterator<Item = usize>) -> Constant {
+        let values: Vec<f64> = values.into_iter().map(|value| value as f64).collect();
+        Constant { shape: vec![values.len()], values, whole: true }
+    }
+
+    /// One number without dimensions.
+    pub fn scalar(value: f64, whole: bool) -> Constant {
+        Constant { shape: Vec::new(), values: vec![value], whole }
+    }
+
+    /// The only number, if there is but one.
+    pub fn single(&self) -> Option<f64> {
+        match self.values[..] {
+            [value] => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Integers, as the list that they are.
+    pub fn integers(&self) -> Vec<i64> {
+        self.values.iter().map(|value| *value as i64).collect()
+    }
+
+    /// The values of a tensor of a file.
+    pub fn read(tensor: &TensorProto<'_>) -> Result<Constant, Error> {
+        let shape = shape(tensor)?;
+        let expected: usize = shape.iter().product();
+        let refused = |reason: String| Error::new(Kind::File, reason).at(tensor.name());
+        if tensor.data_location() == DataLocation::External {
+            let reason = "its numbers are in another file, expected them in the model";
+            return Err(refused(reason.to_owned()));
+        }
+        if expected > ELEMENTS_MAX {
+            let reason =
+                format!("a constant of {expected} elements, expected at most {ELEMENTS_MAX}");
+            return Err(refused(reason));
+        }
+        let values = values(tensor).ok_or_else(|| {
+            refused(format!("constants of {:?} are not supported", tensor.data_type()))
+        })?;
+        if values.len() != expected {
+            let reason =
+                format!("shape {shape:?} has {} elements, expected {expected}", values.len());
+            return Err(refused(reason));
+        }
+        Ok(Constant { shape, values, whole: !is_float(tensor.data_type()) })
+    }
+
+    /// The values at a broadcast index, of a shape with as many dimensions or more.
+    pub fn at(&self, index: &[usize]) -> f64 {
+        let missing = index.len() - self.shape.len();
+        let place = index[missing..].iter().zip(&self.shape);
+        self.values[place.fold(0, |place, (i, length)| place * length + (i % length.max(&1)))]
+    }
+}
+
+/// Whether a type is one of real numbers.
+pub(crate) fn is_float(kind: DataType) -> bool {
+    use DataType::{Bfloat16, Double, Float, Float16};
+    matches!(kind, Float | Double | Float16 | Bfloat16)
+}
+
+/// The shape of a tensor of a file.
+pub(crate) fn shape(tensor: &TensorProto<'_>) -> Result<Vec<usize>, Error> {
+    let length = |length: &i64| usize::try_from(*length).ok();
+    let shape: Option<Vec<usize>> = tensor.dims().iter().map(length).collect();
+    shape.filter(|shape| counted(shape)).ok_or_else(|| {
+        let message = format!("{}: shape {:?} is none of a tensor", tensor.name(), tensor.dims());
+        Error::new(Kind::File, message)
+    })
+}
+
+/// Whether a shape has so few elements that they can be counted.
+pub(crate) fn counted(shape: &[usize]) -> bool {
+    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
+    elements.is_some_and(|elements| elements <= 1 << 48)
+}
+
+/// The numbers, from whichever field has them.
+fn values(tensor: &TensorProto<'_>) -> Option<Vec<f64>> {
+    if let Some(bytes) = tensor.as_raw() {
+        return raw(tensor.data_type(), bytes);
+    }
+    let floats = tensor.as_f32().map(|list| list.iter().map(|v| f64::from(*v)).collect());
+    let doubles = || tensor.as_f64().map(|list| list.to_vec());
+    let longs = || tensor.as_i64().map(|list| list.iter().map(|v| *v as f64).collect());
+    let integers = || tensor.as_i32().map(|list| list.iter().map(|v| f64::from(*v)).collect());
+    let empty = || tensor.dims().contains(&0).then(Vec::new);
+    floats.or_else(doubles).or_else(longs).or_else(integers).or_else(empty)
+}
+
+/// Numbers in little-endian bytes.
+fn raw(kind: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
+    fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f64) -> Vec<f64> {
+        bytes.as_chunks::<N>().0.iter().map(|bytes| value(*bytes)).collect()
+    }
+    Some(match kind {
+        DataType::Float => each(bytes, |b| f64::from(f32::from_le_bytes(b))),
+        DataType::Double => each(bytes, f64::from_le_bytes),
+        DataType::Int64 => each(bytes, |b| i64::from_le_bytes(b) as f64),
+        DataType::Int32 => each(bytes, |b| f64::from(i32::from_le_bytes(b))),
+        DataType::Bool | DataType::Uint8 => each(bytes, |[b]| f64::from(b)),
+        _ => return None,
+    })
+}

@@ -1,0 +1,95 @@
+//! The inputs of a file: batch and sequence are open, all else is not.
+
+use onnx_rs::ast::{DataType, Dimension, TypeValue, ValueInfo};
+use thinwire_model::{Element, Error, Kind};
+
+use crate::constant::{counted, is_float};
+
+/// The dimensions of an input.
+pub(crate) fn dimensions<'a, 'b>(input: &'b ValueInfo<'a>) -> Option<Vec<&'b Dimension<'a>>> {
+    let shape = input.tensor_shape()?;
+    Some(shape.dim.iter().map(|dim| &dim.value).collect())
+}
+
+/// What an input's elements are.
+pub(crate) fn element(input: &ValueInfo<'_>) -> Result<Element, Error> {
+    match input.r#type.as_ref().and_then(|kind| kind.value.as_ref()) {
+        Some(TypeValue::Tensor(tensor)) if is_float(tensor.elem_type) => Ok(Element::Float),
+        Some(TypeValue::Tensor(tensor)) if tensor.elem_type != DataType::String => {
+            Ok(Element::Index)
+        }
+        _ => {
+            let message = "it is no tensor of numbers";
+            Err(Error::new(Kind::File, message).at(&named(input)))
+        }
+    }
+}
+
+/// The names of the two dimensions that are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Open<'a> {
+    /// The first open first dimension.
+    pub batch: Option<&'a str>,
+    /// The only other one.
+    pub sequence: Option<&'a str>,
+}
+
+/// What is open in the inputs.
+pub(crate) fn open<'a>(inputs: &[ValueInfo<'a>]) -> Result<Open<'a>, Error> {
+    let first = |input: &ValueInfo<'a>| match dimensions(input)?.first()? {
+        Dimension::Param(name) => Some(*name),
+        Dimension::Value(_) => None,
+    };
+    let mut open = Open { batch: inputs.iter().find_map(first), sequence: None };
+    for input in inputs {
+        for (at, dimension) in dimensions(input).unwrap_or_default().into_iter().enumerate() {
+            match (dimension, open.sequence) {
+                (Dimension::Value(_), _) => {}
+                (Dimension::Param(name), _) if Some(*name) == open.batch => {}
+                (Dimension::Param(name), None) => open.sequence = Some(*name),
+                (Dimension::Param(name), Some(other)) if *name == other => {}
+                (Dimension::Param(name), Some(other)) => {
+                    let message = format!(
+                        "dimension {at} is '{name}', expected the batch or the sequence '{other}'"
+                    );
+                    return Err(Error::new(Kind::Sizes, message).at(&named(input)));
+                }
+            }
+        }
+    }
+    Ok(open)
+}
+
+/// The shape of an input for a batch and a sequence.
+pub(crate) fn shape(
+    input: &ValueInfo<'_>,
+    open: Open<'_>,
+    [batch, sequence]: [usize; 2],
+) -> Result<Vec<usize>, Error> {
+    let refused = |message: String| Error::new(Kind::Sizes, message).at(&named(input));
+    let dimensions = dimensions(input).ok_or_else(|| refused("it has no shape".to_owned()))?;
+    let length = |(at, dimension): (usize, &Dimension<'_>)| match dimension {
+        Dimension::Param(name) if Some(*name) == open.batch => Ok(batch),
+        Dimension::Param(_) => Ok(sequence),
+        Dimension::Value(length) => match usize::try_from(*length) {
+            Ok(length) if at == 0 && open.batch.is_none() && length != batch => {
+                Err(refused(format!(
+                    "its batch is always {length}, not {batch}: export it with an open first \
+                     dimension"
+                )))
+            }
+            Ok(length) if length > 0 && length < 1 << 31 => Ok(length),
+            _ => Err(refused(format!("dimension {at} is {length} long, expected 1 or more"))),
+        },
+    };
+    let shape: Vec<usize> =
+        dimensions.into_iter().enumerate().map(length).collect::<Result<_, _>>()?;
+    match counted(&shape) {
+        true => Ok(shape),
+        false => Err(refused(format!("shape {shape:?} is too large to be counted"))),
+    }
+}
+
+fn named(input: &ValueInfo<'_>) -> String {
+    format!("input '{}'", input.name)
+}

@@ -1,0 +1,76 @@
+//! ONNX files as graphs of operators.
+//!
+//! An [`OnnxFile`] says what is computed; [`OnnxFile::graph`] says the same in the operators of
+//! `model`, for a batch and a sequence, with a cross-entropy after its only output, so that it can be
+//! planned and trained. Weights count by their shapes; their values are not read, so a file's
+//! external data need not be there. What compilers of other programs took apart (GELU, SiLU, layer
+//! norm, RMS norm, causal masks) is put together again.
+#![forbid(unsafe_code)]
+
+mod constant;
+mod depth;
+mod fold;
+mod half;
+mod import;
+mod input;
+mod operator;
+mod prune;
+mod value;
+
+use onnx_rs::ast::Model;
+use thinwire_model::{Error, Graph, Kind, divide, learn};
+
+use import::Importer;
+
+/// A file that was read.
+#[derive(Clone, Debug)]
+pub struct OnnxFile {
+    bytes: Vec<u8>,
+}
+
+impl OnnxFile {
+    /// The file of these bytes.
+    ///
+    /// # Errors
+    /// If it is no ONNX file, or is cut off.
+    pub fn new(bytes: Vec<u8>) -> Result<OnnxFile, Error> {
+        let file = OnnxFile { bytes };
+        depth::check(&file.bytes)?;
+        match file.model()?.graph {
+            Some(graph) if !graph.node.is_empty() => Ok(file),
+            _ => Err(none("it has no nodes")),
+        }
+    }
+
+    /// Whether its inputs have a sequence whose length is open.
+    ///
+    /// # Errors
+    /// If an input has open dimensions that are neither batch nor sequence.
+    pub fn has_sequence(&self) -> Result<bool, Error> {
+        let model = self.model()?;
+        let inputs = model.graph.as_ref().map_or(&[][..], |graph| &graph.input);
+        Ok(input::open(inputs)?.sequence.is_some())
+    }
+
+    /// The model for a batch, of sequences of so many tokens where their length is open.
+    ///
+    /// # Errors
+    /// If an operator is not supported, or operands contradict each other; the node is named.
+    pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
+        let model = self.model()?;
+        let importer = Importer::new(&model, batch, sequence)?;
+        let (graph, logits) = importer.run()?;
+        let (mut graph, logits) = prune::prune(&graph, logits);
+        learn(&mut graph, logits)?;
+        divide(&mut graph);
+        Ok(graph)
+    }
+
+    fn model(&self) -> Result<Model<'_>, Error> {
+        onnx_rs::parse(&self.bytes).map_err(|error| none(&error.to_string()))
+    }
+}
+
+fn none(reason: &str) -> Error {
+    Error::new(Kind::File, format!("it is no ONNX file: {reason}"))
+}

@@ -1,0 +1,129 @@
+//! Functions of two tensors, element by element.
+
+use thinwire_model::{Arithmetic, Error, Fill, Linear, Operator, Scale, TensorId};
+
+use super::{formula, norm, unsupported};
+use crate::half::{Half, Stage};
+use crate::import::{Call, Importer};
+use crate::value::{Value, Weight};
+
+/// A formula, a bias, a multiple, a mask, or arithmetic.
+pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let [left, right] = [importer.value(call, 0)?.clone(), importer.value(call, 1)?.clone()];
+    let turns = matches!(call.operator, "Add" | "Mul");
+    if let Some(value) = formula::visit(importer, call, &left, &right)? {
+        return Ok(value);
+    }
+    if turns && let Some(value) = formula::visit(importer, call, &right, &left)? {
+        return Ok(value);
+    }
+    let orders = [(0, &left, &right), (1, &right, &left)];
+    for (first, one, other) in orders.into_iter().take(if turns { 2 } else { 1 }) {
+        if let Some(value) = special(importer, call, (first, one), other)? {
+            return Ok(value);
+        }
+    }
+    let operator = match call.operator {
+        "Add" => Arithmetic::Add,
+        "Sub" => Arithmetic::Subtract,
+        "Mul" => Arithmetic::Multiply,
+        "Div" => Arithmetic::Divide,
+        other => return Err(unsupported(other)),
+    };
+    let operands = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
+    arithmetic(importer, call, operator, operands).map(Value::Tensor)
+}
+
+/// What is more than arithmetic of two tensors.
+fn special(
+    importer: &mut Importer<'_>,
+    call: &Call<'_>,
+    (index, one): (usize, &Value),
+    other: &Value,
+) -> Result<Option<Value>, Error> {
+    match (call.operator, one, other) {
+        ("Add", Value::Tensor(x), Value::Weight(bias)) if importer.alone(call, index) => {
+            Ok(biased(importer, *x, bias)?.map(Value::Tensor))
+        }
+        ("Add", Value::Tensor(x), Value::Constant(mask)) if norm::adds_causal(mask) => {
+            let node = call.name.clone();
+            Ok(Some(Value::Half(Half { stage: Stage::Causal, x: *x, gain: None, node })))
+        }
+        (operator, _, Value::Constant(constant)) if !matches!(one, Value::Constant(_)) => {
+            let Some(number) = constant.single() else { return Ok(None) };
+            let factor = match (operator, number) {
+                ("Add" | "Sub", 0.0) => 1.0,
+                ("Pow", 1.0) => 1.0,
+                ("Mul", factor) => factor,
+                ("Div", number) if number != 0.0 => 1.0 / number,
+                _ => return Ok(None),
+            };
+            let id = importer.tensor(call, index)?;
+            match factor == 1.0 {
+                true => Ok(Some(Value::Tensor(id))),
+                false => {
+                    Ok(Some(Value::Tensor(importer.apply(&call.name, Scale(factor), &[id])?)))
+                }
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A linear layer that had no bias, with this one.
+fn biased(
+    importer: &mut Importer<'_>,
+    x: TensorId,
+    bias: &Weight,
+) -> Result<Option<TensorId>, Error> {
+    let features = importer.graph.tensors[x].shape.last();
+    if bias.shape.len() != 1 || bias.shape.last() != features {
+        return Ok(None);
+    }
+    let linear = Operator::from(Linear { bias: false });
+    let node = importer.graph.nodes.iter().rposition(|node| node.outputs.contains(&x));
+    let Some(node) = node.filter(|node| importer.graph.nodes[*node].operator == linear) else {
+        return Ok(None);
+    };
+    let bias = importer.parameter(bias)?;
+    let node = &mut importer.graph.nodes[node];
+    node.operator = Linear { bias: true }.into();
+    node.inputs.push(bias);
+    Ok(Some(x))
+}
+
+/// Arithmetic with the larger operand first.
+fn arithmetic(
+    importer: &mut Importer<'_>,
+    call: &Call<'_>,
+    operator: Arithmetic,
+    [x, y]: [TensorId; 2],
+) -> Result<TensorId, Error> {
+    let shape = |id: TensorId| &importer.graph.tensors[id].shape;
+    let smaller = |a: &[usize], b: &[usize]| {
+        a.len() < b.len() || (a.len() == b.len() && a.iter().zip(b).any(|(a, b)| a < b))
+    };
+    if !smaller(shape(x), shape(y)) {
+        return importer.apply(&call.name, operator, &[x, y]);
+    }
+    let whole = shape(y).clone();
+    let name = format!("{}.whole", call.name);
+    match operator {
+        Arithmetic::Add | Arithmetic::Multiply => importer.apply(&call.name, operator, &[y, x]),
+        Arithmetic::Subtract => {
+            let minus = importer.apply(&name, Scale(-1.0), &[y])?;
+            importer.apply(&call.name, Arithmetic::Add, &[minus, x])
+        }
+        Arithmetic::Divide => {
+            let filled = importer.graph.nodes.iter().rev().find(|node| node.outputs[..] == [x]);
+            let whole = match filled.map(|node| &node.operator) {
+                Some(Operator::Fill(fill)) => {
+                    let fill = Fill { shape: whole, value: fill.value };
+                    importer.apply(&name, fill, &[])?
+                }
+                _ => importer.expand(&name, x, whole)?,
+            };
+            importer.apply(&call.name, operator, &[whole, y])
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Formulas of two operands, as far as they have come and where they end.
+
+use thinwire_model::{Activation, Error, LayerNorm, Operator, RmsNorm, TensorId};
+
+use crate::half::{Half, Other, Stage, binary};
+use crate::import::{Call, Importer};
+use crate::value::Value;
+
+/// The next stage of a formula, or the operator that it is; none where there is no formula.
+pub(super) fn visit(
+    importer: &mut Importer<'_>,
+    call: &Call<'_>,
+    left: &Value,
+    right: &Value,
+) -> Result<Option<Value>, Error> {
+    if let Value::Half(half) = left
+        && let Some(value) = end(importer, call, half, right)?
+    {
+        return Ok(Some(value));
+    }
+    let (x, stage, half) = match left {
+        Value::Half(half) => (half.x, Some(half.stage), Some(half)),
+        Value::Tensor(x) => (*x, None, None),
+        _ => return Ok(None),
+    };
+    let other = match right {
+        Value::Constant(constant) => constant.single().map(Other::Number),
+        Value::Tensor(id) if *id == x => Some(Other::Stage(None)),
+        Value::Half(other) if other.x == x => Some(Other::Stage(Some(other.stage))),
+        _ => None,
+    };
+    let next = other.and_then(|other| binary(call.operator, stage, other));
+    Ok(next.map(|stage| match half {
+        Some(half) => Value::Half(Half { stage, ..half.clone() }),
+        None => Value::Half(Half { stage, x, gain: None, node: call.name.clone() }),
+    }))
+}
+
+/// The operator that a formula is, if it ends with this operand.
+fn end(
+    importer: &mut Importer<'_>,
+    call: &Call<'_>,
+    half: &Half,
+    right: &Value,
+) -> Result<Option<Value>, Error> {
+    let itself = matches!(right, Value::Tensor(id) if *id == half.x);
+    let number = match right {
+        Value::Constant(constant) => constant.single(),
+        _ => None,
+    };
+    let half_of_it = match right {
+        Value::Tensor(id) => scaled(importer, *id) == Some((0.5, half.x)),
+        _ => false,
+    };
+    let apply = |importer: &mut Importer<'_>, operator: Operator, inputs: &[TensorId]| {
+        Ok(Some(Value::Tensor(importer.apply(&call.name, operator, inputs)?)))
+    };
+    match (call.operator, half.stage) {
+        ("Mul", Stage::Sigmoid) if itself => apply(importer, Activation::Silu.into(), &[half.x]),
+        ("Mul", Stage::Phi) if itself => apply(importer, Activation::Gelu.into(), &[half.x]),
+        ("Mul", Stage::OnePlus) if half_of_it => {
+            apply(importer, Activation::Gelu.into(), &[half.x])
+        }
+        ("Mul", Stage::Twice) if number == Some(0.5) => {
+            apply(importer, Activation::Gelu.into(), &[half.x])
+        }
+        ("Mul", Stage::Normal) => Ok(feature(importer, half, right)?.map(|gain| {
+            Value::Half(Half { stage: Stage::ScaledNormal, gain: Some(gain), ..half.clone() })
+        })),
+        ("Mul", Stage::RootNormal) => match feature(importer, half, right)? {
+            Some(gain) => apply(importer, RmsNorm.into(), &[half.x, gain]),
+            None => Ok(None),
+        },
+        ("Add", Stage::ScaledNormal) => match (half.gain, feature(importer, half, right)?) {
+            (Some(gain), Some(bias)) => apply(importer, LayerNorm.into(), &[half.x, gain, bias]),
+            _ => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// A weight with one number for every feature.
+fn feature(
+    importer: &mut Importer<'_>,
+    half: &Half,
+    value: &Value,
+) -> Result<Option<TensorId>, Error> {
+    let features = importer.graph.tensors[half.x].shape.last().copied();
+    match value {
+        Value::Weight(weight)
+            if weight.shape.len() == 1 && weight.shape.last().copied() == features =>
+        {
+            importer.parameter(weight).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What a tensor is a multiple of, and by how much.
+pub(super) fn scaled(importer: &Importer<'_>, id: TensorId) -> Option<(f64, TensorId)> {
+    let node = importer.graph.nodes.iter().rev().find(|node| node.outputs.contains(&id))?;
+    match &node.operator {
+        Operator::Scale(scale) => Some((scale.0, node.inputs[0])),
+        _ => None,
+    }
+}

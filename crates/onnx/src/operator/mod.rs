@@ -1,0 +1,72 @@
+//! The operators of a file, and what they are here.
+
+mod binary;
+mod formula;
+mod image;
+mod norm;
+mod pieces;
+mod product;
+mod shape;
+mod unary;
+
+use thinwire_model::{Error, Kind};
+
+pub(crate) use pieces::ranges;
+pub(crate) use shape::{asked, squeezed, unsqueezed};
+
+use crate::import::{Call, Importer};
+use crate::value::Value;
+
+/// What is supported, beside all that can be worked out from known numbers.
+const SUPPORTED: &str = "Add, AveragePool, BatchNormalization, Cast, Concat, Constant, Conv, Div, \
+    Dropout, Erf, Expand, Flatten, Gather, Gelu, Gemm, GlobalAveragePool, Identity, \
+    LayerNormalization, LogSoftmax, MatMul, MaxPool, Mul, Neg, Pow, RMSNormalization, Reciprocal, \
+    ReduceMean, ReduceSum, Relu, Reshape, Sigmoid, Slice, Softmax, Split, Sqrt, Squeeze, Sub, \
+    Swish, Tanh, Transpose, Unsqueeze, Where";
+
+/// What a node's outputs stand for.
+pub(crate) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
+    let one = |value: Value| vec![value];
+    match call.operator {
+        "MatMul" => product::matmul(importer, call).map(one),
+        "Gemm" => product::gemm(importer, call).map(one),
+        "Conv" => image::conv(importer, call).map(one),
+        "MaxPool" | "AveragePool" => image::pool(importer, call).map(one),
+        "GlobalAveragePool" => image::global(importer, call).map(one),
+        "BatchNormalization" => image::batch_norm(importer, call).map(one),
+        "LayerNormalization" => norm::layer_norm(importer, call).map(one),
+        "RMSNormalization" | "SimplifiedLayerNormalization" => {
+            norm::rms_norm(importer, call).map(one)
+        }
+        "Softmax" | "LogSoftmax" => norm::softmax(importer, call).map(one),
+        "ReduceMean" | "ReduceSum" => norm::reduce(importer, call).map(one),
+        "Dropout" => norm::dropout(importer, call).map(one),
+        "Identity" | "Cast" => Ok(one(importer.value(call, 0)?.clone())),
+        "Relu" | "Tanh" | "Gelu" | "Sigmoid" | "Erf" | "Sqrt" | "Reciprocal" | "Neg" | "Swish" => {
+            unary::visit(importer, call).map(one)
+        }
+        "Add" | "Sub" | "Mul" | "Div" | "Pow" => binary::visit(importer, call).map(one),
+        "Where" => norm::masked(importer, call).map(one),
+        "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => shape::reshape(importer, call).map(one),
+        "Transpose" => shape::transpose(importer, call).map(one),
+        "Expand" => shape::expand(importer, call).map(one),
+        "Split" => pieces::split(importer, call),
+        "Concat" => pieces::concat(importer, call).map(one),
+        "Slice" => pieces::slice(importer, call).map(one),
+        "Gather" => pieces::gather(importer, call).map(one),
+        other => Err(unsupported(other)),
+    }
+}
+
+/// The refusal of an operator.
+pub(crate) fn unsupported(operator: &str) -> Error {
+    let message = format!("operator {operator} is not supported, only {SUPPORTED}");
+    Error::new(Kind::Operands, message)
+}
+
+/// A dimension, counted from the end where it is negative.
+fn dimension(call: &Call<'_>, axis: i64, dimensions: usize) -> Result<usize, Error> {
+    let from_start = if axis < 0 { axis + dimensions as i64 } else { axis };
+    let found = usize::try_from(from_start).ok().filter(|dim| *dim < dimensions);
+    found.ok_or_else(|| call.refuse(format!("axis {axis} of {dimensions} dimensions")))
+}

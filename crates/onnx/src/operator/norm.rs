@@ -1,0 +1,142 @@
+//! Norms, softmax and masks, means and dropout.
+
+use thinwire_model::{Dropout, Error, Fill, LayerNorm, RmsNorm, Softmax, Sum, Summed, TensorId};
+
+use super::{dimension, unsupported};
+use crate::constant::Constant;
+use crate::half::{Half, Stage, unary};
+use crate::import::{Call, Importer};
+use crate::value::Value;
+
+/// What stands for minus infinity in masks is at most this.
+const FAR: f64 = -1e4;
+
+/// Layer norm over the last dimension.
+pub(super) fn layer_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let [x, gain] = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
+    let shape = last_axis(importer, call, x)?;
+    let bias = match call.has(2) {
+        true => importer.tensor(call, 2)?,
+        false => {
+            importer.apply(&format!("{}.zeros", call.name), Fill { shape, value: 0.0 }, &[])?
+        }
+    };
+    Ok(Value::Tensor(importer.apply(&call.name, LayerNorm, &[x, gain, bias])?))
+}
+
+/// RMS norm over the last dimension.
+pub(super) fn rms_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let [x, gain] = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
+    last_axis(importer, call, x)?;
+    Ok(Value::Tensor(importer.apply(&call.name, RmsNorm, &[x, gain])?))
+}
+
+/// The last dimension as a shape, if that is the axis.
+fn last_axis(importer: &Importer<'_>, call: &Call<'_>, x: TensorId) -> Result<Vec<usize>, Error> {
+    let shape = &importer.graph.tensors[x].shape;
+    let axis = call.integer("axis", -1);
+    match shape.last() {
+        Some(last) if dimension(call, axis, shape.len())? + 1 == shape.len() => Ok(vec![*last]),
+        _ => Err(call.refuse(format!("axis {axis} of shape {shape:?}, expected the last one"))),
+    }
+}
+
+/// Softmax over the last dimension; its logarithm only as the output, where the loss replaces it.
+pub(super) fn softmax(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let value = importer.value(call, 0)?.clone();
+    let shape = importer.shape(&value);
+    let axis = call.integer("axis", if importer.version < 13 { 1 } else { -1 });
+    if dimension(call, axis, shape.len())? + 1 != shape.len() {
+        return Err(call.refuse(format!("axis {axis} of shape {shape:?}, expected the last one")));
+    }
+    if call.operator == "LogSoftmax" {
+        return match importer.is_output(call) {
+            true => Ok(value),
+            false => Err(call.refuse("LogSoftmax is only supported as the output")),
+        };
+    }
+    let (x, causal) = match value {
+        Value::Half(Half { stage: Stage::Causal, x, .. }) => (x, true),
+        _ => (importer.tensor(call, 0)?, false),
+    };
+    Ok(Value::Tensor(importer.apply(&call.name, Softmax { causal }, &[x])?))
+}
+
+/// The mean or the sum over some dimensions.
+pub(super) fn reduce(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let value = importer.value(call, 0)?.clone();
+    let dimensions = importer.shape(&value).len();
+    let axes = match call.integers("axes") {
+        Some(axes) => axes.to_vec(),
+        None if call.has(1) => importer.constant(call, 1)?.integers(),
+        None => (0..dimensions as i64).collect(),
+    };
+    let axes = axes.into_iter().map(|axis| dimension(call, axis, dimensions));
+    let axes: Vec<usize> = axes.collect::<Result<_, _>>()?;
+    let becomes = if call.integer("keepdims", 1) == 0 { Summed::Away } else { Summed::ToOne };
+    let last = axes[..] == [dimensions.wrapping_sub(1)] && becomes == Summed::ToOne;
+    if let (Value::Half(half), true) = (&value, last)
+        && let Some(stage) = unary(half.stage, call.operator)
+    {
+        return Ok(Value::Half(Half { stage, ..half.clone() }));
+    }
+    let x = importer.tensor(call, 0)?;
+    if last && call.operator == "ReduceMean" {
+        let node = call.name.clone();
+        return Ok(Value::Half(Half { stage: Stage::Mean, x, gain: None, node }));
+    }
+    if call.operator == "ReduceMean" {
+        return importer.mean(&call.name, x, &axes, becomes).map(Value::Tensor);
+    }
+    let of = |dim: usize| if axes.contains(&dim) { becomes } else { Summed::No };
+    let sum = Sum { dims: (0..dimensions).map(of).collect() };
+    Ok(Value::Tensor(importer.apply(&call.name, sum, &[x])?))
+}
+
+/// Dropout at its rate.
+pub(super) fn dropout(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let rate = match call.has(1) {
+        true => importer.constant(call, 1)?.single().unwrap_or(0.0),
+        false => call.float("ratio", 0.5),
+    };
+    if rate == 0.0 {
+        return Ok(importer.value(call, 0)?.clone());
+    }
+    let x = importer.tensor(call, 0)?;
+    let stream = importer.graph.nodes.len() as u32;
+    Ok(Value::Tensor(importer.apply(&call.name, Dropout { rate, stream }, &[x])?))
+}
+
+/// `Where` as a causal mask: scores, and minus infinity where keys come later.
+pub(super) fn masked(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let Ok(seen) = importer.constant(call, 0) else { return Err(unsupported("Where")) };
+    let far = |index: usize| {
+        let constant = importer.constant(call, index).ok();
+        constant.and_then(|constant| constant.single()).is_some_and(|value| value <= FAR)
+    };
+    let (x, seen_is) = match (far(1), far(2)) {
+        (false, true) => (1, 1.0),
+        (true, false) => (2, 0.0),
+        _ => return Err(unsupported("Where")),
+    };
+    if !is_causal(&seen, |value| value == seen_is) {
+        return Err(unsupported("Where"));
+    }
+    let x = importer.tensor(call, x)?;
+    let node = call.name.clone();
+    Ok(Value::Half(Half { stage: Stage::Causal, x, gain: None, node }))
+}
+
+/// Whether a mask that is added lets no query see a later key.
+pub(super) fn adds_causal(mask: &Constant) -> bool {
+    is_causal(mask, |value| value == 0.0)
+        && mask.values.iter().all(|value| *value == 0.0 || *value <= FAR)
+}
+
+/// Whether exactly the keys up to the query are seen.
+fn is_causal(mask: &Constant, seen: impl Fn(f64) -> bool) -> bool {
+    let [leading @ .., queries, keys] = &mask.shape[..] else { return false };
+    let single = leading.iter().all(|length| *length == 1);
+    let right = |(at, value): (usize, &f64)| (at % keys <= at / keys) == seen(*value);
+    single && queries == keys && *keys > 1 && mask.values.iter().enumerate().all(right)
+}

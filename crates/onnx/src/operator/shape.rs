@@ -1,0 +1,163 @@
+//! The same elements in another shape or order.
+
+use thinwire_model::{Error, Reshape, TensorId, Transpose};
+
+use super::dimension;
+use crate::import::{Call, Importer};
+use crate::value::Value;
+
+/// Reshape, Flatten, Squeeze and Unsqueeze.
+pub(super) fn reshape(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let value = importer.value(call, 0)?.clone();
+    let from = importer.shape(&value);
+    let shape = match call.operator {
+        "Reshape" => asked(importer, call, &from)?,
+        "Flatten" => flat(call, &from)?,
+        "Squeeze" => squeezed(importer, call, &from)?,
+        _ => unsqueezed(importer, call, &from)?,
+    };
+    if shape == from {
+        return Ok(value);
+    }
+    let x = importer.tensor(call, 0)?;
+    to(importer, &call.name, x, shape).map(Value::Tensor)
+}
+
+/// The elements in a shape; whole numbers of the data just have it.
+pub(super) fn to(
+    importer: &mut Importer<'_>,
+    name: &str,
+    x: TensorId,
+    shape: Vec<usize>,
+) -> Result<TensorId, Error> {
+    importer.apply(name, Reshape { shape }, &[x])
+}
+
+/// The shape that a reshape asks for: 0 is as it was, -1 what is left.
+pub(crate) fn asked(
+    importer: &Importer<'_>,
+    call: &Call<'_>,
+    from: &[usize],
+) -> Result<Vec<usize>, Error> {
+    let asked = importer.constant(call, 1)?.integers();
+    let refused = || call.refuse(format!("shape {from:?} cannot become {asked:?}"));
+    let elements: usize = from.iter().product();
+    let length = |(at, length): (usize, &i64)| match length {
+        -1 => Ok(1),
+        0 if call.integer("allowzero", 0) == 0 => from.get(at).copied().ok_or_else(refused),
+        length => usize::try_from(*length).map_err(|_| refused()),
+    };
+    let mut shape: Vec<usize> = asked.iter().enumerate().map(length).collect::<Result<_, _>>()?;
+    let known = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
+    let known = known.filter(|known| *known > 0).ok_or_else(refused)?;
+    if let Some(open) = asked.iter().position(|length| *length == -1) {
+        shape[open] = elements / known;
+    }
+    match shape.iter().product::<usize>() == elements {
+        true => Ok(shape),
+        false => Err(refused()),
+    }
+}
+
+fn flat(call: &Call<'_>, from: &[usize]) -> Result<Vec<usize>, Error> {
+    let axis = call.integer("axis", 1);
+    let axis = match usize::try_from(axis) {
+        Ok(axis) if axis == from.len() => axis,
+        _ => dimension(call, axis, from.len())?,
+    };
+    Ok(vec![from[..axis].iter().product(), from[axis..].iter().product()])
+}
+
+/// The axes of an attribute or, since version 13, of the second input.
+fn axes(
+    importer: &Importer<'_>,
+    call: &Call<'_>,
+    dimensions: usize,
+) -> Result<Option<Vec<usize>>, Error> {
+    let axes = match call.integers("axes") {
+        Some(axes) => axes.to_vec(),
+        None if call.has(1) => importer.constant(call, 1)?.integers(),
+        None => return Ok(None),
+    };
+    axes.into_iter()
+        .map(|axis| dimension(call, axis, dimensions))
+        .collect::<Result<_, _>>()
+        .map(Some)
+}
+
+pub(crate) fn squeezed(
+    importer: &Importer<'_>,
+    call: &Call<'_>,
+    from: &[usize],
+) -> Result<Vec<usize>, Error> {
+    let axes = axes(importer, call, from.len())?;
+    let goes = |at: usize| match &axes {
+        Some(axes) => axes.contains(&at),
+        None => from[at] == 1,
+    };
+    match (0..from.len()).find(|at| goes(*at) && from[*at] != 1) {
+        Some(at) => {
+            Err(call.refuse(format!("dimension {at} of shape {from:?} is squeezed, expected 1")))
+        }
+        None => Ok((0..from.len()).filter(|at| !goes(*at)).map(|at| from[at]).collect()),
+    }
+}
+
+pub(crate) fn unsqueezed(
+    importer: &Importer<'_>,
+    call: &Call<'_>,
+    from: &[usize],
+) -> Result<Vec<usize>, Error> {
+    let given = match call.integers("axes") {
+        Some(axes) => axes.len(),
+        None => importer.constant(call, 1)?.values.len(),
+    };
+    let dimensions = from.len() + given;
+    let axes = axes(importer, call, dimensions)?.unwrap_or_default();
+    let mut rest = from.iter();
+    let length = |at: usize| match axes.contains(&at) {
+        true => Some(1),
+        false => rest.next().copied(),
+    };
+    let shape: Option<Vec<usize>> = (0..dimensions).map(length).collect();
+    shape.ok_or_else(|| call.refuse(format!("axes {axes:?} of {dimensions} dimensions")))
+}
+
+/// Dimensions in another order; a weight is used the other way round.
+pub(super) fn transpose(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let shape = importer.shape(importer.value(call, 0)?);
+    let order: Vec<usize> = match call.integers("perm") {
+        Some(order) => order
+            .iter()
+            .map(|axis| dimension(call, *axis, shape.len()))
+            .collect::<Result<_, _>>()?,
+        None => (0..shape.len()).rev().collect(),
+    };
+    if let (Some(weight), [1, 0]) = (importer.weight(call, 0), &order[..]) {
+        return Ok(Value::Weight(weight.turned()));
+    }
+    let letter = |at: usize| char::from(b'a' + at as u8);
+    let input: String = (0..shape.len().min(26)).map(letter).collect();
+    let output: String = order.iter().map(|at| letter(*at)).collect();
+    let x = importer.tensor(call, 0)?;
+    if input == output {
+        return Ok(Value::Tensor(x));
+    }
+    Ok(Value::Tensor(importer.apply(&call.name, Transpose::new(input, output), &[x])?))
+}
+
+/// The same values along more dimensions.
+pub(super) fn expand(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let asked = importer.constant(call, 1)?.integers();
+    let from = importer.shape(importer.value(call, 0)?);
+    let mut shape: Vec<usize> = Vec::new();
+    let missing = asked.len().max(from.len());
+    for at in 0..missing {
+        let had = (at + from.len()).checked_sub(missing).map_or(1, |at| from[at]);
+        let asked = (at + asked.len()).checked_sub(missing).map_or(1, |at| asked[at]);
+        let asked = usize::try_from(asked).ok().filter(|length| *length < 1 << 31);
+        shape.push(asked.ok_or_else(|| call.refuse("a length below 0"))?.max(had));
+    }
+    let x = importer.tensor(call, 0)?;
+    importer.expand(&call.name, x, shape).map(Value::Tensor)
+}

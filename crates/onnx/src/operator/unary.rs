@@ -1,0 +1,43 @@
+//! Functions of one tensor.
+
+use thinwire_model::{Activation, Error, Scale};
+
+use super::formula::scaled;
+use crate::half::{Half, Stage, unary};
+use crate::import::{Call, Importer};
+use crate::value::Value;
+
+/// 1 / √2, and how far a file's may be off.
+const ROOT: f64 = std::f64::consts::FRAC_1_SQRT_2;
+const NEAR: f64 = 1e-4;
+
+/// A function of every element, or the next stage of a formula.
+pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    if let Value::Half(half) = importer.value(call, 0)?
+        && let Some(stage) = unary(half.stage, call.operator)
+    {
+        return Ok(Value::Half(Half { stage, ..half.clone() }));
+    }
+    let x = importer.tensor(call, 0)?;
+    let half = |stage, x| Ok(Value::Half(Half { stage, x, gain: None, node: call.name.clone() }));
+    let activation = match call.operator {
+        "Relu" => Activation::Relu,
+        "Tanh" => Activation::Tanh,
+        "Gelu" => Activation::Gelu,
+        "Swish" => Activation::Silu,
+        "Sigmoid" => return half(Stage::Sigmoid, x),
+        "Neg" => return Ok(Value::Tensor(importer.apply(&call.name, Scale(-1.0), &[x])?)),
+        operator => {
+            return match scaled(importer, x) {
+                Some((factor, of)) if operator == "Erf" && (factor - ROOT).abs() < NEAR => {
+                    half(Stage::Erf, of)
+                }
+                _ => Err(call.refuse(format!("{operator} is only supported as a part of {WHOLE}"))),
+            };
+        }
+    };
+    Ok(Value::Tensor(importer.apply(&call.name, activation, &[x])?))
+}
+
+/// Formulas that have such parts.
+const WHOLE: &str = "GELU, layer norm or RMS norm";

@@ -1,0 +1,38 @@
+//! Values: what a name of a file stands for while it is read.
+
+use thinwire_model::TensorId;
+
+use crate::constant::Constant;
+use crate::half::Half;
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    /// Something that is computed, or comes from the data.
+    Tensor(TensorId),
+    /// Something that is trained, not yet used.
+    Weight(Weight),
+    /// Numbers that are known.
+    Constant(Constant),
+    /// Something that means an operator only together with what follows.
+    Half(Half),
+}
+
+/// Something that is trained. It becomes a parameter in the order of dimensions that is used.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Weight {
+    /// Its name in the file.
+    pub name: String,
+    /// Its shape as it is used.
+    pub shape: Vec<usize>,
+    /// Whether that is the file's shape the other way round.
+    pub transposed: bool,
+}
+
+impl Weight {
+    /// The same weight with its two dimensions the other way round.
+    pub fn turned(&self) -> Weight {
+        let shape = self.shape.iter().rev().copied().collect();
+        Weight { shape, transposed: !self.transposed, ..self.clone() }
+    }
+}

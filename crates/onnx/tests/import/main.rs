@@ -1,0 +1,240 @@
+//! Files become the graphs that the builders make, and are refused in one line where they cannot.
+
+mod files;
+
+use files::{BATCH, Maker, cnn, gpt, int, mlp};
+use onnx_rs::ast::{DataType, Dimension, TensorProto};
+use proptest::prelude::*;
+use thinwire_model::{
+    Array, AttentionKind, Element, Gpt, Graph, Mlp, Operator, Role, Vgg, classes, evaluate, summary,
+};
+use thinwire_onnx::OnnxFile;
+
+/// The operators of a graph, in order.
+fn operators(graph: &Graph) -> Vec<&'static str> {
+    graph.nodes.iter().map(|node| node.operator.name()).collect()
+}
+
+#[test]
+fn a_perceptron_is_the_built_one() {
+    let found = mlp(&[784, 512, 512, 10]).file().graph(8, 1).unwrap();
+    let built = Mlp { features: vec![784, 512, 512, 10] }.graph(8).unwrap();
+    assert_eq!(operators(&found), operators(&built));
+    let [found_size, built_size] = [&found, &built].map(|graph| summary(graph).unwrap());
+    assert_eq!(found_size.parameters, built_size.parameters);
+    assert_eq!(found_size.forward_flops, built_size.forward_flops);
+    assert_eq!(found_size.backward_flops, built_size.backward_flops);
+    assert_eq!(found.blocks.len(), 3);
+    let names: Vec<&str> = found.nodes.iter().map(|node| &node.name[..]).collect();
+    assert_eq!(names[..3], ["block.0.Gemm_0", "block.0.Relu_1", "block.1.Gemm_2"]);
+}
+
+#[test]
+fn a_network_of_convolutions_is_the_built_one() {
+    let found = cnn().file().graph(4, 1).unwrap();
+    let vgg = Vgg { stages: vec![(1, 4), (1, 6)], hidden: Vec::new(), image: 8, classes: 10 };
+    let built = vgg.graph(4).unwrap();
+    assert_eq!(operators(&found), operators(&built));
+    let [found, built] = [&found, &built].map(|graph| summary(graph).unwrap());
+    assert_eq!((found.parameters, found.forward_flops), (built.parameters, built.forward_flops));
+    assert_eq!(found.backward_flops, built.backward_flops);
+}
+
+#[test]
+fn a_transformer_taken_apart_is_put_together() {
+    let (layers, hidden, heads, vocabulary, tokens) = (3, 16, 2, 40, 6);
+    let maker = gpt(layers, hidden as i64, heads as i64, vocabulary as i64, tokens);
+    let found = maker.file().graph(2, tokens).unwrap();
+    let built = Gpt {
+        layers,
+        hidden,
+        heads,
+        feed_forward: 4 * hidden,
+        vocabulary,
+        positions: tokens,
+        attention: AttentionKind::Plain,
+        dropout: 0.0,
+    };
+    let built = built.graph(2, tokens).unwrap();
+    let count = |graph: &Graph, operator: &str| {
+        operators(graph).into_iter().filter(|name| *name == operator).count()
+    };
+    for operator in ["layer_norm", "activation", "softmax", "embedding", "matmul", "scale"] {
+        assert_eq!(count(&found, operator), count(&built, operator), "{operator}");
+    }
+    // Queries, keys and values are three products instead of one.
+    assert_eq!(count(&found, "linear"), count(&built, "linear") + 2 * layers);
+    let causal = |graph: &Graph| {
+        let causal = |node: &thinwire_model::Node| matches!(node.operator, Operator::Softmax(softmax) if softmax.causal);
+        graph.nodes.iter().filter(|node| causal(node)).count()
+    };
+    assert_eq!(causal(&found), layers);
+    let blocks: Vec<usize> = classes(&found).iter().map(|class| class.blocks.len()).collect();
+    assert!(blocks.contains(&layers), "{blocks:?}");
+    let [found, built] = [&found, &built].map(|graph| summary(graph).unwrap());
+    assert_eq!((found.parameters, found.forward_flops), (built.parameters, built.forward_flops));
+    // The three products give three gradients of what they read, which are added.
+    let added = (2 * layers * 2 * tokens * hidden) as f64;
+    assert_eq!(found.backward_flops, built.backward_flops + added);
+}
+
+#[test]
+fn a_transformer_means_what_the_built_one_means() {
+    let source = |graph: &Graph| -> Vec<(usize, Array)> {
+        let sources = graph.tensors.iter().enumerate();
+        let sources = sources.filter(|(_, tensor)| tensor.role != Role::Activation);
+        let value = |(id, tensor): (usize, &thinwire_model::Tensor)| {
+            let wave = |at: &[usize]| {
+                let place = at.iter().fold(tensor.shape.len(), |place, i| place * 7 + i);
+                match (tensor.element, at) {
+                    (Element::Index, [position]) => *position as f64,
+                    (Element::Index, _) => (place % 5) as f64,
+                    (Element::Float, _) => (place as f64).sin(),
+                }
+            };
+            (id, Array::from_fn(tensor.shape.clone(), wave))
+        };
+        sources.map(value).collect()
+    };
+    let loss = |graph: &Graph| evaluate(graph, &source(graph))[graph.loss.unwrap()].values()[0];
+    let found = gpt(0, 8, 2, 5, 4).file().graph(2, 4).unwrap();
+    let built = Gpt {
+        layers: 0,
+        hidden: 8,
+        heads: 2,
+        feed_forward: 32,
+        vocabulary: 5,
+        positions: 4,
+        attention: AttentionKind::Plain,
+        dropout: 0.0,
+    };
+    let built = built.graph(2, 4).unwrap();
+    assert!((loss(&found) - loss(&built)).abs() < 1e-12);
+    let small = mlp(&[4, 6, 3]).file().graph(5, 1).unwrap();
+    let built = Mlp { features: vec![4, 6, 3] }.graph(5).unwrap();
+    assert!((loss(&small) - loss(&built)).abs() < 1e-12);
+}
+
+/// The refusal of a file.
+fn refusal(maker: &Maker) -> String {
+    let error = OnnxFile::new(maker.bytes()).and_then(|file| file.graph(2, 3)).unwrap_err();
+    let error = error.to_string();
+    assert!(!error.contains('\n'), "{error}");
+    error
+}
+
+#[test]
+fn what_is_not_supported_is_named_with_its_place() {
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.graph.output.clear();
+    let x = maker.node("Einsum", &["/Gemm_2"], Vec::new());
+    maker.output(x);
+    let error = refusal(&maker);
+    let expected = "node 3 'Einsum_3': operator Einsum is not supported, only Add, AveragePool,";
+    assert!(error.starts_with(expected), "{error}");
+
+    let mut maker = cnn();
+    maker.graph.node[0].attribute.push(int("group", 2));
+    assert_eq!(refusal(&maker), "node 0 'Conv_0': group is [2], expected 1");
+
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.graph.node.truncate(1);
+    maker.graph.output.clear();
+    let x = maker.node("Sigmoid", &["/Gemm_0"], Vec::new());
+    maker.output(x);
+    let expected = "output '/Sigmoid_1': 'Sigmoid_1' is only supported as a part of GELU, SiLU, \
+                    layer norm, RMS norm or causal attention";
+    assert_eq!(refusal(&maker), expected);
+}
+
+#[test]
+fn files_that_contradict_themselves_are_refused() {
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.graph.node.swap(0, 1);
+    let expected = "node 0 'Relu_1': it reads '/Gemm_0', which no node before it writes";
+    assert_eq!(refusal(&maker), expected);
+
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.graph.initializer[0] = TensorProto::from_f32("0.weight", vec![6, 5], vec![0.0; 30]);
+    let error = refusal(&maker);
+    assert!(error.starts_with("node 0 'Gemm_0': Gemm_0: linear: "), "{error}");
+
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.output("x");
+    assert_eq!(refusal(&maker), "it has 2 outputs, expected one");
+
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.graph.input.clear();
+    maker.input("x", DataType::Float, &[Dimension::Value(1), Dimension::Value(4)]);
+    let expected =
+        "input 'x': its batch is always 1, not 2: export it with an open first dimension";
+    assert_eq!(refusal(&maker), expected);
+
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.input("y", DataType::Float, &[BATCH, Dimension::Param("a"), Dimension::Param("b")]);
+    let expected = "input 'y': dimension 2 is 'b', expected the batch or the sequence 'a'";
+    assert_eq!(refusal(&maker), expected);
+
+    let mut maker = mlp(&[4, 6, 3]);
+    let much = Dimension::Value(1 << 30);
+    maker.input("z", DataType::Float, &[BATCH, much.clone(), much.clone(), much]);
+    assert!(refusal(&maker).ends_with(" is too large to be counted"));
+
+    let mut maker = cnn();
+    let missing = TensorProto::from_i64("zero", Vec::new(), Vec::new());
+    let zero = maker.graph.initializer.iter_mut().find(|tensor| tensor.name() == "zero").unwrap();
+    *zero = missing.with_data_location(onnx_rs::ast::DataLocation::External);
+    let expected = "zero: its numbers are in another file, expected them in the model";
+    assert_eq!(refusal(&maker), expected);
+}
+
+/// Bytes as a field of another message.
+fn wrapped(field: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut wrapped = vec![field << 3 | 2];
+    let mut length = bytes.len();
+    while length >= 128 {
+        wrapped.push((length % 128) as u8 | 128);
+        length /= 128;
+    }
+    wrapped.push(length as u8);
+    wrapped.extend(bytes);
+    wrapped
+}
+
+#[test]
+fn bytes_of_something_else_are_refused() {
+    let error = |bytes: Vec<u8>| OnnxFile::new(bytes).unwrap_err().to_string();
+    assert_eq!(error(Vec::new()), "it is no ONNX file: it has no nodes");
+    assert!(error(b"{ \"json\": 1 }".to_vec()).starts_with("it is no ONNX file: "));
+    let mut cut = cnn().bytes();
+    cut.truncate(cut.len() / 2);
+    assert!(error(cut).starts_with("it is no ONNX file: truncated message at offset "));
+    // A graph in an attribute of a node of a graph …
+    let mut deep = Vec::new();
+    for tag in [6, 5, 1].into_iter().cycle().take(3 * 10_000) {
+        deep = wrapped(tag, &deep);
+    }
+    let file = wrapped(7, &deep);
+    assert_eq!(error(file), "messages lie more than 64 deep in each other");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_that_changed_never_panic(
+        which in 0_usize..3,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        batch in 1_usize..4,
+    ) {
+        let maker = [mlp(&[4, 6, 3]), cnn(), gpt(1, 4, 2, 6, 3)].into_iter().nth(which).unwrap();
+        let mut bytes = maker.bytes();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Ok(graph) = OnnxFile::new(bytes).and_then(|file| file.graph(batch, 3)) {
+            let _ = summary(&graph);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+"""Modules become model files that say the same as the built-in models."""
+
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.needs("torch")
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "crates" / "model" / "tests" / "models" / "torch_gpt.json"
+
+
+def exported(tmp_path, module, *inputs):
+    """The file of a module, read again."""
+    import thinwire.torch
+
+    path = tmp_path / "model.json"
+    thinwire.torch.export_graph(module, inputs, path)
+    return json.loads(path.read_text())
+
+
+def operators(file):
+    return [next(iter(node["operator"])) for node in file["nodes"]]
+
+
+def parameters(file):
+    weights = [t["shape"] for t in file["tensors"] if isinstance(t["role"], dict)]
+    return sum(math.prod(shape) for shape in weights)
+
+
+def small_gpt():
+    """As the built-in one: 3 layers of 16 features, 2 heads, 40 tokens, 6 positions."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm_1, self.norm_2 = nn.LayerNorm(16), nn.LayerNorm(16)
+            self.qkv, self.projection = nn.Linear(16, 48), nn.Linear(16, 16)
+            self.up, self.down = nn.Linear(16, 64), nn.Linear(64, 16)
+
+        def forward(self, x):
+            batch, tokens, features = x.shape
+            parts = self.qkv(self.norm_1(x)).split(features, dim=2)
+            q, k, v = (part.view(batch, tokens, 2, 8).transpose(1, 2) for part in parts)
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            mixed = mixed.transpose(1, 2).reshape(batch, tokens, features)
+            x = x + self.projection(mixed)
+            return x + self.down(functional.gelu(self.up(self.norm_2(x)), approximate="tanh"))
+
+    class Gpt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(40, 16), nn.Embedding(6, 16)
+            self.layers = nn.Sequential(*(Layer() for _ in range(3)))
+            self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 40, bias=False)
+            self.head.weight = self.tokens.weight
+
+        def forward(self, tokens):
+            x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+            return self.head(self.norm(self.layers(x)))
+
+    return Gpt(), torch.zeros(2, 6, dtype=torch.long)
+
+
+def test_a_perceptron_is_the_built_in_one(tmp_path):
+    import torch
+    from torch import nn
+
+    sizes = [784, 512, 512, 10]
+    layers = [(nn.Linear(k, n), nn.ReLU()) for k, n in zip(sizes, sizes[1:], strict=False)]
+    module = nn.Sequential(*[part for pair in layers for part in pair][:-1])
+    file = exported(tmp_path, module, torch.zeros(3, 784))
+    assert operators(file) == ["linear", "activation"] * 2 + ["linear"]
+    assert parameters(file) == 669_706
+    assert file["tensors"][0]["shape"] == [{"batch": 1}, 784]
+    assert shown(tmp_path, "model.json") == shown(tmp_path, "mlp")
+
+
+def test_a_network_of_convolutions_has_what_was_built(tmp_path):
+    import torch
+    from torch import nn
+
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.1),
+        nn.Linear(4, 10),
+        nn.LogSoftmax(-1),
+    )
+    file = exported(tmp_path, module, torch.zeros(2, 3, 8, 8))
+    body = ["conv2d", "arithmetic", "moments", "batch_norm", "activation", "pool", "pool"]
+    assert operators(file) == [*body, "reshape", "dropout", "linear"]
+    assert parameters(file) == sum(weight.numel() for weight in module.parameters())
+    assert {"reshape": {"shape": [{"batch": 1}, 4]}} in [n["operator"] for n in file["nodes"]]
+
+
+def test_a_gpt_is_the_file_that_the_model_crate_checks(tmp_path):
+    module, tokens = small_gpt()
+    file = exported(tmp_path, module, tokens)
+    assert file == json.loads(GOLDEN.read_text())
+    assert parameters(file) == sum(weight.numel() for weight in module.parameters())
+    name = "gpt:layers=3,width=16,heads=2,vocabulary=40,positions=6"
+    assert shown(tmp_path, "model.json") == shown(tmp_path, name)
+
+
+def test_what_is_not_supported_is_named(tmp_path):
+    import torch
+
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return torch.relu(x).cumsum(1)
+
+    with pytest.raises(ValueError, match=r"^node 2 'cumsum': operator aten.cumsum.default is not"):
+        exported(tmp_path, Odd(), torch.zeros(2, 4))
+
+
+def test_what_does_not_grow_with_the_batch_is_refused(tmp_path):
+    import torch
+
+    class Pairs(torch.nn.Module):
+        def forward(self, x):
+            return x.reshape(1, -1)[:, 1:]
+
+    with pytest.raises(ValueError, match="which is no multiple of the batch"):
+        exported(tmp_path, Pairs(), torch.zeros(2, 4))
+
+
+def shown(tmp_path, model):
+    """Parameters and flops as the command says them; nothing where there is no command."""
+    places = [ROOT / "target" / kind / "thinwire" for kind in ("debug", "release")]
+    places.insert(0, Path(os.environ.get("THINWIRE_COMMAND", "/nowhere")))
+    command = next((place for place in places if place.is_file()), None)
+    if command is None:
+        return None
+    arguments = [command, "model", "show", model, "--batch", "4", "--json"]
+    report = json.loads(subprocess.check_output(arguments, cwd=tmp_path, timeout=60))
+    return [report[key] for key in ("parameters", "forward_flops", "backward_flops")]

@@ -1,0 +1,80 @@
+"""Modules of PyTorch as model files, for `thinwire model show` and `thinwire plan make`.
+
+    thinwire.torch.export_graph(module, (tokens,), "model.json")
+
+The module is traced by `torch.export` for two batches; what grows with the batch is written so. The
+only output is logits: the file gets a cross-entropy over its last dimension.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import thinwire.torch.export.operators  # noqa: F401  (they register themselves)
+from thinwire.torch.export.sizes import merge
+from thinwire.torch.export.walk import convert
+
+__all__ = ["export_graph"]
+
+VERSION = 1
+
+
+def export_graph(
+    module: torch.nn.Module,
+    example_inputs: Sequence[Any],
+    path: str | PathLike[str],
+    *,
+    sequence: int | None = None,
+) -> None:
+    """Writes a module as a model file.
+
+    The first dimension of the first example is the batch; whatever else begins with a dimension of
+    this length has it, too. `sequence` is the tokens of a sequence, unless said the second
+    dimension of the first example if that is a tensor of integers, and else 1. Values of
+    parameters are not written.
+
+    Raises ValueError, which names the node and its place, if an operator is not supported.
+    """
+    first = example_inputs[0]
+    batch = max(2, first.shape[0])
+    graphs = []
+    for size in (batch, 2 * batch):
+        inputs = tuple(_repeated(value, first.shape[0], size) for value in example_inputs)
+        program = torch.export.export(module, inputs, strict=False)
+        graphs.append(convert(program))
+    if sequence is None:
+        tokens = not first.dtype.is_floating_point and first.ndim > 1
+        sequence = first.shape[1] if tokens else 1
+    name = type(module).__name__
+    Path(path).write_text(_text(name, sequence, merge(graphs[0], graphs[1], batch)))
+
+
+def _repeated(value: Any, length: int, batch: int) -> Any:
+    """An example for another batch."""
+    if not isinstance(value, torch.Tensor) or value.ndim == 0 or value.shape[0] != length:
+        return value
+    times = -(-batch // length)
+    return torch.cat([value] * times)[:batch]
+
+
+def _text(name: str, sequence: int, graph: dict[str, Any]) -> str:
+    """A line for every tensor and node."""
+
+    def lines(values: list[Any]) -> str:
+        return "[\n    " + ",\n    ".join(json.dumps(value) for value in values) + "\n  ]"
+
+    fields = [
+        f'"thinwire_model": {VERSION}',
+        f'"name": {json.dumps(name)}',
+        f'"sequence": {sequence}',
+        f'"tensors": {lines(graph["tensors"])}',
+        f'"nodes": {lines(graph["nodes"])}',
+        f'"output": {graph["output"]}',
+    ]
+    return "{\n  " + ",\n  ".join(fields) + "\n}\n"

@@ -1,0 +1,176 @@
+"""A graph in the making: tensors and nodes as the file has them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+Shape = list[int]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter in the order of dimensions in which it is used."""
+
+    name: str
+    shape: tuple[int, ...]
+    turned: bool = False
+
+    def turn(self) -> Weight:
+        """The two dimensions the other way round."""
+        return Weight(self.name, self.shape[::-1], not self.turned)
+
+
+@dataclass(frozen=True)
+class Causal:
+    """Scores that are minus infinity where keys come later than the query."""
+
+    scores: int
+
+
+class Graph:
+    """Tensors and the nodes that compute them, by their numbers."""
+
+    def __init__(self) -> None:
+        self.tensors: list[dict[str, Any]] = []
+        self.nodes: list[dict[str, Any]] = []
+        self.weights: dict[Weight, int] = {}
+        self.dropouts = 0
+        self.names: set[str] = set()
+
+    def source(self, name: str, shape: Any, element: str, role: Any) -> int:
+        """A tensor that no node computes."""
+        self.tensors.append({"name": name, "shape": list(shape), "element": element, "role": role})
+        return len(self.tensors) - 1
+
+    def shape(self, tensor: int) -> Shape:
+        """The lengths of a tensor's dimensions."""
+        return list(self.tensors[tensor]["shape"])
+
+    def parameter(self, weight: Weight) -> int:
+        """The parameter, in this order of dimensions if nothing used the other one before."""
+        if weight not in self.weights:
+            other = self.weights.get(weight.turn())
+            if other is not None:
+                self.weights[weight] = self.transpose(weight.name, other, [1, 0])
+            else:
+                role = {"parameter": self.initial(weight)}
+                self.weights[weight] = self.source(weight.name, weight.shape, "float", role)
+        return self.weights[weight]
+
+    def initial(self, weight: Weight) -> Any:
+        """What a parameter is before the first step."""
+        if sum(length > 1 for length in weight.shape) > 1:
+            return {"normal": 0.02}
+        return "ones" if weight.name.endswith("weight") else "zeros"
+
+    def add(self, name: str, operator: Any, inputs: list[int], shapes: list[Shape]) -> list[int]:
+        """A node of outputs of these shapes."""
+        unique, count = name, 1
+        while unique in self.names:
+            count += 1
+            unique = f"{name}.{count}"
+        self.names.add(unique)
+        outputs = [self.source(unique, shape, "float", "activation") for shape in shapes]
+        self.nodes.append(
+            {"name": unique, "operator": operator, "inputs": inputs, "outputs": outputs}
+        )
+        return outputs
+
+    def one(self, name: str, operator: Any, inputs: list[int], shape: Any) -> int:
+        """A node of one output."""
+        return self.add(name, operator, inputs, [list(shape)])[0]
+
+    def made_by(self, tensor: int, operator: str) -> dict[str, Any] | None:
+        """The node that computes a tensor, if it is one of this operator."""
+        for node in reversed(self.nodes):
+            if tensor in node["outputs"]:
+                return node if operator in node["operator"] else None
+        return None
+
+    def reshape(self, name: str, x: int, shape: Any) -> int:
+        """The same elements; a reshape of a reshape is one."""
+        shape = list(shape)
+        before = self.made_by(x, "reshape")
+        if before is not None:
+            x = before["inputs"][0]
+        if self.shape(x) == shape:
+            return x
+        return self.one(name, {"reshape": {"shape": shape}}, [x], shape)
+
+    def transpose(self, name: str, x: int, order: list[int]) -> int:
+        """Dimensions in another order; one that takes another back is none."""
+        letters = "abcdefgh"[: len(order)]
+        before = self.made_by(x, "transpose")
+        if before is not None:
+            operator = before["operator"]["transpose"]
+            order_before = [operator["input"].index(letter) for letter in operator["output"]]
+            order, x = [order_before[at] for at in order], before["inputs"][0]
+        if order == sorted(order):
+            return x
+        output = "".join(letters[at] for at in order)
+        shape = [self.shape(x)[at] for at in order]
+        return self.one(name, {"transpose": {"input": letters, "output": output}}, [x], shape)
+
+    def matmul(self, name: str, x: int, y: int, letters: tuple[str, str, str]) -> int:
+        """A product over the letters that the output lacks."""
+        left, right, output = letters
+        sizes = dict(zip(left, self.shape(x), strict=True))
+        sizes |= dict(zip(right, self.shape(y), strict=True))
+        operator = {"matmul": {"left": left, "right": right, "output": output}}
+        return self.one(name, operator, [x, y], [sizes[letter] for letter in output])
+
+    def scale(self, name: str, x: int, factor: float) -> int:
+        """A multiple."""
+        if factor == 1.0:
+            return x
+        return self.one(name, {"scale": float(factor)}, [x], self.shape(x))
+
+    def sum(self, name: str, x: int, over: list[int], keep: bool) -> int:
+        """The sum over some dimensions."""
+        shape = self.shape(x)
+        becomes = "to_one" if keep else "away"
+        dims = [becomes if at in over else "no" for at in range(len(shape))]
+        left = [1 if at in over else n for at, n in enumerate(shape) if keep or at not in over]
+        return self.one(name, {"sum": {"dims": dims}}, [x], left)
+
+    def mean(self, name: str, x: int, over: list[int], keep: bool) -> int:
+        """The mean over some dimensions."""
+        count = math.prod(self.shape(x)[at] for at in over)
+        return self.scale(name, self.sum(f"{name}.sum", x, over, keep), 1.0 / count)
+
+    def fill(self, name: str, shape: Any, value: float) -> int:
+        """The same number everywhere."""
+        return self.one(name, {"fill": {"shape": list(shape), "value": float(value)}}, [], shape)
+
+    def unpack(self, name: str, x: int, dim: int, sections: list[int]) -> list[int]:
+        """A dimension taken apart."""
+        if len(sections) == 1:
+            return [x]
+        shape = self.shape(x)
+        shapes = [[*shape[:dim], section, *shape[dim + 1 :]] for section in sections]
+        operator = {"unpack": {"dim": dim, "pieces": 1, "sections": sections}}
+        return self.add(name, operator, [x], shapes)
+
+    def part(self, name: str, x: int, dim: int, start: int, end: int) -> int:
+        """A range of a dimension."""
+        whole = self.shape(x)[dim]
+        sections = [start, end - start, whole - end]
+        at = 1 if start > 0 else 0
+        return self.unpack(name, x, dim, [length for length in sections if length > 0])[at]
+
+    def finished(self, output: int) -> dict[str, Any]:
+        """The graph with only what its output depends on."""
+        needed = {output}
+        kept = []
+        for node in reversed(self.nodes):
+            if needed.intersection(node["outputs"]):
+                needed.update(node["inputs"], node["outputs"])
+                kept.append(node)
+        places = {old: new for new, old in enumerate(sorted(needed))}
+        for node in kept:
+            node["inputs"] = [places[tensor] for tensor in node["inputs"]]
+            node["outputs"] = [places[tensor] for tensor in node["outputs"]]
+        tensors = [self.tensors[old] for old in sorted(needed)]
+        return {"tensors": tensors, "nodes": kept[::-1], "output": places[output]}

@@ -1,0 +1,79 @@
+"""Images: convolutions, batch norm and pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thinwire.torch.export.graph import Weight
+from thinwire.torch.export.walk import Walk, converts
+
+
+def square(name: str, value: Any) -> int:
+    """The number that a list repeats."""
+    numbers = {value} if isinstance(value, int) else set(value)
+    if len(numbers) != 1:
+        raise ValueError(f"{name} is {list(value)}, expected the same in all directions")
+    return numbers.pop()
+
+
+@converts("conv2d")
+def conv2d(
+    walk: Walk,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> int:
+    """A convolution, and its bias."""
+    if square("dilation", dilation) != 1 or groups != 1:
+        raise ValueError(f"dilation {dilation} and groups {groups}, expected 1")
+    operator = {"stride": square("stride", stride), "padding": square("padding", padding)}
+    inputs = [walk.tensor(x), walk.tensor(weight)]
+    y = walk.graph.one(walk.name, {"conv2d": operator}, inputs, walk.result)
+    if bias is None:
+        return y
+    flat = walk.graph.parameter(Weight(bias.name, (*bias.shape, 1, 1)))
+    return walk.graph.one(
+        f"{walk.name}.bias", {"arithmetic": "add"}, [y, flat], walk.graph.shape(y)
+    )
+
+
+@converts("batch_norm")
+def batch_norm(walk: Walk, x: Any, gain: Any, bias: Any, *_: Any) -> int:
+    """Batch norm as it is in training."""
+    graph, x = walk.graph, walk.tensor(x)
+    channels = graph.shape(x)[1]
+    moments = graph.add(f"{walk.name}.moments", {"moments": None}, [x], [[channels], [channels]])
+    inputs = [x, *moments, walk.tensor(gain), walk.tensor(bias)]
+    return graph.one(walk.name, {"batch_norm": None}, inputs, graph.shape(x))
+
+
+def pool(walk: Walk, x: Any, kind: str, size: int, stride: int, padding: int) -> int:
+    """The largest or the mean of windows."""
+    operator = {"kind": kind, "size": size, "stride": stride, "padding": padding}
+    return walk.graph.one(walk.name, {"pool": operator}, [walk.tensor(x)], walk.result)
+
+
+@converts("max_pool2d", "avg_pool2d")
+def windows(walk: Walk, x: Any, size: Any, stride: Any = (), padding: Any = 0, *rest: Any) -> int:
+    """Windows of the module's own size."""
+    kind = "max" if "max" in str(walk.node.target) else "mean"
+    size, padding = square("kernel_size", size), square("padding", padding)
+    stride = square("stride", stride) if stride else size
+    if kind == "mean" and padding > 0 and len(rest) > 1 and not rest[1]:
+        raise ValueError("count_include_pad is False, expected True where there is padding")
+    return pool(walk, x, kind, size, stride, padding)
+
+
+@converts("adaptive_avg_pool2d")
+def adaptive(walk: Walk, x: Any, size: Any) -> int:
+    """Windows as large as the output asks for."""
+    x = walk.tensor(x)
+    image, target = walk.graph.shape(x)[2:], walk.result[2:]
+    ratio = square("image / output", [image[at] / target[at] for at in (0, 1)])
+    if ratio != int(ratio):
+        raise ValueError(f"an image of {image} to {target}, expected a whole ratio")
+    return x if ratio == 1 else pool(walk, x, "mean", int(ratio), int(ratio), 0)

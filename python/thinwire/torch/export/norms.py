@@ -1,0 +1,118 @@
+"""Norms, softmax and attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from thinwire.torch.export.graph import Causal
+from thinwire.torch.export.walk import Walk, converts
+
+FAR = -1e4  # what stands for minus infinity in masks is at most this
+
+
+@converts("layer_norm")
+def layer_norm(walk: Walk, x: Any, shape: Any, gain: Any = None, bias: Any = None, *_: Any) -> int:
+    """Mean zero and variance one, then gain and bias."""
+    if len(shape) != 1:
+        raise ValueError(f"a norm over {list(shape)}, expected the last dimension")
+    fill = walk.graph.fill
+    gain = fill(f"{walk.name}.ones", shape, 1.0) if gain is None else walk.tensor(gain)
+    bias = fill(f"{walk.name}.zeros", shape, 0.0) if bias is None else walk.tensor(bias)
+    inputs = [walk.tensor(x), gain, bias]
+    return walk.graph.one(walk.name, {"layer_norm": None}, inputs, walk.result)
+
+
+@converts("rms_norm")
+def rms_norm(walk: Walk, x: Any, shape: Any, gain: Any = None, *_: Any) -> int:
+    """Mean square one, then gain."""
+    if len(shape) != 1:
+        raise ValueError(f"a norm over {list(shape)}, expected the last dimension")
+    ones = walk.graph.fill
+    gain = ones(f"{walk.name}.ones", shape, 1.0) if gain is None else walk.tensor(gain)
+    return walk.graph.one(walk.name, {"rms_norm": None}, [walk.tensor(x), gain], walk.result)
+
+
+@converts("softmax", "_softmax")
+def softmax(walk: Walk, x: Any, dim: int, *_: Any, **__: Any) -> int:
+    """Exponentials that sum to one."""
+    causal = isinstance(x, Causal)
+    x = x.scores if isinstance(x, Causal) else walk.tensor(x)
+    if dim not in (-1, len(walk.graph.shape(x)) - 1):
+        raise ValueError(f"softmax over dimension {dim}, expected the last one")
+    return walk.graph.one(walk.name, {"softmax": {"causal": causal}}, [x], walk.graph.shape(x))
+
+
+@converts("log_softmax")
+def log_softmax(walk: Walk, x: Any, dim: int, *_: Any) -> Any:
+    """Only as the output, where the loss replaces it."""
+    if any(user.op != "output" for user in walk.node.users):
+        raise ValueError("log_softmax is only supported as the output")
+    return x
+
+
+@converts("masked_fill")
+def masked_fill(walk: Walk, x: Any, mask: Any, value: Any) -> Causal:
+    """A causal mask."""
+    if isinstance(mask, torch.Tensor) and float(value) <= FAR:
+        size = mask.shape[-1]
+        hidden = torch.ones(size, size, dtype=torch.bool).triu(1)
+        if mask.numel() == size * size and torch.equal(mask.reshape(size, size).bool(), hidden):
+            return Causal(walk.tensor(x))
+    raise ValueError("masked_fill is only supported with a causal mask and minus infinity")
+
+
+@converts("scaled_dot_product_attention")
+def attention(
+    walk: Walk,
+    q: Any,
+    k: Any,
+    v: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> int:
+    """Every query's mean of the values; in parts where weights are dropped."""
+    if attn_mask is not None:
+        raise ValueError("attention with a mask is not supported, only with is_causal=True")
+    graph, name = walk.graph, walk.name
+    q, k, v = (walk.tensor(value) for value in (q, k, v))
+    batch, heads, tokens, size = graph.shape(q)
+    groups = graph.shape(k)[1]
+    if scale is not None:
+        q = graph.scale(f"{name}.scale", q, scale * math.sqrt(size))
+    if dropout_p > 0.0 and groups == heads:
+        scores = graph.matmul(f"{name}.scores", q, k, ("bgsd", "bgtd", "bgst"))
+        scores = graph.scale(f"{name}.scale", scores, 1.0 / math.sqrt(size))
+        operator = {"softmax": {"causal": is_causal}}
+        weights = graph.one(f"{name}.softmax", operator, [scores], graph.shape(scores))
+        weights = dropout(walk, weights, dropout_p, True)
+        return graph.matmul(name, weights, v, ("bgst", "bgtd", "bgsd"))
+    flat = [graph.transpose(f"{name}.turned", value, [0, 2, 1, 3]) for value in (q, k, v)]
+    flat = [_merged(walk, value) for value in flat]
+    sizes = {"head_size": size, "queries_per_key": heads // groups, "causal": is_causal}
+    y = graph.one(name, {"attention": sizes}, flat, [batch, tokens, heads * size])
+    y = graph.reshape(f"{name}.heads", y, [batch, tokens, heads, size])
+    return graph.transpose(f"{name}.back", y, [0, 2, 1, 3])
+
+
+def _merged(walk: Walk, value: int) -> int:
+    """Heads side by side in one dimension."""
+    batch, tokens, heads, size = walk.graph.shape(value)
+    return walk.graph.reshape(f"{walk.name}.flat", value, [batch, tokens, heads * size])
+
+
+@converts("dropout")
+def dropout(walk: Walk, x: Any, rate: float, train: bool) -> Any:
+    """Some elements zero, while training."""
+    if not train or rate == 0.0:
+        return x
+    walk.graph.dropouts += 1
+    x = walk.tensor(x)
+    operator = {"dropout": {"rate": float(rate), "stream": walk.graph.dropouts}}
+    return walk.graph.one(f"{walk.name}.dropout", operator, [x], walk.graph.shape(x))

@@ -1,0 +1,64 @@
+"""Products: linear layers, tables and batched products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thinwire.torch.export.elements import arithmetic
+from thinwire.torch.export.graph import Weight
+from thinwire.torch.export.walk import Walk, converts
+
+
+@converts("linear")
+def linear(walk: Walk, x: Any, weight: Any, bias: Any = None) -> int:
+    """A linear layer, or a product with a table that is also read otherwise."""
+    graph, x = walk.graph, walk.tensor(x)
+    shape = graph.shape(x)
+    if isinstance(weight, Weight) and walk.users_of(weight) == 1:
+        inputs = [x, graph.parameter(weight.turn())]
+        inputs += [] if bias is None else [walk.tensor(bias)]
+        operator = {"linear": {"bias": bias is not None}}
+        return graph.one(walk.name, operator, inputs, [*shape[:-1], weight.shape[0]])
+    rows = "bgtuv"[: len(shape) - 1]
+    y = graph.matmul(walk.name, x, walk.tensor(weight), (f"{rows}k", "nk", f"{rows}n"))
+    return y if bias is None else arithmetic(walk, "add", y, bias)
+
+
+@converts("matmul", "mm", "bmm")
+def matmul(walk: Walk, x: Any, y: Any) -> int:
+    """A product over the last dimension of x and the one before the last of y."""
+    if isinstance(y, Weight):
+        turned = y.turn() if y.turned else y
+        if y.turned and walk.users_of(y) == 1 or not y.turned:
+            x = walk.tensor(x)
+            inputs = [x, walk.graph.parameter(y)]
+            shape = [*walk.graph.shape(x)[:-1], y.shape[-1]]
+            return walk.graph.one(walk.name, {"linear": {"bias": False}}, inputs, shape)
+        return linear(walk, x, turned)
+    x, y = walk.tensor(x), walk.tensor(y)
+    left, right = len(walk.graph.shape(x)), len(walk.graph.shape(y))
+    if min(left, right) < 2:
+        raise ValueError(f"{left} and {right} dimensions, expected 2 or more")
+    most = max(left, right) - 2
+    leading = "bgtuv"[:most]
+    letters = [leading[most + 2 - count :] for count in (left, right)]
+    return walk.graph.matmul(
+        walk.name, x, y, (f"{letters[0]}sk", f"{letters[1]}kn", f"{leading}sn")
+    )
+
+
+@converts("addmm")
+def addmm(walk: Walk, bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> int:
+    """A linear layer whose weight is the other way round."""
+    if (beta, alpha) != (1, 1):
+        raise ValueError(f"beta and alpha are {beta} and {alpha}, expected 1")
+    if isinstance(weight, Weight) and isinstance(bias, Weight):
+        return linear(walk, x, weight.turn(), bias)
+    return arithmetic(walk, "add", matmul(walk, x, weight), bias)
+
+
+@converts("embedding")
+def embedding(walk: Walk, table: Any, ids: Any, *_: Any, **__: Any) -> int:
+    """Rows of a table."""
+    inputs = [walk.tensor(table), walk.tensor(ids)]
+    return walk.graph.one(walk.name, {"embedding": None}, inputs, walk.result)

@@ -1,0 +1,96 @@
+"""The same elements in another shape, order or number of parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thinwire.torch.export.graph import Weight
+from thinwire.torch.export.walk import Walk, converts
+
+
+@converts("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze")
+def reshape(walk: Walk, x: Any, *_: Any) -> int:
+    """The same elements in another shape."""
+    return walk.graph.reshape(walk.name, walk.tensor(x), walk.result)
+
+
+@converts("transpose", "permute", "t", "numpy_T")
+def transpose(walk: Walk, x: Any, *dims: Any) -> Any:
+    """Dimensions in another order; a weight is used the other way round."""
+    count = len(walk.shape(x))
+    order = list(range(count))
+    if len(dims) == 2:
+        first, second = (dim % count for dim in dims)
+        order[first], order[second] = second, first
+    elif dims:
+        order = [dim % count for dim in dims[0]]
+    else:
+        order.reverse()
+    if isinstance(x, Weight) and order == [1, 0]:
+        return x.turn()
+    return walk.graph.transpose(walk.name, walk.tensor(x), order)
+
+
+@converts("split", "split_with_sizes", "chunk")
+def split(walk: Walk, x: Any, *_: Any, **__: Any) -> list[int]:
+    """A dimension taken apart."""
+    x = walk.tensor(x)
+    shapes = [list(value.shape) for value in walk.node.meta["val"]]
+    pairs = enumerate(zip(walk.graph.shape(x), shapes[0], strict=True))
+    dim = next((at for at, (whole, part) in pairs if whole != part), 0)
+    return walk.graph.unpack(walk.name, x, dim, [shape[dim] for shape in shapes])
+
+
+@converts("unbind")
+def unbind(walk: Walk, x: Any, dim: int = 0) -> list[int]:
+    """Each place of a dimension."""
+    x = walk.tensor(x)
+    shape = walk.graph.shape(x)
+    dim %= len(shape)
+    parts = walk.graph.unpack(walk.name, x, dim, [1] * shape[dim])
+    left = [*shape[:dim], *shape[dim + 1 :]]
+    return [walk.graph.reshape(f"{walk.name}.part", part, left) for part in parts]
+
+
+@converts("select")
+def select(walk: Walk, x: Any, dim: int, index: int) -> int:
+    """One place of a dimension."""
+    x = walk.tensor(x)
+    shape = walk.graph.shape(x)
+    dim, index = dim % len(shape), index % shape[dim]
+    part = walk.graph.part(f"{walk.name}.part", x, dim, index, index + 1)
+    return walk.graph.reshape(walk.name, part, walk.result)
+
+
+@converts("slice")
+def cut(walk: Walk, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> int:
+    """A range of a dimension."""
+    x = walk.tensor(x)
+    whole = walk.graph.shape(x)[dim]
+    start, end, step = slice(start, end, step).indices(whole)
+    if step != 1:
+        raise ValueError(f"a slice in steps of {step}, expected 1")
+    return walk.graph.part(walk.name, x, dim, start, end)
+
+
+@converts("cat")
+def cat(walk: Walk, parts: Any, dim: int = 0) -> int:
+    """Tensors as one dimension."""
+    inputs = [walk.tensor(part) for part in parts]
+    dim %= len(walk.result)
+    sections = [walk.graph.shape(part)[dim] for part in inputs]
+    operator = {"pack": {"dim": dim, "pieces": 1, "sections": sections}}
+    return walk.graph.one(walk.name, operator, inputs, walk.result)
+
+
+@converts("expand")
+def expand(walk: Walk, x: Any, *_: Any) -> int:
+    """The same values along more dimensions."""
+    x = walk.tensor(x)
+    shape, whole = walk.graph.shape(x), walk.result
+    if shape == whole:
+        return x
+    missing = len(whole) - len(shape)
+    dims = ["away"] * missing + ["to_one" if length == 1 else "no" for length in shape]
+    operator = {"broadcast": {"shape": whole, "sum": {"dims": dims}}}
+    return walk.graph.one(walk.name, operator, [x], whole)
