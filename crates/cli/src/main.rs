@@ -12,6 +12,7 @@ mod launch;
 mod link;
 mod output;
 mod place;
+mod plan_page;
 mod ranks;
 mod report;
 mod samples;

@@ -91,3 +91,100 @@ fn every_feedback_trains() {
         assert!(value(5) < value(0), "{flags:?}: {losses:?}");
     }
 }
+
+const CLUSTER: &str = "[[device]]\nname = \"a100\"\ntflops = 312\nmemory_gib = 80\n\
+    memory_gbyte_per_s = 2039\noverhead_us = 10\n\
+    [[level]]\nname = \"node\"\nsize = 4\nlatency_us = 5\ngbit = 2400\n\
+    [[level]]\nname = \"pod\"\nsize = 2\nlatency_us = 10\ngbit = 25\n";
+
+fn make(folder: &Folder, cluster: &str, flags: &[&str]) -> support::Ended {
+    std::fs::write(folder.path().join("cluster.toml"), cluster).unwrap();
+    let fixed = ["plan", "make", "--model", "gpt2", "--cluster", "cluster.toml", "--batch", "32"];
+    folder.run(&[&fixed[..], flags].concat())
+}
+
+#[test]
+fn a_plan_is_made_written_and_drawn() {
+    let folder = Folder::new("plan-make");
+    let flags = ["--output", "plan.toml", "--page", "plan.html", "--codecs", "int8,int4"];
+    let text = make(&folder, CLUSTER, &flags).done();
+    for part in ["a step takes ", "beside it:", "data parallel", "the gap is ", "over level 'pod'"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let plan = std::fs::read_to_string(folder.path().join("plan.toml")).unwrap();
+    assert!(plan.starts_with("model = \"gpt2\"\n") && plan.contains("[[way]]"), "{plan}");
+    let page = std::fs::read_to_string(folder.path().join("plan.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
+    for part in ["<h2>Pipeline</h2>", "<h2>Mesh</h2>", "<h2>Memory</h2>", "Megatron grid"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("http") && !page.contains("NaN") && !page.contains("inf"));
+    let [json] = &make(&folder, CLUSTER, &["--json"]).json()[..] else { panic!("one object") };
+    assert_eq!(json["model"], "gpt2");
+}
+
+#[test]
+fn a_plan_is_explained_compared_and_made_robust() {
+    let folder = Folder::new("plan-why");
+    let text = make(&folder, CLUSTER, &["--explain", "block.3.mlp.up"]).done();
+    assert!(text.starts_with("block.3.mlp.up in ") && text.contains("axes b "), "{text}");
+    let text = make(&folder, CLUSTER, &["--codecs", "int4", "--compare"]).done();
+    assert!(text.contains("faster than codecs after"), "{text}");
+    let text = make(&folder, CLUSTER, &["--robust", "tail:0.2"]).done();
+    assert!(text.contains("in the calm case this costs "), "{text}");
+}
+
+#[test]
+fn impossible_plans_say_why_in_one_line() {
+    let folder = Folder::new("plan-refused");
+    let small = CLUSTER.replace("memory_gib = 80", "memory_gib = 0.1");
+    for (cluster, flags, error, hint) in [
+        (
+            CLUSTER,
+            &["--pin", "layers.*: n=tp"][..],
+            "error: pin 'layers.*: n=tensor' fits none of the model's",
+            "hint: nodes are called ",
+        ),
+        (
+            CLUSTER,
+            &["--codecs", "powersgd:4"],
+            "error: codec powersgd:4 sends sums, expected one that sends bytes",
+            "hint: int8, int4 and onebit are such codecs",
+        ),
+        (CLUSTER, &["--explain", "mlp"], "error: 'mlp' is none of the model's", "hint: nodes are"),
+        (
+            &CLUSTER.replace("size = 2", "size = 0"),
+            &[],
+            "error: cluster.toml: level 'pod': size is 0, expected at least 1",
+            "",
+        ),
+        (
+            &CLUSTER.replace("size = 2", "size = 2000000"),
+            &[],
+            "error: cluster.toml: level 'pod': size 2000000 makes 8000000 devices",
+            "",
+        ),
+        (
+            &small,
+            &[],
+            "error: the smallest plan needs ",
+            "hint: recomputation, ZeRO 3 and the smallest micro-batches are not enough; ",
+        ),
+    ] {
+        let ended = make(&folder, cluster, flags);
+        assert!(ended.error().starts_with(error), "{}", ended.stderr);
+        assert!(!ended.error().contains('\n'), "{}", ended.stderr);
+        if !hint.is_empty() {
+            assert!(ended.hint().starts_with(hint), "{}", ended.stderr);
+        }
+    }
+    for (flags, expected) in [
+        (["--robust", "best"], "'best' is no measure, expected worst or tail:PART"),
+        (["--robust", "tail:2"], "'tail:2' is no measure, expected worst or tail:PART"),
+        (["--error-budget", "2"], "2 is no fraction, expected 0 or more and less than 1"),
+    ] {
+        let ended = make(&folder, CLUSTER, &flags);
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+    }
+}

@@ -21,19 +21,30 @@ pub struct Error {
     pub kind: Kind,
     message: String,
     hint: Option<String>,
+    least_bytes: Option<f64>,
 }
 
 impl Error {
     pub(crate) fn file(message: impl Into<String>) -> Error {
-        Error { kind: Kind::File, message: message.into(), hint: None }
+        Error::new(Kind::File, message)
     }
 
     pub(crate) fn impossible(message: impl Into<String>) -> Error {
-        Error { kind: Kind::Impossible, message: message.into(), hint: None }
+        Error::new(Kind::Impossible, message)
     }
 
-    pub(crate) fn memory(message: impl Into<String>) -> Error {
-        Error { kind: Kind::Memory, message: message.into(), hint: None }
+    /// Nothing fits, and the smallest plan needs so many bytes of a device.
+    pub(crate) fn memory(message: impl Into<String>, least_bytes: f64) -> Error {
+        Error { least_bytes: Some(least_bytes), ..Error::new(Kind::Memory, message) }
+    }
+
+    fn new(kind: Kind, message: impl Into<String>) -> Error {
+        Error { kind, message: message.into(), hint: None, least_bytes: None }
+    }
+
+    /// Bytes of a device that the smallest plan needs, where nothing fits.
+    pub fn least_bytes(&self) -> Option<f64> {
+        self.least_bytes
     }
 
     /// What the model's builder complains about.

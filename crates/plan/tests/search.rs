@@ -169,7 +169,18 @@ fn what_cannot_fit_says_by_how_much() {
     let message = error.to_string();
     assert!(message.starts_with("the smallest plan needs "), "{message}");
     assert!(message.ends_with("expected at most 0.23 GiB"), "{message}");
-    assert!(error.hint().unwrap().contains("times as many devices"));
+    let hint = error.hint().unwrap();
+    assert!(
+        hint.starts_with("recomputation, ZeRO 3 and the smallest micro-batches are not"),
+        "{hint}"
+    );
+    // What the hint says is true.
+    let gib: f64 = hint.rsplit_once(" GiB").unwrap().0.rsplit_once(' ').unwrap().1.parse().unwrap();
+    assert!(large.plan(&cluster(1, 25.0, gib)).is_ok(), "{hint}");
+    let devices = hint.split_once("; ").unwrap().1.split(' ').next().unwrap();
+    if let Ok(devices) = devices.parse::<usize>() {
+        assert!(large.plan(&cluster(devices / 4, 25.0, 0.25)).is_ok(), "{hint}");
+    }
 }
 
 #[test]

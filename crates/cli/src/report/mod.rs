@@ -1,7 +1,7 @@
 //! What a training run did: one value that the table, the JSON output and report.html all show.
 
-mod axis;
-mod bars;
+pub mod axis;
+pub mod bars;
 mod curves;
 mod json;
 mod page;
@@ -12,7 +12,7 @@ mod timeline;
 use serde::Serialize;
 
 pub use json::lines;
-pub use page::page;
+pub use page::{document, escape, legend, page, section};
 pub use planned::{Planned, PlannedRank};
 pub use summary::summary;
 

@@ -21,9 +21,13 @@ pub fn page(report: &Report) -> String {
         samples(report),
         settings(report),
     ];
+    document(&title, &sections.concat())
+}
+
+/// A whole page: title and body are HTML.
+pub fn document(title: &str, body: &str) -> String {
     format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{}</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
-        sections.concat()
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
     )
 }
 
@@ -234,13 +238,15 @@ fn settings(report: &Report) -> String {
     )
 }
 
-fn section(title: &str, note: &str, body: &str) -> String {
+/// A part of a page.
+pub fn section(title: &str, note: &str, body: &str) -> String {
     let note =
         if note.is_empty() { String::new() } else { format!("<p class=\"note\">{note}</p>\n") };
     format!("<section>\n<h2>{title}</h2>\n{note}{body}</section>\n")
 }
 
-fn legend(entries: &[(&str, &str)]) -> String {
+/// What colours stand for: classes of the style, and what they are called.
+pub fn legend(entries: &[(&str, &str)]) -> String {
     let entries: String = entries
         .iter()
         .map(|(class, name)| format!("<span><i class=\"{class}\"></i>{name}</span>"))

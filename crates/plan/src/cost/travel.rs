@@ -2,7 +2,7 @@
 
 use thinwire_model::{Collective, Layout, Sides, Step, conversion};
 
-use super::{Cost, Costs, Sharding};
+use super::{Cost, Costs, Group, Hop, Sharding};
 
 impl Costs<'_> {
     /// Seconds in which a tensor goes from one layout to another.
@@ -25,18 +25,36 @@ impl Costs<'_> {
         steps.iter().map(step).sum()
     }
 
-    /// Bytes that a device sends in it; infinitely many if it cannot be.
-    pub fn conversion_sent(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
+    /// Bytes that a device sends in it, over one level of the cluster or over all; infinitely many
+    /// if it cannot be.
+    pub fn conversion_sent(
+        &self,
+        shape: &[usize],
+        from: &Layout,
+        to: &Layout,
+        level: Option<usize>,
+    ) -> f64 {
         let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
-        let sent = |step: &Step| step.sent(self.mesh[step.mesh_dim]);
-        self.precision.element * steps.iter().map(sent).sum::<f64>()
+        let sent = |step: &Step| {
+            let group = &self.groups[step.mesh_dim];
+            let bytes = step.elements as f64 * self.precision.element;
+            match step.collective {
+                Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
+                Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
+                    bytes * scattered(group, level)
+                }
+                Collective::AllToAll { .. } => bytes / group.size as f64 * exchanged(group, level),
+                Collective::AllReduce { .. } => 2.0 * bytes * scattered(group, level),
+            }
+        };
+        steps.iter().map(sent).sum()
     }
 
     /// Bytes that a device sends for a parameter, in place of seconds: once a step, or with ZeRO 3
     /// with every micro-batch.
-    pub fn parameter_sent(&self, shape: &[usize], sides: &Sides) -> Cost {
-        let size = self.sharing(sides).size as f64;
-        let bytes = self.bytes(shape, &sides.value) * (size - 1.0) / size;
+    pub fn parameter_sent(&self, shape: &[usize], sides: &Sides, level: Option<usize>) -> Cost {
+        let part = scattered(&self.sharing(sides), level);
+        let bytes = self.bytes(shape, &sides.value) * part;
         match self.sharding {
             Sharding::None | Sharding::Optimizer => Cost { sync_s: 2.0 * bytes, ..Cost::ZERO },
             Sharding::Parameters => {
@@ -44,4 +62,17 @@ impl Costs<'_> {
             }
         }
     }
+}
+
+/// The part of its bytes that a device sends in a reduce-scatter: (f−1)/f of what is left for each
+/// level, together (p−1)/p.
+fn scattered(group: &Group, level: Option<usize>) -> f64 {
+    let part = |hop: &Hop| (hop.members - 1.0) / hop.members / hop.inside;
+    group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level)).map(part).sum()
+}
+
+/// The same of an all-to-all: what goes to those beyond each level.
+fn exchanged(group: &Group, level: Option<usize>) -> f64 {
+    let part = |hop: &Hop| hop.inside * (hop.members - 1.0) / group.size as f64;
+    group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level)).map(part).sum()
 }

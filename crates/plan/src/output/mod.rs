@@ -6,11 +6,13 @@ mod explain;
 mod file;
 mod report;
 mod robust;
+mod traffic;
 mod volume;
 
 pub use compare::compare;
 pub use explain::explain;
 pub use file::{CodecFile, PlanFile, StageFile, WayFile};
-pub use report::{Sensitivity, report, sensitivities};
+pub use report::{Sensitivity, describe, report, sensitivities};
 pub use robust::robust_report;
+pub use traffic::{Traffic, traffic};
 pub use volume::{Volume, volumes};

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::codecs;
+use super::traffic::{Traffic, traffic};
 use super::volume::{Volume, volumes};
 use crate::Error;
 use crate::cluster::Cluster;
@@ -99,6 +100,8 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
         });
     }
     line(String::new());
+    traffic(planner, cluster, found)?.iter().map(level).for_each(&mut line);
+    line(String::new());
     volume(volumes(planner, cluster, found)?).into_iter().for_each(&mut line);
     line(String::new());
     for Sensitivity { change, seconds: then } in sensitivities(planner, cluster, best)? {
@@ -120,6 +123,19 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     Ok(text)
 }
 
+/// What a device sends over a level.
+fn level(traffic: &Traffic) -> String {
+    let Traffic { level, collective_bytes, parameter_bytes, message_bytes, busy_s } = traffic;
+    let mib = |bytes: &f64| bytes / (GIB / 1024.0);
+    format!(
+        "a device sends over level '{level}': {:.1} MiB in collectives, {:.1} MiB for parameters, {:.1} MiB between stages; {}",
+        mib(collective_bytes),
+        mib(parameter_bytes),
+        mib(message_bytes),
+        seconds(*busy_s)
+    )
+}
+
 /// What the products of the way that most blocks have send.
 fn volume(all: Vec<Volume>) -> Vec<String> {
     let Some(most) = all.iter().map(|one| one.blocks).max() else { return Vec::new() };
@@ -137,7 +153,7 @@ fn volume(all: Vec<Volume>) -> Vec<String> {
 }
 
 /// A plan in one line.
-pub(super) fn describe(outcome: &Outcome) -> String {
+pub fn describe(outcome: &Outcome) -> String {
     let candidate = &outcome.candidate;
     let mesh: Vec<String> = candidate.mesh.iter().map(usize::to_string).collect();
     let stages = candidate.stages;

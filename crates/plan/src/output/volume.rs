@@ -42,7 +42,7 @@ pub fn volumes(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Ve
     let unplanned = || Error::impossible("the planner has not made this plan");
     let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
     let costs = costs(cluster, candidate, planner.settings());
-    let sent = Chain::sent(prepared, &costs, candidate.rule)?;
+    let sent = Chain::sent(prepared, &costs, candidate.rule, None)?;
     let (rounds, forwards) = (candidate.micro_batches as f64, outcome.forwards());
     let devices = candidate.mesh.iter().product::<usize>() as f64;
     let mut all = Vec::new();

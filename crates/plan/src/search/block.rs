@@ -85,8 +85,8 @@ impl Allowed<'_> {
 pub(super) enum Unit {
     /// Seconds, and bytes of memory.
     Seconds,
-    /// Bytes that a device sends, in place of seconds.
-    Bytes,
+    /// Bytes that a device sends, in place of seconds: over one level of the cluster, or all.
+    Bytes(Option<usize>),
 }
 
 /// Prices of one block's nodes.
@@ -119,7 +119,7 @@ impl Pricing for BlockPricing<'_> {
     fn node(&self, id: NodeId, _: &Declaration, strategy: &Strategy) -> Cost {
         match self.unit {
             Unit::Seconds => self.costs.node(&self.work[&id], strategy),
-            Unit::Bytes => Cost::ZERO,
+            Unit::Bytes(_) => Cost::ZERO,
         }
     }
 
@@ -130,21 +130,21 @@ impl Pricing for BlockPricing<'_> {
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
         match self.unit {
             Unit::Seconds => self.costs.parameter(shape, sides),
-            Unit::Bytes => self.costs.parameter_sent(shape, sides),
+            Unit::Bytes(level) => self.costs.parameter_sent(shape, sides, level),
         }
     }
 
     fn carriages(&self, shape: &[usize], sides: &Sides) -> Vec<Carriage> {
         match self.unit {
             Unit::Seconds => self.costs.carriages(shape, sides),
-            Unit::Bytes => Vec::new(),
+            Unit::Bytes(_) => Vec::new(),
         }
     }
 
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
         match self.unit {
             Unit::Seconds => self.costs.conversion_s(shape, from, to),
-            Unit::Bytes => self.costs.conversion_sent(shape, from, to),
+            Unit::Bytes(level) => self.costs.conversion_sent(shape, from, to, level),
         }
     }
 

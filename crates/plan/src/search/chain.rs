@@ -74,13 +74,20 @@ impl<'a> Chain<'a> {
         Chain::build(prepared, costs, Allowed { rule, given }, Unit::Seconds)
     }
 
-    /// The same with bytes that devices send in place of seconds, and nothing else: options are in
+    /// The same with bytes that devices send in place of seconds, over one level of the cluster or
+    /// over all of them, and nothing else: options are in
     /// the order of [`Chain::new`], so that its choices can be counted.
     ///
     /// # Errors
     /// As [`Chain::new`].
-    pub fn sent(prepared: &'a Prepared, costs: &Costs<'_>, rule: Rule) -> Result<Chain<'a>, Error> {
-        Chain::build(prepared, costs, Allowed { rule, given: &Given::new() }, Unit::Bytes)
+    pub fn sent(
+        prepared: &'a Prepared,
+        costs: &Costs<'_>,
+        rule: Rule,
+        level: Option<usize>,
+    ) -> Result<Chain<'a>, Error> {
+        let allowed = Allowed { rule, given: &Given::new() };
+        Chain::build(prepared, costs, allowed, Unit::Bytes(level))
     }
 
     /// The same on other devices; choices mean the same.

@@ -13,6 +13,7 @@ mod carry;
 mod chain;
 mod evaluate;
 mod evaluation;
+mod fit;
 mod known;
 mod outcome;
 mod pin;
@@ -31,7 +32,7 @@ pub use candidate::{Candidate, Expert, candidates, experts};
 pub use carry::Coded;
 pub use chain::{Chain, Choice, Part};
 pub use evaluate::{Verdict, best_of, bound_s, evaluate};
-pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s};
+pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s, timeline};
 pub use pin::Pin;
 pub use prepare::{Class, Prepared};
 pub use robust::{Measure, Robust, robust};
@@ -40,6 +41,7 @@ pub use scenario::Scenario;
 pub use settings::{Recompute, Settings, costs};
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use known::Seen;
 use rayon::prelude::*;
@@ -53,13 +55,16 @@ use crate::cost::Sharding;
 /// What is known of how many clusters is kept.
 const HISTORY: usize = 8;
 
+/// Builds the model for so many sequences.
+type Build = Arc<dyn Fn(usize) -> Result<Graph, Error> + Send + Sync>;
+
 /// A model that is planned, perhaps several times, for clusters that differ.
 pub struct Planner {
     settings: Settings,
     batch: usize,
     /// By sequences of a micro-batch.
     prepared: HashMap<usize, Prepared>,
-    graph: Box<dyn Fn(usize) -> Result<Graph, Error> + Send + Sync>,
+    graph: Build,
     /// The clusters that were planned for last, and what their candidates came to.
     history: Vec<(Cluster, Seen)>,
 }
@@ -97,7 +102,7 @@ impl Planner {
             settings,
             batch,
             prepared: HashMap::new(),
-            graph: Box::new(graph),
+            graph: Arc::new(graph),
             history: Vec::new(),
         }
     }
@@ -122,6 +127,18 @@ impl Planner {
     /// # Errors
     /// If the model cannot be built or cut into blocks, or nothing fits the devices' memory.
     pub fn plan(&mut self, cluster: &Cluster) -> Result<Found, Error> {
+        let found = self.plan_once(cluster);
+        found.map_err(|error| fit::explained(self, cluster, error))
+    }
+
+    /// A planner for the same that has learnt nothing.
+    fn again(&self) -> Planner {
+        let (settings, graph) = (self.settings.clone(), Arc::clone(&self.graph));
+        let (prepared, history) = (HashMap::new(), Vec::new());
+        Planner { settings, batch: self.batch, prepared, graph, history }
+    }
+
+    fn plan_once(&mut self, cluster: &Cluster) -> Result<Found, Error> {
         let blocks = (self.graph)(1)?.blocks.len();
         let all = candidates(cluster, self.batch, blocks, self.settings.shardings());
         let of_expert =

@@ -6,7 +6,7 @@ use super::candidate::Candidate;
 use super::carry::Coded;
 use super::chain::Choice;
 use crate::cost::Cost;
-use crate::pipeline::{self, Schedule, simulate};
+use crate::pipeline::{self, Schedule, Timeline, simulate};
 
 /// A candidate with everything chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,6 +165,11 @@ fn round_s(
 
 /// Seconds of a step, played through.
 pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
+    Some(timeline(outcome, overlap)?.seconds + tail_s(&outcome.stages, overlap))
+}
+
+/// What every stage does when, until the last micro-batch is done.
+pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
     let ranks = outcome.stages.len();
     let chunks = outcome.schedule.chunks() as f64;
     let forwards = outcome.forwards();
@@ -187,5 +192,5 @@ pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
     let once: Vec<pipeline::Stage> = outcome.stages.iter().map(stage).collect();
     let stages = once.repeat(outcome.schedule.chunks());
     let orders = outcome.schedule.orders(ranks, outcome.rounds)?;
-    Some(simulate(&orders, &stages)?.seconds + tail_s(&outcome.stages, overlap))
+    simulate(&orders, &stages)
 }

@@ -215,11 +215,6 @@ impl<'a> Round<'a> {
         }
         let memory = self.cluster.pace().memory_bytes * (1.0 - self.planner.settings.reserve);
         let found = format!("the smallest plan needs {:.2} GiB per device", gib(least));
-        let hint = format!(
-            "devices with {:.0} GiB, {:.1} times as many devices, or a smaller model would do",
-            (gib(least) / (1.0 - self.planner.settings.reserve)).ceil(),
-            least / memory
-        );
-        Error::memory(format!("{found}, expected at most {:.2} GiB", gib(memory))).with_hint(hint)
+        Error::memory(format!("{found}, expected at most {:.2} GiB", gib(memory)), least)
     }
 }

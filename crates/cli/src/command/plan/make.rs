@@ -11,6 +11,7 @@ use thinwire_plan::search::{Found, Measure, Planner, Robust, Scenario, Settings,
 use thinwire_plan::{Cluster, Error};
 
 use crate::output::{print, print_json, say};
+use crate::plan_page;
 use crate::source::Source;
 
 /// Decides which part of a model runs on which device.
@@ -58,6 +59,9 @@ pub struct Args {
     /// Writes the plan here
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Writes a page here: the pipeline's timeline, mesh, memory, links, expert plans
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
     /// One JSON object: the plan
     #[arg(long)]
     json: bool,
@@ -94,6 +98,12 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(path) = &args.output {
         std::fs::write(path, plan.text())
             .with_context(|| format!("cannot write {}", path.display()))?;
+        say(format!("wrote {}", path.display()));
+    }
+    if let Some(path) = &args.page {
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        let page = plan_page::page(&plan, &planner, &cluster, &found, &command)?;
+        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
         say(format!("wrote {}", path.display()));
     }
     if args.json {

@@ -1,0 +1,50 @@
+//! The mesh: which device belongs to which stage and where it lies in it.
+
+use thinwire_plan::search::Outcome;
+
+const WIDTH: usize = 960;
+/// Squares that a page draws at most; of larger meshes whole stages are left out and said.
+const SQUARES: usize = 2048;
+/// Colours of the style.
+const COLOURS: usize = 8;
+
+/// A square per device, stage by stage.
+pub fn mesh(plan: &Outcome) -> String {
+    let (stages, outer) = (plan.candidate.stages, plan.candidate.mesh[0]);
+    let inner: usize = plan.candidate.mesh[1..].iter().product();
+    let shown = (SQUARES / (outer * inner)).clamp(1, stages);
+    let (rows, columns) = if inner == 1 { folded(outer) } else { (outer, inner) };
+    let side = (WIDTH / (columns + 1)).clamp(3, 16);
+    let (wide, high) = (columns * side + 14, rows * side + 26);
+    let across = (WIDTH / wide).clamp(1, shown);
+    let height = shown.div_ceil(across) * high;
+    let mut svg = format!(
+        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"mesh\">\n"
+    );
+    for stage in 0..shown {
+        let (left, top) = (stage % across * wide, stage / across * high);
+        svg += &format!("<text class=\"small\" x=\"{left}\" y=\"{}\">{stage}</text>\n", top + 14);
+        for place in 0..(outer * inner).min(SQUARES) {
+            let device = stage * outer * inner + place;
+            let (x, y) = (left + place % columns * side, top + 19 + place / columns * side);
+            let colour = stage % COLOURS + 1;
+            svg += &format!(
+                "<rect x=\"{x}\" y=\"{y}\" width=\"{0}\" height=\"{0}\" style=\"fill: var(--series-{colour})\"><title>device {device}: stage {stage}, place {1}, {2}</title></rect>\n",
+                side - 1,
+                place / inner,
+                place % inner
+            );
+        }
+    }
+    svg += "</svg>\n";
+    if shown < stages {
+        svg += &format!("<p class=\"note\">The first {shown} of {stages} stages.</p>\n");
+    }
+    svg
+}
+
+/// A mesh of one dimension as rows of sixteen.
+fn folded(devices: usize) -> (usize, usize) {
+    let columns = devices.min(16);
+    (devices.div_ceil(columns), columns)
+}

@@ -1,0 +1,103 @@
+//! plan.html: a plan as one page, in the look of the run report: nothing from elsewhere, readable
+//! offline, in the dark and without script.
+
+mod mesh;
+mod tables;
+mod timeline;
+
+use anyhow::Result;
+use thinwire_plan::Cluster;
+use thinwire_plan::output::{PlanFile, traffic};
+use thinwire_plan::search::{Found, Planner};
+
+use crate::figures;
+use crate::report::{document, escape, section};
+
+/// The page of a plan; `command` made it.
+///
+/// # Errors
+/// If the planner has not made this plan.
+pub fn page(
+    plan: &PlanFile,
+    planner: &Planner,
+    cluster: &Cluster,
+    found: &Found,
+    command: &str,
+) -> Result<String> {
+    let overlap = planner.settings().overlap;
+    let traffic = traffic(planner, cluster, found)?;
+    let body = [
+        headline(plan, cluster, found),
+        section(
+            "Pipeline",
+            "What every stage does in a step. Forward, backward, and gradients of weights where they are apart; numbers of micro-batches under the pointer.",
+            &timeline::timeline(&found.best, overlap),
+        ),
+        section(
+            "Mesh",
+            "One square per device, coloured by its stage; rows run along the first dimension of a stage’s mesh, columns along the nearest.",
+            &mesh::mesh(&found.best),
+        ),
+        section(
+            "Memory",
+            "Of one device of every stage: parameters and optimiser state, and what waits for backward.",
+            &tables::memory(&found.best),
+        ),
+        section(
+            "Bytes per link",
+            "What a device of the busiest stage sends in a step; before gradients are encoded.",
+            &tables::traffic(&traffic),
+        ),
+        section(
+            "Expert plans",
+            "What people would run, each at its best.",
+            &tables::experts(found),
+        ),
+        section(
+            "Operators",
+            "The axis that each operator puts on every dimension of the mesh; a dash is none.",
+            &tables::ways(plan),
+        ),
+        section(
+            "How to reproduce",
+            "",
+            &format!("<pre class=\"command\">{}</pre>\n", escape(command)),
+        ),
+    ];
+    let title = format!("thinwire: {} on {} devices", plan.model, cluster.size());
+    Ok(document(&escape(&title), &body.concat()))
+}
+
+fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
+    let best = &found.best;
+    let mesh: Vec<String> = plan.mesh.iter().map(usize::to_string).collect();
+    let again = if plan.recompute { " Forward is computed again in backward." } else { "" };
+    let lead = format!(
+        "{} of {} devices, {} micro-batches, {:?}, ZeRO {}.{again} No plan of this search takes less than {}.",
+        if plan.stage.len() == 1 {
+            "One stage".to_owned()
+        } else {
+            format!("{} stages", plan.stage.len())
+        },
+        mesh.join(" × "),
+        plan.micro_batches,
+        plan.schedule,
+        plan.zero,
+        figures::seconds(found.bound_s)
+    );
+    let tiles = [
+        (figures::seconds(best.seconds), "per step"),
+        (figures::digits(plan.batch as f64 / best.seconds), "sequences a second"),
+        (figures::percent(found.gap()), "at most from the best plan"),
+        (figures::bytes(best.bytes()), "of the fullest device"),
+    ];
+    let tiles =
+        tiles.map(|(value, name)| format!("<div><dd>{value}</dd><dt>{name}</dt></div>\n")).concat();
+    format!(
+        "<header>\n<p class=\"brand\">thinwire {}</p>\n<h1>{} on {} devices</h1>\n<p class=\"lead\">{}</p>\n<dl class=\"tiles\">\n{tiles}</dl>\n</header>\n",
+        env!("CARGO_PKG_VERSION"),
+        escape(&plan.model),
+        cluster.size(),
+        escape(&lead)
+    )
+}
