@@ -41,7 +41,7 @@ impl Planner {
             }
             Verdict::TooLarge(bytes) => {
                 let gib = bytes / f64::from(1 << 30);
-                Err(Error::memory(format!("a device needs {gib:.1} GiB, more than it has")))
+                Err(Error::memory(format!("a device needs {gib:.1} GiB, more than it has"), bytes))
             }
             Verdict::TooSlow(_) | Verdict::Impossible => {
                 let found = format!("{stages} stages of {mesh:?}, {micro_batches} micro-batches");

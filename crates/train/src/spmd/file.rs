@@ -76,6 +76,13 @@ fn check_counts(file: &PlanFile) -> Result<(), Error> {
             format!("batch of {batch} does not divide into {micro_batches} micro-batches");
         return Err(invalid(message));
     }
+    if file.shares.iter().any(|share| *share != micro_batches) {
+        let shares = &file.shares;
+        let message = format!("parts of the mesh have {shares:?} micro-batches");
+        return Err(invalid(format!(
+            "{message}, expected {micro_batches} each: uneven shares cannot be run"
+        )));
+    }
     Ok(())
 }
 
