@@ -70,7 +70,7 @@ PLANS=(
 
 # One planned training, as one line.
 train() { # NETWORK NAME PLAN
-    local line flags=(--plan "$3" --steps "$steps" --link none --report none --json)
+    local line flags=(--plan "$3" --steps "$steps" --link none --report none --checkpoint-dir none --json)
     [ -z "$data" ] || flags+=(--data "$data")
     if line=$(cd "$SCRATCH" && network_ranks "$THINWIRE" train "${flags[@]}" 2>"$SCRATCH/errors" | tail -n 1) &&
         [ -n "$line" ]; then

@@ -132,6 +132,37 @@ fn what_a_plan_cannot_be_is_named() {
 }
 
 #[test]
+fn a_checkpoint_of_one_plan_goes_on_under_another() {
+    let folder = Folder::new("planned-resume");
+    plan(&folder, 4);
+    let whole = losses(&train(&folder, &["--steps", "6", "--json"]).json()[0]);
+    let half = ["--steps", "6", "--checkpoint-every", "3", "--checkpoint-dir", "half"];
+    train(&folder, &half).done();
+    for ranks in [1, 2, 4] {
+        plan(&folder, ranks);
+        let resumed = train(&folder, &["--resume", "half/step-000003", "--json"]).json();
+        let resumed = losses(&resumed[0]);
+        assert_eq!(resumed.len(), 3);
+        for (one, other) in whole[3..].iter().zip(&resumed) {
+            assert!((one - other).abs() < 1e-4, "{ranks}: {whole:?}, {resumed:?}");
+        }
+    }
+    let shard = folder.path().join("half/step-000003/shard-1.safetensors");
+    let mut bytes = std::fs::read(&shard).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&shard, bytes).unwrap();
+    let ended = train(&folder, &["--resume", "half/step-000003"]);
+    assert!(ended.error().contains("corrupt checkpoint"), "{}", ended.error());
+    let other = MODEL.replace("layers=2", "layers=1");
+    let flags = ["plan", "make", "--model", &other, "--sequence", "16", "--batch", "8"];
+    let places = ["--cluster", "cluster.toml", "--precision", "single", "--output", "plan.toml"];
+    folder.run(&[&flags[..], &places[..]].concat()).done();
+    let ended = train(&folder, &["--resume", "half/step-000006", "--steps", "9"]);
+    assert!(ended.error().contains("the plan is for gpt:layers=1"), "{}", ended.error());
+}
+
+#[test]
 fn ranks_plan_for_themselves() {
     let folder = Folder::new("planned-parallel");
     let fixed =

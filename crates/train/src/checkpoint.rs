@@ -2,7 +2,8 @@
 //!
 //! A checkpoint is a folder `step-000123`: `manifest.json`, `model.safetensors` (the parameters, as
 //! any tool reads them), `optimizer.safetensors`, and one `exchange-RANK.safetensors` per rank with
-//! what the exchange carries over between steps. It is written under another name and renamed when
+//! what the exchange carries over between steps. Under a plan for the whole model it has one
+//! `shard-RANK.safetensors` per rank instead. It is written under another name and renamed when
 //! it is whole: rank 0 calls [`Draft::create`], the others [`Draft::open`] once it has; every rank
 //! writes its exchange, rank 0 also model and optimiser; when all have, rank 0 commits. The
 //! manifest holds length and checksum of each file. Law: what is loaded is what was saved, bit for
@@ -10,6 +11,7 @@
 
 mod load;
 mod manifest;
+mod shards;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -25,6 +27,7 @@ use crate::optimizer::AdamW;
 
 pub use load::{Checkpoint, latest, resolve};
 pub use manifest::{FORMAT, FileCheck, Manifest, Progress};
+pub use shards::{Wanted, part_name};
 
 /// Named tensors: shape, and elements row-major.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
@@ -106,9 +109,34 @@ impl Draft {
     /// # Errors
     /// If a file is missing or cannot be read back.
     pub fn commit(self, progress: Progress) -> Result<PathBuf, Error> {
-        let mut files = BTreeMap::new();
         let exchanges = (0..progress.world).map(|rank| exchange_file(Rank(rank)));
-        for name in [MODEL.to_owned(), OPTIMIZER.to_owned()].into_iter().chain(exchanges) {
+        let names = [MODEL.to_owned(), OPTIMIZER.to_owned()].into_iter().chain(exchanges);
+        self.seal(progress, names.collect())
+    }
+
+    /// Writes a rank's parts of parameters and of the optimiser's state.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_shard(&self, rank: Rank, tensors: &Tensors) -> Result<(), Error> {
+        let tensors =
+            tensors.iter().map(|(name, (shape, values))| (name.clone(), &shape[..], &values[..]));
+        self.write(&shards::shard_file(rank), tensors, "parts of a model, by where they begin")
+    }
+
+    /// Seals a checkpoint of parts, as [`Draft::commit`] does others.
+    ///
+    /// # Errors
+    /// If a file is missing or cannot be read back.
+    pub fn commit_shards(self, progress: Progress) -> Result<PathBuf, Error> {
+        let names = (0..progress.world).map(|rank| shards::shard_file(Rank(rank)));
+        let names = names.collect();
+        self.seal(progress, names)
+    }
+
+    fn seal(self, progress: Progress, names: Vec<String>) -> Result<PathBuf, Error> {
+        let mut files = BTreeMap::new();
+        for name in names {
             let path = self.path.join(&name);
             let bytes = fs::read(&path).map_err(|e| Error::io("read back", &path, e))?;
             let check = FileCheck { bytes: bytes.len() as u64, crc32: checksum(&bytes) };

@@ -18,10 +18,10 @@ pub struct Args {
     #[arg(long)]
     codec: Option<Policy>,
     /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["resume", "checkpoint_every"])]
+    #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
     /// Plan the model's parallelism for these ranks, and train so
-    #[arg(long, value_enum, value_name = "HOW", conflicts_with_all = ["plan", "resume", "checkpoint_every"])]
+    #[arg(long, value_enum, value_name = "HOW", conflicts_with = "plan")]
     parallel: Option<Parallel>,
     /// With --parallel semi, a cut that is decided: 'block.*.mlp.up: n=tp'; may be repeated
     #[arg(long, value_name = "NODES: AXIS=DIMENSION", requires = "parallel")]
@@ -65,17 +65,27 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 fn train(args: &Args) -> Result<Done> {
+    let folder = args.checkpoint_dir.0.clone();
+    let keep = folder.map(|folder| Keep { folder, every: args.checkpoint_every });
     if let Some(plan) = &args.plan {
         planned::check_codec(args.codec.as_ref())?;
-        return planned::train(&Request::of_file(&args.settings, plan)?);
+        return planned::train(&Request::of_file(
+            &args.settings,
+            plan,
+            (args.resume.clone(), keep),
+        )?);
     }
     if let Some(parallel) = args.parallel {
         planned::check_codec(args.codec.as_ref())?;
-        let cluster = args.cluster.as_deref();
-        return planned::train(&Request::made(&args.settings, parallel, &args.pin, cluster)?);
+        let (cluster, frozen) = (args.cluster.as_deref(), (args.resume.clone(), keep));
+        return planned::train(&Request::made(
+            &args.settings,
+            parallel,
+            &args.pin,
+            cluster,
+            frozen,
+        )?);
     }
-    let folder = args.checkpoint_dir.0.clone();
-    let keep = folder.map(|folder| Keep { folder, every: args.checkpoint_every });
     let plan = Plan::resolve(&args.settings, args.resume.as_ref(), keep)?;
     let codec = args.codec.clone().unwrap_or(Policy::Auto(Vec::new()));
     training::train(&plan, std::slice::from_ref(&codec))

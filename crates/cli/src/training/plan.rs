@@ -282,7 +282,7 @@ pub fn kept_recipe(checkpoint: &Checkpoint) -> Result<Recipe> {
         .with_context(|| format!("{} keeps no recipe of this version", checkpoint.path().display()))
 }
 
-fn check_data(checkpoint: &Checkpoint, corpus: &Corpus) -> Result<()> {
+pub(super) fn check_data(checkpoint: &Checkpoint, corpus: &Corpus) -> Result<()> {
     let (expected, found) = (&checkpoint.manifest().progress.data, corpus.fingerprint());
     let message = format!("the checkpoint was trained on other data: {expected}, this is {found}");
     ensure_or_hint(expected == found, message, "give the same --data as before")

@@ -73,7 +73,7 @@ impl Checkpoint {
     }
 
     /// A file's tensors, after its length and checksum were compared with the manifest.
-    fn read(&self, name: &str) -> Result<Tensors, Error> {
+    pub(super) fn read(&self, name: &str) -> Result<Tensors, Error> {
         let path = self.path.join(name);
         let Some(expected) = self.manifest.files.get(name) else {
             let world = self.manifest.progress.world;
@@ -157,7 +157,7 @@ pub fn resolve(path: &Path) -> Result<Checkpoint, Error> {
     Checkpoint::open(newest.as_deref().unwrap_or(path))
 }
 
-fn corrupt(path: &Path, why: &str) -> Error {
+pub(super) fn corrupt(path: &Path, why: &str) -> Error {
     let why = why.lines().next().unwrap_or_default();
     let context = format!("corrupt checkpoint: {}: {why}", path.display());
     Error::new(Kind::Checkpoint, context).with_hint("go back to an earlier checkpoint")

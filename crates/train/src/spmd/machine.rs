@@ -29,16 +29,16 @@ pub type Inputs = HashMap<TensorId, Array>;
 /// One rank.
 #[derive(Debug)]
 pub struct Machine<'a> {
-    training: &'a Training,
-    program: Program,
+    pub(super) training: &'a Training,
+    pub(super) program: Program,
     declarations: Vec<Declaration>,
     /// For every node, this rank's part of its axes.
     parts: Vec<Vec<Part>>,
-    slots: Slots,
+    pub(super) slots: Slots,
     sums: Vec<Sum>,
-    optimizer: Optimizer,
+    pub(super) optimizer: Optimizer,
     seed: u64,
-    step: u64,
+    pub(super) step: u64,
     loss: Option<f32>,
     elements_max: usize,
     optimizer_s: f64,
@@ -448,7 +448,7 @@ fn cut(whole: &Array, layout: &Layout, mesh: &Mesh) -> Array {
 }
 
 /// A rank's part of every dimension of a tensor.
-fn parts_of(shape: &[usize], layout: &Layout, mesh: &Mesh) -> Vec<Part> {
+pub(super) fn parts_of(shape: &[usize], layout: &Layout, mesh: &Mesh) -> Vec<Part> {
     let start = layout.start(shape, &mesh.sizes, &mesh.coordinates);
     let local = layout.local_shape(shape, &mesh.sizes);
     start.into_iter().zip(local).map(|(start, length)| Part { start, length }).collect()

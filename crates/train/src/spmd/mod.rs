@@ -9,6 +9,7 @@
 mod assignment;
 mod derive;
 mod file;
+mod frozen;
 pub mod kernel;
 mod liveness;
 mod machine;

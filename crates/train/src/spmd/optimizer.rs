@@ -38,6 +38,28 @@ impl Optimizer {
         &self.values
     }
 
+    /// The values of a parameter, its means and its means of squares.
+    pub fn buffers(&self, index: usize) -> [&[f32]; 3] {
+        [&self.values[index], &self.state.means[index], &self.state.squares[index]]
+    }
+
+    /// The same, put back.
+    pub fn set_buffers(&mut self, index: usize, [values, means, squares]: [Vec<f32>; 3]) {
+        self.values[index] = values;
+        self.state.means[index] = means;
+        self.state.squares[index] = squares;
+    }
+
+    /// Updates so far.
+    pub fn updates(&self) -> u64 {
+        self.state.updates
+    }
+
+    /// The same, put back.
+    pub fn set_updates(&mut self, updates: u64) {
+        self.state.updates = updates;
+    }
+
     /// One update.
     pub fn update(&mut self, gradients: &[Vec<f32>], pace: Pace, options: &AdamWOptions) {
         let gradient = |index: usize| &gradients[index][..];

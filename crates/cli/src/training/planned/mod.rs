@@ -2,6 +2,7 @@
 
 mod build;
 mod calibrate;
+mod checkpoints;
 mod figures;
 mod make;
 mod memory;
@@ -47,6 +48,9 @@ pub fn train(request: &Request) -> Result<Done> {
         Some(path) if found.is_none_or(|place| place.rank == 0) => machine::ensure_place(path)?,
         _ => {}
     }
+    if let Some(keep) = &request.keep {
+        machine::ensure_writable(&keep.folder)?;
+    }
     let place = match ranks::start(&settings.place, settings.ranks, request.usual_ranks())? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
@@ -88,7 +92,7 @@ fn run(
     };
     let mut session = Session::start((request, built), group, interrupt, trace)?;
     let planned = session.run()?;
-    let log = session.finish();
+    let (log, saved) = session.finish();
     if let Some(warning) = log.warning("none").filter(|_| place.rank == 0) {
         say(warning);
     }
@@ -98,6 +102,7 @@ fn run(
     let mine = planned.ranks.iter().find(|rank| rank.rank == Rank(place.rank).index());
     run.sent_bytes = mine.map_or(0.0, |rank| rank.counted_bytes as f64 / planned.steps as f64);
     run.raw_bytes = run.sent_bytes;
+    run.checkpoint = saved.map(|path| path.display().to_string());
     run.planned = Some(planned);
     Ok((run, built.file.clone()))
 }

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use thinwire_plan::output::PlanFile;
+use thinwire_train::checkpoint::{self, Checkpoint};
 use thinwire_train::{Corpus, LearningRate};
 
 use super::build::Built;
 use super::make::{Parallel, Wish};
 use crate::failure::{OrHint, hinted};
 use crate::training::corpus;
-use crate::training::plan::{Recipe, recipe};
+use crate::training::plan::{Keep, Recipe, check_data, recipe};
 use crate::training::settings::{GradDtype, RecipeFlags, Settings};
 
 /// No plan has more bytes.
@@ -24,6 +25,9 @@ pub enum Source {
     Made(Wish),
 }
 
+/// What is taken up, and where checkpoints go.
+pub type Frozen = (Option<PathBuf>, Option<Keep>);
+
 /// A planned training, as far as one process knows it.
 pub struct Request {
     /// Where the plan comes from.
@@ -34,6 +38,10 @@ pub struct Request {
     pub corpus: Corpus,
     /// The rest of what was typed.
     pub settings: Settings,
+    /// Where training goes on from.
+    pub resume: Option<Checkpoint>,
+    /// Whether and where it is frozen.
+    pub keep: Option<Keep>,
     data: String,
 }
 
@@ -42,10 +50,10 @@ impl Request {
     ///
     /// # Errors
     /// If a file cannot be read, or flags say what the plan says already.
-    pub fn of_file(settings: &Settings, plan: &Path) -> Result<Request> {
+    pub fn of_file(settings: &Settings, plan: &Path, frozen: Frozen) -> Result<Request> {
         check_flags(&settings.recipe)?;
         let built = Built::of(read(plan)?).with_context(|| plan.display().to_string())?;
-        Request::new(settings, |_| Ok(Source::File(plan.to_owned(), Box::new(built))))
+        Request::new(settings, frozen, |_| Ok(Source::File(plan.to_owned(), Box::new(built))))
     }
 
     /// A plan that is to be made: how, with what decided, for which machines.
@@ -57,6 +65,7 @@ impl Request {
         parallel: Parallel,
         pins: &[String],
         cluster: Option<&Path>,
+        frozen: Frozen,
     ) -> Result<Request> {
         check_dtype(&settings.recipe)?;
         let pins = pins.to_vec();
@@ -71,16 +80,25 @@ impl Request {
         let cluster =
             cluster.map(|path| std::fs::read_to_string(path).with_context(|| about(path)));
         let cluster = cluster.transpose()?;
-        Request::new(settings, |recipe| {
+        Request::new(settings, frozen, |recipe| {
             let (model, batch) = (recipe.model, recipe.batch);
             Ok(Source::Made(Wish { parallel, pins, cluster, model, batch }))
         })
     }
 
-    fn new(settings: &Settings, source: impl FnOnce(&Recipe) -> Result<Source>) -> Result<Request> {
+    fn new(
+        settings: &Settings,
+        (resume, keep): Frozen,
+        source: impl FnOnce(&Recipe) -> Result<Source>,
+    ) -> Result<Request> {
         let (data, corpus) = corpus::read(settings.data.as_deref())?;
-        let recipe = recipe(&settings.recipe, None)?;
-        Ok(Request { source: source(&recipe)?, recipe, corpus, settings: settings.clone(), data })
+        let resume = resume.map(|path| checkpoint::resolve(&path)).transpose()?;
+        let recipe = recipe(&settings.recipe, resume.as_ref())?;
+        if let Some(checkpoint) = &resume {
+            check_data(checkpoint, &corpus)?;
+        }
+        let (source, settings) = (source(&recipe)?, settings.clone());
+        Ok(Request { source, recipe, corpus, settings, resume, keep, data })
     }
 
     /// How many ranks are started unless somebody says it.
@@ -124,6 +142,12 @@ impl Request {
             Source::Made(wish) => format!("{wish:?}"),
         };
         facts.push(("plan".to_owned(), plan));
+        let first = self.resume.as_ref().map_or(0, |found| found.manifest().progress.step);
+        facts.push(("first step".to_owned(), first.to_string()));
+        let folder = if self.keep.is_some() { "a folder" } else { "none" };
+        facts.push(("--checkpoint-dir".to_owned(), folder.to_owned()));
+        let every = self.keep.as_ref().and_then(|keep| keep.every);
+        facts.push(("--checkpoint-every".to_owned(), format!("{every:?}")));
         let Recipe { steps, seed, lr, warmup, clip, .. } = &self.recipe;
         for (name, value) in [
             ("steps", steps.to_string()),

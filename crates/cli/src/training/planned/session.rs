@@ -1,5 +1,6 @@
 //! One rank's planned training, from its machine to the last step.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -11,7 +12,7 @@ use thinwire_wire::{Rank, World};
 
 use super::build::Built;
 use super::memory::Growth;
-use super::{Request, figures};
+use super::{Request, checkpoints, figures};
 use crate::output::say;
 use crate::report::Planned;
 use crate::training::interrupt::Interrupt;
@@ -30,8 +31,10 @@ pub struct Session<'a> {
     log: Log,
     trace: Trace,
     growth: Growth,
-    speaks: bool,
+    world: World,
+    first: u64,
     done: u64,
+    saved: Option<PathBuf>,
 }
 
 impl<'a> Session<'a> {
@@ -55,11 +58,17 @@ impl<'a> Session<'a> {
             world: World::alone(),
             seed,
         };
-        let sampler = Sampler::new(request.corpus.clone(), sampling)?;
+        let mut sampler = Sampler::new(request.corpus.clone(), sampling)?;
         let start = initial(&built.training.graph, seed);
         let machine = Machine::new(&built.training, &built.plan, group, &start)?;
         let clip = request.recipe.clip;
-        let machine = machine.with_gradient_norm_max((clip > 0.0).then_some(clip));
+        let mut machine = machine.with_gradient_norm_max((clip > 0.0).then_some(clip));
+        let first = match &request.resume {
+            Some(checkpoint) => {
+                checkpoints::load(checkpoint, &file.model, (&mut machine, &mut sampler))?
+            }
+            None => 0,
+        };
         let title = format!(
             "training {} on {} ranks: {} stages of {:?}, {} micro-batches",
             file.model,
@@ -68,7 +77,7 @@ impl<'a> Session<'a> {
             file.mesh,
             file.micro_batches
         );
-        let progress = Progress::new(&title, 0, request.recipe.steps, speaks);
+        let progress = Progress::new(&title, first, request.recipe.steps, speaks);
         let log = Log::default();
         Ok(Session {
             request,
@@ -80,8 +89,10 @@ impl<'a> Session<'a> {
             log,
             trace,
             growth,
-            speaks,
-            done: 0,
+            world,
+            first,
+            done: first,
+            saved: None,
         })
     }
 
@@ -94,21 +105,34 @@ impl<'a> Session<'a> {
         let mut stop = false;
         while self.done < steps && !stop {
             stop = self.step().with_context(|| format!("step {}", self.done))?;
+            let over = stop || self.done == steps;
+            if let Some(keep) = &self.request.keep
+                && (over || keep.every.is_some_and(|every| self.done.is_multiple_of(every)))
+            {
+                let of = (self.request, &self.built.file.model[..]);
+                let state = (&mut self.machine, &self.sampler);
+                self.saved = checkpoints::save(of, keep, state, (self.world, self.done))
+                    .with_context(|| format!("saving step {}", self.done))?;
+            }
         }
-        if stop && self.speaks {
+        if stop && self.world.rank() == Rank(0) {
             let name = self.interrupt.signal().and_then(signal_hook::low_level::signal_name);
             let name = name.unwrap_or("a signal");
-            say(format!("stopped by {name} after step {} of {steps}", self.done));
+            let saved = self.saved.as_ref();
+            let saved = saved
+                .map_or(String::new(), |path| format!("; go on with --resume {}", path.display()));
+            say(format!("stopped by {name} after step {} of {steps}{saved}", self.done));
         }
         self.machine.settle()?;
         let (plan, step_s) = ((&self.built.file, &self.built.plan), self.log.settled_step_s());
         let memory_bytes = self.growth.bytes().unwrap_or(0);
-        figures::gather(&mut self.machine, plan, (self.done, step_s), memory_bytes)
+        let steps = self.done - self.first;
+        figures::gather(&mut self.machine, plan, (steps, step_s), memory_bytes)
     }
 
-    /// The log, once it is complete.
-    pub fn finish(self) -> Log {
-        self.log
+    /// The log, once it is complete, and the last checkpoint, on rank 0.
+    pub fn finish(self) -> (Log, Option<PathBuf>) {
+        (self.log, self.saved)
     }
 
     /// One step; whether any rank wants to stop after it.

@@ -1,0 +1,148 @@
+//! Parts of tensors in files, one file per rank, and any other parts read from them.
+//!
+//! A part is called `block.0.mlp.up.weight@0,16`: the tensor, and where the part begins in it. Who
+//! reads asks for parts of its own; each is put together from whatever parts the files have. So a
+//! checkpoint of one plan loads under any other.
+
+use thinwire_model::Part;
+use thinwire_wire::Rank;
+
+use super::load::corrupt;
+use super::{Checkpoint, Tensors};
+use crate::error::Error;
+
+/// A part of a tensor that is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// The tensor.
+    pub name: String,
+    /// The part of each of its dimensions.
+    pub parts: Vec<Part>,
+    /// Its elements, as far as they have been found.
+    pub values: Vec<f32>,
+    found: usize,
+}
+
+impl Wanted {
+    /// A part of which nothing has been found.
+    pub fn new(name: String, parts: Vec<Part>) -> Wanted {
+        let elements = parts.iter().map(|part| part.length).product();
+        Wanted { name, parts, values: vec![0.0; elements], found: 0 }
+    }
+
+    /// Takes what another part has of this one.
+    fn take(&mut self, start: &[usize], shape: &[usize], values: &[f32]) {
+        let Some((last, outer)) = self.parts.split_last() else {
+            self.values.copy_from_slice(values);
+            self.found += values.len();
+            return;
+        };
+        let dims = self.parts.iter().zip(start.iter().zip(shape));
+        let overlap = dims.map(|(part, (start, length))| {
+            let from = part.start.max(*start);
+            from..(part.start + part.length).min(start + length)
+        });
+        let overlap: Vec<_> = overlap.collect();
+        if overlap.iter().any(|range| range.is_empty()) {
+            return;
+        }
+        let row = overlap[outer.len()].clone();
+        let rows: usize = overlap[..outer.len()].iter().map(|range| range.len()).product();
+        for index in 0..rows {
+            let (mut rest, mut to, mut from) = (index, 0, 0);
+            let (mut to_stride, mut from_stride) = (last.length, shape[outer.len()]);
+            for dim in (0..outer.len()).rev() {
+                let at = overlap[dim].start + rest % overlap[dim].len();
+                rest /= overlap[dim].len();
+                to += (at - outer[dim].start) * to_stride;
+                from += (at - start[dim]) * from_stride;
+                to_stride *= outer[dim].length;
+                from_stride *= shape[dim];
+            }
+            let to = to + row.start - last.start;
+            let from = from + row.start - start[outer.len()];
+            self.values[to..to + row.len()].copy_from_slice(&values[from..from + row.len()]);
+            self.found += row.len();
+        }
+    }
+}
+
+/// What a part is called in a file.
+pub fn part_name(tensor: &str, start: &[usize]) -> String {
+    let start: Vec<String> = start.iter().map(usize::to_string).collect();
+    format!("{tensor}@{}", start.join(","))
+}
+
+/// The file of a rank's parts.
+pub(super) fn shard_file(rank: Rank) -> String {
+    format!("shard-{}.safetensors", rank.0)
+}
+
+impl Checkpoint {
+    /// Fills parts from all ranks' files, one file after the other.
+    ///
+    /// # Errors
+    /// If a file is damaged, or a part is not in them as a whole.
+    pub fn fill(&self, wanted: &mut [Wanted]) -> Result<(), Error> {
+        for rank in 0..self.manifest().progress.world {
+            let file = shard_file(Rank(rank));
+            take_all(wanted, &self.read(&file)?)
+                .map_err(|why| corrupt(&self.path().join(&file), &why))?;
+        }
+        let missing = wanted.iter().find(|part| part.found != part.values.len());
+        missing.map_or(Ok(()), |part| {
+            let (found, expected) = (part.found, part.values.len());
+            let why = format!("{found} elements of {}, expected {expected}", part.name);
+            Err(corrupt(self.path(), &why))
+        })
+    }
+}
+
+fn take_all(wanted: &mut [Wanted], tensors: &Tensors) -> Result<(), String> {
+    for (name, (shape, values)) in tensors {
+        let (tensor, start) =
+            name.rsplit_once('@').ok_or_else(|| format!("'{name}' is no part"))?;
+        let start = start.split(',').filter(|start| !start.is_empty()).map(str::parse::<usize>);
+        let start: Vec<usize> =
+            start.collect::<Result<_, _>>().map_err(|_| format!("'{name}' begins nowhere"))?;
+        for part in wanted.iter_mut().filter(|part| part.name == tensor) {
+            let ndim = part.parts.len();
+            if start.len() != ndim || shape.len() != ndim {
+                return Err(format!("'{name}' has shape {shape:?}, expected {ndim} dimensions"));
+            }
+            part.take(&start, shape, values);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The elements of a part of a tensor of this shape, each its own place.
+    fn part(shape: [usize; 2], parts: [Part; 2]) -> Vec<f32> {
+        let row = |i| (0..parts[1].length).map(move |j| (i, parts[1].start + j));
+        let places = (0..parts[0].length).flat_map(|i| row(parts[0].start + i));
+        places.map(|(i, j)| (i * shape[1] + j) as f32).collect()
+    }
+
+    #[test]
+    fn parts_are_put_together_from_any_others() {
+        let shape = [6, 8];
+        let cut = |start, length| Part { start, length };
+        let mut tensors = Tensors::new();
+        for (rows, columns) in [(0, 0), (0, 4), (3, 0), (3, 4)] {
+            let values = part(shape, [cut(rows, 3), cut(columns, 4)]);
+            tensors.insert(part_name("w", &[rows, columns]), (vec![3, 4], values));
+        }
+        for parts in [[cut(0, 6), cut(0, 8)], [cut(2, 2), cut(0, 8)], [cut(1, 4), cut(3, 2)]] {
+            let mut wanted = [Wanted::new("w".to_owned(), parts.to_vec())];
+            take_all(&mut wanted, &tensors).unwrap();
+            assert_eq!(wanted[0].values, part(shape, parts));
+            assert_eq!(wanted[0].found, wanted[0].values.len());
+        }
+        let mut other = [Wanted::new("w".to_owned(), vec![cut(0, 6)])];
+        assert!(take_all(&mut other, &tensors).unwrap_err().contains("expected 1 dimensions"));
+    }
+}
