@@ -10,9 +10,7 @@
 # no root). Every command sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 # as all ranks share this machine's cores, MASTER_ADDR, MASTER_PORT), THINWIRE_TOKEN, and
 # NETWORK_INTERFACE, the interface that reaches the others.
-# NETWORK_SECONDS_MAX bounds one command (600 by default). NETWORK_CORES, such as 0.4, gives every rank
-# that part of a core and no more, as if it were a machine of its own: what one rank leaves idle makes
-# no other one faster. It needs root and the kernel's cpu controller.
+# NETWORK_SECONDS_MAX bounds one command (600 by default).
 
 NETWORK_ID="tw$$"
 NETWORK_RANKS=0
@@ -55,36 +53,13 @@ network_reshape() { # NETWORK
     done
 }
 
-# The control group of a rank, in either of the kernel's hierarchies.
-network_group() {
-    local root=/sys/fs/cgroup
-    [ -d $root/cpu ] && root=$root/cpu
-    echo "$root/$NETWORK_ID-$1"
-}
-
-network_cores() { # RANK
-    local group period_us=5000 quota_us
-    group=$(network_group "$1")
-    quota_us=$(awk -v part="$NETWORK_CORES" -v period=$period_us 'BEGIN { printf "%d", part * period }')
-    mkdir "$group" || return
-    if [ -e "$group/cpu.cfs_quota_us" ]; then
-        echo $period_us >"$group/cpu.cfs_period_us" && echo "$quota_us" >"$group/cpu.cfs_quota_us"
-    else
-        echo "$quota_us $period_us" >"$group/cpu.max"
-    fi || network_fail "no cpu controller for NETWORK_CORES=$NETWORK_CORES"
-}
-
 network_up() { # RANKS NETWORK
     NETWORK_RANKS=$1 NETWORK_NAME=$2
-    local rank
-    for ((rank = 0; rank < NETWORK_RANKS; rank++)); do
-        [ -z "${NETWORK_CORES:-}" ] || network_cores "$rank" || return
-    done
     [ "$NETWORK_NAME" = loopback ] && return 0
     [ "$NETWORK_NAME" = unshaped ] || network_burst "$NETWORK_NAME" >/dev/null || return
     [ "$(id -u)" = 0 ] || { network_fail "network '$2' needs root for its namespaces, 'loopback' does not"; return; }
     command -v tc >/dev/null || { network_fail "network '$2' needs ip and tc (iproute2)"; return; }
-    local bridge node
+    local bridge rank node
     bridge=$(network_namespace bridge)
     ip netns add "$bridge" || return
     ip -n "$bridge" link add bridge0 type bridge || return
@@ -103,14 +78,8 @@ network_up() { # RANKS NETWORK
 }
 
 network_down() {
-    local node name
-    if [ -n "${NETWORK_CORES:-}" ]; then
-        for ((name = 0; name < NETWORK_RANKS; name++)); do
-            xargs -r kill -9 <"$(network_group "$name")/cgroup.procs" 2>/dev/null
-            rmdir "$(network_group "$name")" 2>/dev/null
-        done
-    fi
     [ "$NETWORK_NAME" = loopback ] && return 0
+    local node name
     for name in $(seq 0 $((NETWORK_RANKS - 1))) bridge; do
         node=$(network_namespace "$name")
         ip netns pids "$node" 2>/dev/null | xargs -r kill -9 2>/dev/null
@@ -126,10 +95,6 @@ network_exec() { # RANK COMMAND ...
     if [ "$NETWORK_NAME" != loopback ]; then
         place=(ip netns exec "$(network_namespace "$rank")")
         interface=eth0
-    fi
-    if [ -n "${NETWORK_CORES:-}" ]; then
-        # shellcheck disable=SC2016
-        place+=(bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$(network_group "$rank")")
     fi
     "${place[@]}" timeout --kill-after=5 "$NETWORK_SECONDS_MAX" env \
         RANK="$rank" WORLD_SIZE="$NETWORK_RANKS" LOCAL_RANK="$rank" LOCAL_WORLD_SIZE="$NETWORK_RANKS" \
