@@ -26,7 +26,8 @@ fn a_model_is_written_and_read_and_planned() {
     let folder = Folder::new("model-file");
     let size = ["--batch", "2", "--sequence", "16"];
     let show = |model: &str, more: &[&str]| {
-        let shown = folder.run(&[&["model", "show", model, "--json"], &size[..], more].concat());
+        let shown = ["model", "show", model, "--json"];
+        let shown = folder.run(&[&shown[..], &size, more].concat());
         let [mut shown] = <[_; 1]>::try_from(shown.json()).unwrap();
         shown["model"].take();
         shown
