@@ -82,7 +82,7 @@ fn files_that_are_no_models_are_refused_in_one_line() {
         std::fs::write(folder.path().join(file), text).unwrap();
         folder.run(&["model", "show", file]).error().to_owned()
     };
-    let expected = "error: a.json: it is no JSON: expected value at line 1 column 1";
+    let expected = "error: a.json: it is no JSON: expected ident at line 1 column 2";
     assert_eq!(error("a.json", "no"), expected);
     let expected = "error: a.json: thinwire_model is null, expected 1";
     assert_eq!(error("a.json", "{}"), expected);
