@@ -54,20 +54,28 @@ impl Group {
         Group { size, hops }
     }
 
-    /// What a device can use to send to the one that lies `distance` devices away, while all do.
-    pub fn neighbour(cluster: &Cluster, distance: usize) -> Hop {
+    /// What a device of a stage of `devices` can use to send to the next stage, while all of the
+    /// stage do: the outermost level that any of them must cross.
+    pub fn next_stage(cluster: &Cluster, devices: usize, stage: usize) -> Hop {
         let mut unit = 1;
-        let last = cluster.levels.len() - 1;
+        let mut found = None;
         for (at, level) in cluster.levels.iter().enumerate() {
-            if distance < unit * level.size || at == last {
-                let bytes_per_s = level.bytes_per_s / unit as f64;
-                let latency_s = level.latency_s;
-                return Hop { level: at, members: 2.0, inside: 1.0, latency_s, bytes_per_s };
+            if crosses(stage * devices, devices, unit) {
+                let sharing = devices.min(unit) as f64;
+                let (latency_s, bytes_per_s) = (level.latency_s, level.bytes_per_s / sharing);
+                found = Some(Hop { level: at, members: 2.0, inside: 1.0, latency_s, bytes_per_s });
             }
             unit *= level.size;
         }
-        unreachable!("the last level was looked at")
+        found.expect("two devices differ on the innermost level")
     }
+}
+
+/// Whether any of so many devices from `first` on lies in another unit than the one as many devices
+/// further.
+fn crosses(first: usize, devices: usize, unit: usize) -> bool {
+    let spans = first % unit + devices > unit;
+    spans || (first + devices - 1) % unit + devices >= unit
 }
 
 /// How many devices along a dimension lie within a unit of so many neighbouring devices.
@@ -117,8 +125,27 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_other_nodes_share_their_ports() {
-        assert_eq!(Group::neighbour(&cluster(), 4).bytes_per_s, 300e9);
-        assert_eq!(Group::neighbour(&cluster(), 8).bytes_per_s, 12.5e9);
+    fn messages_take_the_outermost_level_that_they_cross() {
+        let next = |devices, stage| {
+            let hop = Group::next_stage(&cluster(), devices, stage);
+            (hop.level, hop.bytes_per_s)
+        };
+        assert_eq!(next(4, 0), (0, 300e9));
+        assert_eq!(next(4, 1), (1, 25e9));
+        assert_eq!(next(8, 0), (1, 12.5e9));
+        assert_eq!(next(16, 1), (1, 12.5e9));
+        assert_eq!(next(1, 6), (0, 300e9));
+        assert_eq!(next(1, 7), (1, 100e9));
+    }
+
+    #[test]
+    fn crossing_is_that_of_any_device() {
+        for (devices, unit) in [(1, 8), (2, 8), (3, 8), (4, 8), (6, 8), (8, 8), (12, 8), (5, 1)] {
+            for stage in 0..6 {
+                let first = stage * devices;
+                let any = (first..first + devices).any(|at| at / unit != (at + devices) / unit);
+                assert_eq!(crosses(first, devices, unit), any, "{devices} of {unit} from {first}");
+            }
+        }
     }
 }

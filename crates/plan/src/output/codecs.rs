@@ -13,10 +13,18 @@ pub(super) fn codecs(
     settings: &Settings,
     outcome: &Outcome,
 ) -> Vec<CodecFile> {
-    let mut all: BTreeMap<(usize, usize), Vec<String>> = BTreeMap::new();
+    // A parameter that several blocks share travels as the block wants that loses least.
+    let loss = |coded: &Coded| settings.codings[coded.carriage.coding].loss;
+    let mut by_name: BTreeMap<String, &Coded> = BTreeMap::new();
     for coded in &outcome.coded {
-        let key = (coded.carriage.coding, coded.carriage.level);
-        all.entry(key).or_default().push(name(prepared, coded));
+        let known = by_name.entry(name(prepared, coded)).or_insert(coded);
+        if loss(coded) < loss(known) {
+            *known = coded;
+        }
+    }
+    let mut all: BTreeMap<(usize, usize), Vec<String>> = BTreeMap::new();
+    for (name, coded) in by_name {
+        all.entry((coded.carriage.coding, coded.carriage.level)).or_default().push(name);
     }
     let file = |((coding, level), parameters): ((usize, usize), Vec<String>)| CodecFile {
         name: settings.codings[coding].to_string(),

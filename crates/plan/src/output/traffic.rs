@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::{Cost, Group};
-use crate::search::{Chain, Found, Planner, costs};
+use crate::search::{Chain, Found, Outcome, Planner, costs};
 
 /// What the busiest device sends over one level in a step.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,6 @@ pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Ve
     let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
     let costs = costs(cluster, candidate, planner.settings());
     let rounds = outcome.rounds as f64;
-    let messages = Group::neighbour(cluster, candidate.mesh.iter().product());
     let mut devices = 1.0;
     let mut all = Vec::new();
     for (at, level) in cluster.levels.iter().enumerate() {
@@ -48,9 +47,7 @@ pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Ve
         // A stage in the middle sends activations on and gradients back.
         let ways = (candidate.stages - 1).min(2) as f64;
         let chunks = outcome.schedule.chunks() as f64;
-        let message = outcome.stages.iter().map(|stage| stage.message_bytes).fold(0.0, f64::max);
-        let here = if messages.level == at { 1.0 } else { 0.0 };
-        let message_bytes = here * rounds * ways * chunks * message;
+        let message_bytes = rounds * ways * chunks * message(cluster, outcome, at);
         let bytes = collective_bytes + parameter_bytes + message_bytes;
         let busy_s = bytes * devices / level.bytes_per_s;
         devices *= level.size as f64;
@@ -58,4 +55,12 @@ pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Ve
         all.push(Traffic { level, collective_bytes, parameter_bytes, message_bytes, busy_s });
     }
     Ok(all)
+}
+
+/// The largest message between two stages that crosses a level and none beyond it.
+fn message(cluster: &Cluster, outcome: &Outcome, level: usize) -> f64 {
+    let devices = outcome.candidate.mesh.iter().product();
+    let stages = outcome.stages.iter().enumerate();
+    let here = stages.filter(|(at, _)| Group::next_stage(cluster, devices, *at).level == level);
+    here.map(|(_, stage)| stage.message_bytes).fold(0.0, f64::max)
 }

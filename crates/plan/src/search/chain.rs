@@ -15,7 +15,7 @@ use super::rule::Rule;
 use crate::Error;
 use crate::cost::{Cost, Costs};
 use crate::stage::{
-    Block, Carried, Eliminated, Formulation, Price, Variable, Weights, Wire, eliminate,
+    Block, Carried, Eliminated, Formulation, Price, Variable, Weights, Wire, eliminate_in, order,
 };
 
 /// All blocks on one mesh.
@@ -26,6 +26,8 @@ pub struct Chain<'a> {
     given: Given,
     /// By class.
     formulations: Vec<Formulation>,
+    /// The order in which each is eliminated but for its ends.
+    orders: Vec<Vec<usize>>,
 }
 
 /// One option for every variable of every block.
@@ -117,22 +119,23 @@ impl<'a> Chain<'a> {
                 BlockPricing { costs, work: &class.work, allowed: &allowed, known: &known, unit };
             Formulation::new(&block, &costs.mesh, &pricing)
         };
-        let formulations = prepared.classes.iter().map(formulate).collect::<Result<_, _>>()?;
+        let formulations: Vec<_> =
+            prepared.classes.iter().map(formulate).collect::<Result<_, _>>()?;
         let (rule, given) = (allowed.rule, allowed.given.clone());
-        Ok(Chain { prepared, rule, given, formulations })
+        let order = |one: &Formulation| order(&one.problem(&Weights::ONCE, 0.0), &ends_of(one));
+        let orders = formulations.iter().map(order).collect();
+        Ok(Chain { prepared, rule, given, formulations, orders })
     }
 
     /// The cheapest choice where costs count so much, at a price per byte; its price has gradients
     /// travel as is best.
     pub fn solve(&self, weights: &Weights, seconds_per_byte: f64) -> (Price, Choice) {
-        let blocks: Vec<Eliminated> = self
-            .formulations
-            .iter()
-            .map(|one| {
-                let keep: Vec<usize> = [one.entry, one.exit].into_iter().flatten().collect();
-                eliminate(&one.problem(weights, seconds_per_byte), &keep, seconds_per_byte)
-            })
-            .collect();
+        let eliminated = |(one, order): (&Formulation, &Vec<usize>)| {
+            let problem = one.problem(weights, seconds_per_byte);
+            eliminate_in(order, &problem, &ends_of(one), seconds_per_byte)
+        };
+        let blocks: Vec<Eliminated> =
+            self.formulations.iter().zip(&self.orders).map(eliminated).collect();
         let ends = self.ends(&blocks);
         let mut known: HashMap<(usize, usize, usize), usize> = HashMap::new();
         let mut ways: Vec<(usize, Vec<usize>)> = Vec::new();
@@ -260,4 +263,9 @@ impl<'a> Chain<'a> {
         ends.reverse();
         ends
     }
+}
+
+/// The variables at the ends of a block.
+fn ends_of(one: &Formulation) -> Vec<usize> {
+    [one.entry, one.exit].into_iter().flatten().collect()
 }

@@ -255,7 +255,7 @@ impl Evaluation<'_> {
         let (message_bytes, message_seconds) = match self.chain.exit(choice, range.end - 1) {
             Some((shape, sides)) if rank + 1 < stages => {
                 let bytes = self.costs.bytes(shape, &sides.value);
-                let hop = Group::neighbour(self.costs.cluster, mesh.iter().product());
+                let hop = Group::next_stage(self.costs.cluster, mesh.iter().product(), rank);
                 (bytes, message_s(&hop, bytes))
             }
             _ => (0.0, 0.0),

@@ -41,6 +41,19 @@ struct Step {
 /// # Panics
 /// If a variable has no option, or more than 65,535.
 pub fn eliminate(problem: &Problem, keep: &[usize], seconds_per_byte: f64) -> Eliminated {
+    eliminate_in(&order(problem, keep), problem, keep, seconds_per_byte)
+}
+
+/// The same in a given order, which serves all problems with the same variables and edges.
+///
+/// # Panics
+/// As [`eliminate`].
+pub fn eliminate_in(
+    order: &[usize],
+    problem: &Problem,
+    keep: &[usize],
+    seconds_per_byte: f64,
+) -> Eliminated {
     let sizes: Vec<usize> = problem.options.iter().map(Vec::len).collect();
     assert!(
         sizes.iter().all(|size| (1..=usize::from(u16::MAX)).contains(size)),
@@ -48,7 +61,7 @@ pub fn eliminate(problem: &Problem, keep: &[usize], seconds_per_byte: f64) -> El
     );
     let mut tables = tables(problem, seconds_per_byte);
     let mut steps = Vec::new();
-    for variable in order(problem, keep) {
+    for variable in order.iter().copied() {
         let (with, without) = tables.into_iter().partition(|table| table.scope.contains(&variable));
         tables = without;
         let (table, step) = best(variable, &with, &sizes);
