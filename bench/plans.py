@@ -69,9 +69,7 @@ def verdicts(plans):
 
 
 def tau(pairs) -> float:
-    order = [
-        (a[0] - b[0]) * (a[1] - b[1]) for a, b in itertools.combinations(pairs, 2)
-    ]
+    order = [(a[0] - b[0]) * (a[1] - b[1]) for a, b in itertools.combinations(pairs, 2)]
     agreed = sum(product > 0 for product in order) - sum(product < 0 for product in order)
     return agreed / max(len(order), 1)
 
