@@ -60,7 +60,8 @@ pub fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
     // 999.6 would be printed as 1000: the next unit begins a little early.
     let fits = |(scale, _): &&(f64, &str)| value.abs() >= 0.9995 * scale;
     let (scale, unit) = scales.iter().find(fits).unwrap_or(&scales[scales.len() - 1]);
-    format!("{} {unit}", digits(value / scale))
+    // Nothing is nothing, from whichever side.
+    format!("{} {unit}", digits(value / scale + 0.0))
 }
 
 #[cfg(test)]
@@ -71,6 +72,7 @@ mod tests {
     fn numbers_have_three_digits_and_a_unit() {
         for (value, text) in [
             (0.0, "0 ns"),
+            (-0.0, "0 ns"),
             (1.5, "1.50 s"),
             (0.4123, "412 ms"),
             (0.9999, "1.00 s"),

@@ -13,7 +13,7 @@ pub fn mesh(plan: &Outcome) -> String {
     let (stages, outer) = (plan.candidate.stages, plan.candidate.mesh[0]);
     let inner: usize = plan.candidate.mesh[1..].iter().product();
     let shown = (SQUARES / (outer * inner)).clamp(1, stages);
-    let (rows, columns) = if inner == 1 { folded(outer) } else { (outer, inner) };
+    let (rows, columns) = if inner == 1 { folded(outer) } else { (inner, outer) };
     let side = (WIDTH / (columns + 1)).clamp(3, 16);
     let (wide, high) = (columns * side + 14, rows * side + 26);
     let across = (WIDTH / wide).clamp(1, shown);
@@ -26,7 +26,11 @@ pub fn mesh(plan: &Outcome) -> String {
         svg += &format!("<text class=\"small\" x=\"{left}\" y=\"{}\">{stage}</text>\n", top + 14);
         for place in 0..(outer * inner).min(SQUARES) {
             let device = stage * outer * inner + place;
-            let (x, y) = (left + place % columns * side, top + 19 + place / columns * side);
+            let (column, row) = match inner {
+                1 => (place % columns, place / columns),
+                _ => (place / inner, place % inner),
+            };
+            let (x, y) = (left + column * side, top + 19 + row * side);
             let colour = stage % COLOURS + 1;
             svg += &format!(
                 "<rect x=\"{x}\" y=\"{y}\" width=\"{0}\" height=\"{0}\" style=\"fill: var(--series-{colour})\"><title>device {device}: stage {stage}, place {1}, {2}</title></rect>\n",

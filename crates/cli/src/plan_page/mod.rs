@@ -35,7 +35,7 @@ pub fn page(
         ),
         section(
             "Mesh",
-            "One square per device, coloured by its stage; rows run along the first dimension of a stage’s mesh, columns along the nearest.",
+            "One square per device, coloured by its stage; the dimension of a stage’s mesh that is nearest runs from above to below, the first one from left to right.",
             &mesh::mesh(&found.best),
         ),
         section(
@@ -73,7 +73,7 @@ fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
     let mesh: Vec<String> = plan.mesh.iter().map(usize::to_string).collect();
     let again = if plan.recompute { " Forward is computed again in backward." } else { "" };
     let lead = format!(
-        "{} of {} devices, {} micro-batches, {:?}, ZeRO {}.{again} No plan of this search takes less than {}.",
+        "{} of {} devices, {} micro-batch{}, {}, ZeRO {}.{again} No plan of this search takes less than {}.",
         if plan.stage.len() == 1 {
             "One stage".to_owned()
         } else {
@@ -81,6 +81,7 @@ fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
         },
         mesh.join(" × "),
         plan.micro_batches,
+        if plan.micro_batches == 1 { "" } else { "es" },
         plan.schedule,
         plan.zero,
         figures::seconds(found.bound_s)

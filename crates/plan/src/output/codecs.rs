@@ -1,6 +1,6 @@
 //! What gradients are encoded with, by the names of parameters and in a line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::file::CodecFile;
 use crate::cluster::Cluster;
@@ -39,8 +39,10 @@ pub(super) fn describe(planner: &Planner, outcome: &Outcome) -> Option<String> {
     let settings = planner.settings();
     let prepared = planner.prepared(&outcome.candidate)?;
     let mut shares = vec![0.0; settings.codings.len()];
-    for Coded { tensor, carriage, .. } in &outcome.coded {
-        shares[carriage.coding] += prepared.graph.tensors[*tensor].elements() as f64;
+    // What two blocks read is one gradient.
+    let mut counted = BTreeSet::new();
+    for coded in outcome.coded.iter().filter(|coded| counted.insert(name(prepared, coded))) {
+        shares[coded.carriage.coding] += prepared.graph.tensors[coded.tensor].elements() as f64;
     }
     let used = settings.codings.iter().zip(shares).filter(|(_, elements)| *elements > 0.0);
     let share = |elements: f64| 100.0 * elements / prepared.parameters;

@@ -159,7 +159,7 @@ pub fn describe(outcome: &Outcome) -> String {
     let stages = candidate.stages;
     let again = if outcome.recompute { ", forward twice" } else { "" };
     format!(
-        "{stages} stage{} of {} devices, {} micro-batch{}, {:?}, ZeRO {}{again}",
+        "{stages} stage{} of {} devices, {} micro-batch{}, {}, ZeRO {}{again}",
         if stages == 1 { "" } else { "s" },
         mesh.join(" x "),
         candidate.micro_batches,

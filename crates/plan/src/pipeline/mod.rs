@@ -24,6 +24,8 @@ mod zero_bubble;
 pub use cut::{cut, cut_by};
 pub use simulate::{Run, Stage, Timeline, simulate};
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// What a rank does with a micro-batch.
@@ -63,6 +65,17 @@ pub enum Schedule {
     },
     /// One forward, one backward, with gradients of weights put off to where a rank would wait.
     ZeroBubble,
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Schedule::Gpipe => f.write_str("GPipe"),
+            Schedule::OneForwardOneBackward => f.write_str("1F1B"),
+            Schedule::Interleaved { chunks } => write!(f, "interleaved 1F1B of {chunks} chunks"),
+            Schedule::ZeroBubble => f.write_str("zero-bubble"),
+        }
+    }
 }
 
 impl Schedule {

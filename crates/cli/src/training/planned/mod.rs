@@ -102,6 +102,7 @@ fn run(
     let mine = planned.ranks.iter().find(|rank| rank.rank == Rank(place.rank).index());
     run.sent_bytes = mine.map_or(0.0, |rank| rank.counted_bytes as f64 / planned.steps as f64);
     run.raw_bytes = run.sent_bytes;
+    run.floors.wire_s = rate.map(|rate| run.sent_bytes / rate);
     run.checkpoint = saved.map(|path| path.display().to_string());
     run.planned = Some(planned);
     Ok((run, built.file.clone()))
