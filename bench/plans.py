@@ -52,7 +52,7 @@ def verdicts(plans):
     ranks = [rank for _, planned in plans for rank in planned["ranks"]]
     equal = sum(rank["predicted_bytes"] == rank["counted_bytes"] for rank in ranks)
     yield f"bytes: equal on {equal} of {len(ranks)} ranks"
-    fixed = [(name, planned) for name, planned in plans if name != "auto"]
+    fixed = [(name, planned) for name, planned in plans if not name.startswith("auto")]
     pairs = [(planned["predicted_step_s"], planned["step_s"]) for _, planned in fixed]
     errors = [abs(predicted / measured - 1) for predicted, measured in pairs]
     within = sum(error <= 0.15 for error in errors)
@@ -63,9 +63,9 @@ def verdicts(plans):
     yield f"Kendall tau {tau(pairs):.2f}"
     best = min(fixed, key=lambda plan: plan[1]["step_s"])
     for name, planned in plans:
-        if name == "auto":
+        if name.startswith("auto"):
             over = planned["step_s"] / best[1]["step_s"] - 1
-            yield f"auto: {100 * over:+.1f} % beside the fastest measured, {best[0]}"
+            yield f"{name}: {100 * over:+.1f} % beside the fastest measured, {best[0]}"
 
 
 def tau(pairs) -> float:

@@ -3,7 +3,9 @@
 # comes from a calibration in the same network, with all ranks at work at once; nothing is fitted to
 # the trainings.
 #
-#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 12] [--json FILE]
+#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 12] [--batch 16] [--codec int8:stochastic] [--json FILE]
+#
+# At the end the planner's own choice, and the one it makes where gradients may be encoded with --codec.
 
 set -u
 BENCH=$(cd "$(dirname "$0")" && pwd)
@@ -13,6 +15,7 @@ RANKS=4
 networks=100mbit,1gbit
 steps=12
 batch=16
+codec=int8:stochastic
 model="gpt:layers=6,width=128,heads=4,vocabulary=256,positions=128"
 data=""
 json=""
@@ -28,10 +31,11 @@ while [ $# -gt 0 ]; do
         --networks) networks=$2 ;;
         --steps) steps=$2 ;;
         --batch) batch=$2 ;;
+        --codec) codec=$2 ;;
         --model) model=$2 ;;
         --data) data=$2 ;;
         --json) json=$2 ;;
-        *) fail "unknown option '$1', expected --networks, --steps, --batch, --model, --data or --json" ;;
+        *) fail "unknown option '$1', expected --networks, --steps, --batch, --codec, --model, --data or --json" ;;
     esac
     shift 2
 done
@@ -131,6 +135,8 @@ for network in ${networks//,/ }; do
     done
     "$THINWIRE" plan make "${what[@]}" --precision single --output "$SCRATCH/plan.toml" >/dev/null 2>&1 &&
         train "$network" auto "$SCRATCH/plan.toml"
+    "$THINWIRE" plan make "${what[@]}" --precision single --codecs "$codec" --output "$SCRATCH/plan.toml" >/dev/null 2>&1 &&
+        train "$network" "auto, $codec" "$SCRATCH/plan.toml"
     network_down
 done
 "$PYTHON" "$BENCH/plans.py" <"$json"
