@@ -83,4 +83,15 @@ impl Source {
             _ => ModelFile::new(name, sequence, |batch| self.graph(batch, sequence)),
         }
     }
+
+    /// The same model, of which an ONNX file is read once and not for every micro-batch.
+    ///
+    /// # Errors
+    /// If it does not grow with the batch.
+    pub fn read_once(self, name: &str, sequence: usize) -> Result<Source, Error> {
+        match self {
+            Source::Onnx(_) => self.file(name, sequence).map(Source::File),
+            other => Ok(other),
+        }
+    }
 }

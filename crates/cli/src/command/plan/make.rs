@@ -88,6 +88,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let sequence = source
         .sequence(args.sequence.map(NonZeroUsize::get))
         .with_context(|| args.model.clone())?;
+    let source = source.read_once(&args.model, sequence)?;
     let mut planner = planner(args, &source, sequence, settings(args)?);
     let robust = robust_plan(args, &mut planner, &cluster)?;
     let found = match &robust {
