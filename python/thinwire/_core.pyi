@@ -50,6 +50,9 @@ def check(
 ) -> None:
     """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
 
+def settle() -> None:
+    """Waits, at most five seconds, until callbacks that are under way have ended."""
+
 def reshard(rank: int, world: int, saved: int, read: Callable[[int], _Tensors]) -> _Tensors:
     """What `rank` of `world` ranks goes on from, where `saved` others have saved: their residuals and
     momenta keep their sum over ranks. `read` gives the tensors of one of them, of rank 0 and of every

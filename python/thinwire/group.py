@@ -283,9 +283,10 @@ def _tell() -> None:
 
 
 def _leave() -> None:
-    """Says goodbye."""
+    """Says goodbye, and lets callbacks that are under way end while there is an interpreter."""
     for group in list(_open):
         group.close()
+    _core.settle()
 
 
 # Not public, but how concurrent.futures, imported above, ends its threads. The last comes first, so

@@ -5,6 +5,16 @@
 
 use std::fmt;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+/// How many jobs of all threads are not yet done.
+static UNDONE: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// At its end Python waits no longer than this for what is under way.
+const SETTLING_MAX: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -26,8 +36,39 @@ impl Background {
     /// Does `job` after all that came before it.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         // The thread lives as long as this end of the channel.
-        let _ = self.0.send(Box::new(job));
+        let undone = Undone::new();
+        let _ = self.0.send(Box::new(move || {
+            job();
+            drop(undone);
+        }));
     }
+}
+
+/// One job that is not yet done, however it ends.
+struct Undone;
+
+impl Undone {
+    fn new() -> Undone {
+        *UNDONE.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Undone
+    }
+}
+
+impl Drop for Undone {
+    fn drop(&mut self) {
+        *UNDONE.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        UNDONE.1.notify_all();
+    }
+}
+
+/// Waits until everything that ends in Python has ended. A thread that asks for the GIL while the
+/// interpreter goes is ended where it stands, and with it, if there is C++ on its stack, the process.
+#[pyfunction]
+pub(crate) fn settle(py: Python<'_>) {
+    py.detach(|| {
+        let undone = UNDONE.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = UNDONE.1.wait_timeout_while(undone, SETTLING_MAX, |undone| *undone > 0);
+    });
 }
 
 impl fmt::Debug for Background {

@@ -37,6 +37,8 @@ mod _core {
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
     #[pymodule_export]
+    use crate::background::settle;
+    #[pymodule_export]
     use crate::error::{Error, InvalidError, NoRankError, PeerError};
     #[pymodule_export]
     use crate::group::Group;
