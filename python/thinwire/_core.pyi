@@ -21,6 +21,7 @@ __all__ = [
     "__version__",
     "check",
     "reshard",
+    "settle",
 ]
 __version__: str
 
