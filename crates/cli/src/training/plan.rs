@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use thinwire_job::Place;
-use thinwire_link::Bandwidth;
 use thinwire_schedule::Algorithm;
 use thinwire_sync::Momentum;
 use thinwire_train::checkpoint::{self, Checkpoint};
 use thinwire_train::{AdamWOptions, Config, Corpus, Gpt, Gradients, LearningRate, Model};
 
+use super::corpus;
 use super::settings::{GradDtype, RecipeFlags, Settings};
-use super::{corpus, machine};
 use crate::failure::{OrHint, hinted};
 use crate::report::{Report, Run};
 
@@ -177,19 +176,7 @@ impl Plan {
         settings
             .push(("data".to_owned(), format!("{} ({})", self.data, self.corpus.fingerprint())));
         settings.push(("bucket bytes".to_owned(), self.bucket_bytes.to_string()));
-        settings.push(("threads per rank".to_owned(), self.settings.threads(place).to_string()));
-        let limit = self.settings.limit(place);
-        Report {
-            command: machine::command_line(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            date: machine::date(),
-            machine: machine::describe(),
-            ranks: place.world,
-            link: self.settings.link.describe(limit, place),
-            link_bytes_per_s: limit.map(Bandwidth::bytes_per_s),
-            settings,
-            runs,
-        }
+        self.settings.report(place, settings, runs)
     }
 
     fn described(&self) -> Vec<(String, String)> {

@@ -10,8 +10,10 @@ use thinwire_link::Bandwidth;
 use thinwire_schedule::Algorithm;
 use thinwire_sync::Feedback;
 
+use super::machine;
 use crate::link;
 use crate::place::Flags;
+use crate::report::{Report, Run};
 
 /// The flags that `train` and `compare` share. What is not given comes from the checkpoint, if one
 /// is resumed, else from the defaults.
@@ -69,6 +71,28 @@ impl Settings {
             (Some(limit), _) => limit.0,
             (None, Source::Thinwire) => Some(Bandwidth::bits_per_s(100e6)),
             (None, _) => None,
+        }
+    }
+
+    /// The report of `runs`, and of the settings that they shared.
+    pub fn report(
+        &self,
+        place: &Place,
+        mut settings: Vec<(String, String)>,
+        runs: Vec<Run>,
+    ) -> Report {
+        settings.push(("threads per rank".to_owned(), self.threads(place).to_string()));
+        let limit = self.limit(place);
+        Report {
+            command: machine::command_line(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            date: machine::date(),
+            machine: machine::describe(),
+            ranks: place.world,
+            link: self.link.describe(limit, place),
+            link_bytes_per_s: limit.map(Bandwidth::bytes_per_s),
+            settings,
+            runs,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `thinwire plan make`: which part of a model runs where.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -10,25 +9,15 @@ use thinwire_plan::output::{PlanFile, compare, explain, report, robust_report};
 use thinwire_plan::search::{Found, Measure, Planner, Robust, Scenario, Settings, robust};
 use thinwire_plan::{Cluster, Error};
 
+use super::subject::Subject;
 use crate::output::{print, print_json, say};
 use crate::plan_page;
-use crate::source::Source;
 
 /// Decides which part of a model runs on which device.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The model: a name, or a file such as model.json or model.onnx
-    #[arg(long, value_name = "MODEL")]
-    model: String,
-    /// The machines: a TOML file of devices and levels
-    #[arg(long, value_name = "FILE")]
-    cluster: PathBuf,
-    /// Sequences, or images, of a step
-    #[arg(long, value_name = "N")]
-    batch: NonZeroUsize,
-    /// Tokens of a sequence [default: what the model is usually trained with]
-    #[arg(long, value_name = "N")]
-    sequence: Option<NonZeroUsize>,
+    #[command(flatten)]
+    subject: Subject,
     /// How numbers are kept
     #[arg(long, value_enum, default_value = "mixed")]
     precision: Numbers,
@@ -56,15 +45,9 @@ pub struct Args {
     /// Shows every strategy of a node, what it takes and why one was chosen
     #[arg(long, value_name = "NODE")]
     explain: Option<String>,
-    /// Writes the plan here
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
     /// Writes a page here: the pipeline's timeline, mesh, memory, links, expert plans
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
-    /// One JSON object: the plan
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -80,34 +63,24 @@ enum Numbers {
 /// # Errors
 /// If the cluster or the model cannot be read, nothing fits, or the plan cannot be written.
 pub fn run(args: &Args) -> Result<u8> {
-    let path = args.cluster.display();
-    let text =
-        std::fs::read_to_string(&args.cluster).with_context(|| format!("cannot read {path}"))?;
-    let cluster = Cluster::parse(&text).with_context(|| path.to_string())?;
-    let source = Source::open(&args.model)?;
-    let sequence = source
-        .sequence(args.sequence.map(NonZeroUsize::get))
-        .with_context(|| args.model.clone())?;
-    let source = source.read_once(&args.model, sequence)?;
-    let mut planner = planner(args, &source, sequence, settings(args)?);
+    let subject = &args.subject;
+    let cluster = subject.cluster()?;
+    let source = subject.source()?;
+    let mut planner = subject.planner(&source, settings(args)?);
     let robust = robust_plan(args, &mut planner, &cluster)?;
     let found = match &robust {
         Some(robust) => robust.found.clone(),
         None => planner.plan(&cluster)?,
     };
-    let plan = PlanFile::new(&args.model, sequence, &planner, &cluster, &found)?;
-    if let Some(path) = &args.output {
-        std::fs::write(path, plan.text())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        say(format!("wrote {}", path.display()));
-    }
+    let plan = PlanFile::new(&subject.model, source.1, &planner, &cluster, &found)?;
+    subject.write(&plan)?;
     if let Some(path) = &args.page {
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         let page = plan_page::page(&plan, &planner, &cluster, &found, &command)?;
         std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
         say(format!("wrote {}", path.display()));
     }
-    if args.json {
+    if subject.json {
         print_json(&plan)?;
     } else if let Some(node) = &args.explain {
         print(explain(&planner, &cluster, &found, node)?)?;
@@ -116,12 +89,8 @@ pub fn run(args: &Args) -> Result<u8> {
         robust.iter().try_for_each(|robust| print(format!("\n{}", robust_report(robust))))?;
         if args.compare {
             let raw = Settings { codings: Vec::new(), ..settings(args)? };
-            print(compared(
-                &planner,
-                &cluster,
-                &found,
-                self::planner(args, &source, sequence, raw),
-            )?)?;
+            let raw = subject.planner(&source, raw);
+            print(compared(&planner, &cluster, &found, raw)?)?;
         }
     }
     Ok(0)
@@ -136,13 +105,6 @@ fn settings(args: &Args) -> Result<Settings> {
     let pins = args.pin.iter().map(|pin| pin.parse()).collect::<Result<_, Error>>()?;
     let (reserve, error_budget) = (args.reserve, args.error_budget);
     Ok(Settings { precision, reserve, pins, codings, error_budget, ..Settings::default() })
-}
-
-fn planner(args: &Args, source: &Source, sequence: usize, settings: Settings) -> Planner {
-    let source = source.clone();
-    let build =
-        move |batch| source.graph(batch, sequence).map_err(|error| Error::from_model(&error));
-    Planner::new(args.batch.get(), settings, build)
 }
 
 fn robust_plan(args: &Args, planner: &mut Planner, cluster: &Cluster) -> Result<Option<Robust>> {

@@ -4,6 +4,7 @@ mod calibrate;
 mod explained;
 mod make;
 mod price;
+mod subject;
 mod sync;
 
 use anyhow::Result;

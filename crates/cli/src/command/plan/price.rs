@@ -2,35 +2,23 @@
 //! it would take.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
-use thinwire_model as model;
 use thinwire_plan::cost::{Precision, Sharding};
 use thinwire_plan::output::PlanFile;
 use thinwire_plan::pipeline::Schedule;
-use thinwire_plan::search::{Candidate, Planner, Recompute, Rule, Settings};
-use thinwire_plan::{Cluster, Error};
+use thinwire_plan::search::{Candidate, Recompute, Rule, Settings};
 
+use super::subject::Subject;
 use crate::failure::OrHint;
-use crate::output::{print, print_json, say};
+use crate::output::{print, print_json};
 
 /// Plans only how operators are cut, and says what that takes in single precision.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The model, by its name
-    #[arg(long, value_name = "NAME")]
-    model: String,
-    /// The machines: a TOML file of devices and levels
-    #[arg(long, value_name = "FILE")]
-    cluster: PathBuf,
-    /// Sequences, or images, of a step
-    #[arg(long, value_name = "N")]
-    batch: NonZeroUsize,
-    /// Tokens of a sequence [default: what the model is usually trained with]
-    #[arg(long, value_name = "N")]
-    sequence: Option<NonZeroUsize>,
+    #[command(flatten)]
+    subject: Subject,
     /// Stages of the pipeline
     #[arg(long, value_name = "N", default_value = "1")]
     stages: NonZeroUsize,
@@ -52,12 +40,6 @@ pub struct Args {
     /// Computes forward again in backward
     #[arg(long)]
     recompute: bool,
-    /// Writes the plan here
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// One JSON object: the plan
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -77,28 +59,16 @@ enum Cuts {
 /// # Errors
 /// If there is no such plan, or a file cannot be read or written.
 pub fn run(args: &Args) -> Result<u8> {
-    let path = args.cluster.display();
-    let text =
-        std::fs::read_to_string(&args.cluster).with_context(|| format!("cannot read {path}"))?;
-    let cluster = Cluster::parse(&text).with_context(|| path.to_string())?;
-    let sequence =
-        args.sequence.map_or_else(|| model::usual_sequence(&args.model), NonZeroUsize::get);
+    let cluster = args.subject.cluster()?;
+    let source = args.subject.source()?;
     let recompute = if args.recompute { Recompute::Always } else { Recompute::Never };
     let (precision, schedule) = (Precision::SINGLE, Some(args.schedule));
     let settings = Settings { precision, recompute, schedule, ..Settings::default() };
-    let name = args.model.clone();
-    let build = move |batch| {
-        model::named(&name, batch, sequence).map_err(|error| Error::from_model(&error))
-    };
-    let mut planner = Planner::new(args.batch.get(), settings, build);
+    let mut planner = args.subject.planner(&source, settings);
     let found = planner.plan_for(&cluster, &candidate(args)?)?;
-    let plan = PlanFile::new(&args.model, sequence, &planner, &cluster, &found)?;
-    if let Some(path) = &args.output {
-        std::fs::write(path, plan.text())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        say(format!("wrote {}", path.display()));
-    }
-    match args.json {
+    let plan = PlanFile::new(&args.subject.model, source.1, &planner, &cluster, &found)?;
+    args.subject.write(&plan)?;
+    match args.subject.json {
         true => print_json(&plan)?,
         false => print(format!("a step takes {}\n", crate::figures::seconds(plan.step_s)))?,
     }

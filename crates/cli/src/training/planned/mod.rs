@@ -109,21 +109,7 @@ fn run(
 }
 
 fn report(request: &Request, place: &Place, (run, file): (Run, &PlanFile)) -> Report {
-    let settings = &request.settings;
-    let limit = settings.limit(place);
-    let mut described = request.described(file);
-    described.push(("threads per rank".to_owned(), settings.threads(place).to_string()));
-    Report {
-        command: machine::command_line(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        date: machine::date(),
-        machine: machine::describe(),
-        ranks: place.world,
-        link: settings.link.describe(limit, place),
-        link_bytes_per_s: limit.map(Bandwidth::bytes_per_s),
-        settings: described,
-        runs: vec![run],
-    }
+    request.settings.report(place, request.described(file), vec![run])
 }
 
 /// Refuses a codec: what gradients are encoded with is the plan's to say.

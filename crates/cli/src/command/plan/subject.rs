@@ -1,0 +1,81 @@
+//! What is planned: a model on machines, and where the plan goes.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use thinwire_plan::output::PlanFile;
+use thinwire_plan::search::{Planner, Settings};
+use thinwire_plan::{Cluster, Error};
+
+use crate::output::say;
+use crate::source::Source;
+
+/// What every planning command is told.
+#[derive(clap::Args)]
+pub struct Subject {
+    /// The model: a name, or a file such as model.json or model.onnx
+    #[arg(long, value_name = "MODEL")]
+    pub model: String,
+    /// The machines: a TOML file of devices and levels
+    #[arg(long, value_name = "FILE")]
+    cluster: PathBuf,
+    /// Sequences, or images, of a step
+    #[arg(long, value_name = "N")]
+    batch: NonZeroUsize,
+    /// Tokens of a sequence [default: what the model is usually trained with]
+    #[arg(long, value_name = "N")]
+    sequence: Option<NonZeroUsize>,
+    /// Writes the plan here
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// One JSON object: the plan
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Subject {
+    /// The machines.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is none.
+    pub fn cluster(&self) -> Result<Cluster> {
+        let path = self.cluster.display();
+        let text = std::fs::read_to_string(&self.cluster)
+            .with_context(|| format!("cannot read {path}"))?;
+        Cluster::parse(&text).with_context(|| path.to_string())
+    }
+
+    /// The model, and the tokens of its sequences.
+    ///
+    /// # Errors
+    /// If the model cannot be read, or has other sequences.
+    pub fn source(&self) -> Result<(Source, usize)> {
+        let source = Source::open(&self.model)?;
+        let sequence = source
+            .sequence(self.sequence.map(NonZeroUsize::get))
+            .with_context(|| self.model.clone())?;
+        Ok((source.read_once(&self.model, sequence)?, sequence))
+    }
+
+    /// A planner for the model.
+    pub fn planner(&self, (source, sequence): &(Source, usize), settings: Settings) -> Planner {
+        let (source, sequence) = (source.clone(), *sequence);
+        let build =
+            move |batch| source.graph(batch, sequence).map_err(|error| Error::from_model(&error));
+        Planner::new(self.batch.get(), settings, build)
+    }
+
+    /// Writes the plan if it is to be written.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    pub fn write(&self, plan: &PlanFile) -> Result<()> {
+        if let Some(path) = &self.output {
+            std::fs::write(path, plan.text())
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            say(format!("wrote {}", path.display()));
+        }
+        Ok(())
+    }
+}
