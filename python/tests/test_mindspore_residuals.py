@@ -114,6 +114,7 @@ def strange(folder: str) -> dict[str, str]:
     weights = [{"name": "weight", "data": ms.Tensor([1.0])}]
     ms.save_checkpoint(weights, f"{folder}/model.rank{rank}.ckpt")
     Path(f"{folder}/corrupt.rank{rank}.ckpt").write_bytes(bytes(range(256)))
+    group.barrier()  # loading looks at rank 0's file, which says how many have saved
     before, said = mine.synchronizer.state(), {}
     for name in ("name", "shape", "model", "corrupt", "missing"):
         try:
