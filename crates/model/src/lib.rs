@@ -68,9 +68,9 @@ pub use operator::{
     Activation, ActivationBackward, Arithmetic, Attention, AttentionBackward, BatchNorm,
     BatchNormBackward, Broadcast, Combine, CombineGates, Conv2d, Conv2dInput, Conv2dWeight,
     CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Fill,
-    LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack, Pool,
-    PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route, RouteBackward, Scale,
-    Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
+    LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack, Place,
+    Pool, PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route, RouteBackward,
+    Scale, Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
 };
 pub use reference::evaluate;
 pub use region::{Part, Region};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde::Serialize;
-use thinwire_model::{Block, Graph, Node, Summary, classes, summary};
+use thinwire_model::{Block, Graph, Node, Operator, Summary, classes, summary};
 
 use crate::figures::{bytes, count, scaled};
 use crate::output::{print, print_json, say};
@@ -74,7 +74,7 @@ struct Class<'a> {
 struct Line<'a> {
     /// Its name within the block.
     name: &'a str,
-    operator: &'static str,
+    operator: String,
     /// The axes that it runs over, with their lengths.
     axes: Vec<(char, usize)>,
     /// The shape of its first output.
@@ -132,12 +132,21 @@ fn report<'a>(show: &'a Show, sequence: usize, graph: &'a Graph, summary: &Summa
     }
 }
 
+/// An operator's name, and where it places a tensor if it does.
+fn operator(operator: &Operator) -> String {
+    let cuts = match operator {
+        Operator::Place(place) => place.cuts.iter().map(|(dim, cut)| format!(" {dim}={cut}")),
+        _ => return operator.name().to_owned(),
+    };
+    format!("{}{}", operator.name(), cuts.collect::<String>())
+}
+
 fn line<'a>(graph: &'a Graph, block: &Block, node: &'a Node) -> Line<'a> {
     let declaration = graph.declaration(node);
     let within = node.name.strip_prefix(&block.name).and_then(|name| name.strip_prefix('.'));
     Line {
         name: within.unwrap_or(&node.name),
-        operator: node.operator.name(),
+        operator: operator(&node.operator),
         axes: declaration.axes.iter().map(|axis| (axis.name, axis.length)).collect(),
         shape: &graph.tensors[node.outputs[0]].shape,
         flops: declaration.flops,
@@ -176,7 +185,7 @@ fn table(class: &Class<'_>) -> Table {
         let axes: Vec<String> =
             line.axes.iter().map(|(name, length)| format!("{name}={length}")).collect();
         let shape: Vec<String> = line.shape.iter().map(usize::to_string).collect();
-        let [name, operator] = [line.name, line.operator].map(str::to_owned);
+        let (name, operator) = (line.name.to_owned(), line.operator.clone());
         table.row([name, operator, axes.join(" "), shape.join("×"), flops(line.flops)]);
     }
     table

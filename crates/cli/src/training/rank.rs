@@ -23,8 +23,8 @@ use crate::output::{harmless, say};
 use crate::report::Run;
 
 /// How often the validation loss is measured, and on how many batches at most.
-const VALIDATIONS: u64 = 10;
-const VALIDATION_BATCHES: usize = 8;
+pub(super) const VALIDATIONS: u64 = 10;
+pub(super) const VALIDATION_BATCHES: usize = 8;
 /// How often compute alone is measured, in the second half of the steps.
 const ALONE_RUNS: u64 = 25;
 const SAMPLE_BYTES: usize = 400;

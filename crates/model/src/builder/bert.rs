@@ -2,6 +2,7 @@
 //!
 //! Devlin et al., "BERT"; norms follow the sums, and the head is the embedding, transposed.
 
+use super::sizes::{check_layers, sizes};
 use super::transformer::{SelfAttention, feed_forward};
 use super::{AttentionKind, Composer, check_sequence};
 use crate::error::Error;
@@ -39,6 +40,21 @@ pub fn named(name: &str) -> Option<Bert> {
     };
     let (feed_forward, attention) = (4 * hidden, AttentionKind::Fused);
     Some(Bert { layers, hidden, heads, feed_forward, vocabulary: 30522, positions: 512, attention })
+}
+
+/// How a BERT of any size is spelled.
+pub(super) const SPELLED: &str = "bert:layers=N,width=N,heads=N,vocabulary=N,positions=N";
+
+/// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
+/// Feed-forward parts are four times as wide.
+pub(super) fn spelled(name: &str) -> Option<Result<Bert, Error>> {
+    let text = name.strip_prefix("bert:")?;
+    let found = sizes(text, ["layers", "width", "heads", "vocabulary", "positions"]);
+    Some(found.and_then(|[layers, hidden, heads, vocabulary, positions]| {
+        check_layers(layers)?;
+        let (attention, feed_forward) = (AttentionKind::Fused, 4 * hidden);
+        Ok(Bert { layers, hidden, heads, feed_forward, vocabulary, positions, attention })
+    }))
 }
 
 impl Bert {

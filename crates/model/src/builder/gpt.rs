@@ -3,10 +3,10 @@
 //! Radford et al., "Language Models are Unsupervised Multitask Learners"; Brown et al., "Language
 //! Models are Few-Shot Learners", table 2.1. The head is the embedding, transposed.
 
-use super::sizes::sizes;
+use super::sizes::{check_layers, sizes};
 use super::transformer::{SelfAttention, feed_forward};
 use super::{AttentionKind, Composer, check_sequence};
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::graph::{Element, Graph, TensorId};
 use crate::operator::{Embedding, MatMul};
 
@@ -68,17 +68,11 @@ pub(super) fn spelled(name: &str) -> Option<Result<Gpt, Error>> {
     let found = sizes(text, ["layers", "width", "heads", "vocabulary", "positions"]);
     let (attention, dropout) = (AttentionKind::Fused, 0.0);
     Some(found.and_then(|[layers, hidden, heads, vocabulary, positions]| {
-        if layers > LAYERS_MAX {
-            let message = format!("{layers} layers, expected at most {LAYERS_MAX}");
-            return Err(Error::new(Kind::Sizes, message));
-        }
+        check_layers(layers)?;
         let feed_forward = 4 * hidden;
         Ok(Gpt { layers, hidden, heads, feed_forward, vocabulary, positions, attention, dropout })
     }))
 }
-
-/// The most layers that a name may ask for.
-const LAYERS_MAX: usize = 1 << 12;
 
 impl Gpt {
     /// The graph for a micro-batch of so many sequences of so many tokens.

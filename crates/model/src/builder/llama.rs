@@ -2,6 +2,7 @@
 //!
 //! Touvron et al., "Llama 2"; Grattafiori et al., "The Llama 3 Herd of Models", table 3.
 
+use super::sizes::{check_layers, sizes};
 use super::transformer::head_size;
 use super::{Composer, check_sequence};
 use crate::error::{Error, Kind};
@@ -45,6 +46,26 @@ pub fn named(name: &str) -> Option<Llama> {
         _ => (32000, 4096, 10_000.0),
     };
     Some(Llama { layers, hidden, heads, key_heads, feed_forward, vocabulary, positions, base })
+}
+
+/// How a Llama of any size is spelled.
+pub(super) const SPELLED: &str =
+    "llama:layers=N,width=N,heads=N,key_heads=N,feed_forward=N,vocabulary=N,positions=N";
+
+/// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
+pub(super) fn spelled(name: &str) -> Option<Result<Llama, Error>> {
+    let text = name.strip_prefix("llama:")?;
+    let names =
+        ["layers", "width", "heads", "key_heads", "feed_forward", "vocabulary", "positions"];
+    Some(sizes(text, names).and_then(|sizes| of_sizes(&sizes)))
+}
+
+/// A Llama of sizes in the order of [`SPELLED`].
+pub(super) fn of_sizes(sizes: &[usize; 7]) -> Result<Llama, Error> {
+    let [layers, hidden, heads, key_heads, feed_forward, vocabulary, positions] = *sizes;
+    check_layers(layers)?;
+    let base = 10_000.0;
+    Ok(Llama { layers, hidden, heads, key_heads, feed_forward, vocabulary, positions, base })
 }
 
 impl Llama {

@@ -53,8 +53,9 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// The model of a name, for a micro-batch of so many sequences of so many tokens. A GPT of any
-/// size is `gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128`. Models without
-/// sequences, such as those of images, take a sequence of one token.
+/// size is `gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128`; so are a `bert:`, a
+/// `llama:` with `key_heads` and `feed_forward`, and a `moe:` with `experts` and `chosen` as well.
+/// Models without sequences, such as those of images, take a sequence of one token.
 ///
 /// # Errors
 /// If there is no such model, it has fewer positions than the sequence has tokens, or the micro-batch
@@ -68,6 +69,12 @@ pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> 
         gpt.and_then(|gpt| gpt.graph(batch, sequence))
     } else if let Some(gpt) = gpt::named(name) {
         gpt.graph(batch, sequence)
+    } else if let Some(llama) = llama::spelled(name) {
+        llama.and_then(|llama| llama.graph(batch, sequence))
+    } else if let Some(bert) = bert::spelled(name) {
+        bert.and_then(|bert| bert.graph(batch, sequence))
+    } else if let Some(moe) = moe::spelled(name) {
+        moe.and_then(|moe| moe.graph(batch, sequence))
     } else if let Some(llama) = llama::named(name) {
         llama.graph(batch, sequence)
     } else if let Some(bert) = bert::named(name) {
@@ -88,11 +95,13 @@ pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> 
 
 /// The length of a sequence that the model of a name is usually trained with; 1 without sequences.
 pub fn usual_sequence(name: &str) -> usize {
-    let spelled = gpt::spelled(name).and_then(Result::ok);
-    let gpt = spelled.or(gpt::named(name)).map(|gpt| gpt.positions);
-    let llama = llama::named(name).or(moe::named(name).map(|moe| moe.trunk));
-    let bert = bert::named(name).map(|bert| bert.positions);
-    gpt.or(llama.map(|llama| llama.positions)).or(bert).unwrap_or(1)
+    let gpt = gpt::named(name).or(gpt::spelled(name).and_then(Result::ok));
+    let llama = llama::named(name).or(llama::spelled(name).and_then(Result::ok));
+    let moe = moe::named(name).or(moe::spelled(name).and_then(Result::ok));
+    let bert = bert::named(name).or(bert::spelled(name).and_then(Result::ok));
+    let positions = gpt.map(|gpt| gpt.positions).or(bert.map(|bert| bert.positions));
+    let llama = llama.or(moe.map(|moe| moe.trunk)).map(|llama| llama.positions);
+    positions.or(llama).unwrap_or(1)
 }
 
 /// A sequence that fits into the positions that a model has.
@@ -125,7 +134,7 @@ fn unknown(name: &str) -> Error {
     let message = format!(
         "no model is called '{echo}', expected one of {} or {}",
         NAMES.join(", "),
-        gpt::SPELLED
+        [gpt::SPELLED, llama::SPELLED, moe::SPELLED, bert::SPELLED].join(" or ")
     );
     Error::new(Kind::Name, message)
 }

@@ -4,6 +4,7 @@
 
 use super::Composer;
 use super::llama::{self, Llama, gated};
+use super::sizes::sizes;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
 use crate::operator::{Combine, Dispatch, MatMul, Route};
@@ -41,6 +42,30 @@ pub fn named(name: &str) -> Option<Moe> {
         _ => return None,
     };
     Some(Moe { trunk, experts: 8, chosen: 2, capacity_factor: 1.25 })
+}
+
+/// How a mixture of any size is spelled.
+pub(super) const SPELLED: &str = "moe:layers=N,width=N,heads=N,key_heads=N,feed_forward=N,vocabulary=N,positions=N,experts=N,chosen=N";
+
+/// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
+/// Experts have a quarter more places than they need if all get equally many tokens.
+pub(super) fn spelled(name: &str) -> Option<Result<Moe, Error>> {
+    let text = name.strip_prefix("moe:")?;
+    let names = [
+        "layers",
+        "width",
+        "heads",
+        "key_heads",
+        "feed_forward",
+        "vocabulary",
+        "positions",
+        "experts",
+        "chosen",
+    ];
+    Some(sizes(text, names).and_then(|[trunk @ .., experts, chosen]: [usize; 9]| {
+        let trunk = llama::of_sizes(&trunk)?;
+        Ok(Moe { trunk, experts, chosen, capacity_factor: 1.25 })
+    }))
 }
 
 impl Moe {

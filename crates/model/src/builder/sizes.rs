@@ -5,6 +5,23 @@ use crate::error::{Error, Kind};
 /// Larger sizes are taken for a slip.
 const SIZE_MAX: usize = 1 << 24;
 
+/// The most layers that a name may ask for.
+const LAYERS_MAX: usize = 1 << 12;
+
+/// Refuses more layers than anybody has.
+///
+/// # Errors
+/// If there are more than 4096.
+pub(super) fn check_layers(layers: usize) -> Result<(), Error> {
+    match layers <= LAYERS_MAX {
+        true => Ok(()),
+        false => {
+            let message = format!("{layers} layers, expected at most {LAYERS_MAX}");
+            Err(Error::new(Kind::Sizes, message))
+        }
+    }
+}
+
 /// The value of every name, each of which stands in the text once.
 ///
 /// # Errors

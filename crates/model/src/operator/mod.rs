@@ -18,6 +18,7 @@ mod layer_norm;
 mod linear;
 mod matmul;
 mod pack;
+mod place;
 mod pool;
 mod reshape;
 mod rms_norm;
@@ -43,6 +44,7 @@ pub use layer_norm::{LayerNorm, LayerNormBackward};
 pub use linear::Linear;
 pub use matmul::MatMul;
 pub use pack::{Pack, Unpack};
+pub use place::Place;
 pub use pool::{Pool, PoolBackward, PoolKind};
 pub use reshape::Reshape;
 pub use rms_norm::{RmsNorm, RmsNormBackward};
@@ -155,6 +157,8 @@ operators! {
     Unpack = "unpack",
     /// A dimension put together.
     Pack = "pack",
+    /// The same tensor, where the user wants it.
+    Place = "place",
     /// Some elements zero, at random.
     Dropout = "dropout",
     /// A convolution of images.

@@ -4,9 +4,9 @@ use thinwire_model::{
     Activation, ActivationBackward, Arithmetic, Array, Attention, AttentionBackward, BatchNorm,
     BatchNormBackward, Broadcast, Combine, CombineGates, Conv2d, Conv2dInput, Conv2dWeight,
     CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Fill,
-    LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack, Pool,
-    PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route, RouteBackward, Scale,
-    Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
+    LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack, Place,
+    Pool, PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route, RouteBackward,
+    Scale, Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
 };
 use thinwire_wire::random::{Key, permutation};
 
@@ -160,6 +160,7 @@ fn shapes(dice: &mut Dice) -> Vec<Sample> {
         Sample::plain(Broadcast { shape: x.to_vec(), sum: summed() }, &[&[1, n]]),
         Sample::new(Fill { shape: x.to_vec(), value: 3.0 }, &[]),
         Sample::plain(Reshape { shape: vec![b, s * n] }, &[x]),
+        Sample::plain(Place { cuts: [("tensor".to_owned(), 'n')].into() }, &[x]),
         Sample::plain(Reshape { shape: vec![s, 2, n, 2] }, &[&[2 * s, 2 * n]]),
         Sample::plain(Reshape { shape: vec![6, 2] }, &[&[4, 3]]),
         Sample::plain(Transpose::new("bsn", "nbs"), &[x]),

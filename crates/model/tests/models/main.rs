@@ -160,6 +160,29 @@ fn a_name_may_say_all_sizes() {
 }
 
 #[test]
+fn every_family_may_say_its_sizes() {
+    let llama = "layers=32,width=4096,heads=32,key_heads=8,feed_forward=14336";
+    let moe = format!("moe:{llama},vocabulary=32000,positions=4096,experts=8,chosen=2");
+    let summary = |name: &str| summary(&named(name, 1, 16).unwrap()).unwrap();
+    assert_eq!(summary(&moe), summary("mixtral-8x7b"));
+    let llama = format!(
+        "llama:{},vocabulary=32000,positions=2048",
+        "layers=22,width=2048,heads=32,key_heads=4,feed_forward=5632"
+    );
+    assert_eq!(named(&llama, 2, 16).unwrap(), named("tinyllama-1.1b", 2, 16).unwrap());
+    let bert = "bert:layers=12,width=768,heads=12,vocabulary=30522,positions=512";
+    assert_eq!(named(bert, 2, 16).unwrap(), named("bert-base", 2, 16).unwrap());
+    for (name, positions) in [(&moe[..], 4096), (&llama, 2048), (bert, 512)] {
+        assert_eq!(usual_sequence(name), positions);
+        let deep = name.replacen("layers=", "layers=9", 1).replacen("=9", "=999", 1);
+        let error = named(&deep, 1, 1).unwrap_err().to_string();
+        assert!(error.ends_with("expected at most 4096"), "{error}");
+    }
+    let error = named("moe:layers=1", 1, 1).unwrap_err().to_string();
+    assert!(error.contains("does not say width, expected layers=N,"), "{error}");
+}
+
+#[test]
 fn what_does_not_fit_a_model_is_refused() {
     let message = |name: &str, batch: usize, sequence: usize| {
         named(name, batch, sequence).unwrap_err().to_string()

@@ -64,9 +64,11 @@ impl WorkKind {
             | Operator::Conv2d(_)
             | Operator::Conv2dInput(_)
             | Operator::Conv2dWeight(_) => WorkKind::Product,
-            Operator::Reshape(_) | Operator::Unpack(_) | Operator::Pack(_) | Operator::Fill(_) => {
-                WorkKind::View
-            }
+            Operator::Reshape(_)
+            | Operator::Unpack(_)
+            | Operator::Pack(_)
+            | Operator::Fill(_)
+            | Operator::Place(_) => WorkKind::View,
             _ => WorkKind::Memory,
         }
     }

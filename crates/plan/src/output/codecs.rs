@@ -29,6 +29,8 @@ pub(super) fn codecs(
     let file = |((coding, level), parameters): ((usize, usize), Vec<String>)| CodecFile {
         name: settings.codings[coding].to_string(),
         level: (level > 0).then(|| cluster.levels[level].name.clone()),
+        within: (level > 0)
+            .then(|| cluster.levels[..level].iter().map(|inner| inner.size).product()),
         parameters,
     };
     all.into_iter().map(file).collect()

@@ -21,7 +21,7 @@ use thinwire_model::{Cut, Declaration, Graph, NodeId, Strategy, fingerprint};
 use super::codecs::codecs;
 use crate::Error;
 use crate::pipeline::Schedule;
-use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, zero_stage};
+use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, pinned, zero_stage};
 use crate::{Cluster, cost::Sharding};
 
 /// A plan.
@@ -86,6 +86,9 @@ pub struct CodecFile {
     /// summed as they are. Without a level it is used on all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
+    /// How many devices the levels within that one have together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<usize>,
     /// The parameters, by their names in the model.
     pub parameters: Vec<String>,
 }
@@ -196,7 +199,10 @@ impl PlanFile {
             }
         }
         let outside = || Error::file("the model has nodes outside of its blocks");
-        all.into_iter().map(|strategy| strategy.ok_or_else(outside)).collect()
+        let all = all.into_iter().map(|strategy| strategy.ok_or_else(outside));
+        let all = all.collect::<Result<Vec<_>, Error>>()?;
+        check_places(graph, &all)?;
+        Ok(all)
     }
 
     /// What is divided among ranks that share a parameter's work.
@@ -228,6 +234,20 @@ impl PlanFile {
         }
         Ok(strategy)
     }
+}
+
+/// Whether tensors are where the model itself places them.
+fn check_places(graph: &Graph, strategies: &[Strategy]) -> Result<(), Error> {
+    for (id, placed) in pinned(graph, &[])? {
+        let (node, strategy) = (&graph.nodes[id], &strategies[id]);
+        let Some(pin) = placed.iter().find(|pin| !pin.holds(strategy)) else { continue };
+        let declaration = graph.declaration(node);
+        let [found, expected] =
+            [strategy, &Strategy(vec![pin.cut])].map(|strategy| declaration.describe(strategy));
+        let message = format!("'{}' is cut as '{found}', the model places it", node.name);
+        return Err(Error::file(format!("{message} '{expected}' on dimension {}", pin.dim)));
+    }
+    Ok(())
 }
 
 /// A strategy from its text: axes by their names, `-` for none, `+` for partial sums.

@@ -34,6 +34,7 @@ pub use chain::{Chain, Choice, Part};
 pub use evaluate::{Verdict, best_of, bound_s, evaluate};
 pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s, timeline};
 pub use pin::Pin;
+pub(crate) use pin::pinned;
 pub use prepare::{Class, Prepared};
 pub use robust::{Measure, Robust, robust};
 pub use rule::Rule;

@@ -2,14 +2,15 @@
 //!
 //! A pin names nodes by a pattern, in which `*` stands for any letters, and says which axis they put
 //! on a dimension of the mesh: the first, `data`, or the second, `tensor`, which lies nearest. `-`
-//! is no axis: all ranks do the same. What is not pinned is planned. Pins hold on meshes of two
+//! is no axis: all ranks do the same, and `+` is partial sums, where an operator is linear. Operators
+//! that place a tensor are pins of the model's own. What is not pinned is planned. Pins hold on meshes of two
 //! dimensions, one of which may have the size 1.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
-use thinwire_model::{Cut, Declaration, Graph, NodeId, Split};
+use thinwire_model::{Cut, Declaration, Graph, NodeId, Operator, Place, Split};
 
 use crate::Error;
 use crate::cost::Pinned;
@@ -64,9 +65,10 @@ fn dimension(name: &str) -> Result<usize, Error> {
 }
 
 /// What is pinned, by node.
-pub(super) fn pinned(graph: &Graph, pins: &[Pin]) -> Result<HashMap<NodeId, Vec<Pinned>>, Error> {
+pub(crate) fn pinned(graph: &Graph, pins: &[Pin]) -> Result<HashMap<NodeId, Vec<Pinned>>, Error> {
     let mut all: HashMap<NodeId, Vec<(&Pin, Pinned)>> = HashMap::new();
-    for pin in pins {
+    let placed = placed(graph)?;
+    for pin in placed.iter().chain(pins) {
         let fits = |id: &NodeId| matches(&pin.pattern, &graph.nodes[*id].name);
         let nodes: Vec<NodeId> = (0..graph.nodes.len()).filter(fits).collect();
         if nodes.is_empty() {
@@ -94,10 +96,27 @@ pub(super) fn pinned(graph: &Graph, pins: &[Pin]) -> Result<HashMap<NodeId, Vec<
     Ok(all.into_iter().map(without).collect())
 }
 
+/// The pins of operators that place a tensor.
+fn placed(graph: &Graph) -> Result<Vec<Pin>, Error> {
+    let pin = |(name, place): (&str, &Place)| {
+        let cut = |(dim, letter): (&String, &char)| Ok((*letter, dimension(dim)?));
+        let cuts = place.cuts.iter().map(cut).collect::<Result<_, Error>>()?;
+        Ok(Pin { pattern: name.to_owned(), cuts })
+    };
+    let places = graph.nodes.iter().filter_map(|node| match &node.operator {
+        Operator::Place(place) => Some((&node.name[..], place)),
+        _ => None,
+    });
+    places.map(pin).collect()
+}
+
 /// What a letter stands for in an operator.
 fn cut(declaration: &Declaration, letter: char, pin: &Pin, node: &str) -> Result<Cut, Error> {
     if letter == '-' {
         return Ok(Cut::Whole);
+    }
+    if letter == '+' && declaration.linear {
+        return Ok(Cut::Sum);
     }
     let can = |axis: &&thinwire_model::Axis| axis.split != Split::Never;
     let known = declaration.axes.iter().filter(can).map(|axis| axis.name.to_string());

@@ -56,7 +56,11 @@ impl Rule {
         allowed.retain(holds);
         if allowed.is_empty() {
             allowed = declaration.strategies(mesh);
-            allowed.retain(|strategy| holds(strategy) && !strategy.0.contains(&Cut::Sum));
+            let sums =
+                |strategy: &Strategy| strategy.0.iter().filter(|cut| **cut == Cut::Sum).count();
+            let asked =
+                pinned.iter().filter(|pin| pin.cut == Cut::Sum && pin.dim < mesh.len()).count();
+            allowed.retain(|strategy| holds(strategy) && sums(strategy) == asked);
         }
         allowed
     }

@@ -79,6 +79,14 @@ pub(super) fn shard_file(rank: Rank) -> String {
 }
 
 impl Checkpoint {
+    /// All that a rank has kept.
+    ///
+    /// # Errors
+    /// If its file is damaged, or there is none.
+    pub fn shard(&self, rank: Rank) -> Result<Tensors, Error> {
+        self.read(&shard_file(rank))
+    }
+
     /// Fills parts from all ranks' files, one file after the other.
     ///
     /// # Errors

@@ -7,13 +7,12 @@
 //! be right: whatever layouts come of it, conversions are put between them.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use thinwire_codec::Codec;
 use thinwire_model::{
     Cut, Declaration, Layout, NodeId, Origin, Placement, Role, Strategy, TensorId, Training,
 };
 
+use super::carriage::Carriage;
 use super::order::{self, Pass};
 use super::plan::{Plan, Sharding};
 
@@ -208,8 +207,8 @@ impl<'a> Assignment<'a> {
         self.plan.sharding[self.index(parameter)]
     }
 
-    /// What a parameter's gradient is encoded with.
-    pub fn codec(&self, parameter: TensorId) -> &Arc<dyn Codec> {
+    /// What a parameter's gradient travels by.
+    pub fn carriage(&self, parameter: TensorId) -> &Carriage {
         &self.plan.codecs[self.index(parameter)]
     }
 

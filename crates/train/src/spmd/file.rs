@@ -7,13 +7,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use thinwire_codec::{Choice, Codec};
+use thinwire_codec::Choice;
 use thinwire_model::Graph;
 use thinwire_plan::output::PlanFile;
 use thinwire_plan::pipeline::Schedule;
 
+use super::carriage::Carriage;
 use super::order::{self, Turn};
-use super::plan::{BlockPlan, MeshDim, Plan, Sharding, invalid};
+use super::plan::{BlockPlan, MeshDim, Plan, Sharding, Share, invalid};
 use crate::error::Error;
 
 /// More ranks or micro-batches than this are taken for a slip.
@@ -46,6 +47,7 @@ impl Plan {
             codecs: codecs(file, graph)?,
             micro_batches: file.micro_batches,
             orders: orders(file.schedule, stages, file.micro_batches)?,
+            shares: shares(file)?,
         })
     }
 }
@@ -76,13 +78,6 @@ fn check_counts(file: &PlanFile) -> Result<(), Error> {
             format!("batch of {batch} does not divide into {micro_batches} micro-batches");
         return Err(invalid(message));
     }
-    if file.shares.iter().any(|share| *share != micro_batches) {
-        let shares = &file.shares;
-        let message = format!("parts of the mesh have {shares:?} micro-batches");
-        return Err(invalid(format!(
-            "{message}, expected {micro_batches} each: uneven shares cannot be run"
-        )));
-    }
     Ok(())
 }
 
@@ -96,15 +91,20 @@ fn sharding(zero: u8) -> Result<Sharding, Error> {
     }
 }
 
-/// What every parameter's gradient is encoded with.
-fn codecs(file: &PlanFile, graph: &Graph) -> Result<Vec<Arc<dyn Codec>>, Error> {
+/// What every parameter's gradient travels by.
+fn codecs(file: &PlanFile, graph: &Graph) -> Result<Vec<Carriage>, Error> {
     let names: Vec<&str> = graph.parameters().map(|(_, tensor)| &tensor.name[..]).collect();
-    let mut codecs = vec![thinwire_codec::raw(); names.len()];
+    let mut codecs = vec![Carriage::raw(); names.len()];
     for given in &file.codec {
-        if let Some(level) = &given.level {
-            let message = format!("codec {} from level '{level}' on", given.name);
-            return Err(invalid(format!("{message}, expected it on all levels")));
-        }
+        let within = match (&given.level, given.within) {
+            (None, _) => 1,
+            (Some(_), Some(within)) => within,
+            (Some(level), None) => {
+                let message = format!("codec {} from level '{level}' on", given.name);
+                let expected = "expected it to say within how many devices it is not used";
+                return Err(invalid(format!("{message}, {expected}: within = 8")));
+            }
+        };
         let codec = match Choice::parse(&given.name).map_err(|error| invalid(error.to_string()))? {
             Choice::Bytes(codec) => codec,
             Choice::LowRank(_) | Choice::Integers(_) => {
@@ -115,10 +115,26 @@ fn codecs(file: &PlanFile, graph: &Graph) -> Result<Vec<Arc<dyn Codec>>, Error> 
         for name in &given.parameters {
             let place = names.iter().position(|known| known == name);
             let unknown = || invalid(format!("the model has no parameter '{name}'"));
-            codecs[place.ok_or_else(unknown)?] = Arc::clone(&codec);
+            codecs[place.ok_or_else(unknown)?] = Carriage { codec: Arc::clone(&codec), within };
         }
     }
     Ok(codecs)
+}
+
+/// What every part of the batch does, where they do unequal work.
+fn shares(file: &PlanFile) -> Result<Vec<Share>, Error> {
+    if file.shares.iter().all(|share| *share == file.micro_batches) {
+        return Ok(Vec::new());
+    }
+    let share = |micro_batches: &usize| {
+        if *micro_batches > COUNT_MAX {
+            let message = format!("a part of the mesh has {micro_batches} micro-batches");
+            return Err(invalid(format!("{message}, expected at most {COUNT_MAX}")));
+        }
+        let orders = orders(file.schedule, file.stage.len(), *micro_batches)?;
+        Ok(Share { micro_batches: *micro_batches, orders })
+    };
+    file.shares.iter().map(share).collect()
 }
 
 fn orders(

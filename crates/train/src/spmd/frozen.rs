@@ -1,4 +1,9 @@
 //! A rank's parts of parameters and of what the optimiser keeps, into a checkpoint and out of one.
+//!
+//! What codecs owe is kept too, by exchange. Exchanges of another plan are others, so there it is
+//! dropped, which the caller is told: it is less than one step's gradient.
+
+use std::collections::BTreeMap;
 
 use thinwire_model::{Part, Placement};
 
@@ -7,10 +12,15 @@ use super::program::{Owner, Parameter, Slot};
 use super::slots::Content;
 use super::value::Value;
 use crate::checkpoint::{Checkpoint, Tensors, Wanted, part_name};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 
 /// What the optimiser's means and means of squares are called, after the parameter.
 const SUFFIXES: [&str; 3] = ["", ".mean", ".square"];
+
+/// What is owed to an exchange.
+fn owed_name(number: u32) -> String {
+    format!("owed.{number}")
+}
 
 impl Machine<'_> {
     /// What this rank has to keep: of parts that lie on several ranks, the first one's.
@@ -29,7 +39,15 @@ impl Machine<'_> {
                 tensors.insert(name, (shape.clone(), values.to_vec()));
             }
         }
+        for (number, owed) in self.slots.residuals().all() {
+            tensors.insert(part_name(&owed_name(*number), &[0]), (vec![owed.len()], owed.clone()));
+        }
         tensors
+    }
+
+    /// The plan's fingerprint, if its codecs may owe something.
+    pub fn owing_plan(&self) -> Option<&str> {
+        self.owing_plan.as_deref()
     }
 
     /// Updates that the optimiser has made.
@@ -37,11 +55,12 @@ impl Machine<'_> {
         self.optimizer.updates()
     }
 
-    /// Goes on from a checkpoint, of this plan or of another one.
+    /// Goes on from a checkpoint, of this plan or of another one; whether what codecs owed had to be
+    /// dropped.
     ///
     /// # Errors
     /// If it is damaged, or of another model.
-    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<bool, Error> {
         let mut wanted = Vec::new();
         for parameter in &self.program.parameters {
             let name = self.name(parameter);
@@ -68,6 +87,28 @@ impl Machine<'_> {
         let progress = &checkpoint.manifest().progress;
         self.optimizer.set_updates(progress.updates);
         self.step = progress.step;
+        let owing = Some(&progress.plan[..]).filter(|plan| !plan.is_empty());
+        let known = owing.is_some() && owing == self.owing_plan();
+        if known {
+            self.restore_residuals(checkpoint)?;
+        }
+        Ok(owing.is_some() && !known)
+    }
+
+    fn restore_residuals(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
+        let mut shard = checkpoint.shard(self.slots.rank())?;
+        let mut all = BTreeMap::new();
+        for (number, elements) in self.program.owed() {
+            let name = part_name(&owed_name(number), &[0]);
+            let Some((_, owed)) = shard.remove(&name) else { continue };
+            if owed.len() != elements {
+                let found = owed.len();
+                let message = format!("{name} has {found} elements, expected {elements}");
+                return Err(Error::new(Kind::Checkpoint, message));
+            }
+            all.insert(number, owed);
+        }
+        self.slots.residuals_mut().set(all);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The place of a rank: its stage, and its coordinates on the stage's mesh.
 
-use thinwire_wire::Rank;
+use thinwire_model::{Layout, Placement};
+use thinwire_wire::{Rank, World};
 
 use super::plan::{Plan, invalid};
 use crate::error::Error;
@@ -35,6 +36,28 @@ impl Mesh {
         Ok(Mesh { sizes, stage: rank.index() / within, coordinates })
     }
 
+    /// Whether this is the first rank of all.
+    pub fn is_first(&self) -> bool {
+        self.stage == 0 && self.coordinates.iter().all(|at| *at == 0)
+    }
+
+    /// Where in the first dimension.
+    pub fn first(&self) -> usize {
+        self.coordinates.first().copied().unwrap_or(0)
+    }
+
+    /// The place elsewhere in the first dimension.
+    pub fn with_first(&self, first: usize) -> Mesh {
+        let mut mesh = self.clone();
+        mesh.coordinates.iter_mut().take(1).for_each(|at| *at = first);
+        mesh
+    }
+
+    /// The places along the first dimension.
+    pub fn first_dim(&self) -> impl Iterator<Item = Mesh> {
+        (0..self.sizes.first().copied().unwrap_or(1)).map(|first| self.with_first(first))
+    }
+
     /// The rank with the same coordinates on another stage.
     pub fn on_stage(&self, stage: usize) -> Rank {
         self.rank(stage, &self.coordinates)
@@ -48,6 +71,15 @@ impl Mesh {
             self.rank(self.stage, &coordinates)
         };
         (0..self.sizes[mesh_dim]).map(member).collect()
+    }
+
+    /// This rank among those with values of a layout that differ: replicas have one voice.
+    pub fn voice(&self, layout: &Layout) -> World {
+        let places = layout.0.iter().zip(self.sizes.iter().zip(&self.coordinates));
+        let places = places.filter(|(placement, _)| **placement != Placement::Replicated);
+        let (at, size) = places
+            .fold((0, 1), |(voice, count), (_, (size, at))| (voice * size + at, count * size));
+        World::new(at as u32, size as u32).expect("a voice is one of all")
     }
 
     fn rank(&self, stage: usize, coordinates: &[usize]) -> Rank {

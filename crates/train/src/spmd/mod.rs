@@ -7,10 +7,12 @@
 //! Law: under every plan a step is what it is on one rank, within the precision of f32.
 
 mod assignment;
+mod carriage;
 mod derive;
 mod file;
 mod frozen;
 pub mod kernel;
+mod leg;
 mod liveness;
 mod machine;
 mod mesh;
@@ -18,22 +20,28 @@ mod optimizer;
 pub mod order;
 mod plan;
 mod program;
+mod reform;
+mod residuals;
 mod slots;
 mod speed;
 mod start;
 mod text;
 mod transfer;
+mod units;
 mod value;
 mod wires;
 
+pub use carriage::Carriage;
 pub use derive::program;
+pub use leg::Leg;
 pub use machine::{Inputs, Machine};
 pub use mesh::Mesh;
 pub use order::{Pass, Turn};
-pub use plan::{BlockPlan, MeshDim, Plan, Sharding};
+pub use plan::{BlockPlan, MeshDim, Plan, Sharding, Share};
 pub use program::{Convert, Held, Instruction, Message, Owner, Parameter, Program, Slot};
+pub use reform::Reform;
 pub use speed::Speed;
 pub use start::{Start, initial};
 pub use text::Text;
-pub use transfer::{Leg, Reform, Transfer};
+pub use transfer::Transfer;
 pub use value::Value;

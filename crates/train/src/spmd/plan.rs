@@ -4,11 +4,9 @@
 //! to a chunk of the pipeline; chunk c is on stage c modulo `stages`, so that a stage has several
 //! chunks where the pipeline is interleaved.
 
-use std::sync::Arc;
-
-use thinwire_codec::Codec;
 use thinwire_model::{Graph, NodeId, Origin, Strategy, Training};
 
+use super::carriage::Carriage;
 use super::order::{self, Turn};
 use crate::error::{Error, Kind};
 
@@ -44,6 +42,15 @@ pub struct BlockPlan {
     pub recompute: bool,
 }
 
+/// What a part of the batch does where parts do unequal work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its micro-batches of a step.
+    pub micro_batches: usize,
+    /// For every stage, what it does in a step.
+    pub orders: Vec<Vec<Turn>>,
+}
+
 /// How a graph is run by many ranks.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -57,12 +64,15 @@ pub struct Plan {
     pub blocks: Vec<BlockPlan>,
     /// For every parameter, in the order of [`Graph::parameters`].
     pub sharding: Vec<Sharding>,
-    /// For every parameter, what its gradient is encoded with where ranks sum it.
-    pub codecs: Vec<Arc<dyn Codec>>,
+    /// For every parameter, what its gradient travels by where ranks sum it.
+    pub codecs: Vec<Carriage>,
     /// Micro-batches of a step.
     pub micro_batches: usize,
     /// For every stage, what it does in a step.
     pub orders: Vec<Vec<Turn>>,
+    /// For every part along the first dimension of the mesh, what it does; empty where all do alike.
+    /// Together they do as much as if they did.
+    pub shares: Vec<Share>,
 }
 
 impl Plan {
@@ -74,9 +84,10 @@ impl Plan {
             strategies: vec![Strategy(Vec::new()); graph.nodes.len()],
             blocks: vec![BlockPlan { chunk: 0, recompute: false }; graph.blocks.len()],
             sharding: vec![Sharding::Nothing; graph.parameters().count()],
-            codecs: vec![thinwire_codec::raw(); graph.parameters().count()],
+            codecs: vec![Carriage::raw(); graph.parameters().count()],
             micro_batches: 1,
             orders: vec![order::gpipe(0, 1, 1, 1)],
+            shares: Vec::new(),
         }
     }
 
@@ -98,6 +109,12 @@ impl Plan {
     /// The chunks of the pipeline.
     pub fn chunks(&self) -> usize {
         self.blocks.iter().map(|block| block.chunk + 1).max().unwrap_or(1)
+    }
+
+    /// What tells plans apart whose codecs owe something; none if none do.
+    pub(super) fn owing(&self) -> Option<String> {
+        let owes = self.codecs.iter().any(|carriage| carriage.codec.needs_feedback());
+        owes.then(|| format!("{:08x}", thinwire_wire::checksum(format!("{self:?}").as_bytes())))
     }
 
     /// What is said of the block of a node; nodes before the first block go with it.
@@ -125,10 +142,6 @@ impl Plan {
         if let Some((name, found, expected)) = counts.iter().find(|(_, a, b)| a != b) {
             return Err(invalid(format!("plan has {found} {name}, expected {expected}")));
         }
-        if let Some(codec) = self.codecs.iter().find(|codec| codec.needs_feedback()) {
-            let message = format!("codec {codec} needs error feedback, expected one without");
-            return Err(invalid(message));
-        }
         let sizes = self.sizes();
         for (node, strategy) in graph.nodes.iter().zip(&self.strategies) {
             let declaration = graph.declaration(node);
@@ -138,7 +151,25 @@ impl Plan {
                 return Err(invalid(format!("{name} cannot be cut as '{text}' on mesh {sizes:?}")));
             }
         }
+        self.check_shares()?;
         order::check(&self.orders, self.chunks(), self.micro_batches)
+    }
+
+    fn check_shares(&self) -> Result<(), Error> {
+        if self.shares.is_empty() {
+            return Ok(());
+        }
+        let counts: Vec<usize> = self.shares.iter().map(|share| share.micro_batches).collect();
+        let (parts, each) = (self.sizes().first().copied().unwrap_or(1), self.micro_batches);
+        let all = counts.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count));
+        if counts.len() != parts || counts.contains(&0) || all != Some(parts * each) {
+            let found = format!("parts of the mesh have {counts:?} micro-batches");
+            let expected = format!("expected {} in {parts} parts, none without", parts * each);
+            return Err(invalid(format!("{found}, {expected}")));
+        }
+        self.shares
+            .iter()
+            .try_for_each(|share| order::check(&share.orders, self.chunks(), share.micro_batches))
     }
 }
 

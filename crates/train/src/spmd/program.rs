@@ -3,12 +3,10 @@
 //! A slot holds a tensor in one layout, once per micro-batch. Computing, converting, sending and
 //! receiving are all there is; what is sent is known before anything runs.
 
-use std::sync::Arc;
-
-use thinwire_codec::Codec;
 use thinwire_model::{Graph, Layout, NodeId, Step, TensorId};
 use thinwire_wire::Rank;
 
+use super::carriage::Carriage;
 use super::mesh::Mesh;
 use super::order::Turn;
 use super::transfer::Transfer;
@@ -94,6 +92,8 @@ pub struct Convert {
     pub step: Step,
     /// The collective's number; the same on all ranks that take part.
     pub number: u32,
+    /// The parameter whose gradient is summed, as an index of [`Program::parameters`].
+    pub gradient: Option<usize>,
 }
 
 /// A message about a parameter, with the collectives before it is sent or after it has come.
@@ -127,8 +127,8 @@ pub struct Parameter {
     pub sum: Slot,
     /// Shares in one micro-batch.
     pub shares: usize,
-    /// What its gradient is encoded with where it is summed.
-    pub codec: Arc<dyn Codec>,
+    /// What its gradient travels by where it is summed.
+    pub carriage: Carriage,
     /// What brings the sum to where the optimiser works, after the last share.
     pub reduce: Vec<Convert>,
     /// Where the optimiser works; it may be the sum itself.
@@ -177,8 +177,17 @@ pub struct Program {
     pub order: Vec<Turn>,
     /// The parameters that this rank has.
     pub parameters: Vec<Parameter>,
-    /// Micro-batches of a step.
+    /// Whether any rank encodes any gradient.
+    pub encodes: bool,
+    /// This rank's micro-batches of a step.
     pub micro_batches: usize,
+    /// The most that any rank has.
+    pub micro_batches_max: usize,
+    /// Those of the whole batch.
+    pub micro_batches_of_all: usize,
+    /// Where parts of the batch do unequal work, for each of this rank's micro-batches which one of
+    /// the whole batch it is, and which part of it; else empty.
+    pub sources: Vec<(usize, usize)>,
 }
 
 impl Program {
@@ -190,11 +199,37 @@ impl Program {
         per_micro_batch * self.micro_batches as u64 + updates
     }
 
+    /// Which micro-batch of the whole batch one of this rank's is, and which part of it.
+    pub fn source(&self, micro_batch: usize) -> (usize, usize) {
+        let alike = (micro_batch, self.mesh.first());
+        self.sources.get(micro_batch).copied().unwrap_or(alike)
+    }
+
+    /// Of which exchanges a residual is kept, and of how many elements.
+    pub fn owed(&self) -> Vec<(u32, usize)> {
+        let turns = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
+        let within = turns.filter_map(|instruction| match instruction {
+            Instruction::Convert(convert) => Some(convert),
+            _ => None,
+        });
+        let after = self.parameters.iter().flat_map(|parameter| &parameter.reduce);
+        let owed = |convert: &Convert| Some((convert.number, self.transfer(convert).owed()?));
+        within.chain(after).filter_map(owed).collect()
+    }
+
     /// What a collective does, as schedules.
-    pub fn transfer(&self, convert: &Convert, codec: &Arc<dyn Codec>) -> Transfer {
+    pub fn transfer(&self, convert: &Convert) -> Transfer {
         let Step { mesh_dim, collective, .. } = convert.step;
         let place = (self.mesh.sizes[mesh_dim], self.mesh.coordinates[mesh_dim]);
-        Transfer::new(collective, &self.slots[convert.from].shape, place, codec)
+        let shape = &self.slots[convert.from].shape;
+        match convert.gradient {
+            None => Transfer::new(collective, shape, place, &thinwire_codec::raw()),
+            Some(parameter) => {
+                let members = self.mesh.group(mesh_dim);
+                let (codec, inner) = self.parameters[parameter].carriage.of_group(&members);
+                Transfer::in_units(collective, shape, place, (&codec, inner))
+            }
+        }
     }
 
     /// The text of the program, line by line.
@@ -237,20 +272,16 @@ impl Program {
 
     fn sent_by(&self, instruction: &Instruction) -> u64 {
         match instruction {
-            Instruction::Convert(convert) => {
-                self.transfer(convert, &thinwire_codec::raw()).sent_bytes()
-            }
+            Instruction::Convert(convert) => self.transfer(convert).sent_bytes(),
             Instruction::Send { slot, .. } => self.message_bytes(*slot),
             _ => 0,
         }
     }
 
     fn sent_for(&self, parameter: &Parameter) -> u64 {
-        let by = |converts: &[Convert], codec: &Arc<dyn Codec>| -> u64 {
-            converts.iter().map(|convert| self.transfer(convert, codec).sent_bytes()).sum()
+        let all = |converts: &[Convert]| -> u64 {
+            converts.iter().map(|convert| self.transfer(convert).sent_bytes()).sum()
         };
-        let raw = thinwire_codec::raw();
-        let all = |converts: &[Convert]| by(converts, &raw);
         let owned = match &parameter.owner {
             Owner::There { .. } => self.message_bytes(parameter.reduced),
             Owner::Here { restore, copies } => {
@@ -259,7 +290,7 @@ impl Program {
             }
         };
         let others: u64 = parameter.others.iter().map(|sum| all(&sum.converts)).sum();
-        by(&parameter.reduce, &parameter.codec) + others + owned
+        all(&parameter.reduce) + others + owned
     }
 
     fn message_bytes(&self, slot: Slot) -> u64 {

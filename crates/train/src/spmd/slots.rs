@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burn_tensor::Device;
-use thinwire_codec::Codec;
 use thinwire_collective::{Address, Group, Program as Bound};
 use thinwire_schedule::{self as schedule, Schedule};
 use thinwire_wire::Rank;
 
 use super::program::{Convert, Program, Slot};
+use super::residuals::Residuals;
 use super::value::Value;
-use super::wires::{Leg, Ticket, Wires, finish};
+use super::wires::{Exchange, Leg, Ticket, Wires, finish};
 use crate::error::Error;
 
 /// What is in a slot.
@@ -38,6 +38,7 @@ pub struct Slots {
     held: HashMap<(usize, Slot), Content>,
     /// What lasts from step to step.
     lasting: HashMap<Slot, Content>,
+    residuals: Residuals,
     /// Messages that may not have left yet.
     outgoing: Vec<Ticket>,
     /// How often all ranks have told each other something.
@@ -53,6 +54,7 @@ impl Slots {
             device: Device::flex(),
             held: HashMap::new(),
             lasting: HashMap::new(),
+            residuals: Residuals::default(),
             outgoing: Vec::new(),
             gathers: 0,
             waited: Cell::default(),
@@ -67,6 +69,11 @@ impl Slots {
     /// Bytes handed to the links so far, by exchanges that are over.
     pub fn sent_bytes(&self) -> u64 {
         self.wires.sent_bytes()
+    }
+
+    /// Waiting counts from here again.
+    pub fn set_waited_s(&mut self, waited_s: f64) {
+        self.waited.set(Duration::from_secs_f64(waited_s));
     }
 
     /// Seconds so far in which somebody waited for an exchange.
@@ -103,6 +110,16 @@ impl Slots {
         self.held.remove(&(micro_batch, slot));
     }
 
+    /// Empties all slots of all micro-batches.
+    pub fn clear(&mut self) {
+        self.held.clear();
+    }
+
+    /// Whether what is sent from now on counts.
+    pub fn count_bytes(&mut self, counts: bool) {
+        self.wires.count_bytes(counts);
+    }
+
     /// How many elements micro-batches hold.
     pub fn elements(&self, program: &Program) -> usize {
         let sizes =
@@ -135,27 +152,43 @@ impl Slots {
         arrived(&mut content, shape, &self.device, &self.waited)
     }
 
-    /// Starts a collective, of values or of a gradient with its codec.
+    /// Starts a collective; a gradient travels by its carriage, with what is owed of it.
+    ///
+    /// # Errors
+    /// If a peer is lost.
     pub fn convert(
-        &self,
+        &mut self,
         program: &Program,
-        (convert, codec): (&Convert, &Arc<dyn Codec>),
+        convert: &Convert,
         value: &Value,
         moment: u64,
-    ) -> Content {
-        let transfer = program.transfer(convert, codec);
+    ) -> Result<Content, Error> {
+        let transfer = program.transfer(convert);
+        let owed = transfer.owed();
         let before = transfer.before.iter();
         let values = before.fold(value.floats(), |values, reform| reform.apply(values));
         if transfer.legs.is_empty() {
             let shape = &program.slots[convert.to].shape;
-            return Content::Here(Value::new(shape, values, &self.device));
+            return Ok(Content::Here(Value::new(shape, values, &self.device)));
         }
         let members = program.mesh.group(convert.step.mesh_dim);
-        let legs = transfer.legs.into_iter();
-        let legs = legs.map(|leg| (Arc::new(leg.program(&members)), leg.after));
-        let legs: Vec<Leg> = legs.collect();
-        let address = address(convert.number, moment, "convert");
-        Content::Coming(self.wires.start(address, values, legs))
+        let leg = |leg: super::Leg| Leg {
+            program: Arc::new(leg.program(&members)),
+            own: leg.own,
+            after: leg.after,
+        };
+        let residual = owed.map(|elements| self.residuals.take(convert.number, elements));
+        let exchange = Exchange {
+            address: address(convert.number, moment, "convert"),
+            voice: program.mesh.voice(&program.slots[convert.from].layout),
+            legs: transfer.legs.into_iter().map(leg).collect(),
+            residual: residual.transpose()?,
+        };
+        let (values, residual) = self.wires.start(values, exchange);
+        if owed.is_some() {
+            self.residuals.put(convert.number, residual);
+        }
+        Ok(Content::Coming(values))
     }
 
     /// One collective after the other; the last is not waited for.
@@ -163,17 +196,37 @@ impl Slots {
     /// # Errors
     /// If a peer is lost or disagrees.
     pub fn chain(
-        &self,
+        &mut self,
         program: &Program,
-        (converts, codec): (&[Convert], &Arc<dyn Codec>),
+        converts: &[Convert],
         mut content: Content,
         moment: u64,
     ) -> Result<Content, Error> {
         for convert in converts {
             let value = self.arrived(content, &program.slots[convert.from].shape)?;
-            content = self.convert(program, (convert, codec), &value, moment);
+            content = self.convert(program, convert, &value, moment)?;
         }
         Ok(content)
+    }
+
+    /// What codecs owe, between two steps.
+    pub fn residuals(&self) -> &Residuals {
+        &self.residuals
+    }
+
+    /// The same, to be changed.
+    pub fn residuals_mut(&mut self) -> &mut Residuals {
+        &mut self.residuals
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> Rank {
+        self.wires.rank()
+    }
+
+    /// Whether no codec has met what is no number since this was last asked.
+    pub fn take_finite(&self) -> bool {
+        self.wires.take_finite()
     }
 
     /// Starts a message to another rank.
@@ -200,7 +253,7 @@ impl Slots {
 
     fn message(&self, schedule: Schedule, values: Vec<f32>, address: Address) -> Ticket {
         let bound = Bound::new(schedule, values.len(), thinwire_codec::raw());
-        self.wires.start(address, values, vec![(Arc::new(bound), Vec::new())])
+        self.wires.start_raw(address, values, Arc::new(bound))
     }
 }
 

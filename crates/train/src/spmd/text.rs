@@ -1,6 +1,10 @@
 //! Text for a language model: a batch of bytes as the inputs of micro-batches.
+//!
+//! What an input is follows from its role and shape, so that models of other programs may call it as
+//! they like: targets are what the loss compares with, tokens the other index for every place of
+//! every sequence, positions an index for every place. Where that is not clear, names decide.
 
-use thinwire_model::{Array, Graph, Operator, Role, TensorId};
+use thinwire_model::{Array, Element, Graph, Operator, Role, Tensor, TensorId};
 
 use super::machine::Inputs;
 use super::plan::invalid;
@@ -10,8 +14,15 @@ use crate::{Batch, VOCABULARY};
 /// What a model of text reads, by its tensors.
 #[derive(Clone, Debug)]
 pub struct Text {
-    inputs: Vec<(TensorId, What)>,
+    inputs: Vec<Input>,
     rows: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Input {
+    tensor: TensorId,
+    what: What,
+    shape: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,32 +33,43 @@ enum What {
 }
 
 impl Text {
-    /// The inputs of a model, for micro-batches of its own size.
+    /// The inputs of a model, for micro-batches of its own size; perhaps the user says which are the
+    /// tokens.
     ///
     /// # Errors
-    /// If it reads anything else than tokens, positions and targets, or knows fewer tokens than
-    /// there are bytes.
-    pub fn new(graph: &Graph) -> Result<Text, Error> {
-        let inputs = graph.tensors.iter().enumerate();
-        let inputs = inputs.filter(|(_, tensor)| tensor.role == Role::Input);
-        let what = |(id, tensor): (TensorId, &thinwire_model::Tensor)| match &tensor.name[..] {
-            "tokens" => Ok((id, What::Tokens)),
-            "positions" => Ok((id, What::Positions)),
-            "targets" => Ok((id, What::Targets)),
-            name => Err(invalid(format!(
-                "the model reads '{name}', expected tokens, positions and targets alone"
-            ))),
+    /// If it reads anything else than tokens, positions and targets, or it is not clear what it
+    /// reads, or it knows fewer tokens than there are bytes.
+    pub fn new(graph: &Graph, named: Option<&str>) -> Result<Text, Error> {
+        let targets = targets(graph)?;
+        let tokens = tokens(graph, targets, named)?;
+        let (rows, length) = (graph.tensors[tokens].shape[0], graph.tensors[tokens].shape[1]);
+        let what = |(id, tensor): (TensorId, &Tensor)| {
+            let place = tensor.element == Element::Index
+                && tensor.elements() == length
+                && tensor.shape.last() == Some(&length);
+            match id {
+                _ if id == tokens => Ok(What::Tokens),
+                _ if id == targets => Ok(What::Targets),
+                _ if place => Ok(What::Positions),
+                _ => {
+                    let Tensor { name, shape, .. } = tensor;
+                    let expected = "expected tokens, positions and targets alone";
+                    Err(invalid(format!("the model reads '{name}' of shape {shape:?}, {expected}")))
+                }
+            }
         };
-        let inputs = inputs.map(what).collect::<Result<Vec<_>, Error>>()?;
-        let tokens = inputs.iter().find(|(_, what)| *what == What::Tokens).map(|(id, _)| *id);
-        let tokens = tokens.ok_or_else(|| invalid("the model reads no tokens".to_owned()))?;
+        let input = |(tensor, described): (TensorId, &Tensor)| {
+            let what = what((tensor, described))?;
+            Ok(Input { tensor, what, shape: described.shape.clone() })
+        };
+        let inputs = inputs(graph).map(input).collect::<Result<Vec<_>, Error>>()?;
         let known = vocabulary(graph, tokens);
         if known < VOCABULARY {
             let message =
                 format!("the model knows {known} tokens, expected {VOCABULARY}: text is bytes");
             return Err(invalid(message));
         }
-        Ok(Text { inputs, rows: graph.tensors[tokens].shape[0] })
+        Ok(Text { inputs, rows })
     }
 
     /// A batch, micro-batch by micro-batch.
@@ -66,7 +88,53 @@ impl Text {
             What::Targets => bytes(1),
             What::Positions => Array::from_fn([context], |at| at[0] as f64),
         };
-        self.inputs.iter().map(|(id, what)| (*id, value(*what))).collect()
+        let input = |Input { tensor, what, shape }: &Input| {
+            let whole = value(*what);
+            let shape = if *what == What::Positions { &shape[..] } else { whole.shape() };
+            (*tensor, Array::new(shape, whole.values().to_vec()))
+        };
+        self.inputs.iter().map(input).collect()
+    }
+}
+
+fn inputs(graph: &Graph) -> impl Iterator<Item = (TensorId, &Tensor)> {
+    graph.tensors.iter().enumerate().filter(|(_, tensor)| tensor.role == Role::Input)
+}
+
+/// What the loss compares with.
+fn targets(graph: &Graph) -> Result<TensorId, Error> {
+    let compared = graph.nodes.iter().rev().find_map(|node| match node.operator {
+        Operator::CrossEntropy(_) => Some(node.inputs[1]),
+        _ => None,
+    });
+    let found = compared.filter(|id| graph.tensors[*id].role == Role::Input);
+    let message =
+        "no loss of the model compares its tokens with an input, expected a cross-entropy";
+    found.ok_or_else(|| invalid(message.to_owned()))
+}
+
+/// An index for every place of every sequence that is not what the loss compares with.
+fn tokens(graph: &Graph, targets: TensorId, named: Option<&str>) -> Result<TensorId, Error> {
+    let fits = |(id, tensor): &(TensorId, &Tensor)| {
+        *id != targets && tensor.element == Element::Index && tensor.shape.len() == 2
+    };
+    let found: Vec<(TensorId, &Tensor)> = inputs(graph).filter(fits).collect();
+    let names = || {
+        let names: Vec<String> =
+            found.iter().map(|(_, tensor)| format!("'{}'", tensor.name)).collect();
+        names.join(", ")
+    };
+    let called = |name: &str| found.iter().find(|(_, tensor)| tensor.name == name);
+    match (named.map(|name| (name, called(name))), &found[..]) {
+        (Some((_, Some((id, _)))), _) | (None, [(id, _)]) => Ok(*id),
+        (_, []) => Err(invalid("the model reads no index [batch, sequence] as tokens".to_owned())),
+        (Some((name, None)), _) => {
+            Err(invalid(format!("the model reads no '{name}' as tokens, but {}", names())))
+        }
+        (None, _) => match called("tokens") {
+            Some((id, _)) => Ok(*id),
+            None => Err(invalid(format!("the model's tokens may be any of {}", names()))),
+        },
     }
 }
 

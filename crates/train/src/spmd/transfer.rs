@@ -4,72 +4,16 @@
 //! first. Reductions other than sums go in two steps, all-to-all of the parts and all-gather of what
 //! every rank has reduced, which is as many bytes as an all-reduce.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use thinwire_codec::{Codec, Exchange};
-use thinwire_collective::Program;
-use thinwire_collective::operations::{partitions, preferred};
+use thinwire_codec::Codec;
 use thinwire_model::{Collective, Reduction};
-use thinwire_schedule::{self as schedule, Operation, Schedule, Shape};
-use thinwire_wire::{HEADER_BYTES, Rank, World};
+use thinwire_schedule::{self as schedule, Operation, Shape};
+use thinwire_wire::{HEADER_BYTES, World};
 
-/// How values are laid out anew.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Reform {
-    /// `[outer, parts, inner]` becomes `[parts, outer, inner]`.
-    Split {
-        /// The elements before the dimension.
-        outer: usize,
-        /// The parts of the dimension.
-        parts: usize,
-    },
-    /// `[parts, outer, inner]` becomes `[outer, parts, inner]`.
-    Join {
-        /// The elements before the dimension.
-        outer: usize,
-        /// The parts of the dimension.
-        parts: usize,
-    },
-    /// Only these elements stay.
-    Take(Range<usize>),
-    /// All elements go to this place among so many.
-    Place {
-        /// Where they begin.
-        start: usize,
-        /// How many elements there are then.
-        length: usize,
-        /// What all others are.
-        rest: f32,
-    },
-    /// Elements are copied to a place behind them.
-    Copy {
-        /// Which.
-        from: Range<usize>,
-        /// Where their copy begins.
-        to: usize,
-    },
-    /// Equal parts become one.
-    Fold {
-        /// How many parts.
-        parts: usize,
-        /// How they are brought together.
-        reduction: Reduction,
-    },
-}
-
-/// One schedule, and what becomes of the values after it.
-#[derive(Clone, Debug)]
-pub struct Leg {
-    /// What is sent, by the ranks of the group, numbered from 0.
-    pub schedule: Schedule,
-    /// How many values it runs on.
-    pub elements: usize,
-    /// What they are encoded with.
-    pub codec: Arc<dyn Codec>,
-    /// What is done afterwards.
-    pub after: Vec<Reform>,
-}
+use super::leg::Leg;
+use super::reform::Reform;
+use super::units::Units;
 
 /// All of a collective.
 #[derive(Clone, Debug, Default)]
@@ -81,13 +25,23 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// What one of `size` ranks does with its values of this shape. Sums travel encoded; parts are
-    /// cut at other places than a codec's blocks, so that they need one without.
+    /// What one of `size` ranks does with its values of this shape. Sums travel encoded, and a
+    /// codec's blocks begin anew in every rank's part.
     pub fn new(
         collective: Collective,
         shape: &[usize],
-        (size, at): (usize, usize),
+        place: (usize, usize),
         codec: &Arc<dyn Codec>,
+    ) -> Transfer {
+        Transfer::in_units(collective, shape, place, (codec, 1))
+    }
+
+    /// The same where every `inner` neighbours sum as it is what is then encoded between them.
+    pub fn in_units(
+        collective: Collective,
+        shape: &[usize],
+        (size, at): (usize, usize),
+        (codec, inner): (&Arc<dyn Codec>, usize),
     ) -> Transfer {
         let world = World::new(at as u32, size as u32).expect("a rank is in its group");
         let cut = Cut { shape, world };
@@ -96,13 +50,24 @@ impl Transfer {
             Collective::Pad { reduction, from } => cut.pad(reduction, from),
             Collective::AllGather { dim } => cut.all_gather(dim),
             Collective::AllToAll { from, to } => cut.all_to_all(from, to),
+            Collective::AllReduce { reduction: Reduction::Sum } if inner > 1 => {
+                cut.units(inner).all_reduce(codec)
+            }
             Collective::AllReduce { reduction: Reduction::Sum } => cut.all_reduce(codec),
             Collective::AllReduce { reduction } => cut.all_reduce_by(reduction),
+            Collective::ReduceScatter { reduction: Reduction::Sum, dim } if inner > 1 => {
+                cut.units(inner).reduce_scatter(dim, codec)
+            }
             Collective::ReduceScatter { reduction: Reduction::Sum, dim } => {
                 cut.reduce_scatter(dim, codec)
             }
             Collective::ReduceScatter { reduction, dim } => cut.reduce_scatter_by(reduction, dim),
         }
+    }
+
+    /// How many elements are kept of what its codec loses, if that is kept.
+    pub fn owed(&self) -> Option<usize> {
+        self.legs.iter().find_map(Leg::owed)
     }
 
     /// The bytes that this rank sends, headers included.
@@ -122,34 +87,14 @@ impl Transfer {
     }
 }
 
-impl Leg {
-    fn raw(schedule: Schedule, elements: usize, after: impl Into<Vec<Reform>>) -> Leg {
-        Leg { schedule, elements, codec: thinwire_codec::raw(), after: after.into() }
-    }
-
-    /// The leg as a program of the ranks of the whole job that are the group's.
-    pub fn program(&self, members: &[Rank]) -> Program {
-        let mut schedule = self.schedule.clone();
-        for task in &mut schedule.tasks {
-            match &mut task.operation {
-                Operation::Send { to: peer, .. } | Operation::Recv { from: peer, .. } => {
-                    *peer = members[peer.index()];
-                }
-                Operation::Encode { .. } | Operation::Merge { .. } | Operation::Decode { .. } => {}
-            }
-        }
-        Program::new(schedule, self.elements, Arc::clone(&self.codec))
-    }
-}
-
 /// Values of a shape, of one rank of a group.
-struct Cut<'a> {
+pub(super) struct Cut<'a> {
     shape: &'a [usize],
     world: World,
 }
 
 impl Cut<'_> {
-    fn elements(&self) -> usize {
+    pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
@@ -166,7 +111,7 @@ impl Cut<'_> {
     }
 
     /// The parts of a dimension made contiguous.
-    fn split(&self, dim: usize) -> Reform {
+    pub fn split(&self, dim: usize) -> Reform {
         Reform::Split { outer: self.outer(dim), parts: self.size() }
     }
 
@@ -181,7 +126,7 @@ impl Cut<'_> {
         Reform::Take(self.at() * part..(self.at() + 1) * part)
     }
 
-    fn flat(&self, elements: usize) -> Shape {
+    pub fn flat(&self, elements: usize) -> Shape {
         Shape { length: elements, block: 1, partitions: 1 }
     }
 
@@ -210,22 +155,22 @@ impl Cut<'_> {
     }
 
     fn all_reduce(&self, codec: &Arc<dyn Codec>) -> Transfer {
-        let n = self.elements();
-        let shape = Shape { length: n, block: codec.block(), partitions: partitions(n) };
-        let algorithm = preferred(codec.exchange(), self.world, n);
-        let schedule = schedule::all_reduce(algorithm, self.world, &shape);
-        let leg = Leg { codec: Arc::clone(codec), ..Leg::raw(schedule, n, []) };
+        let leg = Leg::all_reduce(self.world, self.elements(), codec);
         Transfer { before: Vec::new(), legs: vec![leg] }
     }
 
     fn reduce_scatter(&self, dim: usize, codec: &Arc<dyn Codec>) -> Transfer {
-        let n = self.elements();
-        let schedule = schedule::reduce_scatter(self.world, &self.flat(n));
-        let mut leg = Leg::raw(schedule, n, [self.mine()]);
-        if codec.block() == 1 && codec.exchange() == Exchange::Summable {
-            leg.codec = Arc::clone(codec);
-        }
+        let leg = Leg::reduce_scatter(self.world, self.elements(), codec);
         Transfer { before: vec![self.split(dim)], legs: vec![leg] }
+    }
+
+    /// The same values in units of so many neighbours.
+    fn units(&self, inner: usize) -> Units<'_> {
+        let (at, size) = (self.at(), self.size());
+        let world = |at: usize, size: usize| {
+            World::new(at as u32, size as u32).expect("a rank is in its unit")
+        };
+        Units { cut: self, inner: world(at % inner, inner), outer: world(at / inner, size / inner) }
     }
 
     fn all_to_all(&self, from: usize, to: usize) -> Transfer {
@@ -269,50 +214,4 @@ impl Cut<'_> {
     fn room(&self, leg: &Leg) -> Reform {
         Reform::Place { start: 0, length: leg.elements, rest: 0.0 }
     }
-}
-
-impl Reform {
-    /// The values, laid out anew.
-    pub fn apply(&self, values: Vec<f32>) -> Vec<f32> {
-        match self {
-            Reform::Split { outer, parts } => swap(&values, *outer, *parts),
-            Reform::Join { outer, parts } => swap(&values, *parts, *outer),
-            Reform::Take(range) => values[range.clone()].to_vec(),
-            Reform::Place { start, length, rest } => {
-                let mut all = vec![*rest; *length];
-                all[*start..start + values.len()].copy_from_slice(&values);
-                all
-            }
-            Reform::Copy { from, to } => {
-                let mut values = values;
-                values.copy_within(from.clone(), *to);
-                values
-            }
-            Reform::Fold { parts, reduction } => fold(&values, *parts, *reduction),
-        }
-    }
-}
-
-/// `[a, b, rest]` becomes `[b, a, rest]`.
-fn swap(values: &[f32], a: usize, b: usize) -> Vec<f32> {
-    if a == 1 || b == 1 || values.is_empty() {
-        return values.to_vec();
-    }
-    let rest = values.len() / (a * b);
-    let mut swapped = Vec::with_capacity(values.len());
-    for j in 0..b {
-        for i in 0..a {
-            swapped.extend_from_slice(&values[(i * b + j) * rest..][..rest]);
-        }
-    }
-    swapped
-}
-
-fn fold(values: &[f32], parts: usize, reduction: Reduction) -> Vec<f32> {
-    let length = values.len() / parts;
-    let combined = |place: usize| {
-        let parts = (0..parts).map(|part| f64::from(values[part * length + place]));
-        parts.fold(reduction.identity(), |a, b| reduction.combine(a, b)) as f32
-    };
-    (0..length).map(combined).collect()
 }

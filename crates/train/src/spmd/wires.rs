@@ -4,22 +4,53 @@
 //! exchange has an address made of the step and of its number in the program, so nothing depends
 //! on the order in which ranks come to it.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use thinwire_collective::{Address, Driver, Error as Failure, Group, Next, Program, Run};
 use thinwire_schedule::{self as schedule, Shape};
-use thinwire_wire::World;
+use thinwire_wire::{Rank, World};
 
-use super::transfer::Reform;
+use super::reform::Reform;
 use crate::error::Error;
 
 /// A flat buffer on its way.
 pub type Ticket = Receiver<Result<Vec<f32>, Failure>>;
 
 /// One schedule of an exchange, and what becomes of the values after it.
-pub type Leg = (Arc<Program>, Vec<Reform>);
+#[derive(Debug)]
+pub struct Leg {
+    /// The schedule with its codec.
+    pub program: Arc<Program>,
+    /// Of a reduce-scatter, the elements that stay here: nobody encodes them.
+    pub own: Option<Range<usize>>,
+    /// What is done afterwards.
+    pub after: Vec<Reform>,
+}
+
+/// Several schedules, one after the other.
+#[derive(Debug)]
+pub struct Exchange {
+    /// Which exchange this is.
+    pub address: Address,
+    /// Whose random numbers codecs take: of ranks with equal values, the same.
+    pub voice: World,
+    /// The schedules.
+    pub legs: Vec<Leg>,
+    /// What is owed, if a leg has feedback.
+    pub residual: Option<Vec<f32>>,
+}
+
+/// What exchanges leave beside their results.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    /// Bytes handed to the links by exchanges that are over.
+    sent: Arc<AtomicU64>,
+    /// Whether some codec has met what is no number.
+    nonfinite: Arc<AtomicBool>,
+}
 
 /// The legs of an exchange are this far apart in their addresses' steps.
 const LEG: u64 = 1 << 56;
@@ -30,19 +61,29 @@ const GATHER: u32 = 3 << 30;
 #[derive(Debug)]
 pub struct Wires {
     driver: Driver<Vec<f32>>,
-    /// Bytes handed to the links by exchanges that are over.
-    sent: Arc<AtomicU64>,
+    tally: Tally,
+    counts: bool,
 }
 
 impl Wires {
     /// The wires of a group that has all ranks of the job.
     pub fn new(group: Group) -> Wires {
-        Wires { driver: Driver::start(group), sent: Arc::default() }
+        Wires { driver: Driver::start(group), tally: Tally::default(), counts: true }
     }
 
-    /// Starts an exchange.
-    pub fn start(&self, address: Address, values: Vec<f32>, legs: Vec<Leg>) -> Ticket {
-        self.counted(address, values, legs, &self.sent)
+    /// This rank.
+    pub fn rank(&self) -> Rank {
+        self.driver.world().rank()
+    }
+
+    /// Starts an exchange; what is owed after it comes by the second ticket.
+    pub fn start(&self, values: Vec<f32>, exchange: Exchange) -> (Ticket, Ticket) {
+        self.counted(values, exchange, self.tally())
+    }
+
+    /// Starts a schedule that encodes nothing.
+    pub fn start_raw(&self, address: Address, values: Vec<f32>, program: Arc<Program>) -> Ticket {
+        self.counted(values, self.plain(address, program), self.tally()).0
     }
 
     /// The numbers of all ranks, which count for nothing. Every rank gives another moment each time.
@@ -54,29 +95,42 @@ impl Wires {
         let mut values = vec![0.0; all];
         values[world.rank().index() * mine.len()..][..mine.len()].copy_from_slice(mine);
         let address = Address { step: moment, tensor: GATHER, seed: 0, operation: "gather" };
-        self.counted(address, values, vec![(Arc::new(program), Vec::new())], &Arc::default())
+        self.counted(values, self.plain(address, Arc::new(program)), Tally::default()).0
     }
 
-    fn counted(
-        &self,
-        address: Address,
-        values: Vec<f32>,
-        legs: Vec<Leg>,
-        sent: &Arc<AtomicU64>,
-    ) -> Ticket {
-        let (done, ticket) = channel();
-        let (world, sent) = (self.driver.world(), Arc::clone(sent));
-        let legs = legs.into_iter();
-        let exchange = move |group: Result<&mut Group, Failure>| {
-            next(group.map(|_| values), legs, (address, world), (done, sent))
-        };
-        self.driver.run(exchange);
-        ticket
+    fn plain(&self, address: Address, program: Arc<Program>) -> Exchange {
+        let legs = vec![Leg { program, own: None, after: Vec::new() }];
+        Exchange { address, voice: self.driver.world(), legs, residual: None }
+    }
+
+    fn counted(&self, values: Vec<f32>, exchange: Exchange, tally: Tally) -> (Ticket, Ticket) {
+        let ((done, ticket), (owes, owed)) = (channel(), channel());
+        let Exchange { address, voice, legs, residual } = exchange;
+        let under_way =
+            UnderWay { legs: legs.into_iter(), address, voice, residual, done, owes, tally };
+        self.driver
+            .run(move |group: Result<&mut Group, Failure>| under_way.next(group.map(|_| values)));
+        (ticket, owed)
+    }
+
+    fn tally(&self) -> Tally {
+        if self.counts { self.tally.clone() } else { Tally::default() }
+    }
+
+    /// Whether what is started from now on counts.
+    pub fn count_bytes(&mut self, counts: bool) {
+        self.counts = counts;
     }
 
     /// Bytes handed to the links so far, headers included, by exchanges that are over.
     pub fn sent_bytes(&self) -> u64 {
-        self.sent.load(Ordering::Acquire)
+        self.tally.sent.load(Ordering::Acquire)
+    }
+
+    /// Whether no codec has met what is no number since this was last asked, on any rank of the
+    /// groups that this one is in; of exchanges that are over.
+    pub fn take_finite(&self) -> bool {
+        !self.tally.nonfinite.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -91,29 +145,59 @@ pub fn finish(ticket: &Ticket) -> Result<Vec<f32>, Error> {
     }
 }
 
-/// The next leg of an exchange, or its end.
-fn next(
-    values: Result<Vec<f32>, Failure>,
-    mut legs: std::vec::IntoIter<Leg>,
-    (address, world): (Address, World),
-    (done, sent): (Sender<Result<Vec<f32>, Failure>>, Arc<AtomicU64>),
-) -> Next<Vec<f32>> {
-    let (values, program, after) = match (values, legs.next()) {
-        (Ok(values), Some((program, after))) => (values, program, after),
-        (values, _) => {
-            // Nobody waits for what was sent, nor on a rank that has failed.
-            let _ = done.send(values);
-            return Next::End;
-        }
-    };
-    let run = Run::new(program, address, world, values, None);
-    let address = Address { step: address.step + LEG, ..address };
-    let then = move |run: Result<Run<Vec<f32>>, Failure>| {
-        let reformed = |run: Run<Vec<f32>>| {
-            sent.fetch_add(run.times().sent_bytes, Ordering::AcqRel);
-            after.iter().fold(run.into_parts().0, |values, reform| reform.apply(values))
+/// An exchange between two legs.
+struct UnderWay {
+    legs: std::vec::IntoIter<Leg>,
+    address: Address,
+    voice: World,
+    residual: Option<Vec<f32>>,
+    done: Sender<Result<Vec<f32>, Failure>>,
+    owes: Sender<Result<Vec<f32>, Failure>>,
+    tally: Tally,
+}
+
+impl UnderWay {
+    /// The next leg, or the end.
+    fn next(mut self, values: Result<Vec<f32>, Failure>) -> Next<Vec<f32>> {
+        let (values, leg) = match (values, self.legs.next()) {
+            (Ok(values), Some(leg)) => (values, leg),
+            (values, _) => {
+                // Nobody waits for what was sent, nor on a rank that has failed.
+                let _ = self.residual.take().map(|residual| self.owes.send(Ok(residual)));
+                let _ = self.done.send(values);
+                return Next::End;
+            }
         };
-        next(run.map(reformed), legs, (address, world), (done, sent))
-    };
-    Next::Run(run, Box::new(then))
+        let Leg { program, own, after } = leg;
+        let residual = if program.feedback() { self.residual.take() } else { None };
+        let run = Run::new(program, self.address, self.voice, values, residual);
+        self.address.step += LEG;
+        let then = move |run: Result<Run<Vec<f32>>, Failure>| {
+            let ended = run.and_then(|run| self.end(run, own));
+            let reform = |values| after.iter().fold(values, |values, reform| reform.apply(values));
+            self.next(ended.map(reform))
+        };
+        Next::Run(run, Box::new(then))
+    }
+
+    /// What a leg gives, and what is owed after it.
+    fn end(&mut self, run: Run<Vec<f32>>, own: Option<Range<usize>>) -> Result<Vec<f32>, Failure> {
+        self.tally.sent.fetch_add(run.times().sent_bytes, Ordering::AcqRel);
+        self.tally.nonfinite.fetch_or(!run.is_finite(), Ordering::AcqRel);
+        if !run.program().feedback() {
+            return Ok(run.into_parts().0);
+        }
+        let codec = Arc::clone(run.program().codec());
+        let (mut result, mut residual) = run.commit()?;
+        if let Some(own) = own {
+            // What stays here was not encoded, so nothing of it is owed.
+            let mine = &mut residual[own.clone()];
+            codec.settle(mine);
+            thinwire_codec::kernel::add(&mut result[own.clone()], mine);
+            mine.fill(0.0);
+            codec.settle(&mut result[own]);
+        }
+        self.residual = Some(residual);
+        Ok(result)
+    }
 }

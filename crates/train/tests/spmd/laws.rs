@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use thinwire_codec::Choice;
 use thinwire_model::{Graph, Training, backward};
-use thinwire_train::spmd::{Plan, Sharding, order, program};
+use thinwire_train::spmd::{Carriage, Plan, Sharding, order, program};
 use thinwire_wire::Rank;
 
 use crate::models;
@@ -43,6 +43,7 @@ impl Model {
 
 pub static GPT: LazyLock<Model> = LazyLock::new(|| Model::new(models::gpt()));
 pub static LLAMA: LazyLock<Model> = LazyLock::new(|| Model::new(models::llama()));
+pub static MOE: LazyLock<Model> = LazyLock::new(|| Model::new(models::moe()));
 pub static VGG: LazyLock<Model> = LazyLock::new(|| Model::new(models::vgg()));
 pub static RESNET: LazyLock<Model> = LazyLock::new(|| Model::new(models::resnet()));
 
@@ -168,7 +169,7 @@ fn a_parameter_of_two_stages_is_one_parameter() {
 
 #[test]
 fn other_models_are_one_rank_too() {
-    for (name, model) in [("llama", &LLAMA), ("vgg", &VGG), ("resnet", &RESNET)] {
+    for (name, model) in [("llama", &LLAMA), ("moe", &MOE), ("vgg", &VGG), ("resnet", &RESNET)] {
         let data = plans::data(&model.graph, &[2]);
         model.equals_alone(&data, &format!("{name}, data"));
         let letter = |name: &str, dim| if dim == 0 { 'b' } else { plans::operator_letter(name) };
@@ -176,6 +177,21 @@ fn other_models_are_one_rank_too() {
         model.equals_alone(&sharded(plan, Sharding::Parameters), &format!("{name}, 2x2"));
         let plan = recomputed(plans::pipelined(data, order::one_forward_one_backward, (2, 2, 4)));
         model.equals_alone(&plan, &format!("{name}, two stages"));
+    }
+}
+
+#[test]
+fn experts_on_their_own_ranks_are_one_rank() {
+    let letter = |name: &str, dim| {
+        let of_experts = ["dispatch", "gate_up", "halves", "silu", "gated", "down", "combine"];
+        match of_experts.iter().any(|end| name.ends_with(end)) {
+            true if dim == 0 => 'e',
+            _ => 'b',
+        }
+    };
+    for sizes in [&[2][..], &[4], &[4, 2]] {
+        let plan = plans::on_mesh(&MOE.graph, sizes, letter);
+        MOE.equals_alone(&plan, &format!("experts on {sizes:?}"));
     }
 }
 
@@ -218,7 +234,7 @@ fn a_plan_for_another_graph_is_refused() {
 fn gradients_travel_encoded() {
     let raw = plans::data(&GPT.graph, &[4]);
     let Choice::Bytes(half) = Choice::parse("bf16").unwrap() else { panic!("bf16 is bytes") };
-    let encoded = Plan { codecs: vec![half; raw.codecs.len()], ..raw.clone() };
+    let encoded = Plan { codecs: vec![Carriage::from(half); raw.codecs.len()], ..raw.clone() };
     let sent = |plan: &Plan| program(&GPT.training, plan, Rank(1)).unwrap().sent_bytes();
     assert!(5 * sent(&encoded) < 4 * sent(&raw), "{} of {}", sent(&encoded), sent(&raw));
     let (losses, alone) = (train(&GPT.training, &encoded, STEPS).losses, GPT.alone(1));

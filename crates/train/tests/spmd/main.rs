@@ -1,5 +1,6 @@
 //! Under every plan a step is what it is on one rank.
 
+mod codecs;
 mod kernels;
 mod laws;
 mod mixtures;
@@ -11,4 +12,6 @@ mod samples;
 #[path = "../../../model/tests/laws/shards.rs"]
 #[expect(dead_code, reason = "here tensors are only cut")]
 mod shards;
+mod texts;
 mod transfers;
+mod uneven;

@@ -5,7 +5,7 @@ use thinwire_model::Graph;
 use thinwire_train::spmd::{BlockPlan, MeshDim, Plan, Sharding, order};
 use thinwire_wire::random::Key;
 
-use crate::laws::{GPT, LLAMA, Model, VGG};
+use crate::laws::{GPT, LLAMA, MOE, Model, VGG};
 use crate::plans;
 
 /// Meshes and stages of at most eight ranks.
@@ -73,6 +73,11 @@ proptest! {
     #[test]
     fn any_mixture_on_a_llama_is_one_rank(seed: u64) {
         holds(&LLAMA, seed);
+    }
+
+    #[test]
+    fn any_mixture_on_experts_is_one_rank(seed: u64) {
+        holds(&MOE, seed);
     }
 
     #[test]

@@ -33,6 +33,12 @@ pub fn llama() -> Graph {
     llama.graph(4, 4).unwrap()
 }
 
+pub fn moe() -> Graph {
+    let sizes = "layers=2,width=8,heads=4,key_heads=2,feed_forward=4,positions=4";
+    let name = format!("moe:{sizes},vocabulary={CLASSES},experts=4,chosen=2");
+    thinwire_model::named(&name, 4, 4).unwrap()
+}
+
 pub fn vgg() -> Graph {
     let stages = vec![(1, 4), (1, 8)];
     Vgg { stages, hidden: vec![8], image: 4, classes: CLASSES }.graph(4).unwrap()

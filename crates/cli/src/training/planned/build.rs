@@ -21,19 +21,20 @@ pub struct Built {
 }
 
 impl Built {
-    /// The model and the plan of a file.
+    /// The model and the plan of a file; perhaps the user says which input is the tokens.
     ///
     /// # Errors
     /// If they do not go together.
-    pub fn of(file: PlanFile) -> Result<Built> {
+    pub fn of(file: PlanFile, tokens: Option<&str>) -> Result<Built> {
         let rows = file.batch / file.micro_batches.max(1);
         let graph = Source::open(&file.model)?.graph(rows, file.sequence);
         let graph = graph.or_hint("thinwire model show NAME tells what a model is")?;
         let plan = Plan::of_file(&file, &graph).or_hint("make the plan again for this model")?;
         let training = backward(&graph)?;
         plan.check(&training)?;
-        let text = Text::new(&graph).or_hint(
-            "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128",
+        let text = Text::new(&graph, tokens).or_hint(
+            "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128; \
+             --input tokens=NAME says what a model calls its tokens",
         )?;
         Ok(Built { file, training, plan, text })
     }

@@ -10,6 +10,7 @@ use thinwire_wire::{Rank, World};
 
 use super::Request;
 use crate::failure::hinted;
+use crate::output::say;
 use crate::training::plan::Keep;
 
 /// Writes the checkpoint of the next step; all ranks call this. Its path, on rank 0.
@@ -39,7 +40,7 @@ pub fn save(
         world: world.size() as u32,
         data: request.corpus.fingerprint().to_owned(),
         config: serde_json::json!({ "recipe": request.recipe, "model": model }),
-        plan: String::new(),
+        plan: machine.owing_plan().unwrap_or_default().to_owned(),
     };
     Ok(Some(draft.commit_shards(progress)?))
 }
@@ -60,7 +61,9 @@ pub fn load(
         let error = anyhow!("{path} is a checkpoint of {found}, the plan is for {model}");
         return Err(hinted(error, "give a plan for the same model"));
     }
-    machine.restore(checkpoint)?;
+    if machine.restore(checkpoint)? && machine.program().mesh.is_first() {
+        say("the checkpoint is of another plan: what its codecs still owed is dropped");
+    }
     sampler.seek(progress.position);
     Ok(progress.step)
 }

@@ -11,7 +11,7 @@ mod session;
 
 pub use calibrate::cluster as calibrate;
 pub use make::Parallel;
-pub use request::Request;
+pub use request::{Request, Tokens};
 
 use anyhow::Result;
 use thinwire_collective::Group;
@@ -86,7 +86,7 @@ fn run(
     let built = match &request.source {
         Source::File(_, built) => built.as_ref(),
         Source::Made(wish) => {
-            made = Built::of(wish.plan(&mut group)?)?;
+            made = Built::of(wish.plan(&mut group)?, None)?;
             &made
         }
     };

@@ -1,6 +1,7 @@
 //! What was asked for: the plan's source, the text, and how it is learnt.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow};
 use thinwire_plan::output::PlanFile;
@@ -23,6 +24,21 @@ pub enum Source {
     File(PathBuf, Box<Built>),
     /// It is made for the ranks that are there.
     Made(Wish),
+}
+
+/// What a model calls its tokens, as `tokens=NAME`.
+#[derive(Clone, Debug)]
+pub struct Tokens(String);
+
+impl FromStr for Tokens {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Tokens, String> {
+        match text.split_once('=') {
+            Some(("tokens", name)) if !name.is_empty() => Ok(Tokens(name.to_owned())),
+            _ => Err("expected tokens=NAME".to_owned()),
+        }
+    }
 }
 
 /// What is taken up, and where checkpoints go.
@@ -50,9 +66,15 @@ impl Request {
     ///
     /// # Errors
     /// If a file cannot be read, or flags say what the plan says already.
-    pub fn of_file(settings: &Settings, plan: &Path, frozen: Frozen) -> Result<Request> {
+    pub fn of_file(
+        settings: &Settings,
+        plan: &Path,
+        tokens: Option<&Tokens>,
+        frozen: Frozen,
+    ) -> Result<Request> {
         check_flags(&settings.recipe)?;
-        let built = Built::of(read(plan)?).with_context(|| plan.display().to_string())?;
+        let tokens = tokens.map(|tokens| &tokens.0[..]);
+        let built = Built::of(read(plan)?, tokens).with_context(|| plan.display().to_string())?;
         Request::new(settings, frozen, |_| Ok(Source::File(plan.to_owned(), Box::new(built))))
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use thinwire_collective::Group;
 use thinwire_sync::StepRecord;
 use thinwire_train::spmd::{Machine, initial};
-use thinwire_train::{AdamWOptions, Pace, Sampler, Sampling};
+use thinwire_train::{AdamWOptions, Batch, Pace, Sampler, Sampling, validation_batches};
 use thinwire_wire::{Rank, World};
 
 use super::build::Built;
@@ -18,6 +18,7 @@ use crate::report::Planned;
 use crate::training::interrupt::Interrupt;
 use crate::training::log::{Log, Step};
 use crate::training::progress::{News, Progress};
+use crate::training::rank::{VALIDATION_BATCHES, VALIDATIONS};
 use crate::training::trace::Trace;
 
 /// A training under way.
@@ -26,6 +27,7 @@ pub struct Session<'a> {
     built: &'a Built,
     machine: Machine<'a>,
     sampler: Sampler,
+    validation: Vec<Batch>,
     interrupt: &'a Interrupt,
     progress: Progress,
     log: Log,
@@ -59,6 +61,13 @@ impl<'a> Session<'a> {
             seed,
         };
         let mut sampler = Sampler::new(request.corpus.clone(), sampling)?;
+        let validation = validation_batches(
+            &request.corpus,
+            file.sequence,
+            file.batch,
+            World::alone(),
+            VALIDATION_BATCHES,
+        );
         let start = initial(&built.training.graph, seed);
         let machine = Machine::new(&built.training, &built.plan, group, &start)?;
         let clip = request.recipe.clip;
@@ -84,6 +93,7 @@ impl<'a> Session<'a> {
             built,
             machine,
             sampler,
+            validation,
             interrupt,
             progress,
             log,
@@ -104,8 +114,11 @@ impl<'a> Session<'a> {
         let steps = self.request.recipe.steps;
         let mut stop = false;
         while self.done < steps && !stop {
-            stop = self.step().with_context(|| format!("step {}", self.done))?;
+            let (news, stopped) = self.step().with_context(|| format!("step {}", self.done))?;
+            stop = stopped;
             let over = stop || self.done == steps;
+            let validation = if self.is_validated() || over { self.validate()? } else { None };
+            self.progress.tell(&News { validation, ..news });
             if let Some(keep) = &self.request.keep
                 && (over || keep.every.is_some_and(|every| self.done.is_multiple_of(every)))
             {
@@ -135,8 +148,37 @@ impl<'a> Session<'a> {
         (self.log, self.saved)
     }
 
+    /// The validation loss; none if the text is too short to hold any out.
+    fn validate(&mut self) -> Result<Option<f64>> {
+        let (mut sum, mut count) = (0.0, 0.0);
+        for at in 0..self.validation.len() {
+            let inputs = self.built.text.inputs(&self.validation[at]);
+            let loss = self.machine.evaluate(&inputs);
+            let loss = loss.with_context(|| format!("validating after step {}", self.done))?;
+            sum += self.agreed(loss, 0)?.0;
+            count += 1.0;
+        }
+        let loss = (count > 0.0).then(|| sum / count);
+        if let Some(loss) = loss {
+            self.log.validated(self.done, loss);
+        }
+        Ok(loss)
+    }
+
+    fn is_validated(&self) -> bool {
+        let every = (self.request.recipe.steps - self.first).div_ceil(VALIDATIONS).max(1);
+        (self.done - self.first).is_multiple_of(every)
+    }
+
+    /// The loss, which some ranks know, and the highest signal that any rank has got.
+    fn agreed(&mut self, loss: Option<f32>, signal: i32) -> Result<(f64, i32)> {
+        let known = f32::from(u8::from(loss.is_some()));
+        let all = self.machine.gather(&[known, loss.unwrap_or(0.0), signal as f32])?;
+        Ok(loss_and_signal(&all))
+    }
+
     /// One step; whether any rank wants to stop after it.
-    fn step(&mut self) -> Result<bool> {
+    fn step(&mut self) -> Result<(News, bool)> {
         let (begun, waited) = (Instant::now(), self.machine.waited_s());
         let inputs = self.built.text.inputs(&self.sampler.next_batch());
         let learning_rate = self.request.learning_rate().at(self.done);
@@ -144,10 +186,8 @@ impl<'a> Session<'a> {
         let loss = self.machine.step(&inputs, pace, &AdamWOptions::default())?;
         let waiting = Instant::now();
         let signal = self.interrupt.signal().unwrap_or(0);
-        let known = f32::from(u8::from(loss.is_some()));
-        let all = self.machine.gather(&[known, loss.unwrap_or(0.0), signal as f32])?;
+        let (loss, signal) = self.agreed(loss, signal)?;
         let agree_s = waiting.elapsed().as_secs_f64();
-        let (loss, signal) = loss_and_signal(&all);
         if signal != 0 {
             self.interrupt.follow(signal);
         }
@@ -161,8 +201,8 @@ impl<'a> Session<'a> {
         self.done += 1;
         let sent_bytes = self.machine.program().sent_bytes();
         let step_s = self.log.recent_step_s();
-        self.progress.tell(&News { done: self.done, loss, step_s, sent_bytes, validation: None });
-        Ok(signal != 0)
+        let news = News { done: self.done, loss, step_s, sent_bytes, validation: None };
+        Ok((news, signal != 0))
     }
 }
 

@@ -8,39 +8,22 @@ use crate::spmd::value::Value;
 
 /// The function of x.
 pub fn forward(function: Activation, x: &Value) -> Value {
-    let flat = x.flat();
-    let y = match function {
-        Activation::Relu => flat.clamp_min(0.0),
-        Activation::Gelu => return x.edited(rows::gelu),
-        Activation::Silu => flat.clone() * sigmoid(flat),
-        Activation::Tanh => flat.tanh(),
-    };
-    Value::of(x.shape(), y)
+    match function {
+        Activation::Relu => Value::of(x.shape(), x.flat().clamp_min(0.0)),
+        Activation::Gelu => x.edited(rows::gelu),
+        Activation::Silu => x.edited(rows::silu),
+        Activation::Tanh => Value::of(x.shape(), x.flat().tanh()),
+    }
 }
 
 /// The gradient of x, from x and dy.
 pub fn backward(function: Activation, inputs: &[&Value]) -> Value {
-    if function == Activation::Gelu {
-        let x = inputs[0].floats();
-        return inputs[1].edited(|dy| rows::gelu_backward(&x, dy));
-    }
-    let dy = inputs[1].flat();
-    Value::of(inputs[0].shape(), dy * slope(function, inputs[0].flat()))
-}
-
-fn slope(function: Activation, x: Tensor<1>) -> Tensor<1> {
+    let (x, dy) = (inputs[0], inputs[1]);
+    let times = |slope: Tensor<1>| Value::of(x.shape(), dy.flat() * slope);
     match function {
-        Activation::Relu => x.greater_scalar(0.0).float(),
-        Activation::Gelu => unreachable!("GELU has a loop of its own"),
-        Activation::Silu => {
-            let sigmoid = sigmoid(x.clone());
-            let rest = sigmoid.clone().neg().add_scalar(1.0);
-            sigmoid * (x * rest).add_scalar(1.0)
-        }
-        Activation::Tanh => x.tanh().powi_scalar(2).neg().add_scalar(1.0),
+        Activation::Relu => times(x.flat().greater_scalar(0.0).float()),
+        Activation::Gelu => dy.edited(|dy| rows::gelu_backward(&x.floats(), dy)),
+        Activation::Silu => dy.edited(|dy| rows::silu_backward(&x.floats(), dy)),
+        Activation::Tanh => times(x.flat().tanh().powi_scalar(2).neg().add_scalar(1.0)),
     }
-}
-
-fn sigmoid(x: Tensor<1>) -> Tensor<1> {
-    x.neg().exp().add_scalar(1.0).recip()
 }

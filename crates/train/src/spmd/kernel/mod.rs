@@ -1,8 +1,7 @@
 //! Kernels: what a rank computes of a node, one function per operator.
 //!
 //! Law: what a kernel gives is what [`Operator::evaluate`] gives, within the precision of f32.
-//! Operators without a kernel of their own go by the reference: rotary, route, dispatch, combine and
-//! their gradients.
+//! Products that sum an axis which only one of both has go by the reference.
 
 mod activation;
 mod attention;
@@ -10,11 +9,13 @@ mod batch_norm;
 mod classes;
 mod elements;
 mod embedding;
+mod experts;
 mod images;
 mod norm;
 mod pool;
 mod product;
 mod reference;
+mod rotary;
 mod rows;
 mod shape;
 mod softmax;
@@ -58,6 +59,7 @@ pub fn compute(
         Operator::Broadcast(broadcast) => {
             vec![shape::broadcast(&broadcast.sum, first(), &region.output_shape(0))]
         }
+        Operator::Place(_) => vec![first().clone()],
         Operator::Reshape(_) => vec![first().reshaped(&region.output_shape(0))],
         Operator::Transpose(transpose) => vec![shape::transpose(transpose, first())],
         Operator::Unpack(unpack) => shape::unpack(unpack, first()),
@@ -73,6 +75,11 @@ pub fn compute(
         Operator::BatchNormBackward(_) => batch_norm::batch_norm_backward(inputs, region),
         Operator::Pool(pool) => vec![pool::forward(pool, first(), &region.output_shape(0))],
         Operator::PoolBackward(backward) => vec![pool::backward(&backward.0, inputs)],
-        _ => reference::compute(operator, inputs, region, device),
+        Operator::Rotary(turn) => vec![rotary::rotary(turn, first(), region)],
+        Operator::Route(route) => vec![experts::route(route.chosen, first())],
+        Operator::RouteBackward(_) => vec![softmax::backward(inputs)],
+        Operator::Dispatch(to) => vec![experts::dispatch(to, inputs, region, device)],
+        Operator::Combine(from) => vec![experts::combine(from, inputs, region, device)],
+        Operator::CombineGates(_) => vec![experts::combine_gates(inputs, device)],
     }
 }

@@ -37,6 +37,23 @@ pub fn gelu_backward(x: &[f32], dy: &mut [f32]) {
     });
 }
 
+/// SiLU, in place.
+pub fn silu(values: &mut [f32]) {
+    values.par_chunks_mut(CHUNK).for_each(|values| {
+        values.iter_mut().for_each(|x| *x *= sigmoid(*x));
+    });
+}
+
+/// `dy`, times SiLU's slope at x, in place.
+pub fn silu_backward(x: &[f32], dy: &mut [f32]) {
+    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
+        for (dy, x) in dy.iter_mut().zip(x) {
+            let s = sigmoid(*x);
+            *dy *= s * (1.0 + x * (1.0 - s));
+        }
+    });
+}
+
 /// Twice what GELU takes the tanh of: (1 + tanh u) / 2 is the sigmoid of 2u.
 #[inline(always)]
 fn twice_inner(x: f32) -> f32 {

@@ -1,0 +1,104 @@
+//! Mixtures of experts: gates, and tokens brought to their experts' places and back.
+//!
+//! Which token has which place is worked out once from the gates; rows of features are then copied
+//! or added whole.
+
+use burn_tensor::Device;
+use thinwire_model::{Combine, Dispatch, Region};
+
+use crate::spmd::value::Value;
+
+/// The softmax over each token's largest logits.
+pub fn route(chosen: usize, logits: &Value) -> Value {
+    let [_, experts] = logits.rows();
+    let mut order: Vec<usize> = Vec::with_capacity(experts);
+    logits.edited(|values| {
+        for token in values.chunks_mut(experts.max(1)) {
+            order.clear();
+            order.extend(0..token.len());
+            order.sort_by(|a, b| token[*b].total_cmp(&token[*a]));
+            let greatest = order.first().map_or(0.0, |expert| token[*expert]);
+            order[chosen..].iter().for_each(|expert| token[*expert] = 0.0);
+            let taken = &order[..chosen];
+            taken.iter().for_each(|expert| token[*expert] = (token[*expert] - greatest).exp());
+            let sum: f32 = taken.iter().map(|expert| token[*expert]).sum();
+            taken.iter().for_each(|expert| token[*expert] /= sum);
+        }
+    })
+}
+
+/// A token that has a place.
+struct Taken {
+    /// The row of x.
+    token: usize,
+    /// The element of the gates.
+    gate: usize,
+    /// The row of y.
+    place: usize,
+}
+
+/// Every token that has a place; gates are `[b, s, e]`, places `[b, e, c]`.
+fn taken(gates: &Value, values: &[f32], capacity: usize) -> Vec<Taken> {
+    let [batch, tokens, experts] = *gates.shape() else { return Vec::new() };
+    let mut all = Vec::new();
+    for (b, e) in (0..batch).flat_map(|b| (0..experts).map(move |e| (b, e))) {
+        let gate = |s: usize| (b * tokens + s) * experts + e;
+        let gated = (0..tokens).filter(|s| values[gate(*s)] != 0.0);
+        all.extend(gated.take(capacity).enumerate().map(|(c, s)| Taken {
+            token: b * tokens + s,
+            gate: gate(s),
+            place: (b * experts + e) * capacity + c,
+        }));
+    }
+    all
+}
+
+/// Tokens at their places; inputs x and gates.
+pub fn dispatch(
+    dispatch: &Dispatch,
+    inputs: &[&Value],
+    region: &Region<'_>,
+    device: &Device,
+) -> Value {
+    let (x, gates) = (inputs[0].floats(), inputs[1].floats());
+    let [_, n] = inputs[0].rows();
+    let shape = region.output_shape(0);
+    let mut y = vec![0.0; shape.iter().product()];
+    for Taken { token, gate, place } in taken(inputs[1], &gates, dispatch.capacity) {
+        let factor = if dispatch.weighted { gates[gate] } else { 1.0 };
+        let from = &x[token * n..][..n];
+        y[place * n..][..n].iter_mut().zip(from).for_each(|(y, x)| *y = factor * x);
+    }
+    Value::new(&shape, y, device)
+}
+
+/// The sum of every token's places; inputs y and gates.
+pub fn combine(
+    combine: &Combine,
+    inputs: &[&Value],
+    region: &Region<'_>,
+    device: &Device,
+) -> Value {
+    let (y, gates) = (inputs[0].floats(), inputs[1].floats());
+    let (capacity, [_, n]) = (inputs[0].shape()[2], inputs[0].rows());
+    let shape = region.output_shape(0);
+    let mut x = vec![0.0; shape.iter().product()];
+    for Taken { token, gate, place } in taken(inputs[1], &gates, capacity) {
+        let factor = if combine.weighted { gates[gate] } else { 1.0 };
+        let from = &y[place * n..][..n];
+        x[token * n..][..n].iter_mut().zip(from).for_each(|(x, y)| *x += factor * y);
+    }
+    Value::new(&shape, x, device)
+}
+
+/// The gradient of the gates; inputs y, gates and dx.
+pub fn combine_gates(inputs: &[&Value], device: &Device) -> Value {
+    let [y, gates, dx] = [0, 1, 2].map(|at| inputs[at].floats());
+    let (capacity, [_, n]) = (inputs[0].shape()[2], inputs[0].rows());
+    let mut dgates = vec![0.0; gates.len()];
+    for Taken { token, gate, place } in taken(inputs[1], &gates, capacity) {
+        let pairs = y[place * n..][..n].iter().zip(&dx[token * n..][..n]);
+        dgates[gate] = pairs.map(|(y, dx)| y * dx).sum();
+    }
+    Value::new(inputs[1].shape(), dgates, device)
+}

@@ -1,0 +1,38 @@
+//! Rotary positions: a table of turns for each place, and one pass over the features.
+
+use rayon::prelude::*;
+use thinwire_model::{Region, Rotary};
+
+use crate::spmd::value::Value;
+
+/// Pairs of features turned by an angle that grows with the place.
+pub fn rotary(rotary: &Rotary, x: &Value, region: &Region<'_>) -> Value {
+    let (head, half) = (rotary.head_size, rotary.head_size / 2);
+    let (tokens, [_, features]) = (x.shape()[1], x.rows());
+    let turns = turns(rotary, region.part('s').start, tokens);
+    x.edited(|values| {
+        let rows = values.par_chunks_mut(features.max(1)).enumerate();
+        rows.for_each(|(row, values)| {
+            let turns = &turns[row % tokens * half..][..half];
+            for head in values.chunks_exact_mut(head) {
+                let (lower, upper) = head.split_at_mut(half);
+                for ((a, b), [sine, cosine]) in lower.iter_mut().zip(upper).zip(turns) {
+                    (*a, *b) = (*a * cosine - *b * sine, *b * cosine + *a * sine);
+                }
+            }
+        });
+    })
+}
+
+/// Sine and cosine of every place's angles.
+fn turns(rotary: &Rotary, first: usize, tokens: usize) -> Vec<[f32; 2]> {
+    let half = rotary.head_size / 2;
+    let turn = |index: usize| {
+        let (token, feature) = (index / half, index % half);
+        let slowness = rotary.base.powf(feature as f64 / half as f64);
+        let angle = (first + token) as f64 / slowness;
+        let (sine, cosine) = if rotary.back { -angle } else { angle }.sin_cos();
+        [sine as f32, cosine as f32]
+    };
+    (0..tokens * half).map(turn).collect()
+}

@@ -1,0 +1,42 @@
+//! Evaluation: forward alone, which teaches nothing.
+//!
+//! Nothing is dropped out, no bytes and no waiting are counted, and nothing of it is left in any slot.
+
+use super::{Inputs, Machine};
+use crate::error::Error;
+use crate::spmd::order::{Pass, Turn};
+
+impl Machine<'_> {
+    /// The mean loss of some micro-batches, on the ranks of the stage that computes it; all ranks
+    /// call this.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn evaluate(&mut self, data: &[Inputs]) -> Result<Option<f32>, Error> {
+        self.loss = None;
+        self.slots.flush()?;
+        let waited_s = self.slots.waited_s();
+        self.slots.count_bytes(false);
+        self.evaluating = true;
+        let done = self.forward(data);
+        self.evaluating = false;
+        self.evaluations += data.len() as u64;
+        self.slots.count_bytes(true);
+        self.slots.set_waited_s(waited_s);
+        done?;
+        self.mean_loss(data.len())
+    }
+
+    fn forward(&mut self, data: &[Inputs]) -> Result<(), Error> {
+        let chunks = self.program.forward.iter().enumerate();
+        let mine = chunks.filter(|(_, list)| !list.is_empty()).map(|(chunk, _)| chunk);
+        let mine: Vec<usize> = mine.collect();
+        for (micro_batch, inputs) in data.iter().enumerate() {
+            for chunk in &mine {
+                self.turn(Turn { pass: Pass::Forward, chunk: *chunk, micro_batch }, inputs)?;
+            }
+            self.slots.clear();
+        }
+        self.slots.flush()
+    }
+}

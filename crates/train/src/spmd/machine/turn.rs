@@ -1,0 +1,147 @@
+//! Turns: what a rank does with one micro-batch, instruction by instruction.
+
+use thinwire_model::{Array, Layout, Operator, Region};
+use thinwire_wire::Rank;
+
+use super::{Inputs, Machine, parts_of};
+use crate::error::Error;
+use crate::spmd::kernel;
+use crate::spmd::mesh::Mesh;
+use crate::spmd::order::{Pass, Turn};
+use crate::spmd::program::{Instruction, Slot};
+use crate::spmd::slots::Content;
+use crate::spmd::value::Value;
+
+/// Evaluations' moments begin here, where no training comes.
+const EVALUATIONS: u64 = 1 << 52;
+
+impl Machine<'_> {
+    pub(super) fn turn(&mut self, turn: Turn, data: &Inputs) -> Result<(), Error> {
+        let list = std::mem::take(self.list(turn));
+        let done = list.iter().try_for_each(|it| self.execute(it, turn.micro_batch, data));
+        *self.list(turn) = list;
+        done
+    }
+
+    fn list(&mut self, turn: Turn) -> &mut Vec<Instruction> {
+        match turn.pass {
+            Pass::Forward => &mut self.program.forward[turn.chunk],
+            Pass::Backward => &mut self.program.backward[turn.chunk],
+            Pass::Weight => &mut self.program.weight[turn.chunk],
+        }
+    }
+
+    fn execute(
+        &mut self,
+        instruction: &Instruction,
+        micro_batch: usize,
+        data: &Inputs,
+    ) -> Result<(), Error> {
+        let moment = self.moment(micro_batch);
+        match instruction {
+            Instruction::Load { to } => {
+                let held = &self.program.slots[*to];
+                let mesh = self.program.mesh.with_first(self.source(micro_batch).1);
+                let part = cut(&data[&held.tensor], &held.layout, &mesh);
+                let value = Value::from_array(&part, self.slots.device());
+                self.slots.put(micro_batch, *to, Content::Here(value));
+            }
+            Instruction::Compute { node, inputs, outputs } => {
+                self.compute(micro_batch, *node, (inputs, outputs))?;
+            }
+            Instruction::Convert(convert) => {
+                let value = self.value(micro_batch, convert.from)?;
+                let content = self.slots.convert(&self.program, convert, &value, moment)?;
+                self.slots.put(micro_batch, convert.to, content);
+            }
+            Instruction::Send { slot, to, number } => {
+                let value = self.value(micro_batch, *slot)?;
+                self.slots.send(value.floats(), (*to, *number), moment);
+            }
+            Instruction::Recv { slot, from, number } => {
+                self.recv(micro_batch, *slot, (*from, *number));
+            }
+            Instruction::Gradient { parameter, slot } => {
+                let value = self.value(micro_batch, *slot)?;
+                self.share(*parameter, &value)?;
+            }
+            Instruction::Loss { slot } => {
+                let loss = self.value(micro_batch, *slot)?.floats()[0];
+                *self.loss.get_or_insert(0.0) += loss;
+            }
+            Instruction::Free { slot } => self.slots.free(micro_batch, *slot),
+        }
+        Ok(())
+    }
+
+    /// Begins to receive all messages of a turn.
+    pub(super) fn await_messages(&mut self, turn: Turn) {
+        let list = std::mem::take(self.list(turn));
+        for instruction in &list {
+            if let Instruction::Recv { slot, from, number } = instruction {
+                self.recv(turn.micro_batch, *slot, (*from, *number));
+            }
+        }
+        *self.list(turn) = list;
+    }
+
+    /// Begins to receive a message, unless that has begun.
+    fn recv(&mut self, micro_batch: usize, slot: Slot, message: (Rank, u32)) {
+        if !self.slots.is_filled(micro_batch, slot) {
+            let elements = self.program.slots[slot].shape.iter().product();
+            let content = self.slots.recv(elements, message, self.moment(micro_batch));
+            self.slots.put(micro_batch, slot, content);
+        }
+    }
+
+    fn compute(
+        &mut self,
+        micro_batch: usize,
+        node: usize,
+        (inputs, outputs): (&[Slot], &[Slot]),
+    ) -> Result<(), Error> {
+        let values = inputs.iter().map(|slot| self.value(micro_batch, *slot));
+        let values = values.collect::<Result<Vec<_>, Error>>()?;
+        let (source, part) = self.source(micro_batch);
+        let moment = self.step * self.program.micro_batches_of_all as u64 + source as u64;
+        let region = Region::new(&self.declarations[node], self.parts[part][node].clone())
+            .with_random(self.seed, moment);
+        let operator = &self.training.graph.nodes[node].operator;
+        let results = match operator {
+            Operator::Dropout(_) if self.evaluating => values,
+            _ => {
+                let values: Vec<&Value> = values.iter().collect();
+                kernel::compute(operator, &values, &region, self.slots.device())
+            }
+        };
+        for (slot, value) in outputs.iter().zip(results) {
+            self.slots.put(micro_batch, *slot, Content::Here(value));
+        }
+        Ok(())
+    }
+
+    /// A number for a micro-batch of this step that no other one has.
+    pub(super) fn moment(&self, micro_batch: usize) -> u64 {
+        match self.evaluating {
+            true => EVALUATIONS + self.evaluations + micro_batch as u64,
+            false => self.step * self.program.micro_batches_max as u64 + micro_batch as u64,
+        }
+    }
+
+    /// Which micro-batch of the data this rank's one is, and which part of it.
+    fn source(&self, micro_batch: usize) -> (usize, usize) {
+        match self.evaluating {
+            true => (micro_batch, self.program.mesh.first()),
+            false => self.program.source(micro_batch),
+        }
+    }
+
+    fn value(&mut self, micro_batch: usize, slot: Slot) -> Result<Value, Error> {
+        self.slots.value(&self.program, micro_batch, slot)
+    }
+}
+
+/// A rank's part of a tensor.
+fn cut(whole: &Array, layout: &Layout, mesh: &Mesh) -> Array {
+    whole.slice(&parts_of(whole.shape(), layout, mesh))
+}

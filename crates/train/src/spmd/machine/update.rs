@@ -1,0 +1,146 @@
+//! Updates: gradients are summed and brought to who updates, and new values are brought home.
+
+use std::time::Instant;
+
+use thinwire_model::{Layout, Placement};
+
+use super::Machine;
+use crate::error::Error;
+use crate::spmd::mesh::Mesh;
+use crate::spmd::program::{Owner, Parameter, Program};
+use crate::spmd::slots::{Content, Slots};
+use crate::spmd::value::Value;
+use crate::{AdamWOptions, Pace, clip_scale, global_norm};
+
+/// The sum of a parameter's gradient, as far as it is.
+#[derive(Debug, Default)]
+pub(super) struct Sum {
+    shares: usize,
+    total: Option<Vec<f32>>,
+    reduced: Option<Content>,
+}
+
+impl Machine<'_> {
+    /// Adds a share of a gradient; the last one of a step starts its reduction.
+    pub(super) fn share(&mut self, index: usize, value: &Value) -> Result<(), Error> {
+        let (sum, share) = (&mut self.sums[index], value.floats());
+        match &mut sum.total {
+            Some(total) => total.iter_mut().zip(&share).for_each(|(a, b)| *a += b),
+            None => sum.total = Some(share),
+        }
+        sum.shares += 1;
+        let parameter = &self.program.parameters[index];
+        if sum.shares < parameter.shares * self.program.micro_batches {
+            return Ok(());
+        }
+        let total = std::mem::take(sum).total.expect("the last share has just come");
+        let shape = &self.program.slots[parameter.sum].shape;
+        let content = Content::Here(Value::new(shape, total, self.slots.device()));
+        let moment = self.moment(0);
+        let reduced = self.slots.chain(&self.program, &parameter.reduce, content, moment)?;
+        self.sums[index].reduced = Some(reduced);
+        Ok(())
+    }
+
+    /// Brings all sums to their owners, lets the optimiser work, and brings the values home.
+    pub(super) fn update(&mut self, pace: Pace, options: &AdamWOptions) -> Result<(), Error> {
+        let (moment, slots, program) = (self.moment(0), &mut self.slots, &self.program);
+        let sums = std::mem::take(&mut self.sums).into_iter().zip(&program.parameters);
+        let gradients =
+            sums.map(|(sum, parameter)| whole_gradient(slots, program, (sum, parameter), moment));
+        let gradients = gradients.collect::<Result<Vec<_>, Error>>()?;
+        self.sums = gradients.iter().map(|_| Sum::default()).collect();
+        let mean = pace.gradient_scale / self.program.micro_batches_of_all as f32;
+        let started = Instant::now();
+        let clip = self.clip(&gradients, mean)?;
+        self.slots.residuals_mut().settle(clip.is_some())?;
+        if let Some(clip) = clip {
+            let pace = Pace { gradient_scale: mean * clip, ..pace };
+            self.optimizer.update(&gradients, pace, options);
+        }
+        self.optimizer_s = started.elapsed().as_secs_f64();
+        let (slots, program) = (&mut self.slots, &self.program);
+        for (parameter, values) in program.parameters.iter().zip(self.optimizer.values()) {
+            let home = bring_home(slots, program, (parameter, values), moment)?;
+            slots.put_lasting(parameter.home, home);
+        }
+        Ok(())
+    }
+
+    /// What gradients, which count `scale` times, are multiplied by so that the norm of all is small
+    /// enough; none if it is no number. Codecs hide what is no number, so where there are any, all
+    /// ranks ask each other.
+    fn clip(&mut self, gradients: &[Vec<f32>], scale: f32) -> Result<Option<f32>, Error> {
+        let encoded = self.slots.take_finite();
+        if self.gradient_norm_max.is_none() && !self.program.encodes {
+            return Ok(Some(1.0));
+        }
+        let program = &self.program;
+        let share = |(parameter, gradient): (&Parameter, &Vec<f32>)| {
+            let replicas = replicas(&program.slots[parameter.reduced].layout, &program.mesh);
+            global_norm(std::iter::once(&gradient[..])).powi(2) / replicas as f64
+        };
+        let mine: f64 = program.parameters.iter().zip(gradients).map(share).sum();
+        let all = self.slots.gather(&[if encoded { mine as f32 } else { f32::NAN }])?;
+        let sum: f64 = all.iter().map(|share| f64::from(*share)).sum();
+        self.gradient_norm = sum.sqrt() * f64::from(scale);
+        let finite = self.gradient_norm.is_finite();
+        Ok(finite.then(|| clip_scale(self.gradient_norm, self.gradient_norm_max)))
+    }
+}
+
+/// On how many ranks of a mesh the same part of a tensor lies.
+fn replicas(layout: &Layout, mesh: &Mesh) -> usize {
+    let placements = layout.0.iter().zip(&mesh.sizes);
+    let replicated = placements.filter(|(placement, _)| **placement == Placement::Replicated);
+    replicated.map(|(_, size)| size).product()
+}
+
+/// The whole gradient of a parameter, if this rank updates it.
+fn whole_gradient(
+    slots: &mut Slots,
+    program: &Program,
+    (sum, parameter): (Sum, &Parameter),
+    moment: u64,
+) -> Result<Vec<f32>, Error> {
+    let shape = &program.slots[parameter.reduced].shape;
+    let reduced = sum.reduced.expect("all shares have come");
+    let mut total = slots.arrived(reduced, shape)?.floats();
+    if let Owner::There { rank, sum, .. } = parameter.owner {
+        slots.send(total, (rank, sum), moment);
+        return Ok(Vec::new());
+    }
+    for other in &parameter.others {
+        let elements = program.slots[other.slot].shape.iter().product();
+        let content = slots.recv(elements, (other.peer, other.number), moment);
+        let content = slots.chain(program, &other.converts, content, moment)?;
+        let sum = slots.arrived(content, shape)?.floats();
+        total.iter_mut().zip(sum).for_each(|(a, b)| *a += b);
+    }
+    Ok(total)
+}
+
+/// Brings new values of a parameter to where they are used; what comes to this rank's home.
+fn bring_home(
+    slots: &mut Slots,
+    program: &Program,
+    (parameter, values): (&Parameter, &[f32]),
+    moment: u64,
+) -> Result<Content, Error> {
+    let (restore, copies) = match &parameter.owner {
+        Owner::Here { restore, copies } => (restore, copies),
+        Owner::There { rank, values, .. } => {
+            let elements = program.slots[parameter.home].shape.iter().product();
+            return Ok(slots.recv(elements, (*rank, *values), moment));
+        }
+    };
+    let shape = &program.slots[parameter.reduced].shape;
+    let value = Value::new(shape, values.to_vec(), slots.device());
+    for copy in copies {
+        let content = Content::Here(value.clone());
+        let content = slots.chain(program, &copy.converts, content, moment)?;
+        let values = slots.arrived(content, &program.slots[copy.slot].shape)?.floats();
+        slots.send(values, (copy.peer, copy.number), moment);
+    }
+    slots.chain(program, restore, Content::Here(value), moment)
+}

@@ -1,0 +1,68 @@
+//! Residuals: what codecs have lost of gradients and still owe, exchange by exchange.
+//!
+//! A step sends what is owed along and comes back with what is owed then. Law: results plus what is
+//! owed after are gradients plus what was owed before, and a step that is left out changes nothing:
+//! what was owed before it is kept until it is settled.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::wires::{Ticket, finish};
+use crate::error::Error;
+
+/// What is owed, by the number of an exchange.
+#[derive(Debug, Default)]
+pub struct Residuals {
+    here: BTreeMap<u32, Vec<f32>>,
+    coming: HashMap<u32, Ticket>,
+    /// What was owed before the step, where the step has changed it.
+    before: BTreeMap<u32, Vec<f32>>,
+}
+
+impl Residuals {
+    /// What is owed to an exchange of so many elements, for the next one to send along.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn take(&mut self, number: u32, elements: usize) -> Result<Vec<f32>, Error> {
+        self.arrive(number)?;
+        let owed = self.here.remove(&number).unwrap_or_else(|| vec![0.0; elements]);
+        self.before.entry(number).or_insert_with(|| owed.clone());
+        Ok(owed)
+    }
+
+    /// What will be owed then is on its way.
+    pub fn put(&mut self, number: u32, ticket: Ticket) {
+        self.coming.insert(number, ticket);
+    }
+
+    /// Ends a step, which counts or does not.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn settle(&mut self, keep: bool) -> Result<(), Error> {
+        let numbers: Vec<u32> = self.coming.keys().copied().collect();
+        numbers.into_iter().try_for_each(|number| self.arrive(number))?;
+        let before = std::mem::take(&mut self.before);
+        if !keep {
+            self.here.extend(before);
+        }
+        Ok(())
+    }
+
+    /// All that is owed between two steps.
+    pub fn all(&self) -> &BTreeMap<u32, Vec<f32>> {
+        &self.here
+    }
+
+    /// The same, put back.
+    pub fn set(&mut self, all: BTreeMap<u32, Vec<f32>>) {
+        self.here = all;
+    }
+
+    fn arrive(&mut self, number: u32) -> Result<(), Error> {
+        if let Some(ticket) = self.coming.remove(&number) {
+            self.here.insert(number, finish(&ticket)?);
+        }
+        Ok(())
+    }
+}

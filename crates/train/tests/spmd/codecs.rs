@@ -1,0 +1,202 @@
+//! Gradients that travel encoded: under any sharding they teach nearly as raw ones do, nothing that
+//! is owed gets lost, and a step that is left out changes nothing.
+
+use thinwire_codec::Choice;
+use thinwire_collective::Group;
+use thinwire_model::{Element, Role, Training};
+use thinwire_testkit::{Network, spawn};
+use thinwire_train::checkpoint::Tensors;
+use thinwire_train::spmd::{Carriage, Inputs, Machine, Plan, Sharding, initial, order, program};
+use thinwire_train::{AdamWOptions, Pace};
+use thinwire_wire::Rank;
+
+use crate::laws::{GPT, VGG};
+use crate::plans;
+use crate::ranks::{STEPS, data, train};
+
+fn carriage(name: &str, within: usize) -> Carriage {
+    let Choice::Bytes(codec) = Choice::parse(name).unwrap() else { panic!("{name} is bytes") };
+    Carriage { codec, within }
+}
+
+/// Matrices travel encoded, as planners have it.
+fn encoded(training: &Training, plan: Plan, carriage: &Carriage) -> Plan {
+    let parameters = training.graph.parameters();
+    let codecs = parameters.map(|(_, tensor)| match tensor.shape.len() {
+        0 | 1 => Carriage::raw(),
+        _ => carriage.clone(),
+    });
+    Plan { codecs: codecs.collect(), ..plan }
+}
+
+fn sharded(plan: Plan, sharding: Sharding) -> Plan {
+    Plan { sharding: vec![sharding; plan.sharding.len()], ..plan }
+}
+
+const SHARDINGS: [Sharding; 4] =
+    [Sharding::Nothing, Sharding::State, Sharding::Gradients, Sharding::Parameters];
+
+#[test]
+fn every_codec_teaches_nearly_as_none_does() {
+    let alone = train(&GPT.training, &plans::data(&GPT.graph, &[4]), STEPS).losses;
+    for (name, bound) in [
+        ("int8", 0.01),
+        ("int8:stochastic", 0.02),
+        ("int4", 0.05),
+        ("int3", 0.1),
+        ("onebit", 0.15),
+        ("topk:0.1", 0.15),
+        ("e4m3", 0.05),
+        ("vote", 1.0),
+    ] {
+        for sharding in [Sharding::Nothing, Sharding::State] {
+            let plan = sharded(plans::data(&GPT.graph, &[4]), sharding);
+            let plan = encoded(&GPT.training, plan, &carriage(name, 1));
+            let losses = train(&GPT.training, &plan, STEPS).losses;
+            for (a, b) in losses.iter().zip(&alone) {
+                assert!((a - b).abs() < bound, "{name}, {sharding:?}: {losses:?}, raw {alone:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_plan_takes_codecs() {
+    let letter = |name: &str, dim| if dim == 0 { 'b' } else { plans::operator_letter(name) };
+    for sharding in SHARDINGS {
+        for (sizes, within) in [(&[2][..], 1), (&[4], 2), (&[2, 2], 1), (&[2, 2], 2), (&[4, 2], 4)]
+        {
+            let plan = sharded(plans::on_mesh(&GPT.graph, sizes, letter), sharding);
+            let plan = plans::pipelined(plan, order::gpipe, (1, 1, 2));
+            let raw = train(&GPT.training, &plan, STEPS).losses;
+            let plan = encoded(&GPT.training, plan, &carriage("int8", within));
+            let losses = train(&GPT.training, &plan, STEPS).losses;
+            for (a, b) in losses.iter().zip(&raw) {
+                let what = format!("{sharding:?} on {sizes:?} within {within}");
+                assert!((a - b).abs() < 0.02, "{what}: {losses:?}, raw {raw:?}");
+            }
+        }
+    }
+    let plan = sharded(plans::data(&GPT.graph, &[2]), Sharding::Gradients);
+    let plan = plans::pipelined(plan, order::zero_bubble, (2, 2, 4));
+    let plan = encoded(&GPT.training, plan, &carriage("int4", 1));
+    let losses = train(&GPT.training, &plan, STEPS).losses;
+    assert!(losses[STEPS - 1] < losses[0], "{losses:?}");
+}
+
+#[test]
+fn units_lose_nothing_where_nothing_is_encoded() {
+    for sharding in SHARDINGS {
+        for (model, sizes) in [(&VGG, &[4][..]), (&GPT, &[4, 2])] {
+            let plan = sharded(plans::data(&model.graph, sizes), sharding);
+            let codecs = vec![carriage("none", 2); plan.codecs.len()];
+            model.equals_alone(&Plan { codecs, ..plan }, &format!("units, {sharding:?}"));
+        }
+    }
+}
+
+#[test]
+fn units_of_neighbours_send_little_to_others() {
+    let plan = plans::data(&GPT.graph, &[4]);
+    let sent = |within| {
+        let plan = encoded(&GPT.training, plan.clone(), &carriage("int8", within));
+        program(&GPT.training, &plan, Rank(1)).unwrap().sent_bytes()
+    };
+    let raw = program(&GPT.training, &plan, Rank(1)).unwrap().sent_bytes();
+    assert!(sent(1) < sent(2) && sent(2) < raw, "{} {} {raw}", sent(1), sent(2));
+    assert_eq!(sent(4), raw);
+}
+
+/// The state of all ranks before and after a step on these inputs.
+fn around(
+    training: &Training,
+    plan: &Plan,
+    clip: Option<f32>,
+    spoil: impl Fn(&mut Inputs) + Sync,
+) -> Vec<[Tensors; 3]> {
+    let start = initial(&training.graph, 3);
+    spawn(Network::Mem, plan.ranks(), |link| {
+        let mut machine = Machine::new(training, plan, Group::new(link), &start).unwrap();
+        machine = machine.with_gradient_norm_max(clip);
+        let mut states = Vec::new();
+        for moment in 0..3 {
+            let mut inputs = data(&training.graph, moment);
+            if moment == 1 {
+                spoil(&mut inputs);
+            }
+            let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
+            let inputs = vec![inputs; plan.micro_batches];
+            machine.step(&inputs, pace, &AdamWOptions::default()).unwrap();
+            machine.settle().unwrap();
+            states.push(machine.shards());
+        }
+        states.try_into().unwrap()
+    })
+}
+
+#[test]
+fn a_step_that_is_left_out_changes_nothing() {
+    let input = |(id, tensor): (usize, &thinwire_model::Tensor)| {
+        (tensor.role == Role::Input && tensor.element == Element::Float).then_some(id)
+    };
+    let images = VGG.graph.tensors.iter().enumerate().find_map(input).unwrap();
+    for sharding in SHARDINGS {
+        for name in ["int8", "topk:0.1", "int8:stochastic"] {
+            let plan = sharded(plans::data(&VGG.graph, &[2]), sharding);
+            let plan = plans::pipelined(plan, order::gpipe, (1, 1, 2));
+            let plan = encoded(&VGG.training, plan, &carriage(name, 1));
+            for clip in [None, Some(1.0)] {
+                let spoil = |inputs: &mut Inputs| {
+                    // One number, of which one rank knows.
+                    inputs.get_mut(&images).unwrap().values_mut()[0] = f64::NAN;
+                };
+                for (rank, states) in
+                    around(&VGG.training, &plan, clip, spoil).into_iter().enumerate()
+                {
+                    let [before, after, later] = states;
+                    let owes = before.keys().any(|name| name.starts_with("owed."));
+                    assert_eq!(owes, name != "int8:stochastic", "{name}, {sharding:?}");
+                    assert!(before == after, "{name}, {sharding:?}, rank {rank}");
+                    assert!(after != later, "{name}, {sharding:?}, rank {rank}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_lost_is_owed() {
+    // Nothing is sent at all but one element in a hundred, so what is owed grows step by step.
+    let plan = plans::data(&GPT.graph, &[2]);
+    let plan = encoded(&GPT.training, plan, &carriage("topk:0.01", 1));
+    let norm = |state: &Tensors| -> f64 {
+        let owed = state.iter().filter(|(name, _)| name.starts_with("owed."));
+        let values = owed.flat_map(|(_, (_, values))| values);
+        values.map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
+    };
+    for [first, second, third] in around(&GPT.training, &plan, None, |_| {}) {
+        assert!(norm(&first) > 0.0 && norm(&second) > norm(&first), "{}", norm(&first));
+        assert!(norm(&third) > norm(&second));
+    }
+}
+
+#[test]
+fn replicas_stay_equal() {
+    // Each on its own would draw other random numbers, and ranks would drift apart.
+    let plan = plans::data(&GPT.graph, &[2, 2]);
+    let plan = encoded(&GPT.training, plan, &carriage("int8:stochastic", 1));
+    let start = initial(&GPT.graph, 3);
+    let all = spawn(Network::Mem, 4, |link| {
+        let mut machine = Machine::new(&GPT.training, &plan, Group::new(link), &start).unwrap();
+        for moment in 0..3 {
+            let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
+            let inputs = [data(&GPT.graph, moment)];
+            machine.step(&inputs, pace, &AdamWOptions::default()).unwrap();
+        }
+        machine.settle().unwrap();
+        machine.parameters()
+    });
+    for other in &all[1..] {
+        assert!(all[0] == *other);
+    }
+}

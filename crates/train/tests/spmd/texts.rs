@@ -1,0 +1,44 @@
+//! Inputs of models of text are known by what they are, not by what they are called.
+
+use thinwire_model::{Graph, Operator, Role, named};
+use thinwire_train::spmd::Text;
+
+const NAME: &str = "gpt:layers=1,width=8,heads=2,vocabulary=256,positions=8";
+
+fn renamed(from: &str, to: &str) -> Graph {
+    let mut graph = named(NAME, 2, 4).unwrap();
+    let tensor = graph.tensors.iter_mut().find(|tensor| tensor.name == from).unwrap();
+    tensor.name = to.to_owned();
+    graph
+}
+
+#[test]
+fn names_do_not_matter_where_shapes_tell() {
+    for (from, to) in [("tokens", "x"), ("targets", "labels"), ("positions", "arange")] {
+        Text::new(&renamed(from, to), None).unwrap();
+    }
+    Text::new(&renamed("tokens", "x"), Some("x")).unwrap();
+}
+
+#[test]
+fn what_is_not_clear_is_asked_for() {
+    let error = |graph: &Graph, named| Text::new(graph, named).unwrap_err().to_string();
+    let graph = renamed("tokens", "x");
+    let found = error(&graph, Some("ids"));
+    assert_eq!(found, "the model reads no 'ids' as tokens, but 'x'");
+    // An input more that might be the tokens.
+    let mut two = renamed("tokens", "x");
+    let tokens = two.tensors.iter().position(|tensor| tensor.name == "x").unwrap();
+    let more =
+        thinwire_model::Tensor { name: "segments".to_owned(), ..two.tensors[tokens].clone() };
+    two.tensors.push(more);
+    assert_eq!(error(&two, None), "the model's tokens may be any of 'x', 'segments'");
+    let found = error(&two, Some("x"));
+    let expected = "expected tokens, positions and targets alone";
+    assert_eq!(found, format!("the model reads 'segments' of shape [2, 4], {expected}"));
+    // A loss that compares with nothing that comes from outside.
+    let mut none = renamed("tokens", "x");
+    none.nodes.retain(|node| !matches!(node.operator, Operator::CrossEntropy(_)));
+    assert!(error(&none, None).contains("expected a cross-entropy"));
+    assert!(none.tensors.iter().any(|tensor| tensor.role == Role::Input));
+}

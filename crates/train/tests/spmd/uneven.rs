@@ -1,0 +1,106 @@
+//! Parts of the batch that do unequal work, and forward alone: both are what one rank does.
+
+use thinwire_collective::Group;
+use thinwire_testkit::{Network, spawn};
+use thinwire_train::spmd::{Machine, Plan, Sharding, Share, initial, order, program};
+use thinwire_wire::Rank;
+
+use crate::laws::{GPT, LLAMA, Model};
+use crate::plans::{self, Order};
+use crate::ranks::data;
+
+/// The plan with so many micro-batches for every part of the batch.
+fn shared(plan: Plan, order: Order, stages: usize, counts: &[usize]) -> Plan {
+    let each = counts.iter().sum::<usize>() / counts.len();
+    let plan = plans::pipelined(plan, order, (stages, stages, each));
+    let share = |count: &usize| {
+        let orders = (0..stages).map(|stage| order(stage, stages, stages, *count));
+        Share { micro_batches: *count, orders: orders.collect() }
+    };
+    Plan { shares: counts.iter().map(share).collect(), ..plan }
+}
+
+#[test]
+fn uneven_shares_are_one_rank() {
+    let letter = |name: &str, dim| if dim == 0 { 'b' } else { plans::operator_letter(name) };
+    for model in [&GPT, &LLAMA] {
+        for (sizes, counts) in [(&[2][..], &[3, 1][..]), (&[4], &[1, 4, 2, 1]), (&[2, 2], &[1, 3])]
+        {
+            let plan = plans::on_mesh(&model.graph, sizes, letter);
+            for sharding in [Sharding::Nothing, Sharding::State] {
+                let sharding = vec![sharding; plan.sharding.len()];
+                let plan = Plan { sharding, ..plan.clone() };
+                let plan = shared(plan, order::gpipe, 1, counts);
+                model.equals_alone(&plan, &format!("{sizes:?}, shares {counts:?}"));
+            }
+        }
+    }
+    for order in [order::one_forward_one_backward as Order, order::zero_bubble] {
+        let plan = shared(plans::data(&GPT.graph, &[2]), order, 2, &[5, 3]);
+        GPT.equals_alone(&plan, "two stages, shares 5 and 3");
+    }
+}
+
+#[test]
+fn shares_that_cannot_be_are_refused() {
+    let refused = |plan: &Plan| program(&GPT.training, plan, Rank(0)).unwrap_err().to_string();
+    let plan = shared(plans::data(&GPT.graph, &[2]), order::gpipe, 1, &[3, 1]);
+    let mut short = plan.clone();
+    short.shares.pop();
+    let expected = "parts of the mesh have [3] micro-batches, expected 4 in 2 parts, none without";
+    assert_eq!(refused(&short), expected);
+    let plan = shared(plans::data(&GPT.graph, &[2]), order::gpipe, 1, &[4, 0]);
+    assert!(refused(&plan).contains("[4, 0]"), "{}", refused(&plan));
+    let letter = |name: &str, _| plans::operator_letter(name);
+    let plan = shared(plans::on_mesh(&GPT.graph, &[2], letter), order::gpipe, 1, &[3, 1]);
+    assert!(refused(&plan).contains("expected the first dimension to cut batches alone"));
+    let sharded = vec![Sharding::Parameters; plan.sharding.len()];
+    let plan = shared(plans::data(&GPT.graph, &[2]), order::gpipe, 1, &[3, 1]);
+    let plan = Plan { sharding: sharded, ..plan };
+    assert!(refused(&plan).contains("do unequal work"), "{}", refused(&plan));
+}
+
+/// The loss of forward alone before training and after a step, and the bytes that were counted.
+fn evaluated(model: &Model, plan: &Plan) -> [f32; 2] {
+    let start = initial(&model.graph, 3);
+    let found = spawn(Network::Mem, plan.ranks(), |link| {
+        let mut machine = Machine::new(&model.training, plan, Group::new(link), &start).unwrap();
+        let count = plan.micro_batches as u64;
+        let inputs: Vec<_> = (0..count).map(|at| data(&model.graph, at)).collect();
+        let held_out: Vec<_> = (0..count).map(|at| data(&model.graph, 100 + at)).collect();
+        let first = machine.evaluate(&held_out).unwrap();
+        let pace = thinwire_train::Pace { learning_rate: 0.01, gradient_scale: 1.0 };
+        let options = thinwire_train::AdamWOptions { epsilon: 1e-3, ..Default::default() };
+        machine.step(&inputs, pace, &options).unwrap();
+        let second = machine.evaluate(&held_out).unwrap();
+        machine.settle().unwrap();
+        assert_eq!(machine.sent_bytes(), machine.program().sent_bytes(), "evaluation counts");
+        first.zip(second)
+    });
+    let known = found.into_iter().flatten().next().unwrap();
+    [known.0, known.1]
+}
+
+#[test]
+fn forward_alone_is_one_rank() {
+    let letter = |name: &str, dim| if dim == 0 { 'b' } else { plans::operator_letter(name) };
+    let alone = plans::pipelined(Plan::alone(&GPT.graph), order::gpipe, (1, 1, 2));
+    let expected = evaluated(&GPT, &alone);
+    assert!(expected[0] != expected[1]);
+    let mesh = plans::on_mesh(&GPT.graph, &[2, 2], letter);
+    let sharded =
+        Plan { sharding: vec![Sharding::Parameters; mesh.sharding.len()], ..mesh.clone() };
+    let one_forward = order::one_forward_one_backward as Order;
+    for plan in [
+        plans::pipelined(mesh.clone(), order::gpipe, (1, 1, 2)),
+        plans::pipelined(sharded, order::gpipe, (1, 1, 2)),
+        plans::pipelined(Plan::alone(&GPT.graph), one_forward, (2, 4, 2)),
+        plans::pipelined(mesh, one_forward, (2, 2, 2)),
+        shared(plans::data(&GPT.graph, &[2]), order::gpipe, 1, &[3, 1]),
+    ] {
+        let found = evaluated(&GPT, &plan);
+        for (a, b) in found.iter().zip(&expected) {
+            assert!((a - b).abs() < 1e-4, "{found:?}, alone {expected:?}");
+        }
+    }
+}
