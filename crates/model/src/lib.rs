@@ -46,6 +46,7 @@ mod loss;
 mod operator;
 mod reference;
 mod region;
+mod rewrite;
 mod strategy;
 mod summary;
 
@@ -74,5 +75,6 @@ pub use operator::{
 };
 pub use reference::evaluate;
 pub use region::{Part, Region};
+pub use rewrite::simplify;
 pub use strategy::{Cut, Sides, Strategy};
 pub use summary::{Summary, summary};

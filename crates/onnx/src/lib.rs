@@ -18,7 +18,7 @@ mod prune;
 mod value;
 
 use onnx_rs::ast::Model;
-use thinwire_model::{Error, Graph, Kind, divide, learn};
+use thinwire_model::{Error, Graph, Kind, divide, learn, simplify};
 
 use import::Importer;
 
@@ -60,6 +60,7 @@ impl OnnxFile {
         let model = self.model()?;
         let importer = Importer::new(&model, batch, sequence)?;
         let (graph, logits) = importer.run()?;
+        let (graph, logits) = simplify(&graph, logits)?;
         let (mut graph, logits) = prune::prune(&graph, logits);
         learn(&mut graph, logits)?;
         divide(&mut graph);

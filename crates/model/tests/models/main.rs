@@ -1,6 +1,7 @@
 //! The built-in models: as large as published, and differentiable as a whole.
 
 mod file;
+mod rewrite;
 mod small;
 
 use thinwire_model::{

@@ -52,23 +52,24 @@ fn a_transformer_taken_apart_is_put_together() {
         feed_forward: 4 * hidden,
         vocabulary,
         positions: tokens,
-        attention: AttentionKind::Plain,
+        attention: AttentionKind::Fused,
         dropout: 0.0,
     };
     let built = built.graph(2, tokens).unwrap();
     let count = |graph: &Graph, operator: &str| {
         operators(graph).into_iter().filter(|name| *name == operator).count()
     };
-    for operator in ["layer_norm", "activation", "softmax", "embedding", "matmul", "scale"] {
+    for operator in ["layer_norm", "activation", "attention", "embedding", "matmul", "scale"] {
         assert_eq!(count(&found, operator), count(&built, operator), "{operator}");
     }
     // Queries, keys and values are three products instead of one.
     assert_eq!(count(&found, "linear"), count(&built, "linear") + 2 * layers);
-    let causal = |graph: &Graph| {
-        let causal = |node: &thinwire_model::Node| matches!(node.operator, Operator::Softmax(softmax) if softmax.causal);
-        graph.nodes.iter().filter(|node| causal(node)).count()
-    };
-    assert_eq!(causal(&found), layers);
+    assert_eq!(["softmax", "reshape", "transpose"].map(|name| count(&found, name)), [0; 3]);
+    let causal = found.nodes.iter().filter(|node| match &node.operator {
+        Operator::Attention(attention) => attention.causal,
+        _ => false,
+    });
+    assert_eq!(causal.count(), layers);
     let blocks: Vec<usize> = classes(&found).iter().map(|class| class.blocks.len()).collect();
     assert!(blocks.contains(&layers), "{blocks:?}");
     let [found, built] = [&found, &built].map(|graph| summary(graph).unwrap());
