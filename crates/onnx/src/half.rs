@@ -72,6 +72,8 @@ pub(crate) enum Stage {
     RootNormal,
     /// Scores with minus infinity where keys come later than the query.
     Causal,
+    /// Where x is no number.
+    Missing,
 }
 
 /// What a stage, or x itself (none), meets.

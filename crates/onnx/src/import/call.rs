@@ -21,6 +21,11 @@ impl<'a> Call<'a> {
         Call { operator: node.op_type.as_str(), name, node, at }
     }
 
+    /// Whether its operator is one of ONNX itself.
+    pub fn is_own(&self) -> bool {
+        matches!(self.node.domain, "" | "ai.onnx")
+    }
+
     /// Whether there is an input.
     pub fn has(&self, index: usize) -> bool {
         self.node.input.get(index).is_some_and(|name| !name.is_empty())
@@ -29,6 +34,11 @@ impl<'a> Call<'a> {
     /// How many inputs there are.
     pub fn inputs(&self) -> usize {
         self.node.input.len()
+    }
+
+    /// Whether something may read an output.
+    pub fn gives(&self, index: usize) -> bool {
+        self.node.output.get(index).is_some_and(|name| !name.is_empty())
     }
 
     /// How many outputs there are.

@@ -1,6 +1,6 @@
 //! Sources: what comes from the data, and what a file has numbers of.
 
-use onnx_rs::ast::TensorProto;
+use onnx_rs::ast::{Node, TensorProto};
 use thinwire_model::{Element, Error, Initial, Kind, Role, TensorId, Transpose};
 
 use super::Importer;
@@ -11,6 +11,9 @@ use crate::value::{Value, Weight};
 /// The standard deviation of weights before the first step.
 const DEVIATION: Initial = Initial::Normal(0.02);
 
+/// Operators whose single numbers are no weights.
+const FACTORS: [&str; 9] = ["Mul", "Div", "Pow", "Sub", "Where", "Equal", "Max", "Min", "Sqrt"];
+
 impl<'a> Importer<'a> {
     /// The inputs, for a batch and a sequence.
     pub(super) fn inputs(&mut self, sizes: [usize; 2]) -> Result<(), Error> {
@@ -19,8 +22,14 @@ impl<'a> Importer<'a> {
             if !self.values.contains_key(input.name) {
                 let shape = input::shape(input, open, sizes)?;
                 let element = input::element(input)?;
-                let id = self.graph.source(input.name, shape, element, Role::Input);
-                self.values.insert(input.name, Value::Tensor(id));
+                let value = match input::known(input.name, &shape) {
+                    Some(constant) => Value::Constant(constant),
+                    None => {
+                        let id = self.graph.source(input.name, shape, element, Role::Input);
+                        Value::Tensor(id)
+                    }
+                };
+                self.values.insert(input.name, value);
             }
         }
         Ok(())
@@ -33,7 +42,8 @@ impl<'a> Importer<'a> {
             let message = format!("shape {shape:?} has nothing in it, expected 1 or more");
             return Err(Error::new(Kind::Sizes, message).at(tensor.name()));
         }
-        let value = match constant::is_float(tensor.data_type()) && !shape.is_empty() {
+        let real = constant::is_float(tensor.data_type());
+        let value = match real && !shape.is_empty() && !self.is_known(tensor.name(), &shape) {
             true => {
                 Value::Weight(Weight { name: tensor.name().to_owned(), shape, transposed: false })
             }
@@ -41,6 +51,15 @@ impl<'a> Importer<'a> {
         };
         self.values.insert(tensor.name(), value);
         Ok(())
+    }
+
+    /// Whether real numbers are none that are trained: frequencies of rotary positions, or a single
+    /// number that tensors are multiplied by or compared with.
+    fn is_known(&self, name: &str, shape: &[usize]) -> bool {
+        let single = shape.iter().product::<usize>() == 1;
+        let mut readers = self.file.node.iter().filter(|node| node.input.contains(&name));
+        let factor = |node: &Node<'_>| FACTORS.contains(&node.op_type.as_str());
+        name.contains("inv_freq") || (single && readers.all(factor))
     }
 
     /// A weight as a parameter, in its order of dimensions if it is the first time that it is used.

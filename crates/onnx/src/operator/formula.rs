@@ -2,7 +2,7 @@
 
 use thinwire_model::{Activation, Error, LayerNorm, Operator, RmsNorm, TensorId};
 
-use crate::half::{Half, Other, Stage, binary};
+use crate::half::{Half, Other, Stage, binary, unary};
 use crate::import::{Call, Importer};
 use crate::value::Value;
 
@@ -17,6 +17,12 @@ pub(super) fn visit(
         && let Some(value) = end(importer, call, half, right)?
     {
         return Ok(Some(value));
+    }
+    if let ("Div", Value::Constant(one), Value::Half(half)) = (call.operator, left, right)
+        && one.single() == Some(1.0)
+        && let Some(stage) = unary(half.stage, "Reciprocal")
+    {
+        return Ok(Some(Value::Half(Half { stage, ..half.clone() })));
     }
     let (x, stage, half) = match left {
         Value::Half(half) => (half.x, Some(half.stage), Some(half)),

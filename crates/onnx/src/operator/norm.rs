@@ -2,14 +2,10 @@
 
 use thinwire_model::{Dropout, Error, Fill, LayerNorm, RmsNorm, Softmax, Sum, Summed, TensorId};
 
-use super::{dimension, unsupported};
-use crate::constant::Constant;
+use super::dimension;
 use crate::half::{Half, Stage, unary};
 use crate::import::{Call, Importer};
 use crate::value::Value;
-
-/// What stands for minus infinity in masks is at most this.
-const FAR: f64 = -1e4;
 
 /// Layer norm over the last dimension.
 pub(super) fn layer_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
@@ -105,38 +101,4 @@ pub(super) fn dropout(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Va
     let x = importer.tensor(call, 0)?;
     let stream = importer.graph.nodes.len() as u32;
     Ok(Value::Tensor(importer.apply(&call.name, Dropout { rate, stream }, &[x])?))
-}
-
-/// `Where` as a causal mask: scores, and minus infinity where keys come later.
-pub(super) fn masked(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let Ok(seen) = importer.constant(call, 0) else { return Err(unsupported("Where")) };
-    let far = |index: usize| {
-        let constant = importer.constant(call, index).ok();
-        constant.and_then(|constant| constant.single()).is_some_and(|value| value <= FAR)
-    };
-    let (x, seen_is) = match (far(1), far(2)) {
-        (false, true) => (1, 1.0),
-        (true, false) => (2, 0.0),
-        _ => return Err(unsupported("Where")),
-    };
-    if !is_causal(&seen, |value| value == seen_is) {
-        return Err(unsupported("Where"));
-    }
-    let x = importer.tensor(call, x)?;
-    let node = call.name.clone();
-    Ok(Value::Half(Half { stage: Stage::Causal, x, gain: None, node }))
-}
-
-/// Whether a mask that is added lets no query see a later key.
-pub(super) fn adds_causal(mask: &Constant) -> bool {
-    is_causal(mask, |value| value == 0.0)
-        && mask.values.iter().all(|value| *value == 0.0 || *value <= FAR)
-}
-
-/// Whether exactly the keys up to the query are seen.
-fn is_causal(mask: &Constant, seen: impl Fn(f64) -> bool) -> bool {
-    let [leading @ .., queries, keys] = &mask.shape[..] else { return false };
-    let single = leading.iter().all(|length| *length == 1);
-    let right = |(at, value): (usize, &f64)| (at % keys <= at / keys) == seen(*value);
-    single && queries == keys && *keys > 1 && mask.values.iter().enumerate().all(right)
 }

@@ -25,6 +25,7 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
         "Tanh" => Activation::Tanh,
         "Gelu" => Activation::Gelu,
         "Swish" => Activation::Silu,
+        "IsNaN" => return half(Stage::Missing, x),
         "Sigmoid" => return half(Stage::Sigmoid, x),
         "Neg" => return Ok(Value::Tensor(importer.apply(&call.name, Scale(-1.0), &[x])?)),
         operator => {
