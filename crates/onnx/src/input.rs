@@ -60,6 +60,14 @@ pub(crate) fn open<'a>(inputs: &[ValueInfo<'a>]) -> Result<Open<'a>, Error> {
     Ok(open)
 }
 
+/// The length of the first dimension, where it is a number.
+pub(crate) fn fixed(input: &ValueInfo<'_>) -> Option<usize> {
+    match dimensions(input)?.first()? {
+        Dimension::Value(length) => usize::try_from(*length).ok(),
+        Dimension::Param(_) => None,
+    }
+}
+
 /// The shape of an input for a batch and a sequence.
 pub(crate) fn shape(
     input: &ValueInfo<'_>,

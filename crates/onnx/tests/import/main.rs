@@ -197,6 +197,21 @@ fn files_that_contradict_themselves_are_refused() {
     assert_eq!(refusal(&maker), expected);
 }
 
+#[test]
+fn a_batch_that_is_a_number_is_known() {
+    let mut maker = mlp(&[4, 6, 3]);
+    assert_eq!(maker.file().batch().unwrap(), None);
+    maker.graph.input.clear();
+    maker.input("x", DataType::Float, &[Dimension::Value(5), Dimension::Value(4)]);
+    let file = maker.file();
+    assert_eq!(file.batch().unwrap(), Some(5));
+    let graph = file.graph(5, 1).unwrap();
+    assert_eq!(graph.tensors[graph.nodes[0].inputs[0]].shape, [5, 4]);
+    let expected =
+        "input 'x': its batch is always 5, not 8: export it with an open first dimension";
+    assert_eq!(file.graph(8, 1).unwrap_err().to_string(), expected);
+}
+
 /// Bytes as a field of another message.
 fn wrapped(field: u8, bytes: &[u8]) -> Vec<u8> {
     let mut wrapped = vec![field << 3 | 2];
