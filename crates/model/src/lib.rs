@@ -68,10 +68,10 @@ pub use loss::{cross_entropy, learn};
 pub use operator::{
     Activation, ActivationBackward, Arithmetic, Attention, AttentionBackward, BatchNorm,
     BatchNormBackward, Broadcast, Combine, CombineGates, Conv2d, Conv2dInput, Conv2dWeight,
-    CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Fill,
-    LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack, Pool,
-    PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route, RouteBackward, Scale,
-    Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
+    CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Epsilon,
+    Fill, LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack,
+    Pool, PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route, RouteBackward,
+    Scale, Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
 };
 pub use reference::evaluate;
 pub use region::{Part, Region};

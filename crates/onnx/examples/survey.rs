@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use thinwire_model::Graph;
 use thinwire_onnx::OnnxFile;
 
-/// A batch and a sequence that most files can take.
+/// A batch and a sequence that most files can take, where those are open.
 const SIZES: [usize; 2] = [2, 8];
 
 fn main() {
@@ -47,7 +47,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) {
 
 fn graph(bytes: Vec<u8>) -> Result<Graph, thinwire_model::Error> {
     let file = OnnxFile::new(bytes)?;
-    file.graph(SIZES[0], SIZES[1])
+    file.graph(file.batch()?.unwrap_or(SIZES[0]), SIZES[1])
 }
 
 /// How often each operator is there.

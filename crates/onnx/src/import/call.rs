@@ -61,6 +61,11 @@ impl<'a> Call<'a> {
         self.attribute(name).map_or(usual, |attribute| f64::from(attribute.f))
     }
 
+    /// A text, if it is there.
+    pub fn text(&self, name: &str) -> Option<&'a [u8]> {
+        self.attribute(name).map(|attribute| attribute.s)
+    }
+
     /// A list of whole numbers, if it is there.
     pub fn integers(&self, name: &str) -> Option<&'a [i64]> {
         self.attribute(name).map(|attribute| &attribute.ints[..])

@@ -1,7 +1,8 @@
 //! What a name stands for, as a tensor that is computed.
 
 use thinwire_model::{
-    Arithmetic, Element, Error, Fill, Kind, LayerNorm, RmsNorm, Role, Summed, TensorId,
+    Activation, Arithmetic, Element, Epsilon, Error, Fill, Kind, LayerNorm, RmsNorm, Role, Summed,
+    TensorId,
 };
 
 use super::Importer;
@@ -38,12 +39,13 @@ impl Importer<'_> {
             Stage::Normal | Stage::ScaledNormal => {
                 let gain = self.gain(half, features)?;
                 let bias = self.fill(&name, features, 0.0)?;
-                self.apply(&name, LayerNorm, &[half.x, gain, bias])
+                self.apply(&name, LayerNorm(Epsilon { value: half.epsilon }), &[half.x, gain, bias])
             }
             Stage::RootNormal => {
                 let gain = self.gain(half, features)?;
-                self.apply(&name, RmsNorm, &[half.x, gain])
+                self.apply(&name, RmsNorm(Epsilon { value: half.epsilon }), &[half.x, gain])
             }
+            Stage::Sigmoid => self.apply(&name, Activation::Sigmoid, &[half.x]),
             Stage::Square => self.apply(&name, Arithmetic::Multiply, &[half.x, half.x]),
             Stage::Mean => self.mean(&name, half.x, &[shape.len() - 1], Summed::ToOne),
             Stage::Centred => {

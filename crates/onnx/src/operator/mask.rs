@@ -61,7 +61,7 @@ pub(super) fn scores(
     let fits = shape[missing..].iter().zip(&mask.shape).all(fits);
     fits.then_some(match seen {
         Seen::All => Value::Tensor(x),
-        Seen::Earlier => Value::Half(Half { stage: Stage::Causal, x, gain: None, node }),
+        Seen::Earlier => Value::Half(Half::new(Stage::Causal, x, node)),
     })
 }
 

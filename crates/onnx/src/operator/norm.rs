@@ -1,9 +1,11 @@
 //! Norms, softmax and masks, means and dropout.
 
-use thinwire_model::{Dropout, Error, Fill, LayerNorm, RmsNorm, Softmax, Sum, Summed, TensorId};
+use thinwire_model::{
+    Dropout, Epsilon, Error, Fill, LayerNorm, RmsNorm, Softmax, Sum, Summed, TensorId,
+};
 
 use super::dimension;
-use crate::half::{Half, Stage, unary};
+use crate::half::{Half, Stage, decimal, unary};
 use crate::import::{Call, Importer};
 use crate::value::Value;
 
@@ -17,14 +19,19 @@ pub(super) fn layer_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result
             importer.apply(&format!("{}.zeros", call.name), Fill { shape, value: 0.0 }, &[])?
         }
     };
-    Ok(Value::Tensor(importer.apply(&call.name, LayerNorm, &[x, gain, bias])?))
+    Ok(Value::Tensor(importer.apply(&call.name, LayerNorm(epsilon(call)), &[x, gain, bias])?))
 }
 
 /// RMS norm over the last dimension.
 pub(super) fn rms_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
     let [x, gain] = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
     last_axis(importer, call, x)?;
-    Ok(Value::Tensor(importer.apply(&call.name, RmsNorm, &[x, gain])?))
+    Ok(Value::Tensor(importer.apply(&call.name, RmsNorm(epsilon(call)), &[x, gain])?))
+}
+
+/// What a norm adds to a variance.
+pub(super) fn epsilon(call: &Call<'_>) -> Epsilon {
+    Epsilon { value: decimal(call.float("epsilon", 1e-5)) }
 }
 
 /// The last dimension as a shape, if that is the axis.
@@ -79,7 +86,7 @@ pub(super) fn reduce(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
     let x = importer.tensor(call, 0)?;
     if last && call.operator == "ReduceMean" {
         let node = call.name.clone();
-        return Ok(Value::Half(Half { stage: Stage::Mean, x, gain: None, node }));
+        return Ok(Value::Half(Half::new(Stage::Mean, x, node)));
     }
     if call.operator == "ReduceMean" {
         return importer.mean(&call.name, x, &axes, becomes).map(Value::Tensor);

@@ -4,10 +4,11 @@ mod attention;
 mod files;
 
 use files::{BATCH, Maker, cnn, gpt, int, mlp};
-use onnx_rs::ast::{DataType, Dimension, TensorProto};
+use onnx_rs::ast::{Attribute, DataType, Dimension, TensorProto};
 use proptest::prelude::*;
 use thinwire_model::{
-    Array, AttentionKind, Element, Gpt, Graph, Mlp, Operator, Role, Vgg, classes, evaluate, summary,
+    Activation, Array, AttentionKind, Element, Epsilon, Gpt, Graph, LayerNorm, Mlp, Operator, Role,
+    Vgg, classes, evaluate, summary,
 };
 use thinwire_onnx::OnnxFile;
 
@@ -98,10 +99,13 @@ fn a_transformer_taken_apart_is_put_together() {
     let blocks: Vec<usize> = classes(&found).iter().map(|class| class.blocks.len()).collect();
     assert!(blocks.contains(&layers), "{blocks:?}");
     let [found, built] = [&found, &built].map(|graph| summary(graph).unwrap());
-    assert_eq!((found.parameters, found.forward_flops), (built.parameters, built.forward_flops));
+    // GELU by the error function counts three flops less than by tanh, and its slope six.
+    let less = 3.0 * (layers * 2 * tokens * 4 * hidden) as f64;
+    assert_eq!(found.parameters, built.parameters);
+    assert_eq!(found.forward_flops, built.forward_flops - less);
     // The three products give three gradients of what they read, which are added.
     let added = (2 * layers * 2 * tokens * hidden) as f64;
-    assert_eq!(found.backward_flops, built.backward_flops + added);
+    assert_eq!(found.backward_flops, built.backward_flops + added - 2.0 * less);
 }
 
 #[test]
@@ -144,16 +148,43 @@ fn what_is_not_supported_is_named_with_its_place() {
 
     let mut maker = cnn();
     maker.graph.node[0].attribute.push(int("group", 2));
-    assert_eq!(refusal(&maker), "node 0 'Conv_0': group is [2], expected 1");
+    assert_eq!(
+        refusal(&maker),
+        "node 0 'Conv_0': Conv_0: conv2d: x is 3 long, expected a multiple of 2"
+    );
 
     let mut maker = mlp(&[4, 6, 3]);
     maker.graph.node.truncate(1);
     maker.graph.output.clear();
-    let x = maker.node("Sigmoid", &["/Gemm_0"], Vec::new());
+    let x = maker.node("Erf", &["/Gemm_0"], Vec::new());
     maker.output(x);
-    let expected = "output '/Sigmoid_1': 'Sigmoid_1' is only supported as a part of GELU, SiLU, \
-                    layer norm, RMS norm or causal attention";
+    let expected =
+        "node 1 'Erf_1': Erf is only supported as a part of GELU, layer norm or RMS norm";
     assert_eq!(refusal(&maker), expected);
+}
+
+/// The functions of a file with one node after a linear layer.
+fn function(operator: &'static str, attributes: Vec<Attribute<'static>>) -> Operator {
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.graph.node.truncate(1);
+    maker.graph.output.clear();
+    let x = maker.node(operator, &["/Gemm_0"], attributes);
+    maker.output(x);
+    maker.file().graph(2, 1).unwrap().nodes[1].operator.clone()
+}
+
+#[test]
+fn functions_are_the_ones_that_were_meant() {
+    let tanh = Attribute { name: "approximate", s: b"tanh", ..Attribute::default() };
+    assert_eq!(function("Gelu", vec![tanh]), Activation::Gelu.into());
+    assert_eq!(function("Gelu", Vec::new()), Activation::GeluErf.into());
+    assert_eq!(function("Sigmoid", Vec::new()), Activation::Sigmoid.into());
+    assert_eq!(function("Tanh", Vec::new()), Activation::Tanh.into());
+    // In pieces, GELU has the error function and layer norm its own number.
+    let graph = gpt(1, 8, 2, 5, 4).file().graph(2, 4).unwrap();
+    let has = |operator: Operator| graph.nodes.iter().any(|node| node.operator == operator);
+    assert!(has(Activation::GeluErf.into()) && !has(Activation::Gelu.into()));
+    assert!(has(LayerNorm(Epsilon { value: 1e-5 }).into()));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use burn_tensor::Tensor;
 use thinwire_model::Activation;
 
-use super::rows;
+use super::{exact, rows};
 use crate::spmd::value::Value;
 
 /// The function of x.
@@ -12,6 +12,7 @@ pub fn forward(function: Activation, x: &Value) -> Value {
     let y = match function {
         Activation::Relu => flat.clamp_min(0.0),
         Activation::Gelu => return x.edited(rows::gelu),
+        Activation::GeluErf | Activation::Sigmoid => return exact::forward(function, x),
         Activation::Silu => flat.clone() * sigmoid(flat),
         Activation::Tanh => flat.tanh(),
     };
@@ -24,6 +25,9 @@ pub fn backward(function: Activation, inputs: &[&Value]) -> Value {
         let x = inputs[0].floats();
         return inputs[1].edited(|dy| rows::gelu_backward(&x, dy));
     }
+    if matches!(function, Activation::GeluErf | Activation::Sigmoid) {
+        return exact::backward(function, inputs);
+    }
     let dy = inputs[1].flat();
     Value::of(inputs[0].shape(), dy * slope(function, inputs[0].flat()))
 }
@@ -31,7 +35,9 @@ pub fn backward(function: Activation, inputs: &[&Value]) -> Value {
 fn slope(function: Activation, x: Tensor<1>) -> Tensor<1> {
     match function {
         Activation::Relu => x.greater_scalar(0.0).float(),
-        Activation::Gelu => unreachable!("GELU has a loop of its own"),
+        Activation::Gelu | Activation::GeluErf | Activation::Sigmoid => {
+            unreachable!("{function:?} has a function of its own")
+        }
         Activation::Silu => {
             let sigmoid = sigmoid(x.clone());
             let rest = sigmoid.clone().neg().add_scalar(1.0);
