@@ -61,6 +61,18 @@ impl Source {
         }
     }
 
+    /// The batch that was asked for, or else the only one that there is, or 1.
+    ///
+    /// # Errors
+    /// If an ONNX file has inputs of unknown shapes.
+    pub fn batch(&self, asked: Option<usize>) -> Result<usize> {
+        match (self, asked) {
+            (_, Some(asked)) => Ok(asked),
+            (Source::Onnx(file), None) => Ok(file.batch()?.unwrap_or(1)),
+            (_, None) => Ok(1),
+        }
+    }
+
     /// The model for a micro-batch.
     ///
     /// # Errors

@@ -166,6 +166,20 @@ impl Axes {
         Ok(shape.iter().zip(LEADING).map(|(length, letter)| self.even(letter, *length)).collect())
     }
 
+    /// As [`Axes::leading`], for an operator that has an axis v of its own.
+    ///
+    /// # Errors
+    /// If there are more than b, s, t, u.
+    pub fn leading_without_v(&mut self, shape: &[usize]) -> Result<Vec<Dim>, Error> {
+        let most = LEADING.iter().take_while(|letter| **letter != 'v').count();
+        if shape.len() > most {
+            let message =
+                format!("an operand has shape {shape:?}, expected at most {most} dimensions");
+            return Err(Error::new(Kind::Operands, message));
+        }
+        self.leading(shape)
+    }
+
     /// Axes for all dimensions of an operator without any structure; the last one is n.
     ///
     /// # Errors

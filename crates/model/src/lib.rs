@@ -46,6 +46,7 @@ mod loss;
 mod operator;
 mod reference;
 mod region;
+mod rewrite;
 mod strategy;
 mod summary;
 
@@ -67,12 +68,13 @@ pub use loss::{cross_entropy, learn};
 pub use operator::{
     Activation, ActivationBackward, Arithmetic, Attention, AttentionBackward, BatchNorm,
     BatchNormBackward, Broadcast, Combine, CombineGates, Conv2d, Conv2dInput, Conv2dWeight,
-    CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Fill,
-    LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack, Place,
-    Pool, PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route, RouteBackward,
-    Scale, Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
+    CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Epsilon,
+    Fill, LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack,
+    Place, Pool, PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route,
+    RouteBackward, Scale, Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
 };
 pub use reference::evaluate;
 pub use region::{Part, Region};
+pub use rewrite::simplify;
 pub use strategy::{Cut, Sides, Strategy};
 pub use summary::{Summary, summary};

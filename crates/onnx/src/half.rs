@@ -15,8 +15,33 @@ pub(crate) struct Half {
     pub x: TensorId,
     /// The gain of a norm, once it is there.
     pub gain: Option<TensorId>,
+    /// What a norm adds to a variance.
+    pub epsilon: f64,
+    /// Whether GELU is the one of the error function.
+    pub exact: bool,
     /// The node that began it.
     pub node: String,
+}
+
+impl Half {
+    /// A formula that a node begins.
+    pub fn new(stage: Stage, x: TensorId, node: String) -> Half {
+        Half { stage, x, gain: None, epsilon: 0.0, exact: stage == Stage::Erf, node }
+    }
+
+    /// The same formula one step further, together with a number or something else.
+    pub fn onward(&self, stage: Stage, other: Other) -> Half {
+        let epsilon = match (stage, other) {
+            (Stage::VarianceSum | Stage::MeanSquareSum, Other::Number(number)) => decimal(number),
+            _ => self.epsilon,
+        };
+        Half { stage, epsilon, ..self.clone() }
+    }
+}
+
+/// The shortest decimal number of those that are the same in 32 bits: what was meant.
+pub(crate) fn decimal(number: f64) -> f64 {
+    (number as f32).to_string().parse().unwrap_or(number)
 }
 
 /// How far a formula has come.
@@ -72,6 +97,8 @@ pub(crate) enum Stage {
     RootNormal,
     /// Scores with minus infinity where keys come later than the query.
     Causal,
+    /// Where x is no number.
+    Missing,
 }
 
 /// What a stage, or x itself (none), meets.

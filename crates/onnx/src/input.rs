@@ -3,7 +3,7 @@
 use onnx_rs::ast::{DataType, Dimension, TypeValue, ValueInfo};
 use thinwire_model::{Element, Error, Kind};
 
-use crate::constant::{counted, is_float};
+use crate::constant::{Constant, ELEMENTS_MAX, counted, is_float};
 
 /// The dimensions of an input.
 pub(crate) fn dimensions<'a, 'b>(input: &'b ValueInfo<'a>) -> Option<Vec<&'b Dimension<'a>>> {
@@ -60,6 +60,14 @@ pub(crate) fn open<'a>(inputs: &[ValueInfo<'a>]) -> Result<Open<'a>, Error> {
     Ok(open)
 }
 
+/// The length of the first dimension, where it is a number.
+pub(crate) fn fixed(input: &ValueInfo<'_>) -> Option<usize> {
+    match dimensions(input)?.first()? {
+        Dimension::Value(length) => usize::try_from(*length).ok(),
+        Dimension::Param(_) => None,
+    }
+}
+
 /// The shape of an input for a batch and a sequence.
 pub(crate) fn shape(
     input: &ValueInfo<'_>,
@@ -88,6 +96,21 @@ pub(crate) fn shape(
         true => Ok(shape),
         false => Err(refused(format!("shape {shape:?} is too large to be counted"))),
     }
+}
+
+/// The numbers of an input that says which tokens count, or where they are: sequences are taken to
+/// be whole, so that all count, one after the other.
+pub(crate) fn known(name: &str, shape: &[usize]) -> Option<Constant> {
+    let last = shape.last().copied()?;
+    let elements: usize = shape.iter().product();
+    let value: fn(usize, usize) -> usize = match name {
+        _ if elements > ELEMENTS_MAX => return None,
+        _ if name.ends_with("mask") => |_, _| 1,
+        _ if name.ends_with("position_ids") => |at, last| at % last,
+        _ => return None,
+    };
+    let values = (0..elements).map(|at| value(at, last) as f64).collect();
+    Some(Constant { shape: shape.to_vec(), values, whole: true })
 }
 
 fn named(input: &ValueInfo<'_>) -> String {

@@ -18,7 +18,7 @@ mod prune;
 mod value;
 
 use onnx_rs::ast::Model;
-use thinwire_model::{Error, Graph, Kind, divide, learn};
+use thinwire_model::{Error, Graph, Kind, divide, learn, simplify};
 
 use import::Importer;
 
@@ -52,6 +52,21 @@ impl OnnxFile {
         Ok(input::open(inputs)?.sequence.is_some())
     }
 
+    /// The only batch that it can take, if that is not open.
+    ///
+    /// # Errors
+    /// If an input has open dimensions that are neither batch nor sequence.
+    pub fn batch(&self) -> Result<Option<usize>, Error> {
+        let model = self.model()?;
+        let Some(graph) = model.graph.as_ref() else { return Ok(None) };
+        let given = |name: &str| graph.initializer.iter().all(|tensor| tensor.name() != name);
+        let inputs = graph.input.iter().filter(|input| given(input.name));
+        match input::open(&graph.input)?.batch {
+            Some(_) => Ok(None),
+            None => Ok(inputs.into_iter().find_map(input::fixed)),
+        }
+    }
+
     /// The model for a batch, of sequences of so many tokens where their length is open.
     ///
     /// # Errors
@@ -60,6 +75,7 @@ impl OnnxFile {
         let model = self.model()?;
         let importer = Importer::new(&model, batch, sequence)?;
         let (graph, logits) = importer.run()?;
+        let (graph, logits) = simplify(&graph, logits)?;
         let (mut graph, logits) = prune::prune(&graph, logits);
         learn(&mut graph, logits)?;
         divide(&mut graph);

@@ -51,11 +51,11 @@ fn vgg13(batch: usize) -> Chain {
     let mut channels = 3;
     for width in [64, 128, 256, 512, 512] {
         for _ in 0..2 {
-            let conv = Conv2d { stride: 1, padding: 1 };
+            let conv = Conv2d::square(1, 1);
             chain = chain.apply(conv, Some(&[width, channels, 3, 3])).apply(Activation::Relu, None);
             channels = width;
         }
-        chain = chain.apply(Pool { kind: PoolKind::Max, size: 2, stride: 2, padding: 0 }, None);
+        chain = chain.apply(Pool::square(PoolKind::Max, 2, 2, 0), None);
     }
     fully_connected(chain.apply(Reshape { shape: vec![batch, 25088] }, None))
 }

@@ -32,9 +32,9 @@ struct Show {
     /// file: model.json, model.onnx
     #[arg(value_name = "MODEL")]
     name: String,
-    /// Sequences or images of a micro-batch
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    batch: usize,
+    /// Sequences or images of a micro-batch [default: 1, or what the file is for]
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
     /// Tokens of a sequence [default: what the model is usually trained with]
     #[arg(long, value_name = "N")]
     sequence: Option<usize>,
@@ -93,13 +93,14 @@ pub fn run(args: &Args) -> Result<u8> {
     let What::Show(show) = &args.what;
     let source = Source::open(&show.name)?;
     let sequence = source.sequence(show.sequence).with_context(|| show.name.clone())?;
-    let graph = source.graph(show.batch, sequence)?;
+    let batch = source.batch(show.batch).with_context(|| show.name.clone())?;
+    let graph = source.graph(batch, sequence)?;
     if let Some(path) = &show.output {
         let text = source.file(&show.name, sequence)?.text();
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         say(format!("wrote {}", path.display()));
     }
-    let report = report(show, sequence, &graph, &summary(&graph)?);
+    let report = report(show, [batch, sequence], &graph, &summary(&graph)?);
     match show.json {
         true => print_json(&report)?,
         false => print(text(&report))?,
@@ -107,7 +108,12 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-fn report<'a>(show: &'a Show, sequence: usize, graph: &'a Graph, summary: &Summary) -> Report<'a> {
+fn report<'a>(
+    show: &'a Show,
+    [batch, sequence]: [usize; 2],
+    graph: &'a Graph,
+    summary: &Summary,
+) -> Report<'a> {
     let class = |class: &thinwire_model::Class| {
         let (first, last) = (class.blocks[0], class.blocks[class.blocks.len() - 1]);
         let block = &graph.blocks[first];
@@ -121,7 +127,7 @@ fn report<'a>(show: &'a Show, sequence: usize, graph: &'a Graph, summary: &Summa
     };
     Report {
         model: &show.name,
-        batch: show.batch,
+        batch,
         sequence,
         parameters: summary.parameters,
         forward_flops: summary.forward_flops,

@@ -124,7 +124,7 @@ impl Composer {
         let features = [self.features(x)];
         let gain = self.parameter(&format!("{name}.gain"), &features, Initial::Ones);
         let bias = self.parameter(&format!("{name}.bias"), &features, Initial::Zeros);
-        self.apply(name, LayerNorm, &[x, gain, bias])
+        self.apply(name, LayerNorm::default(), &[x, gain, bias])
     }
 
     /// An RMS norm, with its parameter.
@@ -133,7 +133,7 @@ impl Composer {
     /// If x has no dimensions.
     pub fn rms_norm(&mut self, name: &str, x: TensorId) -> Result<TensorId, Error> {
         let gain = self.parameter(&format!("{name}.gain"), &[self.features(x)], Initial::Ones);
-        self.apply(name, RmsNorm, &[x, gain])
+        self.apply(name, RmsNorm::default(), &[x, gain])
     }
 
     /// A convolution with square windows that keeps an image's size but for the stride.
@@ -149,7 +149,7 @@ impl Composer {
     ) -> Result<TensorId, Error> {
         let had = self.shape(x).get(1).copied().unwrap_or(1);
         let weight = self.weight(&format!("{name}.weight"), &[channels, had, size, size]);
-        self.apply(name, Conv2d { stride, padding: size / 2 }, &[x, weight])
+        self.apply(name, Conv2d::square(stride, size / 2), &[x, weight])
     }
 
     /// A batch norm, with its parameters.
@@ -161,7 +161,7 @@ impl Composer {
         let gain = self.parameter(&format!("{name}.gain"), &channels, Initial::Ones);
         let bias = self.parameter(&format!("{name}.bias"), &channels, Initial::Zeros);
         let moments = self.apply_all(&format!("{name}.moments"), Moments, &[x])?;
-        self.apply(name, BatchNorm, &[x, moments[0], moments[1], gain, bias])
+        self.apply(name, BatchNorm::default(), &[x, moments[0], moments[1], gain, bias])
     }
 
     /// The sum of two tensors.

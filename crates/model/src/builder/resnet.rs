@@ -40,7 +40,7 @@ impl Resnet {
         let mut x = composer.block("stem", |composer| {
             let x = convolution(composer, "conv", images, (self.stem, 7, 2))?;
             let x = composer.apply("relu", Activation::Relu, &[x])?;
-            let pool = Pool { kind: PoolKind::Max, size: 3, stride: 2, padding: 1 };
+            let pool = Pool::square(PoolKind::Max, 3, 2, 1);
             composer.apply("pool", pool, &[x])
         })?;
         for (stage, (bottlenecks, channels)) in self.stages.iter().enumerate() {
@@ -53,7 +53,7 @@ impl Resnet {
         }
         composer.block("classifier", |composer| {
             let shape = composer.shape(x);
-            let mean = Pool { kind: PoolKind::Mean, size: shape[2], stride: 1, padding: 0 };
+            let mean = Pool::square(PoolKind::Mean, shape[2], 1, 0);
             let x = composer.apply("mean", mean, &[x])?;
             let x = composer.apply("flat", Reshape { shape: vec![batch, shape[1]] }, &[x])?;
             let logits = composer.linear("logits", x, self.classes, true)?;

@@ -49,7 +49,7 @@ impl Vgg {
                 for at in 0..*convolutions {
                     x = convolution(composer, &format!("conv.{at}"), x, *channels)?;
                 }
-                let pool = Pool { kind: PoolKind::Max, size: 2, stride: 2, padding: 0 };
+                let pool = Pool::square(PoolKind::Max, 2, 2, 0);
                 composer.apply("pool", pool, &[x])
             })?;
         }

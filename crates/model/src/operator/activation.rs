@@ -1,5 +1,7 @@
 //! A function of every element: `x[..] -> y[..]`.
 
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, TAU};
+
 use serde::{Deserialize, Serialize};
 
 use super::{Rule, inputs};
@@ -18,8 +20,12 @@ pub enum Activation {
     /// x times the normal distribution up to x, in the approximation by tanh (Hendrycks, Gimpel,
     /// "Gaussian Error Linear Units", section 2).
     Gelu,
+    /// x times the normal distribution up to x, by the error function (section 2 of the same).
+    GeluErf,
     /// x times its sigmoid.
     Silu,
+    /// 1 / (1 + exp(−x)).
+    Sigmoid,
     /// The hyperbolic tangent.
     Tanh,
 }
@@ -36,7 +42,9 @@ impl Activation {
         match self {
             Activation::Relu => x.max(0.0),
             Activation::Gelu => 0.5 * x * (1.0 + (GELU[0] * (x + GELU[1] * x.powi(3))).tanh()),
-            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::GeluErf => 0.5 * x * (1.0 + erf(x * FRAC_1_SQRT_2)),
+            Activation::Silu => x * sigmoid(x),
+            Activation::Sigmoid => sigmoid(x),
             Activation::Tanh => x.tanh(),
         }
     }
@@ -49,10 +57,12 @@ impl Activation {
                 let inner = GELU[0] * (1.0 + 3.0 * GELU[1] * x * x);
                 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner
             }
-            Activation::Silu => {
-                let sigmoid = 1.0 / (1.0 + (-x).exp());
-                sigmoid * (1.0 + x * (1.0 - sigmoid))
+            Activation::GeluErf => {
+                let density = (-0.5 * x * x).exp() / TAU.sqrt();
+                0.5 * (1.0 + erf(x * FRAC_1_SQRT_2)) + x * density
             }
+            Activation::Silu => sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x))),
+            Activation::Sigmoid => sigmoid(x) * (1.0 - sigmoid(x)),
             Activation::Tanh => 1.0 - x.tanh().powi(2),
         }
     }
@@ -62,7 +72,9 @@ impl Activation {
         match self {
             Activation::Relu => 1.0,
             Activation::Gelu => 12.0,
+            Activation::GeluErf => 9.0,
             Activation::Silu => 7.0,
+            Activation::Sigmoid => 6.0,
             Activation::Tanh => 5.0,
         }
     }
@@ -104,4 +116,34 @@ impl Rule for ActivationBackward {
         dx.values_mut().iter_mut().zip(inputs[1].values()).for_each(|(dx, dy)| *dx *= dy);
         vec![dx]
     }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// The error function, by its series of positive terms: 2/√π · exp(−x²) · Σ (2x²)ⁿ x / (1·3···(2n+1)).
+fn erf(x: f64) -> f64 {
+    // Beyond this it is one, to the last bit.
+    if x.abs() > 6.0 {
+        return x.signum();
+    }
+    let (mut term, mut sum, mut odd) = (x, x, 1.0);
+    while term.abs() > 1e-17 * sum.abs() {
+        odd += 2.0;
+        term *= 2.0 * x * x / odd;
+        sum += term;
+    }
+    FRAC_2_SQRT_PI * (-x * x).exp() * sum
+}
+
+#[test]
+fn the_error_function_is_as_tabulated() {
+    // Abramowitz, Stegun, "Handbook of Mathematical Functions", table 7.1.
+    let table =
+        [(0.0, 0.0), (0.5, 0.520_499_877_8), (1.0, 0.842_700_792_9), (2.0, 0.995_322_265_0)];
+    for (x, expected) in table {
+        assert!((erf(x) - expected).abs() < 1e-10 && (erf(-x) + expected).abs() < 1e-10, "{x}");
+    }
+    assert!((erf(5.9) - 1.0).abs() < 1e-15 && erf(7.0) == 1.0);
 }

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::layer_norm::EPSILON;
+use super::epsilon::Epsilon;
 use super::{Rule, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Dim, Operand};
@@ -23,12 +23,12 @@ pub struct Moments;
 pub struct MomentsBackward;
 
 /// Mean zero and variance one within a channel; inputs x, sum, squares, gain, bias.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct BatchNorm;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BatchNorm(pub Epsilon);
 
 /// The gradients of all inputs; inputs x, sum, squares, gain, dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct BatchNormBackward;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BatchNormBackward(pub BatchNorm);
 
 /// Declares operands that are images, of more than one dimension (`true`), or channels.
 fn images(
@@ -91,13 +91,14 @@ impl Rule for MomentsBackward {
     }
 }
 
-/// What a channel's statistics say: how many values there are, their mean, and one over their
+/// What a channel's sum and squares say: how many values there are, their mean, and one over their
 /// deviation.
-fn statistics(region: &Region<'_>, sum: f64, squares: f64) -> (f64, f64, f64) {
+fn statistics(epsilon: Epsilon, region: &Region<'_>, of: [f64; 2]) -> (f64, f64, f64) {
+    let [sum, squares] = of;
     let axes = region.declaration().axes.iter().filter(|axis| axis.name != 'c');
     let count = axes.map(|axis| axis.length as f64).product();
     let mean = sum / count;
-    (count, mean, 1.0 / (squares / count - mean * mean + EPSILON).sqrt())
+    (count, mean, 1.0 / (squares / count - mean * mean + epsilon.value).sqrt())
 }
 
 impl Rule for BatchNorm {
@@ -112,7 +113,7 @@ impl Rule for BatchNorm {
         let x = inputs[0];
         let y = Array::from_fn(x.shape(), |at| {
             let channel = |input: usize| inputs[input].at(&at[1..2]);
-            let (_, mean, scale) = statistics(region, channel(1), channel(2));
+            let (_, mean, scale) = statistics(self.0, region, [channel(1), channel(2)]);
             (x.at(at) - mean) * scale * channel(3) + channel(4)
         });
         vec![y]
@@ -121,7 +122,7 @@ impl Rule for BatchNorm {
     fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
         let dy = node.given(0)?;
         let operands = [node.input(0), node.input(1), node.input(2), node.input(3), dy];
-        let found = node.apply(BatchNormBackward, &operands)?;
+        let found = node.apply(BatchNormBackward(*self), &operands)?;
         found.iter().enumerate().for_each(|(index, gradient)| node.give(index, *gradient));
         Ok(())
     }
@@ -148,7 +149,8 @@ impl Rule for BatchNormBackward {
         let mut of_channels = [zero.clone(), zero.clone(), zero.clone(), zero];
         let dx = Array::from_fn(x.shape(), |at| {
             let (c, dy) = (&at[1..2], dy.at(at));
-            let (count, mean, scale) = statistics(region, inputs[1].at(c), inputs[2].at(c));
+            let of = [inputs[1].at(c), inputs[2].at(c)];
+            let (count, mean, scale) = statistics(self.0.0, region, of);
             let (centred, scaled) = (x.at(at) - mean, dy * inputs[3].at(c) * scale);
             let dvariance = -0.5 * scaled * centred * scale * scale;
             let dmean = -scaled - 2.0 * mean * dvariance;

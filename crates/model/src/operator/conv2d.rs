@@ -1,24 +1,43 @@
-//! A convolution of images: `x[b,c,h,w] weight[o,c,i,j] -> y[b,o,y,x]`.
+//! A convolution of images: `x[b,c,h,w] weight[o,c,i,j] -> y[b,o,y,x]`, or with groups
+//! `x[b,g·c,h,w] weight[g·o,c,i,j] -> y[b,g·o,y,x]`.
 //!
-//! Batch and channels may be cut. Rows and columns may not: a window needs its neighbours.
+//! Batch and channels may be cut, or with groups the groups. Rows and columns may not: a window
+//! needs its neighbours.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, dims, inputs};
+use super::slide::{Slide, each, slides};
+use super::{Rule, dims, inputs, quotient};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
 use crate::backward::Gradients;
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::region::Region;
 
-/// A convolution; inputs x and weight.
+/// A convolution; inputs x and weight. In a file, one number may stand for all directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conv2d {
-    /// How far windows are apart.
-    pub stride: usize,
-    /// How many zeros there are around an image.
-    pub padding: usize,
+    /// How far windows are apart, vertically and horizontally.
+    #[serde(deserialize_with = "each")]
+    pub stride: [usize; 2],
+    /// How many zeros there are at the top of an image, on the left, at the bottom and on the right.
+    #[serde(deserialize_with = "each")]
+    pub padding: [usize; 4],
+    /// How far the pixels of a window are apart.
+    #[serde(deserialize_with = "each", default = "near")]
+    pub dilation: [usize; 2],
+    /// How many parts the channels fall into that do not see each other.
+    #[serde(default = "single")]
+    pub groups: usize,
+}
+
+fn near() -> [usize; 2] {
+    [1, 1]
+}
+
+fn single() -> usize {
+    1
 }
 
 /// The gradient of the images; inputs dy and weight.
@@ -49,67 +68,65 @@ struct Sizes {
     kernel: [usize; 2],
 }
 
-/// How many windows of a size fit into a length.
-pub(super) fn windows(
-    length: usize,
-    size: usize,
-    stride: usize,
-    padding: usize,
-) -> Result<usize, Error> {
-    let padded = length + 2 * padding;
-    match padded.checked_sub(size).and_then(|rest| rest.checked_div(stride)) {
-        Some(steps) if size > 0 => Ok(steps + 1),
-        _ => {
-            let message = format!("{padded} pixels have no window of {size} with stride {stride}");
-            Err(Error::new(Kind::Operands, message))
-        }
-    }
-}
-
-/// Where a window's pixel is in an image; none if it is in the padding.
-pub(super) fn pixel(
-    window: usize,
-    at: usize,
-    stride: usize,
-    padding: usize,
-    length: usize,
-) -> Option<usize> {
-    (window * stride + at).checked_sub(padding).filter(|pixel| *pixel < length)
-}
-
 impl Conv2d {
+    /// A convolution that is the same in all directions.
+    pub fn square(stride: usize, padding: usize) -> Conv2d {
+        Conv2d { stride: [stride; 2], padding: [padding; 4], dilation: near(), groups: single() }
+    }
+
+    fn slides(&self) -> [Slide; 2] {
+        slides(self.stride, self.dilation, self.padding)
+    }
+
     /// The axes, and the operands x, weight and y.
     fn operands(&self, sizes: &Sizes) -> Result<(Axes, [Operand; 3], f64), Error> {
         let Sizes { batch, channels, image, kernel } = *sizes;
-        let count = |at: usize| windows(image[at], kernel[at], self.stride, self.padding);
-        let (rows, columns) = (count(0)?, count(1)?);
+        let [down, across] = self.slides();
+        let (rows, columns) =
+            (down.windows(image[0], kernel[0])?, across.windows(image[1], kernel[1])?);
         let mut axes = Axes::default();
-        let (b, c, o) =
-            (axes.even('b', batch), axes.even('c', channels[0]), axes.even('o', channels[1]));
+        let b = axes.even('b', batch);
+        let [of_x, of_weight, out] = match self.groups {
+            1 => {
+                let (c, o) = (axes.even('c', channels[0]), axes.even('o', channels[1]));
+                [(c, 1), (c, 1), (o, 1)]
+            }
+            groups => {
+                let [c, o] =
+                    [quotient("x", channels[0], groups)?, quotient("y", channels[1], groups)?];
+                let (g, inner) = (axes.even('g', groups), axes.never('c', c));
+                [(g, c), (inner, 1), (g, o)]
+            }
+        }
+        .map(|(dim, width)| dim.wide(width));
         let (y, x) = (axes.never('y', rows), axes.never('x', columns));
         let (i, j) = (axes.never('i', kernel[0]), axes.never('j', kernel[1]));
-        let flops = 2.0 * axes.points();
+        let flops = 2.0 * axes.points() * out.width as f64;
         let (h, w) = (axes.never('h', image[0]), axes.never('w', image[1]));
         let operands = [
-            Operand::new("x", [b, c, h, w]),
-            Operand::new("weight", [o, c, i, j]),
-            Operand::new("y", [b, o, y, x]),
+            Operand::new("x", [b, of_x, h, w]),
+            Operand::new("weight", [out, of_weight, i, j]),
+            Operand::new("y", [b, out, y, x]),
         ];
         Ok((axes, operands, flops))
     }
 
-    /// Calls a function with the indices of x, weight and y of every product.
+    /// Calls a function with the indices of x, weight and y of every product. How many groups there
+    /// are follows from the shapes, which may be a part.
     fn each_product(
         &self,
         [x, weight, y]: [&[usize]; 3],
         mut visit: impl FnMut([usize; 4], [usize; 4], [usize; 4]),
     ) {
-        Array::each_index(&[y[0], y[1], y[2], y[3], x[1], weight[2], weight[3]], |at| {
+        let [down, across] = self.slides();
+        let groups = (x[1] / weight[1].max(1)).max(1);
+        let per_group = (weight[0] / groups).max(1);
+        Array::each_index(&[y[0], y[1], y[2], y[3], weight[1], weight[2], weight[3]], |at| {
             let [b, o, row, column, c, i, j] = *at else { return };
-            let vertical = pixel(row, i, self.stride, self.padding, x[2]);
-            let horizontal = pixel(column, j, self.stride, self.padding, x[3]);
-            if let (Some(h), Some(w)) = (vertical, horizontal) {
-                visit([b, c, h, w], [o, c, i, j], [b, o, row, column]);
+            let (h, w) = (down.pixel(row, i, x[2]), across.pixel(column, j, x[3]));
+            if let (Some(h), Some(w)) = (h, w) {
+                let channel = o / per_group * weight[1] + c;
+                visit([b, channel, h, w], [o, c, i, j], [b, o, row, column]);
             }
         });
     }
@@ -155,6 +172,7 @@ impl Rule for Conv2dInput {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [dy, weight] = inputs(shapes)?;
         let ([batch, ..], [o, c, i, j]) = (dims::<4>("dy", dy)?, dims("weight", weight)?);
+        let c = c.saturating_mul(self.forward.groups);
         let sizes = Sizes { batch, channels: [c, o], image: self.image, kernel: [i, j] };
         let (axes, [x, weight, y], flops) = self.forward.operands(&sizes)?;
         let (dx, dy) = (Operand { name: "dx", ..x }, Operand { name: "dy", ..y });

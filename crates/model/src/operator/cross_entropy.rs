@@ -27,7 +27,7 @@ pub struct CrossEntropyBackward;
 fn operands(logits: &[usize]) -> Result<(Axes, Operand, Operand), Error> {
     let (v, leading) = split_last("logits", logits)?;
     let mut axes = Axes::default();
-    let token = axes.leading(leading)?;
+    let token = axes.leading_without_v(leading)?;
     let v = axes.even('v', v);
     let classes = Operand::new("logits", [&token[..], &[v]].concat());
     Ok((axes, classes, Operand::new("targets", token)))

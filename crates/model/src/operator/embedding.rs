@@ -27,7 +27,7 @@ pub struct EmbeddingBackward {
 /// The axes of both: those of the ids, of the rows, and of a row.
 fn axes(ids: &[usize], rows: usize, features: usize) -> Result<(Axes, Vec<Dim>, Dim, Dim), Error> {
     let mut axes = Axes::default();
-    let leading = axes.leading(ids)?;
+    let leading = axes.leading_without_v(ids)?;
     let (rows, features) = (axes.even('v', rows), axes.even('n', features));
     Ok((axes, leading, rows, features))
 }

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::epsilon::Epsilon;
 use super::{Rule, inputs, split_last};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -12,16 +13,13 @@ use crate::backward::Gradients;
 use crate::error::Error;
 use crate::region::Region;
 
-/// What is added to a variance before its root is taken.
-pub(super) const EPSILON: f64 = 1e-5;
-
 /// Mean zero and variance one within a token; inputs x, gain, bias.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct LayerNorm;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LayerNorm(pub Epsilon);
 
 /// The gradients of x, gain and bias; inputs x, gain, dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct LayerNormBackward;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LayerNormBackward(pub LayerNorm);
 
 /// Declares operands that are tokens (`true`) or one number per feature.
 pub(super) fn tokens(
@@ -54,7 +52,7 @@ impl Rule for LayerNorm {
         let (x, gain, bias) = (inputs[0], inputs[1].values(), inputs[2].values());
         let mut y = x.clone();
         for token in y.values_mut().chunks_mut(gain.len()) {
-            normalise(token);
+            normalise(token, self.0);
             for (value, (gain, bias)) in token.iter_mut().zip(gain.iter().zip(bias)) {
                 *value = *value * gain + bias;
             }
@@ -64,7 +62,7 @@ impl Rule for LayerNorm {
 
     fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
         let operands = [node.input(0), node.input(1), node.given(0)?];
-        let found = node.apply(LayerNormBackward, &operands)?;
+        let found = node.apply(LayerNormBackward(*self), &operands)?;
         found.iter().enumerate().for_each(|(index, gradient)| node.give(index, *gradient));
         Ok(())
     }
@@ -84,7 +82,7 @@ impl Rule for LayerNormBackward {
         let mut dgain = Array::full(region.output_shape(1), 0.0);
         let mut dbias = dgain.clone();
         for (token, dy) in dx.values_mut().chunks_mut(count).zip(dy.values().chunks(count)) {
-            let deviation = normalise(token);
+            let deviation = normalise(token, self.0.0);
             for n in 0..count {
                 dgain.values_mut()[n] += dy[n] * token[n];
                 dbias.values_mut()[n] += dy[n];
@@ -102,11 +100,11 @@ impl Rule for LayerNormBackward {
 }
 
 /// Makes a token's mean zero and its variance one, and gives the deviation that it had.
-fn normalise(token: &mut [f64]) -> f64 {
+fn normalise(token: &mut [f64], epsilon: Epsilon) -> f64 {
     let count = token.len() as f64;
     let mean = token.iter().sum::<f64>() / count;
     let variance = token.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
-    let deviation = (variance + EPSILON).sqrt();
+    let deviation = (variance + epsilon.value).sqrt();
     token.iter_mut().for_each(|value| *value = (*value - mean) / deviation);
     deviation
 }

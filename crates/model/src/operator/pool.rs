@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::conv2d::{pixel, windows};
+use super::slide::{Slide, each, slides};
 use super::{Rule, dims, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
@@ -20,18 +20,21 @@ pub enum PoolKind {
     Mean,
 }
 
-/// Windows; input x.
+/// Windows; input x. In a file, one number may stand for all directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
     /// What a window becomes.
     pub kind: PoolKind,
     /// Height and width of a window.
-    pub size: usize,
-    /// How far windows are apart.
-    pub stride: usize,
-    /// How many pixels there are around an image.
-    pub padding: usize,
+    #[serde(deserialize_with = "each")]
+    pub size: [usize; 2],
+    /// How far windows are apart, vertically and horizontally.
+    #[serde(deserialize_with = "each")]
+    pub stride: [usize; 2],
+    /// How many pixels there are at the top of an image, on the left, at the bottom and on the right.
+    #[serde(deserialize_with = "each")]
+    pub padding: [usize; 4],
 }
 
 /// The gradient of x; inputs x and dy.
@@ -39,29 +42,36 @@ pub struct Pool {
 pub struct PoolBackward(pub Pool);
 
 impl Pool {
+    /// Windows that are the same in all directions.
+    pub fn square(kind: PoolKind, size: usize, stride: usize, padding: usize) -> Pool {
+        Pool { kind, size: [size; 2], stride: [stride; 2], padding: [padding; 4] }
+    }
+
+    fn slides(&self) -> [Slide; 2] {
+        slides(self.stride, [1, 1], self.padding)
+    }
+
     fn operands(&self, x: &[usize]) -> Result<(Axes, Operand, Operand, f64), Error> {
         let [b, c, h, w] = dims("x", x)?;
-        let count = |length| windows(length, self.size, self.stride, self.padding);
-        let (rows, columns) = (count(h)?, count(w)?);
+        let ([down, across], [height, width]) = (self.slides(), self.size);
+        let (rows, columns) = (down.windows(h, height)?, across.windows(w, width)?);
         let mut axes = Axes::default();
         let (b, c) = (axes.even('b', b), axes.even('c', c));
         let (y, x) = (axes.never('y', rows), axes.never('x', columns));
-        let flops = axes.points() * (self.size * self.size) as f64;
+        let flops = axes.points() * (height * width) as f64;
         let (h, w) = (axes.never('h', h), axes.never('w', w));
         Ok((axes, Operand::new("x", [b, c, h, w]), Operand::new("y", [b, c, y, x]), flops))
     }
 
     /// How much each pixel counts in the window at an index of y.
     fn window(&self, x: &Array, at: &[usize]) -> Vec<([usize; 4], f64)> {
+        let ([down, across], [height, width]) = (self.slides(), self.size);
         let place = |offset: usize| {
-            let pixel = |dim: usize, at, offset| {
-                pixel(at, offset, self.stride, self.padding, x.shape()[dim])
-            };
-            let (h, w) =
-                (pixel(2, at[2], offset / self.size)?, pixel(3, at[3], offset % self.size)?);
+            let h = down.pixel(at[2], offset / width, x.shape()[2])?;
+            let w = across.pixel(at[3], offset % width, x.shape()[3])?;
             Some([at[0], at[1], h, w])
         };
-        let count = self.size * self.size;
+        let count = height * width;
         let places = (0..count).filter_map(place);
         match self.kind {
             PoolKind::Mean => places.map(|place| (place, 1.0 / count as f64)).collect(),

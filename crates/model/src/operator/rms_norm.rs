@@ -4,7 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::layer_norm::{EPSILON, tokens};
+use super::epsilon::Epsilon;
+use super::layer_norm::tokens;
 use super::{Rule, inputs};
 use crate::array::Array;
 use crate::axis::Declaration;
@@ -13,12 +14,12 @@ use crate::error::Error;
 use crate::region::Region;
 
 /// Mean square one within a token; inputs x, gain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct RmsNorm;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RmsNorm(pub Epsilon);
 
 /// The gradients of x and gain; inputs x, gain, dy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct RmsNormBackward;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RmsNormBackward(pub RmsNorm);
 
 impl Rule for RmsNorm {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
@@ -30,7 +31,7 @@ impl Rule for RmsNorm {
         let (x, gain) = (inputs[0], inputs[1].values());
         let mut y = x.clone();
         for token in y.values_mut().chunks_mut(gain.len()) {
-            normalise(token);
+            normalise(token, self.0);
             token.iter_mut().zip(gain).for_each(|(value, gain)| *value *= gain);
         }
         vec![y]
@@ -38,7 +39,7 @@ impl Rule for RmsNorm {
 
     fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
         let operands = [node.input(0), node.input(1), node.given(0)?];
-        let found = node.apply(RmsNormBackward, &operands)?;
+        let found = node.apply(RmsNormBackward(*self), &operands)?;
         found.iter().enumerate().for_each(|(index, gradient)| node.give(index, *gradient));
         Ok(())
     }
@@ -57,7 +58,7 @@ impl Rule for RmsNormBackward {
         let mut dx = x.clone();
         let mut dgain = Array::full(region.output_shape(1), 0.0);
         for (token, dy) in dx.values_mut().chunks_mut(count).zip(dy.values().chunks(count)) {
-            let root = normalise(token);
+            let root = normalise(token, self.0.0);
             for (total, (dy, value)) in dgain.values_mut().iter_mut().zip(dy.iter().zip(&*token)) {
                 *total += dy * value;
             }
@@ -73,9 +74,9 @@ impl Rule for RmsNormBackward {
 }
 
 /// Makes a token's mean square one, and gives the root that it had.
-fn normalise(token: &mut [f64]) -> f64 {
+fn normalise(token: &mut [f64], epsilon: Epsilon) -> f64 {
     let square = token.iter().map(|value| value * value).sum::<f64>() / token.len() as f64;
-    let root = (square + EPSILON).sqrt();
+    let root = (square + epsilon.value).sqrt();
     token.iter_mut().for_each(|value| *value /= root);
     root
 }

@@ -26,7 +26,7 @@ impl Transpose {
     }
 
     /// For each dimension of y, the one of x.
-    fn order(&self) -> Vec<usize> {
+    pub(crate) fn order(&self) -> Vec<usize> {
         self.output
             .chars()
             .filter_map(|letter| self.input.chars().position(|l| l == letter))

@@ -3,10 +3,10 @@
 use thinwire_model::{
     Activation, ActivationBackward, Arithmetic, Array, Attention, AttentionBackward, BatchNorm,
     BatchNormBackward, Broadcast, Combine, CombineGates, Conv2d, Conv2dInput, Conv2dWeight,
-    CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Fill,
-    LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack, Place,
-    Pool, PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route, RouteBackward,
-    Scale, Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
+    CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Epsilon,
+    Fill, LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack,
+    Place, Pool, PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route,
+    RouteBackward, Scale, Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
 };
 use thinwire_wire::random::{Key, permutation};
 
@@ -115,12 +115,14 @@ fn products(dice: &mut Dice) -> Vec<Sample> {
 fn norms(dice: &mut Dice) -> Vec<Sample> {
     let [b, s] = [(); 2].map(|()| dice.size());
     let n = dice.of(&[2, 3, 5]);
+    let epsilon = Epsilon { value: dice.of(&[1e-5, 0.1]) };
+    let (layer_norm, rms_norm) = (LayerNorm(epsilon), RmsNorm(epsilon));
     let (x, n): (&[usize], &[usize]) = (&[b, s, n], &[n]);
     vec![
-        Sample::plain(LayerNorm, &[x, n, n]),
-        Sample::plain(LayerNormBackward, &[x, n, x]),
-        Sample::plain(RmsNorm, &[x, n]),
-        Sample::plain(RmsNormBackward, &[x, n, x]),
+        Sample::plain(layer_norm, &[x, n, n]),
+        Sample::plain(LayerNormBackward(layer_norm), &[x, n, x]),
+        Sample::plain(rms_norm, &[x, n]),
+        Sample::plain(RmsNormBackward(rms_norm), &[x, n, x]),
         Sample::plain(Softmax { causal: false }, &[x]),
         Sample::plain(Softmax { causal: true }, &[&[b, s, s]]),
         Sample::plain(SoftmaxBackward, &[x, x]),
@@ -130,8 +132,14 @@ fn norms(dice: &mut Dice) -> Vec<Sample> {
 fn elements(dice: &mut Dice) -> Vec<Sample> {
     let [b, s, n] = [(); 3].map(|()| dice.size());
     let x: &[usize] = &[b, s, n];
-    let function =
-        dice.of(&[Activation::Relu, Activation::Gelu, Activation::Silu, Activation::Tanh]);
+    let function = dice.of(&[
+        Activation::Relu,
+        Activation::Gelu,
+        Activation::GeluErf,
+        Activation::Silu,
+        Activation::Sigmoid,
+        Activation::Tanh,
+    ]);
     let mut samples = vec![
         Sample::plain(function, &[x]),
         Sample::plain(ActivationBackward(function), &[x, x]),
@@ -187,27 +195,40 @@ fn attention(dice: &mut Dice) -> Vec<Sample> {
 
 fn images(dice: &mut Dice) -> Vec<Sample> {
     let [b, c, o] = [(); 3].map(|()| dice.of(&[1, 2, 4]));
-    let (size, stride, padding) = (dice.of(&[2, 3]), dice.of(&[1, 2]), dice.of(&[0, 1]));
-    let forward = Conv2d { stride, padding };
-    let windows = |length: usize| (length + 2 * padding - size) / stride + 1;
-    let (rows, columns) = (windows(4), windows(3));
-    let x: &[usize] = &[b, c, 4, 3];
-    let y: &[usize] = &[b, o, rows, columns];
-    let weight: &[usize] = &[o, c, size, size];
+    let groups = dice.of(&[1, 1, 2, 4]);
+    let size = [(); 2].map(|()| dice.of(&[1, 2, 3]));
+    let stride = [(); 2].map(|()| dice.of(&[1, 2]));
+    let dilation = [(); 2].map(|()| dice.of(&[1, 2]));
+    let padding = [(); 4].map(|()| dice.of(&[0, 1, 2]));
+    let forward = Conv2d { stride, padding, dilation, groups };
+    let image = [5, 6];
+    let windows = |dilation: [usize; 2], padding: [usize; 4]| {
+        [0, 1].map(|dim| {
+            let reach = (size[dim] - 1) * dilation[dim] + 1;
+            (image[dim] + padding[dim] + padding[dim + 2] - reach) / stride[dim] + 1
+        })
+    };
+    let [rows, columns] = windows(dilation, padding);
+    let x: &[usize] = &[b, c, 5, 6];
+    let all: &[usize] = &[b, groups * c, 5, 6];
+    let y: &[usize] = &[b, groups * o, rows, columns];
+    let weight: &[usize] = &[groups * o, c, size[0], size[1]];
     let kind = dice.of(&[PoolKind::Max, PoolKind::Mean]);
-    let pool = Pool { kind, size, stride, padding };
+    let pool = Pool { kind, size, stride, padding: padding.map(|pixels| pixels.min(1)) };
+    let [pool_rows, pool_columns] = windows([1, 1], pool.padding);
     let (any, large) = (Values::Any, Values::Large);
+    let batch_norm = BatchNorm(Epsilon { value: dice.of(&[1e-5, 0.1]) });
     let statistics = [(x, any), (&[c], any), (&[c][..], large), (&[c], any)];
     vec![
-        Sample::plain(forward, &[x, weight]),
-        Sample::plain(Conv2dInput { forward, image: [4, 3] }, &[y, weight]),
-        Sample::plain(Conv2dWeight { forward, kernel: [size, size] }, &[x, y]),
+        Sample::plain(forward, &[all, weight]),
+        Sample::plain(Conv2dInput { forward, image }, &[y, weight]),
+        Sample::plain(Conv2dWeight { forward, kernel: size }, &[all, y]),
         Sample::plain(pool, &[x]),
-        Sample::plain(PoolBackward(pool), &[x, &[b, c, rows, columns]]),
+        Sample::plain(PoolBackward(pool), &[x, &[b, c, pool_rows, pool_columns]]),
         Sample::plain(Moments, &[x]),
         Sample::plain(MomentsBackward, &[x, &[c], &[c]]),
-        Sample::new(BatchNorm, &[&statistics[..], &[(&[c], any)]].concat()),
-        Sample::new(BatchNormBackward, &[&statistics[..], &[(x, any)]].concat()),
+        Sample::new(batch_norm, &[&statistics[..], &[(&[c], any)]].concat()),
+        Sample::new(BatchNormBackward(batch_norm), &[&statistics[..], &[(x, any)]].concat()),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! The built-in models: as large as published, and differentiable as a whole.
 
 mod file;
+mod rewrite;
 mod small;
 
 use thinwire_model::{
@@ -60,6 +61,18 @@ fn equal_layers_are_one_class() {
 }
 
 #[test]
+fn operands_of_too_many_dimensions_are_refused() {
+    let (shape, index) = ([1; 5], [1; 6]);
+    let refused =
+        |operator: Operator, shapes: &[&[usize]]| operator.declare(shapes).unwrap_err().to_string();
+    let expected =
+        "cross_entropy: an operand has shape [1, 1, 1, 1, 1], expected at most 4 dimensions";
+    assert_eq!(refused(thinwire_model::CrossEntropy.into(), &[&index, &shape]), expected);
+    let expected = "embedding: an operand has shape [1, 1, 1, 1, 1], expected at most 4 dimensions";
+    assert_eq!(refused(thinwire_model::Embedding.into(), &[&[7, 2], &shape]), expected);
+}
+
+#[test]
 fn dropouts_of_equal_layers_differ_and_their_class_is_one() {
     let gpt = Gpt { dropout: 0.1, ..gpt::named("gpt2").unwrap() };
     let graph = gpt.graph(1, 8).unwrap();
@@ -83,7 +96,7 @@ fn a_layer_of_another_size_is_another_class() {
     let mut graph = named("gpt2", 1, 8).unwrap();
     let rate = fingerprint(&graph);
     let node = graph.blocks[5].nodes.start;
-    graph.nodes[node].operator = thinwire_model::RmsNorm.into();
+    graph.nodes[node].operator = thinwire_model::RmsNorm::default().into();
     assert_eq!(classes(&graph).len(), 4);
     assert_ne!(fingerprint(&graph), rate);
 }

@@ -2,15 +2,14 @@
 
 use thinwire_model::{Arithmetic, Error, Fill, Linear, Operator, Scale, TensorId};
 
-use super::{formula, norm, unsupported};
-use crate::half::{Half, Stage};
+use super::{formula, mask, unsupported};
 use crate::import::{Call, Importer};
 use crate::value::{Value, Weight};
 
 /// A formula, a bias, a multiple, a mask, or arithmetic.
 pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
     let [left, right] = [importer.value(call, 0)?.clone(), importer.value(call, 1)?.clone()];
-    let turns = matches!(call.operator, "Add" | "Mul");
+    let turns = matches!(call.operator, "Add" | "Mul" | "Max");
     if let Some(value) = formula::visit(importer, call, &left, &right)? {
         return Ok(value);
     }
@@ -45,9 +44,13 @@ fn special(
         ("Add", Value::Tensor(x), Value::Weight(bias)) if importer.alone(call, index) => {
             Ok(biased(importer, *x, bias)?.map(Value::Tensor))
         }
-        ("Add", Value::Tensor(x), Value::Constant(mask)) if norm::adds_causal(mask) => {
-            let node = call.name.clone();
-            Ok(Some(Value::Half(Half { stage: Stage::Causal, x: *x, gain: None, node })))
+        ("Add", Value::Tensor(x), Value::Constant(constant)) if mask::adds(constant).is_some() => {
+            let seen = mask::adds(constant);
+            Ok(seen.and_then(|seen| mask::scores(importer, call, *x, constant, seen)))
+        }
+        ("Max", Value::Tensor(x), Value::Constant(least)) => {
+            let least = least.single().filter(|value| *value <= mask::FAR);
+            Ok(least.map(|_| Value::Tensor(*x)))
         }
         (operator, _, Value::Constant(constant)) if !matches!(one, Value::Constant(_)) => {
             let Some(number) = constant.single() else { return Ok(None) };

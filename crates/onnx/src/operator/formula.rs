@@ -1,8 +1,8 @@
 //! Formulas of two operands, as far as they have come and where they end.
 
-use thinwire_model::{Activation, Error, LayerNorm, Operator, RmsNorm, TensorId};
+use thinwire_model::{Activation, Epsilon, Error, LayerNorm, Operator, RmsNorm, TensorId};
 
-use crate::half::{Half, Other, Stage, binary};
+use crate::half::{Half, Other, Stage, binary, unary};
 use crate::import::{Call, Importer};
 use crate::value::Value;
 
@@ -18,6 +18,12 @@ pub(super) fn visit(
     {
         return Ok(Some(value));
     }
+    if let ("Div", Value::Constant(one), Value::Half(half)) = (call.operator, left, right)
+        && one.single() == Some(1.0)
+        && let Some(stage) = unary(half.stage, "Reciprocal")
+    {
+        return Ok(Some(Value::Half(Half { stage, ..half.clone() })));
+    }
     let (x, stage, half) = match left {
         Value::Half(half) => (half.x, Some(half.stage), Some(half)),
         Value::Tensor(x) => (*x, None, None),
@@ -29,11 +35,16 @@ pub(super) fn visit(
         Value::Half(other) if other.x == x => Some(Other::Stage(Some(other.stage))),
         _ => None,
     };
-    let next = other.and_then(|other| binary(call.operator, stage, other));
-    Ok(next.map(|stage| match half {
-        Some(half) => Value::Half(Half { stage, ..half.clone() }),
-        None => Value::Half(Half { stage, x, gain: None, node: call.name.clone() }),
-    }))
+    let next = other.and_then(|other| Some((binary(call.operator, stage, other)?, other)));
+    let Some((stage, other)) = next else { return Ok(None) };
+    let mut onward = match half {
+        Some(half) => half.onward(stage, other),
+        None => Half::new(stage, x, call.name.clone()),
+    };
+    if let Value::Half(other) = right {
+        onward.epsilon = onward.epsilon.max(other.epsilon);
+    }
+    Ok(Some(Value::Half(onward)))
 }
 
 /// The operator that a formula is, if it ends with this operand.
@@ -55,24 +66,24 @@ fn end(
     let apply = |importer: &mut Importer<'_>, operator: Operator, inputs: &[TensorId]| {
         Ok(Some(Value::Tensor(importer.apply(&call.name, operator, inputs)?)))
     };
+    let gelu = if half.exact { Activation::GeluErf } else { Activation::Gelu };
+    let epsilon = Epsilon { value: half.epsilon };
     match (call.operator, half.stage) {
         ("Mul", Stage::Sigmoid) if itself => apply(importer, Activation::Silu.into(), &[half.x]),
-        ("Mul", Stage::Phi) if itself => apply(importer, Activation::Gelu.into(), &[half.x]),
-        ("Mul", Stage::OnePlus) if half_of_it => {
-            apply(importer, Activation::Gelu.into(), &[half.x])
-        }
-        ("Mul", Stage::Twice) if number == Some(0.5) => {
-            apply(importer, Activation::Gelu.into(), &[half.x])
-        }
+        ("Mul", Stage::Phi) if itself => apply(importer, gelu.into(), &[half.x]),
+        ("Mul", Stage::OnePlus) if half_of_it => apply(importer, gelu.into(), &[half.x]),
+        ("Mul", Stage::Twice) if number == Some(0.5) => apply(importer, gelu.into(), &[half.x]),
         ("Mul", Stage::Normal) => Ok(feature(importer, half, right)?.map(|gain| {
             Value::Half(Half { stage: Stage::ScaledNormal, gain: Some(gain), ..half.clone() })
         })),
         ("Mul", Stage::RootNormal) => match feature(importer, half, right)? {
-            Some(gain) => apply(importer, RmsNorm.into(), &[half.x, gain]),
+            Some(gain) => apply(importer, RmsNorm(epsilon).into(), &[half.x, gain]),
             None => Ok(None),
         },
         ("Add", Stage::ScaledNormal) => match (half.gain, feature(importer, half, right)?) {
-            (Some(gain), Some(bias)) => apply(importer, LayerNorm.into(), &[half.x, gain, bias]),
+            (Some(gain), Some(bias)) => {
+                apply(importer, LayerNorm(epsilon).into(), &[half.x, gain, bias])
+            }
             _ => Ok(None),
         },
         _ => Ok(None),

@@ -1,58 +1,127 @@
 //! Images: convolutions, pools and batch norm.
 
 use thinwire_model::{
-    Arithmetic, BatchNorm, Conv2d, Error, Moments, Pool, PoolKind, Scale, Sum, Summed,
+    Arithmetic, BatchNorm, Conv2d, Error, Moments, Pool, PoolKind, Reshape, Scale, Sum, Summed,
+    TensorId,
 };
 
+use super::norm;
 use crate::import::{Call, Importer};
 use crate::value::{Value, Weight};
 
-/// The same stride, and the same padding on all sides.
-fn steps(call: &Call<'_>, kernel: &[usize]) -> Result<(usize, usize), Error> {
-    let [strides, dilations] = ["strides", "dilations"].map(|name| call.integers(name));
-    let pads = match call.attribute("auto_pad").map(|attribute| attribute.s) {
-        None | Some(b"NOTSET") => call.integers("pads").unwrap_or(&[]).to_vec(),
-        Some(b"VALID") => Vec::new(),
-        Some(b"SAME_UPPER" | b"SAME_LOWER")
-            if kernel.iter().all(|size| size % 2 == 1)
-                && strides.unwrap_or(&[]).iter().all(|stride| *stride == 1) =>
-        {
-            kernel.iter().map(|size| (size / 2) as i64).collect()
+/// How windows lie in an image.
+struct Steps {
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    padding: [usize; 4],
+}
+
+/// What a node says of its windows, for an image and windows of a size.
+fn steps(call: &Call<'_>, image: [usize; 2], kernel: [usize; 2]) -> Result<Steps, Error> {
+    let stride = list(call, "strides", 1)?;
+    let dilation = list(call, "dilations", 1)?;
+    let padding = match call.text("auto_pad") {
+        None | Some(b"NOTSET") => list(call, "pads", 0)?,
+        Some(b"VALID") => [0; 4],
+        Some(side @ (b"SAME_UPPER" | b"SAME_LOWER")) => {
+            let [rows, columns] = [0, 1].map(|dim| {
+                let windows = image[dim].div_ceil(stride[dim].max(1));
+                let reach = kernel[dim].saturating_sub(1) * dilation[dim] + 1;
+                let padded = windows.saturating_sub(1) * stride[dim] + reach;
+                let added = padded.saturating_sub(image[dim]);
+                match side {
+                    b"SAME_UPPER" => (added / 2, added - added / 2),
+                    _ => (added - added / 2, added / 2),
+                }
+            });
+            [rows.0, columns.0, rows.1, columns.1]
         }
         Some(other) => {
             let other = String::from_utf8_lossy(other).into_owned();
             return Err(call.refuse(format!("auto_pad is {other}, expected NOTSET or VALID")));
         }
     };
-    for (name, value, expected) in [
-        ("dilations", dilations.unwrap_or(&[]), 1),
-        ("ceil_mode", &[call.integer("ceil_mode", 0)], 0),
-        ("group", &[call.integer("group", 1)], 1),
-    ] {
-        if value.iter().any(|value| *value != expected) {
-            return Err(call.refuse(format!("{name} is {value:?}, expected {expected}")));
-        }
-    }
-    Ok((same(call, "strides", strides.unwrap_or(&[]), 1)?, same(call, "pads", &pads, 0)?))
+    Ok(Steps { stride, dilation, padding })
 }
 
-/// The number that a list repeats.
-fn same(call: &Call<'_>, name: &str, list: &[i64], usual: usize) -> Result<usize, Error> {
-    let first = list.first().copied().unwrap_or(usual as i64);
-    match usize::try_from(first) {
-        Ok(number) if number < 1 << 20 && list.iter().all(|value| *value == first) => Ok(number),
-        _ => Err(call.refuse(format!("{name} are {list:?}, expected the same in all directions"))),
+/// A list of a number for every direction; of a sequence, as that of an image of one row.
+fn list<const N: usize>(call: &Call<'_>, name: &str, usual: usize) -> Result<[usize; N], Error> {
+    let Some(given) = call.integers(name) else { return Ok([usual; N]) };
+    let number = |value: &i64| usize::try_from(*value).ok().filter(|number| *number < 1 << 20);
+    let numbers: Option<Vec<usize>> = given.iter().map(number).collect();
+    let refused = || call.refuse(format!("{name} are {given:?}, expected {N} small numbers"));
+    let numbers = numbers.ok_or_else(refused)?;
+    let of_row = |number: &usize| [usual, *number];
+    match numbers.len() * 2 == N {
+        true => numbers.iter().flat_map(of_row).collect::<Vec<_>>().try_into(),
+        false => numbers.try_into(),
     }
+    .map_err(|_| refused())
+}
+
+/// The last two dimensions of an image or a weight.
+fn plane(importer: &Importer<'_>, call: &Call<'_>, id: TensorId) -> Result<[usize; 2], Error> {
+    match importer.graph.tensors[id].shape[..] {
+        [_, _, height, width] => Ok([height, width]),
+        ref shape => Err(call.refuse(format!("shape {shape:?}, expected an image"))),
+    }
+}
+
+/// An image; a sequence as an image of one row, and whether it was one.
+fn image(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<(TensorId, bool), Error> {
+    let x = importer.tensor(call, 0)?;
+    let [batch, channels, length] = importer.graph.tensors[x].shape[..] else {
+        return Ok((x, false));
+    };
+    let row = Reshape { shape: vec![batch, channels, 1, length] };
+    Ok((importer.apply(&format!("{}.row", call.name), row, &[x])?, true))
+}
+
+/// A convolution's weight, for images of one row if the images are.
+fn kernel(importer: &mut Importer<'_>, call: &Call<'_>, row: bool) -> Result<TensorId, Error> {
+    match importer.weight(call, 1) {
+        Some(weight) if row && weight.shape.len() == 3 => {
+            let [out, channels, length] = [0, 1, 2].map(|dim| weight.shape[dim]);
+            importer.parameter(&Weight { shape: vec![out, channels, 1, length], ..weight })
+        }
+        _ => importer.tensor(call, 1),
+    }
+}
+
+/// What came of an image, as a sequence if it was one.
+fn result(
+    importer: &mut Importer<'_>,
+    call: &Call<'_>,
+    y: TensorId,
+    row: bool,
+) -> Result<Value, Error> {
+    let [batch, channels, 1, length] = importer.graph.tensors[y].shape[..] else {
+        return Ok(Value::Tensor(y));
+    };
+    if !row {
+        return Ok(Value::Tensor(y));
+    }
+    let flat = Reshape { shape: vec![batch, channels, length] };
+    importer.apply(&format!("{}.flat", call.name), flat, &[y]).map(Value::Tensor)
+}
+
+/// What a convolution says of its groups.
+fn groups(call: &Call<'_>) -> Result<usize, Error> {
+    let group = call.integer("group", 1);
+    let groups = usize::try_from(group).ok().filter(|groups| *groups > 0);
+    groups.ok_or_else(|| call.refuse(format!("group is {group}, expected 1 or more")))
 }
 
 /// A convolution, and its bias.
 pub(super) fn conv(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let [x, weight] = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
-    let kernel = importer.graph.tensors[weight].shape.get(2..).unwrap_or(&[]).to_vec();
-    let (stride, padding) = steps(call, &kernel)?;
-    let y = importer.apply(&call.name, Conv2d { stride, padding }, &[x, weight])?;
+    let (x, row) = image(importer, call)?;
+    let weight = kernel(importer, call, row)?;
+    let (image, kernel) = (plane(importer, call, x)?, plane(importer, call, weight)?);
+    let Steps { stride, dilation, padding } = steps(call, image, kernel)?;
+    let convolution = Conv2d { stride, padding, dilation, groups: groups(call)? };
+    let y = importer.apply(&call.name, convolution, &[x, weight])?;
     if !call.has(2) {
-        return Ok(Value::Tensor(y));
+        return result(importer, call, y, row);
     }
     let Some(bias) = importer.weight(call, 2) else {
         return Err(call.refuse("its bias is computed, expected one that is trained"));
@@ -60,21 +129,53 @@ pub(super) fn conv(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value
     let shape = [&bias.shape[..], &[1, 1]].concat();
     let bias = importer.parameter(&Weight { shape, ..bias })?;
     let name = format!("{}.bias", call.name);
-    Ok(Value::Tensor(importer.apply(&name, Arithmetic::Add, &[y, bias])?))
+    let y = importer.apply(&name, Arithmetic::Add, &[y, bias])?;
+    result(importer, call, y, row)
 }
 
 /// The largest or the mean of windows.
 pub(super) fn pool(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
     let kind = if call.operator == "MaxPool" { PoolKind::Max } else { PoolKind::Mean };
-    let kernel = call.integers("kernel_shape").unwrap_or(&[]);
-    let size = same(call, "kernel_shape", kernel, 1)?;
-    let (stride, padding) = steps(call, &vec![size; kernel.len()])?;
-    if kind == PoolKind::Mean && padding > 0 && call.integer("count_include_pad", 0) == 0 {
+    let (x, row) = image(importer, call)?;
+    let (image, size) = (plane(importer, call, x)?, list(call, "kernel_shape", 1)?);
+    let Steps { stride, dilation, mut padding } = steps(call, image, size)?;
+    if dilation != [1, 1] {
+        return Err(call.refuse(format!("dilations are {dilation:?}, expected 1")));
+    }
+    let padded = padding != [0; 4];
+    if kind == PoolKind::Mean && padded && call.integer("count_include_pad", 0) == 0 {
         return Err(call.refuse("count_include_pad is 0, expected 1 where there is padding"));
     }
-    let x = importer.tensor(call, 0)?;
+    if call.integer("ceil_mode", 0) != 0 {
+        let more = ceiling(image, size, stride, padding);
+        if kind == PoolKind::Mean && more != padding {
+            return Err(call.refuse("ceil_mode is 1, expected 0 where windows reach beyond"));
+        }
+        padding = more;
+    }
     let pool = Pool { kind, size, stride, padding };
-    Ok(Value::Tensor(importer.apply(&call.name, pool, &[x])?))
+    let y = importer.apply(&call.name, pool, &[x])?;
+    result(importer, call, y, row)
+}
+
+/// The padding with which windows that begin within an image or before it are whole.
+fn ceiling(
+    image: [usize; 2],
+    size: [usize; 2],
+    stride: [usize; 2],
+    padding: [usize; 4],
+) -> [usize; 4] {
+    let mut more = padding;
+    for dim in [0, 1] {
+        let before = image[dim] + padding[dim];
+        let padded = before + padding[dim + 2];
+        let step = stride[dim].max(1);
+        let steps = padded.saturating_sub(size[dim]).div_ceil(step);
+        if steps * step < before {
+            more[dim + 2] = (steps * step + size[dim]).saturating_sub(before).max(padding[dim + 2]);
+        }
+    }
+    more
 }
 
 /// The mean of a whole image.
@@ -82,8 +183,13 @@ pub(super) fn global(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
     let x = importer.tensor(call, 0)?;
     let shape = importer.graph.tensors[x].shape.clone();
     match shape[..] {
-        [_, _, height, width] if height == width => {
-            let pool = Pool { kind: PoolKind::Mean, size: height, stride: 1, padding: 0 };
+        [_, _, height, width] => {
+            let pool = Pool {
+                kind: PoolKind::Mean,
+                size: [height, width],
+                stride: [1, 1],
+                padding: [0; 4],
+            };
             Ok(Value::Tensor(importer.apply(&call.name, pool, &[x])?))
         }
         [_, _, ..] => {
@@ -104,5 +210,5 @@ pub(super) fn batch_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result
     let name = format!("{}.moments", call.name);
     let moments = importer.graph.apply(name, Moments.into(), &[x])?;
     let operands = [x, moments[0], moments[1], gain, bias];
-    Ok(Value::Tensor(importer.apply(&call.name, BatchNorm, &operands)?))
+    Ok(Value::Tensor(importer.apply(&call.name, BatchNorm(norm::epsilon(call)), &operands)?))
 }

@@ -1,8 +1,10 @@
 //! The operators of a file, and what they are here.
 
+mod attention;
 mod binary;
 mod formula;
 mod image;
+mod mask;
 mod norm;
 mod pieces;
 mod product;
@@ -12,15 +14,15 @@ mod unary;
 use thinwire_model::{Error, Kind};
 
 pub(crate) use pieces::ranges;
-pub(crate) use shape::{asked, squeezed, unsqueezed};
+pub(crate) use shape::{asked, flat, order, squeezed, unsqueezed};
 
 use crate::import::{Call, Importer};
 use crate::value::Value;
 
 /// What is supported, beside all that can be worked out from known numbers.
-const SUPPORTED: &str = "Add, AveragePool, BatchNormalization, Cast, Concat, Constant, Conv, Div, \
+const SUPPORTED: &str = "Add, Attention, AveragePool, BatchNormalization, Cast, Concat, Constant, Conv, Div, \
     Dropout, Erf, Expand, Flatten, Gather, Gelu, Gemm, GlobalAveragePool, Identity, \
-    LayerNormalization, LogSoftmax, MatMul, MaxPool, Mul, Neg, Pow, RMSNormalization, Reciprocal, \
+    IsNaN, LayerNormalization, LogSoftmax, MatMul, Max, MaxPool, Mul, Neg, Pow, RMSNormalization, Reciprocal, \
     ReduceMean, ReduceSum, Relu, Reshape, Sigmoid, Slice, Softmax, Split, Sqrt, Squeeze, Sub, \
     Swish, Tanh, Transpose, Unsqueeze, Where";
 
@@ -42,11 +44,11 @@ pub(crate) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Vec<
         "ReduceMean" | "ReduceSum" => norm::reduce(importer, call).map(one),
         "Dropout" => norm::dropout(importer, call).map(one),
         "Identity" | "Cast" => Ok(one(importer.value(call, 0)?.clone())),
-        "Relu" | "Tanh" | "Gelu" | "Sigmoid" | "Erf" | "Sqrt" | "Reciprocal" | "Neg" | "Swish" => {
-            unary::visit(importer, call).map(one)
-        }
-        "Add" | "Sub" | "Mul" | "Div" | "Pow" => binary::visit(importer, call).map(one),
-        "Where" => norm::masked(importer, call).map(one),
+        "Relu" | "Tanh" | "Gelu" | "Sigmoid" | "Erf" | "Sqrt" | "Reciprocal" | "Neg" | "Swish"
+        | "IsNaN" => unary::visit(importer, call).map(one),
+        "Add" | "Sub" | "Mul" | "Div" | "Pow" | "Max" => binary::visit(importer, call).map(one),
+        "Attention" if call.is_own() => attention::visit(importer, call).map(one),
+        "Where" => mask::masked(importer, call).map(one),
         "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => shape::reshape(importer, call).map(one),
         "Transpose" => shape::transpose(importer, call).map(one),
         "Expand" => shape::expand(importer, call).map(one),
@@ -65,7 +67,7 @@ pub(crate) fn unsupported(operator: &str) -> Error {
 }
 
 /// A dimension, counted from the end where it is negative.
-fn dimension(call: &Call<'_>, axis: i64, dimensions: usize) -> Result<usize, Error> {
+pub(crate) fn dimension(call: &Call<'_>, axis: i64, dimensions: usize) -> Result<usize, Error> {
     let from_start = if axis < 0 { axis + dimensions as i64 } else { axis };
     let found = usize::try_from(from_start).ok().filter(|dim| *dim < dimensions);
     found.ok_or_else(|| call.refuse(format!("axis {axis} of {dimensions} dimensions")))

@@ -1,15 +1,13 @@
 //! Norms, softmax and masks, means and dropout.
 
-use thinwire_model::{Dropout, Error, Fill, LayerNorm, RmsNorm, Softmax, Sum, Summed, TensorId};
+use thinwire_model::{
+    Dropout, Epsilon, Error, Fill, LayerNorm, RmsNorm, Softmax, Sum, Summed, TensorId,
+};
 
-use super::{dimension, unsupported};
-use crate::constant::Constant;
-use crate::half::{Half, Stage, unary};
+use super::dimension;
+use crate::half::{Half, Stage, decimal, unary};
 use crate::import::{Call, Importer};
 use crate::value::Value;
-
-/// What stands for minus infinity in masks is at most this.
-const FAR: f64 = -1e4;
 
 /// Layer norm over the last dimension.
 pub(super) fn layer_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
@@ -21,14 +19,19 @@ pub(super) fn layer_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result
             importer.apply(&format!("{}.zeros", call.name), Fill { shape, value: 0.0 }, &[])?
         }
     };
-    Ok(Value::Tensor(importer.apply(&call.name, LayerNorm, &[x, gain, bias])?))
+    Ok(Value::Tensor(importer.apply(&call.name, LayerNorm(epsilon(call)), &[x, gain, bias])?))
 }
 
 /// RMS norm over the last dimension.
 pub(super) fn rms_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
     let [x, gain] = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
     last_axis(importer, call, x)?;
-    Ok(Value::Tensor(importer.apply(&call.name, RmsNorm, &[x, gain])?))
+    Ok(Value::Tensor(importer.apply(&call.name, RmsNorm(epsilon(call)), &[x, gain])?))
+}
+
+/// What a norm adds to a variance.
+pub(super) fn epsilon(call: &Call<'_>) -> Epsilon {
+    Epsilon { value: decimal(call.float("epsilon", 1e-5)) }
 }
 
 /// The last dimension as a shape, if that is the axis.
@@ -83,7 +86,7 @@ pub(super) fn reduce(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
     let x = importer.tensor(call, 0)?;
     if last && call.operator == "ReduceMean" {
         let node = call.name.clone();
-        return Ok(Value::Half(Half { stage: Stage::Mean, x, gain: None, node }));
+        return Ok(Value::Half(Half::new(Stage::Mean, x, node)));
     }
     if call.operator == "ReduceMean" {
         return importer.mean(&call.name, x, &axes, becomes).map(Value::Tensor);
@@ -105,38 +108,4 @@ pub(super) fn dropout(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Va
     let x = importer.tensor(call, 0)?;
     let stream = importer.graph.nodes.len() as u32;
     Ok(Value::Tensor(importer.apply(&call.name, Dropout { rate, stream }, &[x])?))
-}
-
-/// `Where` as a causal mask: scores, and minus infinity where keys come later.
-pub(super) fn masked(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let Ok(seen) = importer.constant(call, 0) else { return Err(unsupported("Where")) };
-    let far = |index: usize| {
-        let constant = importer.constant(call, index).ok();
-        constant.and_then(|constant| constant.single()).is_some_and(|value| value <= FAR)
-    };
-    let (x, seen_is) = match (far(1), far(2)) {
-        (false, true) => (1, 1.0),
-        (true, false) => (2, 0.0),
-        _ => return Err(unsupported("Where")),
-    };
-    if !is_causal(&seen, |value| value == seen_is) {
-        return Err(unsupported("Where"));
-    }
-    let x = importer.tensor(call, x)?;
-    let node = call.name.clone();
-    Ok(Value::Half(Half { stage: Stage::Causal, x, gain: None, node }))
-}
-
-/// Whether a mask that is added lets no query see a later key.
-pub(super) fn adds_causal(mask: &Constant) -> bool {
-    is_causal(mask, |value| value == 0.0)
-        && mask.values.iter().all(|value| *value == 0.0 || *value <= FAR)
-}
-
-/// Whether exactly the keys up to the query are seen.
-fn is_causal(mask: &Constant, seen: impl Fn(f64) -> bool) -> bool {
-    let [leading @ .., queries, keys] = &mask.shape[..] else { return false };
-    let single = leading.iter().all(|length| *length == 1);
-    let right = |(at, value): (usize, &f64)| (at % keys <= at / keys) == seen(*value);
-    single && queries == keys && *keys > 1 && mask.values.iter().enumerate().all(right)
 }

@@ -3,6 +3,7 @@
 use thinwire_model::{Error, Reshape, TensorId, Transpose};
 
 use super::dimension;
+use crate::half::{Half, Stage};
 use crate::import::{Call, Importer};
 use crate::value::Value;
 
@@ -18,6 +19,13 @@ pub(super) fn reshape(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Va
     };
     if shape == from {
         return Ok(value);
+    }
+    if let Value::Half(half) = &value
+        && half.stage == Stage::Causal
+        && from.last_chunk::<2>() == shape.last_chunk::<2>()
+    {
+        let x = to(importer, &call.name, half.x, shape)?;
+        return Ok(Value::Half(Half { x, ..half.clone() }));
     }
     let x = importer.tensor(call, 0)?;
     to(importer, &call.name, x, shape).map(Value::Tensor)
@@ -59,7 +67,8 @@ pub(crate) fn asked(
     }
 }
 
-fn flat(call: &Call<'_>, from: &[usize]) -> Result<Vec<usize>, Error> {
+/// All dimensions before an axis as one, and all others.
+pub(crate) fn flat(call: &Call<'_>, from: &[usize]) -> Result<Vec<usize>, Error> {
     let axis = call.integer("axis", 1);
     let axis = match usize::try_from(axis) {
         Ok(axis) if axis == from.len() => axis,
@@ -123,16 +132,23 @@ pub(crate) fn unsqueezed(
     shape.ok_or_else(|| call.refuse(format!("axes {axes:?} of {dimensions} dimensions")))
 }
 
+/// The order that a transpose asks for, each dimension once.
+pub(crate) fn order(call: &Call<'_>, dimensions: usize) -> Result<Vec<usize>, Error> {
+    let Some(asked) = call.integers("perm") else { return Ok((0..dimensions).rev().collect()) };
+    let order = asked.iter().map(|axis| dimension(call, *axis, dimensions));
+    let order: Vec<usize> = order.collect::<Result<_, _>>()?;
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    match sorted.into_iter().eq(0..dimensions) {
+        true => Ok(order),
+        false => Err(call.refuse(format!("perm {asked:?}, expected each of {dimensions} once"))),
+    }
+}
+
 /// Dimensions in another order; a weight is used the other way round.
 pub(super) fn transpose(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
     let shape = importer.shape(importer.value(call, 0)?);
-    let order: Vec<usize> = match call.integers("perm") {
-        Some(order) => order
-            .iter()
-            .map(|axis| dimension(call, *axis, shape.len()))
-            .collect::<Result<_, _>>()?,
-        None => (0..shape.len()).rev().collect(),
-    };
+    let order = order(call, shape.len())?;
     if let (Some(weight), [1, 0]) = (importer.weight(call, 0), &order[..]) {
         return Ok(Value::Weight(weight.turned()));
     }

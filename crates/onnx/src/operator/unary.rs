@@ -19,12 +19,14 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
         return Ok(Value::Half(Half { stage, ..half.clone() }));
     }
     let x = importer.tensor(call, 0)?;
-    let half = |stage, x| Ok(Value::Half(Half { stage, x, gain: None, node: call.name.clone() }));
+    let half = |stage, x| Ok(Value::Half(Half::new(stage, x, call.name.clone())));
     let activation = match call.operator {
         "Relu" => Activation::Relu,
         "Tanh" => Activation::Tanh,
-        "Gelu" => Activation::Gelu,
-        "Swish" => Activation::Silu,
+        "Gelu" if call.text("approximate") == Some(b"tanh") => Activation::Gelu,
+        "Gelu" => Activation::GeluErf,
+        "Swish" if call.float("alpha", 1.0) == 1.0 => Activation::Silu,
+        "IsNaN" => return half(Stage::Missing, x),
         "Sigmoid" => return half(Stage::Sigmoid, x),
         "Neg" => return Ok(Value::Tensor(importer.apply(&call.name, Scale(-1.0), &[x])?)),
         operator => {

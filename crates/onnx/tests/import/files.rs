@@ -8,9 +8,16 @@ use onnx_rs::ast::{
 use thinwire_onnx::OnnxFile;
 
 /// A file in the making. Names live as long as the test.
-#[derive(Default)]
 pub struct Maker {
     pub graph: Graph<'static>,
+    /// The version of the operators.
+    pub version: i64,
+}
+
+impl Default for Maker {
+    fn default() -> Maker {
+        Maker { graph: Graph::default(), version: 17 }
+    }
 }
 
 fn leak(text: &str) -> &'static str {
@@ -25,6 +32,11 @@ pub fn ints(name: &'static str, values: &[i64]) -> Attribute<'static> {
 /// An attribute of one whole number.
 pub fn int(name: &'static str, value: i64) -> Attribute<'static> {
     Attribute { name, i: value, r#type: AttributeType::Int, ..Attribute::default() }
+}
+
+/// An attribute of one real number.
+pub fn real(name: &'static str, value: f32) -> Attribute<'static> {
+    Attribute { name, f: value, r#type: AttributeType::Float, ..Attribute::default() }
 }
 
 impl Maker {
@@ -56,8 +68,13 @@ impl Maker {
 
     /// A known number.
     pub fn number(&mut self, name: &str, value: f32) -> &'static str {
+        self.reals(name, &[], &[value])
+    }
+
+    /// Real numbers.
+    pub fn reals(&mut self, name: &str, shape: &[i64], values: &[f32]) -> &'static str {
         let name = leak(name);
-        self.graph.initializer.push(TensorProto::from_f32(name, Vec::new(), vec![value]));
+        self.graph.initializer.push(TensorProto::from_f32(name, shape.to_vec(), values.to_vec()));
         name
     }
 
@@ -84,7 +101,7 @@ impl Maker {
     pub fn bytes(&self) -> Vec<u8> {
         onnx_rs::encode(&Model {
             ir_version: 9,
-            opset_import: vec![OperatorSetId { domain: "", version: 17 }],
+            opset_import: vec![OperatorSetId { domain: "", version: self.version }],
             graph: Some(self.graph.clone()),
             ..Model::default()
         })

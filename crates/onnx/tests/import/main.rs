@@ -1,18 +1,44 @@
 //! Files become the graphs that the builders make, and are refused in one line where they cannot.
 
+mod attention;
 mod files;
 
 use files::{BATCH, Maker, cnn, gpt, int, mlp};
-use onnx_rs::ast::{DataType, Dimension, TensorProto};
+use onnx_rs::ast::{Attribute, DataType, Dimension, TensorProto};
 use proptest::prelude::*;
 use thinwire_model::{
-    Array, AttentionKind, Element, Gpt, Graph, Mlp, Operator, Role, Vgg, classes, evaluate, summary,
+    Activation, Array, AttentionKind, Element, Epsilon, Gpt, Graph, LayerNorm, Mlp, Operator, Role,
+    Vgg, classes, evaluate, summary,
 };
 use thinwire_onnx::OnnxFile;
 
 /// The operators of a graph, in order.
 fn operators(graph: &Graph) -> Vec<&'static str> {
     graph.nodes.iter().map(|node| node.operator.name()).collect()
+}
+
+/// The loss, from sources that depend on their shapes alone.
+fn loss(graph: &Graph) -> f64 {
+    loss_from(graph, |tensor| tensor.shape.len())
+}
+
+/// The loss, from sources that depend on a number of each.
+fn loss_from(graph: &Graph, seed: fn(&thinwire_model::Tensor) -> usize) -> f64 {
+    let sources = graph.tensors.iter().enumerate();
+    let sources = sources.filter(|(_, tensor)| tensor.role != Role::Activation);
+    let value = |(id, tensor): (usize, &thinwire_model::Tensor)| {
+        let wave = |at: &[usize]| {
+            let place = at.iter().fold(seed(tensor), |place, i| place * 7 + i);
+            match (tensor.element, at) {
+                (Element::Index, [position]) => *position as f64,
+                (Element::Index, _) => (place % 3) as f64,
+                (Element::Float, _) => (place as f64).sin(),
+            }
+        };
+        (id, Array::from_fn(tensor.shape.clone(), wave))
+    };
+    let sources: Vec<_> = sources.map(value).collect();
+    evaluate(graph, &sources)[graph.loss.unwrap()].values()[0]
 }
 
 #[test]
@@ -52,51 +78,38 @@ fn a_transformer_taken_apart_is_put_together() {
         feed_forward: 4 * hidden,
         vocabulary,
         positions: tokens,
-        attention: AttentionKind::Plain,
+        attention: AttentionKind::Fused,
         dropout: 0.0,
     };
     let built = built.graph(2, tokens).unwrap();
     let count = |graph: &Graph, operator: &str| {
         operators(graph).into_iter().filter(|name| *name == operator).count()
     };
-    for operator in ["layer_norm", "activation", "softmax", "embedding", "matmul", "scale"] {
+    for operator in ["layer_norm", "activation", "attention", "embedding", "matmul", "scale"] {
         assert_eq!(count(&found, operator), count(&built, operator), "{operator}");
     }
     // Queries, keys and values are three products instead of one.
     assert_eq!(count(&found, "linear"), count(&built, "linear") + 2 * layers);
-    let causal = |graph: &Graph| {
-        let causal = |node: &thinwire_model::Node| matches!(node.operator, Operator::Softmax(softmax) if softmax.causal);
-        graph.nodes.iter().filter(|node| causal(node)).count()
-    };
-    assert_eq!(causal(&found), layers);
+    assert_eq!(["softmax", "reshape", "transpose"].map(|name| count(&found, name)), [0; 3]);
+    let causal = found.nodes.iter().filter(|node| match &node.operator {
+        Operator::Attention(attention) => attention.causal,
+        _ => false,
+    });
+    assert_eq!(causal.count(), layers);
     let blocks: Vec<usize> = classes(&found).iter().map(|class| class.blocks.len()).collect();
     assert!(blocks.contains(&layers), "{blocks:?}");
     let [found, built] = [&found, &built].map(|graph| summary(graph).unwrap());
-    assert_eq!((found.parameters, found.forward_flops), (built.parameters, built.forward_flops));
+    // GELU by the error function counts three flops less than by tanh, and its slope six.
+    let less = 3.0 * (layers * 2 * tokens * 4 * hidden) as f64;
+    assert_eq!(found.parameters, built.parameters);
+    assert_eq!(found.forward_flops, built.forward_flops - less);
     // The three products give three gradients of what they read, which are added.
     let added = (2 * layers * 2 * tokens * hidden) as f64;
-    assert_eq!(found.backward_flops, built.backward_flops + added);
+    assert_eq!(found.backward_flops, built.backward_flops + added - 2.0 * less);
 }
 
 #[test]
 fn a_transformer_means_what_the_built_one_means() {
-    let source = |graph: &Graph| -> Vec<(usize, Array)> {
-        let sources = graph.tensors.iter().enumerate();
-        let sources = sources.filter(|(_, tensor)| tensor.role != Role::Activation);
-        let value = |(id, tensor): (usize, &thinwire_model::Tensor)| {
-            let wave = |at: &[usize]| {
-                let place = at.iter().fold(tensor.shape.len(), |place, i| place * 7 + i);
-                match (tensor.element, at) {
-                    (Element::Index, [position]) => *position as f64,
-                    (Element::Index, _) => (place % 5) as f64,
-                    (Element::Float, _) => (place as f64).sin(),
-                }
-            };
-            (id, Array::from_fn(tensor.shape.clone(), wave))
-        };
-        sources.map(value).collect()
-    };
-    let loss = |graph: &Graph| evaluate(graph, &source(graph))[graph.loss.unwrap()].values()[0];
     let found = gpt(0, 8, 2, 5, 4).file().graph(2, 4).unwrap();
     let built = Gpt {
         layers: 0,
@@ -130,21 +143,48 @@ fn what_is_not_supported_is_named_with_its_place() {
     let x = maker.node("Einsum", &["/Gemm_2"], Vec::new());
     maker.output(x);
     let error = refusal(&maker);
-    let expected = "node 3 'Einsum_3': operator Einsum is not supported, only Add, AveragePool,";
+    let expected = "node 3 'Einsum_3': operator Einsum is not supported, only Add, Attention,";
     assert!(error.starts_with(expected), "{error}");
 
     let mut maker = cnn();
     maker.graph.node[0].attribute.push(int("group", 2));
-    assert_eq!(refusal(&maker), "node 0 'Conv_0': group is [2], expected 1");
+    assert_eq!(
+        refusal(&maker),
+        "node 0 'Conv_0': Conv_0: conv2d: x is 3 long, expected a multiple of 2"
+    );
 
     let mut maker = mlp(&[4, 6, 3]);
     maker.graph.node.truncate(1);
     maker.graph.output.clear();
-    let x = maker.node("Sigmoid", &["/Gemm_0"], Vec::new());
+    let x = maker.node("Erf", &["/Gemm_0"], Vec::new());
     maker.output(x);
-    let expected = "output '/Sigmoid_1': 'Sigmoid_1' is only supported as a part of GELU, SiLU, \
-                    layer norm, RMS norm or causal attention";
+    let expected =
+        "node 1 'Erf_1': Erf is only supported as a part of GELU, layer norm or RMS norm";
     assert_eq!(refusal(&maker), expected);
+}
+
+/// The functions of a file with one node after a linear layer.
+fn function(operator: &'static str, attributes: Vec<Attribute<'static>>) -> Operator {
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.graph.node.truncate(1);
+    maker.graph.output.clear();
+    let x = maker.node(operator, &["/Gemm_0"], attributes);
+    maker.output(x);
+    maker.file().graph(2, 1).unwrap().nodes[1].operator.clone()
+}
+
+#[test]
+fn functions_are_the_ones_that_were_meant() {
+    let tanh = Attribute { name: "approximate", s: b"tanh", ..Attribute::default() };
+    assert_eq!(function("Gelu", vec![tanh]), Activation::Gelu.into());
+    assert_eq!(function("Gelu", Vec::new()), Activation::GeluErf.into());
+    assert_eq!(function("Sigmoid", Vec::new()), Activation::Sigmoid.into());
+    assert_eq!(function("Tanh", Vec::new()), Activation::Tanh.into());
+    // In pieces, GELU has the error function and layer norm its own number.
+    let graph = gpt(1, 8, 2, 5, 4).file().graph(2, 4).unwrap();
+    let has = |operator: Operator| graph.nodes.iter().any(|node| node.operator == operator);
+    assert!(has(Activation::GeluErf.into()) && !has(Activation::Gelu.into()));
+    assert!(has(LayerNorm(Epsilon { value: 1e-5 }).into()));
 }
 
 #[test]
@@ -186,6 +226,21 @@ fn files_that_contradict_themselves_are_refused() {
     *zero = missing.with_data_location(onnx_rs::ast::DataLocation::External);
     let expected = "zero: its numbers are in another file, expected them in the model";
     assert_eq!(refusal(&maker), expected);
+}
+
+#[test]
+fn a_batch_that_is_a_number_is_known() {
+    let mut maker = mlp(&[4, 6, 3]);
+    assert_eq!(maker.file().batch().unwrap(), None);
+    maker.graph.input.clear();
+    maker.input("x", DataType::Float, &[Dimension::Value(5), Dimension::Value(4)]);
+    let file = maker.file();
+    assert_eq!(file.batch().unwrap(), Some(5));
+    let graph = file.graph(5, 1).unwrap();
+    assert_eq!(graph.tensors[graph.nodes[0].inputs[0]].shape, [5, 4]);
+    let expected =
+        "input 'x': its batch is always 5, not 8: export it with an open first dimension";
+    assert_eq!(file.graph(8, 1).unwrap_err().to_string(), expected);
 }
 
 /// Bytes as a field of another message.

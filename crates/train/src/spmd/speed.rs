@@ -120,10 +120,10 @@ fn product([tokens, k, n]: [usize; 3]) -> Vec<Job> {
 fn on_memory([tokens, n]: [usize; 2]) -> Vec<Job> {
     let (x, wide) = ([1, tokens, n], [1, tokens, 4 * n]);
     vec![
-        Job::new(LayerNorm, &[&x, &[n], &[n]]),
+        Job::new(LayerNorm::default(), &[&x, &[n], &[n]]),
         Job::new(Activation::Gelu, &[&wide]),
         Job::new(Arithmetic::Add, &[&x, &x]),
-        Job::new(LayerNormBackward, &[&x, &[n], &x]),
+        Job::new(LayerNormBackward::default(), &[&x, &[n], &x]),
         Job::new(ActivationBackward(Activation::Gelu), &[&wide, &wide]),
         Job::new(Arithmetic::Add, &[&x, &x]),
     ]

@@ -3,7 +3,7 @@
 use burn_tensor::Tensor;
 use thinwire_model::Activation;
 
-use super::rows;
+use super::{exact, rows};
 use crate::spmd::value::Value;
 
 /// The function of x.
@@ -11,6 +11,7 @@ pub fn forward(function: Activation, x: &Value) -> Value {
     match function {
         Activation::Relu => Value::of(x.shape(), x.flat().clamp_min(0.0)),
         Activation::Gelu => x.edited(rows::gelu),
+        Activation::GeluErf | Activation::Sigmoid => exact::forward(function, x),
         Activation::Silu => x.edited(rows::silu),
         Activation::Tanh => Value::of(x.shape(), x.flat().tanh()),
     }
@@ -23,6 +24,7 @@ pub fn backward(function: Activation, inputs: &[&Value]) -> Value {
     match function {
         Activation::Relu => times(x.flat().greater_scalar(0.0).float()),
         Activation::Gelu => dy.edited(|dy| rows::gelu_backward(&x.floats(), dy)),
+        Activation::GeluErf | Activation::Sigmoid => exact::backward(function, inputs),
         Activation::Silu => dy.edited(|dy| rows::silu_backward(&x.floats(), dy)),
         Activation::Tanh => times(x.flat().tanh().powi_scalar(2).neg().add_scalar(1.0)),
     }

@@ -1,12 +1,9 @@
 //! Batch norm, from sums over the whole batch.
 
 use burn_tensor::Tensor;
-use thinwire_model::Region;
+use thinwire_model::{Epsilon, Region};
 
 use crate::spmd::value::Value;
-
-/// What is added to a variance before its root is taken.
-const EPSILON: f32 = 1e-5;
 
 /// Images as `[b, c, rest]`.
 fn planes(x: &Value) -> Tensor<3> {
@@ -38,24 +35,28 @@ pub fn moments_backward(inputs: &[&Value]) -> Value {
 }
 
 /// How many values a channel has, their mean, and one over their deviation.
-fn statistics(inputs: &[&Value], region: &Region<'_>) -> (f32, Tensor<3>, Tensor<3>) {
+fn statistics(
+    epsilon: Epsilon,
+    inputs: &[&Value],
+    region: &Region<'_>,
+) -> (f32, Tensor<3>, Tensor<3>) {
     let axes = region.declaration().axes.iter().filter(|axis| axis.name != 'c');
     let count = axes.map(|axis| axis.length as f32).product();
     let [mean, square] = [1, 2].map(|at| channels(inputs[at]).div_scalar(count));
     let variance = square - mean.clone() * mean.clone();
-    (count, mean, variance.add_scalar(EPSILON).sqrt().recip())
+    (count, mean, variance.add_scalar(epsilon.value).sqrt().recip())
 }
 
 /// Mean zero and variance one, then gain and bias.
-pub fn batch_norm(inputs: &[&Value], region: &Region<'_>) -> Value {
-    let (_, mean, scale) = statistics(inputs, region);
+pub fn batch_norm(epsilon: Epsilon, inputs: &[&Value], region: &Region<'_>) -> Value {
+    let (_, mean, scale) = statistics(epsilon, inputs, region);
     let [gain, bias] = [3, 4].map(|at| channels(inputs[at]));
     Value::of(inputs[0].shape(), (planes(inputs[0]) - mean) * (scale * gain) + bias)
 }
 
 /// The gradients of all inputs, from x, sum, squares, gain, dy.
-pub fn batch_norm_backward(inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
-    let (count, mean, scale) = statistics(inputs, region);
+pub fn batch_norm_backward(epsilon: Epsilon, inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
+    let (count, mean, scale) = statistics(epsilon, inputs, region);
     let (gain, dy) = (channels(inputs[3]), planes(inputs[4]));
     let centred = planes(inputs[0]) - mean.clone();
     let dx = dy.clone() * (gain * scale.clone());

@@ -1,7 +1,7 @@
 //! Convolutions as matrix products over windows.
 //!
 //! Windows of an image are the columns of a matrix `[c·size·size, rows·columns]`; a convolution is
-//! the product of the weight with it.
+//! the product of the weight with it, group by group.
 
 use burn_tensor::{Tensor, TensorData};
 use rayon::prelude::*;
@@ -12,12 +12,11 @@ use crate::spmd::value::Value;
 /// The sizes of windows in an image.
 #[derive(Clone, Copy)]
 struct Windows {
+    convolution: Conv2d,
     channels: usize,
     image: [usize; 2],
     kernel: [usize; 2],
     result: [usize; 2],
-    stride: usize,
-    padding: usize,
 }
 
 impl Windows {
@@ -28,16 +27,17 @@ impl Windows {
 
     /// Calls a function with every place of the matrix and the place of the image that it shows.
     fn each(&self, mut visit: impl FnMut(usize, usize)) {
-        let Windows { channels, image, kernel, result, stride, padding } = *self;
+        let Windows { convolution, channels, image, kernel, result } = *self;
+        let Conv2d { stride, padding, dilation, .. } = convolution;
         let mut at = 0;
         for row in 0..channels * kernel[0] * kernel[1] {
             let (channel, i, j) =
                 (row / (kernel[0] * kernel[1]), row / kernel[1] % kernel[0], row % kernel[1]);
             for y in 0..result[0] {
                 for x in 0..result[1] {
-                    let from = [y * stride + i, x * stride + j];
+                    let from = [y * stride[0] + i * dilation[0], x * stride[1] + j * dilation[1]];
                     let inside = |dim: usize| {
-                        from[dim].checked_sub(padding).filter(|place| *place < image[dim])
+                        from[dim].checked_sub(padding[dim]).filter(|place| *place < image[dim])
                     };
                     if let (Some(y), Some(x)) = (inside(0), inside(1)) {
                         visit(at, (channel * image[0] + y) * image[1] + x);
@@ -81,39 +81,38 @@ fn last_two(shape: &[usize]) -> [usize; 2] {
     [shape[2], shape[3]]
 }
 
-/// Images `[b, c, ..]` and weight `[o, c, ..]` to `[b, o, ..]`.
-pub fn conv2d(conv: Conv2d, inputs: &[&Value]) -> Value {
+/// Images `[b, g·c, ..]` and weight `[g·o, c, ..]` to `[b, g·o, ..]`, of this shape.
+pub fn conv2d(convolution: Conv2d, inputs: &[&Value], shape: &[usize]) -> Value {
     let (x, weight) = (inputs[0].shape(), inputs[1].shape());
-    let Conv2d { stride, padding } = conv;
-    let (image, kernel) = (last_two(x), last_two(weight));
-    let result = [0, 1].map(|dim| (image[dim] + 2 * padding - kernel[dim]) / stride + 1);
-    let windows = Windows { channels: x[1], image, kernel, result, stride, padding };
-    let [k, _] = windows.sizes();
-    let weight_rows = inputs[1].view([1, weight[0], k]);
-    let y = weight_rows.matmul(windows.of(inputs[0]));
-    Value::of(&[x[0], weight[0], result[0], result[1]], y)
+    let (image, kernel, result) = (last_two(x), last_two(weight), last_two(shape));
+    let windows = Windows { convolution, channels: x[1], image, kernel, result };
+    let ([k, columns], groups) = (windows.sizes(), x[1] / weight[1]);
+    let (k, o) = (k / groups, weight[0] / groups);
+    let weight_rows = inputs[1].view([1, groups, o, k]);
+    let y = weight_rows.matmul(windows.of(inputs[0]).reshape([x[0], groups, k, columns]));
+    Value::of(shape, y)
 }
 
-/// The gradient of the images, from dy and the weight.
-pub fn conv2d_input(conv: &Conv2dInput, inputs: &[&Value]) -> Value {
+/// The gradient of the images, of this shape, from dy and the weight.
+pub fn conv2d_input(conv: &Conv2dInput, inputs: &[&Value], shape: &[usize]) -> Value {
     let (dy, weight) = (inputs[0].shape(), inputs[1].shape());
-    let Conv2d { stride, padding } = conv.forward;
-    let (image, kernel, result) = (conv.image, last_two(weight), last_two(dy));
-    let windows = Windows { channels: weight[1], image, kernel, result, stride, padding };
-    let [k, columns] = windows.sizes();
-    let weight_columns = inputs[1].view([1, weight[0], k]).swap_dims(1, 2);
-    let matrices = weight_columns.matmul(inputs[0].view([dy[0], dy[1], columns]));
+    let (convolution, image) = (conv.forward, conv.image);
+    let (kernel, result) = (last_two(weight), last_two(dy));
+    let windows = Windows { convolution, channels: shape[1], image, kernel, result };
+    let ([k, columns], groups) = (windows.sizes(), shape[1] / weight[1]);
+    let o = weight[0] / groups;
+    let weight_columns = inputs[1].view([1, groups, o, k / groups]).swap_dims(2, 3);
+    let matrices = weight_columns.matmul(inputs[0].view([dy[0], groups, o, columns]));
     windows.back(&Value::of(&[dy[0], k, columns], matrices))
 }
 
-/// The gradient of the weight, from the images and dy.
-pub fn conv2d_weight(conv: &Conv2dWeight, inputs: &[&Value]) -> Value {
+/// The gradient of the weight, of this shape, from the images and dy.
+pub fn conv2d_weight(conv: &Conv2dWeight, inputs: &[&Value], shape: &[usize]) -> Value {
     let (x, dy) = (inputs[0].shape(), inputs[1].shape());
-    let Conv2d { stride, padding } = conv.forward;
     let (image, kernel, result) = (last_two(x), conv.kernel, last_two(dy));
-    let windows = Windows { channels: x[1], image, kernel, result, stride, padding };
-    let [_, columns] = windows.sizes();
-    let dy_rows = inputs[1].view([dy[0], dy[1], columns]);
-    let dweight = dy_rows.matmul(windows.of(inputs[0]).swap_dims(1, 2)).sum_dim(0);
-    Value::of(&[dy[1], x[1], kernel[0], kernel[1]], dweight)
+    let windows = Windows { convolution: conv.forward, channels: x[1], image, kernel, result };
+    let ([k, columns], groups) = (windows.sizes(), x[1] / shape[1]);
+    let dy_rows = inputs[1].view([dy[0], groups, dy[1] / groups, columns]);
+    let matrices = windows.of(inputs[0]).reshape([x[0], groups, k / groups, columns]);
+    Value::of(shape, dy_rows.matmul(matrices.swap_dims(2, 3)).sum_dim(0))
 }

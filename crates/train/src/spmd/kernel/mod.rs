@@ -9,6 +9,7 @@ mod batch_norm;
 mod classes;
 mod elements;
 mod embedding;
+mod exact;
 mod experts;
 mod images;
 mod norm;
@@ -41,10 +42,10 @@ pub fn compute(
         },
         Operator::Embedding(_) => vec![embedding::embedding(inputs, region.part('v'))],
         Operator::EmbeddingBackward(_) => vec![embedding::backward(inputs, region)],
-        Operator::LayerNorm(_) => vec![norm::layer_norm(inputs)],
-        Operator::LayerNormBackward(_) => norm::layer_norm_backward(inputs),
-        Operator::RmsNorm(_) => vec![norm::rms_norm(inputs)],
-        Operator::RmsNormBackward(_) => norm::rms_norm_backward(inputs),
+        Operator::LayerNorm(norm) => vec![norm::layer_norm(norm.0, inputs)],
+        Operator::LayerNormBackward(norm) => norm::layer_norm_backward(norm.0.0, inputs),
+        Operator::RmsNorm(norm) => vec![norm::rms_norm(norm.0, inputs)],
+        Operator::RmsNormBackward(norm) => norm::rms_norm_backward(norm.0.0, inputs),
         Operator::Softmax(softmax) => vec![softmax::softmax(softmax, first(), region)],
         Operator::SoftmaxBackward(_) => vec![softmax::backward(inputs)],
         Operator::Attention(attention) => vec![attention::forward(attention, inputs, region)],
@@ -66,13 +67,21 @@ pub fn compute(
         Operator::Pack(pack) => vec![shape::pack(pack, inputs)],
         Operator::CrossEntropy(_) => classes::cross_entropy(inputs, region),
         Operator::CrossEntropyBackward(_) => vec![classes::backward(inputs, region)],
-        Operator::Conv2d(conv) => vec![images::conv2d(*conv, inputs)],
-        Operator::Conv2dInput(conv) => vec![images::conv2d_input(conv, inputs)],
-        Operator::Conv2dWeight(conv) => vec![images::conv2d_weight(conv, inputs)],
+        Operator::Conv2d(conv) => {
+            vec![images::conv2d(*conv, inputs, &region.output_shape(0))]
+        }
+        Operator::Conv2dInput(conv) => {
+            vec![images::conv2d_input(conv, inputs, &region.output_shape(0))]
+        }
+        Operator::Conv2dWeight(conv) => {
+            vec![images::conv2d_weight(conv, inputs, &region.output_shape(0))]
+        }
         Operator::Moments(_) => batch_norm::moments(first()),
         Operator::MomentsBackward(_) => vec![batch_norm::moments_backward(inputs)],
-        Operator::BatchNorm(_) => vec![batch_norm::batch_norm(inputs, region)],
-        Operator::BatchNormBackward(_) => batch_norm::batch_norm_backward(inputs, region),
+        Operator::BatchNorm(norm) => vec![batch_norm::batch_norm(norm.0, inputs, region)],
+        Operator::BatchNormBackward(norm) => {
+            batch_norm::batch_norm_backward(norm.0.0, inputs, region)
+        }
         Operator::Pool(pool) => vec![pool::forward(pool, first(), &region.output_shape(0))],
         Operator::PoolBackward(backward) => vec![pool::backward(&backward.0, inputs)],
         Operator::Rotary(turn) => vec![rotary::rotary(turn, first(), region)],

@@ -14,14 +14,15 @@ struct Plane {
 impl Plane {
     /// How much each pixel counts in a window.
     fn window(&self, pool: &Pool, image: &[f32], at: usize) -> Vec<(usize, f32)> {
-        let corner = [at / self.result[1], at % self.result[1]].map(|at| at * pool.stride);
+        let window = [at / self.result[1], at % self.result[1]];
         let inside = |dim: usize, offset: usize| {
-            let place = (corner[dim] + offset).checked_sub(pool.padding);
+            let place = (window[dim] * pool.stride[dim] + offset).checked_sub(pool.padding[dim]);
             place.filter(|place| *place < self.image[dim])
         };
-        let count = pool.size * pool.size;
+        let [height, width] = pool.size;
+        let count = height * width;
         let pixel = |offset: usize| {
-            let (y, x) = (inside(0, offset / pool.size)?, inside(1, offset % pool.size)?);
+            let (y, x) = (inside(0, offset / width)?, inside(1, offset % width)?);
             Some(y * self.image[1] + x)
         };
         let pixels = (0..count).filter_map(pixel);

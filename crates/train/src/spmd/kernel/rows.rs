@@ -7,8 +7,6 @@ use rayon::prelude::*;
 
 use crate::vector::{exp, maximum, sum};
 
-/// What is added to a variance before its root is taken.
-const EPSILON: f32 = 1e-5;
 /// Elements that are worth a task of their own.
 const CHUNK: usize = 1 << 14;
 /// √(2/π) and the factor of the cube, in GELU's approximation by tanh.
@@ -103,11 +101,11 @@ pub fn softmax_backward(weights: &[f32], gradients: &mut [f32], width: usize, fa
 }
 
 /// Rows of mean zero and variance one, times gain, plus bias, in place.
-pub fn layer_norm(values: &mut [f32], gain: &[f32], bias: &[f32]) {
+pub fn layer_norm(values: &mut [f32], gain: &[f32], bias: &[f32], epsilon: f32) {
     let width = gain.len().max(1);
     values.par_chunks_mut(rows_of(width) * width).for_each(|values| {
         for row in values.chunks_mut(width) {
-            let (mean, scale) = moments(row);
+            let (mean, scale) = moments(row, epsilon);
             for ((value, gain), bias) in row.iter_mut().zip(gain).zip(bias) {
                 *value = (*value - mean) * scale * gain + bias;
             }
@@ -116,7 +114,7 @@ pub fn layer_norm(values: &mut [f32], gain: &[f32], bias: &[f32]) {
 }
 
 /// The gradients of x, in the place of dy, and of gain and bias.
-pub fn layer_norm_backward(x: &[f32], gain: &[f32], dy: &mut [f32]) -> [Vec<f32>; 2] {
+pub fn layer_norm_backward(x: &[f32], gain: &[f32], dy: &mut [f32], epsilon: f32) -> [Vec<f32>; 2] {
     let width = gain.len().max(1);
     let size = rows_of(width) * width;
     let chunks = dy.par_chunks_mut(size).zip(x.par_chunks(size));
@@ -124,16 +122,22 @@ pub fn layer_norm_backward(x: &[f32], gain: &[f32], dy: &mut [f32]) -> [Vec<f32>
         .map(|(dy, x)| {
             let mut sums = [vec![0.0; gain.len()], vec![0.0; gain.len()]];
             let rows = dy.chunks_mut(width).zip(x.chunks(width));
-            rows.for_each(|(dy, x)| norm_row_backward(x, gain, dy, &mut sums));
+            rows.for_each(|(dy, x)| {
+                norm_row_backward((x, moments(x, epsilon)), gain, dy, &mut sums);
+            });
             sums
         })
         .collect();
     total(sums, gain.len())
 }
 
-/// One row of it.
-fn norm_row_backward(x: &[f32], gain: &[f32], dy: &mut [f32], [dgain, dbias]: &mut [Vec<f32>; 2]) {
-    let (mean, scale) = moments(x);
+/// One row of it, with its mean and one over its deviation.
+fn norm_row_backward(
+    (x, (mean, scale)): (&[f32], (f32, f32)),
+    gain: &[f32],
+    dy: &mut [f32],
+    [dgain, dbias]: &mut [Vec<f32>; 2],
+) {
     let sums = dgain.iter_mut().zip(dbias.iter_mut());
     for (((dy, x), gain), (dgain, dbias)) in dy.iter_mut().zip(x).zip(gain).zip(sums) {
         *dgain += *dy * (x - mean) * scale;
@@ -148,7 +152,7 @@ fn norm_row_backward(x: &[f32], gain: &[f32], dy: &mut [f32], [dgain, dbias]: &m
 }
 
 /// The mean of a row, and one over its deviation.
-fn moments(row: &[f32]) -> (f32, f32) {
+fn moments(row: &[f32], epsilon: f32) -> (f32, f32) {
     let n = row.len() as f32;
     let mean = sum(row) / n;
     let mut lanes = [0.0; 8];
@@ -158,7 +162,7 @@ fn moments(row: &[f32]) -> (f32, f32) {
         lanes.iter_mut().zip(chunk).for_each(|(lane, x)| *lane += (x - mean) * (x - mean));
     }
     let variance = (lanes.iter().sum::<f32>() + rest) / n;
-    (mean, 1.0 / (variance + EPSILON).sqrt())
+    (mean, 1.0 / (variance + epsilon).sqrt())
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f32 {

@@ -1,0 +1,31 @@
+//! What norms add to a variance before its root is taken.
+
+use serde::{Deserialize, Serialize};
+
+/// A small number; 1e-5 unless a file says another.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Option<Given>")]
+pub struct Epsilon {
+    /// The number.
+    #[serde(rename = "epsilon")]
+    pub value: f64,
+}
+
+/// What a file says of it, if it does.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    epsilon: f64,
+}
+
+impl Default for Epsilon {
+    fn default() -> Epsilon {
+        Epsilon { value: 1e-5 }
+    }
+}
+
+impl From<Option<Given>> for Epsilon {
+    fn from(given: Option<Given>) -> Epsilon {
+        given.map_or_else(Epsilon::default, |given| Epsilon { value: given.epsilon })
+    }
+}

@@ -1,0 +1,101 @@
+//! Known numbers, one by one: functions of them, and casts.
+
+use thinwire_model::{Element, Error};
+
+use super::large;
+use crate::constant::{Constant, ELEMENTS_MAX, is_float};
+use crate::import::Call;
+
+/// Functions of one number.
+pub(super) fn single(operator: &str) -> Option<fn(f64) -> f64> {
+    Some(match operator {
+        "Neg" => |x| -x,
+        "Abs" => f64::abs,
+        "Sqrt" => f64::sqrt,
+        "Reciprocal" => |x| 1.0 / x,
+        "Floor" => f64::floor,
+        "Ceil" => f64::ceil,
+        "Exp" => f64::exp,
+        "Cos" => f64::cos,
+        "Sin" => f64::sin,
+        "IsNaN" => |x| f64::from(u8::from(x.is_nan())),
+        "Not" => |x| f64::from(u8::from(x == 0.0)),
+        _ => return None,
+    })
+}
+
+/// Functions of two numbers that give truths.
+pub(super) const COMPARISONS: [&str; 5] =
+    ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"];
+
+/// Functions of two numbers; whole ones are divided to whole ones.
+pub(super) fn pair(operator: &str, whole: bool) -> Option<fn(f64, f64) -> f64> {
+    Some(match operator {
+        "Add" => |x, y| x + y,
+        "Sub" => |x, y| x - y,
+        "Mul" => |x, y| x * y,
+        "Div" if whole => |x, y| (x / y).trunc(),
+        "Div" => |x, y| x / y,
+        "Mod" => |x, y| x.rem_euclid(y),
+        "Pow" => f64::powf,
+        "Min" => f64::min,
+        "Max" => f64::max,
+        "Equal" => |x, y| f64::from(u8::from(x == y)),
+        "Less" => |x, y| f64::from(u8::from(x < y)),
+        "LessOrEqual" => |x, y| f64::from(u8::from(x <= y)),
+        "Greater" => |x, y| f64::from(u8::from(x > y)),
+        "GreaterOrEqual" => |x, y| f64::from(u8::from(x >= y)),
+        "And" => |x, y| x * y,
+        "Or" => f64::max,
+        _ => return None,
+    })
+}
+
+/// Numbers of another type.
+pub(super) fn cast(call: &Call<'_>, constant: &Constant) -> Constant {
+    let kind = i32::try_from(call.integer("to", 1)).ok();
+    let kind = kind.and_then(|kind| onnx_rs::ast::DataType::try_from(kind).ok());
+    let element = if kind.is_none_or(is_float) { Element::Float } else { Element::Index };
+    let truth = kind == Some(onnx_rs::ast::DataType::Bool);
+    let value = |value: &f64| match element {
+        Element::Float => *value,
+        Element::Index if truth => f64::from(u8::from(*value != 0.0)),
+        Element::Index => value.trunc(),
+    };
+    let values = constant.values.iter().map(value).collect();
+    Constant { shape: constant.shape.clone(), values, whole: element == Element::Index }
+}
+
+/// A function of the values at every place of the shape that all of them fit.
+pub(super) fn broadcast(
+    call: &Call<'_>,
+    inputs: &[&Constant],
+    function: impl Fn(&[f64]) -> f64,
+) -> Result<Option<Constant>, Error> {
+    let dimensions = inputs.iter().map(|input| input.shape.len()).max().unwrap_or(0);
+    let length = |dim: usize| {
+        let of = |input: &&Constant| {
+            let missing = dimensions - input.shape.len();
+            dim.checked_sub(missing).map_or(1, |dim| input.shape[dim])
+        };
+        let lengths: Vec<usize> = inputs.iter().map(of).collect();
+        let most = lengths.iter().copied().max().unwrap_or(1);
+        let fits = lengths.iter().all(|length| *length == 1 || *length == most);
+        fits.then_some(most).ok_or_else(|| call.refuse(format!("lengths {lengths:?}")))
+    };
+    let shape: Vec<usize> = (0..dimensions).map(length).collect::<Result<_, _>>()?;
+    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
+    let elements = elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| large(call))?;
+    let mut index = vec![0; dimensions];
+    let mut values = Vec::with_capacity(elements);
+    for place in 0..elements {
+        let mut rest = place;
+        for (i, length) in index.iter_mut().zip(&shape).rev() {
+            *i = rest % length;
+            rest /= length;
+        }
+        let there = inputs.iter().filter(|input| !input.values.is_empty());
+        values.push(function(&there.map(|input| input.at(&index)).collect::<Vec<_>>()));
+    }
+    Ok(Some(Constant { shape, values, whole: inputs[0].whole }))
+}

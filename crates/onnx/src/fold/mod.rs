@@ -1,0 +1,96 @@
+//! Folding: what can be worked out from known numbers and shapes.
+
+mod element;
+mod place;
+mod source;
+
+use thinwire_model::Error;
+
+use crate::constant::{Constant, ELEMENTS_MAX};
+use crate::import::{Call, Importer};
+use crate::operator;
+use element::broadcast;
+
+/// The numbers that a node gives, if all that it reads is known.
+pub(crate) fn fold(importer: &Importer<'_>, call: &Call<'_>) -> Result<Option<Constant>, Error> {
+    match call.operator {
+        "Constant" => return source::constant(call).map(Some),
+        "Shape" => return source::shape(importer, call).map(Some),
+        "Size" => {
+            let elements: usize = importer.shape(importer.value(call, 0)?).iter().product();
+            return Ok(Some(Constant::scalar(elements as f64, true)));
+        }
+        _ => {}
+    }
+    let read = (0..call.inputs()).filter(|index| call.has(*index));
+    let known = |index: usize| importer.constant(call, index).ok();
+    let Some(inputs) = read.map(known).collect::<Option<Vec<Constant>>>() else { return Ok(None) };
+    if inputs.is_empty() {
+        return Ok(None);
+    }
+    let folded = known_numbers(importer, call, &inputs)?;
+    match folded.as_ref().map(|constant| constant.values.len()) {
+        Some(count) if count > ELEMENTS_MAX => Err(large(call)),
+        _ => Ok(folded),
+    }
+}
+
+fn large(call: &Call<'_>) -> Error {
+    call.refuse(format!("more than {ELEMENTS_MAX} known numbers"))
+}
+
+fn known_numbers(
+    importer: &Importer<'_>,
+    call: &Call<'_>,
+    inputs: &[Constant],
+) -> Result<Option<Constant>, Error> {
+    let first = &inputs[0];
+    let reshaped = |shape: Vec<usize>| Some(Constant { shape, ..first.clone() });
+    Ok(match call.operator {
+        "Identity" | "Dropout" => Some(first.clone()),
+        "Cast" => Some(element::cast(call, first)),
+        "Reshape" => reshaped(operator::asked(importer, call, &first.shape)?),
+        "Squeeze" => reshaped(operator::squeezed(importer, call, &first.shape)?),
+        "Unsqueeze" => reshaped(operator::unsqueezed(importer, call, &first.shape)?),
+        "Flatten" => reshaped(operator::flat(call, &first.shape)?),
+        "Gather" => place::gather(call, first, &inputs[1..])?,
+        "GatherElements" => place::gather_elements(call, first, &inputs[1..])?,
+        "GatherND" => place::gather_all(call, first, &inputs[1..])?,
+        "Concat" => place::concat(call, inputs)?,
+        "Transpose" => place::transpose(call, first)?,
+        "CumSum" => place::cumulative(call, inputs)?,
+        "MatMul" => place::product(call, inputs)?,
+        "Slice" => place::slice(importer, call, first)?,
+        "Range" => source::range(call, inputs)?,
+        "ConstantOfShape" => source::filled(call, first)?,
+        "Trilu" => Some(source::triangle(call, inputs)),
+        "Expand" => {
+            let [_, shape] = inputs else { return Ok(None) };
+            let ones =
+                Constant { shape: source::lengths(shape), values: Vec::new(), whole: first.whole };
+            broadcast(call, &[first, &ones], |values| values[0])?
+        }
+        "Where" => {
+            let [condition, yes, no] = inputs else { return Ok(None) };
+            let chosen = |v: &[f64]| if v[0] != 0.0 { v[1] } else { v[2] };
+            let found = broadcast(call, &[condition, yes, no], chosen)?;
+            found.map(|found| Constant { whole: yes.whole, ..found })
+        }
+        _ => match (
+            inputs,
+            element::single(call.operator),
+            element::pair(call.operator, first.whole),
+        ) {
+            ([x], Some(function), _) => Some(Constant {
+                values: x.values.iter().map(|v| function(*v)).collect(),
+                ..x.clone()
+            }),
+            ([x, y], _, Some(function)) => {
+                let found = broadcast(call, &[x, y], |v| function(v[0], v[1]))?;
+                let truths = element::COMPARISONS.contains(&call.operator);
+                found.map(|found| Constant { whole: truths || found.whole, ..found })
+            }
+            _ => None,
+        },
+    })
+}

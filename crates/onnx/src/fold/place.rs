@@ -1,0 +1,187 @@
+//! Known numbers at other places: looked up, put together, cut out, turned and added up.
+
+use thinwire_model::Error;
+
+use super::large;
+use crate::constant::{Constant, ELEMENTS_MAX};
+use crate::import::{Call, Importer};
+use crate::operator;
+
+/// At every place of a shape what a function says of its index; none if it does not know one.
+fn build(
+    call: &Call<'_>,
+    shape: Vec<usize>,
+    whole: bool,
+    value: impl Fn(&[usize]) -> Option<f64>,
+) -> Result<Option<Constant>, Error> {
+    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
+    let elements = elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| large(call))?;
+    let mut index = vec![0; shape.len()];
+    let mut values = Vec::with_capacity(elements);
+    for _ in 0..elements {
+        let Some(value) = value(&index) else { return Ok(None) };
+        values.push(value);
+        for (i, length) in index.iter_mut().zip(&shape).rev() {
+            *i += 1;
+            if *i < *length {
+                break;
+            }
+            *i = 0;
+        }
+    }
+    Ok(Some(Constant { shape, values, whole }))
+}
+
+/// The place that an index means, counted from the end where it is negative.
+fn place(index: f64, length: usize) -> Option<usize> {
+    let index = if index < 0.0 { index + length as f64 } else { index };
+    (index >= 0.0 && index < length as f64).then_some(index as usize)
+}
+
+/// Parts of a dimension by their places.
+pub(super) fn gather(
+    call: &Call<'_>,
+    from: &Constant,
+    rest: &[Constant],
+) -> Result<Option<Constant>, Error> {
+    let [indices] = rest else { return Ok(None) };
+    let dim = operator::dimension(call, call.integer("axis", 0), from.shape.len())?;
+    let shape = [&from.shape[..dim], &indices.shape, &from.shape[dim + 1..]].concat();
+    let count = indices.shape.len();
+    build(call, shape, from.whole, |at| {
+        let index = indices.at(&at[dim..dim + count]);
+        let place = place(index, from.shape[dim])?;
+        Some(from.at(&[&at[..dim], &[place], &at[dim + count..]].concat()))
+    })
+}
+
+/// For every index the number at its place of one dimension, and at its own place of the others.
+pub(super) fn gather_elements(
+    call: &Call<'_>,
+    from: &Constant,
+    rest: &[Constant],
+) -> Result<Option<Constant>, Error> {
+    let [indices] = rest else { return Ok(None) };
+    let dim = operator::dimension(call, call.integer("axis", 0), from.shape.len())?;
+    if indices.shape.len() != from.shape.len() {
+        return Ok(None);
+    }
+    build(call, indices.shape.clone(), from.whole, |at| {
+        let mut there = at.to_vec();
+        there[dim] = place(indices.at(at), from.shape[dim])?;
+        there.iter().zip(&from.shape).all(|(i, length)| i < length).then(|| from.at(&there))
+    })
+}
+
+/// What lists of indices, the last dimension, point to.
+pub(super) fn gather_all(
+    call: &Call<'_>,
+    from: &Constant,
+    rest: &[Constant],
+) -> Result<Option<Constant>, Error> {
+    let [Constant { shape, .. }] = rest else { return Ok(None) };
+    let Some((count, leading)) = shape.split_last() else { return Ok(None) };
+    if call.integer("batch_dims", 0) != 0 || *count > from.shape.len() {
+        return Ok(None);
+    }
+    let result = [leading, &from.shape[*count..]].concat();
+    build(call, result, from.whole, |at| {
+        let list = &at[..leading.len()];
+        let index = |dim: usize| place(rest[0].at(&[list, &[dim]].concat()), from.shape[dim]);
+        let places: Vec<usize> = (0..*count).map(index).collect::<Option<_>>()?;
+        Some(from.at(&[&places[..], &at[leading.len()..]].concat()))
+    })
+}
+
+/// Numbers one after the other along a dimension.
+pub(super) fn concat(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Constant>, Error> {
+    let first = &inputs[0];
+    let dim = operator::dimension(call, call.integer("axis", 0), first.shape.len())?;
+    let others = |shape: &[usize]| [&shape[..dim], &shape[dim + 1..]].concat();
+    let fits = |input: &Constant| {
+        input.shape.len() == first.shape.len() && others(&input.shape) == others(&first.shape)
+    };
+    if !inputs.iter().all(fits) {
+        return Ok(None);
+    }
+    let mut shape = first.shape.clone();
+    shape[dim] = inputs.iter().map(|input| input.shape[dim]).sum();
+    build(call, shape, first.whole, |at| {
+        let mut there = at.to_vec();
+        let part = inputs.iter().find(|input| {
+            let inside = there[dim] < input.shape[dim];
+            there[dim] -= if inside { 0 } else { input.shape[dim] };
+            inside
+        });
+        part.map(|part| part.at(&there))
+    })
+}
+
+/// A range of every dimension.
+pub(super) fn slice(
+    importer: &Importer<'_>,
+    call: &Call<'_>,
+    from: &Constant,
+) -> Result<Option<Constant>, Error> {
+    let mut parts: Vec<(usize, usize)> = from.shape.iter().map(|length| (0, *length)).collect();
+    for (dim, start, end, step) in operator::ranges(importer, call, &from.shape)? {
+        if step != 1 {
+            return Ok(None);
+        }
+        parts[dim] = (start, end.max(start));
+    }
+    let shape = parts.iter().map(|(start, end)| end - start).collect();
+    build(call, shape, from.whole, |at| {
+        let there: Vec<usize> = at.iter().zip(&parts).map(|(i, (start, _))| i + start).collect();
+        Some(from.at(&there))
+    })
+}
+
+/// Dimensions in another order.
+pub(super) fn transpose(call: &Call<'_>, from: &Constant) -> Result<Option<Constant>, Error> {
+    let order = operator::order(call, from.shape.len())?;
+    let shape = order.iter().map(|dim| from.shape[*dim]).collect();
+    build(call, shape, from.whole, |at| {
+        let mut there = vec![0; at.len()];
+        order.iter().zip(at).for_each(|(dim, i)| there[*dim] = *i);
+        Some(from.at(&there))
+    })
+}
+
+/// The sum of all numbers up to each, along a dimension.
+pub(super) fn cumulative(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Constant>, Error> {
+    let [from, axis] = inputs else { return Ok(None) };
+    if call.integer("exclusive", 0) != 0 || call.integer("reverse", 0) != 0 {
+        return Ok(None);
+    }
+    let dim = operator::dimension(call, axis.single().unwrap_or(0.0) as i64, from.shape.len())?;
+    let mut sums = from.clone();
+    let inner: usize = from.shape[dim + 1..].iter().product();
+    for at in inner..sums.values.len() {
+        if !(at / inner).is_multiple_of(from.shape[dim]) {
+            sums.values[at] += sums.values[at - inner];
+        }
+    }
+    Ok(Some(sums))
+}
+
+/// The product of matrices, for every index of the dimensions before them.
+pub(super) fn product(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Constant>, Error> {
+    let [x, y] = inputs else { return Ok(None) };
+    let ([leading @ .., rows, inner], [others @ .., same, columns]) = (&x.shape[..], &y.shape[..])
+    else {
+        return Ok(None);
+    };
+    let elements: usize = leading.iter().chain([rows, columns]).product();
+    let terms = elements.checked_mul(*inner).filter(|terms| *terms <= ELEMENTS_MAX);
+    if leading != others || inner != same || terms.is_none() {
+        return Ok(None);
+    }
+    let shape = [leading, &[*rows, *columns]].concat();
+    build(call, shape, x.whole, |at| {
+        let (lead, [row, column]) = at.split_last_chunk::<2>()?;
+        let term =
+            |k: usize| x.at(&[lead, &[*row, k]].concat()) * y.at(&[lead, &[k, *column]].concat());
+        Some((0..*inner).map(term).sum())
+    })
+}

@@ -1,0 +1,83 @@
+//! Calls: the nodes of a file, and what they are told.
+
+use onnx_rs::ast::{Attribute, Node};
+use thinwire_model::{Error, Kind};
+
+/// A node at its place.
+pub(crate) struct Call<'a> {
+    /// Its operator.
+    pub operator: &'a str,
+    /// What the graph's node is called.
+    pub name: String,
+    pub(super) node: &'a Node<'a>,
+    at: usize,
+}
+
+impl<'a> Call<'a> {
+    /// The node at a place of the file.
+    pub fn new(at: usize, node: &'a Node<'a>) -> Call<'a> {
+        let named = if node.name.is_empty() { node.output.first() } else { Some(&node.name) };
+        let name = named.copied().unwrap_or_default().trim_start_matches('/').replace('/', ".");
+        Call { operator: node.op_type.as_str(), name, node, at }
+    }
+
+    /// Whether its operator is one of ONNX itself.
+    pub fn is_own(&self) -> bool {
+        matches!(self.node.domain, "" | "ai.onnx")
+    }
+
+    /// Whether there is an input.
+    pub fn has(&self, index: usize) -> bool {
+        self.node.input.get(index).is_some_and(|name| !name.is_empty())
+    }
+
+    /// How many inputs there are.
+    pub fn inputs(&self) -> usize {
+        self.node.input.len()
+    }
+
+    /// Whether something may read an output.
+    pub fn gives(&self, index: usize) -> bool {
+        self.node.output.get(index).is_some_and(|name| !name.is_empty())
+    }
+
+    /// How many outputs there are.
+    pub fn outputs(&self) -> usize {
+        self.node.output.len()
+    }
+
+    /// An attribute.
+    pub fn attribute(&self, name: &str) -> Option<&'a Attribute<'a>> {
+        self.node.attribute.iter().find(|attribute| attribute.name == name)
+    }
+
+    /// A whole number, or what it usually is.
+    pub fn integer(&self, name: &str, usual: i64) -> i64 {
+        self.attribute(name).map_or(usual, |attribute| attribute.i)
+    }
+
+    /// A real number, or what it usually is.
+    pub fn float(&self, name: &str, usual: f64) -> f64 {
+        self.attribute(name).map_or(usual, |attribute| f64::from(attribute.f))
+    }
+
+    /// A text, if it is there.
+    pub fn text(&self, name: &str) -> Option<&'a [u8]> {
+        self.attribute(name).map(|attribute| attribute.s)
+    }
+
+    /// A list of whole numbers, if it is there.
+    pub fn integers(&self, name: &str) -> Option<&'a [i64]> {
+        self.attribute(name).map(|attribute| &attribute.ints[..])
+    }
+
+    /// A refusal.
+    pub fn refuse(&self, message: impl Into<String>) -> Error {
+        Error::new(Kind::Operands, message)
+    }
+
+    /// The place that an error names.
+    pub fn place(&self) -> String {
+        format!("node {} '{}'", self.at, self.name)
+    }
+}

@@ -1,0 +1,106 @@
+//! The way through a file, node by node.
+
+mod call;
+mod node;
+mod operand;
+mod source;
+mod whole;
+
+use std::collections::HashMap;
+
+use onnx_rs::ast::{Graph as OnnxGraph, Model};
+use thinwire_model::{Error, Graph, Kind, TensorId};
+
+pub(crate) use call::Call;
+
+use crate::value::{Value, Weight};
+use crate::{fold, operator};
+
+/// A graph in the making.
+pub(crate) struct Importer<'a> {
+    /// What there is of it.
+    pub graph: Graph,
+    file: &'a OnnxGraph<'a>,
+    /// The version of the operators.
+    pub version: i64,
+    values: HashMap<&'a str, Value>,
+    uses: HashMap<&'a str, usize>,
+    made: HashMap<Weight, TensorId>,
+}
+
+impl<'a> Importer<'a> {
+    /// The inputs and initial values of a file.
+    pub fn new(model: &'a Model<'a>, batch: usize, sequence: usize) -> Result<Importer<'a>, Error> {
+        if batch == 0 || sequence == 0 {
+            let message =
+                format!("{batch} sequences of {sequence} tokens, expected 1 or more of both");
+            return Err(Error::new(Kind::Sizes, message));
+        }
+        let file = model.graph.as_ref().expect("a file without a graph is refused when read");
+        let own = model.opset_import.iter().find(|set| matches!(set.domain, "" | "ai.onnx"));
+        let mut importer = Importer {
+            graph: Graph::default(),
+            file,
+            version: own.map_or(0, |set| set.version),
+            values: HashMap::new(),
+            uses: HashMap::new(),
+            made: HashMap::new(),
+        };
+        file.initializer.iter().try_for_each(|tensor| importer.initial(tensor))?;
+        importer.inputs([batch, sequence])?;
+        for name in file.node.iter().flat_map(|node| &node.input) {
+            *importer.uses.entry(name).or_default() += 1;
+        }
+        Ok(importer)
+    }
+
+    /// The graph, and its only output: logits.
+    pub fn run(mut self) -> Result<(Graph, TensorId), Error> {
+        for (at, node) in self.file.node.iter().enumerate() {
+            let call = Call::new(at, node);
+            let values = self.visit(&call).map_err(|error| error.at(&call.place()))?;
+            for (name, value) in node.output.iter().zip(values) {
+                self.values.insert(name, value);
+            }
+        }
+        let [output] = &self.file.output[..] else {
+            let message = format!("it has {} outputs, expected one", self.file.output.len());
+            return Err(Error::new(Kind::Operands, message));
+        };
+        let place = format!("output '{}'", output.name);
+        let missing = || Error::new(Kind::File, "no node writes it").at(&place);
+        let value = self.values.get(output.name).cloned().ok_or_else(missing)?;
+        let id = self.tensor_of(&place, value).map_err(|error| error.at(&place))?;
+        let id = self.before_softmax(id);
+        Ok((self.graph, id))
+    }
+
+    fn visit(&mut self, call: &Call<'a>) -> Result<Vec<Value>, Error> {
+        if let Some(name) = call
+            .node
+            .input
+            .iter()
+            .find(|name| !name.is_empty() && !self.values.contains_key(**name))
+        {
+            let message = format!("it reads '{name}', which no node before it writes");
+            return Err(Error::new(Kind::File, message));
+        }
+        if !matches!(call.node.domain, "" | "ai.onnx" | "com.microsoft") {
+            let name = format!("{}.{}", call.node.domain, call.operator);
+            return Err(operator::unsupported(&name));
+        }
+        match fold::fold(self, call)? {
+            Some(constant) => Ok(vec![Value::Constant(constant)]),
+            None => operator::visit(self, call),
+        }
+    }
+
+    /// What a softmax at the end is of: the loss has its own.
+    fn before_softmax(&self, id: TensorId) -> TensorId {
+        let node = self.graph.nodes.iter().find(|node| node.outputs.contains(&id));
+        match node {
+            Some(node) if node.operator.name() == "softmax" => node.inputs[0],
+            _ => id,
+        }
+    }
+}

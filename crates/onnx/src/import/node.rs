@@ -1,0 +1,57 @@
+//! Nodes of the graph, and what takes several of them.
+
+use thinwire_model::{Broadcast, Error, Kind, Operator, Scale, Sum, Summed, TensorId};
+
+use super::Importer;
+
+impl Importer<'_> {
+    /// A node of one output.
+    pub fn apply(
+        &mut self,
+        name: &str,
+        operator: impl Into<Operator>,
+        inputs: &[TensorId],
+    ) -> Result<TensorId, Error> {
+        Ok(self.graph.apply(name, operator.into(), inputs)?[0])
+    }
+
+    /// The mean over some dimensions.
+    pub fn mean(
+        &mut self,
+        name: &str,
+        x: TensorId,
+        over: &[usize],
+        becomes: Summed,
+    ) -> Result<TensorId, Error> {
+        let shape = self.graph.tensors[x].shape.clone();
+        let of = |dim: usize| if over.contains(&dim) { becomes } else { Summed::No };
+        let sum = Sum { dims: (0..shape.len()).map(of).collect() };
+        let count: usize = over.iter().filter_map(|dim| shape.get(*dim)).product();
+        let sum = self.apply(&format!("{name}.sum"), sum, &[x])?;
+        self.apply(name, Scale(1.0 / count as f64), &[sum])
+    }
+
+    /// The same values along dimensions that are 1 long or missing.
+    pub fn expand(
+        &mut self,
+        name: &str,
+        x: TensorId,
+        shape: Vec<usize>,
+    ) -> Result<TensorId, Error> {
+        let from = self.graph.tensors[x].shape.clone();
+        let missing = shape.len().checked_sub(from.len());
+        let fits = missing.is_some_and(|missing| {
+            let mut pairs = from.iter().zip(&shape[missing..]);
+            pairs.all(|(from, to)| from == to || *from == 1)
+        });
+        if !fits {
+            let message = format!("shape {from:?} cannot become {shape:?}");
+            return Err(Error::new(Kind::Operands, message));
+        }
+        if from == shape {
+            return Ok(x);
+        }
+        let sum = Sum::back_to(&shape, &from);
+        self.apply(name, Broadcast { shape, sum }, &[x])
+    }
+}

@@ -1,0 +1,88 @@
+//! Sources: what comes from the data, and what a file has numbers of.
+
+use onnx_rs::ast::{Node, TensorProto};
+use thinwire_model::{Element, Error, Initial, Kind, Role, TensorId, Transpose};
+
+use super::Importer;
+use crate::constant::{self, Constant};
+use crate::input;
+use crate::value::{Value, Weight};
+
+/// The standard deviation of weights before the first step.
+const DEVIATION: Initial = Initial::Normal(0.02);
+
+/// Operators whose single numbers are no weights.
+const FACTORS: [&str; 9] = ["Mul", "Div", "Pow", "Sub", "Where", "Equal", "Max", "Min", "Sqrt"];
+
+impl<'a> Importer<'a> {
+    /// The inputs, for a batch and a sequence.
+    pub(super) fn inputs(&mut self, sizes: [usize; 2]) -> Result<(), Error> {
+        let open = input::open(&self.file.input)?;
+        for input in &self.file.input {
+            if !self.values.contains_key(input.name) {
+                let shape = input::shape(input, open, sizes)?;
+                let element = input::element(input)?;
+                let value = match input::known(input.name, &shape) {
+                    Some(constant) => Value::Constant(constant),
+                    None => {
+                        let id = self.graph.source(input.name, shape, element, Role::Input);
+                        Value::Tensor(id)
+                    }
+                };
+                self.values.insert(input.name, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a file has of numbers: real ones are trained, whole ones and single ones are known.
+    pub(super) fn initial(&mut self, tensor: &'a TensorProto<'a>) -> Result<(), Error> {
+        let shape = constant::shape(tensor)?;
+        if shape.contains(&0) && constant::is_float(tensor.data_type()) {
+            let message = format!("shape {shape:?} has nothing in it, expected 1 or more");
+            return Err(Error::new(Kind::Sizes, message).at(tensor.name()));
+        }
+        let real = constant::is_float(tensor.data_type());
+        let value = match real && !shape.is_empty() && !self.is_known(tensor.name(), &shape) {
+            true => {
+                Value::Weight(Weight { name: tensor.name().to_owned(), shape, transposed: false })
+            }
+            false => Value::Constant(Constant::read(tensor)?),
+        };
+        self.values.insert(tensor.name(), value);
+        Ok(())
+    }
+
+    /// Whether real numbers are none that are trained: frequencies of rotary positions, or a single
+    /// number that tensors are multiplied by or compared with.
+    fn is_known(&self, name: &str, shape: &[usize]) -> bool {
+        let single = shape.iter().product::<usize>() == 1;
+        let mut readers = self.file.node.iter().filter(|node| node.input.contains(&name));
+        let factor = |node: &Node<'_>| FACTORS.contains(&node.op_type.as_str());
+        name.contains("inv_freq") || (single && readers.all(factor))
+    }
+
+    /// A weight as a parameter, in its order of dimensions if it is the first time that it is used.
+    pub fn parameter(&mut self, weight: &Weight) -> Result<TensorId, Error> {
+        if let Some(id) = self.made.get(weight) {
+            return Ok(*id);
+        }
+        let id = match self.made.get(&weight.turned()).copied() {
+            Some(other) => self.apply(&weight.name, Transpose::new("kn", "nk"), &[other])?,
+            None => {
+                let one = weight.shape.iter().filter(|length| **length > 1).count() <= 1;
+                let gain = ["gain", "scale", "gamma", "norm.weight"].iter();
+                let ones = one && gain.clone().any(|end| weight.name.ends_with(end));
+                let initial = match (one, ones) {
+                    (_, true) => Initial::Ones,
+                    (true, false) => Initial::Zeros,
+                    (false, false) => DEVIATION,
+                };
+                let role = Role::Parameter(initial);
+                self.graph.source(&*weight.name, &*weight.shape, Element::Float, role)
+            }
+        };
+        self.made.insert(weight.clone(), id);
+        Ok(id)
+    }
+}

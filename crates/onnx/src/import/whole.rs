@@ -1,0 +1,72 @@
+//! What a name stands for, as a tensor that is computed.
+
+use thinwire_model::{
+    Activation, Arithmetic, Element, Epsilon, Error, Fill, Kind, LayerNorm, RmsNorm, Role, Summed,
+    TensorId,
+};
+
+use super::Importer;
+use crate::half::{Half, Stage};
+use crate::value::Value;
+
+/// What half-way formulas become.
+const WHOLE: &str = "GELU, SiLU, layer norm, RMS norm or causal attention";
+
+impl Importer<'_> {
+    /// A value, computed. Known numbers that are no single one are told like data.
+    pub fn tensor_of(&mut self, name: &str, value: Value) -> Result<TensorId, Error> {
+        match value {
+            Value::Tensor(id) => Ok(id),
+            Value::Weight(weight) => self.parameter(&weight),
+            Value::Constant(constant) => match (constant.single(), constant.whole) {
+                (Some(value), false) => {
+                    self.apply(name, Fill { shape: constant.shape, value }, &[])
+                }
+                (_, whole) => {
+                    let element = if whole { Element::Index } else { Element::Float };
+                    Ok(self.graph.source(name, constant.shape, element, Role::Input))
+                }
+            },
+            Value::Half(half) => self.finish(&half),
+        }
+    }
+
+    /// What a half-way formula is by itself.
+    fn finish(&mut self, half: &Half) -> Result<TensorId, Error> {
+        let shape = self.graph.tensors[half.x].shape.clone();
+        let (name, features) = (half.node.clone(), shape.last().copied().unwrap_or(1));
+        match half.stage {
+            Stage::Normal | Stage::ScaledNormal => {
+                let gain = self.gain(half, features)?;
+                let bias = self.fill(&name, features, 0.0)?;
+                self.apply(&name, LayerNorm(Epsilon { value: half.epsilon }), &[half.x, gain, bias])
+            }
+            Stage::RootNormal => {
+                let gain = self.gain(half, features)?;
+                self.apply(&name, RmsNorm(Epsilon { value: half.epsilon }), &[half.x, gain])
+            }
+            Stage::Sigmoid => self.apply(&name, Activation::Sigmoid, &[half.x]),
+            Stage::Square => self.apply(&name, Arithmetic::Multiply, &[half.x, half.x]),
+            Stage::Mean => self.mean(&name, half.x, &[shape.len() - 1], Summed::ToOne),
+            Stage::Centred => {
+                let mean = self.mean(&name, half.x, &[shape.len() - 1], Summed::ToOne)?;
+                self.apply(&name, Arithmetic::Subtract, &[half.x, mean])
+            }
+            _ => {
+                let message = format!("'{name}' is only supported as a part of {}", WHOLE);
+                Err(Error::new(Kind::Operands, message))
+            }
+        }
+    }
+
+    fn gain(&mut self, half: &Half, features: usize) -> Result<TensorId, Error> {
+        match half.gain {
+            Some(gain) => Ok(gain),
+            None => self.fill(&half.node, features, 1.0),
+        }
+    }
+
+    fn fill(&mut self, name: &str, features: usize, value: f64) -> Result<TensorId, Error> {
+        self.apply(&format!("{name}.fill"), Fill { shape: vec![features], value }, &[])
+    }
+}

@@ -1,0 +1,116 @@
+//! Attention as one node, as ONNX has it since version 23.
+
+use thinwire_model::{Attention, Error, Reshape, Scale, TensorId, Transpose};
+
+use super::mask::{self, Seen};
+use crate::import::{Call, Importer};
+use crate::value::Value;
+
+/// How far a factor may be off, relatively.
+const NEAR: f64 = 1e-3;
+
+/// Heads of queries, and of keys and values.
+struct Heads {
+    queries: usize,
+    keys: usize,
+    /// Whether they are a dimension of their own: `[batch, heads, tokens, features]`.
+    apart: bool,
+}
+
+/// Attention of queries, keys and values.
+pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    refuse_rest(call)?;
+    let operands =
+        [importer.tensor(call, 0)?, importer.tensor(call, 1)?, importer.tensor(call, 2)?];
+    let heads = heads(importer, call, operands)?;
+    let [q, k, v] = operands;
+    let [mut q, k, v] =
+        [merged(importer, call, q)?, merged(importer, call, k)?, merged(importer, call, v)?];
+    let features = importer.graph.tensors[q].shape[2];
+    let head_size = features / heads.queries;
+    let ratio = call.float("scale", 1.0 / (head_size as f64).sqrt()) * (head_size as f64).sqrt();
+    if (ratio - 1.0).abs() > NEAR {
+        q = importer.apply(&format!("{}.scale", call.name), Scale(ratio), &[q])?;
+    }
+    let causal = causal(importer, call)?;
+    let attention = Attention { head_size, queries_per_key: heads.queries / heads.keys, causal };
+    let y = importer.apply(&call.name, attention, &[q, k, v])?;
+    if !heads.apart {
+        return Ok(Value::Tensor(y));
+    }
+    let [batch, tokens, features] = importer.graph.tensors[y].shape[..] else {
+        return Ok(Value::Tensor(y));
+    };
+    let shape = vec![batch, tokens, heads.queries, features / heads.queries];
+    let y = importer.apply(&format!("{}.apart", call.name), Reshape { shape }, &[y])?;
+    let turned = Transpose::new("bshd", "bhsd");
+    importer.apply(&format!("{}.turned", call.name), turned, &[y]).map(Value::Tensor)
+}
+
+/// Refuses what attention here has not.
+fn refuse_rest(call: &Call<'_>) -> Result<(), Error> {
+    let inputs = ["past_key", "past_value", "nonpad_kv_seqlen"].into_iter().zip(4..);
+    let outputs = ["present_key", "present_value", "qk_matmul_output"].into_iter().zip(1..);
+    let given =
+        inputs.filter(|(_, at)| call.has(*at)).chain(outputs.filter(|(_, at)| call.gives(*at)));
+    if let Some((name, _)) = given.into_iter().next() {
+        return Err(
+            call.refuse(format!("attention has {name}, expected queries, keys, values and a mask"))
+        );
+    }
+    match call.float("softcap", 0.0) {
+        0.0 => Ok(()),
+        cap => Err(call.refuse(format!("softcap is {cap}, expected 0"))),
+    }
+}
+
+/// Heads by their dimension, or by attributes.
+fn heads(
+    importer: &Importer<'_>,
+    call: &Call<'_>,
+    operands: [TensorId; 3],
+) -> Result<Heads, Error> {
+    let [q, k, v] = operands.map(|id| &importer.graph.tensors[id].shape[..]);
+    let (queries, keys, apart) = match (q, k, v) {
+        ([_, queries, ..], [_, keys, ..], [_, values, ..])
+            if [q.len(), k.len(), v.len()] == [4; 3] && keys == values =>
+        {
+            (*queries, *keys, true)
+        }
+        _ if [q.len(), k.len(), v.len()] == [3; 3] => {
+            let attribute = |name| usize::try_from(call.integer(name, 0)).unwrap_or(0);
+            (attribute("q_num_heads"), attribute("kv_num_heads"), false)
+        }
+        _ => {
+            let message = format!("shapes {q:?}, {k:?}, {v:?}, expected 3 or 4 dimensions each");
+            return Err(call.refuse(message));
+        }
+    };
+    if keys == 0 || queries == 0 || queries % keys != 0 {
+        return Err(call.refuse(format!("{queries} heads of queries share {keys} of keys")));
+    }
+    Ok(Heads { queries, keys, apart })
+}
+
+/// An operand as `[batch, tokens, features]`.
+fn merged(importer: &mut Importer<'_>, call: &Call<'_>, x: TensorId) -> Result<TensorId, Error> {
+    let [batch, heads, tokens, features] = importer.graph.tensors[x].shape[..] else {
+        return Ok(x);
+    };
+    let turned = Transpose::new("bhsd", "bshd");
+    let turned = importer.apply(&format!("{}.turned", call.name), turned, &[x])?;
+    let shape = vec![batch, tokens, heads * features];
+    importer.apply(&format!("{}.merged", call.name), Reshape { shape }, &[turned])
+}
+
+/// Whether no query sees a later key, by the attribute or a known mask.
+fn causal(importer: &Importer<'_>, call: &Call<'_>) -> Result<bool, Error> {
+    let asked = call.integer("is_causal", 0) != 0;
+    if !call.has(3) {
+        return Ok(asked);
+    }
+    match mask::mask(&importer.constant(call, 3)?) {
+        Some(seen) => Ok(asked || seen == Seen::Earlier),
+        None => Err(call.refuse("its mask is neither causal nor open to all keys")),
+    }
+}

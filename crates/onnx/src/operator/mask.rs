@@ -1,0 +1,91 @@
+//! Masks: which keys a query sees.
+
+use thinwire_model::Error;
+
+use super::unsupported;
+use crate::constant::Constant;
+use crate::half::{Half, Stage};
+use crate::import::{Call, Importer};
+use crate::value::Value;
+
+/// What stands for minus infinity in masks is at most this.
+pub(super) const FAR: f64 = -1e4;
+
+/// What a query sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Every key.
+    All,
+    /// The keys up to its own place.
+    Earlier,
+}
+
+/// `Where` as a mask: scores, and minus infinity where keys are not seen; or what replaces numbers
+/// that are none.
+pub(super) fn masked(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    if let (Value::Half(half), Value::Tensor(x)) =
+        (importer.value(call, 0)?, importer.value(call, 2)?)
+        && (half.stage, half.x) == (Stage::Missing, *x)
+        && importer.constant(call, 1).is_ok_and(|constant| constant.single() == Some(0.0))
+    {
+        return Ok(Value::Tensor(*x));
+    }
+    let Ok(condition) = importer.constant(call, 0) else { return Err(unsupported("Where")) };
+    let far = |index: usize| {
+        let constant = importer.constant(call, index).ok();
+        constant.is_some_and(|constant| constant.values.iter().all(|value| *value <= FAR))
+    };
+    let (x, seen_is) = match (far(1), far(2)) {
+        (false, true) => (1, true),
+        (true, false) => (2, false),
+        _ => return Err(unsupported("Where")),
+    };
+    let seen = seen(&condition, |value| (value != 0.0) == seen_is);
+    let Some(seen) = seen else { return Err(unsupported("Where")) };
+    let x = importer.tensor(call, x)?;
+    scores(importer, call, x, &condition, seen).ok_or_else(|| unsupported("Where"))
+}
+
+/// Scores with a mask of a shape; none if the mask makes more of them.
+pub(super) fn scores(
+    importer: &Importer<'_>,
+    call: &Call<'_>,
+    x: usize,
+    mask: &Constant,
+    seen: Seen,
+) -> Option<Value> {
+    let shape = &importer.graph.tensors[x].shape;
+    let missing = shape.len().checked_sub(mask.shape.len())?;
+    let fits = |(of_x, of_mask): (&usize, &usize)| of_x == of_mask || *of_mask == 1;
+    let node = call.name.clone();
+    let fits = shape[missing..].iter().zip(&mask.shape).all(fits);
+    fits.then_some(match seen {
+        Seen::All => Value::Tensor(x),
+        Seen::Earlier => Value::Half(Half::new(Stage::Causal, x, node)),
+    })
+}
+
+/// What a mask that is added, or is true where a key is seen, lets queries see.
+pub(super) fn mask(mask: &Constant) -> Option<Seen> {
+    match mask.whole {
+        true => seen(mask, |value| value != 0.0),
+        false => adds(mask),
+    }
+}
+
+/// What a mask that is added lets queries see.
+pub(super) fn adds(mask: &Constant) -> Option<Seen> {
+    let clear = mask.values.iter().all(|value| *value == 0.0 || *value <= FAR);
+    seen(mask, |value| value == 0.0).filter(|_| clear)
+}
+
+/// What queries see, if it is the same everywhere.
+fn seen(mask: &Constant, is_seen: impl Fn(f64) -> bool) -> Option<Seen> {
+    if mask.values.iter().all(|value| is_seen(*value)) {
+        return Some(Seen::All);
+    }
+    let [.., queries, keys] = mask.shape[..] else { return None };
+    let right = |(at, value): (usize, &f64)| (at % keys <= at / keys % queries) == is_seen(*value);
+    let earlier = queries == keys && mask.values.iter().enumerate().all(right);
+    earlier.then_some(Seen::Earlier)
+}
