@@ -6,10 +6,13 @@
 //! the gradient of the node that computed the tensor wants them. Nothing that is chosen here has to
 //! be right: whatever layouts come of it, conversions are put between them.
 
+mod place;
+
 use std::collections::HashSet;
 
 use thinwire_model::{
-    Cut, Declaration, Layout, NodeId, Origin, Placement, Role, Strategy, TensorId, Training,
+    Cut, Declaration, Layout, NodeId, Origin, Placement, Reduction, Role, Strategy, TensorId,
+    Training,
 };
 
 use super::carriage::Carriage;
@@ -36,6 +39,8 @@ pub struct Assignment<'a> {
     pub strategies: Vec<Strategy>,
     /// The nodes that compute nothing but gradients of parameters, where a plan puts them apart.
     pub apart: HashSet<NodeId>,
+    /// For every node of the model, its strategy.
+    forward: Vec<Strategy>,
     /// For every tensor, the output that it is.
     pub producers: Vec<Option<End>>,
     /// For every tensor, the inputs that it is.
@@ -61,9 +66,13 @@ impl<'a> Assignment<'a> {
             chunks: Vec::new(),
             strategies: Vec::new(),
             apart: HashSet::new(),
+            forward: plan.strategies.clone(),
             producers,
             consumers,
         };
+        if !plan.shares.is_empty() {
+            assignment.gather_nothing();
+        }
         for node in 0..graph.nodes.len() {
             let (chunk, strategy) = assignment.place(node);
             assignment.chunks.push(chunk);
@@ -123,12 +132,36 @@ impl<'a> Assignment<'a> {
 
     /// The layout in which an output is made.
     pub fn produced(&self, (node, output): End) -> Layout {
-        self.declarations[node].output_sides(output, &self.strategies[node]).value
+        let mut layout = self.declarations[node].output_sides(output, &self.strategies[node]).value;
+        if self.carries_sums(node) {
+            layout.0[0] = Placement::Partial(Reduction::Sum);
+        }
+        layout
     }
 
     /// The layout in which an input is wanted.
     pub fn required(&self, (node, input): End) -> Layout {
-        self.declarations[node].input_sides(input, &self.strategies[node]).value
+        let mut layout = self.declarations[node].input_sides(input, &self.strategies[node]).value;
+        let tensor = self.training.graph.nodes[node].inputs[input];
+        let gradient = self.producers[tensor].is_some_and(|(made, _)| !self.is_forward(made));
+        if gradient && self.carries_sums(node) {
+            layout.0[0] = Placement::Partial(Reduction::Sum);
+        }
+        layout
+    }
+
+    /// Whether a gradient is taken of partial sums, as it is linear in what comes in. So it must be
+    /// where parts of the batch do unequal work and the node itself knows of no batch, as one of
+    /// positions: a sum over all parts has no common moment before the step's end.
+    fn carries_sums(&self, node: NodeId) -> bool {
+        let gradient = matches!(self.training.origins[node], Origin::Gradient(_));
+        if self.plan.shares.is_empty() || !gradient || self.strategies[node].0[0] != Cut::Whole {
+            return false;
+        }
+        let inputs = &self.training.graph.nodes[node].inputs;
+        let producers = inputs.iter().filter_map(|tensor| self.producers[*tensor]);
+        let mut gradients = producers.filter(|(made, _)| !self.is_forward(*made));
+        gradients.any(|end| matches!(self.produced(end).0[0], Placement::Partial(_)))
     }
 
     /// The layout in which a tensor goes from its stage to another: as it is made, or as it is
@@ -251,69 +284,6 @@ impl<'a> Assignment<'a> {
 
     fn forward_users(&self, parameter: TensorId) -> impl Iterator<Item = End> {
         self.consumers[parameter].iter().copied().filter(|(node, _)| self.is_forward(*node))
-    }
-
-    /// The chunk and the strategy of a node whose inputs are assigned.
-    fn place(&self, node: NodeId) -> (usize, Strategy) {
-        match self.training.origins[node] {
-            Origin::Forward => {
-                let chunk = self.plan.block_of(&self.training.graph, node).chunk;
-                (chunk, self.plan.strategies[node].clone())
-            }
-            Origin::Seed => {
-                let loss = self.training.graph.loss.and_then(|loss| self.producers[loss]);
-                (self.chunks[loss.expect("a node computes the loss").0], self.whole())
-            }
-            Origin::Gradient(of) => {
-                let carried =
-                    self.declarations[of].carried(&self.strategies[of], &self.declarations[node]);
-                let allowed = self.declarations[node].allows(&carried, &self.sizes);
-                (self.chunks[of], if allowed { carried } else { self.whole() })
-            }
-            Origin::Accumulate(tensor) => self.place_sum(node, tensor),
-        }
-    }
-
-    fn whole(&self) -> Strategy {
-        Strategy(vec![Cut::Whole; self.sizes.len()])
-    }
-
-    fn place_sum(&self, node: NodeId, of: TensorId) -> (usize, Strategy) {
-        let terms = self.training.graph.nodes[node].inputs.iter();
-        let terms: Vec<End> = terms.map(|id| self.producers[*id].expect("a gradient")).collect();
-        let chunks: Vec<usize> = terms.iter().map(|(term, _)| self.chunks[*term]).collect();
-        let producer = self.producers[of];
-        let chunk = match producer {
-            Some((producer, _)) if chunks[0] != chunks[1] => self.chunks[producer],
-            _ => chunks[0],
-        };
-        let layouts: Vec<Layout> = terms.iter().map(|term| self.produced(*term)).collect();
-        let wanted = producer.map_or_else(
-            || layouts[0].clone(),
-            |(id, output)| {
-                self.declarations[id].output_sides(output, &self.strategies[id]).gradient
-            },
-        );
-        let agreed = layouts[0].0.iter().zip(&layouts[1].0).zip(&wanted.0);
-        let agreed = agreed.map(|((a, b), wanted)| if a == b { *a } else { *wanted });
-        let declaration = &self.declarations[node];
-        let cuts = |layout: &mut dyn Iterator<Item = Placement>| {
-            Strategy(layout.map(|placement| cut_of(declaration, placement)).collect())
-        };
-        let strategy = cuts(&mut agreed.into_iter());
-        match declaration.allows(&strategy, &self.sizes) {
-            true => (chunk, strategy),
-            false => (chunk, cuts(&mut wanted.0.into_iter())),
-        }
-    }
-}
-
-/// What a sum of two tensors does so that all three lie so.
-fn cut_of(declaration: &Declaration, placement: Placement) -> Cut {
-    match placement {
-        Placement::Replicated => Cut::Whole,
-        Placement::Sharded(dim) => Cut::Axis(declaration.inputs[0].dims[dim].axis),
-        Placement::Partial(_) => Cut::Sum,
     }
 }
 

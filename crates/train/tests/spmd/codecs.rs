@@ -157,7 +157,8 @@ fn a_step_that_is_left_out_changes_nothing() {
                     let owes = before.keys().any(|name| name.starts_with("owed."));
                     assert_eq!(owes, name != "int8:stochastic", "{name}, {sharding:?}");
                     assert!(before == after, "{name}, {sharding:?}, rank {rank}");
-                    assert!(after != later, "{name}, {sharding:?}, rank {rank}");
+                    let learns = after != later || after.is_empty();
+                    assert!(learns, "{name}, {sharding:?}, rank {rank}");
                 }
             }
         }

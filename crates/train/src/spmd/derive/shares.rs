@@ -1,11 +1,11 @@
 //! Unequal work: which part of the batch does which micro-batches.
 
-use thinwire_model::Training;
+use thinwire_model::{Placement, Training};
 
 use super::Phase;
 use crate::error::Error;
 use crate::spmd::plan::{Plan, invalid};
-use crate::spmd::program::{Convert, Held, Instruction};
+use crate::spmd::program::{Held, Instruction};
 
 /// Which micro-batches of the whole batch a part does, and which part of them, if that is not its
 /// own: parts take what there is one after the other.
@@ -22,17 +22,30 @@ pub fn check_alike(
     phases: &[Phase],
     (slots, training): (&[Held], &Training),
 ) -> Result<(), Error> {
-    let converts = phases.iter().flat_map(|(_, list)| list).filter_map(|it| match it {
-        Instruction::Convert(convert) => Some(convert),
-        _ => None,
-    });
-    let sent = |convert: &&Convert| convert.step.mesh_dim == 0 && convert.step.sent(2) > 0.0;
-    match converts.into_iter().find(sent).filter(|_| !plan.shares.is_empty()) {
-        None => Ok(()),
-        Some(convert) => {
-            let name = &training.graph.tensors[slots[convert.from].tensor].name;
-            let message = format!("parts of the mesh do unequal work and exchange '{name}' in it");
-            Err(invalid(format!("{message}, expected the first dimension to cut batches alone")))
+    if plan.shares.is_empty() {
+        return Ok(());
+    }
+    let refused = |slot: usize| {
+        let name = &training.graph.tensors[slots[slot].tensor].name;
+        let message = format!("parts of the mesh do unequal work and share '{name}' in it");
+        invalid(format!("{message}, expected the first dimension to cut batches alone"))
+    };
+    for instruction in phases.iter().flat_map(|(_, list)| list) {
+        match instruction {
+            Instruction::Convert(convert)
+                if convert.step.mesh_dim == 0 && convert.step.sent(2) > 0.0 =>
+            {
+                return Err(refused(convert.from));
+            }
+            // Of one dimension are positions, which are the same for all.
+            Instruction::Load { to }
+                if slots[*to].layout.0[0] == Placement::Replicated
+                    && slots[*to].shape.len() > 1 =>
+            {
+                return Err(refused(*to));
+            }
+            _ => {}
         }
     }
+    Ok(())
 }
