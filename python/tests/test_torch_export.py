@@ -105,6 +105,26 @@ def test_a_network_of_convolutions_has_what_was_built(tmp_path):
     assert {"reshape": {"shape": [{"batch": 1}, 4]}} in [n["operator"] for n in file["nodes"]]
 
 
+def test_functions_and_numbers_are_the_ones_that_were_meant(tmp_path):
+    import torch
+    from torch import nn
+
+    module = nn.Sequential(
+        nn.Conv2d(4, 6, (3, 2), stride=(1, 2), padding=(2, 1), dilation=2, groups=2, bias=False),
+        nn.GELU(),
+        nn.Sigmoid(),
+        nn.Flatten(),
+        nn.LayerNorm(192, eps=1e-3),
+        nn.Linear(192, 3),
+    )
+    file = exported(tmp_path, module, torch.zeros(2, 4, 8, 8))
+    found = [node["operator"] for node in file["nodes"]]
+    convolution = {"stride": [1, 2], "padding": [2, 1, 2, 1], "dilation": [2, 2], "groups": 2}
+    assert found[0] == {"conv2d": convolution}
+    assert found[1:3] == [{"activation": "gelu_erf"}, {"activation": "sigmoid"}]
+    assert {"layer_norm": {"epsilon": 0.001}} in found
+
+
 def test_a_gpt_is_the_file_that_the_model_crate_checks(tmp_path):
     module, tokens = small_gpt()
     file = exported(tmp_path, module, tokens)

@@ -4,7 +4,7 @@
 //! `model`, for a batch and a sequence, with a cross-entropy after its only output, so that it can be
 //! planned and trained. Weights count by their shapes; their values are not read, so a file's
 //! external data need not be there. What compilers of other programs took apart (GELU, SiLU, layer
-//! norm, RMS norm, causal masks) is put together again.
+//! norm, RMS norm, attention and its masks) is put together again.
 #![forbid(unsafe_code)]
 
 mod constant;

@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use thinwire_model::{ModelFile, NAMES, classes, fingerprint, named, summary, usual_sequence};
+use thinwire_model::{
+    Conv2d, Epsilon, LayerNorm, ModelFile, NAMES, Operator, Pool, PoolKind, RmsNorm, classes,
+    fingerprint, named, summary, usual_sequence,
+};
 
 /// The file of a built-in model, as it is read again.
 fn file(name: &str) -> ModelFile {
@@ -110,6 +113,22 @@ fn a_gpt_of_torch_is_the_built_one() {
         assert_eq!(found.forward_flops, built.forward_flops);
         assert_eq!(found.backward_flops, built.backward_flops);
     }
+}
+
+#[test]
+fn a_number_stands_for_all_directions_and_null_for_what_is_usual() {
+    let read = |text: &str| serde_json::from_str::<Operator>(text).unwrap();
+    let found = read(r#"{"conv2d": {"stride": 2, "padding": 1}}"#);
+    assert_eq!(found, Conv2d::square(2, 1).into());
+    let found = read(r#"{"pool": {"kind": "max", "size": 3, "stride": [2, 2], "padding": 0}}"#);
+    assert_eq!(found, Pool::square(PoolKind::Max, 3, 2, 0).into());
+    assert_eq!(read(r#"{"layer_norm": null}"#), LayerNorm::default().into());
+    let found = read(r#"{"rms_norm": {"epsilon": 1e-6}}"#);
+    assert_eq!(found, RmsNorm(Epsilon { value: 1e-6 }).into());
+    let sides =
+        Conv2d { padding: [1, 2, 3, 4], dilation: [2, 1], groups: 8, ..Conv2d::square(1, 0) };
+    let written = serde_json::to_string(&Operator::from(sides)).unwrap();
+    assert_eq!(read(&written), sides.into());
 }
 
 /// A change of a file, and what is then said.

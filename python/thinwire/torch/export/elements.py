@@ -23,10 +23,11 @@ def nothing(walk: Walk, *_: Any, **__: Any) -> None:
     return None
 
 
-@converts("gelu", "relu", "silu", "tanh")
-def activation(walk: Walk, x: Any, **_: Any) -> int:
+@converts("gelu", "relu", "sigmoid", "silu", "tanh")
+def activation(walk: Walk, x: Any, *, approximate: str = "none") -> int:
     """A function of every element."""
     name = str(walk.node.target).removeprefix("aten.").split(".")[0].removesuffix("_")
+    name = "gelu_erf" if name == "gelu" and approximate == "none" else name
     x = walk.tensor(x)
     return walk.graph.one(walk.name, {"activation": name}, [x], walk.graph.shape(x))
 

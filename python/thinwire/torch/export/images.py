@@ -16,6 +16,15 @@ def square(name: str, value: Any) -> int:
     return numbers.pop()
 
 
+def both(name: str, value: Any) -> list[int]:
+    """A number for rows and one for columns."""
+    numbers = [value] if isinstance(value, int) else list(value)
+    numbers = numbers * 2 if len(numbers) == 1 else numbers
+    if len(numbers) != 2:
+        raise ValueError(f"{name} is {numbers}, expected 2 numbers")
+    return numbers
+
+
 @converts("conv2d")
 def conv2d(
     walk: Walk,
@@ -28,9 +37,12 @@ def conv2d(
     groups: int = 1,
 ) -> int:
     """A convolution, and its bias."""
-    if square("dilation", dilation) != 1 or groups != 1:
-        raise ValueError(f"dilation {dilation} and groups {groups}, expected 1")
-    operator = {"stride": square("stride", stride), "padding": square("padding", padding)}
+    operator = {
+        "stride": both("stride", stride),
+        "padding": both("padding", padding) * 2,
+        "dilation": both("dilation", dilation),
+        "groups": groups,
+    }
     inputs = [walk.tensor(x), walk.tensor(weight)]
     y = walk.graph.one(walk.name, {"conv2d": operator}, inputs, walk.result)
     if bias is None:
@@ -42,13 +54,14 @@ def conv2d(
 
 
 @converts("batch_norm")
-def batch_norm(walk: Walk, x: Any, gain: Any, bias: Any, *_: Any) -> int:
+def batch_norm(walk: Walk, x: Any, gain: Any, bias: Any, *rest: Any) -> int:
     """Batch norm as it is in training."""
+    epsilon = rest[4] if len(rest) > 4 else 1e-5
     graph, x = walk.graph, walk.tensor(x)
     channels = graph.shape(x)[1]
     moments = graph.add(f"{walk.name}.moments", {"moments": None}, [x], [[channels], [channels]])
     inputs = [x, *moments, walk.tensor(gain), walk.tensor(bias)]
-    return graph.one(walk.name, {"batch_norm": None}, inputs, graph.shape(x))
+    return graph.one(walk.name, {"batch_norm": {"epsilon": epsilon}}, inputs, graph.shape(x))
 
 
 def pool(walk: Walk, x: Any, kind: str, size: int, stride: int, padding: int) -> int:

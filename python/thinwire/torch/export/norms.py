@@ -10,11 +10,20 @@ import torch
 from thinwire.torch.export.graph import Causal
 from thinwire.torch.export.walk import Walk, converts
 
+SMALL = torch.finfo(torch.float32).eps  # what RMS norm adds where nothing is said
 FAR = -1e4  # what stands for minus infinity in masks is at most this
 
 
 @converts("layer_norm")
-def layer_norm(walk: Walk, x: Any, shape: Any, gain: Any = None, bias: Any = None, *_: Any) -> int:
+def layer_norm(
+    walk: Walk,
+    x: Any,
+    shape: Any,
+    gain: Any = None,
+    bias: Any = None,
+    epsilon: float = 1e-5,
+    *_: Any,
+) -> int:
     """Mean zero and variance one, then gain and bias."""
     if len(shape) != 1:
         raise ValueError(f"a norm over {list(shape)}, expected the last dimension")
@@ -22,17 +31,20 @@ def layer_norm(walk: Walk, x: Any, shape: Any, gain: Any = None, bias: Any = Non
     gain = fill(f"{walk.name}.ones", shape, 1.0) if gain is None else walk.tensor(gain)
     bias = fill(f"{walk.name}.zeros", shape, 0.0) if bias is None else walk.tensor(bias)
     inputs = [walk.tensor(x), gain, bias]
-    return walk.graph.one(walk.name, {"layer_norm": None}, inputs, walk.result)
+    return walk.graph.one(walk.name, {"layer_norm": {"epsilon": epsilon}}, inputs, walk.result)
 
 
 @converts("rms_norm")
-def rms_norm(walk: Walk, x: Any, shape: Any, gain: Any = None, *_: Any) -> int:
+def rms_norm(
+    walk: Walk, x: Any, shape: Any, gain: Any = None, epsilon: float | None = None
+) -> int:
     """Mean square one, then gain."""
     if len(shape) != 1:
         raise ValueError(f"a norm over {list(shape)}, expected the last dimension")
     ones = walk.graph.fill
     gain = ones(f"{walk.name}.ones", shape, 1.0) if gain is None else walk.tensor(gain)
-    return walk.graph.one(walk.name, {"rms_norm": None}, [walk.tensor(x), gain], walk.result)
+    operator = {"rms_norm": {"epsilon": SMALL if epsilon is None else epsilon}}
+    return walk.graph.one(walk.name, operator, [walk.tensor(x), gain], walk.result)
 
 
 @converts("softmax", "_softmax")
