@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use thinwire_plan::Cluster;
-use thinwire_plan::cluster::{Device, Efficiency, Level};
+use thinwire_plan::cluster::{Device, Efficiency, Handling, Level};
 
 use crate::case::Case;
 
@@ -46,6 +46,7 @@ impl Constants {
             codec_bytes_per_s: 5e11,
             overhead_s: 1e-6 * overhead,
             efficiency: Efficiency::saturating(best, 1e9 * half),
+            handling: Handling::default(),
         };
         let level = |name: &str, size, latency_us: f64, gbyte: f64| Level {
             name: name.to_owned(),

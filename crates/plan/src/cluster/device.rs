@@ -19,6 +19,25 @@ pub struct Device {
     pub overhead_s: f64,
     /// Which fraction of `flops_per_s` operators reach.
     pub efficiency: Efficiency,
+    /// What moving bytes takes of the device's own time.
+    pub handling: Handling,
+}
+
+/// What moving bytes takes of a device's own time, while it computes: copies, checksums, and the
+/// thread that does it. Nothing where others do it, as beside accelerators.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Handling {
+    /// Seconds of a byte that is sent, and of one that is received meanwhile.
+    pub byte_s: f64,
+    /// Seconds of a message that is sent, and of one that is received.
+    pub message_s: f64,
+}
+
+impl Handling {
+    /// Seconds of so many messages with so many bytes together.
+    pub fn seconds(&self, messages: f64, bytes: f64) -> f64 {
+        messages * self.message_s + bytes * self.byte_s
+    }
 }
 
 /// The fraction of a device's rate that an operator reaches, by its size.

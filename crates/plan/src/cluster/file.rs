@@ -7,6 +7,8 @@
 //! memory_gib = 80
 //! memory_gbyte_per_s = 2039
 //! codec_gbyte_per_s = 300                # f32 encoded or decoded; a third of memory's rate unless said
+//! handling_gbyte_per_s = 2               # sent and received, if it takes the device's own time
+//! handling_us = 20                       # of every message
 //! efficiency = [[0.1, 0.2], [10, 0.6]]   # pairs of gflop and the fraction of tflops
 //!
 //! [[level]]                              # innermost first
@@ -24,7 +26,7 @@
 
 use serde::Deserialize;
 
-use super::{Cluster, Device, Efficiency, Level};
+use super::{Cluster, Device, Efficiency, Handling, Level};
 use crate::Error;
 
 const GIB: f64 = (1_u64 << 30) as f64;
@@ -52,6 +54,9 @@ struct DeviceTable {
     codec_gbyte_per_s: Option<f64>,
     #[serde(default)]
     overhead_us: f64,
+    handling_gbyte_per_s: Option<f64>,
+    #[serde(default)]
+    handling_us: f64,
     #[serde(default)]
     efficiency: Vec<(f64, f64)>,
 }
@@ -123,7 +128,17 @@ fn device(table: &DeviceTable) -> Result<Device, Error> {
         codec_bytes_per_s: 1e9 * positive("codec_gbyte_per_s", codec_gbyte_per_s)?,
         overhead_s: 1e-6 * not_negative(&about, "overhead_us", table.overhead_us)?,
         efficiency: efficiency(&about, &table.efficiency)?,
+        handling: handling(&about, table)?,
     })
+}
+
+fn handling(about: &str, table: &DeviceTable) -> Result<Handling, Error> {
+    let byte_s = match table.handling_gbyte_per_s {
+        Some(rate) => 1e-9 / positive(about, "handling_gbyte_per_s", rate)?,
+        None => 0.0,
+    };
+    let message_s = 1e-6 * not_negative(about, "handling_us", table.handling_us)?;
+    Ok(Handling { byte_s, message_s })
 }
 
 fn efficiency(about: &str, points: &[(f64, f64)]) -> Result<Efficiency, Error> {

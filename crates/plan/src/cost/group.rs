@@ -87,7 +87,7 @@ fn members(mesh: &[usize], dim: usize, unit: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{Device, Efficiency, Level};
+    use crate::cluster::{Device, Efficiency, Handling, Level};
 
     fn cluster() -> Cluster {
         let level = |name: &str, size, bytes_per_s| Level {
@@ -105,6 +105,7 @@ mod tests {
             codec_bytes_per_s: 1e12,
             overhead_s: 0.0,
             efficiency: Efficiency::constant(1.0),
+            handling: Handling::default(),
         };
         let levels = vec![level("node", 8, 300e9), level("pod", 16, 100e9)];
         Cluster { devices: vec![device], levels, kinds: Vec::new() }

@@ -15,12 +15,14 @@ mod work;
 pub use carriage::Carriage;
 pub use coding::Coding;
 pub use collective::{Exchange, message_s};
+use collective::scatter_handling_s;
 pub use group::{Group, Hop};
 pub use work::{Pinned, Work, WorkKind, work};
 
 use std::collections::HashMap;
 
 use thinwire_model::{Declaration, Layout, NodeId, Operand, Placement, Sides, Strategy};
+use thinwire_wire::HEADER_BYTES;
 
 use crate::cluster::{Cluster, Device};
 
@@ -37,6 +39,8 @@ pub struct Cost {
     pub backward_wire_s: f64,
     /// Bringing gradients of parameters together, once a step.
     pub sync_s: f64,
+    /// What of that takes the device's own time, so that nothing hides it.
+    pub handling_s: f64,
     /// The optimiser, once a step.
     pub optimizer_s: f64,
     /// Parameters, gradients, optimiser state.
@@ -59,6 +63,7 @@ impl Cost {
         forward_wire_s: 0.0,
         backward_wire_s: 0.0,
         sync_s: 0.0,
+        handling_s: 0.0,
         optimizer_s: 0.0,
         state_bytes: 0.0,
         kept_bytes: 0.0,
@@ -79,6 +84,7 @@ impl std::ops::AddAssign for Cost {
         self.forward_wire_s += other.forward_wire_s;
         self.backward_wire_s += other.backward_wire_s;
         self.sync_s += other.sync_s;
+        self.handling_s += other.handling_s;
         self.optimizer_s += other.optimizer_s;
         self.state_bytes += other.state_bytes;
         self.kept_bytes += other.kept_bytes;
@@ -97,6 +103,7 @@ impl std::ops::Sub for Cost {
             forward_wire_s: self.forward_wire_s - other.forward_wire_s,
             backward_wire_s: self.backward_wire_s - other.backward_wire_s,
             sync_s: self.sync_s - other.sync_s,
+            handling_s: self.handling_s - other.handling_s,
             optimizer_s: self.optimizer_s - other.optimizer_s,
             state_bytes: self.state_bytes - other.state_bytes,
             kept_bytes: self.kept_bytes - other.kept_bytes,
@@ -236,6 +243,7 @@ impl<'a> Costs<'a> {
         let share = 1.0 / group.size as f64;
         let bytes = elements * element;
         let scatter_s = self.exchange.scatter_s(&group, bytes);
+        let handling_s = 2.0 * scatter_handling_s(&group, bytes, &self.device.handling);
         let update = |elements: f64| {
             let touched = elements * 2.0 * (optimizer + element);
             touched / (self.device.memory_bytes_per_s * self.device.memory_efficiency)
@@ -243,12 +251,14 @@ impl<'a> Costs<'a> {
         match self.sharding {
             Sharding::None => Cost {
                 sync_s: 2.0 * scatter_s,
+                handling_s,
                 optimizer_s: update(elements),
                 state_bytes: elements * (2.0 * element + optimizer),
                 ..Cost::ZERO
             },
             Sharding::Optimizer => Cost {
                 sync_s: 2.0 * scatter_s,
+                handling_s,
                 optimizer_s: update(elements * share),
                 state_bytes: elements * (2.0 * element + optimizer * share),
                 ..Cost::ZERO
@@ -261,6 +271,11 @@ impl<'a> Costs<'a> {
                 ..Cost::ZERO
             },
         }
+    }
+
+    /// Seconds of a device's own time for one end of a message.
+    pub fn message_handling_s(&self, bytes: f64) -> f64 {
+        0.5 * self.device.handling.seconds(1.0, bytes + HEADER_BYTES as f64)
     }
 
     /// The ranks that share a parameter's work.

@@ -49,7 +49,7 @@ impl Evaluation<'_> {
         let hidden = match &exposed {
             Verdict::Found(outcome) => {
                 overlap.sync > 0.0
-                    && outcome.stages.iter().all(|stage| stage.exposed_s(overlap) == 0.0)
+                    && outcome.stages.iter().all(|stage| stage.is_hidden(overlap))
             }
             _ => false,
         };
@@ -134,6 +134,7 @@ impl Evaluation<'_> {
             backward_wire: rounds,
             step: 1.0 / p,
             sync: exposed / p,
+            handling: (1.0 - exposed) / p,
             state: 1.0 / p,
             kept: if self.recompute { 1.0 / blocks } else { in_flight },
             entry: if self.recompute { in_flight } else { 0.0 },
@@ -252,14 +253,16 @@ impl Evaluation<'_> {
         rank: usize,
     ) -> StageOutcome {
         let Candidate { stages, micro_batches, ref mesh, .. } = *self.candidate;
-        let (message_bytes, message_seconds) = match self.chain.exit(choice, range.end - 1) {
+        let message = |end: usize, rank: usize| match self.chain.exit(choice, end - 1) {
             Some((shape, sides)) if rank + 1 < stages => {
                 let bytes = self.costs.bytes(shape, &sides.value);
                 let hop = Group::next_stage(self.costs.cluster, mesh.iter().product(), rank);
-                (bytes, message_s(&hop, bytes))
+                (bytes, message_s(&hop, bytes), self.costs.message_handling_s(bytes))
             }
-            _ => (0.0, 0.0),
+            _ => (0.0, 0.0, 0.0),
         };
+        let (message_bytes, message_seconds, sent_s) = message(range.end, rank);
+        let received_s = if rank > 0 { message(range.start, rank - 1).2 } else { 0.0 };
         let kept = blocks[range.clone()].iter().map(|cost| cost.kept_bytes);
         StageOutcome {
             blocks: range.clone(),
@@ -272,6 +275,7 @@ impl Evaluation<'_> {
             block_kept_bytes: kept.fold(0.0, f64::max),
             message_s: message_seconds,
             message_bytes,
+            handling_s: sent_s + received_s,
         }
     }
 }

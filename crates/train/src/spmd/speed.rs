@@ -25,6 +25,8 @@ const PRODUCTS: [[usize; 3]; 7] = [
     [1024, 256, 512],
     [1024, 512, 1024],
 ];
+/// The same of a chore.
+const CHORE: [usize; 3] = [128, 128, 128];
 /// Tokens and features of the operators on memory.
 const TOKENS: [usize; 2] = [512, 256];
 /// How long each is timed.
@@ -66,6 +68,22 @@ impl Speed {
         meet()?;
         let spent = (seconds(&jobs) - jobs.len() as f64 * overhead_s).max(1e-9);
         Ok(Speed { products, memory_bytes_per_s: bytes / spent, overhead_s })
+    }
+}
+
+/// A little computing, as trainings do it.
+pub struct Chore(Vec<Job>);
+
+impl Chore {
+    /// A linear layer with its gradients.
+    #[expect(clippy::new_without_default, reason = "it is no empty value")]
+    pub fn new() -> Chore {
+        Chore(product(CHORE))
+    }
+
+    /// Does it once.
+    pub fn run(&self) {
+        self.0.iter().for_each(Job::run);
     }
 }
 

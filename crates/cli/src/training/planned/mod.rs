@@ -4,6 +4,7 @@ mod build;
 mod calibrate;
 mod checkpoints;
 mod figures;
+mod links;
 mod make;
 mod memory;
 mod request;
@@ -86,7 +87,9 @@ fn run(
     let built = match &request.source {
         Source::File(_, built) => built.as_ref(),
         Source::Made(wish) => {
-            made = Built::of(wish.plan(&mut group)?)?;
+            let (file, same) = wish.plan(group)?;
+            group = same;
+            made = Built::of(file)?;
             &made
         }
     };
