@@ -54,6 +54,13 @@ impl Group {
         Group { size, hops }
     }
 
+    /// The same as if nothing took time but bytes: many exchanges under way side by side wait for
+    /// the first of them alone.
+    pub fn without_latency(mut self) -> Group {
+        self.hops.iter_mut().for_each(|hop| hop.latency_s = 0.0);
+        self
+    }
+
     /// What a device of a stage of `devices` can use to send to the next stage, while all of the
     /// stage do: the outermost level that any of them must cross.
     pub fn next_stage(cluster: &Cluster, devices: usize, stage: usize) -> Hop {

@@ -165,6 +165,8 @@ pub struct Costs<'a> {
     pub sharding: Sharding,
     /// How members of a level exchange.
     pub exchange: Exchange,
+    /// Whether exchanges of gradients are under way side by side.
+    pub side_by_side: bool,
     /// What gradients may be encoded with.
     pub codings: Vec<Coding>,
     /// The group along each dimension of the mesh.
@@ -182,6 +184,7 @@ impl<'a> Costs<'a> {
             precision,
             sharding: Sharding::None,
             exchange: Exchange::Direct,
+            side_by_side: false,
             codings: Vec::new(),
             groups,
         }
@@ -282,7 +285,12 @@ impl<'a> Costs<'a> {
     fn sharing(&self, sides: &Sides) -> Group {
         let partial = |dim: &usize| matches!(sides.gradient.0[*dim], Placement::Partial(_));
         let dims: Vec<usize> = (0..self.mesh.len()).filter(partial).collect();
-        Group::along(self.cluster, &self.mesh, &dims)
+        let group = Group::along(self.cluster, &self.mesh, &dims);
+        // With ZeRO 3 every exchange is waited for.
+        match self.side_by_side && self.sharding != Sharding::Parameters {
+            true => group.without_latency(),
+            false => group,
+        }
     }
 
     /// Bytes of one device's part of a tensor.

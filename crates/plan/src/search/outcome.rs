@@ -64,6 +64,9 @@ pub struct Overlap {
     pub sync: f64,
     /// Whether stages compute while their messages travel.
     pub messages: bool,
+    /// Whether exchanges of gradients are under way side by side, so that their latencies do not add
+    /// up.
+    pub exchanges: bool,
 }
 
 impl StageOutcome {
