@@ -47,6 +47,7 @@ impl Constants {
             overhead_s: 1e-6 * overhead,
             efficiency: Efficiency::saturating(best, 1e9 * half),
             handling: Handling::default(),
+            operators: Default::default(),
         };
         let level = |name: &str, size, latency_us: f64, gbyte: f64| Level {
             name: name.to_owned(),

@@ -1,5 +1,7 @@
 //! What one device can do.
 
+use std::collections::BTreeMap;
+
 /// A kind of device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
@@ -21,6 +23,16 @@ pub struct Device {
     pub efficiency: Efficiency,
     /// What moving bytes takes of the device's own time.
     pub handling: Handling,
+    /// For operators that were measured by themselves, by what factor they are faster than all
+    /// others of their kind.
+    pub operators: BTreeMap<String, f64>,
+}
+
+impl Device {
+    /// By what factor an operator is faster than others of its kind, if it was measured.
+    pub fn pace(&self, operator: &str) -> Option<f64> {
+        self.operators.get(operator).copied()
+    }
 }
 
 /// What moving bytes takes of a device's own time, while it computes: copies, checksums, and the

@@ -9,6 +9,7 @@
 //! codec_gbyte_per_s = 300                # f32 encoded or decoded; a third of memory's rate unless said
 //! handling_gbyte_per_s = 2               # sent and received, if it takes the device's own time
 //! handling_us = 20                       # of every message
+//! operators = { attention = 0.5 }        # half as fast as other operators of its kind
 //! efficiency = [[0.1, 0.2], [10, 0.6]]   # pairs of gflop and the fraction of tflops
 //!
 //! [[level]]                              # innermost first
@@ -23,6 +24,8 @@
 //! latency_us = 10
 //! gbit = 800                             # of one node
 //! ```
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
@@ -57,6 +60,8 @@ struct DeviceTable {
     handling_gbyte_per_s: Option<f64>,
     #[serde(default)]
     handling_us: f64,
+    #[serde(default)]
+    operators: BTreeMap<String, f64>,
     #[serde(default)]
     efficiency: Vec<(f64, f64)>,
 }
@@ -129,7 +134,15 @@ fn device(table: &DeviceTable) -> Result<Device, Error> {
         overhead_s: 1e-6 * not_negative(&about, "overhead_us", table.overhead_us)?,
         efficiency: efficiency(&about, &table.efficiency)?,
         handling: handling(&about, table)?,
+        operators: operators(&about, &table.operators)?,
     })
+}
+
+fn operators(about: &str, paces: &BTreeMap<String, f64>) -> Result<BTreeMap<String, f64>, Error> {
+    for (operator, pace) in paces {
+        positive(about, &format!("operators.{operator}"), *pace)?;
+    }
+    Ok(paces.clone())
 }
 
 fn handling(about: &str, table: &DeviceTable) -> Result<Handling, Error> {

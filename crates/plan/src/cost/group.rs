@@ -113,6 +113,7 @@ mod tests {
             overhead_s: 0.0,
             efficiency: Efficiency::constant(1.0),
             handling: Handling::default(),
+            operators: Default::default(),
         };
         let levels = vec![level("node", 8, 300e9), level("pod", 16, 100e9)];
         Cluster { devices: vec![device], levels, kinds: Vec::new() }

@@ -17,7 +17,7 @@ pub use coding::Coding;
 pub use collective::{Exchange, message_s};
 use collective::scatter_handling_s;
 pub use group::{Group, Hop};
-pub use work::{Pinned, Work, WorkKind, work};
+pub use work::{Gradient, Pinned, Work, WorkKind, work};
 
 use std::collections::HashMap;
 
@@ -138,6 +138,11 @@ impl Precision {
     pub const SINGLE: Precision = Precision { element: 4.0, optimizer: 8.0 };
 }
 
+/// The name under which a device says how fast the optimiser is.
+const UPDATE: &str = "update";
+/// The same of what a micro-batch adds to the sum of gradients.
+const ADD: &str = "add";
+
 /// What the ranks that share a parameter's work divide among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Sharding {
@@ -192,9 +197,11 @@ impl<'a> Costs<'a> {
 
     /// The work of a node under a strategy.
     pub fn node(&self, work: &Work, strategy: &Strategy) -> Cost {
-        let forward_s = self.compute_s(&work.declaration, work.kind, strategy);
-        let gradient = |(declaration, kind): &(Declaration, WorkKind)| {
-            self.compute_s(declaration, *kind, &work.declaration.carried(strategy, declaration))
+        let forward_s =
+            self.compute_s(&work.declaration, (work.kind, work.operator), strategy);
+        let gradient = |Gradient { declaration, kind, operator }: &Gradient| {
+            let carried = work.declaration.carried(strategy, declaration);
+            self.compute_s(declaration, (*kind, operator), &carried)
         };
         let backward_s = work.gradients.iter().map(gradient).sum();
         let input = |place: &usize| work.declaration.input_sides(*place, strategy).value;
@@ -211,8 +218,13 @@ impl<'a> Costs<'a> {
     }
 
     /// Seconds of one device for its part of an operator.
-    fn compute_s(&self, declaration: &Declaration, kind: WorkKind, strategy: &Strategy) -> f64 {
-        if kind == WorkKind::View {
+    fn compute_s(
+        &self,
+        declaration: &Declaration,
+        (kind, operator): (WorkKind, &str),
+        strategy: &Strategy,
+    ) -> f64 {
+        if kind == WorkKind::View && self.device.pace(operator).is_none() {
             return 0.0;
         }
         let flops = declaration.local_flops(strategy, &self.mesh);
@@ -224,18 +236,25 @@ impl<'a> Costs<'a> {
             .chain(outputs)
             .map(|(operand, layout)| self.local(&declaration.shape(operand), &layout))
             .sum();
-        self.seconds(kind, flops, elements * self.precision.element)
+        self.seconds((kind, operator), flops, elements * self.precision.element)
     }
 
-    /// Seconds of one device for work of so many flops that touches so many bytes.
-    pub fn seconds(&self, kind: WorkKind, flops: f64, bytes: f64) -> f64 {
-        let memory = bytes / (self.device.memory_bytes_per_s * self.device.memory_efficiency);
+    /// Seconds of one device for work of so many flops that touches so many bytes, by an operator
+    /// of this name.
+    pub fn seconds(&self, (kind, operator): (WorkKind, &str), flops: f64, bytes: f64) -> f64 {
         let product = flops / (self.device.flops_per_s * self.device.efficiency.at(flops));
-        match kind {
-            WorkKind::View => 0.0,
-            WorkKind::Memory => memory + self.device.overhead_s,
-            WorkKind::Product => memory.max(product) + self.device.overhead_s,
-        }
+        let pace = self.device.pace(operator);
+        let seconds = match kind {
+            WorkKind::View if pace.is_none() => return 0.0,
+            WorkKind::View | WorkKind::Memory => self.memory_s(bytes),
+            WorkKind::Product => self.memory_s(bytes).max(product),
+        };
+        seconds / pace.unwrap_or(1.0) + self.device.overhead_s
+    }
+
+    /// Seconds in which operators read or write so many bytes.
+    fn memory_s(&self, bytes: f64) -> f64 {
+        bytes / (self.device.memory_bytes_per_s * self.device.memory_efficiency)
     }
 
     /// Keeping a parameter, and bringing its gradient together.
@@ -249,10 +268,14 @@ impl<'a> Costs<'a> {
         let handling_s = 2.0 * scatter_handling_s(&group, bytes, &self.device.handling);
         let update = |elements: f64| {
             let touched = elements * 2.0 * (optimizer + element);
-            touched / (self.device.memory_bytes_per_s * self.device.memory_efficiency)
+            self.memory_s(touched) / self.device.pace(UPDATE).unwrap_or(1.0)
         };
+        // What a micro-batch adds to the sum of gradients: read, read and written.
+        let added = self.device.pace(ADD).map(|pace| self.memory_s(3.0 * bytes) / pace);
+        let backward_s = added.unwrap_or(0.0);
         match self.sharding {
             Sharding::None => Cost {
+                backward_s,
                 sync_s: 2.0 * scatter_s,
                 handling_s,
                 optimizer_s: update(elements),
@@ -260,6 +283,7 @@ impl<'a> Costs<'a> {
                 ..Cost::ZERO
             },
             Sharding::Optimizer => Cost {
+                backward_s,
                 sync_s: 2.0 * scatter_s,
                 handling_s,
                 optimizer_s: update(elements * share),
@@ -267,6 +291,7 @@ impl<'a> Costs<'a> {
                 ..Cost::ZERO
             },
             Sharding::Parameters => Cost {
+                backward_s: backward_s * share,
                 forward_wire_s: scatter_s,
                 backward_wire_s: 2.0 * scatter_s,
                 optimizer_s: update(elements * share),
@@ -306,16 +331,19 @@ impl<'a> Costs<'a> {
     /// backward: no strategy makes a part smaller than an equal share.
     pub fn bound_s(&self, work: &HashMap<NodeId, Work>, forwards: f64) -> f64 {
         let devices = self.mesh.iter().product::<usize>() as f64;
-        let least = |declaration: &Declaration, kind: WorkKind| {
+        let least = |declaration: &Declaration, kind: WorkKind, operator: &str| {
             let operands = declaration.inputs.iter().chain(&declaration.outputs);
             let elements = |operand: &Operand| declaration.shape(operand).iter().product::<usize>();
             let elements: usize = operands.map(elements).sum();
             let bytes = elements as f64 * self.precision.element / devices;
-            self.seconds(kind, declaration.flops / devices, bytes)
+            self.seconds((kind, operator), declaration.flops / devices, bytes)
+        };
+        let gradient = |gradient: &Gradient| {
+            least(&gradient.declaration, gradient.kind, gradient.operator)
         };
         let node = |work: &Work| {
-            let backward = work.gradients.iter().map(|(gradient, kind)| least(gradient, *kind));
-            forwards * least(&work.declaration, work.kind) + backward.sum::<f64>()
+            let backward: f64 = work.gradients.iter().map(gradient).sum();
+            forwards * least(&work.declaration, work.kind, work.operator) + backward
         };
         work.values().map(node).sum()
     }

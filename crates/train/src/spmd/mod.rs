@@ -34,7 +34,7 @@ pub use order::{Pass, Turn};
 pub use plan::{BlockPlan, MeshDim, Plan, Sharding};
 pub use probe::Probe;
 pub use program::{Convert, Held, Instruction, Message, Owner, Parameter, Program, Slot};
-pub use speed::{Chore, Speed};
+pub use speed::{Chore, Speed, Timed};
 pub use start::{Start, initial};
 pub use text::Text;
 pub use transfer::{Leg, Reform, Transfer};

@@ -143,6 +143,9 @@ impl Slots {
         value: &Value,
         moment: u64,
     ) -> Content {
+        if program.mesh.sizes[convert.step.mesh_dim] == 1 {
+            return Content::Here(value.reshaped(&program.slots[convert.to].shape));
+        }
         let transfer = program.transfer(convert, codec);
         let before = transfer.before.iter();
         let values = before.fold(value.floats(), |values, reform| reform.apply(values));

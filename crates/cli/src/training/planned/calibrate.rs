@@ -2,7 +2,8 @@
 
 use anyhow::{Result, bail};
 use thinwire_collective::Group;
-use thinwire_train::spmd::{Probe, Speed};
+use thinwire_plan::cluster::Efficiency;
+use thinwire_train::spmd::{Probe, Speed, Timed};
 
 use super::links::Links;
 
@@ -30,17 +31,23 @@ fn agreed(probe: &mut Probe, mine: &Speed) -> Result<Speed> {
     let mut all: Vec<f32> = rates.collect();
     all.push((1e-6 * mine.memory_bytes_per_s) as f32);
     all.push((1e-6 / mine.overhead_s) as f32);
-    let figures = all.len();
+    all.extend(mine.operators.iter().map(|operator| (1e-6 / operator.seconds) as f32));
+    let (figures, products) = (all.len(), mine.products.len());
     let everyone = probe.gather(&all)?;
     let least = |at: usize| {
         let figures = everyone.iter().skip(at).step_by(figures);
         1e6 * f64::from(figures.copied().fold(f32::MAX, f32::min))
     };
-    let products = mine.products.iter().enumerate().map(|(at, (flops, _))| (*flops, least(at)));
+    let rates = mine.products.iter().enumerate().map(|(at, (flops, _))| (*flops, least(at)));
+    let operators = mine.operators.iter().enumerate();
+    let operators = operators.map(|(at, operator)| {
+        Timed { seconds: 1.0 / least(products + 2 + at), ..operator.clone() }
+    });
     Ok(Speed {
-        products: products.collect(),
-        memory_bytes_per_s: least(figures - 2),
-        overhead_s: 1.0 / least(figures - 1),
+        products: rates.collect(),
+        memory_bytes_per_s: least(products),
+        overhead_s: 1.0 / least(products + 1),
+        operators: operators.collect(),
     })
 }
 
@@ -52,11 +59,12 @@ fn text(ranks: usize, speed: &Speed, links: &Links) -> String {
     }
     let points: Vec<String> =
         points.iter().map(|(gflop, part)| format!("[{gflop:.6}, {part:.3}]")).collect();
+    let operators = operators(speed, best);
     let memory_gib = memory_bytes() / GIB / ranks as f64;
     format!(
         "# Measured by `thinwire plan calibrate`, with all ranks at work at the same time.\n\
          [[device]]\nname = \"rank\"\ntflops = {:.6}\nmemory_gib = {memory_gib:.3}\n\
-         memory_gbyte_per_s = {:.3}\noverhead_us = {:.2}\nefficiency = [{}]\n{}\n\
+         memory_gbyte_per_s = {:.3}\noverhead_us = {:.2}\nefficiency = [{}]\n{}operators = {{ {operators} }}\n\n\
          [[level]]\nname = \"link\"\nsize = {ranks}\nlatency_us = {:.1}\ngbit = {:.5}\n",
         1e-12 * best,
         1e-9 * speed.memory_bytes_per_s,
@@ -66,6 +74,19 @@ fn text(ranks: usize, speed: &Speed, links: &Links) -> String {
         1e6 * links.latency_s,
         8e-9 * links.bytes_per_s,
     )
+}
+
+/// By what factor operators that were timed by themselves are faster than their kind.
+fn operators(speed: &Speed, best: f64) -> String {
+    let points = speed.products.iter().map(|(flops, rate)| (*flops, rate / best)).collect();
+    let efficiency = Efficiency::through(points);
+    let pace = |operator: &Timed| {
+        let memory_s = operator.bytes / speed.memory_bytes_per_s;
+        let product_s = operator.flops / (best * efficiency.at(operator.flops));
+        let usual_s = if operator.multiplies { memory_s.max(product_s) } else { memory_s };
+        format!("{} = {:.3}", operator.name, (usual_s / operator.seconds).max(0.001))
+    };
+    speed.operators.iter().map(pace).collect::<Vec<_>>().join(", ")
 }
 
 /// What moving bytes takes of a rank's own time, where it takes any.
@@ -109,7 +130,15 @@ mod tests {
     #[test]
     fn what_is_measured_is_a_cluster() {
         let products = vec![(1e6, 2e9), (1e9, 4e10)];
-        let speed = Speed { products, memory_bytes_per_s: 5e9, overhead_s: 3e-6 };
+        let timed = |name, seconds| Timed {
+            name,
+            multiplies: false,
+            flops: 0.0,
+            bytes: 5e6,
+            seconds,
+        };
+        let operators = vec![timed("sum", 5e-4), timed("update", 2e-3)];
+        let speed = Speed { products, memory_bytes_per_s: 5e9, overhead_s: 3e-6, operators };
         let links = Links { latency_s: 1e-4, bytes_per_s: 1.25e7, byte_s: 1e-9, message_s: 2e-5 };
         let cluster = thinwire_plan::Cluster::parse(&text(4, &speed, &links)).unwrap();
         let handling = cluster.pace().handling;
@@ -117,6 +146,8 @@ mod tests {
         assert_eq!(cluster.size(), 4);
         assert!((cluster.pace().flops_per_s - 4e10).abs() < 1.0);
         assert!((cluster.pace().efficiency.at(1e6) - 0.05).abs() < 1e-9);
+        assert_eq!(cluster.pace().pace("sum"), Some(2.0));
+        assert_eq!(cluster.pace().pace("update"), Some(0.5));
         assert!((cluster.levels[0].bytes_per_s - 1.25e7).abs() < 1.0);
     }
 }
