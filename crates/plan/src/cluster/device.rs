@@ -11,6 +11,8 @@ pub struct Device {
     pub flops_per_s: f64,
     /// Bytes of its memory.
     pub memory_bytes: f64,
+    /// Bytes that a training takes of it whatever its size: program, threads, the allocator's own.
+    pub fixed_bytes: f64,
     /// Bytes per second between its memory and its processors.
     pub memory_bytes_per_s: f64,
     /// The fraction of that rate that operators reach.

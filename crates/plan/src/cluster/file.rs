@@ -5,6 +5,7 @@
 //! name = "a100"
 //! tflops = 312
 //! memory_gib = 80
+//! fixed_mib = 300                        # of it, whatever is trained
 //! memory_gbyte_per_s = 2039
 //! codec_gbyte_per_s = 300                # f32 encoded or decoded; a third of memory's rate unless said
 //! handling_gbyte_per_s = 2               # sent and received, if it takes the device's own time
@@ -32,6 +33,7 @@ use serde::Deserialize;
 use super::{Cluster, Device, Efficiency, Handling, Level};
 use crate::Error;
 
+const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;
 /// More devices than this are taken for a slip.
 const DEVICES_MAX: usize = 1 << 20;
@@ -51,6 +53,8 @@ struct DeviceTable {
     name: String,
     tflops: f64,
     memory_gib: f64,
+    #[serde(default)]
+    fixed_mib: f64,
     memory_gbyte_per_s: f64,
     #[serde(default = "whole")]
     memory_efficiency: f64,
@@ -128,6 +132,7 @@ fn device(table: &DeviceTable) -> Result<Device, Error> {
         name: table.name.clone(),
         flops_per_s: 1e12 * positive("tflops", table.tflops)?,
         memory_bytes: GIB * positive("memory_gib", table.memory_gib)?,
+        fixed_bytes: MIB * not_negative(&about, "fixed_mib", table.fixed_mib)?,
         memory_bytes_per_s: 1e9 * memory_gbyte_per_s,
         memory_efficiency: table.memory_efficiency,
         codec_bytes_per_s: 1e9 * positive("codec_gbyte_per_s", codec_gbyte_per_s)?,

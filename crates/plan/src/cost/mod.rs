@@ -134,8 +134,8 @@ pub struct Precision {
 impl Precision {
     /// Half precision with an exact copy, and Adam: 2 + 2 + 12 bytes a parameter.
     pub const MIXED: Precision = Precision { element: 2.0, optimizer: 12.0 };
-    /// Single precision and Adam: 4 + 4 + 8 bytes a parameter.
-    pub const SINGLE: Precision = Precision { element: 4.0, optimizer: 8.0 };
+    /// Single precision and Adam, which has values of its own: 4 + 4 + 12 bytes a parameter.
+    pub const SINGLE: Precision = Precision { element: 4.0, optimizer: 12.0 };
 }
 
 /// The name under which a device says how fast the optimiser is.

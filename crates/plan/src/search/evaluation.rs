@@ -10,6 +10,7 @@ use super::evaluate::{Verdict, better};
 use super::outcome::{Outcome, StageOutcome, estimate_s};
 use super::settings::Settings;
 use super::spread::{Assigned, Spread};
+use crate::cluster::Device;
 use crate::cost::{Cost, Costs, Group, message_s};
 use crate::pipeline::{Schedule, cut};
 use crate::stage::{Lack, Price, Rates, Weights, Within, within};
@@ -89,7 +90,9 @@ impl Evaluation<'_> {
     fn at(&self, family: &[Schedule], exposed: f64, seconds_per_loss: f64) -> Verdict {
         let weights = Weights { loss: seconds_per_loss, ..self.weights(family, exposed) };
         let worth_s = seconds_per_loss * self.budget();
-        let whole = self.costs.device.memory_bytes * (1.0 - self.settings.reserve);
+        let Device { memory_bytes, fixed_bytes, .. } = self.costs.device;
+        let fixed = fixed_bytes;
+        let whole = memory_bytes * (1.0 - self.settings.reserve) - fixed;
         let mut limit = whole;
         let mut verdict = Verdict::Impossible;
         // What stages need beyond equal shares is taken off the limit, twice at most.
@@ -101,7 +104,7 @@ impl Evaluation<'_> {
             let found = match within(limit, (self.enough_s)(), solve) {
                 Ok(found) => found,
                 Err(Lack::Bytes(bytes)) => {
-                    return better(verdict, Verdict::TooLarge(bytes + whole - limit));
+                    return better(verdict, Verdict::TooLarge(bytes + whole - limit + fixed));
                 }
                 Err(Lack::Seconds(seconds)) if limit == whole => return Verdict::TooSlow(seconds),
                 Err(Lack::Seconds(_)) => return verdict,
@@ -112,7 +115,7 @@ impl Evaluation<'_> {
             if over <= 0.0 {
                 return Verdict::Found(Box::new(outcome));
             }
-            verdict = better(verdict, Verdict::TooLarge(whole + over));
+            verdict = better(verdict, Verdict::TooLarge(whole + fixed + over));
             limit -= over;
         }
         verdict
@@ -271,6 +274,7 @@ impl Evaluation<'_> {
                 None => self.costs.device.memory_bytes,
             },
             cost: blocks[range.clone()].iter().copied().sum(),
+            fixed_bytes: self.costs.device.fixed_bytes,
             in_flight: schedule.in_flight(rank, stages, micro_batches),
             block_kept_bytes: kept.fold(0.0, f64::max),
             message_s: message_seconds,

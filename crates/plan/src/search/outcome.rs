@@ -45,6 +45,8 @@ pub struct StageOutcome {
     pub cost: Cost,
     /// Bytes of memory that its devices have.
     pub memory_bytes: f64,
+    /// Bytes of it that a training takes whatever its size.
+    pub fixed_bytes: f64,
     /// Micro-batches that wait for backward at most.
     pub in_flight: f64,
     /// What one block keeps at most.
@@ -76,7 +78,7 @@ impl StageOutcome {
             true => self.in_flight * self.cost.entry_bytes + self.block_kept_bytes,
             false => self.in_flight * self.cost.kept_bytes,
         };
-        self.cost.state_bytes + waiting
+        self.fixed_bytes + self.cost.state_bytes + waiting
     }
 
     /// Seconds that bringing gradients together takes beyond backward, which hides what does not

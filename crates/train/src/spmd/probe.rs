@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 
+use burn_tensor::Device;
 use thinwire_collective::{Address, Group};
 use thinwire_model::{Collective, Reduction};
 use thinwire_wire::{Rank, World};
 
 use super::transfer::Transfer;
+use super::value::Value;
 use super::wires::{Leg, Ticket, Wires, finish};
 use crate::error::Error;
 
@@ -33,10 +35,11 @@ impl Probe {
         let everybody: Vec<Rank> = (0..size as u32).map(Rank).collect();
         let sum = Collective::AllReduce { reduction: Reduction::Sum };
         let raw = thinwire_codec::raw();
+        let value = Value::new(&[elements], vec![0.5; elements], &Device::flex());
         let start = |tensor: usize| {
             let transfer = Transfer::new(sum, &[elements], (size, at), &raw);
-            let values = vec![0.5; elements];
-            let values = transfer.before.iter().fold(values, |values, one| one.apply(values));
+            let before = transfer.before.iter();
+            let values = before.fold(value.floats(), |values, one| one.apply(values));
             let legs = transfer.legs.into_iter();
             let legs = legs.map(|leg| (Arc::new(leg.program(&everybody)), leg.after));
             let legs: Vec<Leg> = legs.collect();

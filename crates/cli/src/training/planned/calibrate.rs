@@ -7,6 +7,9 @@ use thinwire_train::spmd::{Probe, Speed, Timed};
 
 use super::links::Links;
 
+const MIB: f64 = (1_u64 << 20) as f64;
+/// Ranks whose rates differ by a smaller factor are alike.
+const ALIKE: f64 = 1.3;
 const GIB: f64 = (1_u64 << 30) as f64;
 
 /// The text of a cluster file for the group's ranks, and the group; all of them measure at once.
@@ -15,6 +18,7 @@ const GIB: f64 = (1_u64 << 30) as f64;
 /// If a peer is lost.
 pub fn cluster(group: Group) -> Result<(String, Group)> {
     let ranks = group.world().size();
+    let fixed_bytes = super::smallest::grown_bytes()?;
     let mut probe = Probe::new(group);
     let mine = Speed::measure(|| probe.gather(&[0.0]).map(drop))?;
     let speed = agreed(&mut probe, &mine)?;
@@ -22,10 +26,10 @@ pub fn cluster(group: Group) -> Result<(String, Group)> {
         1 => Links { latency_s: 0.0, bytes_per_s: 1e9, byte_s: 0.0, message_s: 0.0 },
         _ => Links::measure(&mut probe, ranks)?,
     };
-    Ok((text(ranks, &speed, &links), probe.into_group()?))
+    Ok((text(ranks, fixed_bytes, (&speed, &links)), probe.into_group()?))
 }
 
-/// What the slowest rank says.
+/// What ranks say that are alike: their mean; else what the slowest says.
 fn agreed(probe: &mut Probe, mine: &Speed) -> Result<Speed> {
     let rates = mine.products.iter().map(|(_, rate)| (1e-6 * rate) as f32);
     let mut all: Vec<f32> = rates.collect();
@@ -35,8 +39,8 @@ fn agreed(probe: &mut Probe, mine: &Speed) -> Result<Speed> {
     let (figures, products) = (all.len(), mine.products.len());
     let everyone = probe.gather(&all)?;
     let least = |at: usize| {
-        let figures = everyone.iter().skip(at).step_by(figures);
-        1e6 * f64::from(figures.copied().fold(f32::MAX, f32::min))
+        let rates = everyone.iter().skip(at).step_by(figures).map(|rate| 1e6 * f64::from(*rate));
+        common(&rates.collect::<Vec<_>>())
     };
     let rates = mine.products.iter().enumerate().map(|(at, (flops, _))| (*flops, least(at)));
     let operators = mine.operators.iter().enumerate();
@@ -51,7 +55,7 @@ fn agreed(probe: &mut Probe, mine: &Speed) -> Result<Speed> {
     })
 }
 
-fn text(ranks: usize, speed: &Speed, links: &Links) -> String {
+fn text(ranks: usize, fixed_bytes: u64, (speed, links): (&Speed, &Links)) -> String {
     let best = speed.products.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let mut points: Vec<(f64, f64)> = Vec::new();
     for (flops, rate) in &speed.products {
@@ -60,10 +64,11 @@ fn text(ranks: usize, speed: &Speed, links: &Links) -> String {
     let points: Vec<String> =
         points.iter().map(|(gflop, part)| format!("[{gflop:.6}, {part:.3}]")).collect();
     let operators = operators(speed, best);
+    let fixed_mib = fixed_bytes as f64 / MIB;
     let memory_gib = memory_bytes() / GIB / ranks as f64;
     format!(
         "# Measured by `thinwire plan calibrate`, with all ranks at work at the same time.\n\
-         [[device]]\nname = \"rank\"\ntflops = {:.6}\nmemory_gib = {memory_gib:.3}\n\
+         [[device]]\nname = \"rank\"\ntflops = {:.6}\nmemory_gib = {memory_gib:.3}\nfixed_mib = {fixed_mib:.1}\n\
          memory_gbyte_per_s = {:.3}\noverhead_us = {:.2}\nefficiency = [{}]\n{}operators = {{ {operators} }}\n\n\
          [[level]]\nname = \"link\"\nsize = {ranks}\nlatency_us = {:.1}\ngbit = {:.5}\n",
         1e-12 * best,
@@ -74,6 +79,16 @@ fn text(ranks: usize, speed: &Speed, links: &Links) -> String {
         1e6 * links.latency_s,
         8e-9 * links.bytes_per_s,
     )
+}
+
+/// The mean of rates that differ no more than a measurement does, else the least.
+fn common(rates: &[f64]) -> f64 {
+    let least = rates.iter().copied().fold(f64::MAX, f64::min);
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    match most <= ALIKE * least {
+        true => rates.iter().sum::<f64>() / rates.len() as f64,
+        false => least,
+    }
 }
 
 /// By what factor operators that were timed by themselves are faster than their kind.
@@ -140,12 +155,13 @@ mod tests {
         let operators = vec![timed("sum", 5e-4), timed("update", 2e-3)];
         let speed = Speed { products, memory_bytes_per_s: 5e9, overhead_s: 3e-6, operators };
         let links = Links { latency_s: 1e-4, bytes_per_s: 1.25e7, byte_s: 1e-9, message_s: 2e-5 };
-        let cluster = thinwire_plan::Cluster::parse(&text(4, &speed, &links)).unwrap();
+        let cluster = thinwire_plan::Cluster::parse(&text(4, 7 << 20, (&speed, &links))).unwrap();
         let handling = cluster.pace().handling;
         assert!((handling.seconds(10.0, 1e6) - 1.2e-3).abs() < 1e-9);
         assert_eq!(cluster.size(), 4);
         assert!((cluster.pace().flops_per_s - 4e10).abs() < 1.0);
         assert!((cluster.pace().efficiency.at(1e6) - 0.05).abs() < 1e-9);
+        assert_eq!(cluster.pace().fixed_bytes, f64::from(7 << 20));
         assert_eq!(cluster.pace().pace("sum"), Some(2.0));
         assert_eq!(cluster.pace().pace("update"), Some(0.5));
         assert!((cluster.levels[0].bytes_per_s - 1.25e7).abs() < 1.0);

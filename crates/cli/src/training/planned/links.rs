@@ -51,9 +51,11 @@ impl Links {
         let byte_s = (beside_s / bytes).clamp(0.0, bulk_s / bytes);
         let short_s = test.beside_s((SHORT, FEW), PROBE_S / 2.0, chore_s)?;
         let short_s = short_s - SHORT as f64 * test.bytes(FEW) * byte_s;
+        let one_s = test.timed(|test| test.exchange(1, elements))?;
+        let bytes = test.bytes(elements);
         Ok(Links {
             latency_s,
-            bytes_per_s: bytes / (bulk_s - 2.0 * latency_s).max(bulk_s / 10.0),
+            bytes_per_s: bytes / (one_s - 2.0 * latency_s).max(one_s / 10.0),
             byte_s,
             message_s: (short_s / (SHORT as f64 * test.messages)).max(0.0),
         })
@@ -121,7 +123,6 @@ impl Test<'_> {
             Ok(())
         })?;
         let added_s = turns / (TURNS / ROUNDS) as f64 - times as f64 * chore_s;
-        if std::env::var_os("PROBE").is_some() { eprintln!("chore {chore_s} bare {bare_s} added {added_s}"); }
         Ok(added_s.max(bare_s) / 2.0)
     }
 
@@ -130,7 +131,6 @@ impl Test<'_> {
         let mut elements = 1 << 9;
         loop {
             let seconds = self.timed(|test| test.exchange(TENSORS, elements))?;
-            if std::env::var_os("PROBE").is_some() { let one = self.timed(|test| test.exchange(1, elements))?; eprintln!("bulk {elements} {seconds} {} one {one} {}", TENSORS as f64*self.bytes(elements)/seconds, self.bytes(elements)/one); }
             if seconds > PROBE_S || elements == ELEMENTS_MAX {
                 return Ok((elements, seconds));
             }
@@ -159,7 +159,6 @@ impl Test<'_> {
             added.push(started.elapsed().as_secs_f64() - alone_s);
             self.probe.finish(&begun)?;
         }
-        if std::env::var_os("PROBE").is_some() { eprintln!("beside {tensors} {elements} {work_s} {added:?}"); }
         let median = crate::samples::median(&mut added);
         let all = self.probe.gather(&[median as f32])?;
         Ok(f64::from(all.iter().sum::<f32>()) / all.len() as f64)

@@ -9,6 +9,7 @@ mod make;
 mod memory;
 mod request;
 mod session;
+mod smallest;
 
 pub use calibrate::cluster as calibrate;
 pub use make::Parallel;
