@@ -14,8 +14,8 @@ mod work;
 
 pub use carriage::Carriage;
 pub use coding::Coding;
-pub use collective::{Exchange, message_s};
 use collective::scatter_handling_s;
+pub use collective::{Exchange, message_s};
 pub use group::{Group, Hop};
 pub use work::{Gradient, Pinned, Work, WorkKind, work};
 
@@ -197,8 +197,7 @@ impl<'a> Costs<'a> {
 
     /// The work of a node under a strategy.
     pub fn node(&self, work: &Work, strategy: &Strategy) -> Cost {
-        let forward_s =
-            self.compute_s(&work.declaration, (work.kind, work.operator), strategy);
+        let forward_s = self.compute_s(&work.declaration, (work.kind, work.operator), strategy);
         let gradient = |Gradient { declaration, kind, operator }: &Gradient| {
             let carried = work.declaration.carried(strategy, declaration);
             self.compute_s(declaration, (*kind, operator), &carried)
@@ -338,9 +337,8 @@ impl<'a> Costs<'a> {
             let bytes = elements as f64 * self.precision.element / devices;
             self.seconds((kind, operator), declaration.flops / devices, bytes)
         };
-        let gradient = |gradient: &Gradient| {
-            least(&gradient.declaration, gradient.kind, gradient.operator)
-        };
+        let gradient =
+            |gradient: &Gradient| least(&gradient.declaration, gradient.kind, gradient.operator);
         let node = |work: &Work| {
             let backward: f64 = work.gradients.iter().map(gradient).sum();
             forwards * least(&work.declaration, work.kind, work.operator) + backward

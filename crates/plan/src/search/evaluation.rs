@@ -49,8 +49,7 @@ impl Evaluation<'_> {
         let overlap = self.settings.overlap;
         let hidden = match &exposed {
             Verdict::Found(outcome) => {
-                overlap.sync > 0.0
-                    && outcome.stages.iter().all(|stage| stage.is_hidden(overlap))
+                overlap.sync > 0.0 && outcome.stages.iter().all(|stage| stage.is_hidden(overlap))
             }
             _ => false,
         };

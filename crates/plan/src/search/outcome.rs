@@ -140,8 +140,7 @@ pub fn estimate_s(
 ) -> f64 {
     let waits = if overlap.messages { 0.0 } else { 2.0 };
     let chunks = schedule.chunks();
-    let micro =
-        |stage: &StageOutcome| stage.micro_s(forwards, chunks) + waits * stage.message_s;
+    let micro = |stage: &StageOutcome| stage.micro_s(forwards, chunks) + waits * stage.message_s;
     let slowest = stages.iter().map(micro).fold(0.0, f64::max);
     let once: f64 = stages.iter().map(micro).sum();
     let part = match schedule {

@@ -44,8 +44,9 @@ fn agreed(probe: &mut Probe, mine: &Speed) -> Result<Speed> {
     };
     let rates = mine.products.iter().enumerate().map(|(at, (flops, _))| (*flops, least(at)));
     let operators = mine.operators.iter().enumerate();
-    let operators = operators.map(|(at, operator)| {
-        Timed { seconds: 1.0 / least(products + 2 + at), ..operator.clone() }
+    let operators = operators.map(|(at, operator)| Timed {
+        seconds: 1.0 / least(products + 2 + at),
+        ..operator.clone()
     });
     Ok(Speed {
         products: rates.collect(),
@@ -145,13 +146,8 @@ mod tests {
     #[test]
     fn what_is_measured_is_a_cluster() {
         let products = vec![(1e6, 2e9), (1e9, 4e10)];
-        let timed = |name, seconds| Timed {
-            name,
-            multiplies: false,
-            flops: 0.0,
-            bytes: 5e6,
-            seconds,
-        };
+        let timed =
+            |name, seconds| Timed { name, multiplies: false, flops: 0.0, bytes: 5e6, seconds };
         let operators = vec![timed("sum", 5e-4), timed("update", 2e-3)];
         let speed = Speed { products, memory_bytes_per_s: 5e9, overhead_s: 3e-6, operators };
         let links = Links { latency_s: 1e-4, bytes_per_s: 1.25e7, byte_s: 1e-9, message_s: 2e-5 };

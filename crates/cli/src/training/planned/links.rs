@@ -16,6 +16,8 @@ const ELEMENTS_MAX: usize = 1 << 20;
 const SHORT: usize = 64;
 /// Elements of a short one.
 const FEW: usize = 16;
+/// So many long exchanges follow each other: the first may find a link that has rested.
+const IN_TURN: usize = 6;
 /// Work between two short exchanges.
 const PIECE_S: f64 = 4e-3;
 /// How often a round is timed.
@@ -51,7 +53,7 @@ impl Links {
         let byte_s = (beside_s / bytes).clamp(0.0, bulk_s / bytes);
         let short_s = test.beside_s((SHORT, FEW), PROBE_S / 2.0, chore_s)?;
         let short_s = short_s - SHORT as f64 * test.bytes(FEW) * byte_s;
-        let one_s = test.timed(|test| test.exchange(1, elements))?;
+        let one_s = test.one_s(elements)?;
         let bytes = test.bytes(elements);
         Ok(Links {
             latency_s,
@@ -103,7 +105,10 @@ impl Test<'_> {
     fn chore_s(&mut self) -> Result<f64> {
         let mut times = 1;
         loop {
-            let seconds = self.timed(|test| { test.work(times); Ok(()) })?;
+            let seconds = self.timed(|test| {
+                test.work(times);
+                Ok(())
+            })?;
             if seconds > PROBE_S / 2.0 {
                 return Ok(seconds / times as f64);
             }
@@ -136,6 +141,12 @@ impl Test<'_> {
             }
             elements *= 2;
         }
+    }
+
+    /// Seconds of one exchange after the other, as where each is waited for.
+    fn one_s(&mut self, elements: usize) -> Result<f64> {
+        let all = self.timed(|test| (0..IN_TURN).try_for_each(|_| test.exchange(1, elements)))?;
+        Ok(all / IN_TURN as f64)
     }
 
     /// By how much an exchange lengthens work that takes so long.
