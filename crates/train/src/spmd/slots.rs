@@ -14,6 +14,7 @@ use thinwire_schedule::{self as schedule, Schedule};
 use thinwire_wire::Rank;
 
 use super::program::{Convert, Program, Slot};
+use super::reform::Reform;
 use super::residuals::Residuals;
 use super::value::Value;
 use super::wires::{Exchange, Leg, Ticket, Wires, finish};
@@ -163,6 +164,9 @@ impl Slots {
         value: &Value,
         moment: u64,
     ) -> Result<Content, Error> {
+        if program.mesh.sizes[convert.step.mesh_dim] == 1 {
+            return Ok(Content::Here(value.reshaped(&program.slots[convert.to].shape)));
+        }
         let transfer = program.transfer(convert);
         let owed = transfer.owed();
         let before = transfer.before.iter();
@@ -232,7 +236,9 @@ impl Slots {
     /// Starts a message to another rank.
     pub fn send(&mut self, values: Vec<f32>, (to, number): (Rank, u32), moment: u64) {
         let schedule = schedule::send(to, values.len());
-        let ticket = self.message(schedule, values, address(number, moment, "send"));
+        // Nobody wants them back, and many messages may be under way.
+        let gone = vec![Reform::Take(0..0)];
+        let ticket = self.message((schedule, gone), values, address(number, moment, "send"));
         self.outgoing.push(ticket);
     }
 
@@ -248,12 +254,17 @@ impl Slots {
     pub fn recv(&self, elements: usize, (from, number): (Rank, u32), moment: u64) -> Content {
         let schedule = schedule::recv(from, elements);
         let address = address(number, moment, "recv");
-        Content::Coming(self.message(schedule, vec![0.0; elements], address))
+        Content::Coming(self.message((schedule, Vec::new()), vec![0.0; elements], address))
     }
 
-    fn message(&self, schedule: Schedule, values: Vec<f32>, address: Address) -> Ticket {
+    fn message(
+        &self,
+        (schedule, after): (Schedule, Vec<Reform>),
+        values: Vec<f32>,
+        address: Address,
+    ) -> Ticket {
         let bound = Bound::new(schedule, values.len(), thinwire_codec::raw());
-        self.wires.start_raw(address, values, Arc::new(bound))
+        self.wires.start_raw(address, values, (Arc::new(bound), after))
     }
 }
 

@@ -82,8 +82,13 @@ impl Wires {
     }
 
     /// Starts a schedule that encodes nothing.
-    pub fn start_raw(&self, address: Address, values: Vec<f32>, program: Arc<Program>) -> Ticket {
-        self.counted(values, self.plain(address, program), self.tally()).0
+    pub fn start_raw(
+        &self,
+        address: Address,
+        values: Vec<f32>,
+        (program, after): (Arc<Program>, Vec<Reform>),
+    ) -> Ticket {
+        self.counted(values, self.plain(address, program, after), self.tally()).0
     }
 
     /// The numbers of all ranks, which count for nothing. Every rank gives another moment each time.
@@ -95,11 +100,11 @@ impl Wires {
         let mut values = vec![0.0; all];
         values[world.rank().index() * mine.len()..][..mine.len()].copy_from_slice(mine);
         let address = Address { step: moment, tensor: GATHER, seed: 0, operation: "gather" };
-        self.counted(values, self.plain(address, Arc::new(program)), Tally::default()).0
+        self.counted(values, self.plain(address, Arc::new(program), Vec::new()), Tally::default()).0
     }
 
-    fn plain(&self, address: Address, program: Arc<Program>) -> Exchange {
-        let legs = vec![Leg { program, own: None, after: Vec::new() }];
+    fn plain(&self, address: Address, program: Arc<Program>, after: Vec<Reform>) -> Exchange {
+        let legs = vec![Leg { program, own: None, after }];
         Exchange { address, voice: self.driver.world(), legs, residual: None }
     }
 
@@ -120,6 +125,14 @@ impl Wires {
     /// Whether what is started from now on counts.
     pub fn count_bytes(&mut self, counts: bool) {
         self.counts = counts;
+    }
+
+    /// The group that they were made of.
+    ///
+    /// # Errors
+    /// If a peer was lost.
+    pub fn into_group(self) -> Result<Group, Error> {
+        self.driver.into_group().map_err(Error::exchange)
     }
 
     /// Bytes handed to the links so far, headers included, by exchanges that are over.
