@@ -49,7 +49,7 @@ pub struct Driver<V> {
     waker: Waker,
     stop: Stop,
     failure: Arc<OnceLock<Error>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Option<Group>>>,
 }
 
 impl<V: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Driver<V> {
@@ -111,6 +111,14 @@ impl<V: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Driver<V> {
         answer.recv().unwrap_or_else(|_| Err(self.ended()))
     }
 
+    /// Ends the thread and gives the group back.
+    ///
+    /// # Errors
+    /// What has ended the group, if anything has.
+    pub fn into_group(mut self) -> Result<Group, Error> {
+        self.close().ok_or_else(|| self.ended())
+    }
+
     fn ended(&self) -> Error {
         let silent = || Error::stopped("the communication thread has stopped".to_owned());
         self.failure().unwrap_or_else(silent)
@@ -125,15 +133,20 @@ impl<V: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Driver<V> {
     }
 }
 
+impl<V> Driver<V> {
+    /// Ends the thread; the group, if it was still whole.
+    fn close(&mut self) -> Option<Group> {
+        self.requests = None;
+        self.waker.wake();
+        // A panic in the thread has been printed; there is nobody to tell.
+        self.thread.take()?.join().ok()?
+    }
+}
+
 impl<V> Drop for Driver<V> {
     /// Says goodbye to the peers, or aborts what is still under way.
     fn drop(&mut self) {
-        self.requests = None;
-        self.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            // A panic in the thread has been printed; there is nobody to tell.
-            let _ = thread.join();
-        }
+        drop(self.close());
     }
 }
 
@@ -159,12 +172,16 @@ struct Loop<V> {
 }
 
 impl<V: AsRef<[f32]> + AsMut<[f32]>> Loop<V> {
-    fn run(mut self, inbox: &Receiver<Request<V>>) {
+    /// The group, once the other end is closed in good order.
+    fn run(mut self, inbox: &Receiver<Request<V>>) -> Option<Group> {
         loop {
             match self.turn(inbox) {
                 Ok(true) => {}
-                Ok(false) => return self.group.leave(),
-                Err(error) => return self.fail(error, inbox),
+                Ok(false) => return Some(self.group),
+                Err(error) => {
+                    self.fail(error, inbox);
+                    return None;
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use thinwire_plan::Cluster;
-use thinwire_plan::cluster::{Device, Efficiency, Level};
+use thinwire_plan::cluster::{Device, Efficiency, Handling, Level};
 
 use crate::case::Case;
 
@@ -41,11 +41,14 @@ impl Constants {
             name: "a100".to_owned(),
             flops_per_s: 312e12,
             memory_bytes: 1e18,
+            fixed_bytes: 0.0,
             memory_bytes_per_s: 2039e9,
             memory_efficiency: memory,
             codec_bytes_per_s: 5e11,
             overhead_s: 1e-6 * overhead,
             efficiency: Efficiency::saturating(best, 1e9 * half),
+            handling: Handling::default(),
+            operators: Default::default(),
         };
         let level = |name: &str, size, latency_us: f64, gbyte: f64| Level {
             name: name.to_owned(),

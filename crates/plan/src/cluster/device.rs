@@ -1,5 +1,7 @@
 //! What one device can do.
 
+use std::collections::BTreeMap;
+
 /// A kind of device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
@@ -9,6 +11,8 @@ pub struct Device {
     pub flops_per_s: f64,
     /// Bytes of its memory.
     pub memory_bytes: f64,
+    /// Bytes that a training takes of it whatever its size: program, threads, the allocator's own.
+    pub fixed_bytes: f64,
     /// Bytes per second between its memory and its processors.
     pub memory_bytes_per_s: f64,
     /// The fraction of that rate that operators reach.
@@ -19,6 +23,35 @@ pub struct Device {
     pub overhead_s: f64,
     /// Which fraction of `flops_per_s` operators reach.
     pub efficiency: Efficiency,
+    /// What moving bytes takes of the device's own time.
+    pub handling: Handling,
+    /// For operators that were measured by themselves, by what factor they are faster than all
+    /// others of their kind.
+    pub operators: BTreeMap<String, f64>,
+}
+
+impl Device {
+    /// By what factor an operator is faster than others of its kind, if it was measured.
+    pub fn pace(&self, operator: &str) -> Option<f64> {
+        self.operators.get(operator).copied()
+    }
+}
+
+/// What moving bytes takes of a device's own time, while it computes: copies, checksums, and the
+/// thread that does it. Nothing where others do it, as beside accelerators.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Handling {
+    /// Seconds of a byte that is sent, and of one that is received meanwhile.
+    pub byte_s: f64,
+    /// Seconds of a message that is sent, and of one that is received.
+    pub message_s: f64,
+}
+
+impl Handling {
+    /// Seconds of so many messages with so many bytes together.
+    pub fn seconds(&self, messages: f64, bytes: f64) -> f64 {
+        messages * self.message_s + bytes * self.byte_s
+    }
 }
 
 /// The fraction of a device's rate that an operator reaches, by its size.

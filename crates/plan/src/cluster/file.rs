@@ -5,8 +5,12 @@
 //! name = "a100"
 //! tflops = 312
 //! memory_gib = 80
+//! fixed_mib = 300                        # of it, whatever is trained
 //! memory_gbyte_per_s = 2039
 //! codec_gbyte_per_s = 300                # f32 encoded or decoded; a third of memory's rate unless said
+//! handling_gbyte_per_s = 2               # sent and received, if it takes the device's own time
+//! handling_us = 20                       # of every message
+//! operators = { attention = 0.5 }        # half as fast as other operators of its kind
 //! efficiency = [[0.1, 0.2], [10, 0.6]]   # pairs of gflop and the fraction of tflops
 //!
 //! [[level]]                              # innermost first
@@ -22,11 +26,14 @@
 //! gbit = 800                             # of one node
 //! ```
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
-use super::{Cluster, Device, Efficiency, Level};
+use super::{Cluster, Device, Efficiency, Handling, Level};
 use crate::Error;
 
+const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;
 /// More devices than this are taken for a slip.
 const DEVICES_MAX: usize = 1 << 20;
@@ -46,12 +53,19 @@ struct DeviceTable {
     name: String,
     tflops: f64,
     memory_gib: f64,
+    #[serde(default)]
+    fixed_mib: f64,
     memory_gbyte_per_s: f64,
     #[serde(default = "whole")]
     memory_efficiency: f64,
     codec_gbyte_per_s: Option<f64>,
     #[serde(default)]
     overhead_us: f64,
+    handling_gbyte_per_s: Option<f64>,
+    #[serde(default)]
+    handling_us: f64,
+    #[serde(default)]
+    operators: BTreeMap<String, f64>,
     #[serde(default)]
     efficiency: Vec<(f64, f64)>,
 }
@@ -118,12 +132,31 @@ fn device(table: &DeviceTable) -> Result<Device, Error> {
         name: table.name.clone(),
         flops_per_s: 1e12 * positive("tflops", table.tflops)?,
         memory_bytes: GIB * positive("memory_gib", table.memory_gib)?,
+        fixed_bytes: MIB * not_negative(&about, "fixed_mib", table.fixed_mib)?,
         memory_bytes_per_s: 1e9 * memory_gbyte_per_s,
         memory_efficiency: table.memory_efficiency,
         codec_bytes_per_s: 1e9 * positive("codec_gbyte_per_s", codec_gbyte_per_s)?,
         overhead_s: 1e-6 * not_negative(&about, "overhead_us", table.overhead_us)?,
         efficiency: efficiency(&about, &table.efficiency)?,
+        handling: handling(&about, table)?,
+        operators: operators(&about, &table.operators)?,
     })
+}
+
+fn operators(about: &str, paces: &BTreeMap<String, f64>) -> Result<BTreeMap<String, f64>, Error> {
+    for (operator, pace) in paces {
+        positive(about, &format!("operators.{operator}"), *pace)?;
+    }
+    Ok(paces.clone())
+}
+
+fn handling(about: &str, table: &DeviceTable) -> Result<Handling, Error> {
+    let byte_s = match table.handling_gbyte_per_s {
+        Some(rate) => 1e-9 / positive(about, "handling_gbyte_per_s", rate)?,
+        None => 0.0,
+    };
+    let message_s = 1e-6 * not_negative(about, "handling_us", table.handling_us)?;
+    Ok(Handling { byte_s, message_s })
 }
 
 fn efficiency(about: &str, points: &[(f64, f64)]) -> Result<Efficiency, Error> {

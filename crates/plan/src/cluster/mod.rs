@@ -11,7 +11,7 @@
 mod device;
 mod file;
 
-pub use device::{Device, Efficiency};
+pub use device::{Device, Efficiency, Handling};
 
 use crate::Error;
 
@@ -63,6 +63,7 @@ impl Cluster {
         let all = || (0..units).map(of_unit);
         let mean = |rate: &dyn Fn(&Device) -> f64| all().map(rate).sum::<f64>() / units as f64;
         let most = |rate: &dyn Fn(&Device) -> f64| all().map(rate).fold(0.0, f64::max);
+        let least = |cost: &dyn Fn(&Device) -> f64| all().map(cost).fold(f64::MAX, f64::min);
         let fast = all().max_by(|one, other| one.flops_per_s.total_cmp(&other.flops_per_s));
         Device {
             flops_per_s: mean(&|device| device.flops_per_s),
@@ -72,7 +73,11 @@ impl Cluster {
             }),
             memory_efficiency: 1.0,
             codec_bytes_per_s: most(&|device| device.codec_bytes_per_s),
-            overhead_s: all().map(|device| device.overhead_s).fold(f64::MAX, f64::min),
+            overhead_s: least(&|device| device.overhead_s),
+            handling: Handling {
+                byte_s: least(&|device| device.handling.byte_s),
+                message_s: least(&|device| device.handling.message_s),
+            },
             ..fast.expect("a cluster has a device").clone()
         }
     }

@@ -17,6 +17,7 @@
 use thinwire_model::Sides;
 use thinwire_wire::HEADER_BYTES;
 
+use super::collective::hop_handling_s;
 use super::{Coding, Cost, Costs, Hop, Sharding};
 
 /// Bytes of a residual's elements, and of what codecs read.
@@ -37,6 +38,7 @@ pub struct Carriage {
 #[derive(Clone, Copy, Debug, Default)]
 struct Coded {
     wire_s: f64,
+    handling_s: f64,
     codec_s: f64,
     encodings: f64,
     residual_bytes: f64,
@@ -56,21 +58,22 @@ impl Costs<'_> {
         for (index, coding) in self.codings.iter().enumerate() {
             for (first, hop) in group.hops.iter().enumerate() {
                 let coded = self.coded(coding, &group.hops[first..], elements);
-                let raw_s = self.raw_s(&group.hops[first..], elements);
+                let raw = self.raw(&group.hops[first..], elements);
                 let loss = coding.loss * coded.encodings * whole as f64;
-                let change = self.change(&coded, raw_s, loss);
+                let change = self.change(&coded, &raw, loss);
                 ways.push(Carriage { coding: index, level: hop.level, change });
             }
         }
         ways
     }
 
-    fn change(&self, coded: &Coded, raw_s: f64, loss: f64) -> Cost {
-        let (wire_s, state_bytes) = (coded.wire_s - raw_s, coded.residual_bytes);
+    fn change(&self, coded: &Coded, raw: &Coded, loss: f64) -> Cost {
+        let (wire_s, state_bytes) = (coded.wire_s - raw.wire_s, coded.residual_bytes);
+        let handling_s = coded.handling_s - raw.handling_s;
         let kept = Cost { state_bytes, loss, ..Cost::ZERO };
         match self.sharding {
             Sharding::None | Sharding::Optimizer => {
-                Cost { sync_s: wire_s, optimizer_s: coded.codec_s, ..kept }
+                Cost { sync_s: wire_s, handling_s, optimizer_s: coded.codec_s, ..kept }
             }
             Sharding::Parameters => {
                 Cost { backward_wire_s: wire_s, backward_s: coded.codec_s, ..kept }
@@ -78,11 +81,15 @@ impl Costs<'_> {
         }
     }
 
-    /// Seconds of the same levels with gradients as they are.
-    fn raw_s(&self, hops: &[Hop], elements: f64) -> f64 {
+    /// The same levels with gradients as they are.
+    fn raw(&self, hops: &[Hop], elements: f64) -> Coded {
         let bytes = elements * self.precision.element;
         let times = if self.sharding == Sharding::None { 2.0 } else { 1.0 };
-        hops.iter().map(|hop| times * self.exchange.hop_s(hop, bytes / hop.inside)).sum()
+        let handling = &self.device.handling;
+        let wire_s = |hop: &Hop| times * self.exchange.hop_s(hop, bytes / hop.inside);
+        let own_s = |hop: &Hop| times * hop_handling_s(hop, bytes / hop.inside, handling);
+        let (wire_s, handling_s) = (hops.iter().map(wire_s).sum(), hops.iter().map(own_s).sum());
+        Coded { wire_s, handling_s, ..Coded::default() }
     }
 
     fn coded(&self, coding: &Coding, hops: &[Hop], elements: f64) -> Coded {
@@ -90,6 +97,7 @@ impl Costs<'_> {
             let one = self.on_hop(coding, hop, elements / hop.inside);
             Coded {
                 wire_s: sum.wire_s + one.wire_s,
+                handling_s: sum.handling_s + one.handling_s,
                 codec_s: sum.codec_s + one.codec_s,
                 encodings: sum.encodings + one.encodings,
                 residual_bytes: sum.residual_bytes + one.residual_bytes,
@@ -100,19 +108,22 @@ impl Costs<'_> {
     fn on_hop(&self, coding: &Coding, hop: &Hop, elements: f64) -> Coded {
         let Hop { members, latency_s, bytes_per_s, .. } = *hop;
         let part = elements / members;
-        let send_s = |elements: f64| {
-            let bytes = coding.bytes(elements) + HEADER_BYTES as f64;
-            latency_s + (members - 1.0) * bytes / bytes_per_s
+        let send = |elements: f64, times: f64| {
+            let others = members - 1.0;
+            let bytes = others * (coding.bytes(elements) + HEADER_BYTES as f64);
+            let handling_s = self.device.handling.seconds(others, bytes);
+            [times * (latency_s + bytes / bytes_per_s), times * handling_s]
         };
         let whole = self.sharding == Sharding::None;
-        let (wire_s, touched, encodings, encoded) = match (whole, coding.gathers()) {
-            (true, true) => (send_s(elements), elements * (1.0 + members), 1.0, elements),
-            (true, false) => (2.0 * send_s(part), 3.0 * elements + part, 2.0, elements + part),
-            (false, _) => (send_s(part), 2.0 * elements, 1.0, elements),
+        let ([wire_s, handling_s], touched, encodings, encoded) = match (whole, coding.gathers()) {
+            (true, true) => (send(elements, 1.0), elements * (1.0 + members), 1.0, elements),
+            (true, false) => (send(part, 2.0), 3.0 * elements + part, 2.0, elements + part),
+            (false, _) => (send(part, 1.0), 2.0 * elements, 1.0, elements),
         };
         let feedback = if coding.codec().needs_feedback() { F32_BYTES } else { 0.0 };
         Coded {
             wire_s,
+            handling_s,
             codec_s: touched * F32_BYTES / self.device.codec_bytes_per_s,
             encodings,
             residual_bytes: feedback * encoded,

@@ -15,6 +15,7 @@
 use thinwire_wire::HEADER_BYTES;
 
 use super::group::{Group, Hop};
+use crate::cluster::Handling;
 
 /// How the members of a level exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,17 @@ impl Exchange {
         let message = bytes / hop.members + HEADER_BYTES as f64;
         steps * hop.latency_s + others * message / hop.bytes_per_s
     }
+}
+
+/// Seconds of a device's own time in a reduce-scatter of `bytes`, or an all-gather to as many.
+pub fn scatter_handling_s(group: &Group, bytes: f64, handling: &Handling) -> f64 {
+    group.hops.iter().map(|hop| hop_handling_s(hop, bytes / hop.inside, handling)).sum()
+}
+
+/// The same on one level.
+pub(super) fn hop_handling_s(hop: &Hop, bytes: f64, handling: &Handling) -> f64 {
+    let message = bytes / hop.members + HEADER_BYTES as f64;
+    handling.seconds(hop.members - 1.0, (hop.members - 1.0) * message)
 }
 
 /// Seconds of one message.

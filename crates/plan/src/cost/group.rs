@@ -54,6 +54,13 @@ impl Group {
         Group { size, hops }
     }
 
+    /// The same as if nothing took time but bytes: many exchanges under way side by side wait for
+    /// the first of them alone.
+    pub fn without_latency(mut self) -> Group {
+        self.hops.iter_mut().for_each(|hop| hop.latency_s = 0.0);
+        self
+    }
+
     /// What a device of a stage of `devices` can use to send to the next stage, while all of the
     /// stage do: the outermost level that any of them must cross.
     pub fn next_stage(cluster: &Cluster, devices: usize, stage: usize) -> Hop {
@@ -87,7 +94,7 @@ fn members(mesh: &[usize], dim: usize, unit: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{Device, Efficiency, Level};
+    use crate::cluster::{Device, Efficiency, Handling, Level};
 
     fn cluster() -> Cluster {
         let level = |name: &str, size, bytes_per_s| Level {
@@ -100,11 +107,14 @@ mod tests {
             name: "a".to_owned(),
             flops_per_s: 1e12,
             memory_bytes: 1e9,
+            fixed_bytes: 0.0,
             memory_bytes_per_s: 1e12,
             memory_efficiency: 1.0,
             codec_bytes_per_s: 1e12,
             overhead_s: 0.0,
             efficiency: Efficiency::constant(1.0),
+            handling: Handling::default(),
+            operators: Default::default(),
         };
         let levels = vec![level("node", 8, 300e9), level("pod", 16, 100e9)];
         Cluster { devices: vec![device], levels, kinds: Vec::new() }

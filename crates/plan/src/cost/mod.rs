@@ -14,13 +14,15 @@ mod work;
 
 pub use carriage::Carriage;
 pub use coding::Coding;
+use collective::scatter_handling_s;
 pub use collective::{Exchange, message_s};
 pub use group::{Group, Hop};
-pub use work::{Pinned, Work, WorkKind, work};
+pub use work::{Gradient, Pinned, Work, WorkKind, work};
 
 use std::collections::HashMap;
 
 use thinwire_model::{Declaration, Layout, NodeId, Operand, Placement, Sides, Strategy};
+use thinwire_wire::HEADER_BYTES;
 
 use crate::cluster::{Cluster, Device};
 
@@ -37,6 +39,8 @@ pub struct Cost {
     pub backward_wire_s: f64,
     /// Bringing gradients of parameters together, once a step.
     pub sync_s: f64,
+    /// What of that takes the device's own time, so that nothing hides it.
+    pub handling_s: f64,
     /// The optimiser, once a step.
     pub optimizer_s: f64,
     /// Parameters, gradients, optimiser state.
@@ -59,6 +63,7 @@ impl Cost {
         forward_wire_s: 0.0,
         backward_wire_s: 0.0,
         sync_s: 0.0,
+        handling_s: 0.0,
         optimizer_s: 0.0,
         state_bytes: 0.0,
         kept_bytes: 0.0,
@@ -79,6 +84,7 @@ impl std::ops::AddAssign for Cost {
         self.forward_wire_s += other.forward_wire_s;
         self.backward_wire_s += other.backward_wire_s;
         self.sync_s += other.sync_s;
+        self.handling_s += other.handling_s;
         self.optimizer_s += other.optimizer_s;
         self.state_bytes += other.state_bytes;
         self.kept_bytes += other.kept_bytes;
@@ -97,6 +103,7 @@ impl std::ops::Sub for Cost {
             forward_wire_s: self.forward_wire_s - other.forward_wire_s,
             backward_wire_s: self.backward_wire_s - other.backward_wire_s,
             sync_s: self.sync_s - other.sync_s,
+            handling_s: self.handling_s - other.handling_s,
             optimizer_s: self.optimizer_s - other.optimizer_s,
             state_bytes: self.state_bytes - other.state_bytes,
             kept_bytes: self.kept_bytes - other.kept_bytes,
@@ -127,9 +134,14 @@ pub struct Precision {
 impl Precision {
     /// Half precision with an exact copy, and Adam: 2 + 2 + 12 bytes a parameter.
     pub const MIXED: Precision = Precision { element: 2.0, optimizer: 12.0 };
-    /// Single precision and Adam: 4 + 4 + 8 bytes a parameter.
-    pub const SINGLE: Precision = Precision { element: 4.0, optimizer: 8.0 };
+    /// Single precision and Adam, which has values of its own: 4 + 4 + 12 bytes a parameter.
+    pub const SINGLE: Precision = Precision { element: 4.0, optimizer: 12.0 };
 }
+
+/// The name under which a device says how fast the optimiser is.
+const UPDATE: &str = "update";
+/// The same of what a micro-batch adds to the sum of gradients.
+const ADD: &str = "add";
 
 /// What the ranks that share a parameter's work divide among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -158,6 +170,8 @@ pub struct Costs<'a> {
     pub sharding: Sharding,
     /// How members of a level exchange.
     pub exchange: Exchange,
+    /// Whether exchanges of gradients are under way side by side.
+    pub side_by_side: bool,
     /// What gradients may be encoded with.
     pub codings: Vec<Coding>,
     /// The group along each dimension of the mesh.
@@ -175,6 +189,7 @@ impl<'a> Costs<'a> {
             precision,
             sharding: Sharding::None,
             exchange: Exchange::Direct,
+            side_by_side: false,
             codings: Vec::new(),
             groups,
         }
@@ -182,9 +197,10 @@ impl<'a> Costs<'a> {
 
     /// The work of a node under a strategy.
     pub fn node(&self, work: &Work, strategy: &Strategy) -> Cost {
-        let forward_s = self.compute_s(&work.declaration, work.kind, strategy);
-        let gradient = |(declaration, kind): &(Declaration, WorkKind)| {
-            self.compute_s(declaration, *kind, &work.declaration.carried(strategy, declaration))
+        let forward_s = self.compute_s(&work.declaration, (work.kind, work.operator), strategy);
+        let gradient = |Gradient { declaration, kind, operator }: &Gradient| {
+            let carried = work.declaration.carried(strategy, declaration);
+            self.compute_s(declaration, (*kind, operator), &carried)
         };
         let backward_s = work.gradients.iter().map(gradient).sum();
         let input = |place: &usize| work.declaration.input_sides(*place, strategy).value;
@@ -201,8 +217,13 @@ impl<'a> Costs<'a> {
     }
 
     /// Seconds of one device for its part of an operator.
-    fn compute_s(&self, declaration: &Declaration, kind: WorkKind, strategy: &Strategy) -> f64 {
-        if kind == WorkKind::View {
+    fn compute_s(
+        &self,
+        declaration: &Declaration,
+        (kind, operator): (WorkKind, &str),
+        strategy: &Strategy,
+    ) -> f64 {
+        if kind == WorkKind::View && self.device.pace(operator).is_none() {
             return 0.0;
         }
         let flops = declaration.local_flops(strategy, &self.mesh);
@@ -214,18 +235,25 @@ impl<'a> Costs<'a> {
             .chain(outputs)
             .map(|(operand, layout)| self.local(&declaration.shape(operand), &layout))
             .sum();
-        self.seconds(kind, flops, elements * self.precision.element)
+        self.seconds((kind, operator), flops, elements * self.precision.element)
     }
 
-    /// Seconds of one device for work of so many flops that touches so many bytes.
-    pub fn seconds(&self, kind: WorkKind, flops: f64, bytes: f64) -> f64 {
-        let memory = bytes / (self.device.memory_bytes_per_s * self.device.memory_efficiency);
+    /// Seconds of one device for work of so many flops that touches so many bytes, by an operator
+    /// of this name.
+    pub fn seconds(&self, (kind, operator): (WorkKind, &str), flops: f64, bytes: f64) -> f64 {
         let product = flops / (self.device.flops_per_s * self.device.efficiency.at(flops));
-        match kind {
-            WorkKind::View => 0.0,
-            WorkKind::Memory => memory + self.device.overhead_s,
-            WorkKind::Product => memory.max(product) + self.device.overhead_s,
-        }
+        let pace = self.device.pace(operator);
+        let seconds = match kind {
+            WorkKind::View if pace.is_none() => return 0.0,
+            WorkKind::View | WorkKind::Memory => self.memory_s(bytes),
+            WorkKind::Product => self.memory_s(bytes).max(product),
+        };
+        seconds / pace.unwrap_or(1.0) + self.device.overhead_s
+    }
+
+    /// Seconds in which operators read or write so many bytes.
+    fn memory_s(&self, bytes: f64) -> f64 {
+        bytes / (self.device.memory_bytes_per_s * self.device.memory_efficiency)
     }
 
     /// Keeping a parameter, and bringing its gradient together.
@@ -236,24 +264,33 @@ impl<'a> Costs<'a> {
         let share = 1.0 / group.size as f64;
         let bytes = elements * element;
         let scatter_s = self.exchange.scatter_s(&group, bytes);
+        let handling_s = 2.0 * scatter_handling_s(&group, bytes, &self.device.handling);
         let update = |elements: f64| {
             let touched = elements * 2.0 * (optimizer + element);
-            touched / (self.device.memory_bytes_per_s * self.device.memory_efficiency)
+            self.memory_s(touched) / self.device.pace(UPDATE).unwrap_or(1.0)
         };
+        // What a micro-batch adds to the sum of gradients: read, read and written.
+        let added = self.device.pace(ADD).map(|pace| self.memory_s(3.0 * bytes) / pace);
+        let backward_s = added.unwrap_or(0.0);
         match self.sharding {
             Sharding::None => Cost {
+                backward_s,
                 sync_s: 2.0 * scatter_s,
+                handling_s,
                 optimizer_s: update(elements),
                 state_bytes: elements * (2.0 * element + optimizer),
                 ..Cost::ZERO
             },
             Sharding::Optimizer => Cost {
+                backward_s,
                 sync_s: 2.0 * scatter_s,
+                handling_s,
                 optimizer_s: update(elements * share),
                 state_bytes: elements * (2.0 * element + optimizer * share),
                 ..Cost::ZERO
             },
             Sharding::Parameters => Cost {
+                backward_s: backward_s * share,
                 forward_wire_s: scatter_s,
                 backward_wire_s: 2.0 * scatter_s,
                 optimizer_s: update(elements * share),
@@ -263,11 +300,21 @@ impl<'a> Costs<'a> {
         }
     }
 
+    /// Seconds of a device's own time for one end of a message.
+    pub fn message_handling_s(&self, bytes: f64) -> f64 {
+        0.5 * self.device.handling.seconds(1.0, bytes + HEADER_BYTES as f64)
+    }
+
     /// The ranks that share a parameter's work.
     fn sharing(&self, sides: &Sides) -> Group {
         let partial = |dim: &usize| matches!(sides.gradient.0[*dim], Placement::Partial(_));
         let dims: Vec<usize> = (0..self.mesh.len()).filter(partial).collect();
-        Group::along(self.cluster, &self.mesh, &dims)
+        let group = Group::along(self.cluster, &self.mesh, &dims);
+        // With ZeRO 3 every exchange is waited for.
+        match self.side_by_side && self.sharding != Sharding::Parameters {
+            true => group.without_latency(),
+            false => group,
+        }
     }
 
     /// Bytes of one device's part of a tensor.
@@ -283,16 +330,18 @@ impl<'a> Costs<'a> {
     /// backward: no strategy makes a part smaller than an equal share.
     pub fn bound_s(&self, work: &HashMap<NodeId, Work>, forwards: f64) -> f64 {
         let devices = self.mesh.iter().product::<usize>() as f64;
-        let least = |declaration: &Declaration, kind: WorkKind| {
+        let least = |declaration: &Declaration, kind: WorkKind, operator: &str| {
             let operands = declaration.inputs.iter().chain(&declaration.outputs);
             let elements = |operand: &Operand| declaration.shape(operand).iter().product::<usize>();
             let elements: usize = operands.map(elements).sum();
             let bytes = elements as f64 * self.precision.element / devices;
-            self.seconds(kind, declaration.flops / devices, bytes)
+            self.seconds((kind, operator), declaration.flops / devices, bytes)
         };
+        let gradient =
+            |gradient: &Gradient| least(&gradient.declaration, gradient.kind, gradient.operator);
         let node = |work: &Work| {
-            let backward = work.gradients.iter().map(|(gradient, kind)| least(gradient, *kind));
-            forwards * least(&work.declaration, work.kind) + backward.sum::<f64>()
+            let backward: f64 = work.gradients.iter().map(gradient).sum();
+            forwards * least(&work.declaration, work.kind, work.operator) + backward
         };
         work.values().map(node).sum()
     }

@@ -16,14 +16,27 @@ pub struct Work {
     pub declaration: Declaration,
     /// How it computes.
     pub kind: WorkKind,
+    /// What its operator is called.
+    pub operator: &'static str,
     /// The nodes that compute its gradients.
-    pub gradients: Vec<(Declaration, WorkKind)>,
+    pub gradients: Vec<Gradient>,
     /// Its inputs that wait for backward, each counted with the first node that reads it.
     pub kept_inputs: Vec<usize>,
     /// Its outputs that wait for backward and that no node reads which keeps them.
     pub kept_outputs: Vec<usize>,
     /// What the user says of its cuts.
     pub pinned: Vec<Pinned>,
+}
+
+/// A node that computes a gradient.
+#[derive(Clone, Debug)]
+pub struct Gradient {
+    /// The node itself.
+    pub declaration: Declaration,
+    /// How it computes.
+    pub kind: WorkKind,
+    /// What its operator is called.
+    pub operator: &'static str,
 }
 
 /// A cut that the user has chosen.
@@ -83,7 +96,11 @@ pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> 
             gradients.entry(*of).or_default().push(node);
         }
     }
-    let declared = |node: &&Node| (graph.declaration(node), WorkKind::of(&node.operator));
+    let declared = |node: &&Node| Gradient {
+        declaration: graph.declaration(node),
+        kind: WorkKind::of(&node.operator),
+        operator: node.operator.name(),
+    };
     let mut counted: HashSet<TensorId> = HashSet::new();
     let mut all = HashMap::new();
     for id in nodes {
@@ -103,6 +120,7 @@ pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> 
         let work = Work {
             declaration: graph.declaration(node),
             kind: WorkKind::of(&node.operator),
+            operator: node.operator.name(),
             gradients: backward.iter().map(declared).collect(),
             kept_inputs,
             kept_outputs,

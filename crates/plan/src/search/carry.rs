@@ -51,7 +51,7 @@ impl Terms<'_> {
             }
             Sharding::None | Sharding::Optimizer => {
                 let exposed = cost.sync_s - self.overlap.sync * cost.backward_s;
-                exposed.max(0.0) + cost.optimizer_s
+                exposed.max(cost.handling_s) + cost.optimizer_s
             }
         }
     }

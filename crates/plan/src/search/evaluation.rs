@@ -10,6 +10,7 @@ use super::evaluate::{Verdict, better};
 use super::outcome::{Outcome, StageOutcome, estimate_s};
 use super::settings::Settings;
 use super::spread::{Assigned, Spread};
+use crate::cluster::Device;
 use crate::cost::{Cost, Costs, Group, message_s};
 use crate::pipeline::{Schedule, cut};
 use crate::stage::{Lack, Price, Rates, Weights, Within, within};
@@ -48,8 +49,7 @@ impl Evaluation<'_> {
         let overlap = self.settings.overlap;
         let hidden = match &exposed {
             Verdict::Found(outcome) => {
-                overlap.sync > 0.0
-                    && outcome.stages.iter().all(|stage| stage.exposed_s(overlap) == 0.0)
+                overlap.sync > 0.0 && outcome.stages.iter().all(|stage| stage.is_hidden(overlap))
             }
             _ => false,
         };
@@ -89,7 +89,9 @@ impl Evaluation<'_> {
     fn at(&self, family: &[Schedule], exposed: f64, seconds_per_loss: f64) -> Verdict {
         let weights = Weights { loss: seconds_per_loss, ..self.weights(family, exposed) };
         let worth_s = seconds_per_loss * self.budget();
-        let whole = self.costs.device.memory_bytes * (1.0 - self.settings.reserve);
+        let Device { memory_bytes, fixed_bytes, .. } = self.costs.device;
+        let fixed = fixed_bytes;
+        let whole = memory_bytes * (1.0 - self.settings.reserve) - fixed;
         let mut limit = whole;
         let mut verdict = Verdict::Impossible;
         // What stages need beyond equal shares is taken off the limit, twice at most.
@@ -101,7 +103,7 @@ impl Evaluation<'_> {
             let found = match within(limit, (self.enough_s)(), solve) {
                 Ok(found) => found,
                 Err(Lack::Bytes(bytes)) => {
-                    return better(verdict, Verdict::TooLarge(bytes + whole - limit));
+                    return better(verdict, Verdict::TooLarge(bytes + whole - limit + fixed));
                 }
                 Err(Lack::Seconds(seconds)) if limit == whole => return Verdict::TooSlow(seconds),
                 Err(Lack::Seconds(_)) => return verdict,
@@ -112,7 +114,7 @@ impl Evaluation<'_> {
             if over <= 0.0 {
                 return Verdict::Found(Box::new(outcome));
             }
-            verdict = better(verdict, Verdict::TooLarge(whole + over));
+            verdict = better(verdict, Verdict::TooLarge(whole + fixed + over));
             limit -= over;
         }
         verdict
@@ -134,6 +136,7 @@ impl Evaluation<'_> {
             backward_wire: rounds,
             step: 1.0 / p,
             sync: exposed / p,
+            handling: (1.0 - exposed) / p,
             state: 1.0 / p,
             kept: if self.recompute { 1.0 / blocks } else { in_flight },
             entry: if self.recompute { in_flight } else { 0.0 },
@@ -252,14 +255,16 @@ impl Evaluation<'_> {
         rank: usize,
     ) -> StageOutcome {
         let Candidate { stages, micro_batches, ref mesh, .. } = *self.candidate;
-        let (message_bytes, message_seconds) = match self.chain.exit(choice, range.end - 1) {
+        let message = |end: usize, rank: usize| match self.chain.exit(choice, end - 1) {
             Some((shape, sides)) if rank + 1 < stages => {
                 let bytes = self.costs.bytes(shape, &sides.value);
                 let hop = Group::next_stage(self.costs.cluster, mesh.iter().product(), rank);
-                (bytes, message_s(&hop, bytes))
+                (bytes, message_s(&hop, bytes), self.costs.message_handling_s(bytes))
             }
-            _ => (0.0, 0.0),
+            _ => (0.0, 0.0, 0.0),
         };
+        let (message_bytes, message_seconds, sent_s) = message(range.end, rank);
+        let received_s = if rank > 0 { message(range.start, rank - 1).2 } else { 0.0 };
         let kept = blocks[range.clone()].iter().map(|cost| cost.kept_bytes);
         StageOutcome {
             blocks: range.clone(),
@@ -268,10 +273,12 @@ impl Evaluation<'_> {
                 None => self.costs.device.memory_bytes,
             },
             cost: blocks[range.clone()].iter().copied().sum(),
+            fixed_bytes: self.costs.device.fixed_bytes,
             in_flight: schedule.in_flight(rank, stages, micro_batches),
             block_kept_bytes: kept.fold(0.0, f64::max),
             message_s: message_seconds,
             message_bytes,
+            handling_s: sent_s + received_s,
         }
     }
 }

@@ -45,6 +45,8 @@ pub struct StageOutcome {
     pub cost: Cost,
     /// Bytes of memory that its devices have.
     pub memory_bytes: f64,
+    /// Bytes of it that a training takes whatever its size.
+    pub fixed_bytes: f64,
     /// Micro-batches that wait for backward at most.
     pub in_flight: f64,
     /// What one block keeps at most.
@@ -53,6 +55,8 @@ pub struct StageOutcome {
     pub message_s: f64,
     /// Bytes of it.
     pub message_bytes: f64,
+    /// Seconds of a device's own time that messages take of every pass.
+    pub handling_s: f64,
 }
 
 /// What may happen at the same time.
@@ -62,6 +66,9 @@ pub struct Overlap {
     pub sync: f64,
     /// Whether stages compute while their messages travel.
     pub messages: bool,
+    /// Whether exchanges of gradients are under way side by side, so that their latencies do not add
+    /// up.
+    pub exchanges: bool,
 }
 
 impl StageOutcome {
@@ -71,12 +78,23 @@ impl StageOutcome {
             true => self.in_flight * self.cost.entry_bytes + self.block_kept_bytes,
             false => self.in_flight * self.cost.kept_bytes,
         };
-        self.cost.state_bytes + waiting
+        self.fixed_bytes + self.cost.state_bytes + waiting
     }
 
-    /// Seconds that bringing gradients together takes beyond what backward hides.
+    /// Seconds that bringing gradients together takes beyond backward, which hides what does not
+    /// take the device's own time.
     pub fn exposed_s(&self, overlap: Overlap) -> f64 {
-        (self.cost.sync_s - overlap.sync * self.cost.backward_s).max(0.0)
+        (self.cost.sync_s - overlap.sync * self.cost.backward_s).max(self.cost.handling_s)
+    }
+
+    /// Whether backward hides all that it can.
+    pub fn is_hidden(&self, overlap: Overlap) -> bool {
+        self.exposed_s(overlap) <= self.cost.handling_s
+    }
+
+    /// Seconds of one micro-batch's passes, where forward is computed so often.
+    fn micro_s(&self, forwards: f64, chunks: usize) -> f64 {
+        self.cost.micro_s(forwards) + 2.0 * chunks as f64 * self.handling_s
     }
 }
 
@@ -121,7 +139,8 @@ pub fn estimate_s(
     overlap: Overlap,
 ) -> f64 {
     let waits = if overlap.messages { 0.0 } else { 2.0 };
-    let micro = |stage: &StageOutcome| stage.cost.micro_s(forwards) + waits * stage.message_s;
+    let chunks = schedule.chunks();
+    let micro = |stage: &StageOutcome| stage.micro_s(forwards, chunks) + waits * stage.message_s;
     let slowest = stages.iter().map(micro).fold(0.0, f64::max);
     let once: f64 = stages.iter().map(micro).sum();
     let part = match schedule {
@@ -175,7 +194,7 @@ pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
     let forwards = outcome.forwards();
     let stage = |stage: &StageOutcome| {
         let Cost { forward_s, backward_s, forward_wire_s, backward_wire_s, .. } = stage.cost;
-        let waits = if overlap.messages { 0.0 } else { stage.message_s };
+        let waits = if overlap.messages { stage.handling_s } else { stage.message_s };
         let weight_s = match outcome.schedule {
             Schedule::ZeroBubble => 0.5 * backward_s,
             _ => 0.0,

@@ -49,7 +49,7 @@ impl Default for Settings {
         Settings {
             precision: Precision::MIXED,
             exchange: Exchange::Direct,
-            overlap: Overlap { sync: 1.0, messages: true },
+            overlap: Overlap { sync: 1.0, messages: true, exchanges: true },
             reserve: 0.1,
             recompute: Recompute::Free,
             schedule: None,
@@ -77,6 +77,7 @@ pub fn costs<'a>(cluster: &'a Cluster, candidate: &Candidate, settings: &Setting
     let mut costs = Costs::new(cluster, &candidate.mesh, settings.precision);
     costs.sharding = candidate.sharding;
     costs.exchange = settings.exchange;
+    costs.side_by_side = settings.overlap.exchanges;
     costs.codings.clone_from(&settings.codings);
     if candidate.rule == Rule::Free && !cluster.kinds.is_empty() {
         costs.device = cluster.mean();

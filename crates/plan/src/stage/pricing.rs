@@ -66,6 +66,8 @@ pub struct Weights {
     pub step: f64,
     /// The same for bringing gradients together, of which something may be hidden.
     pub sync: f64,
+    /// How often what of that takes the device's own time counts by itself.
+    pub handling: f64,
     /// How often parameters and their state are kept.
     pub state: f64,
     /// How often what waits for backward is kept.
@@ -84,6 +86,7 @@ impl Weights {
         backward_wire: 1.0,
         step: 1.0,
         sync: 1.0,
+        handling: 0.0,
         state: 1.0,
         kept: 1.0,
         entry: 1.0,
@@ -94,7 +97,8 @@ impl Weights {
     pub fn price(&self, cost: &Cost) -> Price {
         let forward = self.forward * (cost.forward_s + cost.forward_wire_s);
         let backward = self.backward * cost.backward_s + self.backward_wire * cost.backward_wire_s;
-        let step = self.step * cost.optimizer_s + self.sync * cost.sync_s;
+        let sync = self.sync * cost.sync_s + self.handling * cost.handling_s;
+        let step = self.step * cost.optimizer_s + sync;
         let loss = self.loss * cost.loss;
         let waiting = self.kept * cost.kept_bytes + self.entry * cost.entry_bytes;
         Price {

@@ -15,6 +15,7 @@ use thinwire_schedule::{self as schedule, Schedule};
 use thinwire_wire::Rank;
 
 use super::program::{Convert, Program, Slot};
+use super::transfer::Reform;
 use super::value::Value;
 use super::wires::{Leg, Ticket, Wires, finish};
 use crate::error::Error;
@@ -143,6 +144,9 @@ impl Slots {
         value: &Value,
         moment: u64,
     ) -> Content {
+        if program.mesh.sizes[convert.step.mesh_dim] == 1 {
+            return Content::Here(value.reshaped(&program.slots[convert.to].shape));
+        }
         let transfer = program.transfer(convert, codec);
         let before = transfer.before.iter();
         let values = before.fold(value.floats(), |values, reform| reform.apply(values));
@@ -179,7 +183,9 @@ impl Slots {
     /// Starts a message to another rank.
     pub fn send(&mut self, values: Vec<f32>, (to, number): (Rank, u32), moment: u64) {
         let schedule = schedule::send(to, values.len());
-        let ticket = self.message(schedule, values, address(number, moment, "send"));
+        // Nobody wants them back, and many messages may be under way.
+        let gone = vec![Reform::Take(0..0)];
+        let ticket = self.message((schedule, gone), values, address(number, moment, "send"));
         self.outgoing.push(ticket);
     }
 
@@ -195,12 +201,17 @@ impl Slots {
     pub fn recv(&self, elements: usize, (from, number): (Rank, u32), moment: u64) -> Content {
         let schedule = schedule::recv(from, elements);
         let address = address(number, moment, "recv");
-        Content::Coming(self.message(schedule, vec![0.0; elements], address))
+        Content::Coming(self.message((schedule, Vec::new()), vec![0.0; elements], address))
     }
 
-    fn message(&self, schedule: Schedule, values: Vec<f32>, address: Address) -> Ticket {
+    fn message(
+        &self,
+        (schedule, after): (Schedule, Vec<Reform>),
+        values: Vec<f32>,
+        address: Address,
+    ) -> Ticket {
         let bound = Bound::new(schedule, values.len(), thinwire_codec::raw());
-        self.wires.start(address, values, vec![(Arc::new(bound), Vec::new())])
+        self.wires.start(address, values, vec![(Arc::new(bound), after)])
     }
 }
 

@@ -4,6 +4,7 @@
 //! and write memory together; and the least operator, which is overhead alone. Nothing is fitted to
 //! trainings.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use burn_tensor::Device;
@@ -14,6 +15,7 @@ use thinwire_model::{
 
 use super::kernel;
 use super::value::Value;
+use crate::{AdamW, AdamWOptions, Pace, global_norm};
 
 /// Tokens, features in and features out of the products that are timed.
 const PRODUCTS: [[usize; 3]; 7] = [
@@ -25,10 +27,20 @@ const PRODUCTS: [[usize; 3]; 7] = [
     [1024, 256, 512],
     [1024, 512, 1024],
 ];
+/// The same of a chore.
+const CHORE: [usize; 3] = [128, 128, 128];
 /// Tokens and features of the operators on memory.
 const TOKENS: [usize; 2] = [512, 256];
 /// How long each is timed.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// The model whose other operators are timed, its sequences and their tokens.
+const BLOCK: &str = "gpt:layers=1,width=128,heads=4,vocabulary=256,positions=128";
+const ROWS: usize = 4;
+const SEQUENCE: usize = 128;
+/// Operators on fewer elements are overhead alone.
+const FEW: usize = 1024;
+/// Elements of a parameter, as the optimiser is timed.
+const WEIGHTS: usize = 1 << 17;
 /// Bytes of an element.
 const ELEMENT: f64 = 4.0;
 
@@ -41,6 +53,23 @@ pub struct Speed {
     pub memory_bytes_per_s: f64,
     /// Seconds of an operator on next to nothing.
     pub overhead_s: f64,
+    /// Seconds of an operator of a block, and what it does.
+    pub operators: Vec<Timed>,
+}
+
+/// An operator, or all that one block of a transformer has of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timed {
+    /// What it is called.
+    pub name: &'static str,
+    /// Whether it multiplies.
+    pub multiplies: bool,
+    /// Floating-point operations of each.
+    pub flops: f64,
+    /// Bytes that each reads and writes.
+    pub bytes: f64,
+    /// Seconds of each.
+    pub seconds: f64,
 }
 
 impl Speed {
@@ -65,7 +94,30 @@ impl Speed {
         let bytes: f64 = jobs.iter().map(|job| job.bytes).sum();
         meet()?;
         let spent = (seconds(&jobs) - jobs.len() as f64 * overhead_s).max(1e-9);
-        Ok(Speed { products, memory_bytes_per_s: bytes / spent, overhead_s })
+        let mut operators = Vec::new();
+        for (name, jobs) in of_block() {
+            meet()?;
+            operators.push(timed(name, &jobs, overhead_s));
+        }
+        meet()?;
+        operators.extend(keeping());
+        Ok(Speed { products, memory_bytes_per_s: bytes / spent, overhead_s, operators })
+    }
+}
+
+/// A little computing, as trainings do it.
+pub struct Chore(Vec<Job>);
+
+impl Chore {
+    /// A linear layer with its gradients.
+    #[expect(clippy::new_without_default, reason = "it is no empty value")]
+    pub fn new() -> Chore {
+        Chore(product(CHORE))
+    }
+
+    /// Does it once.
+    pub fn run(&self) {
+        self.0.iter().for_each(Job::run);
     }
 }
 
@@ -129,13 +181,65 @@ fn on_memory([tokens, n]: [usize; 2]) -> Vec<Job> {
     ]
 }
 
+/// The operators of a small model and of its gradients, by name, that are no product with a weight.
+fn of_block() -> BTreeMap<&'static str, Vec<Job>> {
+    let graph = thinwire_model::named(BLOCK, ROWS, SEQUENCE).expect("a model of these sizes");
+    let training = thinwire_model::backward(&graph).expect("a model with a loss");
+    let mut all: BTreeMap<&'static str, Vec<Job>> = BTreeMap::new();
+    for node in &training.graph.nodes {
+        let shapes: Vec<&[usize]> =
+            node.inputs.iter().map(|id| &training.graph.tensors[*id].shape[..]).collect();
+        let elements: usize = shapes.iter().map(|shape| shape.iter().product::<usize>()).sum();
+        let product = matches!(node.operator, Operator::Linear(_) | Operator::MatMul(_));
+        if !product && elements > FEW {
+            let job = Job::new(node.operator.clone(), &shapes);
+            all.entry(node.operator.name()).or_default().push(job);
+        }
+    }
+    all
+}
+
+fn timed(name: &'static str, jobs: &[Job], overhead_s: f64) -> Timed {
+    let each = |figure: fn(&Job) -> f64| jobs.iter().map(figure).sum::<f64>() / jobs.len() as f64;
+    let seconds = (seconds(jobs) / jobs.len() as f64 - overhead_s).max(1e-9);
+    let operator = &jobs[0].operator;
+    let multiplies = matches!(operator, Operator::Attention(_) | Operator::AttentionBackward(_));
+    Timed { name, multiplies, flops: each(|job| job.flops), bytes: each(|job| job.bytes), seconds }
+}
+
+/// What is done with parameters and their gradients, besides operators.
+fn keeping() -> [Timed; 2] {
+    let shape = vec![WEIGHTS];
+    let of = crate::Parameter { name: String::new(), shape, initial: crate::Initial::Zeros };
+    let (of, mut state) = (vec![of.clone()], AdamW::new(&[of]));
+    let (mut values, gradient) = (vec![vec![0.5; WEIGHTS]], vec![1e-3; WEIGHTS]);
+    let pace = Pace { learning_rate: 1e-3, gradient_scale: 1.0 };
+    let update = mean_s(|| {
+        std::hint::black_box(global_norm(std::iter::once(&gradient[..])));
+        state.update(&of, &mut values, |_| &gradient, pace, &AdamWOptions::default());
+        std::hint::black_box(Value::new(&[WEIGHTS], values[0].clone(), &Device::flex()));
+    });
+    let share = Value::new(&[WEIGHTS], gradient.clone(), &Device::flex());
+    let mut sum = gradient.clone();
+    let add = mean_s(|| sum.iter_mut().zip(&share.floats()).for_each(|(a, b)| *a += b));
+    let timed = |name, words: f64, seconds| {
+        let bytes = words * ELEMENT * WEIGHTS as f64;
+        Timed { name, multiplies: false, flops: 0.0, bytes, seconds }
+    };
+    [timed("update", 8.0, update), timed("add", 3.0, add)]
+}
+
 /// The mean seconds of all jobs in turn: where ranks share a core, waiting for it counts too.
 fn seconds(jobs: &[Job]) -> f64 {
-    jobs.iter().for_each(Job::run);
+    mean_s(|| jobs.iter().for_each(Job::run))
+}
+
+fn mean_s(mut work: impl FnMut()) -> f64 {
+    work();
     let started = Instant::now();
     let mut rounds = 0;
     while started.elapsed() < PATIENCE || rounds < 3 {
-        jobs.iter().for_each(Job::run);
+        work();
         rounds += 1;
     }
     started.elapsed().as_secs_f64() / f64::from(rounds)

@@ -74,6 +74,14 @@ impl Wires {
         ticket
     }
 
+    /// The group that they were made of.
+    ///
+    /// # Errors
+    /// If a peer was lost.
+    pub fn into_group(self) -> Result<Group, Error> {
+        self.driver.into_group().map_err(Error::exchange)
+    }
+
     /// Bytes handed to the links so far, headers included, by exchanges that are over.
     pub fn sent_bytes(&self) -> u64 {
         self.sent.load(Ordering::Acquire)

@@ -36,10 +36,10 @@ pub fn run(args: &Args) -> Result<u8> {
         Start::Done(code) => return Ok(code),
     };
     let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
-    let mut group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
+    let group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
     let measured =
-        thinwire_train::threads::run(ranks::threads(&place), || planned::calibrate(&mut group));
-    let text = measured??;
+        thinwire_train::threads::run(ranks::threads(&place), || planned::calibrate(group));
+    let (text, _group) = measured??;
     match &args.output {
         _ if place.rank > 0 => {}
         Some(path) => {

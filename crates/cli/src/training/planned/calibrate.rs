@@ -1,85 +1,62 @@
 //! A cluster file from what ranks measure: their kernels while all of them compute, and their links.
 
-use std::time::Instant;
-
 use anyhow::{Result, bail};
-use thinwire_collective::{Error as Failure, Group, all_gather, barrier};
-use thinwire_train::spmd::Speed;
+use thinwire_collective::Group;
+use thinwire_plan::cluster::Efficiency;
+use thinwire_train::spmd::{Probe, Speed, Timed};
 
-/// A probe of the links takes at least this long.
-const PROBE_S: f64 = 0.15;
-/// No probe sends more elements to each peer.
-const ELEMENTS_MAX: usize = 1 << 24;
-/// How often a round is timed.
-const ROUNDS: usize = 15;
+use super::links::Links;
+
+const MIB: f64 = (1_u64 << 20) as f64;
+/// Ranks whose rates differ by a smaller factor are alike.
+const ALIKE: f64 = 1.3;
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// The text of a cluster file for the group's ranks; all of them measure at once.
+/// The text of a cluster file for the group's ranks, and the group; all of them measure at once.
 ///
 /// # Errors
 /// If a peer is lost.
-pub fn cluster(group: &mut Group) -> Result<String> {
+pub fn cluster(group: Group) -> Result<(String, Group)> {
     let ranks = group.world().size();
-    let mine = Speed::measure(|| barrier(group))?;
-    let speed = agreed(group, &mine)?;
-    let (latency_s, bytes_per_s) = match ranks {
-        1 => (0.0, 1e9),
-        _ => link(group)?,
+    let fixed_bytes = super::smallest::grown_bytes()?;
+    let mut probe = Probe::new(group);
+    let mine = Speed::measure(|| probe.gather(&[0.0]).map(drop))?;
+    let speed = agreed(&mut probe, &mine)?;
+    let links = match ranks {
+        1 => Links { latency_s: 0.0, bytes_per_s: 1e9, byte_s: 0.0, message_s: 0.0 },
+        _ => Links::measure(&mut probe, ranks)?,
     };
-    Ok(text(ranks, &speed, latency_s, bytes_per_s))
+    Ok((text(ranks, fixed_bytes, (&speed, &links)), probe.into_group()?))
 }
 
-/// What the slowest rank says.
-fn agreed(group: &mut Group, mine: &Speed) -> Result<Speed, Failure> {
+/// What ranks say that are alike: their mean; else what the slowest says.
+fn agreed(probe: &mut Probe, mine: &Speed) -> Result<Speed> {
     let rates = mine.products.iter().map(|(_, rate)| (1e-6 * rate) as f32);
     let mut all: Vec<f32> = rates.collect();
     all.push((1e-6 * mine.memory_bytes_per_s) as f32);
     all.push((1e-6 / mine.overhead_s) as f32);
-    let figures = all.len();
-    let everyone = all_gather(group, &all)?;
+    all.extend(mine.operators.iter().map(|operator| (1e-6 / operator.seconds) as f32));
+    let (figures, products) = (all.len(), mine.products.len());
+    let everyone = probe.gather(&all)?;
     let least = |at: usize| {
-        let figures = everyone.iter().skip(at).step_by(figures);
-        1e6 * f64::from(figures.copied().fold(f32::MAX, f32::min))
+        let rates = everyone.iter().skip(at).step_by(figures).map(|rate| 1e6 * f64::from(*rate));
+        common(&rates.collect::<Vec<_>>())
     };
-    let products = mine.products.iter().enumerate().map(|(at, (flops, _))| (*flops, least(at)));
+    let rates = mine.products.iter().enumerate().map(|(at, (flops, _))| (*flops, least(at)));
+    let operators = mine.operators.iter().enumerate();
+    let operators = operators.map(|(at, operator)| Timed {
+        seconds: 1.0 / least(products + 2 + at),
+        ..operator.clone()
+    });
     Ok(Speed {
-        products: products.collect(),
-        memory_bytes_per_s: least(figures - 2),
-        overhead_s: 1.0 / least(figures - 1),
+        products: rates.collect(),
+        memory_bytes_per_s: least(products),
+        overhead_s: 1.0 / least(products + 1),
+        operators: operators.collect(),
     })
 }
 
-/// Seconds of the shortest exchange, and what a rank sends in a second while all of them do.
-fn link(group: &mut Group) -> Result<(f64, f64), Failure> {
-    let latency_s = exchange_s(group, 1, ROUNDS)?;
-    let peers = (group.world().size() - 1) as f64;
-    let mut elements = 1 << 12;
-    loop {
-        let seconds = exchange_s(group, elements, 3)?;
-        if seconds > PROBE_S || elements == ELEMENTS_MAX {
-            let bytes = peers * (4 * elements + thinwire_wire::HEADER_BYTES) as f64;
-            return Ok((latency_s, bytes / (seconds - latency_s).max(seconds / 10.0)));
-        }
-        elements *= 2;
-    }
-}
-
-/// The median seconds in which all ranks have what all others sent, as the slowest sees it.
-fn exchange_s(group: &mut Group, elements: usize, rounds: usize) -> Result<f64, Failure> {
-    let mine = vec![0.5; elements];
-    let mut samples = Vec::new();
-    for _ in 0..rounds {
-        barrier(group)?;
-        let started = Instant::now();
-        all_gather(group, &mine)?;
-        samples.push(started.elapsed().as_secs_f64());
-    }
-    let median = crate::samples::median(&mut samples);
-    let all = all_gather(group, &[median as f32])?;
-    Ok(f64::from(all.into_iter().fold(0.0, f32::max)))
-}
-
-fn text(ranks: usize, speed: &Speed, latency_s: f64, bytes_per_s: f64) -> String {
+fn text(ranks: usize, fixed_bytes: u64, (speed, links): (&Speed, &Links)) -> String {
     let best = speed.products.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let mut points: Vec<(f64, f64)> = Vec::new();
     for (flops, rate) in &speed.products {
@@ -87,19 +64,52 @@ fn text(ranks: usize, speed: &Speed, latency_s: f64, bytes_per_s: f64) -> String
     }
     let points: Vec<String> =
         points.iter().map(|(gflop, part)| format!("[{gflop:.6}, {part:.3}]")).collect();
+    let operators = operators(speed, best);
+    let fixed_mib = fixed_bytes as f64 / MIB;
     let memory_gib = memory_bytes() / GIB / ranks as f64;
     format!(
         "# Measured by `thinwire plan calibrate`, with all ranks at work at the same time.\n\
-         [[device]]\nname = \"rank\"\ntflops = {:.6}\nmemory_gib = {memory_gib:.3}\n\
-         memory_gbyte_per_s = {:.3}\noverhead_us = {:.2}\nefficiency = [{}]\n\n\
+         [[device]]\nname = \"rank\"\ntflops = {:.6}\nmemory_gib = {memory_gib:.3}\nfixed_mib = {fixed_mib:.1}\n\
+         memory_gbyte_per_s = {:.3}\noverhead_us = {:.2}\nefficiency = [{}]\n{}operators = {{ {operators} }}\n\n\
          [[level]]\nname = \"link\"\nsize = {ranks}\nlatency_us = {:.1}\ngbit = {:.5}\n",
         1e-12 * best,
         1e-9 * speed.memory_bytes_per_s,
         1e6 * speed.overhead_s,
         points.join(", "),
-        1e6 * latency_s,
-        8e-9 * bytes_per_s,
+        handling(links),
+        1e6 * links.latency_s,
+        8e-9 * links.bytes_per_s,
     )
+}
+
+/// The mean of rates that differ no more than a measurement does, else the least.
+fn common(rates: &[f64]) -> f64 {
+    let least = rates.iter().copied().fold(f64::MAX, f64::min);
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    match most <= ALIKE * least {
+        true => rates.iter().sum::<f64>() / rates.len() as f64,
+        false => least,
+    }
+}
+
+/// By what factor operators that were timed by themselves are faster than their kind.
+fn operators(speed: &Speed, best: f64) -> String {
+    let points = speed.products.iter().map(|(flops, rate)| (*flops, rate / best)).collect();
+    let efficiency = Efficiency::through(points);
+    let pace = |operator: &Timed| {
+        let memory_s = operator.bytes / speed.memory_bytes_per_s;
+        let product_s = operator.flops / (best * efficiency.at(operator.flops));
+        let usual_s = if operator.multiplies { memory_s.max(product_s) } else { memory_s };
+        format!("{} = {:.3}", operator.name, (usual_s / operator.seconds).max(0.001))
+    };
+    speed.operators.iter().map(pace).collect::<Vec<_>>().join(", ")
+}
+
+/// What moving bytes takes of a rank's own time, where it takes any.
+fn handling(links: &Links) -> String {
+    let rate = (links.byte_s > 0.0).then(|| 1e-9 / links.byte_s);
+    let rate = rate.map_or(String::new(), |rate| format!("handling_gbyte_per_s = {rate:.4}\n"));
+    format!("{rate}handling_us = {:.2}\n", 1e6 * links.message_s)
 }
 
 /// What this machine has; 1 GiB where it does not say.
@@ -136,11 +146,20 @@ mod tests {
     #[test]
     fn what_is_measured_is_a_cluster() {
         let products = vec![(1e6, 2e9), (1e9, 4e10)];
-        let speed = Speed { products, memory_bytes_per_s: 5e9, overhead_s: 3e-6 };
-        let cluster = thinwire_plan::Cluster::parse(&text(4, &speed, 1e-4, 1.25e7)).unwrap();
+        let timed =
+            |name, seconds| Timed { name, multiplies: false, flops: 0.0, bytes: 5e6, seconds };
+        let operators = vec![timed("sum", 5e-4), timed("update", 2e-3)];
+        let speed = Speed { products, memory_bytes_per_s: 5e9, overhead_s: 3e-6, operators };
+        let links = Links { latency_s: 1e-4, bytes_per_s: 1.25e7, byte_s: 1e-9, message_s: 2e-5 };
+        let cluster = thinwire_plan::Cluster::parse(&text(4, 7 << 20, (&speed, &links))).unwrap();
+        let handling = cluster.pace().handling;
+        assert!((handling.seconds(10.0, 1e6) - 1.2e-3).abs() < 1e-9);
         assert_eq!(cluster.size(), 4);
         assert!((cluster.pace().flops_per_s - 4e10).abs() < 1.0);
         assert!((cluster.pace().efficiency.at(1e6) - 0.05).abs() < 1e-9);
+        assert_eq!(cluster.pace().fixed_bytes, f64::from(7 << 20));
+        assert_eq!(cluster.pace().pace("sum"), Some(2.0));
+        assert_eq!(cluster.pace().pace("update"), Some(0.5));
         assert!((cluster.levels[0].bytes_per_s - 1.25e7).abs() < 1.0);
     }
 }

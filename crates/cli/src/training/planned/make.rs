@@ -49,24 +49,24 @@ impl Wish {
         )
     }
 
-    /// The plan, the same in all ranks.
+    /// The plan, the same in all ranks, and their group.
     ///
     /// # Errors
     /// If there is none for these machines, or a peer is lost.
-    pub fn plan(&self, group: &mut Group) -> Result<PlanFile> {
-        let text = match &self.cluster {
-            Some(text) => text.clone(),
+    pub fn plan(&self, group: Group) -> Result<(PlanFile, Group)> {
+        let (text, mut group) = match &self.cluster {
+            Some(text) => (text.clone(), group),
             None => calibrate::cluster(group)?,
         };
         let first = group.world().rank().index() == 0;
         let made = first.then(|| Ok(self.plan_for(&Cluster::parse(&text)?)?.text()));
-        let text = calibrate::of_rank_0(group, made.as_ref());
+        let text = calibrate::of_rank_0(&mut group, made.as_ref());
         // Rank 0's own error has a hint that does not travel.
         let text = match made {
             Some(Err(error)) => return Err(error),
             _ => text?,
         };
-        PlanFile::parse(&text).context("the plan that was made")
+        Ok((PlanFile::parse(&text).context("the plan that was made")?, group))
     }
 
     fn plan_for(&self, cluster: &Cluster) -> Result<PlanFile> {

@@ -4,10 +4,12 @@ mod build;
 mod calibrate;
 mod checkpoints;
 mod figures;
+mod links;
 mod make;
 mod memory;
 mod request;
 mod session;
+mod smallest;
 
 pub use calibrate::cluster as calibrate;
 pub use make::Parallel;
@@ -86,7 +88,9 @@ fn run(
     let built = match &request.source {
         Source::File(_, built) => built.as_ref(),
         Source::Made(wish) => {
-            made = Built::of(wish.plan(&mut group)?)?;
+            let (file, same) = wish.plan(group)?;
+            group = same;
+            made = Built::of(file)?;
             &made
         }
     };

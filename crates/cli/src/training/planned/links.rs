@@ -1,0 +1,177 @@
+//! What links do, and what moving bytes takes of a rank's own time: the executor's own exchanges, by
+//! themselves, between pieces of work and beside work.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use thinwire_train::spmd::{Chore, Probe};
+
+/// An exchange that tells the bandwidth takes at least this long.
+const PROBE_S: f64 = 0.2;
+/// How many tensors are on their way at once.
+const TENSORS: usize = 16;
+/// No probe has larger tensors.
+const ELEMENTS_MAX: usize = 1 << 20;
+/// So many short messages are on their way at once.
+const SHORT: usize = 64;
+/// Elements of a short one.
+const FEW: usize = 16;
+/// So many long exchanges follow each other: the first may find a link that has rested.
+const IN_TURN: usize = 6;
+/// Work between two short exchanges.
+const PIECE_S: f64 = 4e-3;
+/// How often a round is timed.
+const ROUNDS: usize = 5;
+/// How often work and short exchanges take turns.
+const TURNS: usize = 60;
+
+/// What a rank's links do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Links {
+    /// Seconds of the shortest exchange, between ranks at work.
+    pub latency_s: f64,
+    /// What a rank sends in a second while all of them do.
+    pub bytes_per_s: f64,
+    /// Seconds of a rank's own time for a byte that it sends and one that it receives.
+    pub byte_s: f64,
+    /// The same for a message.
+    pub message_s: f64,
+}
+
+impl Links {
+    /// Measures them; all ranks do so at once.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn measure(probe: &mut Probe, ranks: usize) -> Result<Links> {
+        let mut test = Test { probe, chore: Chore::new(), messages: 2.0 * (ranks as f64 - 1.0) };
+        let chore_s = test.chore_s()?;
+        let latency_s = test.latency_s(chore_s)?;
+        let (elements, bulk_s) = test.bulk()?;
+        let bytes = TENSORS as f64 * test.bytes(elements);
+        let beside_s = test.beside_s((TENSORS, elements), 1.5 * bulk_s, chore_s)?;
+        let byte_s = (beside_s / bytes).clamp(0.0, bulk_s / bytes);
+        let short_s = test.beside_s((SHORT, FEW), PROBE_S / 2.0, chore_s)?;
+        let short_s = short_s - SHORT as f64 * test.bytes(FEW) * byte_s;
+        let one_s = test.one_s(elements)?;
+        let bytes = test.bytes(elements);
+        Ok(Links {
+            latency_s,
+            bytes_per_s: bytes / (one_s - 2.0 * latency_s).max(one_s / 10.0),
+            byte_s,
+            message_s: (short_s / (SHORT as f64 * test.messages)).max(0.0),
+        })
+    }
+}
+
+struct Test<'a> {
+    probe: &'a mut Probe,
+    chore: Chore,
+    /// What a rank sends in one exchange.
+    messages: f64,
+}
+
+impl Test<'_> {
+    /// Bytes that a rank sends to sum a tensor.
+    fn bytes(&self, elements: usize) -> f64 {
+        let ranks = self.messages / 2.0 + 1.0;
+        self.messages * (4.0 * elements as f64 / ranks + thinwire_wire::HEADER_BYTES as f64)
+    }
+
+    /// Seconds of some work, as the slowest rank sees it.
+    fn timed(&mut self, work: impl Fn(&mut Test<'_>) -> Result<()>) -> Result<f64> {
+        let mut samples = Vec::new();
+        for _ in 0..ROUNDS {
+            self.probe.gather(&[0.0])?;
+            let started = Instant::now();
+            work(self)?;
+            samples.push(started.elapsed().as_secs_f64());
+        }
+        let median = crate::samples::median(&mut samples);
+        let all = self.probe.gather(&[median as f32])?;
+        Ok(f64::from(all.into_iter().fold(0.0, f32::max)))
+    }
+
+    fn work(&self, times: usize) {
+        (0..times).for_each(|_| self.chore.run());
+    }
+
+    fn exchange(&mut self, tensors: usize, elements: usize) -> Result<()> {
+        let begun = self.probe.begin(tensors, elements);
+        Ok(self.probe.finish(&begun)?)
+    }
+
+    /// Seconds of one chore.
+    fn chore_s(&mut self) -> Result<f64> {
+        let mut times = 1;
+        loop {
+            let seconds = self.timed(|test| {
+                test.work(times);
+                Ok(())
+            })?;
+            if seconds > PROBE_S / 2.0 {
+                return Ok(seconds / times as f64);
+            }
+            times *= 2;
+        }
+    }
+
+    /// What a short exchange adds to the work before it, by the step.
+    fn latency_s(&mut self, chore_s: f64) -> Result<f64> {
+        let bare_s = self.timed(|test| test.exchange(1, 1))?;
+        let times = (PIECE_S / chore_s).ceil().max(1.0) as usize;
+        let turns = self.timed(|test| {
+            for _ in 0..TURNS / ROUNDS {
+                test.work(times);
+                test.exchange(1, 1)?;
+            }
+            Ok(())
+        })?;
+        let added_s = turns / (TURNS / ROUNDS) as f64 - times as f64 * chore_s;
+        Ok(added_s.max(bare_s) / 2.0)
+    }
+
+    /// How large tensors are that take long enough, and how long.
+    fn bulk(&mut self) -> Result<(usize, f64)> {
+        let mut elements = 1 << 9;
+        loop {
+            let seconds = self.timed(|test| test.exchange(TENSORS, elements))?;
+            if seconds > PROBE_S || elements == ELEMENTS_MAX {
+                return Ok((elements, seconds));
+            }
+            elements *= 2;
+        }
+    }
+
+    /// Seconds of one exchange after the other, as where each is waited for.
+    fn one_s(&mut self, elements: usize) -> Result<f64> {
+        let all = self.timed(|test| (0..IN_TURN).try_for_each(|_| test.exchange(1, elements)))?;
+        Ok(all / IN_TURN as f64)
+    }
+
+    /// By how much an exchange lengthens work that takes so long.
+    fn beside_s(
+        &mut self,
+        (tensors, elements): (usize, usize),
+        work_s: f64,
+        chore_s: f64,
+    ) -> Result<f64> {
+        let times = (work_s / chore_s).ceil().max(1.0) as usize;
+        let mut added = Vec::new();
+        for _ in 0..ROUNDS {
+            self.probe.gather(&[0.0])?;
+            let started = Instant::now();
+            self.work(times);
+            let alone_s = started.elapsed().as_secs_f64();
+            self.probe.gather(&[0.0])?;
+            let started = Instant::now();
+            let begun = self.probe.begin(tensors, elements);
+            self.work(times);
+            added.push(started.elapsed().as_secs_f64() - alone_s);
+            self.probe.finish(&begun)?;
+        }
+        let median = crate::samples::median(&mut added);
+        let all = self.probe.gather(&[median as f32])?;
+        Ok(f64::from(all.iter().sum::<f32>()) / all.len() as f64)
+    }
+}

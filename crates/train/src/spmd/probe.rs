@@ -1,0 +1,82 @@
+//! The wires of a rank under test: what exchanges take beside nothing, and beside computing.
+//!
+//! These are the executor's own exchanges, on the thread on which it has them.
+
+use std::sync::Arc;
+
+use burn_tensor::Device;
+use thinwire_collective::{Address, Group};
+use thinwire_model::{Collective, Reduction};
+use thinwire_wire::{Rank, World};
+
+use super::transfer::Transfer;
+use super::value::Value;
+use super::wires::{Leg, Ticket, Wires, finish};
+use crate::error::Error;
+
+/// Links under test.
+#[derive(Debug)]
+pub struct Probe {
+    wires: Wires,
+    world: World,
+    moment: u64,
+}
+
+impl Probe {
+    /// The links of all ranks.
+    pub fn new(group: Group) -> Probe {
+        Probe { world: group.world(), wires: Wires::new(group), moment: 0 }
+    }
+
+    /// Begins to sum so many tensors of so many elements over all ranks, one beside the other.
+    pub fn begin(&mut self, tensors: usize, elements: usize) -> Vec<Ticket> {
+        self.moment += 1;
+        let (at, size) = (self.world.rank().index(), self.world.size());
+        let everybody: Vec<Rank> = (0..size as u32).map(Rank).collect();
+        let sum = Collective::AllReduce { reduction: Reduction::Sum };
+        let raw = thinwire_codec::raw();
+        let value = Value::new(&[elements], vec![0.5; elements], &Device::flex());
+        let start = |tensor: usize| {
+            let transfer = Transfer::new(sum, &[elements], (size, at), &raw);
+            let before = transfer.before.iter();
+            let values = before.fold(value.floats(), |values, one| one.apply(values));
+            let legs = transfer.legs.into_iter();
+            let legs = legs.map(|leg| (Arc::new(leg.program(&everybody)), leg.after));
+            let legs: Vec<Leg> = legs.collect();
+            let (step, tensor) = (self.moment, tensor as u32);
+            let address = Address { step, tensor, seed: 0, operation: "probe" };
+            self.wires.start(address, values, legs)
+        };
+        (0..tensors).map(start).collect()
+    }
+
+    /// Waits for what has begun.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn finish(&self, begun: &[Ticket]) -> Result<(), Error> {
+        begun.iter().try_for_each(|ticket| finish(ticket).map(drop))
+    }
+
+    /// The numbers of all ranks, in their order.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, Error> {
+        self.moment += 1;
+        finish(&self.wires.gather(mine, self.moment))
+    }
+
+    /// Bytes handed to the links so far, headers included, by exchanges that are over.
+    pub fn sent_bytes(&self) -> u64 {
+        self.wires.sent_bytes()
+    }
+
+    /// The group, whose links these were.
+    ///
+    /// # Errors
+    /// If a peer was lost.
+    pub fn into_group(self) -> Result<Group, Error> {
+        self.wires.into_group()
+    }
+}
