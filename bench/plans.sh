@@ -3,7 +3,7 @@
 # comes from a calibration in the same network, with all ranks at work at once; nothing is fitted to
 # the trainings.
 #
-#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 8] [--batch 16] [--codec int8:stochastic] [--json FILE]
+#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 12] [--batch 16] [--codec int8:stochastic] [--json FILE]
 #
 # At the end the planner's own choice, and the one it makes where gradients may be encoded with --codec.
 
@@ -13,10 +13,10 @@ source "$BENCH/network.sh"
 
 RANKS=4
 networks=100mbit,1gbit
-steps=8
+steps=12
 batch=16
 codec=int8:stochastic
-model="gpt:layers=6,width=256,heads=8,vocabulary=256,positions=128"
+model="gpt:layers=6,width=128,heads=4,vocabulary=256,positions=128"
 data=""
 json=""
 THINWIRE="${THINWIRE:-target/release/thinwire}"
