@@ -35,6 +35,10 @@ pub struct Cost {
     pub forward_wire_s: f64,
     /// Collectives of backward, for one micro-batch.
     pub backward_wire_s: f64,
+    /// Gathering parameters for forward, for one micro-batch.
+    pub gather_s: f64,
+    /// Computing forward again in backward, with its collectives, for one micro-batch.
+    pub again_s: f64,
     /// Bringing gradients of parameters together, once a step.
     pub sync_s: f64,
     /// The optimiser, once a step.
@@ -43,7 +47,7 @@ pub struct Cost {
     pub state_bytes: f64,
     /// What waits for backward, of one micro-batch.
     pub kept_bytes: f64,
-    /// What enters the block, of one micro-batch: all that waits if forward is computed again.
+    /// What enters the block, of one micro-batch: all that waits where forward is computed again.
     pub entry_bytes: f64,
     /// What encoding gradients loses: relative squared errors, times the elements of parameters.
     pub loss: f64,
@@ -58,6 +62,8 @@ impl Cost {
         backward_s: 0.0,
         forward_wire_s: 0.0,
         backward_wire_s: 0.0,
+        gather_s: 0.0,
+        again_s: 0.0,
         sync_s: 0.0,
         optimizer_s: 0.0,
         state_bytes: 0.0,
@@ -66,9 +72,21 @@ impl Cost {
         loss: 0.0,
     };
 
-    /// Seconds of one micro-batch, where forward is computed so often.
-    pub fn micro_s(&self, forwards: f64) -> f64 {
-        forwards * (self.forward_s + self.forward_wire_s) + self.backward_s + self.backward_wire_s
+    /// Seconds of one micro-batch.
+    pub fn micro_s(&self) -> f64 {
+        self.ahead_s() + self.again_s + self.backward_s + self.backward_wire_s
+    }
+
+    /// Seconds of one micro-batch forward.
+    pub fn ahead_s(&self) -> f64 {
+        self.forward_s + self.forward_wire_s + self.gather_s
+    }
+
+    /// The same where forward is computed again in backward, so that only what enters waits.
+    /// Parameters that are gathered are so once for both.
+    pub fn recomputed(self) -> Cost {
+        let again_s = self.forward_s + self.forward_wire_s;
+        Cost { again_s, kept_bytes: self.entry_bytes, ..self }
     }
 }
 
@@ -78,6 +96,8 @@ impl std::ops::AddAssign for Cost {
         self.backward_s += other.backward_s;
         self.forward_wire_s += other.forward_wire_s;
         self.backward_wire_s += other.backward_wire_s;
+        self.gather_s += other.gather_s;
+        self.again_s += other.again_s;
         self.sync_s += other.sync_s;
         self.optimizer_s += other.optimizer_s;
         self.state_bytes += other.state_bytes;
@@ -96,6 +116,8 @@ impl std::ops::Sub for Cost {
             backward_s: self.backward_s - other.backward_s,
             forward_wire_s: self.forward_wire_s - other.forward_wire_s,
             backward_wire_s: self.backward_wire_s - other.backward_wire_s,
+            gather_s: self.gather_s - other.gather_s,
+            again_s: self.again_s - other.again_s,
             sync_s: self.sync_s - other.sync_s,
             optimizer_s: self.optimizer_s - other.optimizer_s,
             state_bytes: self.state_bytes - other.state_bytes,
@@ -138,9 +160,30 @@ pub enum Sharding {
     None,
     /// The optimiser's state: ZeRO 1.
     Optimizer,
-    /// Parameters and gradients too: ZeRO 3. They are gathered for forward and for backward, and
-    /// gradients scattered, with every micro-batch.
+    /// Gradients too: ZeRO 2. They are scattered with every micro-batch.
+    Gradients,
+    /// Parameters too: ZeRO 3. They are gathered for forward and for backward with every
+    /// micro-batch.
     Parameters,
+}
+
+/// How much may differ in what is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Division {
+    /// All parameters are divided alike.
+    Alike(Sharding),
+    /// Each parameter as is best for it.
+    Each,
+}
+
+impl Division {
+    /// The sharding whose costs are worked out first; others are changes of it.
+    pub fn usual(self) -> Sharding {
+        match self {
+            Division::Alike(sharding) => sharding,
+            Division::Each => Sharding::Optimizer,
+        }
+    }
 }
 
 /// A mesh of devices, and what it is asked.
@@ -155,7 +198,7 @@ pub struct Costs<'a> {
     /// How numbers are kept.
     pub precision: Precision,
     /// What is divided.
-    pub sharding: Sharding,
+    pub division: Division,
     /// How members of a level exchange.
     pub exchange: Exchange,
     /// What gradients may be encoded with.
@@ -173,7 +216,7 @@ impl<'a> Costs<'a> {
             device: cluster.pace(),
             mesh: mesh.to_vec(),
             precision,
-            sharding: Sharding::None,
+            division: Division::Alike(Sharding::None),
             exchange: Exchange::Direct,
             codings: Vec::new(),
             groups,
@@ -230,17 +273,20 @@ impl<'a> Costs<'a> {
 
     /// Keeping a parameter, and bringing its gradient together.
     pub fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
+        self.divided(self.division.usual(), self.local(shape, &sides.value), &self.sharing(sides))
+    }
+
+    /// The same of so many elements on each of the ranks that share the work.
+    fn divided(&self, sharding: Sharding, elements: f64, group: &Group) -> Cost {
         let Precision { element, optimizer } = self.precision;
-        let elements = self.local(shape, &sides.value);
-        let group = self.sharing(sides);
         let share = 1.0 / group.size as f64;
         let bytes = elements * element;
-        let scatter_s = self.exchange.scatter_s(&group, bytes);
+        let scatter_s = self.exchange.scatter_s(group, bytes);
         let update = |elements: f64| {
             let touched = elements * 2.0 * (optimizer + element);
             touched / (self.device.memory_bytes_per_s * self.device.memory_efficiency)
         };
-        match self.sharding {
+        match sharding {
             Sharding::None => Cost {
                 sync_s: 2.0 * scatter_s,
                 optimizer_s: update(elements),
@@ -253,8 +299,15 @@ impl<'a> Costs<'a> {
                 state_bytes: elements * (2.0 * element + optimizer * share),
                 ..Cost::ZERO
             },
+            Sharding::Gradients => Cost {
+                backward_wire_s: scatter_s,
+                sync_s: scatter_s,
+                optimizer_s: update(elements * share),
+                state_bytes: elements * (element + (element + optimizer) * share),
+                ..Cost::ZERO
+            },
             Sharding::Parameters => Cost {
-                forward_wire_s: scatter_s,
+                gather_s: scatter_s,
                 backward_wire_s: 2.0 * scatter_s,
                 optimizer_s: update(elements * share),
                 state_bytes: elements * (2.0 * element + optimizer) * share,
