@@ -4,7 +4,8 @@
 use std::error::Error as Fault;
 
 use thinwire_plan::cost::Coding;
-use thinwire_plan::search::{Outcome, Planner, Settings, codecs_after, zero_stage};
+use thinwire_plan::output::{again_text, zero_text};
+use thinwire_plan::search::{Outcome, Planner, Settings, codecs_after};
 use thinwire_plan::{Cluster, Error};
 
 /// Model, nodes, devices of a node, sequences of a step.
@@ -60,12 +61,12 @@ fn describe(plan: &Outcome) -> String {
     let candidate = &plan.candidate;
     let mesh: Vec<String> = candidate.mesh.iter().map(usize::to_string).collect();
     format!(
-        "{} of {}, {} micro-batches, ZeRO {}{}",
+        "{} of {}, {} micro-batches, {}{}",
         candidate.stages,
         mesh.join(" x "),
         candidate.micro_batches,
-        zero_stage(candidate.sharding),
-        if plan.recompute { ", forward twice" } else { "" }
+        zero_text(plan),
+        again_text(plan)
     )
 }
 

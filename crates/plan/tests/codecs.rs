@@ -73,7 +73,10 @@ proptest! {
 fn a_budget_of_nothing_encodes_nothing() {
     let cluster = cluster(4, 1.0, 80.0);
     let found = planner(&["int8", "onebit"], 0.0).plan(&cluster).unwrap();
-    assert!(found.best.coded.is_empty() && found.best.loss() == 0.0);
+    assert!(
+        found.best.spared.treated.iter().all(|one| one.carriage.coding.is_none())
+            && found.best.loss() == 0.0
+    );
 }
 
 #[test]

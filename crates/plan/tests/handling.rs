@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use thinwire_model::named;
-use thinwire_plan::cost::{Precision, Sharding};
+use thinwire_plan::cost::{Division, Precision, Sharding};
 use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
 
@@ -24,7 +24,7 @@ fn price(fields: &str, (stages, ranks, zero): (usize, usize, Sharding)) -> (f64,
         stages,
         mesh: vec![ranks],
         micro_batches: 4 / ranks,
-        sharding: zero,
+        division: Division::Alike(zero),
         rule: Rule::Data,
     };
     let found = Planner::new(16, settings, build).plan_for(&cluster(fields), &candidate).unwrap();

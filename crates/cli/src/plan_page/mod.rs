@@ -7,7 +7,7 @@ mod timeline;
 
 use anyhow::Result;
 use thinwire_plan::Cluster;
-use thinwire_plan::output::{PlanFile, traffic};
+use thinwire_plan::output::{PlanFile, again_text, traffic, zero_text};
 use thinwire_plan::search::{Found, Planner};
 
 use crate::figures;
@@ -71,9 +71,8 @@ pub fn page(
 fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
     let best = &found.best;
     let mesh: Vec<String> = plan.mesh.iter().map(usize::to_string).collect();
-    let again = if plan.recompute { " Forward is computed again in backward." } else { "" };
     let lead = format!(
-        "{} of {} devices, {} micro-batch{}, {}, ZeRO {}.{again} No plan of this search takes less than {}.",
+        "{} of {} devices, {} micro-batch{}, {}, {}{}. No plan of this search takes less than {}.",
         if plan.stage.len() == 1 {
             "One stage".to_owned()
         } else {
@@ -83,7 +82,8 @@ fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
         plan.micro_batches,
         if plan.micro_batches == 1 { "" } else { "es" },
         plan.schedule,
-        plan.zero,
+        zero_text(best),
+        again_text(best),
         figures::seconds(found.bound_s)
     );
     let tiles = [

@@ -23,7 +23,7 @@ pub fn memory(plan: &Outcome) -> String {
     );
     for (at, stage) in plan.stages.iter().enumerate() {
         let top = ROW * at as f64 + 3.0;
-        let (state, all) = (stage.cost.state_bytes, stage.bytes(plan.recompute));
+        let (state, all) = (stage.cost.state_bytes, stage.bytes());
         let bar = |class: &str, from: f64, to: f64, what: &str| {
             format!(
                 "<rect class=\"{class}\" x=\"{:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"14\"><title>{what}: {}</title></rect>\n",

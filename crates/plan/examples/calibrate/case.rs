@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use thinwire_model::{AttentionKind, Gpt};
 use thinwire_plan::Cluster;
-use thinwire_plan::cost::{Costs, Exchange, Sharding};
+use thinwire_plan::cost::{Costs, Division, Exchange, Sharding};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{
     Candidate, Chain, Given, Overlap, Prepared, Recompute, Rule, Settings, Verdict, best_of, costs,
@@ -39,7 +39,7 @@ impl Case {
             stages: row.stages,
             mesh,
             micro_batches: row.batch / row.data / row.micro,
-            sharding: Sharding::None,
+            division: Division::Alike(Sharding::None),
             rule: Rule::PlainGrid,
         };
         let settings = settings(row);

@@ -1,4 +1,4 @@
-//! Carriages: ways for a parameter's gradient to travel other than as it is.
+//! Carriages: ways for a parameter to be divided, and for its gradient to travel other than as it is.
 //!
 //! A gradient may be encoded on all levels that its group spans, or on the outer ones alone, where
 //! links are thin; on the inner ones it is then summed as it is. On an encoded level with f
@@ -18,19 +18,20 @@ use thinwire_model::Sides;
 use thinwire_wire::HEADER_BYTES;
 
 use super::collective::hop_handling_s;
-use super::{Coding, Cost, Costs, Hop, Sharding};
+use super::{Coding, Cost, Costs, Division, Group, Hop, Sharding};
 
 /// Bytes of a residual's elements, and of what codecs read.
 const F32_BYTES: f64 = 4.0;
 
-/// A way for a parameter's gradient to travel.
+/// A way for a parameter to be divided and for its gradient to travel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Carriage {
-    /// The index of the coding.
-    pub coding: usize,
-    /// The innermost level of the cluster on which it is used.
-    pub level: usize,
-    /// What changes.
+    /// What is divided.
+    pub sharding: Sharding,
+    /// The index of the coding and the innermost level of the cluster on which it is used; none
+    /// where the gradient travels as it is.
+    pub coding: Option<(usize, usize)>,
+    /// What changes beside what is usual.
     pub change: Cost,
 }
 
@@ -45,46 +46,68 @@ struct Coded {
 }
 
 impl Costs<'_> {
-    /// How a parameter's gradient may travel beside as it is. What is no matrix always travels as
-    /// it is.
+    /// Ways for a parameter beside the usual one. The gradient of what is no matrix always travels
+    /// as it is.
     pub fn carriages(&self, shape: &[usize], sides: &Sides) -> Vec<Carriage> {
-        if self.codings.is_empty() || shape.len() < 2 {
+        let group = self.sharing(sides);
+        if group.size == 1 {
             return Vec::new();
         }
-        let group = self.sharing(sides);
         let elements = self.local(shape, &sides.value);
         let whole: usize = shape.iter().product();
+        let usual = self.division.usual();
+        let cost = self.divided(usual, elements, &group);
         let mut ways = Vec::new();
-        for (index, coding) in self.codings.iter().enumerate() {
-            for (first, hop) in group.hops.iter().enumerate() {
-                let coded = self.coded(coding, &group.hops[first..], elements);
-                let raw = self.raw(&group.hops[first..], elements);
-                let loss = coding.loss * coded.encodings * whole as f64;
-                let change = self.change(&coded, &raw, loss);
-                ways.push(Carriage { coding: index, level: hop.level, change });
+        for sharding in std::iter::once(usual).chain(self.others().iter().copied()) {
+            let change = self.divided(sharding, elements, &group) - cost;
+            if sharding != usual {
+                ways.push(Carriage { sharding, coding: None, change });
+            }
+            if shape.len() >= 2 {
+                ways.extend(self.encoded(sharding, change, &group, [elements, whole as f64]));
             }
         }
         ways
     }
 
-    fn change(&self, coded: &Coded, raw: &Coded, loss: f64) -> Cost {
-        let (wire_s, state_bytes) = (coded.wire_s - raw.wire_s, coded.residual_bytes);
-        let handling_s = coded.handling_s - raw.handling_s;
-        let kept = Cost { state_bytes, loss, ..Cost::ZERO };
-        match self.sharding {
-            Sharding::None | Sharding::Optimizer => {
-                Cost { sync_s: wire_s, handling_s, optimizer_s: coded.codec_s, ..kept }
-            }
-            Sharding::Parameters => {
-                Cost { backward_wire_s: wire_s, backward_s: coded.codec_s, ..kept }
-            }
+    /// How parameters may be divided beside the usual way. To divide nothing pays only where
+    /// encoded gradients are cheaper to bring together than parameters are to gather.
+    pub(super) fn others(&self) -> &'static [Sharding] {
+        const ALL: &[Sharding] = &[Sharding::Gradients, Sharding::Parameters, Sharding::None];
+        match self.division {
+            Division::Alike(_) => &[],
+            Division::Each if self.codings.is_empty() => &ALL[..2],
+            Division::Each => ALL,
         }
     }
 
+    /// All encodings where parameters are divided so, with what dividing changes.
+    fn encoded(
+        &self,
+        sharding: Sharding,
+        change: Cost,
+        group: &Group,
+        [elements, whole]: [f64; 2],
+    ) -> Vec<Carriage> {
+        let group = self.under_way(sharding, group);
+        let mut ways = Vec::new();
+        for (index, coding) in self.codings.iter().enumerate() {
+            for (first, hop) in group.hops.iter().enumerate() {
+                let coded = self.coded(coding, sharding, &group.hops[first..], elements);
+                let raw = self.raw(sharding, &group.hops[first..], elements);
+                let loss = coding.loss * coded.encodings * whole;
+                let mut change = change;
+                change += saved(sharding, &coded, &raw, loss);
+                ways.push(Carriage { sharding, coding: Some((index, hop.level)), change });
+            }
+        }
+        ways
+    }
+
     /// The same levels with gradients as they are.
-    fn raw(&self, hops: &[Hop], elements: f64) -> Coded {
+    fn raw(&self, sharding: Sharding, hops: &[Hop], elements: f64) -> Coded {
         let bytes = elements * self.precision.element;
-        let times = if self.sharding == Sharding::None { 2.0 } else { 1.0 };
+        let times = if sharding == Sharding::None { 2.0 } else { 1.0 };
         let handling = &self.device.handling;
         let wire_s = |hop: &Hop| times * self.exchange.hop_s(hop, bytes / hop.inside);
         let own_s = |hop: &Hop| times * hop_handling_s(hop, bytes / hop.inside, handling);
@@ -92,9 +115,9 @@ impl Costs<'_> {
         Coded { wire_s, handling_s, ..Coded::default() }
     }
 
-    fn coded(&self, coding: &Coding, hops: &[Hop], elements: f64) -> Coded {
+    fn coded(&self, coding: &Coding, sharding: Sharding, hops: &[Hop], elements: f64) -> Coded {
         hops.iter().fold(Coded::default(), |sum, hop| {
-            let one = self.on_hop(coding, hop, elements / hop.inside);
+            let one = self.on_hop(coding, sharding, hop, elements / hop.inside);
             Coded {
                 wire_s: sum.wire_s + one.wire_s,
                 handling_s: sum.handling_s + one.handling_s,
@@ -105,7 +128,7 @@ impl Costs<'_> {
         })
     }
 
-    fn on_hop(&self, coding: &Coding, hop: &Hop, elements: f64) -> Coded {
+    fn on_hop(&self, coding: &Coding, sharding: Sharding, hop: &Hop, elements: f64) -> Coded {
         let Hop { members, latency_s, bytes_per_s, .. } = *hop;
         let part = elements / members;
         let send = |elements: f64, times: f64| {
@@ -114,7 +137,7 @@ impl Costs<'_> {
             let handling_s = self.device.handling.seconds(others, bytes);
             [times * (latency_s + bytes / bytes_per_s), times * handling_s]
         };
-        let whole = self.sharding == Sharding::None;
+        let whole = sharding == Sharding::None;
         let ([wire_s, handling_s], touched, encodings, encoded) = match (whole, coding.gathers()) {
             (true, true) => (send(elements, 1.0), elements * (1.0 + members), 1.0, elements),
             (true, false) => (send(part, 2.0), 3.0 * elements + part, 2.0, elements + part),
@@ -127,6 +150,22 @@ impl Costs<'_> {
             codec_s: touched * F32_BYTES / self.device.codec_bytes_per_s,
             encodings,
             residual_bytes: feedback * encoded,
+        }
+    }
+}
+
+/// What encoding changes: once a step, or with every micro-batch where gradients are scattered so
+/// often.
+fn saved(sharding: Sharding, coded: &Coded, raw: &Coded, loss: f64) -> Cost {
+    let (wire_s, state_bytes) = (coded.wire_s - raw.wire_s, coded.residual_bytes);
+    let handling_s = coded.handling_s - raw.handling_s;
+    let kept = Cost { state_bytes, loss, ..Cost::ZERO };
+    match sharding {
+        Sharding::None | Sharding::Optimizer => {
+            Cost { sync_s: wire_s, handling_s, optimizer_s: coded.codec_s, ..kept }
+        }
+        Sharding::Gradients | Sharding::Parameters => {
+            Cost { backward_wire_s: wire_s, backward_s: coded.codec_s, ..kept }
         }
     }
 }

@@ -37,6 +37,10 @@ pub struct Cost {
     pub forward_wire_s: f64,
     /// Collectives of backward, for one micro-batch.
     pub backward_wire_s: f64,
+    /// Gathering parameters for forward, for one micro-batch.
+    pub gather_s: f64,
+    /// Computing forward again in backward, with its collectives, for one micro-batch.
+    pub again_s: f64,
     /// Bringing gradients of parameters together, once a step.
     pub sync_s: f64,
     /// What of that takes the device's own time, so that nothing hides it.
@@ -47,7 +51,7 @@ pub struct Cost {
     pub state_bytes: f64,
     /// What waits for backward, of one micro-batch.
     pub kept_bytes: f64,
-    /// What enters the block, of one micro-batch: all that waits if forward is computed again.
+    /// What enters the block, of one micro-batch: all that waits where forward is computed again.
     pub entry_bytes: f64,
     /// What encoding gradients loses: relative squared errors, times the elements of parameters.
     pub loss: f64,
@@ -62,6 +66,8 @@ impl Cost {
         backward_s: 0.0,
         forward_wire_s: 0.0,
         backward_wire_s: 0.0,
+        gather_s: 0.0,
+        again_s: 0.0,
         sync_s: 0.0,
         handling_s: 0.0,
         optimizer_s: 0.0,
@@ -71,9 +77,21 @@ impl Cost {
         loss: 0.0,
     };
 
-    /// Seconds of one micro-batch, where forward is computed so often.
-    pub fn micro_s(&self, forwards: f64) -> f64 {
-        forwards * (self.forward_s + self.forward_wire_s) + self.backward_s + self.backward_wire_s
+    /// Seconds of one micro-batch.
+    pub fn micro_s(&self) -> f64 {
+        self.ahead_s() + self.again_s + self.backward_s + self.backward_wire_s
+    }
+
+    /// Seconds of one micro-batch forward.
+    pub fn ahead_s(&self) -> f64 {
+        self.forward_s + self.forward_wire_s + self.gather_s
+    }
+
+    /// The same where forward is computed again in backward, so that only what enters waits.
+    /// Parameters that are gathered are so once for both.
+    pub fn recomputed(self) -> Cost {
+        let again_s = self.forward_s + self.forward_wire_s;
+        Cost { again_s, kept_bytes: self.entry_bytes, ..self }
     }
 }
 
@@ -83,6 +101,8 @@ impl std::ops::AddAssign for Cost {
         self.backward_s += other.backward_s;
         self.forward_wire_s += other.forward_wire_s;
         self.backward_wire_s += other.backward_wire_s;
+        self.gather_s += other.gather_s;
+        self.again_s += other.again_s;
         self.sync_s += other.sync_s;
         self.handling_s += other.handling_s;
         self.optimizer_s += other.optimizer_s;
@@ -102,6 +122,8 @@ impl std::ops::Sub for Cost {
             backward_s: self.backward_s - other.backward_s,
             forward_wire_s: self.forward_wire_s - other.forward_wire_s,
             backward_wire_s: self.backward_wire_s - other.backward_wire_s,
+            gather_s: self.gather_s - other.gather_s,
+            again_s: self.again_s - other.again_s,
             sync_s: self.sync_s - other.sync_s,
             handling_s: self.handling_s - other.handling_s,
             optimizer_s: self.optimizer_s - other.optimizer_s,
@@ -150,9 +172,30 @@ pub enum Sharding {
     None,
     /// The optimiser's state: ZeRO 1.
     Optimizer,
-    /// Parameters and gradients too: ZeRO 3. They are gathered for forward and for backward, and
-    /// gradients scattered, with every micro-batch.
+    /// Gradients too: ZeRO 2. They are scattered with every micro-batch.
+    Gradients,
+    /// Parameters too: ZeRO 3. They are gathered for forward and for backward with every
+    /// micro-batch.
     Parameters,
+}
+
+/// How much may differ in what is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Division {
+    /// All parameters are divided alike.
+    Alike(Sharding),
+    /// Each parameter as is best for it.
+    Each,
+}
+
+impl Division {
+    /// The sharding whose costs are worked out first; others are changes of it.
+    pub fn usual(self) -> Sharding {
+        match self {
+            Division::Alike(sharding) => sharding,
+            Division::Each => Sharding::Optimizer,
+        }
+    }
 }
 
 /// A mesh of devices, and what it is asked.
@@ -167,7 +210,7 @@ pub struct Costs<'a> {
     /// How numbers are kept.
     pub precision: Precision,
     /// What is divided.
-    pub sharding: Sharding,
+    pub division: Division,
     /// How members of a level exchange.
     pub exchange: Exchange,
     /// Whether exchanges of gradients are under way side by side.
@@ -187,7 +230,7 @@ impl<'a> Costs<'a> {
             device: cluster.pace(),
             mesh: mesh.to_vec(),
             precision,
-            sharding: Sharding::None,
+            division: Division::Alike(Sharding::None),
             exchange: Exchange::Direct,
             side_by_side: false,
             codings: Vec::new(),
@@ -258,13 +301,17 @@ impl<'a> Costs<'a> {
 
     /// Keeping a parameter, and bringing its gradient together.
     pub fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
+        self.divided(self.division.usual(), self.local(shape, &sides.value), &self.sharing(sides))
+    }
+
+    /// The same of so many elements on each of the ranks that share the work.
+    fn divided(&self, sharding: Sharding, elements: f64, group: &Group) -> Cost {
         let Precision { element, optimizer } = self.precision;
-        let elements = self.local(shape, &sides.value);
-        let group = self.sharing(sides);
         let share = 1.0 / group.size as f64;
         let bytes = elements * element;
+        let group = self.under_way(sharding, group);
         let scatter_s = self.exchange.scatter_s(&group, bytes);
-        let handling_s = 2.0 * scatter_handling_s(&group, bytes, &self.device.handling);
+        let handling_s = scatter_handling_s(&group, bytes, &self.device.handling);
         let update = |elements: f64| {
             let touched = elements * 2.0 * (optimizer + element);
             self.memory_s(touched) / self.device.pace(UPDATE).unwrap_or(1.0)
@@ -272,11 +319,11 @@ impl<'a> Costs<'a> {
         // What a micro-batch adds to the sum of gradients: read, read and written.
         let added = self.device.pace(ADD).map(|pace| self.memory_s(3.0 * bytes) / pace);
         let backward_s = added.unwrap_or(0.0);
-        match self.sharding {
+        match sharding {
             Sharding::None => Cost {
                 backward_s,
                 sync_s: 2.0 * scatter_s,
-                handling_s,
+                handling_s: 2.0 * handling_s,
                 optimizer_s: update(elements),
                 state_bytes: elements * (2.0 * element + optimizer),
                 ..Cost::ZERO
@@ -284,14 +331,23 @@ impl<'a> Costs<'a> {
             Sharding::Optimizer => Cost {
                 backward_s,
                 sync_s: 2.0 * scatter_s,
-                handling_s,
+                handling_s: 2.0 * handling_s,
                 optimizer_s: update(elements * share),
                 state_bytes: elements * (2.0 * element + optimizer * share),
                 ..Cost::ZERO
             },
+            Sharding::Gradients => Cost {
+                backward_s: backward_s * share,
+                backward_wire_s: scatter_s,
+                sync_s: scatter_s,
+                handling_s,
+                optimizer_s: update(elements * share),
+                state_bytes: elements * (element + (element + optimizer) * share),
+                ..Cost::ZERO
+            },
             Sharding::Parameters => Cost {
                 backward_s: backward_s * share,
-                forward_wire_s: scatter_s,
+                gather_s: scatter_s,
                 backward_wire_s: 2.0 * scatter_s,
                 optimizer_s: update(elements * share),
                 state_bytes: elements * (2.0 * element + optimizer) * share,
@@ -309,11 +365,15 @@ impl<'a> Costs<'a> {
     fn sharing(&self, sides: &Sides) -> Group {
         let partial = |dim: &usize| matches!(sides.gradient.0[*dim], Placement::Partial(_));
         let dims: Vec<usize> = (0..self.mesh.len()).filter(partial).collect();
-        let group = Group::along(self.cluster, &self.mesh, &dims);
-        // With ZeRO 3 every exchange is waited for.
-        match self.side_by_side && self.sharding != Sharding::Parameters {
-            true => group.without_latency(),
-            false => group,
+        Group::along(self.cluster, &self.mesh, &dims)
+    }
+
+    /// The ranks that share a parameter's work as its exchanges see them: side by side their
+    /// latencies do not add up. With ZeRO 3 every exchange is waited for.
+    fn under_way(&self, sharding: Sharding, group: &Group) -> Group {
+        match self.side_by_side && sharding != Sharding::Parameters {
+            true => group.clone().without_latency(),
+            false => group.clone(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use thinwire_model::{Collective, Layout, Sides, Step, conversion};
 
-use super::{Cost, Costs, Group, Hop, Sharding};
+use super::{Carriage, Cost, Costs, Group, Hop, Sharding};
 
 impl Costs<'_> {
     /// Seconds in which a tensor goes from one layout to another.
@@ -50,15 +50,40 @@ impl Costs<'_> {
         steps.iter().map(sent).sum()
     }
 
-    /// Bytes that a device sends for a parameter, in place of seconds: once a step, or with ZeRO 3
-    /// with every micro-batch.
+    /// Bytes that a device sends for a parameter, in place of seconds: once a step, or with ZeRO 2
+    /// and 3 with every micro-batch.
     pub fn parameter_sent(&self, shape: &[usize], sides: &Sides, level: Option<usize>) -> Cost {
+        self.divided_sent(self.division.usual(), shape, sides, level)
+    }
+
+    /// What changes of it where a parameter is divided otherwise.
+    pub fn carriages_sent(
+        &self,
+        shape: &[usize],
+        sides: &Sides,
+        level: Option<usize>,
+    ) -> Vec<Carriage> {
+        let usual = self.parameter_sent(shape, sides, level);
+        let change = |sharding| self.divided_sent(sharding, shape, sides, level) - usual;
+        let others = self.others().iter().copied();
+        let raw = |sharding| Carriage { sharding, coding: None, change: change(sharding) };
+        others.map(raw).collect()
+    }
+
+    fn divided_sent(
+        &self,
+        sharding: Sharding,
+        shape: &[usize],
+        sides: &Sides,
+        level: Option<usize>,
+    ) -> Cost {
         let part = scattered(&self.sharing(sides), level);
         let bytes = self.bytes(shape, &sides.value) * part;
-        match self.sharding {
+        match sharding {
             Sharding::None | Sharding::Optimizer => Cost { sync_s: 2.0 * bytes, ..Cost::ZERO },
+            Sharding::Gradients => Cost { backward_wire_s: bytes, sync_s: bytes, ..Cost::ZERO },
             Sharding::Parameters => {
-                Cost { forward_wire_s: bytes, backward_wire_s: 2.0 * bytes, ..Cost::ZERO }
+                Cost { gather_s: bytes, backward_wire_s: 2.0 * bytes, ..Cost::ZERO }
             }
         }
     }

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use thinwire_model::TensorId;
+
 use super::file::CodecFile;
 use crate::cluster::Cluster;
-use crate::search::{Coded, Outcome, Planner, Prepared, Settings};
+use crate::search::{Outcome, Planner, Prepared, Settings, Treated};
 
 /// Every codec that a plan uses, level by level, with its parameters.
 pub(super) fn codecs(
@@ -14,17 +16,17 @@ pub(super) fn codecs(
     outcome: &Outcome,
 ) -> Vec<CodecFile> {
     // A parameter that several blocks share travels as the block wants that loses least.
-    let loss = |coded: &Coded| settings.codings[coded.carriage.coding].loss;
-    let mut by_name: BTreeMap<String, &Coded> = BTreeMap::new();
-    for coded in &outcome.coded {
-        let known = by_name.entry(name(prepared, coded)).or_insert(coded);
-        if loss(coded) < loss(known) {
-            *known = coded;
+    let loss = |coding: usize| settings.codings[coding].loss;
+    let mut by_name: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for (treated, coding) in coded(outcome) {
+        let known = by_name.entry(name(prepared, treated.block, treated.tensor)).or_insert(coding);
+        if loss(coding.0) < loss(known.0) {
+            *known = coding;
         }
     }
     let mut all: BTreeMap<(usize, usize), Vec<String>> = BTreeMap::new();
-    for (name, coded) in by_name {
-        all.entry((coded.carriage.coding, coded.carriage.level)).or_default().push(name);
+    for (name, coding) in by_name {
+        all.entry(coding).or_default().push(name);
     }
     let file = |((coding, level), parameters): ((usize, usize), Vec<String>)| CodecFile {
         name: settings.codings[coding].to_string(),
@@ -43,8 +45,10 @@ pub(super) fn describe(planner: &Planner, outcome: &Outcome) -> Option<String> {
     let mut shares = vec![0.0; settings.codings.len()];
     // What two blocks read is one gradient.
     let mut counted = BTreeSet::new();
-    for coded in outcome.coded.iter().filter(|coded| counted.insert(name(prepared, coded))) {
-        shares[coded.carriage.coding] += prepared.graph.tensors[coded.tensor].elements() as f64;
+    for (treated, (coding, _)) in coded(outcome) {
+        if counted.insert(name(prepared, treated.block, treated.tensor)) {
+            shares[coding] += prepared.graph.tensors[treated.tensor].elements() as f64;
+        }
     }
     let used = settings.codings.iter().zip(shares).filter(|(_, elements)| *elements > 0.0);
     let share = |elements: f64| 100.0 * elements / prepared.parameters;
@@ -61,15 +65,21 @@ pub(super) fn describe(planner: &Planner, outcome: &Outcome) -> Option<String> {
     (!used.is_empty()).then(text)
 }
 
+/// The gradients that are encoded, and with which coding from which level on.
+fn coded(outcome: &Outcome) -> impl Iterator<Item = (&Treated, (usize, usize))> {
+    let treated = outcome.spared.treated.iter();
+    treated.filter_map(|treated| Some((treated, treated.carriage.coding?)))
+}
+
 /// The name of a parameter: a block's class names the parameter of its first block, the same place
 /// in this block is another one.
-fn name(prepared: &Prepared, coded: &Coded) -> String {
+pub(super) fn name(prepared: &Prepared, block: usize, tensor: TensorId) -> String {
     let graph = &prepared.graph;
-    let class = &prepared.classes[prepared.of_block[coded.block]];
-    let shift = graph.blocks[coded.block].nodes.start - class.nodes.start;
+    let class = &prepared.classes[prepared.of_block[block]];
+    let shift = graph.blocks[block].nodes.start - class.nodes.start;
     let reads = class.nodes.clone().find_map(|id| {
-        let place = graph.nodes[id].inputs.iter().position(|tensor| *tensor == coded.tensor)?;
+        let place = graph.nodes[id].inputs.iter().position(|input| *input == tensor)?;
         Some(graph.nodes[id + shift].inputs[place])
     });
-    graph.tensors[reads.unwrap_or(coded.tensor)].name.clone()
+    graph.tensors[reads.unwrap_or(tensor)].name.clone()
 }

@@ -19,10 +19,11 @@ use serde::{Deserialize, Serialize};
 use thinwire_model::{Cut, Declaration, Graph, NodeId, Strategy, fingerprint};
 
 use super::codecs::codecs;
+use super::spared::{divisions, recomputed};
+use crate::Cluster;
 use crate::Error;
 use crate::pipeline::Schedule;
 use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, pinned, zero_stage};
-use crate::{Cluster, cost::Sharding};
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,9 +41,12 @@ pub struct PlanFile {
     pub micro_batches: usize,
     /// The mesh of a stage's devices, the last dimension nearest.
     pub mesh: Vec<usize>,
-    /// Whether forward is computed again in backward.
+    /// Whether forward is computed again in backward, in all blocks.
     pub recompute: bool,
-    /// 0, 1 or 3: what is divided among ranks that share a parameter's work.
+    /// The blocks in which it is, where only some do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recomputed: Vec<String>,
+    /// 0, 1, 2 or 3: what is divided among ranks that share a parameter's work.
     pub zero: u8,
     /// Micro-batches that each part along the first dimension of the mesh does, where devices
     /// differ; without them each does `micro_batches`. Their sum is the same either way, so gradients
@@ -60,6 +64,9 @@ pub struct PlanFile {
     /// What gradients are encoded with; those that are not named travel as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub codec: Vec<CodecFile>,
+    /// Parameters of which something else is divided than `zero` says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub division: Vec<DivisionFile>,
     /// The ways in which blocks are done.
     pub way: Vec<WayFile>,
 }
@@ -93,6 +100,16 @@ pub struct CodecFile {
     pub parameters: Vec<String>,
 }
 
+/// Parameters of which the same is divided.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DivisionFile {
+    /// 0, 1, 2 or 3.
+    pub zero: u8,
+    /// The parameters, by their names in the model.
+    pub parameters: Vec<String>,
+}
+
 /// How some equal blocks are done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -115,7 +132,7 @@ impl PlanFile {
         cluster: &Cluster,
         found: &Found,
     ) -> Result<PlanFile, Error> {
-        let Outcome { candidate, schedule, recompute, choice, stages, .. } = &found.best;
+        let Outcome { candidate, schedule, choice, stages, .. } = &found.best;
         let unplanned = || Error::impossible("the planner has not made this plan");
         let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
         let graph = &prepared.graph;
@@ -139,8 +156,9 @@ impl PlanFile {
         let stage = |stage: &StageOutcome| StageFile {
             first: graph.blocks[stage.blocks.start].name.clone(),
             last: graph.blocks[stage.blocks.end - 1].name.clone(),
-            memory_bytes: stage.bytes(*recompute) as u64,
+            memory_bytes: stage.bytes() as u64,
         };
+        let (most, division) = divisions(prepared, &chain, &found.best);
         Ok(PlanFile {
             model: model.to_owned(),
             fingerprint: format!("{:016x}", fingerprint(graph)),
@@ -148,14 +166,16 @@ impl PlanFile {
             sequence,
             micro_batches: candidate.micro_batches,
             mesh: candidate.mesh.clone(),
-            recompute: *recompute,
-            zero: zero_stage(candidate.sharding),
+            recompute: found.best.recomputed() == prepared.of_block.len(),
+            recomputed: recomputed(prepared, &found.best),
+            zero: zero_stage(most),
             step_s: found.best.seconds,
             bound_s: found.bound_s,
             schedule: *schedule,
             stage: stages.iter().map(stage).collect(),
             shares: found.best.shares.clone(),
             codec: codecs(prepared, cluster, planner.settings(), &found.best),
+            division,
             way: (0..choice.ways.len()).map(way).collect(),
         })
     }
@@ -203,15 +223,6 @@ impl PlanFile {
         let all = all.collect::<Result<Vec<_>, Error>>()?;
         check_places(graph, &all)?;
         Ok(all)
-    }
-
-    /// What is divided among ranks that share a parameter's work.
-    pub fn sharding(&self) -> Sharding {
-        match self.zero {
-            0 => Sharding::None,
-            1 | 2 => Sharding::Optimizer,
-            _ => Sharding::Parameters,
-        }
     }
 
     fn strategy(

@@ -6,13 +6,15 @@ mod explain;
 mod file;
 mod report;
 mod robust;
+mod spared;
 mod traffic;
 mod volume;
 
 pub use compare::compare;
 pub use explain::explain;
-pub use file::{CodecFile, PlanFile, StageFile, WayFile};
-pub use report::{Sensitivity, describe, report, sensitivities};
+pub use file::{CodecFile, DivisionFile, PlanFile, StageFile, WayFile};
+pub use report::{Sensitivity, describe, idle, report, sensitivities};
 pub use robust::robust_report;
+pub use spared::{again_text, zero_text};
 pub use traffic::{Traffic, traffic};
 pub use volume::{Volume, volumes};

@@ -3,13 +3,14 @@
 use std::fmt::Write;
 
 use super::codecs;
+use super::spared::{again_text, zero_text};
 use super::traffic::{Traffic, traffic};
 use super::volume::{Volume, volumes};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Cost;
 use crate::search::{
-    Chain, Found, Outcome, Overlap, Planner, Verdict, best_of, costs, tail_s, zero_stage,
+    Candidate, Chain, Found, Outcome, Overlap, Planner, Verdict, best_of, costs, tail_s,
 };
 
 pub(super) const GIB: f64 = (1_u64 << 30) as f64;
@@ -74,6 +75,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     let rate = planner.batch() as f64 / best.seconds;
     line(format!("a step takes {}: {rate:.1} sequences a second", seconds(best.seconds)));
     line(describe(best));
+    idle(cluster, best).into_iter().for_each(&mut line);
     line(String::new());
     split(best, overlap).into_iter().for_each(&mut line);
     codecs::describe(planner, best).into_iter().for_each(&mut line);
@@ -123,6 +125,16 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     Ok(text)
 }
 
+/// How many devices do nothing.
+pub fn idle(cluster: &Cluster, outcome: &Outcome) -> Option<String> {
+    let Candidate { stages, mesh, .. } = &outcome.candidate;
+    let (used, all) = (stages * mesh.iter().product::<usize>(), cluster.size());
+    let left = all - used;
+    let text =
+        || format!("ATTENTION: {left} of {all} devices stay idle: no plan for all is faster");
+    (used < all).then(text)
+}
+
 /// What a device sends over a level.
 fn level(traffic: &Traffic) -> String {
     let Traffic { level, collective_bytes, parameter_bytes, message_bytes, busy_s } = traffic;
@@ -157,33 +169,35 @@ pub fn describe(outcome: &Outcome) -> String {
     let candidate = &outcome.candidate;
     let mesh: Vec<String> = candidate.mesh.iter().map(usize::to_string).collect();
     let stages = candidate.stages;
-    let again = if outcome.recompute { ", forward twice" } else { "" };
     format!(
-        "{stages} stage{} of {} devices, {} micro-batch{}, {}, ZeRO {}{again}",
+        "{stages} stage{} of {} devices, {} micro-batch{}, {}, {}{}",
         if stages == 1 { "" } else { "s" },
         mesh.join(" x "),
         candidate.micro_batches,
         if candidate.micro_batches == 1 { "" } else { "es" },
         outcome.schedule,
-        zero_stage(candidate.sharding),
+        zero_text(outcome),
+        again_text(outcome),
     )
 }
 
 /// Where the time of the slowest stage goes.
 fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
-    let forwards = outcome.forwards();
-    let micro = |stage: &&crate::search::StageOutcome| stage.cost.micro_s(forwards);
+    let micro = |stage: &&crate::search::StageOutcome| stage.cost.micro_s();
     let slowest = outcome.stages.iter().max_by(|a, b| micro(a).total_cmp(&micro(b)));
     let Some(stage) = slowest else { return Vec::new() };
     let rounds = outcome.rounds as f64;
     let Cost { forward_s, backward_s, forward_wire_s, backward_wire_s, .. } = stage.cost;
-    let compute = rounds * (forwards * forward_s + backward_s);
-    let wire = rounds * (forwards * forward_wire_s + backward_wire_s);
+    let Cost { gather_s, again_s, .. } = stage.cost;
+    let compute = rounds * (forward_s + backward_s);
+    let wire = rounds * (forward_wire_s + gather_s + backward_wire_s);
+    let again = rounds * again_s;
     let tail = tail_s(&outcome.stages, overlap);
-    let idle = (outcome.seconds - compute - wire - tail).max(0.0);
+    let idle = (outcome.seconds - compute - again - wire - tail).max(0.0);
     let share = |part: f64| format!("{} ({:.1} %)", seconds(part), 100.0 * part / outcome.seconds);
     vec![
         format!("compute        {}", share(compute)),
+        format!("forward again  {}", share(again)),
         format!("collectives    {}", share(wire)),
         format!("pipeline idle  {}", share(idle)),
         format!("end of step    {}", share(tail)),
@@ -211,7 +225,7 @@ fn shares(outcome: &Outcome) -> Option<String> {
 
 fn stages(outcome: &Outcome) -> Vec<String> {
     let stage = |(at, stage): (usize, &crate::search::StageOutcome)| {
-        let bytes = stage.bytes(outcome.recompute);
+        let bytes = stage.bytes();
         let (state, rest) = (stage.cost.state_bytes / GIB, (bytes - stage.cost.state_bytes) / GIB);
         format!(
             "stage {at:2}  blocks {:3}..{:3}  {:.1} of {:.1} GiB a device: {state:.1} parameters and optimiser, {rest:.1} waiting for backward",

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::{Cost, Group};
-use crate::search::{Chain, Found, Outcome, Planner, costs};
+use crate::search::{Chain, Found, Outcome, Planner, costs, spared_costs};
 
 /// What the busiest device sends over one level in a step.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,10 +36,10 @@ pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Ve
     for (at, level) in cluster.levels.iter().enumerate() {
         let sent = Chain::sent(prepared, &costs, candidate.rule, Some(at))?;
         let blocks = sent.costs(&outcome.choice);
+        let blocks = spared_costs((&sent, &outcome.choice), &blocks, &outcome.spared);
         let stage = |stage: &crate::search::StageOutcome| {
             let cost: Cost = blocks[stage.blocks.clone()].iter().copied().sum();
-            let micro = outcome.forwards() * cost.forward_wire_s + cost.backward_wire_s;
-            (rounds * micro, cost.sync_s)
+            (rounds * cost.micro_s(), cost.sync_s)
         };
         let busiest = outcome.stages.iter().map(stage);
         let busiest = busiest.max_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));

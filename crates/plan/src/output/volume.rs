@@ -17,7 +17,8 @@ use thinwire_model::{Declaration, Operator};
 
 use crate::Error;
 use crate::cluster::Cluster;
-use crate::search::{Chain, Found, Planner, costs};
+use crate::cost::Cost;
+use crate::search::{Chain, Found, Planner, Treated, costs};
 
 /// What a node sends in a step.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,18 +44,25 @@ pub fn volumes(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Ve
     let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
     let costs = costs(cluster, candidate, planner.settings());
     let sent = Chain::sent(prepared, &costs, candidate.rule, None)?;
-    let (rounds, forwards) = (candidate.micro_batches as f64, outcome.forwards());
+    let rounds = candidate.micro_batches as f64;
     let devices = candidate.mesh.iter().product::<usize>() as f64;
     let mut all = Vec::new();
     for (way, (class, _)) in outcome.choice.ways.iter().enumerate() {
         let blocks = outcome.choice.of_block.iter().filter(|of| **of == way).count();
+        let first = outcome.choice.of_block.iter().position(|of| *of == way);
+        let first = first.ok_or_else(unplanned)?;
+        let forwards = if outcome.spared.again[first] { 2.0 } else { 1.0 };
         for id in prepared.classes[*class].nodes.clone() {
             let node = &prepared.graph.nodes[id];
             let Operator::Linear(_) = node.operator else { continue };
             let part = sent.part(&outcome.choice, way, id).ok_or_else(unplanned)?;
-            let forward = part.wire.forward_s + part.cost.forward_wire_s;
-            let backward = part.wire.backward_s + part.cost.backward_wire_s;
-            let sent_bytes = rounds * (forwards * forward + backward) + part.cost.sync_s;
+            let mine = |one: &&Treated| one.block == first && node.inputs.contains(&one.tensor);
+            let treated = outcome.spared.treated.iter().filter(mine);
+            let changes = treated.filter_map(|one| sent.like(&outcome.choice, one));
+            let cost: Cost = changes.map(|way| way.change).chain([part.cost]).sum();
+            let forward = forwards * (part.wire.forward_s + cost.forward_wire_s) + cost.gather_s;
+            let backward = part.wire.backward_s + cost.backward_wire_s;
+            let sent_bytes = rounds * (forward + backward) + cost.sync_s;
             let sizes = sizes(&prepared.graph.declaration(node), rounds);
             let least_bytes = 3.0 * costs.precision.element * least(sizes, devices);
             let node = node.name.clone();

@@ -5,11 +5,11 @@ use super::candidate::Candidate;
 use super::chain::Chain;
 use super::evaluation::Evaluation;
 use super::outcome::{Outcome, simulated_s};
-use super::settings::costs;
+use super::settings::{Recompute, costs};
 use super::spread::Spread;
 use crate::Error;
 use crate::cluster::Cluster;
-use crate::cost::Sharding;
+use crate::cost::{Division, Sharding};
 
 /// A plan made without codecs, whose gradients are then encoded as well as its strategies, stages
 /// and schedule allow; `planner` knows which codecs and the budget. Its optimiser's state may stop
@@ -25,14 +25,15 @@ pub fn codecs_after(
     let settings = planner.settings();
     let unplanned = || Error::impossible("the planner has not made this plan");
     let prepared = planner.prepared(&plan.candidate).ok_or_else(unplanned)?;
-    let shardings = match plan.candidate.sharding {
-        Sharding::Optimizer => &[Sharding::Optimizer, Sharding::None][..],
-        Sharding::None => &[Sharding::None],
-        Sharding::Parameters => &[Sharding::Parameters],
+    let divisions = match plan.candidate.division {
+        Division::Alike(Sharding::Optimizer) => {
+            vec![plan.candidate.division, Division::Alike(Sharding::None)]
+        }
+        division => vec![division],
     };
     let mut best: Option<Outcome> = None;
-    for sharding in shardings.iter().copied() {
-        let candidate = Candidate { sharding, ..plan.candidate.clone() };
+    for division in divisions {
+        let candidate = Candidate { division, ..plan.candidate.clone() };
         let costs = costs(cluster, &candidate, settings);
         let chain = Chain::new(prepared, &costs, candidate.rule)?;
         let spread = Spread::new(&chain, &costs, &candidate)?;
@@ -42,7 +43,8 @@ pub fn codecs_after(
             costs: &costs,
             chain: &chain,
             spread: spread.as_ref(),
-            recompute: plan.recompute,
+            recompute: Recompute::Free,
+            given: Some(&plan.spared),
             enough_s: &|| f64::INFINITY,
         };
         let cuts: Vec<_> = plan.stages.iter().map(|stage| stage.blocks.clone()).collect();

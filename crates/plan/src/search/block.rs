@@ -137,7 +137,7 @@ impl Pricing for BlockPricing<'_> {
     fn carriages(&self, shape: &[usize], sides: &Sides) -> Vec<Carriage> {
         match self.unit {
             Unit::Seconds => self.costs.carriages(shape, sides),
-            Unit::Bytes(_) => Vec::new(),
+            Unit::Bytes(level) => self.costs.carriages_sent(shape, sides, level),
         }
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rule::Rule;
 use crate::cluster::Cluster;
-use crate::cost::Sharding;
+use crate::cost::{Division, Sharding};
 
 /// A pipeline of equal meshes, and how a step's batch goes through it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ pub struct Candidate {
     /// Into how many micro-batches a step's batch is cut.
     pub micro_batches: usize,
     /// What is divided among ranks that share a parameter's work.
-    pub sharding: Sharding,
+    pub division: Division,
     /// What strategies are allowed.
     pub rule: Rule,
 }
@@ -55,22 +55,46 @@ pub fn candidates(
     cluster: &Cluster,
     batch: usize,
     blocks: usize,
-    shardings: &[Sharding],
+    (divisions, idle): (&[Division], bool),
 ) -> Vec<Candidate> {
-    let devices = cluster.size();
     let mut all = Vec::new();
-    for stages in divisors(devices).filter(|stages| *stages <= blocks) {
-        for [outer, inner] in meshes(devices / stages) {
-            let mesh = if inner == 1 { vec![outer] } else { vec![outer, inner] };
-            for micro_batches in micro_batches(batch, outer) {
-                for sharding in shardings.iter().copied() {
-                    let (mesh, rule) = (mesh.clone(), Rule::Free);
-                    all.push(Candidate { stages, mesh, micro_batches, sharding, rule });
+    let counts = if idle { counts(cluster.size(), batch) } else { vec![cluster.size()] };
+    for devices in counts {
+        for stages in divisors(devices).filter(|stages| *stages <= blocks) {
+            for mesh in flat(devices / stages) {
+                for micro_batches in micro_batches(batch, mesh[0]) {
+                    for division in divisions.iter().copied() {
+                        let (mesh, rule) = (mesh.clone(), Rule::Free);
+                        all.push(Candidate { stages, mesh, micro_batches, division, rule });
+                    }
                 }
             }
         }
     }
     all
+}
+
+/// With how many of some devices a plan may work: with all; and where their number does not divide
+/// the batch, with the most whose number does, and with the most that have no prime factor beyond 3.
+fn counts(devices: usize, batch: usize) -> Vec<usize> {
+    if batch.is_multiple_of(devices) {
+        return vec![devices];
+    }
+    let most = |fits: &dyn Fn(usize) -> bool| (1..=devices).rev().find(|count| fits(*count));
+    let of_batch = most(&|count| batch.is_multiple_of(count));
+    let smooth = most(&|count| [2, 3].into_iter().fold(count, without) == 1);
+    let mut all: Vec<usize> = of_batch.into_iter().chain(smooth).chain([devices]).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// A number without one of its prime factors.
+fn without(mut number: usize, prime: usize) -> usize {
+    while number.is_multiple_of(prime) {
+        number /= prime;
+    }
+    number
 }
 
 /// The candidates of an expert plan.
@@ -81,17 +105,18 @@ pub fn experts(cluster: &Cluster, batch: usize, blocks: usize, expert: Expert) -
         Expert::Zero3 => (Rule::Data, Sharding::Parameters),
         Expert::Grid => (Rule::Grid, Sharding::Optimizer),
     };
+    let division = Division::Alike(sharding);
     let mut all = Vec::new();
     let stages = divisors(devices).filter(|stages| expert == Expert::Grid && *stages <= blocks);
     let stages: Vec<usize> = if expert == Expert::Grid { stages.collect() } else { vec![1] };
     for stages in stages {
-        for [outer, inner] in meshes(devices / stages) {
-            let within = inner <= cluster.levels[0].size;
-            let allowed = (expert == Expert::Grid && within) || inner == 1;
-            if allowed && batch.is_multiple_of(outer) {
-                for micro_batches in micro_batches(batch, outer) {
-                    let mesh = if inner == 1 { vec![outer] } else { vec![outer, inner] };
-                    all.push(Candidate { stages, mesh, micro_batches, sharding, rule });
+        for mesh in flat(devices / stages) {
+            let within = mesh[1..].iter().all(|inner| *inner <= cluster.levels[0].size);
+            let allowed = (expert == Expert::Grid && within) || mesh.len() == 1;
+            if allowed && batch.is_multiple_of(mesh[0]) {
+                for micro_batches in micro_batches(batch, mesh[0]) {
+                    let mesh = mesh.clone();
+                    all.push(Candidate { stages, mesh, micro_batches, division, rule });
                 }
             }
         }
@@ -99,20 +124,38 @@ pub fn experts(cluster: &Cluster, batch: usize, blocks: usize, expert: Expert) -
     all
 }
 
+/// The same candidate on meshes of three dimensions: one of its two is cut in two.
+pub fn deeper(candidate: &Candidate) -> Vec<Candidate> {
+    let [outer, inner] = candidate.mesh[..] else { return Vec::new() };
+    let within = divisors(inner).map(|last| [outer, inner / last, last]);
+    let around = divisors(outer).map(|middle| [outer / middle, middle, inner]);
+    let deep = within.chain(around).filter(|mesh| mesh.iter().all(|size| *size > 1));
+    let on = |mesh: [usize; 3]| Candidate { mesh: mesh.to_vec(), ..candidate.clone() };
+    deep.map(on).collect()
+}
+
 fn divisors(of: usize) -> impl Iterator<Item = usize> {
     (1..=of).filter(move |divisor| of.is_multiple_of(*divisor))
 }
 
 /// Meshes of one or two dimensions.
-fn meshes(devices: usize) -> impl Iterator<Item = [usize; 2]> {
-    divisors(devices).map(move |inner| [devices / inner, inner])
+fn flat(devices: usize) -> impl Iterator<Item = Vec<usize>> {
+    divisors(devices).map(move |inner| match inner {
+        1 => vec![devices],
+        inner => vec![devices / inner, inner],
+    })
 }
 
 /// Numbers of micro-batches with which each of `parts` parts gets few sequences at a time; one
 /// micro-batch where there are fewer sequences than parts.
 fn micro_batches(batch: usize, parts: usize) -> Vec<usize> {
-    let sizes = SEQUENCES.iter().map(|sequences| sequences * parts);
-    let found: Vec<usize> =
-        sizes.filter(|size| batch.is_multiple_of(*size)).map(|size| batch / size).collect();
+    let whole = (batch.is_multiple_of(parts)).then_some(batch / parts);
+    let whole = whole.filter(|sequences| *sequences < SEQUENCES[SEQUENCES.len() - 1]);
+    let sequences = SEQUENCES.into_iter().chain(whole);
+    let sizes = sequences.map(|sequences| sequences * parts);
+    let found = sizes.filter(|size| batch.is_multiple_of(*size)).map(|size| batch / size);
+    let mut found: Vec<usize> = found.collect();
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    found.dedup();
     if found.is_empty() { vec![1] } else { found }
 }

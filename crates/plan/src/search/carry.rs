@@ -10,30 +10,15 @@
 
 use std::ops::Range;
 
-use thinwire_model::TensorId;
-
-use super::candidate::Candidate;
 use super::chain::{Chain, Choice};
 use super::outcome::Overlap;
-use crate::cost::{Carriage, Cost, Sharding};
-
-/// A gradient that is encoded.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Coded {
-    /// The block.
-    pub block: usize,
-    /// The parameter, as the first block of the class calls it.
-    pub tensor: TensorId,
-    /// How its gradient travels.
-    pub carriage: Carriage,
-}
+use super::thrift::Treated;
+use crate::cost::{Carriage, Cost};
 
 /// What stages are judged by.
-pub struct Terms<'a> {
-    /// What was fixed before.
-    pub candidate: &'a Candidate,
-    /// How often forward is computed.
-    pub forwards: f64,
+pub struct Terms {
+    /// Micro-batches of a step.
+    pub rounds: f64,
     /// What may happen at the same time.
     pub overlap: Overlap,
     /// What may be lost, in elements.
@@ -42,47 +27,39 @@ pub struct Terms<'a> {
     pub room: Vec<f64>,
 }
 
-impl Terms<'_> {
-    /// The seconds of a stage that encoding shortens.
+impl Terms {
+    /// The seconds of a stage in a step.
     fn seconds(&self, cost: &Cost) -> f64 {
-        match self.candidate.sharding {
-            Sharding::Parameters => {
-                self.candidate.micro_batches as f64 * cost.micro_s(self.forwards)
-            }
-            Sharding::None | Sharding::Optimizer => {
-                let exposed = cost.sync_s - self.overlap.sync * cost.backward_s;
-                exposed.max(cost.handling_s) + cost.optimizer_s
-            }
-        }
+        let exposed = cost.sync_s - self.overlap.sync * cost.backward_s;
+        self.rounds * cost.micro_s() + exposed.max(cost.handling_s) + cost.optimizer_s
     }
 
     /// The same of a change, where nothing is hidden.
     fn change(&self, change: &Cost) -> f64 {
-        let micro_s = change.backward_s + change.backward_wire_s;
-        self.candidate.micro_batches as f64 * micro_s + change.sync_s + change.optimizer_s
+        self.rounds * change.micro_s() + change.sync_s + change.optimizer_s
     }
 }
 
 /// One more step of encoding: from the step before it of the same gradient to this one.
 struct Step {
-    coded: Coded,
+    treated: Treated,
     change: Cost,
     seconds_per_loss: f64,
 }
 
-/// What is encoded in stages of these blocks; `costs` of all blocks become what they are with it.
+/// Adds to `treated` what is encoded in stages of these blocks; `costs` of all blocks become what
+/// they are with it.
 pub fn carry(
     chain: &Chain<'_>,
     choice: &Choice,
     stages: &[Range<usize>],
-    terms: &Terms<'_>,
-    costs: &mut [Cost],
-) -> Vec<Coded> {
-    let mut steps: Vec<_> =
-        stages.iter().map(|blocks| steps(chain, choice, blocks, terms).into_iter()).collect();
+    terms: &Terms,
+    (treated, costs): (&mut Vec<Treated>, &mut [Cost]),
+) {
+    let steps_of = |blocks| steps(chain, choice, blocks, (terms, treated)).into_iter();
+    let mut steps: Vec<_> = stages.iter().map(steps_of).collect();
     let total = |blocks: &Range<usize>| costs[blocks.clone()].iter().copied().sum();
     let mut sums: Vec<Cost> = stages.iter().map(total).collect();
-    let mut taken: Vec<Coded> = Vec::new();
     let (mut left, mut room) = (terms.budget, terms.room.clone());
     while let Some(last) = last(&sums, terms) {
         let now = terms.seconds(&sums[last]);
@@ -95,20 +72,20 @@ pub fn carry(
         left -= step.change.loss;
         room[last] -= step.change.state_bytes;
         sums[last] += step.change;
-        costs[step.coded.block] += step.change;
-        let same =
-            |one: &&mut Coded| (one.block, one.tensor) == (step.coded.block, step.coded.tensor);
-        match taken.iter_mut().find(same) {
-            Some(one) => one.carriage = step.coded.carriage,
-            None => taken.push(step.coded),
+        costs[step.treated.block] += step.change;
+        match treated.iter_mut().find(|one| same(one, &step.treated)) {
+            Some(one) => *one = step.treated,
+            None => treated.push(step.treated),
         }
     }
-    taken.sort_by_key(|coded| (coded.block, coded.tensor));
-    taken
+}
+
+fn same(one: &Treated, other: &Treated) -> bool {
+    (one.block, one.tensor) == (other.block, other.tensor)
 }
 
 /// The stage that takes longest.
-fn last(sums: &[Cost], terms: &Terms<'_>) -> Option<usize> {
+fn last(sums: &[Cost], terms: &Terms) -> Option<usize> {
     let seconds = |stage: &usize| terms.seconds(&sums[*stage]);
     (0..sums.len()).max_by(|a, b| seconds(a).total_cmp(&seconds(b)))
 }
@@ -118,15 +95,17 @@ fn steps(
     chain: &Chain<'_>,
     choice: &Choice,
     blocks: &Range<usize>,
-    terms: &Terms<'_>,
+    (terms, treated): (&Terms, &[Treated]),
 ) -> Vec<Step> {
     let mut all = Vec::new();
     for block in blocks.clone() {
         for carried in chain.carried(choice, block) {
-            let coded = |carriage| Coded { block, tensor: carried.tensor, carriage };
-            all.extend(hull(&carried.ways, terms).into_iter().map(|(carriage, change)| {
+            let tensor = carried.tensor;
+            let known = treated.iter().find(|one| (one.block, one.tensor) == (block, tensor));
+            let now = known.map_or(Cost::ZERO, |one| one.carriage.change);
+            all.extend(hull(&carried.ways, now, terms).into_iter().map(|(carriage, change)| {
                 let seconds_per_loss = -terms.change(&change) / change.loss.max(f64::MIN_POSITIVE);
-                Step { coded: coded(carriage), change, seconds_per_loss }
+                Step { treated: Treated { block, tensor, carriage }, change, seconds_per_loss }
             }));
         }
     }
@@ -135,12 +114,13 @@ fn steps(
 }
 
 /// Ways that save ever more for ever more loss, each with what it changes beyond the one before.
-fn hull(ways: &[Carriage], terms: &Terms<'_>) -> Vec<(Carriage, Cost)> {
+fn hull(ways: &[Carriage], now: Cost, terms: &Terms) -> Vec<(Carriage, Cost)> {
     let mut found = Vec::new();
-    let mut at = Cost::ZERO;
+    let mut at = now;
     let saves = |way: &Carriage, at: &Cost| terms.change(at) - terms.change(&way.change);
     loop {
-        let better = ways.iter().filter(|way| saves(way, &at) > 0.0 && way.change.loss >= at.loss);
+        let coded = ways.iter().filter(|way| way.coding.is_some());
+        let better = coded.filter(|way| saves(way, &at) > 0.0 && way.change.loss >= at.loss);
         let rate =
             |way: &&Carriage| saves(way, &at) / (way.change.loss - at.loss).max(f64::MIN_POSITIVE);
         let Some(next) = better.max_by(|a, b| rate(a).total_cmp(&rate(b))) else { return found };

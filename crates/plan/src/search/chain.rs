@@ -12,8 +12,9 @@ use thinwire_model::{Cut, NodeId, Sides, Strategy, TensorId};
 use super::block::{Allowed, BlockPricing, Given, Unit, layouts};
 use super::prepare::{Class, Prepared};
 use super::rule::Rule;
+use super::thrift::Treated;
 use crate::Error;
-use crate::cost::{Cost, Costs};
+use crate::cost::{Carriage, Cost, Costs};
 use crate::stage::{
     Block, Carried, Eliminated, Formulation, Price, Variable, Weights, Wire, eliminate_in, order,
 };
@@ -128,17 +129,20 @@ impl<'a> Chain<'a> {
     }
 
     /// The cheapest choice where costs count so much, at a price per byte; its price has gradients
-    /// travel as is best.
+    /// travel, and parameters divided, as is best.
     pub fn solve(&self, weights: &Weights, seconds_per_byte: f64) -> (Price, Choice) {
-        let eliminated = |(one, order): (&Formulation, &Vec<usize>)| {
-            let problem = one.problem(weights, seconds_per_byte);
-            eliminate_in(order, &problem, &ends_of(one), seconds_per_byte)
-        };
-        let blocks: Vec<Eliminated> =
-            self.formulations.iter().zip(&self.orders).map(eliminated).collect();
+        self.solve_any(std::slice::from_ref(weights), seconds_per_byte)
+    }
+
+    /// The same where every block may be done in several modes, in each of which costs count
+    /// otherwise.
+    pub fn solve_any(&self, modes: &[Weights], seconds_per_byte: f64) -> (Price, Choice) {
+        let blocks: Vec<Vec<Eliminated>> =
+            modes.iter().map(|weights| self.eliminated(weights, seconds_per_byte)).collect();
         let ends = self.ends(&blocks);
         let mut known: HashMap<(usize, usize, usize), usize> = HashMap::new();
         let mut ways: Vec<(usize, Vec<usize>)> = Vec::new();
+        let mut prices: Vec<(Price, f64)> = Vec::new();
         let mut of_block = Vec::new();
         for (block, pair) in ends.windows(2).enumerate() {
             let class = self.prepared.of_block[block];
@@ -146,23 +150,32 @@ impl<'a> Chain<'a> {
                 let one = &self.formulations[class];
                 let entry = one.entry.map(|_| pair[0]);
                 let kept: Vec<usize> = entry.into_iter().chain(one.exit.map(|_| pair[1])).collect();
-                ways.push((class, blocks[class].choices(&kept)));
+                let width = one.exit.map_or(1, |exit| one.options[exit].len());
+                let mode = cheapest(&blocks, class, pair[0] * width + pair[1]);
+                let options = blocks[mode][class].choices(&kept);
+                let saved = one.saved(&options, &modes[mode], seconds_per_byte);
+                let cost: Cost = [one.cost(&options), saved].into_iter().sum();
+                prices.push((modes[mode].price(&cost), cost.loss));
+                ways.push((class, options));
                 ways.len() - 1
             });
             of_block.push(way);
         }
-        let mut choice = Choice { ways, of_block, loss: 0.0 };
-        let saved = |(class, options): &(usize, Vec<usize>)| {
-            self.formulations[*class].saved(options, weights, seconds_per_byte)
-        };
-        let saved: Vec<Cost> = choice.ways.iter().map(saved).collect();
-        let costs = self.costs(&choice).into_iter().zip(&choice.of_block);
-        let total: Cost = costs.flat_map(|(cost, way)| [cost, saved[*way]]).sum();
-        choice.loss = total.loss;
-        (weights.price(&total), choice)
+        let price = of_block.iter().map(|way| prices[*way].0).sum();
+        let loss = of_block.iter().map(|way| prices[*way].1).sum();
+        (price, Choice { ways, of_block, loss })
     }
 
-    /// The parameters of a block whose gradients may be encoded.
+    /// Every class with all but its ends eliminated.
+    fn eliminated(&self, weights: &Weights, seconds_per_byte: f64) -> Vec<Eliminated> {
+        let eliminated = |(one, order): (&Formulation, &Vec<usize>)| {
+            let problem = one.problem(weights, seconds_per_byte);
+            eliminate_in(order, &problem, &ends_of(one), seconds_per_byte)
+        };
+        self.formulations.iter().zip(&self.orders).map(eliminated).collect()
+    }
+
+    /// The parameters of a block that may be divided, or their gradients travel, otherwise.
     pub fn carried<'b>(
         &'b self,
         choice: &'b Choice,
@@ -170,6 +183,16 @@ impl<'a> Chain<'a> {
     ) -> impl Iterator<Item = &'b Carried> {
         let (class, options) = &choice.ways[choice.of_block[block]];
         self.formulations[*class].carried(options)
+    }
+
+    /// The way on this chain in which a parameter is treated so; where nothing is encoded, without.
+    pub fn like<'b>(&'b self, choice: &'b Choice, treated: &Treated) -> Option<&'b Carriage> {
+        let Carriage { sharding, coding, .. } = treated.carriage;
+        let mut carried = self.carried(choice, treated.block);
+        let ways = &carried.find(|carried| carried.tensor == treated.tensor)?.ways;
+        let with =
+            |coding| ways.iter().find(|way| (way.sharding, way.coding) == (sharding, coding));
+        with(coding).or_else(|| with(None))
     }
 
     /// Whether the first dimension of the mesh cuts batches, wherever there is one, and nothing else.
@@ -205,7 +228,7 @@ impl<'a> Chain<'a> {
         given
     }
 
-    /// What every block costs where gradients travel as they are.
+    /// What every block costs where nothing is done otherwise than usual.
     pub fn costs(&self, choice: &Choice) -> Vec<Cost> {
         let cost = |(class, options): &(usize, Vec<usize>)| self.formulations[*class].cost(options);
         let ways: Vec<Cost> = choice.ways.iter().map(cost).collect();
@@ -240,11 +263,20 @@ impl<'a> Chain<'a> {
 
     /// For the tensor before the first block, between all, and after the last one, which option
     /// it has.
-    fn ends(&self, blocks: &[Eliminated]) -> Vec<usize> {
+    fn ends(&self, modes: &[Vec<Eliminated>]) -> Vec<usize> {
+        let least = |class: usize| -> Vec<f64> {
+            let mut costs = modes[0][class].costs.clone();
+            for mode in &modes[1..] {
+                let pairs = costs.iter_mut().zip(&mode[class].costs);
+                pairs.for_each(|(least, cost)| *least = least.min(*cost));
+            }
+            costs
+        };
+        let blocks: Vec<Vec<f64>> = (0..self.formulations.len()).map(least).collect();
         let mut best = vec![0.0];
         let mut from: Vec<Vec<usize>> = Vec::new();
         for class in &self.prepared.of_block {
-            let costs = &blocks[*class].costs;
+            let costs = &blocks[*class];
             let width = costs.len() / best.len();
             let reach = |exit: usize| {
                 let via = |entry: usize| (best[entry] + costs[entry * width + exit], entry);
@@ -263,6 +295,12 @@ impl<'a> Chain<'a> {
         ends.reverse();
         ends
     }
+}
+
+/// The mode in which a class is cheapest at a place of its table.
+fn cheapest(modes: &[Vec<Eliminated>], class: usize, place: usize) -> usize {
+    let cost = |mode: &usize| modes[*mode][class].costs[place];
+    (0..modes.len()).min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(0)
 }
 
 /// The variables at the ends of a block.

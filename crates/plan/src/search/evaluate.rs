@@ -5,10 +5,11 @@ use super::chain::Chain;
 use super::evaluation::Evaluation;
 use super::outcome::Outcome;
 use super::prepare::Prepared;
+use super::rule::Rule;
 use super::settings::{Recompute, Settings, costs};
 use super::spread::Spread;
 use crate::cluster::Cluster;
-use crate::cost::Costs;
+use crate::cost::{Costs, Division, Sharding};
 
 /// The least seconds that any plan of a candidate takes.
 pub fn bound_s(
@@ -45,10 +46,55 @@ pub fn evaluate(
     settings: &Settings,
     enough_s: &dyn Fn() -> f64,
 ) -> Verdict {
+    let mut best = once(cluster, prepared, candidate, settings, enough_s);
+    let bound_s = bound_of(&best);
+    let binds = match &best {
+        Verdict::Found(outcome) => outcome.binds(),
+        Verdict::TooLarge(_) => true,
+        Verdict::TooSlow(_) | Verdict::Impossible => false,
+    };
+    if candidate.division == Division::Each && binds {
+        let alike = settings.alike().chain([Sharding::Gradients]);
+        for division in alike.map(Division::Alike) {
+            let candidate = Candidate { division, ..candidate.clone() };
+            let fastest_s = seconds(&best);
+            let enough_s = || enough_s().min(fastest_s);
+            best = better(best, once(cluster, prepared, &candidate, settings, &enough_s));
+        }
+    }
+    bounded(best, bound_s)
+}
+
+/// The same with parameters divided only as the candidate says.
+fn once(
+    cluster: &Cluster,
+    prepared: &Prepared,
+    candidate: &Candidate,
+    settings: &Settings,
+    enough_s: &dyn Fn() -> f64,
+) -> Verdict {
     let costs = costs(cluster, candidate, settings);
     match Chain::new(prepared, &costs, candidate.rule) {
         Ok(chain) => best_of(&chain, &costs, candidate, settings, enough_s),
         Err(_) => Verdict::Impossible,
+    }
+}
+
+/// What is known of all plans of which this is the best.
+fn bound_of(verdict: &Verdict) -> Option<f64> {
+    match verdict {
+        Verdict::Found(outcome) => Some(outcome.bound_s),
+        _ => None,
+    }
+}
+
+/// The same with another bound, if there is one.
+fn bounded(verdict: Verdict, bound_s: Option<f64>) -> Verdict {
+    match (verdict, bound_s) {
+        (Verdict::Found(outcome), Some(bound_s)) => {
+            Verdict::Found(Box::new(Outcome { bound_s, ..*outcome }))
+        }
+        (other, _) => other,
     }
 }
 
@@ -61,20 +107,42 @@ pub fn best_of(
     settings: &Settings,
     enough_s: &dyn Fn() -> f64,
 ) -> Verdict {
-    let options: &[bool] = match settings.recompute {
-        Recompute::Never => &[false],
-        Recompute::Free => &[false, true],
-        Recompute::Always => &[true],
-    };
     let Ok(spread) = Spread::new(chain, costs, candidate) else { return Verdict::Impossible };
     let spread = spread.as_ref();
     let mut best = Verdict::Impossible;
-    for recompute in options {
-        let recompute = *recompute;
-        let one = Evaluation { candidate, settings, costs, chain, spread, recompute, enough_s };
-        best = better(best, one.run());
+    let mut bound_s = None;
+    for recompute in modes(candidate, settings).iter().copied() {
+        if matches!(&best, Verdict::Found(found) if !found.binds()) {
+            break;
+        }
+        let (given, fastest_s) = (None, seconds(&best));
+        let enough_s = &|| enough_s().min(fastest_s);
+        let one =
+            Evaluation { candidate, settings, costs, chain, spread, recompute, given, enough_s };
+        let verdict = one.run();
+        if recompute == Recompute::Free {
+            bound_s = bound_of(&verdict);
+        }
+        best = better(best, verdict);
     }
-    best
+    bounded(best, bound_s)
+}
+
+/// What is tried. Expert plans do all blocks alike; others may as well, where memory binds.
+fn modes(candidate: &Candidate, settings: &Settings) -> &'static [Recompute] {
+    match (settings.recompute, candidate.rule) {
+        (Recompute::Never, _) => &[Recompute::Never],
+        (Recompute::Always, _) => &[Recompute::Always],
+        (Recompute::Free, Rule::Free) => &[Recompute::Free, Recompute::Never, Recompute::Always],
+        (Recompute::Free, _) => &[Recompute::Never, Recompute::Always],
+    }
+}
+
+fn seconds(verdict: &Verdict) -> f64 {
+    match verdict {
+        Verdict::Found(outcome) => outcome.seconds,
+        _ => f64::INFINITY,
+    }
 }
 
 /// The one that is faster, or nearer to a plan.

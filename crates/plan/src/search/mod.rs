@@ -1,10 +1,10 @@
 //! The search: which mesh, how many stages and micro-batches, and the best strategies for them.
 //!
 //! Every candidate has a bound, the time of its arithmetic alone. Expert plans are worked out
-//! first; then candidates in the order of their bounds, until no bound is below the best plan. Of
-//! the best twenty the pipelines are played through, and the fastest is taken. Nothing that was
-//! left out can be faster than its bound, so the least of all bounds says how far from the best
-//! the plan can be.
+//! first; then candidates in the order of their bounds, until no bound is below the best plan, which
+//! is then tried on meshes of three dimensions. Of the best twenty the pipelines are played through,
+//! and the fastest is taken. On meshes of up to two dimensions nothing that was left out can be
+//! faster than its bound, so the least of all bounds says how far from the best the plan can be.
 
 mod after;
 mod block;
@@ -18,6 +18,7 @@ mod known;
 mod outcome;
 mod pin;
 mod prepare;
+mod relax;
 mod robust;
 mod round;
 mod rule;
@@ -25,11 +26,11 @@ mod scenario;
 mod settings;
 mod single;
 mod spread;
+mod thrift;
 
 pub use after::codecs_after;
 pub use block::Given;
 pub use candidate::{Candidate, Expert, candidates, experts};
-pub use carry::Coded;
 pub use chain::{Chain, Choice, Part};
 pub use evaluate::{Verdict, best_of, bound_s, evaluate};
 pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s, timeline};
@@ -40,6 +41,7 @@ pub use robust::{Measure, Robust, robust};
 pub use rule::Rule;
 pub use scenario::Scenario;
 pub use settings::{Recompute, Settings, costs};
+pub use thrift::{Spared, Treated, spared_costs};
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -141,7 +143,8 @@ impl Planner {
 
     fn plan_once(&mut self, cluster: &Cluster) -> Result<Found, Error> {
         let blocks = (self.graph)(1)?.blocks.len();
-        let all = candidates(cluster, self.batch, blocks, self.settings.shardings());
+        let choices = (&self.settings.divisions(cluster)[..], self.settings.idle);
+        let all = candidates(cluster, self.batch, blocks, choices);
         let of_expert =
             Expert::ALL.map(|expert| (expert, experts(cluster, self.batch, blocks, expert)));
         self.prepare(all.iter().chain(of_expert.iter().flat_map(|(_, list)| list)))?;
@@ -152,6 +155,7 @@ impl Planner {
         }
         let bounded = round.bounded(&all);
         round.evaluate(&bounded);
+        round.evaluate(&round.bounded(&round.deeper()));
         let (found, seen) = round.finish(&bounded, expert_plans)?;
         self.history.retain(|(before, _)| before != cluster);
         self.history.push((cluster.clone(), seen));
@@ -180,6 +184,7 @@ pub fn zero_stage(sharding: Sharding) -> u8 {
     match sharding {
         Sharding::None => 0,
         Sharding::Optimizer => 1,
+        Sharding::Gradients => 2,
         Sharding::Parameters => 3,
     }
 }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::candidate::Candidate;
-use super::carry::Coded;
 use super::chain::Choice;
+use super::thrift::{Spared, Treated};
 use crate::cost::Cost;
 use crate::pipeline::{self, Schedule, Timeline, simulate};
 
@@ -15,12 +15,11 @@ pub struct Outcome {
     pub candidate: Candidate,
     /// The order of passes.
     pub schedule: Schedule,
-    /// Whether forward is computed again in backward.
-    pub recompute: bool,
     /// The strategies.
     pub choice: Choice,
-    /// The gradients that are encoded.
-    pub coded: Vec<Coded>,
+    /// Blocks that compute forward again, and parameters that are divided or whose gradients travel
+    /// otherwise than usual.
+    pub spared: Spared,
     /// Micro-batches of every part of the first dimension of the mesh, on devices that differ; empty
     /// if all have as many.
     pub shares: Vec<usize>,
@@ -30,7 +29,7 @@ pub struct Outcome {
     pub stages: Vec<StageOutcome>,
     /// Seconds of a step.
     pub seconds: f64,
-    /// No strategies of this candidate with this much recomputation take less.
+    /// No strategies of this candidate take less.
     pub bound_s: f64,
     /// What one more byte of memory would save, in seconds.
     pub seconds_per_byte: f64,
@@ -49,7 +48,7 @@ pub struct StageOutcome {
     pub fixed_bytes: f64,
     /// Micro-batches that wait for backward at most.
     pub in_flight: f64,
-    /// What one block keeps at most.
+    /// What one block keeps at most of those that compute forward again.
     pub block_kept_bytes: f64,
     /// Seconds of a message to the next stage.
     pub message_s: f64,
@@ -73,11 +72,8 @@ pub struct Overlap {
 
 impl StageOutcome {
     /// Bytes of a device's memory.
-    pub fn bytes(&self, recompute: bool) -> f64 {
-        let waiting = match recompute {
-            true => self.in_flight * self.cost.entry_bytes + self.block_kept_bytes,
-            false => self.in_flight * self.cost.kept_bytes,
-        };
+    pub fn bytes(&self) -> f64 {
+        let waiting = self.in_flight * self.cost.kept_bytes + self.block_kept_bytes;
         self.fixed_bytes + self.cost.state_bytes + waiting
     }
 
@@ -92,24 +88,22 @@ impl StageOutcome {
         self.exposed_s(overlap) <= self.cost.handling_s
     }
 
-    /// Seconds of one micro-batch's passes, where forward is computed so often.
-    fn micro_s(&self, forwards: f64, chunks: usize) -> f64 {
-        self.cost.micro_s(forwards) + 2.0 * chunks as f64 * self.handling_s
+    /// Seconds of one micro-batch's passes.
+    fn micro_s(&self, chunks: usize) -> f64 {
+        self.cost.micro_s() + 2.0 * chunks as f64 * self.handling_s
     }
 }
 
 impl Outcome {
     /// Bytes of the fullest device.
     pub fn bytes(&self) -> f64 {
-        self.stages.iter().map(|stage| stage.bytes(self.recompute)).fold(0.0, f64::max)
+        self.stages.iter().map(|stage| stage.bytes()).fold(0.0, f64::max)
     }
 
     /// By how many bytes the fullest device is too full, where a part of memory stays free; below 0
     /// if all have room.
     pub fn over(&self, reserve: f64) -> f64 {
-        let over = |stage: &StageOutcome| {
-            stage.bytes(self.recompute) - (1.0 - reserve) * stage.memory_bytes
-        };
+        let over = |stage: &StageOutcome| stage.bytes() - (1.0 - reserve) * stage.memory_bytes;
         self.stages.iter().map(over).fold(f64::NEG_INFINITY, f64::max)
     }
 
@@ -118,9 +112,16 @@ impl Outcome {
         self.stages.iter().map(|stage| stage.cost.loss).sum()
     }
 
-    /// How often forward is computed.
-    pub fn forwards(&self) -> f64 {
-        if self.recompute { 2.0 } else { 1.0 }
+    /// Whether memory has cost time.
+    pub fn binds(&self) -> bool {
+        let raw = |one: &Treated| one.carriage.coding.is_none();
+        let divided = self.spared.treated.iter().any(raw);
+        self.seconds_per_byte > 0.0 || self.recomputed() > 0 || divided
+    }
+
+    /// How many blocks compute forward again in backward.
+    pub fn recomputed(&self) -> usize {
+        self.spared.again.iter().filter(|again| **again).count()
     }
 }
 
@@ -135,12 +136,11 @@ pub fn estimate_s(
     stages: &[StageOutcome],
     schedule: Schedule,
     micro_batches: usize,
-    forwards: f64,
     overlap: Overlap,
 ) -> f64 {
     let waits = if overlap.messages { 0.0 } else { 2.0 };
     let chunks = schedule.chunks();
-    let micro = |stage: &StageOutcome| stage.micro_s(forwards, chunks) + waits * stage.message_s;
+    let micro = |stage: &StageOutcome| stage.micro_s(chunks) + waits * stage.message_s;
     let slowest = stages.iter().map(micro).fold(0.0, f64::max);
     let once: f64 = stages.iter().map(micro).sum();
     let part = match schedule {
@@ -191,19 +191,16 @@ pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
 pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
     let ranks = outcome.stages.len();
     let chunks = outcome.schedule.chunks() as f64;
-    let forwards = outcome.forwards();
     let stage = |stage: &StageOutcome| {
-        let Cost { forward_s, backward_s, forward_wire_s, backward_wire_s, .. } = stage.cost;
+        let Cost { backward_s, backward_wire_s, again_s, .. } = stage.cost;
         let waits = if overlap.messages { stage.handling_s } else { stage.message_s };
         let weight_s = match outcome.schedule {
             Schedule::ZeroBubble => 0.5 * backward_s,
             _ => 0.0,
         };
-        let forward = forward_s + forward_wire_s;
-        let again = (forwards - 1.0) * forward;
         pipeline::Stage {
-            forward_s: forward / chunks + waits,
-            backward_s: (again + backward_s + backward_wire_s - weight_s) / chunks + waits,
+            forward_s: stage.cost.ahead_s() / chunks + waits,
+            backward_s: (again_s + backward_s + backward_wire_s - weight_s) / chunks + waits,
             weight_s: weight_s / chunks,
             message_s: if overlap.messages { stage.message_s } else { 0.0 },
         }

@@ -15,7 +15,7 @@ use super::chain::Chain;
 use super::evaluation::Evaluation;
 use super::outcome::{Outcome, simulated_s};
 use super::scenario::Scenario;
-use super::settings::costs;
+use super::settings::{Recompute, costs};
 use super::spread::Spread;
 use super::{Found, Planner};
 use crate::Error;
@@ -202,7 +202,8 @@ fn staged(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<Out
         costs: &costs,
         chain: &chain,
         spread: spread.as_ref(),
-        recompute: outcome.recompute,
+        recompute: Recompute::Free,
+        given: Some(&outcome.spared),
         enough_s: &|| f64::INFINITY,
     };
     let cuts: Vec<_> = outcome.stages.iter().map(|stage| stage.blocks.clone()).collect();

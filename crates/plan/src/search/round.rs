@@ -6,20 +6,25 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::candidate::{Candidate, Expert};
+use super::candidate::{Candidate, Expert, deeper};
 use super::evaluate::{Verdict, bound_s, evaluate};
 use super::known::{Known, Seen, faster};
 use super::outcome::{Outcome, Overlap, simulated_s};
 use super::pin::Pin;
+use super::rule::Rule;
 use super::{Found, Planner};
 use crate::Error;
 use crate::cluster::Cluster;
+use crate::cost::Division;
 
 /// How many plans are played through at least, if there are so many, and at most.
 const PLAYED: Range<usize> = 20..200;
 
 /// The closed form exceeds what playing gives by less than this factor.
 const SLACK: f64 = 1.05;
+
+/// How many meshes of three dimensions are tried again when planning again.
+const REMEMBERED: usize = 1;
 
 /// The time of a plan becomes what it takes when it is played through.
 fn play(outcome: &mut Outcome, overlap: Overlap) {
@@ -166,6 +171,32 @@ impl<'a> Round<'a> {
                 self.remember(candidate, *known);
             }
         });
+    }
+
+    /// The best candidate on meshes of one more dimension; where such were looked at before, the
+    /// best of them.
+    pub fn deeper(&self) -> Vec<Candidate> {
+        let deep = self.history.last().map(|(_, seen)| {
+            let deep = seen.iter().filter(|(candidate, _)| candidate.mesh.len() > 2);
+            let mut deep: Vec<_> = deep.collect();
+            deep.sort_by(|(_, a), (_, b)| a.bound_s().total_cmp(&b.bound_s()));
+            deep.into_iter().take(REMEMBERED).map(|(candidate, _)| candidate.clone()).collect()
+        });
+        deep.unwrap_or_else(|| {
+            let found = self.found.lock().expect("no thread has panicked");
+            let free = found.iter().filter(|plan| plan.candidate.rule == Rule::Free);
+            let best = free.min_by(|a, b| a.seconds.total_cmp(&b.seconds));
+            best.map_or_else(Vec::new, |plan| deeper(&self.freed(&plan.candidate)))
+        })
+    }
+
+    /// A candidate with parameters divided as is best, where that may be.
+    fn freed(&self, candidate: &Candidate) -> Candidate {
+        let division = match self.cluster.kinds.is_empty() {
+            true => Division::Each,
+            false => candidate.division,
+        };
+        Candidate { division, ..candidate.clone() }
     }
 
     /// What was found, and what is known now.

@@ -10,7 +10,7 @@ use crate::cost::{Pinned, WorkKind};
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
     /// Every strategy, but no sums are put off beyond the next operator, and no product is
-    /// computed twice that can be cut.
+    /// computed twice that can be cut. On the first of three mesh dimensions batches alone are cut.
     Free,
     /// Batches alone are cut, wherever they can be.
     Data,
@@ -30,7 +30,8 @@ impl Rule {
         mesh: &[usize],
     ) -> Vec<Strategy> {
         let mut all = declaration.strategies(mesh);
-        all.retain(|strategy| self.allows(declaration, strategy));
+        let deep = mesh.len() > 2;
+        all.retain(|strategy| self.allows(declaration, strategy, deep));
         let whole = |strategy: &Strategy| strategy.0.contains(&Cut::Whole);
         let divides = match self {
             Rule::Free => kind == WorkKind::Product,
@@ -66,7 +67,7 @@ impl Rule {
     }
 
     /// Whether a node may be cut so.
-    fn allows(self, declaration: &Declaration, strategy: &Strategy) -> bool {
+    fn allows(self, declaration: &Declaration, strategy: &Strategy, deep: bool) -> bool {
         if strategy.0.contains(&Cut::Sum) {
             return false;
         }
@@ -75,7 +76,7 @@ impl Rule {
             let Cut::Axis(axis) = *cut else { return true };
             let batch = declaration.axes[axis].name == 'b';
             match self {
-                Rule::Free => true,
+                Rule::Free => batch || dim > 0 || !deep,
                 Rule::Data => batch,
                 Rule::Grid | Rule::PlainGrid if dim == 0 => batch,
                 Rule::Grid => !batch,

@@ -2,7 +2,7 @@
 
 use super::outcome::Overlap;
 use crate::cluster::Cluster;
-use crate::cost::{Coding, Costs, Exchange, Precision, Sharding};
+use crate::cost::{Coding, Costs, Division, Exchange, Precision, Sharding};
 use crate::pipeline::Schedule;
 
 use super::candidate::Candidate;
@@ -22,6 +22,8 @@ pub struct Settings {
     pub reserve: f64,
     /// Whether forward may be computed again in backward; or must be.
     pub recompute: Recompute,
+    /// Whether devices may be left idle where their number does not divide.
+    pub idle: bool,
     /// The one schedule that is allowed; any, if there is none.
     pub schedule: Option<Schedule>,
     /// Cuts that the user has chosen.
@@ -52,6 +54,7 @@ impl Default for Settings {
             overlap: Overlap { sync: 1.0, messages: true, exchanges: true },
             reserve: 0.1,
             recompute: Recompute::Free,
+            idle: true,
             schedule: None,
             pins: Vec::new(),
             codings: Vec::new(),
@@ -61,13 +64,20 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What may be divided. To divide nothing pays only where encoded gradients are cheaper to
-    /// bring together than parameters are to gather.
-    pub fn shardings(&self) -> &'static [Sharding] {
-        match self.codings.is_empty() {
-            true => &[Sharding::Optimizer, Sharding::Parameters],
-            false => &[Sharding::None, Sharding::Optimizer, Sharding::Parameters],
+    /// What may be divided. Where devices differ all parameters are divided alike: their parts of a
+    /// batch do as many micro-batches as suits them only if they share nothing within a step.
+    pub fn divisions(&self, cluster: &Cluster) -> Vec<Division> {
+        match cluster.kinds.is_empty() {
+            true => vec![Division::Each],
+            false => self.alike().map(Division::Alike).collect(),
         }
+    }
+
+    /// How all parameters may be divided alike. To divide nothing pays only where encoded gradients
+    /// are cheaper to bring together than parameters are to gather.
+    pub fn alike(&self) -> impl Iterator<Item = Sharding> + use<> {
+        let all = [Sharding::None, Sharding::Optimizer, Sharding::Parameters];
+        all.into_iter().skip(usize::from(self.codings.is_empty()))
     }
 }
 
@@ -75,7 +85,7 @@ impl Settings {
 /// first; what each of them does is decided after the strategies.
 pub fn costs<'a>(cluster: &'a Cluster, candidate: &Candidate, settings: &Settings) -> Costs<'a> {
     let mut costs = Costs::new(cluster, &candidate.mesh, settings.precision);
-    costs.sharding = candidate.sharding;
+    costs.division = candidate.division;
     costs.exchange = settings.exchange;
     costs.side_by_side = settings.overlap.exchanges;
     costs.codings.clone_from(&settings.codings);

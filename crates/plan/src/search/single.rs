@@ -14,7 +14,7 @@ impl Planner {
     pub fn plan_for(&mut self, cluster: &Cluster, candidate: &Candidate) -> Result<Found, Error> {
         let devices = candidate.stages * candidate.mesh.iter().product::<usize>();
         let Candidate { stages, mesh, micro_batches, .. } = candidate;
-        if devices != cluster.size() {
+        if devices > cluster.size() || devices < cluster.size() && !self.settings().idle {
             let found = format!("{stages} stages of {mesh:?} are {devices} devices");
             let expected = format!("the cluster has {}", cluster.size());
             return Err(Error::impossible(format!("{found}, {expected}")));

@@ -15,7 +15,7 @@ use super::chain::{Chain, Choice};
 use super::rule::Rule;
 use crate::Error;
 use crate::cluster::Cluster;
-use crate::cost::{Cost, Costs, Sharding};
+use crate::cost::{Cost, Costs, Division, Sharding};
 use crate::pipeline::{Schedule, cut_by};
 
 /// What each kind of device makes of a candidate.
@@ -72,7 +72,10 @@ impl<'a> Spread<'a> {
             chains,
             kinds: (0..candidate.stages).map(stage).collect(),
             memory_bytes: (0..candidate.stages).map(memory).collect(),
-            uneven: candidate.sharding != Sharding::Parameters,
+            uneven: matches!(
+                candidate.division,
+                Division::Alike(Sharding::None | Sharding::Optimizer)
+            ),
         }))
     }
 
@@ -82,8 +85,8 @@ impl<'a> Spread<'a> {
     }
 
     /// The blocks of every stage, so that the slowest is as fast as can be.
-    pub fn cut(&self, choice: &Choice, forwards: f64) -> Option<Vec<Range<usize>>> {
-        let micro = self.micro(choice, forwards);
+    pub fn cut(&self, choice: &Choice, again: bool) -> Option<Vec<Range<usize>>> {
+        let micro = self.micro(choice, again);
         let uneven = self.uneven && self.chains[0].cuts_batches(choice);
         let seconds = |stage: usize, block: usize| {
             let parts = self.kinds[stage].iter().map(|kind| micro[*kind][block]);
@@ -101,9 +104,9 @@ impl<'a> Spread<'a> {
         choice: &Choice,
         cuts: &[Range<usize>],
         schedule: Schedule,
-        (micro_batches, forwards): (usize, f64),
+        (micro_batches, again): (usize, bool),
     ) -> Assigned {
-        let micro = self.micro(choice, forwards);
+        let micro = self.micro(choice, again);
         let parts = self.kinds[0].len();
         let stage_s = |part: usize, stage: usize| -> f64 {
             cuts[stage].clone().map(|block| micro[self.kinds[stage][part]][block]).sum()
@@ -134,10 +137,9 @@ impl<'a> Spread<'a> {
     }
 
     /// Seconds of a micro-batch by kind and block.
-    fn micro(&self, choice: &Choice, forwards: f64) -> Vec<Vec<f64>> {
-        let of = |chain: &Chain<'_>| {
-            chain.costs(choice).iter().map(|cost| cost.micro_s(forwards)).collect()
-        };
+    fn micro(&self, choice: &Choice, again: bool) -> Vec<Vec<f64>> {
+        let micro = |cost: Cost| if again { cost.recomputed() } else { cost }.micro_s();
+        let of = |chain: &Chain<'_>| chain.costs(choice).into_iter().map(micro).collect();
         self.chains.iter().map(of).collect()
     }
 }

@@ -8,7 +8,7 @@ use thinwire_model::{Cut, Layout, NodeId, Role, Sides, Strategy, TensorId};
 use super::formulation::{Block, Carried, Formulation, Variable};
 use super::pricing::{Pricing, Wire};
 use crate::Error;
-use crate::cost::Cost;
+use crate::cost::{Carriage, Cost};
 
 /// An end of an edge: a variable, and the layouts of a tensor under each of its options.
 struct End {
@@ -85,14 +85,20 @@ impl<'a> Builder<'a> {
         costs: &mut [Cost],
     ) {
         let shape = &self.block.graph.tensors[tensor].shape;
-        let all = sides.iter().map(|sides| self.pricing.parameter(shape, sides));
-        costs.iter_mut().zip(all).for_each(|(sum, cost)| *sum += cost);
-        let ways: Vec<_> = sides.iter().map(|sides| self.pricing.carriages(shape, sides)).collect();
+        let (different, of) = distinct(sides);
+        let usual: Vec<Cost> =
+            different.iter().map(|sides| self.pricing.parameter(shape, sides)).collect();
+        costs.iter_mut().zip(&of).for_each(|(sum, one)| *sum += usual[*one]);
+        let ways = different.iter().map(|sides| self.pricing.carriages(shape, sides).into());
+        let ways: Vec<Rc<[Carriage]>> = ways.collect();
         if ways.iter().any(|ways| !ways.is_empty()) {
             let empty = || vec![Vec::new(); sides.len()];
             let options = self.carried.entry(variable).or_insert_with(empty);
-            let pairs = options.iter_mut().zip(ways).filter(|(_, ways)| !ways.is_empty());
-            pairs.for_each(|(option, ways)| option.push(Carried { tensor, ways }));
+            for (option, ways) in options.iter_mut().zip(of.iter().map(|one| &ways[*one])) {
+                if !ways.is_empty() {
+                    option.push(Carried { tensor, ways: Rc::clone(ways) });
+                }
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 use thinwire_model::{Graph, NodeId, Sides, Strategy, TensorId};
 
@@ -38,17 +39,17 @@ pub enum Variable {
     Tensor(TensorId, Vec<Sides>),
 }
 
-/// A parameter whose gradient may be encoded.
+/// A parameter that may be divided, or its gradient travel, otherwise than usual.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Carried {
     /// The parameter.
     pub tensor: TensorId,
-    /// How its gradient may travel, beside as it is.
-    pub ways: Vec<Carriage>,
+    /// How, beside as is usual.
+    pub ways: Rc<[Carriage]>,
 }
 
 impl Carried {
-    /// The cheapest way, if one is cheaper than to send the gradient as it is.
+    /// The cheapest way, if one is cheaper than the usual one.
     pub fn best(&self, weights: &Weights, seconds_per_byte: f64) -> Option<&Carriage> {
         let price = |way: &&Carriage| weights.price(&way.change).at(seconds_per_byte);
         let best = self.ways.iter().min_by(|a, b| price(a).total_cmp(&price(b)));
@@ -63,7 +64,7 @@ pub struct Formulation {
     pub options: Vec<Vec<Cost>>,
     /// For pairs of variables what every pair of their options costs.
     pub edges: Vec<([usize; 2], Vec<Wire>)>,
-    /// For variables with parameters whose gradients may be encoded: these parameters, by option.
+    /// For variables with parameters that may be treated otherwise: these parameters, by option.
     pub carried: HashMap<usize, Vec<Vec<Carried>>>,
     /// One per variable.
     pub variables: Vec<Variable>,
@@ -113,7 +114,7 @@ impl Formulation {
         }
     }
 
-    /// What a choice costs where gradients travel as they are.
+    /// What a choice costs where nothing is done otherwise than usual.
     pub fn cost(&self, choices: &[usize]) -> Cost {
         let chosen = self.options.iter().zip(choices).map(|(costs, choice)| costs[*choice]);
         let mut sum: Cost = chosen.sum();
@@ -138,14 +139,14 @@ impl Formulation {
         (self.options[variable][choices[variable]], sum)
     }
 
-    /// What changes where gradients travel as is best.
+    /// What changes where gradients travel, and parameters are divided, as is best.
     pub fn saved(&self, choices: &[usize], weights: &Weights, seconds_per_byte: f64) -> Cost {
         let chosen = self.carried.keys().map(|variable| (*variable, choices[*variable]));
         let best = |(variable, option)| self.best(variable, option, weights, seconds_per_byte);
         chosen.flat_map(best).map(|way| way.change).sum()
     }
 
-    /// The parameters of a choice whose gradients may be encoded.
+    /// The parameters of a choice that may be treated otherwise.
     pub fn carried<'a>(&'a self, choices: &'a [usize]) -> impl Iterator<Item = &'a Carried> {
         let variables = (0..self.options.len()).filter_map(|at| Some((at, self.carried.get(&at)?)));
         variables.flat_map(|(variable, options)| &options[choices[variable]])

@@ -20,7 +20,7 @@ pub trait Pricing {
     /// A parameter that lies so: keeping it, and bringing its gradient together.
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost;
 
-    /// How a parameter's gradient may travel beside as it is.
+    /// How a parameter may be divided and its gradient travel, beside as is usual.
     fn carriages(&self, _shape: &[usize], _sides: &Sides) -> Vec<Carriage> {
         Vec::new()
     }
@@ -62,6 +62,8 @@ pub struct Weights {
     pub backward: f64,
     /// How often collectives of backward count.
     pub backward_wire: f64,
+    /// How often gathering parameters for forward counts.
+    pub gather: f64,
     /// How often what happens once a step counts.
     pub step: f64,
     /// The same for bringing gradients together, of which something may be hidden.
@@ -84,6 +86,7 @@ impl Weights {
         forward: 1.0,
         backward: 1.0,
         backward_wire: 1.0,
+        gather: 1.0,
         step: 1.0,
         sync: 1.0,
         handling: 0.0,
@@ -97,12 +100,13 @@ impl Weights {
     pub fn price(&self, cost: &Cost) -> Price {
         let forward = self.forward * (cost.forward_s + cost.forward_wire_s);
         let backward = self.backward * cost.backward_s + self.backward_wire * cost.backward_wire_s;
+        let gather = self.gather * cost.gather_s;
         let sync = self.sync * cost.sync_s + self.handling * cost.handling_s;
         let step = self.step * cost.optimizer_s + sync;
         let loss = self.loss * cost.loss;
         let waiting = self.kept * cost.kept_bytes + self.entry * cost.entry_bytes;
         Price {
-            seconds: forward + backward + step + loss,
+            seconds: forward + gather + backward + step + loss,
             bytes: self.state * cost.state_bytes + waiting,
         }
     }

@@ -30,11 +30,12 @@ impl Plan {
         let strategies = file.strategies(graph).map_err(|error| invalid(error.to_string()))?;
         let stages = file.stage.len();
         let chunks = chunks(file, graph)?;
+        let recomputed = recomputed(file, graph)?;
         let block = |block: usize| {
             let chunk = chunks.iter().position(|chunk| chunk.contains(&block));
-            BlockPlan { chunk: chunk.expect("chunks have all blocks"), recompute: file.recompute }
+            let chunk = chunk.expect("chunks have all blocks");
+            BlockPlan { chunk, recompute: recomputed[block] }
         };
-        let parameters = graph.parameters().count();
         let names = ["outer", "inner"].iter().map(|name| (*name).to_owned());
         let names = names.chain((2..).map(|dim| format!("dimension {dim}")));
         let mesh = file.mesh.iter().zip(names).map(|(size, name)| MeshDim { name, size: *size });
@@ -43,7 +44,7 @@ impl Plan {
             stages,
             strategies,
             blocks: (0..graph.blocks.len()).map(block).collect(),
-            sharding: vec![sharding(file.zero)?; parameters],
+            sharding: shardings(file, graph)?,
             codecs: codecs(file, graph)?,
             micro_batches: file.micro_batches,
             orders: orders(file.schedule, stages, file.micro_batches)?,
@@ -79,6 +80,32 @@ fn check_counts(file: &PlanFile) -> Result<(), Error> {
         return Err(invalid(message));
     }
     Ok(())
+}
+
+/// For every block, whether its forward is computed again.
+fn recomputed(file: &PlanFile, graph: &Graph) -> Result<Vec<bool>, Error> {
+    let mut all = vec![file.recompute; graph.blocks.len()];
+    for name in &file.recomputed {
+        let place = graph.blocks.iter().position(|block| block.name == *name);
+        let unknown = || invalid(format!("the model has no block '{name}'"));
+        all[place.ok_or_else(unknown)?] = true;
+    }
+    Ok(all)
+}
+
+/// What is divided of every parameter.
+fn shardings(file: &PlanFile, graph: &Graph) -> Result<Vec<Sharding>, Error> {
+    let names: Vec<&str> = graph.parameters().map(|(_, tensor)| &tensor.name[..]).collect();
+    let mut all = vec![sharding(file.zero)?; names.len()];
+    for given in &file.division {
+        let sharding = sharding(given.zero)?;
+        for name in &given.parameters {
+            let place = names.iter().position(|known| known == name);
+            let unknown = || invalid(format!("the model has no parameter '{name}'"));
+            all[place.ok_or_else(unknown)?] = sharding;
+        }
+    }
+    Ok(all)
 }
 
 fn sharding(zero: u8) -> Result<Sharding, Error> {

@@ -1,6 +1,7 @@
 //! Under every plan a step is what it is on one rank.
 
 mod codecs;
+mod files;
 mod kernels;
 mod laws;
 mod mixtures;

@@ -3,15 +3,14 @@
 
 use std::num::NonZeroUsize;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::ValueEnum;
-use thinwire_plan::cost::{Precision, Sharding};
+use thinwire_plan::cost::{Division, Precision, Sharding};
 use thinwire_plan::output::PlanFile;
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Recompute, Rule, Settings};
 
 use super::subject::Subject;
-use crate::failure::OrHint;
 use crate::output::{print, print_json};
 
 /// Plans only how operators are cut, and says what that takes in single precision.
@@ -28,18 +27,28 @@ pub struct Args {
     /// Micro-batches of a step
     #[arg(long, value_name = "N", default_value = "1")]
     micro_batches: NonZeroUsize,
-    /// What is divided among ranks that share a parameter's work: 0, 1 or 3
-    #[arg(long, value_name = "STAGE", default_value_t = 0)]
-    zero: u8,
+    /// What is divided among ranks that share a parameter's work: 0, 1, 2, 3, or each parameter its own
+    #[arg(long, value_name = "STAGE", default_value = "0", value_parser = division)]
+    zero: Division,
     /// What may be cut
     #[arg(long, value_enum, default_value = "free")]
     cuts: Cuts,
     /// gpipe, 1f1b, interleaved:CHUNKS or zero-bubble
     #[arg(long, value_name = "NAME", default_value = "1f1b", value_parser = schedule)]
     schedule: Schedule,
-    /// Computes forward again in backward
-    #[arg(long)]
-    recompute: bool,
+    /// Computes forward again in backward: never, always, or in the blocks where memory needs it
+    #[arg(long, value_enum, num_args = 0..=1, default_value = "never", default_missing_value = "always")]
+    recompute: Again,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Again {
+    /// Never
+    Never,
+    /// In all blocks
+    Always,
+    /// Where memory needs it
+    Free,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -61,7 +70,11 @@ enum Cuts {
 pub fn run(args: &Args) -> Result<u8> {
     let cluster = args.subject.cluster()?;
     let source = args.subject.source()?;
-    let recompute = if args.recompute { Recompute::Always } else { Recompute::Never };
+    let recompute = match args.recompute {
+        Again::Never => Recompute::Never,
+        Again::Always => Recompute::Always,
+        Again::Free => Recompute::Free,
+    };
     let (precision, schedule) = (Precision::SINGLE, Some(args.schedule));
     let settings = Settings { precision, recompute, schedule, ..Settings::default() };
     let mut planner = args.subject.planner(&source, settings);
@@ -76,30 +89,32 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 fn candidate(args: &Args) -> Result<Candidate> {
-    let sharding = match args.zero {
-        0 => Sharding::None,
-        1 => Sharding::Optimizer,
-        3 => Sharding::Parameters,
-        other => {
-            let error = anyhow!("--zero {other}, expected 0, 1 or 3");
-            return Err(error).or_hint("1 divides the optimiser's state, 3 parameters too");
-        }
-    };
     let rule = match args.cuts {
         Cuts::Free => Rule::Free,
         Cuts::Data => Rule::Data,
         Cuts::Grid => Rule::Grid,
         Cuts::Plain => Rule::PlainGrid,
     };
-    if args.mesh.len() > 2 {
-        bail!("--mesh of {} dimensions, expected 1 or 2", args.mesh.len());
+    if args.mesh.len() > 3 {
+        bail!("--mesh of {} dimensions, expected 1 to 3", args.mesh.len());
     }
     Ok(Candidate {
         stages: args.stages.get(),
         mesh: args.mesh.iter().map(|size| size.get()).collect(),
         micro_batches: args.micro_batches.get(),
-        sharding,
+        division: args.zero,
         rule,
+    })
+}
+
+fn division(text: &str) -> Result<Division, String> {
+    Ok(match text {
+        "0" => Division::Alike(Sharding::None),
+        "1" => Division::Alike(Sharding::Optimizer),
+        "2" => Division::Alike(Sharding::Gradients),
+        "3" => Division::Alike(Sharding::Parameters),
+        "each" => Division::Each,
+        _ => return Err(format!("'{text}', expected 0, 1, 2, 3 or each")),
     })
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use thinwire_collective::Group;
 use thinwire_model::named;
-use thinwire_plan::cost::{Precision, Sharding};
+use thinwire_plan::cost::{Division, Precision, Sharding};
 use thinwire_plan::output::PlanFile;
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
@@ -71,7 +71,8 @@ impl Wish {
 
     fn plan_for(&self, cluster: &Cluster) -> Result<PlanFile> {
         let (name, sequence) = (self.name(), self.model.context);
-        let mut settings = Settings { precision: Precision::SINGLE, ..Settings::default() };
+        let mut settings =
+            Settings { precision: Precision::SINGLE, idle: false, ..Settings::default() };
         for pin in &self.pins {
             settings.pins.push(pin.parse()?);
         }
@@ -105,7 +106,7 @@ fn pure_data(ranks: usize) -> Candidate {
         stages: 1,
         mesh: vec![ranks],
         micro_batches: 1,
-        sharding: Sharding::None,
+        division: Division::Alike(Sharding::None),
         rule: Rule::Data,
     }
 }

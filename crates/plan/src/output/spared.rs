@@ -1,0 +1,74 @@
+//! What a plan gives up for memory, by the names of blocks and parameters.
+
+use std::collections::{BTreeMap, HashMap};
+
+use thinwire_model::TensorId;
+
+use super::codecs::name;
+use super::file::DivisionFile;
+use crate::cost::{Division, Sharding};
+use crate::search::{Chain, Outcome, Prepared, zero_stage};
+
+/// The blocks that compute forward again; none named where all do, or none does.
+pub(super) fn recomputed(prepared: &Prepared, outcome: &Outcome) -> Vec<String> {
+    let all = outcome.recomputed() == outcome.spared.again.len();
+    let again = outcome.spared.again.iter().zip(&prepared.graph.blocks);
+    let again = again.filter(|(again, _)| **again && !all);
+    again.map(|(_, block)| block.name.clone()).collect()
+}
+
+/// How most elements of parameters are divided, and which are divided otherwise.
+pub(super) fn divisions(
+    prepared: &Prepared,
+    chain: &Chain<'_>,
+    outcome: &Outcome,
+) -> (Sharding, Vec<DivisionFile>) {
+    let usual = outcome.candidate.division.usual();
+    if let Division::Alike(sharding) = outcome.candidate.division {
+        return (sharding, Vec::new());
+    }
+    let treated = outcome.spared.treated.iter();
+    let treated: HashMap<(usize, TensorId), Sharding> =
+        treated.map(|one| ((one.block, one.tensor), one.carriage.sharding)).collect();
+    // A parameter that several blocks share is divided as the block wants that divides it most.
+    let mut by_name: BTreeMap<String, (Sharding, usize)> = BTreeMap::new();
+    for block in 0..chain.blocks() {
+        for carried in chain.carried(&outcome.choice, block) {
+            let sharding = treated.get(&(block, carried.tensor)).copied().unwrap_or(usual);
+            let elements = prepared.graph.tensors[carried.tensor].elements();
+            let name = name(prepared, block, carried.tensor);
+            let known = by_name.entry(name).or_insert((sharding, elements));
+            known.0 = known.0.max(sharding);
+        }
+    }
+    let mut elements: BTreeMap<Sharding, usize> = BTreeMap::new();
+    by_name.values().for_each(|(sharding, of)| *elements.entry(*sharding).or_default() += of);
+    let most = elements.into_iter().max_by_key(|(_, elements)| *elements);
+    let most = most.map_or(usual, |(sharding, _)| sharding);
+    let mut all: BTreeMap<Sharding, Vec<String>> = BTreeMap::new();
+    for (name, (sharding, _)) in by_name.into_iter().filter(|(_, (other, _))| *other != most) {
+        all.entry(sharding).or_default().push(name);
+    }
+    let file = |(sharding, parameters)| DivisionFile { zero: zero_stage(sharding), parameters };
+    (most, all.into_iter().map(file).collect())
+}
+
+/// What is divided in a plan, as people call it.
+pub fn zero_text(outcome: &Outcome) -> String {
+    let usual = outcome.candidate.division.usual();
+    let others = outcome.spared.treated.iter().map(|one| one.carriage.sharding);
+    let mut all: Vec<Sharding> = others.chain([usual]).collect();
+    all.sort_unstable();
+    all.dedup();
+    let all: Vec<String> = all.into_iter().map(|one| zero_stage(one).to_string()).collect();
+    format!("ZeRO {}", all.join(" and "))
+}
+
+/// How much is computed twice.
+pub fn again_text(outcome: &Outcome) -> String {
+    match (outcome.recomputed(), outcome.spared.again.len()) {
+        (0, _) => String::new(),
+        (count, all) if count == all => ", forward twice".to_owned(),
+        (count, all) => format!(", forward twice in {count} of {all} blocks"),
+    }
+}
