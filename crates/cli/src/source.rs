@@ -1,10 +1,23 @@
-//! Where a model comes from: a name, or a file of another program.
+//! Where a model comes from, a name or a file of another program, and the machines that it is planned for.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use thinwire_model::{Error, Graph, ModelFile, named, usual_sequence};
 use thinwire_onnx::OnnxFile;
+use thinwire_plan::Cluster;
+
+use crate::failure::OrHint;
+use crate::file;
+
+/// The machines of a cluster file's text.
+///
+/// # Errors
+/// If it describes none.
+pub fn cluster(path: &Path, text: &str) -> Result<Cluster> {
+    let parsed = Cluster::parse(text).with_context(|| path.display().to_string());
+    parsed.or_hint(file::CLUSTER.hint)
+}
 
 /// A model that graphs can be made of.
 #[derive(Clone, Debug)]
@@ -25,15 +38,14 @@ impl Source {
     pub fn open(text: &str) -> Result<Source> {
         match Path::new(text).extension().and_then(|extension| extension.to_str()) {
             Some("json") => {
-                let read = std::fs::read_to_string(text);
-                let read = read.with_context(|| format!("cannot read {text}"))?;
-                let file = ModelFile::parse(&read).with_context(|| text.to_owned())?;
-                Ok(Source::File(file))
+                let read = file::text(Path::new(text), &file::MODEL)?;
+                let parsed = ModelFile::parse(&read).with_context(|| text.to_owned());
+                Ok(Source::File(parsed.or_hint(file::MODEL.hint)?))
             }
             Some("onnx") => {
-                let bytes = std::fs::read(text).with_context(|| format!("cannot read {text}"))?;
-                let file = OnnxFile::new(bytes).with_context(|| text.to_owned())?;
-                Ok(Source::Onnx(file))
+                let bytes = file::bytes(Path::new(text), &file::ONNX)?;
+                let parsed = OnnxFile::new(bytes).with_context(|| text.to_owned());
+                Ok(Source::Onnx(parsed.or_hint(file::ONNX.hint)?))
             }
             _ => Ok(Source::Name(text.to_owned())),
         }

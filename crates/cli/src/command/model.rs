@@ -8,6 +8,7 @@ use serde::Serialize;
 use thinwire_model::{Block, Graph, Node, Summary, classes, summary};
 
 use crate::figures::{bytes, count, scaled};
+use crate::file;
 use crate::output::{print, print_json, say};
 use crate::source::Source;
 use crate::table::Table;
@@ -96,7 +97,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let graph = source.graph(show.batch, sequence)?;
     if let Some(path) = &show.output {
         let text = source.file(&show.name, sequence)?.text();
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        file::replace(path, text.as_bytes())?;
         say(format!("wrote {}", path.display()));
     }
     let report = report(show, sequence, &graph, &summary(&graph)?);

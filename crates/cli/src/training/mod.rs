@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod corpus;
+mod folder;
 mod interrupt;
 mod log;
 mod machine;
@@ -21,6 +22,7 @@ use thinwire_job::Place;
 use thinwire_sync::{Feedback, Policy};
 
 use crate::failure::hinted;
+use crate::file;
 use crate::output::say;
 use crate::ranks::{self, Start};
 use crate::report::{self, Report, Run};
@@ -54,6 +56,7 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
     };
     plan.check_world(place.world)?;
+    let _held = folder::hold(plan.keep.as_ref(), place.rank, plan.resume.as_ref())?;
     let interrupt = Interrupt::listen()?;
     let meeting = settings.link.meet(&place, &settings.place, plan.settings.limit(&place))?;
     let threads = plan.settings.threads(&place);
@@ -74,7 +77,7 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
     }
     let report = plan.report(&place, runs);
     if let Some(path) = &settings.report.0 {
-        machine::replace(path, report::page(&report).as_bytes())?;
+        file::replace(path, report::page(&report).as_bytes())?;
         say(format!("report: {}", path.display()));
     }
     Ok(Done::Here(Box::new(report), code))

@@ -121,13 +121,7 @@ impl Plan {
     /// # Errors
     /// If the batch is not a multiple of the ranks.
     pub fn check_world(&self, ranks: u32) -> Result<()> {
-        let batch = self.recipe.batch;
-        if batch.is_multiple_of(ranks as usize) && batch > 0 {
-            return Ok(());
-        }
-        let multiple = batch.next_multiple_of(ranks as usize).max(ranks as usize);
-        Err(anyhow!("batch of {batch} rows does not divide among {ranks} ranks"))
-            .or_hint(format!("--batch {multiple}, for instance"))
+        check_batch(self.recipe.batch, ranks as usize)
     }
 
     /// What the trainer wants to know.
@@ -248,6 +242,19 @@ pub(super) fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result
         ensure_or_hint(done < recipe.steps, nothing, "give more --steps")?;
     }
     Ok(recipe)
+}
+
+/// Refuses a batch of which ranks cannot have equal parts.
+///
+/// # Errors
+/// If the batch is not a multiple of the ranks.
+pub(super) fn check_batch(batch: usize, ranks: usize) -> Result<()> {
+    if batch.is_multiple_of(ranks) && batch > 0 {
+        return Ok(());
+    }
+    let multiple = batch.next_multiple_of(ranks).max(ranks);
+    Err(anyhow!("batch of {batch} rows does not divide among {ranks} ranks"))
+        .or_hint(format!("--batch {multiple}, for instance"))
 }
 
 fn check_tokens(batch: usize, context: usize) -> Result<()> {

@@ -104,14 +104,14 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Clips the gradient of all parameters together to this norm. Where it is clipped all ranks
-    /// tell each other their part of it, once a step; a step whose gradient is not finite is left out.
+    /// Clips the gradient of all parameters together to this norm. All ranks tell each other their
+    /// part of it, once a step; a step whose gradient is not finite is left out, clipped or not.
     #[must_use]
     pub fn with_gradient_norm_max(self, gradient_norm_max: Option<f32>) -> Machine<'a> {
         Machine { gradient_norm_max, ..self }
     }
 
-    /// The norm of the last step's gradient before it was clipped; 0 if nothing is clipped.
+    /// The norm of the last step's gradient before it was clipped.
     pub fn gradient_norm(&self) -> f64 {
         self.gradient_norm
     }
@@ -359,9 +359,6 @@ impl<'a> Machine<'a> {
     /// What gradients, which count `scale` times, are multiplied by so that the norm of all is small
     /// enough; none if it is no number.
     fn clip(&mut self, gradients: &[Vec<f32>], scale: f32) -> Result<Option<f32>, Error> {
-        if self.gradient_norm_max.is_none() {
-            return Ok(Some(1.0));
-        }
         let program = &self.program;
         let share = |(parameter, gradient): (&Parameter, &Vec<f32>)| {
             let replicas = replicas(&program.slots[parameter.reduced].layout, &program.mesh);

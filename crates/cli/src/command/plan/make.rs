@@ -10,6 +10,8 @@ use thinwire_plan::search::{Found, Measure, Planner, Robust, Scenario, Settings,
 use thinwire_plan::{Cluster, Error};
 
 use super::subject::Subject;
+use crate::failure::OrHint;
+use crate::file;
 use crate::output::{print, print_json, say};
 use crate::plan_page;
 
@@ -77,7 +79,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(path) = &args.page {
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         let page = plan_page::page(&plan, &planner, &cluster, &found, &command)?;
-        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        file::replace(path, page.as_bytes())?;
         say(format!("wrote {}", path.display()));
     }
     if subject.json {
@@ -112,10 +114,9 @@ fn robust_plan(args: &Args, planner: &mut Planner, cluster: &Cluster) -> Result<
     let scenarios = match &args.scenarios {
         None => Scenario::usual(),
         Some(path) => {
-            let about = path.display();
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {about}"))?;
-            Scenario::parse(&text, cluster).with_context(|| about.to_string())?
+            let text = file::text(path, &file::SCENARIOS)?;
+            let parsed = Scenario::parse(&text, cluster);
+            parsed.with_context(|| path.display().to_string()).or_hint(file::SCENARIOS.hint)?
         }
     };
     Ok(Some(robust(planner, cluster, &scenarios, measure)?))

@@ -1,6 +1,8 @@
 //! Plans made on the spot, for the ranks that are there.
 
-use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use thinwire_collective::Group;
 use thinwire_model::named;
@@ -12,7 +14,10 @@ use thinwire_plan::{Cluster, Error};
 use thinwire_train::Config;
 
 use super::calibrate;
+use crate::failure::hinted;
 use crate::output::say;
+use crate::training::plan::check_batch;
+use crate::{file, source};
 
 /// How much of a plan is made for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,15 +37,56 @@ pub struct Wish {
     pub parallel: Parallel,
     /// What the user has decided.
     pub pins: Vec<String>,
-    /// The machines, as the text of a cluster file; they are measured if there is none.
-    pub cluster: Option<String>,
+    /// The machines; they are measured if there is none.
+    pub cluster: Option<Machines>,
     /// The model.
     pub model: Config,
     /// Sequences of a step.
     pub batch: usize,
 }
 
+/// A cluster file.
+#[derive(Clone, Debug)]
+pub struct Machines {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says.
+    pub text: String,
+    /// How many devices it has.
+    pub devices: usize,
+}
+
+impl Machines {
+    /// Reads a cluster file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is none.
+    pub fn read(path: &Path) -> Result<Machines> {
+        let text = file::text(path, &file::CLUSTER)?;
+        let devices = source::cluster(path, &text)?.size();
+        Ok(Machines { path: path.to_owned(), text, devices })
+    }
+}
+
 impl Wish {
+    /// Refuses ranks that the machines are not, or that cannot share the batch as they are to.
+    ///
+    /// # Errors
+    /// If there are more or fewer.
+    pub fn check_world(&self, ranks: usize, said: &str) -> Result<()> {
+        if let Some(Machines { path, devices, .. }) = &self.cluster
+            && *devices != ranks
+        {
+            let error = anyhow!("{} is of {devices} devices, {said} {ranks}", path.display());
+            let hint = format!("start {devices} ranks, or leave --cluster out to measure {ranks}");
+            return Err(hinted(error, hint));
+        }
+        match self.parallel {
+            Parallel::Data => check_batch(self.batch, ranks),
+            Parallel::Semi | Parallel::Auto => Ok(()),
+        }
+    }
+
     /// The model's name.
     pub fn name(&self) -> String {
         let Config { context, width, layers, heads } = self.model;
@@ -55,7 +101,7 @@ impl Wish {
     /// If there is none for these machines, or a peer is lost.
     pub fn plan(&self, group: &mut Group) -> Result<PlanFile> {
         let text = match &self.cluster {
-            Some(text) => text.clone(),
+            Some(machines) => machines.text.clone(),
             None => calibrate::cluster(group)?,
         };
         let first = group.world().rank().index() == 0;

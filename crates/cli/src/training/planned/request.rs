@@ -8,14 +8,15 @@ use thinwire_train::checkpoint::{self, Checkpoint};
 use thinwire_train::{Corpus, LearningRate};
 
 use super::build::Built;
-use super::make::{Parallel, Wish};
+use super::make::{Machines, Parallel, Wish};
 use crate::failure::{OrHint, hinted};
+use crate::file;
 use crate::training::corpus;
 use crate::training::plan::{Keep, Recipe, check_data, recipe};
 use crate::training::settings::{GradDtype, RecipeFlags, Settings};
 
-/// No plan has more bytes.
-const BYTES_MAX: u64 = 1 << 26;
+/// As many as --ranks can start.
+const RANKS_MAX: usize = 256;
 
 /// Where a plan comes from.
 pub enum Source {
@@ -76,10 +77,7 @@ impl Request {
             let error = anyhow!("--pin {} without --parallel semi", pins[0]);
             return Err(hinted(error, "only --parallel semi lets the user decide some cuts"));
         }
-        let about = |path: &Path| format!("cannot read {}", path.display());
-        let cluster =
-            cluster.map(|path| std::fs::read_to_string(path).with_context(|| about(path)));
-        let cluster = cluster.transpose()?;
+        let cluster = cluster.map(Machines::read).transpose()?;
         Request::new(settings, frozen, |recipe| {
             let (model, batch) = (recipe.model, recipe.batch);
             Ok(Source::Made(Wish { parallel, pins, cluster, model, batch }))
@@ -103,10 +101,11 @@ impl Request {
 
     /// How many ranks are started unless somebody says it.
     pub fn usual_ranks(&self) -> u32 {
-        match &self.source {
-            Source::File(_, built) => built.plan.ranks() as u32,
-            Source::Made(_) => 2,
-        }
+        let ranks = match &self.source {
+            Source::File(_, built) => built.plan.ranks(),
+            Source::Made(wish) => wish.cluster.as_ref().map_or(2, |found| found.devices),
+        };
+        ranks.min(RANKS_MAX) as u32
     }
 
     /// Refuses a world that the plan is not for.
@@ -114,13 +113,16 @@ impl Request {
     /// # Errors
     /// If it is for another number of ranks.
     pub fn check_world(&self, world: u32, said: &str) -> Result<()> {
-        let Source::File(path, built) = &self.source else { return Ok(()) };
-        let planned = built.plan.ranks();
-        if planned == world as usize {
-            return Ok(());
+        let ranks = world as usize;
+        match &self.source {
+            Source::File(path, built) if built.plan.ranks() != ranks => {
+                let planned = built.plan.ranks();
+                let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
+                Err(hinted(error, format!("start {planned} ranks, or make a plan for {world}")))
+            }
+            Source::File(..) => Ok(()),
+            Source::Made(wish) => wish.check_world(ranks, said),
         }
-        let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
-        Err(hinted(error, format!("start {planned} ranks, or make a plan for {world}")))
     }
 
     /// The learning rate, step by step.
@@ -183,18 +185,8 @@ impl Request {
 }
 
 fn read(path: &Path) -> Result<PlanFile> {
-    let shown = path.display();
-    let about = || format!("cannot read {shown}");
-    let metadata = path.metadata().with_context(about)?;
-    if !metadata.is_file() || metadata.len() > BYTES_MAX {
-        let bytes = metadata.len();
-        let error =
-            anyhow!("{shown} of {bytes} bytes is no plan, expected a file of at most {BYTES_MAX}");
-        return Err(hinted(error, "thinwire plan make --output FILE writes one"));
-    }
-    let text = std::fs::read_to_string(path).with_context(about)?;
-    let file = PlanFile::parse(&text).with_context(|| shown.to_string());
-    file.or_hint("thinwire plan make --output FILE writes one")
+    let text = file::text(path, &file::PLAN)?;
+    PlanFile::parse(&text).with_context(|| path.display().to_string()).or_hint(file::PLAN.hint)
 }
 
 /// Refuses flags about what the plan decides.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use thinwire_collective::Group;
 use thinwire_sync::StepRecord;
+use thinwire_train::checkpoint::Draft;
 use thinwire_train::spmd::{Machine, initial};
 use thinwire_train::{AdamWOptions, Pace, Sampler, Sampling};
 use thinwire_wire::{Rank, World};
@@ -111,8 +112,11 @@ impl<'a> Session<'a> {
             {
                 let of = (self.request, &self.built.file.model[..]);
                 let state = (&mut self.machine, &self.sampler);
-                self.saved = checkpoints::save(of, keep, state, (self.world, self.done))
-                    .with_context(|| format!("saving step {}", self.done))?;
+                let saved = checkpoints::save(of, keep, state, (self.world, self.done));
+                if saved.is_err() && self.world.rank() == Rank(0) {
+                    Draft::discard(&keep.folder, self.done);
+                }
+                self.saved = saved.with_context(|| format!("saving step {}", self.done))?;
             }
         }
         if stop && self.world.rank() == Rank(0) {
