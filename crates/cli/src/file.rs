@@ -103,6 +103,26 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Makes sure that `what` can be written to `path`, which a flag has named.
+///
+/// # Errors
+/// If that is a folder, or is in none.
+pub fn ensure_place(path: &Path, what: &str, flag: &str) -> Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let shown = path.display();
+    let problem = if path.is_dir() {
+        format!("cannot write {what}: {shown} is a folder")
+    } else if !folder.is_dir() {
+        format!("cannot write {what} {shown}: {} is no folder", folder.display())
+    } else {
+        return Ok(());
+    };
+    Err(hinted(anyhow!(problem), format!("give the path of a file with {flag}")))
+}
+
 fn rename_over(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_owned();
     name.push(".partial");
@@ -132,6 +152,14 @@ mod tests {
         assert!(replace(&device, b"x").is_err() && device.is_symlink());
         assert_eq!(fs::read_dir(folder.join("inner")).unwrap().count(), 1);
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn an_output_needs_a_place() {
+        let ensure = |path: &Path| ensure_place(path, "the report", "--report, or none");
+        let folder = std::env::temp_dir();
+        assert!(ensure(&folder).is_err() && ensure(&folder.join("no-such/r")).is_err());
+        assert!(ensure(&folder.join("r")).is_ok() && ensure(Path::new("report.html")).is_ok());
     }
 
     #[test]

@@ -86,10 +86,22 @@ fn any_plan_learns_as_one_rank_does_and_sends_what_it_says() {
 #[test]
 fn steps_that_are_no_numbers_are_left_out_and_warned_of() {
     let folder = Folder::new("planned-nan");
-    plan(&folder, 2);
+    let text = plan(&folder, 2);
+    rewrite(&folder, &text, &[("precision = \"single\"", "precision = \"mixed\"")]);
     let ended = train(&folder, &["--steps", "8", "--lr", "1e30", "--clip", "0"]);
     assert!(ended.stderr.contains("of 8 steps were skipped"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("plan was made for mixed precision"), "{}", ended.stderr);
     ended.done();
+    for (flag, value) in
+        [("--algorithm", "ring"), ("--feedback", "ef21"), ("--bucket-bytes", "4096")]
+    {
+        let ended = train(&folder, &[flag, value]);
+        assert!(
+            ended.error().starts_with(&format!("error: {flag} {value} with a plan")),
+            "{}",
+            ended.stderr
+        );
+    }
 }
 
 #[test]
@@ -155,6 +167,19 @@ fn a_checkpoint_of_one_plan_goes_on_under_another() {
         for (one, other) in whole[3..].iter().zip(&resumed) {
             assert!((one - other).abs() < 1e-4, "{ranks}: {whole:?}, {resumed:?}");
         }
+    }
+    // A checkpoint knows its model and its batch.
+    let on = ["--resume", "half/step-000003", "--data", "text.txt", "--report", "none", "--json"];
+    let on = [&["train", "--link", "none", "--checkpoint-dir", "none"][..], &on].concat();
+    let resumed = folder.run(&[&on[..], &["--parallel", "auto", "--ranks", "2"]].concat()).json();
+    for (one, other) in whole[3..].iter().zip(losses(&resumed[0])) {
+        assert!((one - other).abs() < 1e-4, "{whole:?}, {resumed:?}");
+    }
+    for flags in [&on[..], &["sample", "half/step-000003"]] {
+        let ended = folder.run(flags);
+        let expected = format!("half/step-000003 is of a planned training of {MODEL}, in parts");
+        assert!(ended.error().contains(&expected), "{}", ended.stderr);
+        assert!(!ended.hint().is_empty());
     }
     let shard = folder.path().join("half/step-000003/shard-1.safetensors");
     let mut bytes = std::fs::read(&shard).unwrap();

@@ -92,6 +92,8 @@ const ELEMENT_BYTES: usize = 2;
 /// If there is no such model, the file cannot be written, or standard output is closed.
 pub fn run(args: &Args) -> Result<u8> {
     let What::Show(show) = &args.what;
+    let output = show.output.as_deref();
+    output.map_or(Ok(()), |path| file::ensure_place(path, "the model", "--output"))?;
     let source = Source::open(&show.name)?;
     let sequence = source.sequence(show.sequence).with_context(|| show.name.clone())?;
     let graph = source.graph(show.batch, sequence)?;

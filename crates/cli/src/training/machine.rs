@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
-use crate::failure::{OrHint, hinted};
+use crate::failure::OrHint;
 
 /// The processor and its cores.
 pub fn describe() -> String {
@@ -87,26 +87,6 @@ pub fn ensure_writable(folder: &Path) -> Result<()> {
         .or_hint("give a writable folder with --checkpoint-dir, or none")
 }
 
-/// Makes sure that a report can be written to `path`.
-///
-/// # Errors
-/// If that is a folder, or is in none.
-pub fn ensure_place(path: &Path) -> Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let shown = path.display();
-    let problem = if path.is_dir() {
-        format!("cannot write the report: {shown} is a folder")
-    } else if !folder.is_dir() {
-        format!("cannot write the report {shown}: {} is no folder", folder.display())
-    } else {
-        return Ok(());
-    };
-    Err(hinted(anyhow!(problem), "give the path of a file with --report, or none"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,15 +104,13 @@ mod tests {
     }
 
     #[test]
-    fn outputs_need_a_place() {
+    fn checkpoints_need_a_folder() {
         let folder = std::env::temp_dir().join(format!("thinwire-place-{}", std::process::id()));
         ensure_writable(&folder.join("new")).unwrap();
         assert_eq!(fs::read_dir(folder.join("new")).unwrap().count(), 0);
         let file = folder.join("file");
         fs::write(&file, "x").unwrap();
         assert!(ensure_writable(&file).is_err());
-        assert!(ensure_place(&folder).is_err() && ensure_place(&folder.join("no/r")).is_err());
-        assert!(ensure_place(&file).is_ok() && ensure_place(Path::new("report.html")).is_ok());
         fs::remove_dir_all(&folder).unwrap();
     }
 

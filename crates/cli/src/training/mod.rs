@@ -14,7 +14,7 @@ mod rank;
 mod settings;
 pub mod trace;
 
-pub use plan::{Keep, Plan, kept_recipe};
+pub use plan::{Keep, Plan, check_unplanned, kept_recipe};
 pub use settings::{PathFlag, Settings};
 
 use anyhow::{Result, anyhow};
@@ -119,7 +119,9 @@ fn check_outputs(plan: &Plan) -> Result<()> {
     }
     let place = plan.settings.place.find()?;
     match &plan.settings.report.0 {
-        Some(path) if place.is_none_or(|place| place.rank == 0) => machine::ensure_place(path),
+        Some(path) if place.is_none_or(|place| place.rank == 0) => {
+            file::ensure_place(path, "the report", "--report, or none")
+        }
         _ => Ok(()),
     }
 }

@@ -19,10 +19,11 @@ use serde::{Deserialize, Serialize};
 use thinwire_model::{Cut, Declaration, Graph, NodeId, Strategy, fingerprint};
 
 use super::codecs::codecs;
+use crate::Cluster;
 use crate::Error;
+use crate::cost::{Precision, Sharding};
 use crate::pipeline::Schedule;
 use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, zero_stage};
-use crate::{Cluster, cost::Sharding};
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,6 +45,9 @@ pub struct PlanFile {
     pub recompute: bool,
     /// 0, 1 or 3: what is divided among ranks that share a parameter's work.
     pub zero: u8,
+    /// What numbers time and memory were predicted for.
+    #[serde(default)]
+    pub precision: Numbers,
     /// Micro-batches that each part along the first dimension of the mesh does, where devices
     /// differ; without them each does `micro_batches`. Their sum is the same either way, so gradients
     /// are divided by the whole batch as ever.
@@ -62,6 +66,17 @@ pub struct PlanFile {
     pub codec: Vec<CodecFile>,
     /// The ways in which blocks are done.
     pub way: Vec<WayFile>,
+}
+
+/// How numbers are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Numbers {
+    /// In single precision.
+    #[default]
+    Single,
+    /// In half precision, with exact parameters beside it.
+    Mixed,
 }
 
 /// A stage.
@@ -147,6 +162,10 @@ impl PlanFile {
             mesh: candidate.mesh.clone(),
             recompute: *recompute,
             zero: zero_stage(candidate.sharding),
+            precision: match planner.settings().precision == Precision::MIXED {
+                true => Numbers::Mixed,
+                false => Numbers::Single,
+            },
             step_s: found.best.seconds,
             bound_s: found.bound_s,
             schedule: *schedule,

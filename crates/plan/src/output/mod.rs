@@ -11,7 +11,7 @@ mod volume;
 
 pub use compare::compare;
 pub use explain::explain;
-pub use file::{CodecFile, PlanFile, StageFile, WayFile};
+pub use file::{CodecFile, Numbers, PlanFile, StageFile, WayFile};
 pub use report::{Sensitivity, describe, report, sensitivities};
 pub use robust::robust_report;
 pub use traffic::{Traffic, traffic};

@@ -23,13 +23,13 @@ pub struct Subject {
     cluster: PathBuf,
     /// Sequences, or images, of a step
     #[arg(long, value_name = "N")]
-    batch: NonZeroUsize,
+    pub batch: NonZeroUsize,
     /// Tokens of a sequence [default: what the model is usually trained with]
     #[arg(long, value_name = "N")]
     sequence: Option<NonZeroUsize>,
     /// Writes the plan here
     #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
     /// One JSON object: the plan
     #[arg(long)]
     pub json: bool,

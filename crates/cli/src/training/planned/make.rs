@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use thinwire_collective::Group;
-use thinwire_model::named;
 use thinwire_plan::cost::{Precision, Sharding};
 use thinwire_plan::output::PlanFile;
 use thinwire_plan::pipeline::Schedule;
@@ -14,6 +13,7 @@ use thinwire_plan::{Cluster, Error};
 use thinwire_train::Config;
 
 use super::calibrate;
+use super::request::checksum;
 use crate::failure::hinted;
 use crate::output::say;
 use crate::training::plan::check_batch;
@@ -40,9 +40,16 @@ pub struct Wish {
     /// The machines; they are measured if there is none.
     pub cluster: Option<Machines>,
     /// The model.
-    pub model: Config,
+    pub model: String,
+    /// Tokens of its sequences.
+    pub sequence: usize,
     /// Sequences of a step.
     pub batch: usize,
+}
+
+/// The name of a GPT of bytes.
+pub fn name(Config { context, width, layers, heads }: Config) -> String {
+    format!("gpt:layers={layers},width={width},heads={heads},vocabulary=256,positions={context}")
 }
 
 /// A cluster file.
@@ -87,12 +94,19 @@ impl Wish {
         }
     }
 
-    /// The model's name.
-    pub fn name(&self) -> String {
-        let Config { context, width, layers, heads } = self.model;
-        format!(
-            "gpt:layers={layers},width={width},heads={heads},vocabulary=256,positions={context}"
-        )
+    /// What all ranks must have in common, by name.
+    pub fn facts(&self) -> Vec<(String, String)> {
+        let cluster = self.cluster.as_ref();
+        let pins = if self.pins.is_empty() { "none".to_owned() } else { self.pins.join("; ") };
+        [
+            ("--parallel", format!("{:?}", self.parallel).to_lowercase()),
+            ("model", self.model.clone()),
+            ("batch", self.batch.to_string()),
+            ("--pin", pins),
+            ("--cluster", cluster.map_or("none".to_owned(), |found| checksum(&found.text))),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
     }
 
     /// The plan, the same in all ranks.
@@ -116,7 +130,7 @@ impl Wish {
     }
 
     fn plan_for(&self, cluster: &Cluster) -> Result<PlanFile> {
-        let (name, sequence) = (self.name(), self.model.context);
+        let sequence = self.sequence;
         let mut settings = Settings { precision: Precision::SINGLE, ..Settings::default() };
         for pin in &self.pins {
             settings.pins.push(pin.parse()?);
@@ -124,16 +138,15 @@ impl Wish {
         if self.parallel == Parallel::Data {
             settings.schedule = Some(Schedule::OneForwardOneBackward);
         }
-        let build = {
-            let name = name.clone();
-            move |batch| named(&name, batch, sequence).map_err(|error| Error::from_model(&error))
-        };
+        let source = source::Source::open(&self.model)?.read_once(&self.model, sequence)?;
+        let build =
+            move |batch| source.graph(batch, sequence).map_err(|error| Error::from_model(&error));
         let mut planner = Planner::new(self.batch, settings, build);
         let found = match self.parallel {
             Parallel::Data => planner.plan_for(cluster, &pure_data(cluster.size()))?,
             Parallel::Semi | Parallel::Auto => planner.plan(cluster)?,
         };
-        let file = PlanFile::new(&name, sequence, &planner, cluster, &found)?;
+        let file = PlanFile::new(&self.model, sequence, &planner, cluster, &found)?;
         say(format!(
             "planned: {} stages of {:?}, {} micro-batches, ZeRO {}, {:.1} ms a step",
             file.stage.len(),

@@ -30,10 +30,10 @@ use crate::report::{self, Report, Run};
 use build::Built;
 use request::Source;
 use session::Session;
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::output::{Numbers, PlanFile};
 
 /// What runs under a plan are called where others have their codec.
-const NAME: &str = "plan";
+pub const NAME: &str = "plan";
 
 /// Trains under a plan, in all ranks.
 ///
@@ -50,7 +50,9 @@ pub fn train(request: &Request) -> Result<Done> {
         None => {}
     }
     match &settings.report.0 {
-        Some(path) if found.is_none_or(|place| place.rank == 0) => machine::ensure_place(path)?,
+        Some(path) if found.is_none_or(|place| place.rank == 0) => {
+            file::ensure_place(path, "the report", "--report, or none")?;
+        }
         _ => {}
     }
     if let Some(keep) = &request.keep {
@@ -96,6 +98,11 @@ fn run(
             &made
         }
     };
+    if built.file.precision == Numbers::Mixed && place.rank == 0 {
+        say(
+            "warning: the plan was made for mixed precision, and training is in single: step and memory are predicted for something else",
+        );
+    }
     let mut session = Session::start((request, built), group, interrupt, trace)?;
     let planned = session.run()?;
     let (log, saved) = session.finish();

@@ -8,11 +8,11 @@ use thinwire_train::checkpoint::{self, Checkpoint};
 use thinwire_train::{Corpus, LearningRate};
 
 use super::build::Built;
-use super::make::{Machines, Parallel, Wish};
+use super::make::{Machines, Parallel, Wish, name};
 use crate::failure::{OrHint, hinted};
 use crate::file;
 use crate::training::corpus;
-use crate::training::plan::{Keep, Recipe, check_data, recipe};
+use crate::training::plan::{Keep, Recipe, check_data, kept_model, recipe};
 use crate::training::settings::{GradDtype, RecipeFlags, Settings};
 
 /// As many as --ranks can start.
@@ -53,8 +53,9 @@ impl Request {
     /// If a file cannot be read, or flags say what the plan says already.
     pub fn of_file(settings: &Settings, plan: &Path, frozen: Frozen) -> Result<Request> {
         check_flags(&settings.recipe)?;
+        check_exchange(settings)?;
         let built = Built::of(read(plan)?).with_context(|| plan.display().to_string())?;
-        Request::new(settings, frozen, |_| Ok(Source::File(plan.to_owned(), Box::new(built))))
+        Request::new(settings, frozen, |_, _| Ok(Source::File(plan.to_owned(), Box::new(built))))
     }
 
     /// A plan that is to be made: how, with what decided, for which machines.
@@ -69,6 +70,7 @@ impl Request {
         frozen: Frozen,
     ) -> Result<Request> {
         check_dtype(&settings.recipe)?;
+        check_exchange(settings)?;
         let pins = pins.to_vec();
         for pin in &pins {
             pin.parse::<thinwire_plan::search::Pin>()?;
@@ -78,16 +80,22 @@ impl Request {
             return Err(hinted(error, "only --parallel semi lets the user decide some cuts"));
         }
         let cluster = cluster.map(Machines::read).transpose()?;
-        Request::new(settings, frozen, |recipe| {
-            let (model, batch) = (recipe.model, recipe.batch);
-            Ok(Source::Made(Wish { parallel, pins, cluster, model, batch }))
+        let given = settings.recipe.sizes_given();
+        Request::new(settings, frozen, |recipe, resumed| {
+            // A checkpoint knows its model, unless the user says another.
+            let (model, sequence) = match resumed.and_then(kept_model).filter(|_| !given) {
+                Some(kept) => (kept.name, kept.sequence),
+                None => (name(recipe.model), recipe.model.context),
+            };
+            let batch = recipe.batch;
+            Ok(Source::Made(Wish { parallel, pins, cluster, model, sequence, batch }))
         })
     }
 
     fn new(
         settings: &Settings,
         (resume, keep): Frozen,
-        source: impl FnOnce(&Recipe) -> Result<Source>,
+        source: impl FnOnce(&Recipe, Option<&Checkpoint>) -> Result<Source>,
     ) -> Result<Request> {
         let (data, corpus) = corpus::read(settings.data.as_deref())?;
         let resume = resume.map(|path| checkpoint::resolve(&path)).transpose()?;
@@ -95,7 +103,7 @@ impl Request {
         if let Some(checkpoint) = &resume {
             check_data(checkpoint, &corpus)?;
         }
-        let (source, settings) = (source(&recipe)?, settings.clone());
+        let (source, settings) = (source(&recipe, resume.as_ref())?, settings.clone());
         Ok(Request { source, recipe, corpus, settings, resume, keep, data })
     }
 
@@ -133,17 +141,18 @@ impl Request {
 
     /// What all ranks must have in common, by name.
     pub fn facts(&self) -> Vec<(String, String)> {
+        // Those without a plan are asked for their parameters first.
         let mut facts = vec![
+            ("parameters".to_owned(), "those of a plan".to_owned()),
             ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("data".to_owned(), self.corpus.fingerprint().to_owned()),
         ];
-        let plan = match &self.source {
+        match &self.source {
             Source::File(_, built) => {
-                format!("{:08x}", thinwire_wire::checksum(built.file.text().as_bytes()))
+                facts.push(("plan".to_owned(), checksum(&built.file.text())));
             }
-            Source::Made(wish) => format!("{wish:?}"),
-        };
-        facts.push(("plan".to_owned(), plan));
+            Source::Made(wish) => facts.extend(wish.facts()),
+        }
         let first = self.resume.as_ref().map_or(0, |found| found.manifest().progress.step);
         facts.push(("first step".to_owned(), first.to_string()));
         let folder = if self.keep.is_some() { "a folder" } else { "none" };
@@ -184,6 +193,11 @@ impl Request {
     }
 }
 
+/// A file, for ranks to compare.
+pub(super) fn checksum(text: &str) -> String {
+    format!("a file with checksum {:08x}", thinwire_wire::checksum(text.as_bytes()))
+}
+
 fn read(path: &Path) -> Result<PlanFile> {
     let text = file::text(path, &file::PLAN)?;
     PlanFile::parse(&text).with_context(|| path.display().to_string()).or_hint(file::PLAN.hint)
@@ -204,6 +218,28 @@ fn check_flags(flags: &RecipeFlags) -> Result<()> {
         return Err(hinted(error, format!("leave --{name} out, or make another plan")));
     }
     check_dtype(flags)
+}
+
+/// Refuses flags about an exchange that planned trainings do not have.
+fn check_exchange(settings: &Settings) -> Result<()> {
+    let usual = thinwire_sync::Options::default();
+    let Settings { algorithm, feedback, momentum_correction, error_budget, bucket_bytes, .. } =
+        settings;
+    let budget = (*error_budget != usual.error_budget).then_some(error_budget);
+    let given = [
+        algorithm.0.map(|value| format!("--algorithm {value}")),
+        (*feedback != usual.feedback).then(|| format!("--feedback {feedback}")),
+        momentum_correction.map(|value| format!("--momentum-correction {value}")),
+        budget.map(|value| format!("--error-budget {value}")),
+        bucket_bytes.map(|value| format!("--bucket-bytes {value}")),
+    ];
+    match given.into_iter().flatten().next() {
+        None => Ok(()),
+        Some(flag) => {
+            let error = anyhow!("{flag} with a plan, which says itself how gradients travel");
+            Err(hinted(error, "leave it out, or train without --plan and --parallel"))
+        }
+    }
 }
 
 fn check_dtype(flags: &RecipeFlags) -> Result<()> {

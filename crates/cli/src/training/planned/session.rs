@@ -66,7 +66,10 @@ impl<'a> Session<'a> {
         let mut machine = machine.with_gradient_norm_max((clip > 0.0).then_some(clip));
         let first = match &request.resume {
             Some(checkpoint) => {
-                checkpoints::load(checkpoint, &file.model, (&mut machine, &mut sampler))?
+                let state = (&mut machine, &mut sampler);
+                let (first, changes) = checkpoints::load(checkpoint, (built, seed), state)?;
+                changes.filter(|_| speaks).into_iter().for_each(say);
+                first
             }
             None => 0,
         };
@@ -110,7 +113,7 @@ impl<'a> Session<'a> {
             if let Some(keep) = &self.request.keep
                 && (over || keep.every.is_some_and(|every| self.done.is_multiple_of(every)))
             {
-                let of = (self.request, &self.built.file.model[..]);
+                let of = (self.request, self.built);
                 let state = (&mut self.machine, &self.sampler);
                 let saved = checkpoints::save(of, keep, state, (self.world, self.done));
                 if saved.is_err() && self.world.rank() == Rank(0) {
