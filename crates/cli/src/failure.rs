@@ -48,7 +48,21 @@ pub fn lines(error: &Error) -> (String, Option<String>) {
     let own = error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
     let known = || error.chain().find_map(library_hint);
     let hint = own.or_else(known).or_else(|| links_of(error).find_map(loss_hint));
-    (one_line(error), hint)
+    (plain(&one_line(error)), hint.as_deref().map(plain))
+}
+
+/// Text that cannot drive a terminal: control characters, which a file may have brought in, are
+/// written out. Lines stay lines.
+pub fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\n' => plain.push(letter),
+            letter if letter.is_control() => plain.extend(letter.escape_default()),
+            letter => plain.push(letter),
+        }
+    }
+    plain
 }
 
 /// Whether the error is the echo of another rank's: what that rank says is the cause.
@@ -174,6 +188,13 @@ mod tests {
         let (message, hint) = lines(&error);
         assert_eq!(message, "loading data: cannot read a.txt: no such file or directory");
         assert_eq!(hint, None);
+    }
+
+    #[test]
+    fn an_error_cannot_drive_the_terminal() {
+        let error = hinted(anyhow!("node 'a\u{1b}[2J'"), "rename a\u{7}");
+        let (message, hint) = lines(&error);
+        assert_eq!((&message[..], hint.as_deref()), ("node 'a\\u{1b}[2J'", Some("rename a\\u{7}")));
     }
 
     #[test]

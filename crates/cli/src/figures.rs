@@ -45,6 +45,9 @@ pub fn digits(value: f64) -> String {
         return "–".to_owned();
     }
     let magnitude = value.abs();
+    if magnitude >= 1e15 {
+        return format!("{value:.2e}");
+    }
     let decimals = match magnitude {
         _ if magnitude >= 99.95 || magnitude == 0.0 => 0,
         _ if magnitude >= 9.995 => 1,
@@ -79,6 +82,7 @@ mod tests {
             (63.14e-6, "63.1 µs"),
             (75.0, "75.0 s"),
             (f64::NAN, "–"),
+            (1e300, "1.00e300 s"),
         ] {
             assert_eq!(seconds(value), text);
         }

@@ -8,6 +8,7 @@
 mod command;
 mod failure;
 mod figures;
+mod file;
 mod launch;
 mod link;
 mod output;

@@ -60,7 +60,8 @@ pub fn exit(result: Result<u8>) -> ExitCode {
         Err(error) => {
             let (message, hint) = failure::lines(&error);
             say(format!("error: {message}"));
-            error.chain().find_map(failure::excerpt).into_iter().for_each(say);
+            let excerpt = error.chain().find_map(failure::excerpt);
+            excerpt.map(failure::plain).into_iter().for_each(say);
             if let Some(hint) = hint {
                 say(format!("hint: {hint}"));
             }

@@ -1,10 +1,23 @@
-//! Where a model comes from: a name, or a file of another program.
+//! Where a model comes from, a name or a file of another program, and the machines that it is planned for.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use thinwire_model::{Error, Graph, ModelFile, named, usual_sequence};
 use thinwire_onnx::OnnxFile;
+use thinwire_plan::Cluster;
+
+use crate::failure::OrHint;
+use crate::file;
+
+/// The machines of a cluster file's text.
+///
+/// # Errors
+/// If it describes none.
+pub fn cluster(path: &Path, text: &str) -> Result<Cluster> {
+    let parsed = Cluster::parse(text).with_context(|| path.display().to_string());
+    parsed.or_hint(file::CLUSTER.hint)
+}
 
 /// A model that graphs can be made of.
 #[derive(Clone, Debug)]
@@ -12,9 +25,9 @@ pub enum Source {
     /// One of the built-in ones.
     Name(String),
     /// A file as `model show --output` writes it.
-    File(ModelFile),
+    File(String, ModelFile),
     /// An ONNX file.
-    Onnx(OnnxFile),
+    Onnx(String, OnnxFile),
 }
 
 impl Source {
@@ -25,15 +38,14 @@ impl Source {
     pub fn open(text: &str) -> Result<Source> {
         match Path::new(text).extension().and_then(|extension| extension.to_str()) {
             Some("json") => {
-                let read = std::fs::read_to_string(text);
-                let read = read.with_context(|| format!("cannot read {text}"))?;
-                let file = ModelFile::parse(&read).with_context(|| text.to_owned())?;
-                Ok(Source::File(file))
+                let read = file::text(Path::new(text), &file::MODEL)?;
+                let parsed = ModelFile::parse(&read).with_context(|| text.to_owned());
+                Ok(Source::File(text.to_owned(), parsed.or_hint(file::MODEL.hint)?))
             }
             Some("onnx") => {
-                let bytes = std::fs::read(text).with_context(|| format!("cannot read {text}"))?;
-                let file = OnnxFile::new(bytes).with_context(|| text.to_owned())?;
-                Ok(Source::Onnx(file))
+                let bytes = file::bytes(Path::new(text), &file::ONNX)?;
+                let parsed = OnnxFile::new(bytes).with_context(|| text.to_owned());
+                Ok(Source::Onnx(text.to_owned(), parsed.or_hint(file::ONNX.hint)?))
             }
             _ => Ok(Source::Name(text.to_owned())),
         }
@@ -46,11 +58,11 @@ impl Source {
     pub fn sequence(&self, asked: Option<usize>) -> Result<usize> {
         match (self, asked) {
             (Source::Name(name), asked) => Ok(asked.unwrap_or_else(|| usual_sequence(name))),
-            (Source::File(file), Some(asked)) if asked != file.sequence => {
+            (Source::File(_, file), Some(asked)) if asked != file.sequence => {
                 bail!("sequences of {asked} tokens, expected {} of the file", file.sequence)
             }
-            (Source::File(file), _) => Ok(file.sequence),
-            (Source::Onnx(file), asked) => match (file.has_sequence()?, asked) {
+            (Source::File(_, file), _) => Ok(file.sequence),
+            (Source::Onnx(_, file), asked) => match (file.has_sequence()?, asked) {
                 (true, Some(asked)) => Ok(asked),
                 (true, None) => bail!("the length of its sequences is open: --sequence says it"),
                 (false, None | Some(1)) => Ok(1),
@@ -68,7 +80,9 @@ impl Source {
     pub fn batch(&self, asked: Option<usize>) -> Result<usize> {
         match (self, asked) {
             (_, Some(asked)) => Ok(asked),
-            (Source::Onnx(file), None) => Ok(file.batch()?.unwrap_or(1)),
+            (Source::Onnx(path, file), None) => {
+                Ok(file.batch().map_err(|error| error.at(path))?.unwrap_or(1))
+            }
             (_, None) => Ok(1),
         }
     }
@@ -80,8 +94,8 @@ impl Source {
     pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
         match self {
             Source::Name(name) => named(name, batch, sequence),
-            Source::File(file) => file.graph(batch),
-            Source::Onnx(file) => file.graph(batch, sequence),
+            Source::File(path, file) => file.graph(batch).map_err(|error| error.at(path)),
+            Source::Onnx(path, file) => file.graph(batch, sequence).map_err(|error| error.at(path)),
         }
     }
 
@@ -91,7 +105,7 @@ impl Source {
     /// If it does not grow with the batch.
     pub fn file(&self, name: &str, sequence: usize) -> Result<ModelFile, Error> {
         match self {
-            Source::File(file) => Ok(file.clone()),
+            Source::File(_, file) => Ok(file.clone()),
             _ => ModelFile::new(name, sequence, |batch| self.graph(batch, sequence)),
         }
     }
@@ -102,7 +116,10 @@ impl Source {
     /// If it does not grow with the batch.
     pub fn read_once(self, name: &str, sequence: usize) -> Result<Source, Error> {
         match self {
-            Source::Onnx(_) => self.file(name, sequence).map(Source::File),
+            Source::Onnx(ref path, _) => {
+                let path = path.clone();
+                self.file(name, sequence).map(|file| Source::File(path, file))
+            }
             other => Ok(other),
         }
     }

@@ -180,6 +180,17 @@ fn impossible_plans_say_why_in_one_line() {
         }
     }
     for (flags, expected) in [
+        (&["--explain", "embed", "--json"][..], "cannot be used with '--json'"),
+        (&["--output", "same", "--page", "same"], "--output and --page are both same"),
+        (&["--output", "no/plan.toml"], "cannot write the plan no/plan.toml: no is no folder"),
+        (&["--error-budget", "0.2"], "--codecs"),
+    ] {
+        let ended = make(&folder, CLUSTER, flags);
+        assert!(ended.error().contains(expected), "{}", ended.stderr);
+    }
+    let ended = folder.run(&["plan", "calibrate", "--ranks", "1", "--output", "."]);
+    assert_eq!(ended.error(), "error: cannot write the cluster: . is a folder");
+    for (flags, expected) in [
         (["--robust", "best"], "'best' is no measure, expected worst or tail:PART"),
         (["--robust", "tail:2"], "'tail:2' is no measure, expected worst or tail:PART"),
         (["--error-budget", "2"], "2 is no fraction, expected 0 or more and less than 1"),

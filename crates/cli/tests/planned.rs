@@ -84,6 +84,27 @@ fn any_plan_learns_as_one_rank_does_and_sends_what_it_says() {
 }
 
 #[test]
+fn steps_that_are_no_numbers_are_left_out_and_warned_of() {
+    let folder = Folder::new("planned-nan");
+    let text = plan(&folder, 2);
+    rewrite(&folder, &text, &[("precision = \"single\"", "precision = \"mixed\"")]);
+    let ended = train(&folder, &["--steps", "8", "--lr", "1e30", "--clip", "0"]);
+    assert!(ended.stderr.contains("of 8 steps were skipped"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("plan was made for mixed precision"), "{}", ended.stderr);
+    ended.done();
+    for (flag, value) in
+        [("--algorithm", "ring"), ("--feedback", "ef21"), ("--bucket-bytes", "4096")]
+    {
+        let ended = train(&folder, &[flag, value]);
+        assert!(
+            ended.error().starts_with(&format!("error: {flag} {value} with a plan")),
+            "{}",
+            ended.stderr
+        );
+    }
+}
+
+#[test]
 fn what_a_plan_cannot_be_is_named() {
     let folder = Folder::new("planned-mistakes");
     let text = plan(&folder, 4);
@@ -147,6 +168,19 @@ fn a_checkpoint_of_one_plan_goes_on_under_another() {
             assert!((one - other).abs() < 1e-4, "{ranks}: {whole:?}, {resumed:?}");
         }
     }
+    // A checkpoint knows its model and its batch.
+    let on = ["--resume", "half/step-000003", "--data", "text.txt", "--report", "none", "--json"];
+    let on = [&["train", "--link", "none", "--checkpoint-dir", "none"][..], &on].concat();
+    let resumed = folder.run(&[&on[..], &["--parallel", "auto", "--ranks", "2"]].concat()).json();
+    for (one, other) in whole[3..].iter().zip(losses(&resumed[0])) {
+        assert!((one - other).abs() < 1e-4, "{whole:?}, {resumed:?}");
+    }
+    for flags in [&on[..], &["sample", "half/step-000003"]] {
+        let ended = folder.run(flags);
+        let expected = format!("half/step-000003 is of a planned training of {MODEL}, in parts");
+        assert!(ended.error().contains(&expected), "{}", ended.stderr);
+        assert!(!ended.hint().is_empty());
+    }
     let shard = folder.path().join("half/step-000003/shard-1.safetensors");
     let mut bytes = std::fs::read(&shard).unwrap();
     let middle = bytes.len() / 2;
@@ -185,6 +219,22 @@ fn ranks_plan_for_themselves() {
     assert!(ended.error().contains("nothing"), "{}", ended.error());
     let ended = run(&["--parallel", "auto", "--cluster", "text.txt"]);
     assert!(ended.error().contains("line 1"), "{}", ended.error());
+    std::fs::write(folder.path().join("cluster.toml"), CLUSTER).unwrap();
+    for (flags, expected) in [
+        (
+            ["--parallel", "auto", "--cluster", "cluster.toml"],
+            "cluster.toml is of 4 devices, --ranks says 3",
+        ),
+        (
+            ["--parallel", "auto", "--cluster", "/dev/zero"],
+            "/dev/zero is no regular file, expected a cluster of at most 16777216 bytes",
+        ),
+        (["--parallel", "data", "--seed", "1"], "batch of 4 rows does not divide among 3 ranks"),
+    ] {
+        let ended = run(&[&flags[..], &["--ranks", "3"]].concat());
+        assert_eq!(ended.error(), format!("error: {expected}"));
+        assert!(!ended.hint().is_empty());
+    }
 }
 
 #[test]
@@ -196,6 +246,9 @@ fn a_killed_rank_ends_a_planned_training() {
     let launcher = folder.command(&[&flags[..], &endless[..]].concat()).spawn().unwrap();
     let trace = folder.path().join("trace.jsonl");
     eventually(|| std::fs::read_to_string(&trace).ok().filter(|text| text.lines().count() > 3));
+    let ended = train(&folder, &["--steps", "1"]);
+    let expected = "another training writes its checkpoints to thinwire-checkpoints";
+    assert!(ended.error().ends_with(expected), "{}", ended.error());
     let others = [0, 1, 2].map(|rank| rank_of(launcher.id(), rank));
     kill(rank_of(launcher.id(), 3));
     let begun = Instant::now();

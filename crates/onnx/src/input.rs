@@ -87,7 +87,7 @@ pub(crate) fn shape(
                 )))
             }
             Ok(length) if length > 0 && length < 1 << 31 => Ok(length),
-            _ => Err(refused(format!("dimension {at} is {length} long, expected 1 or more"))),
+            _ => Err(refused(format!("dimension {at} is {length} long, expected 1 to 2147483647"))),
         },
     };
     let shape: Vec<usize> =

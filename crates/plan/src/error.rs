@@ -38,6 +38,15 @@ impl Error {
         Error { least_bytes: Some(least_bytes), ..Error::new(Kind::Memory, message) }
     }
 
+    /// `what` needs more bytes of a device than it has.
+    pub(crate) fn too_large(what: &str, needed: f64, has: f64) -> Error {
+        let (found, expected) = (size(needed), size(has));
+        Error::memory(
+            format!("{what} needs {found} per device, expected at most {expected}"),
+            needed,
+        )
+    }
+
     fn new(kind: Kind, message: impl Into<String>) -> Error {
         Error { kind, message: message.into(), hint: None, least_bytes: None }
     }
@@ -63,6 +72,22 @@ impl Error {
     }
 }
 
+/// Bytes with a unit and three digits.
+fn size(bytes: f64) -> String {
+    let scales =
+        [(30, "GiB"), (20, "MiB"), (10, "KiB")].map(|(bits, unit)| (f64::from(1 << bits), unit));
+    let (scale, unit) = scales.into_iter().find(|(scale, _)| bytes >= *scale).unwrap_or((1.0, "B"));
+    let value = bytes / scale;
+    let decimals = if value >= 100.0 || scale == 1.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -70,3 +95,18 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_told_apart_however_small() {
+        let error = Error::too_large("the smallest plan", 3.5e6, 1024.0).to_string();
+        assert_eq!(error, "the smallest plan needs 3.34 MiB per device, expected at most 1.00 KiB");
+        assert_eq!(
+            [size(12.0), size(16.0 * 1024.0), size(1.5e11)],
+            ["12 B", "16.0 KiB", "140 GiB"]
+        );
+    }
+}

@@ -169,7 +169,7 @@ fn what_cannot_fit_says_by_how_much() {
     let error = large.plan(&cluster(1, 25.0, 0.25)).unwrap_err();
     let message = error.to_string();
     assert!(message.starts_with("the smallest plan needs "), "{message}");
-    assert!(message.ends_with("expected at most 0.23 GiB"), "{message}");
+    assert!(message.ends_with("expected at most 230 MiB"), "{message}");
     let hint = error.hint().unwrap();
     assert!(
         hint.starts_with("recomputation, ZeRO 3 and the smallest micro-batches are not"),

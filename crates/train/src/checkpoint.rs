@@ -11,6 +11,7 @@
 
 mod load;
 mod manifest;
+mod place;
 mod shards;
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,9 +25,11 @@ use thinwire_wire::{Rank, checksum};
 use crate::Parameter;
 use crate::error::{Error, Kind};
 use crate::optimizer::AdamW;
+use place::place;
 
 pub use load::{Checkpoint, latest, resolve};
 pub use manifest::{FORMAT, FileCheck, Manifest, Progress};
+pub use place::clean;
 pub use shards::{Wanted, part_name};
 
 /// Named tensors: shape, and elements row-major.
@@ -57,6 +60,12 @@ impl Draft {
         }
         fs::create_dir_all(&draft.path).map_err(|e| Error::io("create", &draft.path, e))?;
         Ok(draft)
+    }
+
+    /// Removes what has been written so far; rank 0 alone does this, when it cannot be completed.
+    pub fn discard(folder: &Path, step: u64) {
+        // What is left is removed by the next one who writes here.
+        let _ = fs::remove_dir_all(Draft::open(folder, step).path);
     }
 
     /// Joins the checkpoint that rank 0 has started.
@@ -104,7 +113,7 @@ impl Draft {
     }
 
     /// Seals the checkpoint and gives it its name; rank 0 alone does this, when all have written.
-    /// A checkpoint of the same step is replaced.
+    /// A checkpoint of the same step is replaced; files beside it that are none of a checkpoint stay.
     ///
     /// # Errors
     /// If a file is missing or cannot be read back.
@@ -144,10 +153,7 @@ impl Draft {
         }
         let manifest = Manifest { format: FORMAT, progress, files };
         write_file(&self.path.join(MANIFEST), manifest.to_text().as_bytes())?;
-        if self.target.exists() {
-            fs::remove_dir_all(&self.target).map_err(|e| Error::io("replace", &self.target, e))?;
-        }
-        fs::rename(&self.path, &self.target).map_err(|e| Error::io("rename", &self.path, e))?;
+        place(&self.path, &self.target)?;
         if let Some(folder) = self.target.parent() {
             sync(folder)?;
         }

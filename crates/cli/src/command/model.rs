@@ -8,6 +8,7 @@ use serde::Serialize;
 use thinwire_model::{Block, Graph, Node, Operator, Summary, classes, summary};
 
 use crate::figures::{bytes, count, scaled};
+use crate::file;
 use crate::output::{print, print_json, say};
 use crate::source::Source;
 use crate::table::Table;
@@ -91,13 +92,15 @@ const ELEMENT_BYTES: usize = 2;
 /// If there is no such model, the file cannot be written, or standard output is closed.
 pub fn run(args: &Args) -> Result<u8> {
     let What::Show(show) = &args.what;
+    let output = show.output.as_deref();
+    output.map_or(Ok(()), |path| file::ensure_place(path, "the model", "--output"))?;
     let source = Source::open(&show.name)?;
     let sequence = source.sequence(show.sequence).with_context(|| show.name.clone())?;
     let batch = source.batch(show.batch).with_context(|| show.name.clone())?;
     let graph = source.graph(batch, sequence)?;
     if let Some(path) = &show.output {
         let text = source.file(&show.name, sequence)?.text();
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        file::replace(path, text.as_bytes())?;
         say(format!("wrote {}", path.display()));
     }
     let report = report(show, [batch, sequence], &graph, &summary(&graph)?);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use thinwire_train::{Gpt, Model, Sampled, checkpoint};
 
 use crate::output::{harmless, print_json};
-use crate::training::kept_recipe;
+use crate::training::{check_unplanned, kept_recipe};
 
 /// Let a checkpoint's model write.
 #[derive(clap::Args)]
@@ -52,6 +52,7 @@ pub fn run(args: &Args) -> Result<u8> {
         "temperature {temperature}, expected 0 or more"
     );
     let checkpoint = checkpoint::resolve(&args.checkpoint)?;
+    check_unplanned(&checkpoint, "only checkpoints of trainings without a plan can be sampled")?;
     let gpt = Gpt::new(kept_recipe(&checkpoint)?.model)?;
     let values = checkpoint.values(gpt.parameters())?;
     let options = Sampled { bytes: args.length as usize, temperature, seed: args.seed };

@@ -96,7 +96,13 @@ fn compose(rank: u32, end: End, said: &[Option<Said>]) -> Error {
             let unanimous = causes().count() == said.len()
                 && causes().all(|(_, other)| other.message == cause.message);
             let who = if unanimous { String::new() } else { format!("rank {teller}: ") };
-            (who + &cause.message, cause.hint.clone())
+            match end {
+                End::Stopped => {
+                    let message = format!("rank {rank} {end}; rank {teller}: {}", cause.message);
+                    (message, end.hint().map(str::to_owned))
+                }
+                _ => (who + &cause.message, cause.hint.clone()),
+            }
         }
         (None, Some((teller, echo))) => {
             let how = if teller == rank as usize {
@@ -137,6 +143,12 @@ mod tests {
             (0, End::Code(2), vec![said("no data"), said("no data")], "no data"),
             (1, End::Code(2), vec![None, said("disk full")], "rank 1: disk full"),
             (1, End::Code(3), vec![None, None], "rank 1 exited with code 3"),
+            (
+                1,
+                End::Stopped,
+                vec![said("nothing came from rank 2"), None, None],
+                "rank 1 is stopped; rank 0: nothing came from rank 2",
+            ),
             // Rank 0 was faster to end, but rank 1 knows why.
             (0, End::Code(2), vec![said("lost rank 1"), said("disk full")], "rank 1: disk full"),
             (0, End::Code(2), vec![said("lost rank 1"), None], "rank 0: lost rank 1"),

@@ -162,8 +162,14 @@ fn supervise(supervisor: &mut Supervisor, events: &Receiver<Event>, groups: &Gro
             Err(RecvTimeoutError::Timeout) => Event::Tick,
             Err(RecvTimeoutError::Disconnected) => return,
         };
+        let failed = matches!(event, Event::Ended { end, .. } if end != End::Code(0));
         if let Some(action) = supervisor.on(event, Instant::now()) {
             groups.act(action);
+        }
+        if failed {
+            for rank in groups.stopped() {
+                supervisor.on(Event::Stopped { rank }, Instant::now());
+            }
         }
     }
 }
@@ -172,6 +178,17 @@ fn supervise(supervisor: &mut Supervisor, events: &Receiver<Event>, groups: &Gro
 struct Groups(Vec<Pid>);
 
 impl Groups {
+    /// The ranks that a signal has stopped, where the system says so.
+    fn stopped(&self) -> Vec<u32> {
+        let is_stopped = |group: &Pid| {
+            let path = format!("/proc/{}/stat", group.as_raw_nonzero());
+            let stat = std::fs::read_to_string(path).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['T', 't']))
+        };
+        let stopped = (0..).zip(&self.0).filter(|(_, group)| is_stopped(group));
+        stopped.map(|(rank, _)| rank).collect()
+    }
+
     fn act(&self, action: Action) {
         let signal = match action {
             Action::Kill => Some(Signal::KILL),

@@ -2,7 +2,9 @@
 //!
 //! When one rank fails the others notice by themselves and end with an error that names it; who
 //! has not after a grace is told to, then killed. A signal to the launcher goes to all ranks; once
-//! one has ended, or patience has, the rest have the same grace. A second signal kills them.
+//! one has ended, or patience has, the rest have the same grace. A second signal kills them. A rank
+//! that somebody has stopped (SIGSTOP) cannot notice anything: where others fail it is the cause, and
+//! once it alone is left it is not waited for.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,6 +18,8 @@ pub const LAST_WORDS: Duration = Duration::from_secs(1);
 /// begins earlier if a rank has ended.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 /// How a program ends whose reader has gone; only rank 0's output is read.
 pub const SIGPIPE: i32 = 13;
@@ -28,19 +32,34 @@ pub enum End {
     Code(i32),
     /// By a signal.
     Signal(i32),
+    /// Not at all: a signal has stopped it, and only another one lets it go on.
+    Stopped,
 }
 
 impl End {
+    /// The signal at which a rank has stopped in good order, as its exit code says.
+    fn stopped_by(self) -> Option<i32> {
+        [SIGHUP, SIGINT, SIGTERM].into_iter().find(|signal| self == End::Code(128 + signal))
+    }
+
     /// What may be behind it.
     pub fn hint(self) -> Option<&'static str> {
-        (self == End::Signal(SIGKILL))
-            .then_some("if nobody killed it, the machine may have run out of memory: see dmesg")
+        match self {
+            End::Signal(SIGKILL) => {
+                Some("if nobody killed it, the machine may have run out of memory: see dmesg")
+            }
+            End::Stopped => {
+                Some("a signal such as SIGSTOP has stopped it, so that it could not answer")
+            }
+            _ => None,
+        }
     }
 }
 
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            End::Stopped => write!(f, "is stopped"),
             End::Code(code) => write!(f, "exited with code {code}"),
             End::Signal(signal) => {
                 write!(f, "was killed by signal {signal}")?;
@@ -63,6 +82,11 @@ pub enum Event {
         /// How.
         end: End,
     },
+    /// A rank was found stopped after another one has failed.
+    Stopped {
+        /// Which.
+        rank: u32,
+    },
     /// The launcher got a signal.
     Signal(i32),
     /// The deadline has passed.
@@ -83,7 +107,7 @@ pub enum Action {
 pub enum Verdict {
     /// Every rank exited with 0.
     Done,
-    /// A signal to the launcher ended it.
+    /// A signal to the launcher ended it, or one to a rank, at which all have stopped.
     Interrupted(i32),
     /// This rank was the first to fail.
     Failed {
@@ -98,6 +122,7 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Supervisor {
     live: BTreeSet<u32>,
+    stopped: BTreeSet<u32>,
     verdict: Verdict,
     next: Option<(Instant, Action)>,
 }
@@ -105,7 +130,12 @@ pub struct Supervisor {
 impl Supervisor {
     /// A job whose `ranks` ranks all run.
     pub fn new(ranks: u32) -> Supervisor {
-        Supervisor { live: (0..ranks).collect(), verdict: Verdict::Done, next: None }
+        Supervisor {
+            live: (0..ranks).collect(),
+            stopped: BTreeSet::new(),
+            verdict: Verdict::Done,
+            next: None,
+        }
     }
 
     /// Whether any rank still runs.
@@ -130,6 +160,10 @@ impl Supervisor {
                 self.ended(rank, end, now);
                 None
             }
+            Event::Stopped { rank } => {
+                self.found_stopped(rank, now);
+                None
+            }
             Event::Signal(signal) => Some(self.signalled(signal, now)),
             Event::Tick => self.tick(now),
         }
@@ -140,9 +174,14 @@ impl Supervisor {
         if (rank, end) == (0, End::Signal(SIGPIPE)) && self.verdict == Verdict::Done {
             self.verdict = Verdict::Interrupted(SIGPIPE);
             self.next = Some((now, Action::Kill));
+        } else if let Some(signal) = end.stopped_by().filter(|_| self.verdict == Verdict::Done) {
+            self.verdict = Verdict::Interrupted(signal);
+            self.next = Some((now + GRACE, Action::Signal(SIGTERM)));
         } else if end != End::Code(0) && self.verdict == Verdict::Done {
             self.verdict = Verdict::Failed { rank, end };
             self.next = Some((now + GRACE, Action::Signal(SIGTERM)));
+        } else if self.stopped.contains(&rank) {
+            // It is known to be the cause, however it was ended.
         } else if matches!(end, End::Signal(_)) && self.is_waiting_for_survivors() {
             // News of the ends may overtake each other: who was killed did not notice a loss.
             self.verdict = Verdict::Failed { rank, end };
@@ -150,6 +189,25 @@ impl Supervisor {
             && let Some((deadline, Action::Signal(_))) = &mut self.next
         {
             *deadline = (*deadline).min(now + GRACE);
+        }
+        self.give_up_the_stopped(now);
+    }
+
+    fn found_stopped(&mut self, rank: u32, now: Instant) {
+        if !self.live.contains(&rank) || !matches!(self.verdict, Verdict::Failed { .. }) {
+            return;
+        }
+        self.stopped.insert(rank);
+        if self.is_waiting_for_survivors() {
+            self.verdict = Verdict::Failed { rank, end: End::Stopped };
+        }
+        self.give_up_the_stopped(now);
+    }
+
+    /// Nobody waits for ranks that cannot end by themselves.
+    fn give_up_the_stopped(&mut self, now: Instant) {
+        if self.live.is_subset(&self.stopped) && matches!(self.verdict, Verdict::Failed { .. }) {
+            self.next = Some((now, Action::Kill));
         }
     }
 
@@ -226,6 +284,19 @@ mod tests {
     }
 
     #[test]
+    fn who_is_stopped_is_the_cause_and_not_waited_for() {
+        let (mut job, now) = (Supervisor::new(3), Instant::now());
+        job.on(ended(0, End::Code(2)), now);
+        job.on(Event::Stopped { rank: 2 }, now);
+        assert_eq!(job.on(Event::Tick, now), None);
+        job.on(ended(1, End::Code(2)), now);
+        assert_eq!(job.on(Event::Tick, now), Some(Action::Kill));
+        job.on(ended(2, End::Signal(9)), now);
+        assert!(!job.is_running());
+        assert_eq!(job.verdict(), Verdict::Failed { rank: 2, end: End::Stopped });
+    }
+
+    #[test]
     fn a_signal_goes_to_the_ranks_and_a_second_one_kills() {
         let (mut job, now) = (Supervisor::new(2), Instant::now());
         assert_eq!(job.on(Event::Signal(2), now), Some(Action::Signal(2)));
@@ -242,6 +313,15 @@ mod tests {
         assert_eq!(job.on(Event::Tick, now), Some(Action::Kill));
         job.on(ended(1, End::Signal(9)), now);
         assert_eq!(job.verdict(), Verdict::Interrupted(SIGPIPE));
+    }
+
+    #[test]
+    fn a_signal_to_one_rank_stops_the_job_as_one_to_the_launcher_does() {
+        let (mut job, now) = (Supervisor::new(2), Instant::now());
+        job.on(ended(1, End::Code(130)), now);
+        job.on(ended(0, End::Code(130)), now);
+        assert!(!job.is_running());
+        assert_eq!(job.verdict(), Verdict::Interrupted(2));
     }
 
     #[test]

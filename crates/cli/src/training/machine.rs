@@ -1,12 +1,12 @@
-//! What a report says about where and when it was made, and how files are written.
+//! What a report says about where and when it was made, and the places that outputs go to.
 
+use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use std::{fs, io};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
-use crate::failure::{OrHint, hinted};
+use crate::failure::OrHint;
 
 /// The processor and its cores.
 pub fn describe() -> String {
@@ -74,31 +74,6 @@ fn civil(mut day: u64) -> (u64, u64, u64) {
     unreachable!("a year has no more days than its months")
 }
 
-/// Writes a file in one piece: it is the old one or the new one, never half. Links are followed,
-/// and what is there but no file, a device or a pipe, is written to and stays what it is.
-///
-/// # Errors
-/// If its folder is not writable.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let written = match fs::metadata(path) {
-        Ok(found) if !found.is_file() => fs::write(path, bytes),
-        Ok(_) => fs::canonicalize(path).and_then(|target| rename_over(&target, bytes)),
-        // A link to nowhere: writing makes what it points to.
-        Err(_) if path.is_symlink() => fs::write(path, bytes),
-        Err(_) => rename_over(path, bytes),
-    };
-    written.with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn rename_over(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(name);
-    fs::write(&partial, bytes)
-        .and_then(|()| fs::rename(&partial, path))
-        .inspect_err(|_| drop(fs::remove_file(&partial)))
-}
-
 /// Makes a folder where it is missing, and makes sure that files can be written to it.
 ///
 /// # Errors
@@ -110,26 +85,6 @@ pub fn ensure_writable(folder: &Path) -> Result<()> {
         .and_then(|()| fs::remove_file(&probe))
         .with_context(|| format!("cannot write checkpoints to {}", folder.display()))
         .or_hint("give a writable folder with --checkpoint-dir, or none")
-}
-
-/// Makes sure that a report can be written to `path`.
-///
-/// # Errors
-/// If that is a folder, or is in none.
-pub fn ensure_place(path: &Path) -> Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let shown = path.display();
-    let problem = if path.is_dir() {
-        format!("cannot write the report: {shown} is a folder")
-    } else if !folder.is_dir() {
-        format!("cannot write the report {shown}: {} is no folder", folder.display())
-    } else {
-        return Ok(());
-    };
-    Err(hinted(anyhow!(problem), "give the path of a file with --report, or none"))
 }
 
 #[cfg(test)]
@@ -149,26 +104,13 @@ mod tests {
     }
 
     #[test]
-    fn a_report_replaces_files_and_follows_links_only() {
-        let folder = std::env::temp_dir().join(format!("thinwire-replace-{}", std::process::id()));
-        fs::create_dir_all(folder.join("inner")).unwrap();
-        let (file, link) = (folder.join("inner/file"), folder.join("link"));
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        for text in ["made", "replaced"] {
-            replace(&link, text.as_bytes()).unwrap();
-            assert_eq!(fs::read_to_string(&file).unwrap(), text);
-            assert!(link.is_symlink());
-        }
-        let device = folder.join("device");
-        std::os::unix::fs::symlink("/dev/full", &device).unwrap();
-        assert!(replace(&device, b"x").is_err() && device.is_symlink());
-        assert_eq!(fs::read_dir(folder.join("inner")).unwrap().count(), 1);
-
+    fn checkpoints_need_a_folder() {
+        let folder = std::env::temp_dir().join(format!("thinwire-place-{}", std::process::id()));
         ensure_writable(&folder.join("new")).unwrap();
         assert_eq!(fs::read_dir(folder.join("new")).unwrap().count(), 0);
+        let file = folder.join("file");
+        fs::write(&file, "x").unwrap();
         assert!(ensure_writable(&file).is_err());
-        assert!(ensure_place(&folder).is_err() && ensure_place(&folder.join("no/r")).is_err());
-        assert!(ensure_place(&file).is_ok() && ensure_place(Path::new("report.html")).is_ok());
         fs::remove_dir_all(&folder).unwrap();
     }
 

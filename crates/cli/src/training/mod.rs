@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod corpus;
+mod folder;
 mod interrupt;
 mod log;
 mod machine;
@@ -13,7 +14,7 @@ mod rank;
 mod settings;
 pub mod trace;
 
-pub use plan::{Keep, Plan, kept_recipe};
+pub use plan::{Keep, Plan, check_unplanned, kept_recipe};
 pub use settings::{PathFlag, Settings};
 
 use anyhow::{Result, anyhow};
@@ -21,6 +22,7 @@ use thinwire_job::Place;
 use thinwire_sync::{Feedback, Policy};
 
 use crate::failure::hinted;
+use crate::file;
 use crate::output::say;
 use crate::ranks::{self, Start};
 use crate::report::{self, Report, Run};
@@ -54,6 +56,7 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
     };
     plan.check_world(place.world)?;
+    let _held = folder::hold(plan.keep.as_ref(), place.rank, plan.resume.as_ref())?;
     let interrupt = Interrupt::listen()?;
     let meeting = settings.link.meet(&place, &settings.place, plan.settings.limit(&place))?;
     let threads = plan.settings.threads(&place);
@@ -74,7 +77,7 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
     }
     let report = plan.report(&place, runs);
     if let Some(path) = &settings.report.0 {
-        machine::replace(path, report::page(&report).as_bytes())?;
+        file::replace(path, report::page(&report).as_bytes())?;
         say(format!("report: {}", path.display()));
     }
     Ok(Done::Here(Box::new(report), code))
@@ -116,7 +119,9 @@ fn check_outputs(plan: &Plan) -> Result<()> {
     }
     let place = plan.settings.place.find()?;
     match &plan.settings.report.0 {
-        Some(path) if place.is_none_or(|place| place.rank == 0) => machine::ensure_place(path),
+        Some(path) if place.is_none_or(|place| place.rank == 0) => {
+            file::ensure_place(path, "the report", "--report, or none")
+        }
         _ => Ok(()),
     }
 }

@@ -18,7 +18,8 @@ use crate::report::{Report, Run};
 /// Everything that decides what is learnt, apart from data and codec. A checkpoint keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recipe {
-    /// The model's size.
+    /// The model's size; where a plan has another model, nothing.
+    #[serde(default = "usual_model")]
     pub model: Config,
     /// Rows per step, all ranks together.
     pub batch: usize,
@@ -91,6 +92,7 @@ impl Plan {
         keep: Option<Keep>,
     ) -> Result<Plan> {
         let resume = resume.map(|path| checkpoint::resolve(path)).transpose()?;
+        resume.as_ref().map_or(Ok(()), |found| check_unplanned(found, GO_ON))?;
         let recipe = recipe(&settings.recipe, resume.as_ref())?;
         // Impossible sizes are found before any rank is started.
         let gpt = Gpt::new(recipe.model)?;
@@ -121,13 +123,7 @@ impl Plan {
     /// # Errors
     /// If the batch is not a multiple of the ranks.
     pub fn check_world(&self, ranks: u32) -> Result<()> {
-        let batch = self.recipe.batch;
-        if batch.is_multiple_of(ranks as usize) && batch > 0 {
-            return Ok(());
-        }
-        let multiple = batch.next_multiple_of(ranks as usize).max(ranks as usize);
-        Err(anyhow!("batch of {batch} rows does not divide among {ranks} ranks"))
-            .or_hint(format!("--batch {multiple}, for instance"))
+        check_batch(self.recipe.batch, ranks as usize)
     }
 
     /// What the trainer wants to know.
@@ -216,7 +212,8 @@ pub(super) fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result
         layers: flags.layers.unwrap_or(base.model.layers),
         heads: flags.heads.unwrap_or(base.model.heads),
     };
-    if kept.is_some() && model != base.model {
+    let fixed = resume.is_some_and(|checkpoint| kept_model(checkpoint).is_none());
+    if fixed && model != base.model {
         let (found, expected) = (sizes(&model), sizes(&base.model));
         let error = anyhow!("the checkpoint's model has {expected}, the flags say {found}");
         return Err(hinted(error, "leave the model's flags out when resuming"));
@@ -250,6 +247,19 @@ pub(super) fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result
     Ok(recipe)
 }
 
+/// Refuses a batch of which ranks cannot have equal parts.
+///
+/// # Errors
+/// If the batch is not a multiple of the ranks.
+pub(super) fn check_batch(batch: usize, ranks: usize) -> Result<()> {
+    if batch.is_multiple_of(ranks) && batch > 0 {
+        return Ok(());
+    }
+    let multiple = batch.next_multiple_of(ranks).max(ranks);
+    Err(anyhow!("batch of {batch} rows does not divide among {ranks} ranks"))
+        .or_hint(format!("--batch {multiple}, for instance"))
+}
+
 fn check_tokens(batch: usize, context: usize) -> Result<()> {
     let fits = batch.checked_mul(context).is_some_and(|tokens| tokens <= TOKENS_MAX);
     let message = format!(
@@ -260,6 +270,64 @@ fn check_tokens(batch: usize, context: usize) -> Result<()> {
 
 fn ensure_or_hint(holds: bool, message: String, hint: &str) -> Result<()> {
     if holds { Ok(()) } else { Err(hinted(anyhow!(message), hint)) }
+}
+
+/// The model of a planned training, as its checkpoints keep it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptModel {
+    /// How the plan calls it.
+    #[serde(rename = "model")]
+    pub name: String,
+    /// Tokens of its sequences.
+    pub sequence: usize,
+    /// Its fingerprint for one such sequence.
+    pub identity: String,
+}
+
+/// The model that a planned checkpoint keeps; none if it was trained without a plan.
+pub fn kept_model(checkpoint: &Checkpoint) -> Option<KeptModel> {
+    serde_json::from_value(checkpoint.manifest().progress.config.clone()).ok()
+}
+
+/// What a planned checkpoint keeps of how it was trained: the batch is the plan's, and so is the
+/// model, which need not be a GPT.
+pub fn planned_config(recipe: &Recipe, batch: usize, model: &KeptModel) -> serde_json::Value {
+    let KeptModel { name, sequence, identity } = model;
+    let mut recipe = serde_json::json!(Recipe { batch, ..recipe.clone() });
+    recipe.as_object_mut().and_then(|fields| fields.remove("model"));
+    serde_json::json!({
+        "recipe": recipe, "model": name, "sequence": sequence, "identity": identity
+    })
+}
+
+/// What to do with a planned checkpoint but to sample from it.
+const GO_ON: &str = "go on with --plan FILE or --parallel auto";
+
+/// Refuses a checkpoint whose parameters lie in parts.
+///
+/// # Errors
+/// If it is of a planned training.
+pub fn check_unplanned(checkpoint: &Checkpoint, hint: &str) -> Result<()> {
+    let Some(kept) = kept_model(checkpoint) else { return Ok(()) };
+    let (path, model) = (checkpoint.path().display(), kept.name);
+    let ranks = checkpoint.manifest().progress.world;
+    let error = anyhow!("{path} is of a planned training of {model}, in parts of {ranks} ranks");
+    Err(hinted(error, hint))
+}
+
+/// What to say where the text comes otherwise than before a checkpoint: batch, sequence and seed.
+pub fn changes(before: (usize, usize, u64), now: (usize, usize, u64)) -> Option<String> {
+    let told = |(batch, sequence, seed): (usize, usize, u64)| {
+        format!("batch {batch}, sequences of {sequence} and seed {seed}")
+    };
+    (before != now).then(|| {
+        let (before, now) = (told(before), told(now));
+        format!("warning: the checkpoint was trained with {before}, this goes on with {now}: the text comes in another order")
+    })
+}
+
+const fn usual_model() -> Config {
+    DEFAULT.model
 }
 
 /// The recipe that a checkpoint keeps.

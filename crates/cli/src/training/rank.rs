@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use thinwire_job::{Meeting, Place};
 use thinwire_link::Bandwidth;
 use thinwire_sync::{Policy, Synchronizer};
+use thinwire_train::checkpoint::Draft;
 use thinwire_train::{
     Batch, Gpt, Model, Sampled, Sampler, Sampling, Trainer, exchanged_parameters,
     validation_batches,
@@ -126,8 +127,11 @@ impl<'a> Session<'a> {
             if let Some(keep) = &self.plan.keep
                 && (over || keep.every.is_some_and(|every| done.is_multiple_of(every)))
             {
-                saved = checkpoints::save(self.plan, keep, &self.trainer, &self.sampler)
-                    .with_context(|| format!("saving step {done}"))?;
+                let written = checkpoints::save(self.plan, keep, &self.trainer, &self.sampler);
+                if written.is_err() && self.trainer.exchange().world().rank() == Rank(0) {
+                    Draft::discard(&keep.folder, done);
+                }
+                saved = written.with_context(|| format!("saving step {done}"))?;
             }
             if stop {
                 self.say_stopped(done, saved.as_ref());

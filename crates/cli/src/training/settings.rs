@@ -136,6 +136,13 @@ pub struct RecipeFlags {
     pub grad_dtype: Option<GradDtype>,
 }
 
+impl RecipeFlags {
+    /// Whether any size of the model was given.
+    pub fn sizes_given(&self) -> bool {
+        [self.width, self.layers, self.heads, self.context].iter().any(Option::is_some)
+    }
+}
+
 /// The precision of the gradients that leave a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -12,7 +12,13 @@ impl Importer<'_> {
     pub fn value(&self, call: &Call<'_>, index: usize) -> Result<&Value, Error> {
         let name = call.node.input.get(index).copied().unwrap_or_default();
         self.values.get(name).ok_or_else(|| {
-            call.refuse(format!("it has {} inputs, expected {} or more", call.inputs(), index + 1))
+            call.refuse(match call.inputs() {
+                inputs if inputs <= index => {
+                    format!("it has {inputs} inputs, expected {} or more", index + 1)
+                }
+                _ if name.is_empty() => format!("its input {index} is left out, expected a name"),
+                _ => format!("its input '{name}' comes from nowhere before it"),
+            })
         })
     }
 

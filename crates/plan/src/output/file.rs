@@ -22,6 +22,7 @@ use super::codecs::codecs;
 use super::spared::{divisions, recomputed};
 use crate::Cluster;
 use crate::Error;
+use crate::cost::Precision;
 use crate::pipeline::Schedule;
 use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, pinned, zero_stage};
 
@@ -48,6 +49,9 @@ pub struct PlanFile {
     pub recomputed: Vec<String>,
     /// 0, 1, 2 or 3: what is divided among ranks that share a parameter's work.
     pub zero: u8,
+    /// What numbers time and memory were predicted for.
+    #[serde(default)]
+    pub precision: Numbers,
     /// Micro-batches that each part along the first dimension of the mesh does, where devices
     /// differ; without them each does `micro_batches`. Their sum is the same either way, so gradients
     /// are divided by the whole batch as ever.
@@ -69,6 +73,17 @@ pub struct PlanFile {
     pub division: Vec<DivisionFile>,
     /// The ways in which blocks are done.
     pub way: Vec<WayFile>,
+}
+
+/// How numbers are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Numbers {
+    /// In single precision.
+    #[default]
+    Single,
+    /// In half precision, with exact parameters beside it.
+    Mixed,
 }
 
 /// A stage.
@@ -169,6 +184,10 @@ impl PlanFile {
             recompute: found.best.recomputed() == prepared.of_block.len(),
             recomputed: recomputed(prepared, &found.best),
             zero: zero_stage(most),
+            precision: match planner.settings().precision == Precision::MIXED {
+                true => Numbers::Mixed,
+                false => Numbers::Single,
+            },
             step_s: found.best.seconds,
             bound_s: found.bound_s,
             schedule: *schedule,

@@ -12,7 +12,7 @@ mod volume;
 
 pub use compare::compare;
 pub use explain::explain;
-pub use file::{CodecFile, DivisionFile, PlanFile, StageFile, WayFile};
+pub use file::{CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile};
 pub use report::{Sensitivity, describe, idle, report, sensitivities};
 pub use robust::robust_report;
 pub use spared::{again_text, zero_text};

@@ -240,6 +240,7 @@ fn stages(outcome: &Outcome) -> Vec<String> {
 
 pub(super) fn seconds(seconds: f64) -> String {
     match seconds {
+        endless if endless >= 1e15 => format!("{endless:.2e} s"),
         long if long >= 1.0 => format!("{long:.2} s"),
         middle if middle >= 1e-3 => format!("{:.2} ms", 1e3 * middle),
         short => format!("{:.1} us", 1e6 * short),

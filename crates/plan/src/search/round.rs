@@ -239,13 +239,11 @@ impl<'a> Round<'a> {
     }
 
     fn too_large(&self) -> Error {
-        let gib = |bytes: f64| bytes / f64::from(1 << 30);
         let least = *self.least_bytes.lock().expect("no thread has panicked");
         if !least.is_finite() {
             return self.impossible();
         }
         let memory = self.cluster.pace().memory_bytes * (1.0 - self.planner.settings.reserve);
-        let found = format!("the smallest plan needs {:.2} GiB per device", gib(least));
-        Error::memory(format!("{found}, expected at most {:.2} GiB", gib(memory)), least)
+        Error::too_large("the smallest plan", least, memory)
     }
 }

@@ -40,8 +40,10 @@ impl Planner {
                 Ok(Found { best: *best, others, experts, bound_s, candidates: [1, 1] })
             }
             Verdict::TooLarge(bytes) => {
-                let gib = bytes / f64::from(1 << 30);
-                Err(Error::memory(format!("a device needs {gib:.1} GiB, more than it has"), bytes))
+                let memory = cluster.pace().memory_bytes * (1.0 - settings.reserve);
+                let error = Error::too_large("this plan", bytes, memory);
+                Err(error
+                    .with_hint("more stages or micro-batches, ZeRO 3 or recomputation need less"))
             }
             Verdict::TooSlow(_) | Verdict::Impossible => {
                 let found = format!("{stages} stages of {mesh:?}, {micro_batches} micro-batches");

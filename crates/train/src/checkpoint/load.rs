@@ -7,7 +7,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use thinwire_wire::{Rank, checksum};
 
-use super::{MANIFEST, MEAN, MODEL, Manifest, OPTIMIZER, SQUARE, Tensors, exchange_file};
+use super::{FORMAT, MANIFEST, MEAN, MODEL, Manifest, OPTIMIZER, SQUARE, Tensors, exchange_file};
 use crate::Parameter;
 use crate::error::{Error, Kind};
 use crate::optimizer::AdamW;
@@ -30,6 +30,11 @@ impl Checkpoint {
             let context = format!("no checkpoint at {}: {MANIFEST}: {error}", path.display());
             Error::new(Kind::Checkpoint, context).with_hint(HINT)
         })?;
+        if let Some(format) = Manifest::newer_format(&text) {
+            let context = format!("{} has format {format}, expected {FORMAT}", file.display());
+            let error = Error::new(Kind::Checkpoint, context);
+            return Err(error.with_hint("a newer thinwire has written it: use that one"));
+        }
         let manifest = Manifest::from_text(&text).map_err(|why| corrupt(&file, &why))?;
         Ok(Checkpoint { path: path.to_owned(), manifest })
     }

@@ -63,6 +63,12 @@ impl Manifest {
         format!("{value:#}\n")
     }
 
+    /// The format of a text that a later version of this program has written.
+    pub(super) fn newer_format(text: &[u8]) -> Option<u64> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        value.get("format").and_then(Value::as_u64).filter(|format| *format > u64::from(FORMAT))
+    }
+
     /// Reads a manifest; the error says what is wrong with it.
     pub(super) fn from_text(text: &[u8]) -> Result<Manifest, String> {
         let mut value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;

@@ -187,3 +187,29 @@ fn a_checkpoint_lacking_a_ranks_file_is_not_committed() {
     assert!(error.to_string().contains("exchange-0.safetensors"));
     assert_eq!(latest(folder.path()).unwrap(), None);
 }
+
+#[test]
+fn only_checkpoints_are_replaced_and_only_drafts_are_cleaned() {
+    let (folder, path) = saved("foreign");
+    let thesis = path.join("thesis.txt");
+    fs::write(&thesis, "mine").unwrap();
+    let stale = path.join("shard-7.safetensors");
+    fs::write(&stale, "old").unwrap();
+    let trainer = Trainer::new(Mlp::new(2), Alone::new(), options(), 2);
+    assert_eq!(save(folder.path(), &trainer, &sampler()), path);
+    assert_eq!(fs::read_to_string(&thesis).unwrap(), "mine");
+    assert!(!stale.exists());
+    assert_eq!(complaint(&path), None);
+    assert_eq!(
+        Checkpoint::open(&path).unwrap().values(trainer.model().parameters()).unwrap(),
+        trainer.values()
+    );
+
+    Draft::create(folder.path(), 5).unwrap();
+    fs::create_dir(folder.path().join(".step-mine.partial")).unwrap();
+    clean(folder.path()).unwrap();
+    let mut left: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, [".step-mine.partial", "step-000000"]);
+}

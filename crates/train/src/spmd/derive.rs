@@ -75,7 +75,6 @@ pub fn program(training: &Training, plan: &Plan, rank: Rank) -> Result<Program, 
         backward,
         weight,
         parameters,
-        encodes: plan.codecs.iter().any(|carriage| !carriage.codec.is_raw()),
     })
 }
 

@@ -101,14 +101,14 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Clips the gradient of all parameters together to this norm. Where it is clipped all ranks
-    /// tell each other their part of it, once a step; a step whose gradient is not finite is left out.
+    /// Clips the gradient of all parameters together to this norm. All ranks tell each other their
+    /// part of it, once a step; a step whose gradient is not finite is left out, clipped or not.
     #[must_use]
     pub fn with_gradient_norm_max(self, gradient_norm_max: Option<f32>) -> Machine<'a> {
         Machine { gradient_norm_max, ..self }
     }
 
-    /// The norm of the last step's gradient before it was clipped; 0 if nothing is clipped.
+    /// The norm of the last step's gradient before it was clipped.
     pub fn gradient_norm(&self) -> f64 {
         self.gradient_norm
     }

@@ -179,8 +179,6 @@ pub struct Program {
     pub order: Vec<Turn>,
     /// The parameters that this rank has.
     pub parameters: Vec<Parameter>,
-    /// Whether any rank encodes any gradient.
-    pub encodes: bool,
     /// This rank's micro-batches of a step.
     pub micro_batches: usize,
     /// The most that any rank has.

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use thinwire_collective::Group;
 
-use crate::link;
+use crate::failure::{self, hinted};
 use crate::output::{print, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
 use crate::training::planned;
+use crate::{file, link};
 
 /// Measures ranks and links, and writes them down as a cluster.
 #[derive(clap::Args)]
@@ -31,6 +32,8 @@ pub struct Args {
 /// # Errors
 /// If a rank is lost, or the file cannot be written.
 pub fn run(args: &Args) -> Result<u8> {
+    let output = args.output.as_deref();
+    output.map_or(Ok(()), |path| file::ensure_place(path, "the cluster", "--output"))?;
     let place = match ranks::start(&args.place, args.ranks, 2)? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(code),
@@ -39,12 +42,14 @@ pub fn run(args: &Args) -> Result<u8> {
     let group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
     let measured =
         thinwire_train::threads::run(ranks::threads(&place), || planned::calibrate(group));
-    let (text, _group) = measured??;
-    match &args.output {
+    let (text, _group) = measured?.map_err(|error| match failure::is_echo(&error) {
+        true => hinted(error, "look at that rank's own output, and calibrate again"),
+        false => error,
+    })?;
+    match output {
         _ if place.rank > 0 => {}
         Some(path) => {
-            std::fs::write(path, text)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            file::replace(path, text.as_bytes())?;
             say(format!("wrote {}", path.display()));
         }
         None => print(text)?,

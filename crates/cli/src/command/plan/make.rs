@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use thinwire_plan::cost::{Coding, Precision};
 use thinwire_plan::output::{PlanFile, compare, explain, report, robust_report};
@@ -10,6 +10,8 @@ use thinwire_plan::search::{Found, Measure, Planner, Robust, Scenario, Settings,
 use thinwire_plan::{Cluster, Error};
 
 use super::subject::Subject;
+use crate::failure::OrHint;
+use crate::file;
 use crate::output::{print, print_json, say};
 use crate::plan_page;
 
@@ -19,7 +21,7 @@ pub struct Args {
     #[command(flatten)]
     subject: Subject,
     /// How numbers are kept
-    #[arg(long, value_enum, default_value = "mixed")]
+    #[arg(long, value_enum, default_value = "single")]
     precision: Numbers,
     /// The part of a device's memory that stays free
     #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
@@ -31,10 +33,10 @@ pub struct Args {
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
     codecs: Vec<String>,
     /// The part of gradients that codecs may lose: the mean of relative squared errors
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction, requires = "codecs")]
     error_budget: f64,
     /// Shows also what codecs would save if they were chosen after everything else
-    #[arg(long, requires = "codecs")]
+    #[arg(long, requires = "codecs", conflicts_with_all = ["json", "explain"])]
     compare: bool,
     /// Prefers the plan that does best whatever befalls: 'worst' case, or 'tail:PART' of them
     #[arg(long, value_name = "MEASURE", num_args = 0..=1, default_missing_value = "worst", value_parser = measure)]
@@ -43,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "robust")]
     scenarios: Option<PathBuf>,
     /// Shows every strategy of a node, what it takes and why one was chosen
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", conflicts_with = "json")]
     explain: Option<String>,
     /// Writes a page here: the pipeline's timeline, mesh, memory, links, expert plans
     #[arg(long, value_name = "FILE")]
@@ -52,9 +54,9 @@ pub struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Numbers {
-    /// Half precision with exact parameters beside it, and Adam
+    /// Half precision with exact parameters beside it, and Adam; thinwire train does not run it
     Mixed,
-    /// Single precision and Adam
+    /// Single precision and Adam, as thinwire train runs it
     Single,
 }
 
@@ -64,6 +66,7 @@ enum Numbers {
 /// If the cluster or the model cannot be read, nothing fits, or the plan cannot be written.
 pub fn run(args: &Args) -> Result<u8> {
     let subject = &args.subject;
+    check_outputs(args)?;
     let cluster = subject.cluster()?;
     let source = subject.source()?;
     let mut planner = subject.planner(&source, settings(args)?);
@@ -77,11 +80,12 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(path) = &args.page {
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         let page = plan_page::page(&plan, &planner, &cluster, &found, &command)?;
-        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        file::replace(path, page.as_bytes())?;
         say(format!("wrote {}", path.display()));
     }
     if subject.json {
         print_json(&plan)?;
+        robust.iter().for_each(|robust| say(robust_report(robust).trim_end()));
     } else if let Some(node) = &args.explain {
         print(explain(&planner, &cluster, &found, node)?)?;
     } else {
@@ -94,6 +98,18 @@ pub fn run(args: &Args) -> Result<u8> {
         }
     }
     Ok(0)
+}
+
+/// Finds what cannot be written before anything is planned.
+fn check_outputs(args: &Args) -> Result<()> {
+    let output = args.subject.output.as_deref();
+    output.map_or(Ok(()), |path| file::ensure_place(path, "the plan", "--output"))?;
+    args.page.as_deref().map_or(Ok(()), |path| file::ensure_place(path, "the page", "--page"))?;
+    if let Some(path) = output.filter(|path| args.page.as_deref() == Some(*path)) {
+        let error = anyhow!("--output and --page are both {}", path.display());
+        return Err(error).or_hint("give two files");
+    }
+    Ok(())
 }
 
 fn settings(args: &Args) -> Result<Settings> {
@@ -112,10 +128,9 @@ fn robust_plan(args: &Args, planner: &mut Planner, cluster: &Cluster) -> Result<
     let scenarios = match &args.scenarios {
         None => Scenario::usual(),
         Some(path) => {
-            let about = path.display();
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {about}"))?;
-            Scenario::parse(&text, cluster).with_context(|| about.to_string())?
+            let text = file::text(path, &file::SCENARIOS)?;
+            let parsed = Scenario::parse(&text, cluster);
+            parsed.with_context(|| path.display().to_string()).or_hint(file::SCENARIOS.hint)?
         }
     };
     Ok(Some(robust(planner, cluster, &scenarios, measure)?))

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use thinwire_plan::cost::{Division, Precision, Sharding};
 use thinwire_plan::output::PlanFile;
@@ -11,6 +11,7 @@ use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Recompute, Rule, Settings};
 
 use super::subject::Subject;
+use crate::failure::OrHint;
 use crate::output::{print, print_json};
 
 /// Plans only how operators are cut, and says what that takes in single precision.
@@ -77,6 +78,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let (precision, schedule) = (Precision::SINGLE, Some(args.schedule));
     let settings = Settings { precision, recompute, schedule, ..Settings::default() };
+    check_batch(args)?;
     let mut planner = args.subject.planner(&source, settings);
     let found = planner.plan_for(&cluster, &candidate(args)?)?;
     let plan = PlanFile::new(&args.subject.model, source.1, &planner, &cluster, &found)?;
@@ -86,6 +88,20 @@ pub fn run(args: &Args) -> Result<u8> {
         false => print(format!("a step takes {}\n", crate::figures::seconds(plan.step_s)))?,
     }
     Ok(0)
+}
+
+/// Refuses micro-batches of which ranks that cut nothing else cannot have equal parts.
+fn check_batch(args: &Args) -> Result<()> {
+    let (batch, micro_batches) = (args.subject.batch.get(), args.micro_batches.get());
+    let ranks: usize = args.mesh.iter().map(|size| size.get()).product();
+    if !matches!(args.cuts, Cuts::Data) || batch.is_multiple_of(micro_batches.saturating_mul(ranks))
+    {
+        return Ok(());
+    }
+    let message = format!(
+        "batch of {batch} in {micro_batches} micro-batches does not divide among {ranks} devices"
+    );
+    Err(anyhow!(message)).or_hint("give another --batch or --mesh, or --cuts free")
 }
 
 fn candidate(args: &Args) -> Result<Candidate> {

@@ -8,8 +8,9 @@ use thinwire_plan::output::PlanFile;
 use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 
+use crate::file;
 use crate::output::say;
-use crate::source::Source;
+use crate::source::{Source, cluster};
 
 /// What every planning command is told.
 #[derive(clap::Args)]
@@ -22,13 +23,13 @@ pub struct Subject {
     cluster: PathBuf,
     /// Sequences, or images, of a step
     #[arg(long, value_name = "N")]
-    batch: NonZeroUsize,
+    pub batch: NonZeroUsize,
     /// Tokens of a sequence [default: what the model is usually trained with]
     #[arg(long, value_name = "N")]
     sequence: Option<NonZeroUsize>,
     /// Writes the plan here
     #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
     /// One JSON object: the plan
     #[arg(long)]
     pub json: bool,
@@ -40,10 +41,7 @@ impl Subject {
     /// # Errors
     /// If the file cannot be read, or is none.
     pub fn cluster(&self) -> Result<Cluster> {
-        let path = self.cluster.display();
-        let text = std::fs::read_to_string(&self.cluster)
-            .with_context(|| format!("cannot read {path}"))?;
-        Cluster::parse(&text).with_context(|| path.to_string())
+        cluster(&self.cluster, &file::text(&self.cluster, &file::CLUSTER)?)
     }
 
     /// The model, and the tokens of its sequences.
@@ -72,8 +70,7 @@ impl Subject {
     /// If it cannot be.
     pub fn write(&self, plan: &PlanFile) -> Result<()> {
         if let Some(path) = &self.output {
-            std::fs::write(path, plan.text())
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            file::replace(path, plan.text().as_bytes())?;
             say(format!("wrote {}", path.display()));
         }
         Ok(())

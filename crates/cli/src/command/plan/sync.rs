@@ -10,6 +10,7 @@ use super::explained;
 use crate::failure::hinted;
 use crate::output::{print, print_json};
 use crate::samples::median;
+use crate::training::planned;
 use crate::training::trace::{self, Line};
 
 /// Explains the plan of a training with --codec auto.
@@ -89,6 +90,12 @@ fn missing(args: &Args, lines: &[Line]) -> Error {
         (Some(step), Some(first)) => {
             anyhow!("{trace} has no plan up to step {step}, its first one is after step {first}")
         }
+        _ if lines.iter().any(|line| line.codec == planned::NAME) => hinted(
+            anyhow!(
+                "{trace} is of a training under a plan, whose gradients are not planned by step"
+            ),
+            "the plan file says how they travel; thinwire plan make --explain NODE says why",
+        ),
         _ => hinted(anyhow!("{trace} has no plan"), "train with --codec auto --trace FILE"),
     }
 }

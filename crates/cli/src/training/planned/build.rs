@@ -1,7 +1,7 @@
 //! The model of a plan, with its gradients, and what ranks make of them.
 
 use anyhow::Result;
-use thinwire_model::{Training, backward};
+use thinwire_model::{Training, backward, fingerprint};
 use thinwire_plan::output::PlanFile;
 use thinwire_train::spmd::{Plan, Text};
 
@@ -18,6 +18,7 @@ pub struct Built {
     pub plan: Plan,
     /// What the model reads.
     pub text: Text,
+    source: Source,
 }
 
 impl Built {
@@ -27,7 +28,8 @@ impl Built {
     /// If they do not go together.
     pub fn of(file: PlanFile, tokens: Option<&str>) -> Result<Built> {
         let rows = file.batch / file.micro_batches.max(1);
-        let graph = Source::open(&file.model)?.graph(rows, file.sequence);
+        let source = Source::open(&file.model)?;
+        let graph = source.graph(rows, file.sequence);
         let graph = graph.or_hint("thinwire model show NAME tells what a model is")?;
         let plan = Plan::of_file(&file, &graph).or_hint("make the plan again for this model")?;
         let training = backward(&graph)?;
@@ -36,6 +38,15 @@ impl Built {
             "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128; \
              --input tokens=NAME says what a model calls its tokens",
         )?;
-        Ok(Built { file, training, plan, text })
+        Ok(Built { file, training, plan, text, source })
+    }
+
+    /// What tells the model from others, however it is called and cut: the fingerprint of its graph
+    /// for one sequence of so many tokens.
+    ///
+    /// # Errors
+    /// If the model has no such sequences.
+    pub fn identity(&self, sequence: usize) -> Result<String> {
+        Ok(format!("{:016x}", fingerprint(&self.source.graph(1, sequence)?)))
     }
 }

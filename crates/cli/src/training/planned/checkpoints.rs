@@ -9,16 +9,17 @@ use thinwire_train::spmd::Machine;
 use thinwire_wire::{Rank, World};
 
 use super::Request;
+use super::build::Built;
 use crate::failure::hinted;
 use crate::output::say;
-use crate::training::plan::Keep;
+use crate::training::plan::{Keep, KeptModel, changes, kept_model, kept_recipe, planned_config};
 
 /// Writes the checkpoint of the next step; all ranks call this. Its path, on rank 0.
 ///
 /// # Errors
 /// If a file cannot be written, or a rank is lost.
 pub fn save(
-    (request, model): (&Request, &str),
+    (request, built): (&Request, &Built),
     keep: &Keep,
     (machine, sampler): (&mut Machine<'_>, &Sampler),
     (world, step): (World, u64),
@@ -32,38 +33,49 @@ pub fn save(
     if !first {
         return Ok(None);
     }
+    let (file, recipe) = (&built.file, &request.recipe);
+    let model = KeptModel {
+        name: file.model.clone(),
+        sequence: file.sequence,
+        identity: built.identity(file.sequence)?,
+    };
     let progress = Progress {
         step,
         updates: machine.updates(),
         position: sampler.position(),
-        seed: request.recipe.seed,
+        seed: recipe.seed,
         world: world.size() as u32,
         data: request.corpus.fingerprint().to_owned(),
-        config: serde_json::json!({ "recipe": request.recipe, "model": model }),
+        config: planned_config(recipe, file.batch, &model),
         plan: machine.owing_plan().unwrap_or_default().to_owned(),
     };
     Ok(Some(draft.commit_shards(progress)?))
 }
 
-/// Takes up a checkpoint; the next step.
+/// Takes up a checkpoint; the next step, and what differs from before.
 ///
 /// # Errors
 /// If it is damaged, or of another model.
 pub fn load(
     checkpoint: &Checkpoint,
-    model: &str,
+    (built, seed): (&Built, u64),
     (machine, sampler): (&mut Machine<'_>, &mut Sampler),
-) -> Result<u64> {
+) -> Result<(u64, Option<String>)> {
     let progress = &checkpoint.manifest().progress;
-    let found = progress.config["model"].as_str().unwrap_or("one that was trained without a plan");
-    if found != model {
-        let path = checkpoint.path().display();
+    let kept = kept_model(checkpoint);
+    let same = |kept: &KeptModel| {
+        built.identity(kept.sequence).is_ok_and(|identity| identity == kept.identity)
+    };
+    let Some(kept) = kept.as_ref().filter(|kept| same(kept)) else {
+        let found = kept.map_or("one that was trained without a plan".to_owned(), |kept| kept.name);
+        let (path, model) = (checkpoint.path().display(), &built.file.model);
         let error = anyhow!("{path} is a checkpoint of {found}, the plan is for {model}");
         return Err(hinted(error, "give a plan for the same model"));
-    }
+    };
     if machine.restore(checkpoint)? && machine.program().mesh.is_first() {
         say("the checkpoint is of another plan: what its codecs still owed is dropped");
     }
     sampler.seek(progress.position);
-    Ok(progress.step)
+    let before = (kept_recipe(checkpoint)?.batch, kept.sequence, progress.seed);
+    Ok((progress.step, changes(before, (built.file.batch, built.file.sequence, seed))))
 }

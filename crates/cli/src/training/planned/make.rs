@@ -1,9 +1,10 @@
 //! Plans made on the spot, for the ranks that are there.
 
-use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use thinwire_collective::Group;
-use thinwire_model::named;
 use thinwire_plan::cost::{Division, Precision, Sharding};
 use thinwire_plan::output::PlanFile;
 use thinwire_plan::pipeline::Schedule;
@@ -12,7 +13,11 @@ use thinwire_plan::{Cluster, Error};
 use thinwire_train::Config;
 
 use super::calibrate;
+use super::request::checksum;
+use crate::failure::hinted;
 use crate::output::say;
+use crate::training::plan::check_batch;
+use crate::{file, source};
 
 /// How much of a plan is made for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,21 +37,76 @@ pub struct Wish {
     pub parallel: Parallel,
     /// What the user has decided.
     pub pins: Vec<String>,
-    /// The machines, as the text of a cluster file; they are measured if there is none.
-    pub cluster: Option<String>,
+    /// The machines; they are measured if there is none.
+    pub cluster: Option<Machines>,
     /// The model.
-    pub model: Config,
+    pub model: String,
+    /// Tokens of its sequences.
+    pub sequence: usize,
     /// Sequences of a step.
     pub batch: usize,
 }
 
+/// The name of a GPT of bytes.
+pub fn name(Config { context, width, layers, heads }: Config) -> String {
+    format!("gpt:layers={layers},width={width},heads={heads},vocabulary=256,positions={context}")
+}
+
+/// A cluster file.
+#[derive(Clone, Debug)]
+pub struct Machines {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says.
+    pub text: String,
+    /// How many devices it has.
+    pub devices: usize,
+}
+
+impl Machines {
+    /// Reads a cluster file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is none.
+    pub fn read(path: &Path) -> Result<Machines> {
+        let text = file::text(path, &file::CLUSTER)?;
+        let devices = source::cluster(path, &text)?.size();
+        Ok(Machines { path: path.to_owned(), text, devices })
+    }
+}
+
 impl Wish {
-    /// The model's name.
-    pub fn name(&self) -> String {
-        let Config { context, width, layers, heads } = self.model;
-        format!(
-            "gpt:layers={layers},width={width},heads={heads},vocabulary=256,positions={context}"
-        )
+    /// Refuses ranks that the machines are not, or that cannot share the batch as they are to.
+    ///
+    /// # Errors
+    /// If there are more or fewer.
+    pub fn check_world(&self, ranks: usize, said: &str) -> Result<()> {
+        if let Some(Machines { path, devices, .. }) = &self.cluster
+            && *devices != ranks
+        {
+            let error = anyhow!("{} is of {devices} devices, {said} {ranks}", path.display());
+            let hint = format!("start {devices} ranks, or leave --cluster out to measure {ranks}");
+            return Err(hinted(error, hint));
+        }
+        match self.parallel {
+            Parallel::Data => check_batch(self.batch, ranks),
+            Parallel::Semi | Parallel::Auto => Ok(()),
+        }
+    }
+
+    /// What all ranks must have in common, by name.
+    pub fn facts(&self) -> Vec<(String, String)> {
+        let cluster = self.cluster.as_ref();
+        let pins = if self.pins.is_empty() { "none".to_owned() } else { self.pins.join("; ") };
+        [
+            ("--parallel", format!("{:?}", self.parallel).to_lowercase()),
+            ("model", self.model.clone()),
+            ("batch", self.batch.to_string()),
+            ("--pin", pins),
+            ("--cluster", cluster.map_or("none".to_owned(), |found| checksum(&found.text))),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
     }
 
     /// The plan, the same in all ranks, and their group.
@@ -55,7 +115,7 @@ impl Wish {
     /// If there is none for these machines, or a peer is lost.
     pub fn plan(&self, group: Group) -> Result<(PlanFile, Group)> {
         let (text, mut group) = match &self.cluster {
-            Some(text) => (text.clone(), group),
+            Some(machines) => (machines.text.clone(), group),
             None => calibrate::cluster(group)?,
         };
         let first = group.world().rank().index() == 0;
@@ -70,7 +130,7 @@ impl Wish {
     }
 
     fn plan_for(&self, cluster: &Cluster) -> Result<PlanFile> {
-        let (name, sequence) = (self.name(), self.model.context);
+        let sequence = self.sequence;
         let mut settings =
             Settings { precision: Precision::SINGLE, idle: false, ..Settings::default() };
         for pin in &self.pins {
@@ -79,16 +139,15 @@ impl Wish {
         if self.parallel == Parallel::Data {
             settings.schedule = Some(Schedule::OneForwardOneBackward);
         }
-        let build = {
-            let name = name.clone();
-            move |batch| named(&name, batch, sequence).map_err(|error| Error::from_model(&error))
-        };
+        let source = source::Source::open(&self.model)?.read_once(&self.model, sequence)?;
+        let build =
+            move |batch| source.graph(batch, sequence).map_err(|error| Error::from_model(&error));
         let mut planner = Planner::new(self.batch, settings, build);
         let found = match self.parallel {
             Parallel::Data => planner.plan_for(cluster, &pure_data(cluster.size()))?,
             Parallel::Semi | Parallel::Auto => planner.plan(cluster)?,
         };
-        let file = PlanFile::new(&name, sequence, &planner, cluster, &found)?;
+        let file = PlanFile::new(&self.model, sequence, &planner, cluster, &found)?;
         say(format!(
             "planned: {} stages of {:?}, {} micro-batches, ZeRO {}, {:.1} ms a step",
             file.stage.len(),

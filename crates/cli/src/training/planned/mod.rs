@@ -24,17 +24,18 @@ use thinwire_wire::Rank;
 
 use super::interrupt::Interrupt;
 use super::trace::Trace;
-use super::{Done, machine};
+use super::{Done, folder, machine};
+use crate::file;
 use crate::output::say;
 use crate::ranks::{self, Start};
 use crate::report::{self, Report, Run};
 use build::Built;
 use request::Source;
 use session::Session;
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::output::{Numbers, PlanFile};
 
 /// What runs under a plan are called where others have their codec.
-const NAME: &str = "plan";
+pub const NAME: &str = "plan";
 
 /// Trains under a plan, in all ranks.
 ///
@@ -42,12 +43,18 @@ const NAME: &str = "plan";
 /// If the plan cannot be run as asked, or a rank is lost.
 pub fn train(request: &Request) -> Result<Done> {
     let settings = &request.settings;
-    if let Some(ranks) = settings.ranks {
-        request.check_world(ranks, "--ranks says")?;
-    }
     let found = settings.place.find()?;
+    match settings.ranks {
+        Some(ranks) => request.check_world(ranks, "--ranks says")?,
+        None if found.is_none() => {
+            request.check_world(request.usual_ranks(), "one machine starts at most")?;
+        }
+        None => {}
+    }
     match &settings.report.0 {
-        Some(path) if found.is_none_or(|place| place.rank == 0) => machine::ensure_place(path)?,
+        Some(path) if found.is_none_or(|place| place.rank == 0) => {
+            file::ensure_place(path, "the report", "--report, or none")?;
+        }
         _ => {}
     }
     if let Some(keep) = &request.keep {
@@ -58,18 +65,19 @@ pub fn train(request: &Request) -> Result<Done> {
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
     };
     request.check_world(place.world, "the job has")?;
+    let _held = folder::hold(request.keep.as_ref(), place.rank, request.resume.as_ref())?;
     let interrupt = Interrupt::listen()?;
     let meeting = settings.link.meet(&place, &settings.place, settings.limit(&place))?;
     let threads = settings.threads(&place);
-    let (run, file) =
+    let (run, planned) =
         thinwire_train::threads::run(threads, || run(request, (&place, &meeting), &interrupt))??;
     let code = interrupt.exit_code();
     if place.rank > 0 {
         return Ok(Done::Silent(code));
     }
-    let report = report(request, &place, (run, &file));
+    let report = report(request, &place, (run, &planned));
     if let Some(path) = &settings.report.0 {
-        machine::replace(path, report::page(&report).as_bytes())?;
+        file::replace(path, report::page(&report).as_bytes())?;
         say(format!("report: {}", path.display()));
     }
     Ok(Done::Here(Box::new(report), code))
@@ -94,6 +102,11 @@ fn run(
             &made
         }
     };
+    if built.file.precision == Numbers::Mixed && place.rank == 0 {
+        say(
+            "warning: the plan was made for mixed precision, and training is in single: step and memory are predicted for something else",
+        );
+    }
     let mut session = Session::start((request, built), group, interrupt, trace)?;
     let planned = session.run()?;
     let (log, saved) = session.finish();

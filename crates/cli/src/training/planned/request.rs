@@ -9,14 +9,15 @@ use thinwire_train::checkpoint::{self, Checkpoint};
 use thinwire_train::{Corpus, LearningRate};
 
 use super::build::Built;
-use super::make::{Parallel, Wish};
+use super::make::{Machines, Parallel, Wish, name};
 use crate::failure::{OrHint, hinted};
+use crate::file;
 use crate::training::corpus;
-use crate::training::plan::{Keep, Recipe, check_data, recipe};
+use crate::training::plan::{Keep, Recipe, check_data, kept_model, recipe};
 use crate::training::settings::{GradDtype, RecipeFlags, Settings};
 
-/// No plan has more bytes.
-const BYTES_MAX: u64 = 1 << 26;
+/// As many as --ranks can start.
+const RANKS_MAX: usize = 256;
 
 /// Where a plan comes from.
 pub enum Source {
@@ -73,9 +74,10 @@ impl Request {
         frozen: Frozen,
     ) -> Result<Request> {
         check_flags(&settings.recipe)?;
+        check_exchange(settings)?;
         let tokens = tokens.map(|tokens| &tokens.0[..]);
         let built = Built::of(read(plan)?, tokens).with_context(|| plan.display().to_string())?;
-        Request::new(settings, frozen, |_| Ok(Source::File(plan.to_owned(), Box::new(built))))
+        Request::new(settings, frozen, |_, _| Ok(Source::File(plan.to_owned(), Box::new(built))))
     }
 
     /// A plan that is to be made: how, with what decided, for which machines.
@@ -90,6 +92,7 @@ impl Request {
         frozen: Frozen,
     ) -> Result<Request> {
         check_dtype(&settings.recipe)?;
+        check_exchange(settings)?;
         let pins = pins.to_vec();
         for pin in &pins {
             pin.parse::<thinwire_plan::search::Pin>()?;
@@ -98,20 +101,23 @@ impl Request {
             let error = anyhow!("--pin {} without --parallel semi", pins[0]);
             return Err(hinted(error, "only --parallel semi lets the user decide some cuts"));
         }
-        let about = |path: &Path| format!("cannot read {}", path.display());
-        let cluster =
-            cluster.map(|path| std::fs::read_to_string(path).with_context(|| about(path)));
-        let cluster = cluster.transpose()?;
-        Request::new(settings, frozen, |recipe| {
-            let (model, batch) = (recipe.model, recipe.batch);
-            Ok(Source::Made(Wish { parallel, pins, cluster, model, batch }))
+        let cluster = cluster.map(Machines::read).transpose()?;
+        let given = settings.recipe.sizes_given();
+        Request::new(settings, frozen, |recipe, resumed| {
+            // A checkpoint knows its model, unless the user says another.
+            let (model, sequence) = match resumed.and_then(kept_model).filter(|_| !given) {
+                Some(kept) => (kept.name, kept.sequence),
+                None => (name(recipe.model), recipe.model.context),
+            };
+            let batch = recipe.batch;
+            Ok(Source::Made(Wish { parallel, pins, cluster, model, sequence, batch }))
         })
     }
 
     fn new(
         settings: &Settings,
         (resume, keep): Frozen,
-        source: impl FnOnce(&Recipe) -> Result<Source>,
+        source: impl FnOnce(&Recipe, Option<&Checkpoint>) -> Result<Source>,
     ) -> Result<Request> {
         let (data, corpus) = corpus::read(settings.data.as_deref())?;
         let resume = resume.map(|path| checkpoint::resolve(&path)).transpose()?;
@@ -119,16 +125,17 @@ impl Request {
         if let Some(checkpoint) = &resume {
             check_data(checkpoint, &corpus)?;
         }
-        let (source, settings) = (source(&recipe)?, settings.clone());
+        let (source, settings) = (source(&recipe, resume.as_ref())?, settings.clone());
         Ok(Request { source, recipe, corpus, settings, resume, keep, data })
     }
 
     /// How many ranks are started unless somebody says it.
     pub fn usual_ranks(&self) -> u32 {
-        match &self.source {
-            Source::File(_, built) => built.plan.ranks() as u32,
-            Source::Made(_) => 2,
-        }
+        let ranks = match &self.source {
+            Source::File(_, built) => built.plan.ranks(),
+            Source::Made(wish) => wish.cluster.as_ref().map_or(2, |found| found.devices),
+        };
+        ranks.min(RANKS_MAX) as u32
     }
 
     /// Refuses a world that the plan is not for.
@@ -136,13 +143,16 @@ impl Request {
     /// # Errors
     /// If it is for another number of ranks.
     pub fn check_world(&self, world: u32, said: &str) -> Result<()> {
-        let Source::File(path, built) = &self.source else { return Ok(()) };
-        let planned = built.plan.ranks();
-        if planned == world as usize {
-            return Ok(());
+        let ranks = world as usize;
+        match &self.source {
+            Source::File(path, built) if built.plan.ranks() != ranks => {
+                let planned = built.plan.ranks();
+                let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
+                Err(hinted(error, format!("start {planned} ranks, or make a plan for {world}")))
+            }
+            Source::File(..) => Ok(()),
+            Source::Made(wish) => wish.check_world(ranks, said),
         }
-        let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
-        Err(hinted(error, format!("start {planned} ranks, or make a plan for {world}")))
     }
 
     /// The learning rate, step by step.
@@ -153,17 +163,18 @@ impl Request {
 
     /// What all ranks must have in common, by name.
     pub fn facts(&self) -> Vec<(String, String)> {
+        // Those without a plan are asked for their parameters first.
         let mut facts = vec![
+            ("parameters".to_owned(), "those of a plan".to_owned()),
             ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("data".to_owned(), self.corpus.fingerprint().to_owned()),
         ];
-        let plan = match &self.source {
+        match &self.source {
             Source::File(_, built) => {
-                format!("{:08x}", thinwire_wire::checksum(built.file.text().as_bytes()))
+                facts.push(("plan".to_owned(), checksum(&built.file.text())));
             }
-            Source::Made(wish) => format!("{wish:?}"),
-        };
-        facts.push(("plan".to_owned(), plan));
+            Source::Made(wish) => facts.extend(wish.facts()),
+        }
         let first = self.resume.as_ref().map_or(0, |found| found.manifest().progress.step);
         facts.push(("first step".to_owned(), first.to_string()));
         let folder = if self.keep.is_some() { "a folder" } else { "none" };
@@ -204,19 +215,14 @@ impl Request {
     }
 }
 
+/// A file, for ranks to compare.
+pub(super) fn checksum(text: &str) -> String {
+    format!("a file with checksum {:08x}", thinwire_wire::checksum(text.as_bytes()))
+}
+
 fn read(path: &Path) -> Result<PlanFile> {
-    let shown = path.display();
-    let about = || format!("cannot read {shown}");
-    let metadata = path.metadata().with_context(about)?;
-    if !metadata.is_file() || metadata.len() > BYTES_MAX {
-        let bytes = metadata.len();
-        let error =
-            anyhow!("{shown} of {bytes} bytes is no plan, expected a file of at most {BYTES_MAX}");
-        return Err(hinted(error, "thinwire plan make --output FILE writes one"));
-    }
-    let text = std::fs::read_to_string(path).with_context(about)?;
-    let file = PlanFile::parse(&text).with_context(|| shown.to_string());
-    file.or_hint("thinwire plan make --output FILE writes one")
+    let text = file::text(path, &file::PLAN)?;
+    PlanFile::parse(&text).with_context(|| path.display().to_string()).or_hint(file::PLAN.hint)
 }
 
 /// Refuses flags about what the plan decides.
@@ -234,6 +240,28 @@ fn check_flags(flags: &RecipeFlags) -> Result<()> {
         return Err(hinted(error, format!("leave --{name} out, or make another plan")));
     }
     check_dtype(flags)
+}
+
+/// Refuses flags about an exchange that planned trainings do not have.
+fn check_exchange(settings: &Settings) -> Result<()> {
+    let usual = thinwire_sync::Options::default();
+    let Settings { algorithm, feedback, momentum_correction, error_budget, bucket_bytes, .. } =
+        settings;
+    let budget = (*error_budget != usual.error_budget).then_some(error_budget);
+    let given = [
+        algorithm.0.map(|value| format!("--algorithm {value}")),
+        (*feedback != usual.feedback).then(|| format!("--feedback {feedback}")),
+        momentum_correction.map(|value| format!("--momentum-correction {value}")),
+        budget.map(|value| format!("--error-budget {value}")),
+        bucket_bytes.map(|value| format!("--bucket-bytes {value}")),
+    ];
+    match given.into_iter().flatten().next() {
+        None => Ok(()),
+        Some(flag) => {
+            let error = anyhow!("{flag} with a plan, which says itself how gradients travel");
+            Err(hinted(error, "leave it out, or train without --plan and --parallel"))
+        }
+    }
 }
 
 fn check_dtype(flags: &RecipeFlags) -> Result<()> {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use thinwire_collective::Group;
 use thinwire_sync::StepRecord;
+use thinwire_train::checkpoint::Draft;
 use thinwire_train::spmd::{Machine, initial};
 use thinwire_train::{AdamWOptions, Batch, Pace, Sampler, Sampling, validation_batches};
 use thinwire_wire::{Rank, World};
@@ -74,7 +75,10 @@ impl<'a> Session<'a> {
         let mut machine = machine.with_gradient_norm_max((clip > 0.0).then_some(clip));
         let first = match &request.resume {
             Some(checkpoint) => {
-                checkpoints::load(checkpoint, &file.model, (&mut machine, &mut sampler))?
+                let state = (&mut machine, &mut sampler);
+                let (first, changes) = checkpoints::load(checkpoint, (built, seed), state)?;
+                changes.filter(|_| speaks).into_iter().for_each(say);
+                first
             }
             None => 0,
         };
@@ -122,10 +126,13 @@ impl<'a> Session<'a> {
             if let Some(keep) = &self.request.keep
                 && (over || keep.every.is_some_and(|every| self.done.is_multiple_of(every)))
             {
-                let of = (self.request, &self.built.file.model[..]);
+                let of = (self.request, self.built);
                 let state = (&mut self.machine, &self.sampler);
-                self.saved = checkpoints::save(of, keep, state, (self.world, self.done))
-                    .with_context(|| format!("saving step {}", self.done))?;
+                let saved = checkpoints::save(of, keep, state, (self.world, self.done));
+                if saved.is_err() && self.world.rank() == Rank(0) {
+                    Draft::discard(&keep.folder, self.done);
+                }
+                self.saved = saved.with_context(|| format!("saving step {}", self.done))?;
             }
         }
         if stop && self.world.rank() == Rank(0) {

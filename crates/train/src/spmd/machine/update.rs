@@ -72,9 +72,6 @@ impl Machine<'_> {
     /// ranks ask each other.
     fn clip(&mut self, gradients: &[Vec<f32>], scale: f32) -> Result<Option<f32>, Error> {
         let encoded = self.slots.take_finite();
-        if self.gradient_norm_max.is_none() && !self.program.encodes {
-            return Ok(Some(1.0));
-        }
         let program = &self.program;
         let share = |(parameter, gradient): (&Parameter, &Vec<f32>)| {
             let replicas = replicas(&program.slots[parameter.reduced].layout, &program.mesh);

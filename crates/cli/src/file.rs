@@ -1,0 +1,184 @@
+//! The user's files: read with a limit, and written in one piece.
+//!
+//! Whoever opens a pipe waits for a writer, and a device may never end: what is read here is a
+//! regular file of bounded length, or there is an error that says what was expected.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::failure::hinted;
+
+/// What a file is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Sort {
+    /// With its article: "a plan".
+    pub name: &'static str,
+    /// The most bytes that one has.
+    pub bytes_max: u64,
+    /// Where such a file comes from.
+    pub hint: &'static str,
+}
+
+/// A plan for a whole model.
+pub const PLAN: Sort = Sort {
+    name: "a plan",
+    bytes_max: 1 << 26,
+    hint: "thinwire plan make --output FILE writes one",
+};
+/// The machines.
+pub const CLUSTER: Sort = Sort {
+    name: "a cluster",
+    bytes_max: 1 << 24,
+    hint: "thinwire plan calibrate --output FILE writes one; docs/planning.md describes it",
+};
+/// What may befall them.
+pub const SCENARIOS: Sort = Sort {
+    name: "a file of scenarios",
+    bytes_max: 1 << 24,
+    hint: "docs/planning.md describes scenarios; without --scenarios the usual ones are taken",
+};
+/// A model of ours.
+pub const MODEL: Sort = Sort {
+    name: "a model",
+    bytes_max: 1 << 30,
+    hint: "thinwire model show NAME --output FILE.json writes one",
+};
+/// A model of another program; its weights may be in it.
+pub const ONNX: Sort =
+    Sort { name: "an ONNX model", bytes_max: 1 << 36, hint: "torch.onnx.export writes one" };
+
+/// A file's text.
+///
+/// # Errors
+/// If it cannot be read, is no regular file, is too long, or is no text.
+pub fn text(path: &Path, sort: &Sort) -> Result<String> {
+    let bytes = bytes(path, sort)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        refused(path, sort, &format!("is no text from byte {at} on"))
+    })
+}
+
+/// A file's bytes.
+///
+/// # Errors
+/// If it cannot be read, is no regular file, or is too long.
+pub fn bytes(path: &Path, sort: &Sort) -> Result<Vec<u8>> {
+    let about = || format!("cannot read {}", path.display());
+    let metadata = path.metadata().with_context(about)?;
+    if !metadata.is_file() {
+        return Err(refused(path, sort, "is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).with_context(about)?;
+    file.take(sort.bytes_max + 1).read_to_end(&mut bytes).with_context(about)?;
+    if bytes.len() as u64 > sort.bytes_max {
+        let length = metadata.len().max(sort.bytes_max + 1);
+        return Err(refused(path, sort, &format!("has {length} bytes")));
+    }
+    Ok(bytes)
+}
+
+fn refused(path: &Path, Sort { name, bytes_max, hint }: &Sort, found: &str) -> anyhow::Error {
+    let shown = path.display();
+    hinted(anyhow!("{shown} {found}, expected {name} of at most {bytes_max} bytes"), *hint)
+}
+
+/// Writes a file in one piece: it is the old one or the new one, never half. Links are followed,
+/// and what is there but no file, a device or a pipe, is written to and stays what it is.
+///
+/// # Errors
+/// If its folder is not writable.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let written = match fs::metadata(path) {
+        Ok(found) if !found.is_file() => fs::write(path, bytes),
+        Ok(_) => fs::canonicalize(path).and_then(|target| rename_over(&target, bytes)),
+        // A link to nowhere: writing makes what it points to.
+        Err(_) if path.is_symlink() => fs::write(path, bytes),
+        Err(_) => rename_over(path, bytes),
+    };
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes sure that `what` can be written to `path`, which a flag has named.
+///
+/// # Errors
+/// If that is a folder, or is in none.
+pub fn ensure_place(path: &Path, what: &str, flag: &str) -> Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let shown = path.display();
+    let problem = if path.is_dir() {
+        format!("cannot write {what}: {shown} is a folder")
+    } else if !folder.is_dir() {
+        format!("cannot write {what} {shown}: {} is no folder", folder.display())
+    } else {
+        return Ok(());
+    };
+    Err(hinted(anyhow!(problem), format!("give the path of a file with {flag}")))
+}
+
+fn rename_over(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_owned();
+    name.push(".partial");
+    let partial = path.with_file_name(name);
+    fs::write(&partial, bytes)
+        .and_then(|()| fs::rename(&partial, path))
+        .inspect_err(|_| drop(fs::remove_file(&partial)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_replaces_files_and_follows_links_only() {
+        let folder = std::env::temp_dir().join(format!("thinwire-replace-{}", std::process::id()));
+        fs::create_dir_all(folder.join("inner")).unwrap();
+        let (file, link) = (folder.join("inner/file"), folder.join("link"));
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for text in ["made", "replaced"] {
+            replace(&link, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+            assert!(link.is_symlink());
+        }
+        let device = folder.join("device");
+        std::os::unix::fs::symlink("/dev/full", &device).unwrap();
+        assert!(replace(&device, b"x").is_err() && device.is_symlink());
+        assert_eq!(fs::read_dir(folder.join("inner")).unwrap().count(), 1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn an_output_needs_a_place() {
+        let ensure = |path: &Path| ensure_place(path, "the report", "--report, or none");
+        let folder = std::env::temp_dir();
+        assert!(ensure(&folder).is_err() && ensure(&folder.join("no-such/r")).is_err());
+        assert!(ensure(&folder.join("r")).is_ok() && ensure(Path::new("report.html")).is_ok());
+    }
+
+    #[test]
+    fn what_is_read_is_a_short_regular_file_of_text() {
+        let small = Sort { bytes_max: 3, ..CLUSTER };
+        let path = std::env::temp_dir().join(format!("thinwire-read-{}", std::process::id()));
+        let said = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            text(&path, &small).map_err(|error| error.to_string())
+        };
+        assert_eq!(said(b"abc").unwrap(), "abc");
+        assert!(
+            said(b"abcd")
+                .unwrap_err()
+                .ends_with("has 4 bytes, expected a cluster of at most 3 bytes")
+        );
+        assert!(said(b"a\xff").unwrap_err().contains("is no text from byte 1 on"));
+        fs::remove_file(&path).unwrap();
+        let device = text(Path::new("/dev/zero"), &small).unwrap_err();
+        assert!(device.to_string().contains("/dev/zero is no regular file"), "{device}");
+    }
+}
