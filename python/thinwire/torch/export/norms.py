@@ -35,9 +35,7 @@ def layer_norm(
 
 
 @converts("rms_norm")
-def rms_norm(
-    walk: Walk, x: Any, shape: Any, gain: Any = None, epsilon: float | None = None
-) -> int:
+def rms_norm(walk: Walk, x: Any, shape: Any, gain: Any = None, epsilon: float | None = None) -> int:
     """Mean square one, then gain."""
     if len(shape) != 1:
         raise ValueError(f"a norm over {list(shape)}, expected the last dimension")
