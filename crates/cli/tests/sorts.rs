@@ -15,8 +15,8 @@ fn cluster(folder: &Folder, cores: usize, hosts: usize, gbit: f64) {
     let level = |name: &str, size: usize, gbit: f64| {
         format!("[[level]]\nname = \"{name}\"\nsize = {size}\nlatency_us = 1\ngbit = {gbit}\n")
     };
-    let device = "[[device]]\nname = \"core\"\ntflops = 0.001\nmemory_gib = 1\n\
-                  memory_gbyte_per_s = 1\n";
+    let device = "[[device]]\nname = \"core\"\ntflops = 0.0001\nmemory_gib = 1\n\
+                  memory_gbyte_per_s = 0.1\ncodec_gbyte_per_s = 10\n";
     let text = format!("{device}{}{}", level("host", cores, 100.0), level("net", hosts, gbit));
     std::fs::write(folder.path().join("cluster.toml"), text).unwrap();
 }
@@ -66,7 +66,7 @@ fn what_is_planned_with_codecs_runs() {
     let alone = learnt(&folder, &[]);
     let mut levels = 0;
     for (codecs, budget) in
-        [("int8", "0.01"), ("int8,int4", "0.1"), ("topk:0.1", "1"), ("onebit", "1")]
+        [("int8", "0.01"), ("int8,int4", "0.1"), ("topk:0.1", "0.9"), ("onebit", "0.9")]
     {
         for (cores, hosts) in [(1, 2), (1, 4), (2, 2)] {
             cluster(&folder, cores, hosts, 0.01);
@@ -83,7 +83,7 @@ fn what_is_planned_with_codecs_runs() {
 fn what_codecs_owe_is_taken_up_or_dropped_aloud() {
     let folder = Folder::new("sorts-owed");
     cluster(&folder, 1, 2, 0.01);
-    plan(&folder, GPT, &["--codecs", "int4", "--error-budget", "1"]).done();
+    plan(&folder, GPT, &["--codecs", "int4", "--error-budget", "0.9"]).done();
     assert!(text(&folder).contains("[[codec]]"), "{}", text(&folder));
     let whole = train(&folder, &["--json", "--checkpoint-dir", "none"]).json();
     let kept = ["--checkpoint-every", "3", "--checkpoint-dir", "half"];
