@@ -50,6 +50,9 @@ pub(crate) fn asked(
     let asked = importer.constant(call, 1)?.integers();
     let refused = || call.refuse(format!("shape {from:?} cannot become {asked:?}"));
     let elements: usize = from.iter().product();
+    if asked.iter().filter(|length| **length == -1).count() > 1 {
+        return Err(refused());
+    }
     let length = |(at, length): (usize, &i64)| match length {
         -1 => Ok(1),
         0 if call.integer("allowzero", 0) == 0 => from.get(at).copied().ok_or_else(refused),
