@@ -12,7 +12,10 @@ impl Importer<'_> {
     pub fn value(&self, call: &Call<'_>, index: usize) -> Result<&Value, Error> {
         let name = call.node.input.get(index).copied().unwrap_or_default();
         self.values.get(name).ok_or_else(|| {
-            call.refuse(format!("it has {} inputs, expected {} or more", call.inputs(), index + 1))
+            call.refuse(match call.inputs() {
+                inputs if inputs > index => format!("input {index} has no name, expected a tensor"),
+                inputs => format!("it has {inputs} inputs, expected {} or more", index + 1),
+            })
         })
     }
 
