@@ -160,7 +160,7 @@ def test_what_does_not_grow_with_the_batch_is_refused(tmp_path):
         exported(tmp_path, Pairs(), torch.zeros(2, 4))
 
 
-def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path):
+def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path, capsys):
     import torch
     from torch import nn
 
@@ -196,6 +196,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path):
             thinwire.torch.export_graph(module, examples, place, sequence=sequence)
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
         assert not place.exists()
+    assert "def forward" not in capsys.readouterr().err
 
 
 def shown(tmp_path, model):

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -66,7 +68,8 @@ def export_graph(
 def _traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
     """The program that a module is for its inputs; what torch says at length becomes a line."""
     try:
-        return torch.export.export(module, inputs, strict=False)
+        with redirect_stderr(StringIO()):  # where it fails torch prints the whole graph
+            return torch.export.export(module, inputs, strict=False)
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         said = lines[0][:LINE] if lines else type(error).__name__
