@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import thinwire
+
 pytestmark = pytest.mark.needs("torch")
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +143,9 @@ def test_what_is_not_supported_is_named(tmp_path):
         def forward(self, x):
             return torch.relu(x).cumsum(1)
 
-    with pytest.raises(ValueError, match=r"^node 2 'cumsum': operator aten.cumsum.default is not"):
+    with pytest.raises(
+        thinwire.InvalidError, match=r"^node 2 'cumsum': operator aten.cumsum.default is not"
+    ):
         exported(tmp_path, Odd(), torch.zeros(2, 4))
 
 
@@ -152,8 +156,47 @@ def test_what_does_not_grow_with_the_batch_is_refused(tmp_path):
         def forward(self, x):
             return x.reshape(1, -1)[:, 1:]
 
-    with pytest.raises(ValueError, match="which is no multiple of the batch"):
+    with pytest.raises(thinwire.InvalidError, match="which is no multiple of the batch"):
         exported(tmp_path, Pairs(), torch.zeros(2, 4))
+
+
+def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path, capsys):
+    import torch
+    from torch import nn
+
+    import thinwire.torch
+
+    class Of(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.linear, self.function = nn.Linear(8, 4), function
+
+        def forward(self, x):
+            return self.function(self.linear(x))
+
+    x, linear, path = torch.zeros(2, 8), nn.Linear(8, 4), tmp_path / "model.json"
+    by_sign = Of(lambda y: y if y.sum() > 0 else -y)
+    by_batch = Of(lambda y: y.reshape(4, -1))
+    for module, examples, place, sequence, expected in (
+        (linear, x, path, None, "example_inputs is Tensor, expected a tuple of tensors"),
+        (linear, "x", path, None, "example_inputs is str, expected a tuple of tensors"),
+        (linear, (), path, None, "example_inputs has 0 examples, expected 1 or more"),
+        (linear, ("x",), path, None, "the first example is str, expected a tensor"),
+        (linear, (torch.tensor(1.0),), path, None, r"the first example has shape \[\], expected"),
+        (linear, (torch.zeros(0, 8),), path, None, r"the first example has shape \[0, 8\]"),
+        (linear, (torch.zeros(2, 9),), path, None, "torch.export cannot trace Linear: "),
+        (len, (x,), path, None, "module is builtin_function_or_method, expected a torch.nn.Module"),
+        (linear, (x,), tmp_path / "o.txt", None, "expected one that ends in .json"),
+        (linear, (x,), path, -1, "sequence is -1, expected 1 to 1073741824"),
+        (linear, (x,), path, 2**70, "sequence is 1180591620717411303424, expected 1 to"),
+        (by_sign, (x,), path, None, "torch.export cannot trace Of: .*may depend on shapes"),
+        (by_batch, (x,), path, None, "which is no multiple of the batch"),
+    ):
+        with pytest.raises(thinwire.InvalidError, match=expected) as caught:
+            thinwire.torch.export_graph(module, examples, place, sequence=sequence)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+        assert not place.exists()
+    assert "def forward" not in capsys.readouterr().err
 
 
 def shown(tmp_path, model):

@@ -49,6 +49,7 @@ mod region;
 mod rewrite;
 mod strategy;
 mod summary;
+mod trainable;
 
 pub use array::Array;
 pub use axis::{Axes, Axis, Declaration, Dim, Operand, Split};
@@ -78,3 +79,4 @@ pub use region::{Part, Region};
 pub use rewrite::simplify;
 pub use strategy::{Cut, Sides, Strategy};
 pub use summary::{Summary, summary};
+pub use trainable::check_trainable;

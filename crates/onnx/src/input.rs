@@ -5,6 +5,9 @@ use thinwire_model::{Element, Error, Kind};
 
 use crate::constant::{Constant, ELEMENTS_MAX, counted, is_float};
 
+/// A longer dimension is taken for a slip.
+const LENGTH_MAX: usize = (1 << 31) - 1;
+
 /// The dimensions of an input.
 pub(crate) fn dimensions<'a, 'b>(input: &'b ValueInfo<'a>) -> Option<Vec<&'b Dimension<'a>>> {
     let shape = input.tensor_shape()?;
@@ -86,8 +89,11 @@ pub(crate) fn shape(
                      dimension"
                 )))
             }
-            Ok(length) if length > 0 && length < 1 << 31 => Ok(length),
-            _ => Err(refused(format!("dimension {at} is {length} long, expected 1 to 2147483647"))),
+            Ok(length) if length > 0 && length <= LENGTH_MAX => Ok(length),
+            _ => {
+                let expected = format!("expected 1 to {LENGTH_MAX}");
+                Err(refused(format!("dimension {at} is {length} long, {expected}")))
+            }
         },
     };
     let shape: Vec<usize> =

@@ -13,12 +13,13 @@ mod fold;
 mod half;
 mod import;
 mod input;
+mod names;
 mod operator;
 mod prune;
 mod value;
 
 use onnx_rs::ast::Model;
-use thinwire_model::{Error, Graph, Kind, divide, learn, simplify};
+use thinwire_model::{Error, Graph, Kind, check_trainable, divide, learn, simplify};
 
 use import::Importer;
 
@@ -78,7 +79,9 @@ impl OnnxFile {
         let (graph, logits) = simplify(&graph, logits)?;
         let (mut graph, logits) = prune::prune(&graph, logits);
         learn(&mut graph, logits)?;
+        names::distinguish(&mut graph);
         divide(&mut graph);
+        check_trainable(&graph)?;
         Ok(graph)
     }
 

@@ -3,8 +3,10 @@
 mod made;
 
 use thinwire_plan::Cluster;
+use thinwire_plan::cost::{Division, Sharding};
 use thinwire_plan::output::report;
-use thinwire_plan::search::Settings;
+use thinwire_plan::pipeline::Schedule;
+use thinwire_plan::search::{Candidate, Rule, Settings};
 
 fn cluster(devices: usize) -> Cluster {
     made::cluster(1, devices, 100.0, 80.0)
@@ -22,6 +24,50 @@ fn any_number_of_devices_has_a_plan_for_any_batch() {
             let text = report(&planner, &cluster(devices), &found).unwrap();
             assert_eq!(text.contains("ATTENTION"), used < devices, "{text}");
         }
+    }
+}
+
+#[test]
+fn counts_that_nobody_has_are_refused() {
+    let candidate = |micro_batches| Candidate {
+        stages: 2,
+        mesh: vec![1],
+        micro_batches,
+        division: Division::Alike(Sharding::None),
+        rule: Rule::Free,
+    };
+    let planner = |batch, schedule| {
+        let settings = Settings { schedule, ..Settings::default() };
+        made::planner(made::gpt(2, 128, 64), batch, settings)
+    };
+    let many = planner(1_000_000_007, None).plan(&cluster(2)).unwrap_err().to_string();
+    assert_eq!(many, "a step of 1000000007 sequences, expected at most 1048576");
+    let priced = |batch, chunks, micro_batches| {
+        let schedule = Some(Schedule::Interleaved { chunks });
+        let plan = planner(batch, schedule).plan_for(&cluster(2), &candidate(micro_batches));
+        plan.unwrap_err().to_string()
+    };
+    assert!(priced(1 << 20, 2, 1 << 20).ends_with("micro-batches, expected at most 65536"));
+    let chunks = "interleaved 1F1B of 3 chunks on 2 stages for 4 blocks, expected a block for each";
+    assert!(priced(4, 3, 2).starts_with(chunks), "{}", priced(4, 3, 2));
+    let groups = "interleaved 1F1B of 2 chunks on 2 stages with 1 micro-batches, expected a";
+    assert!(priced(4, 2, 1).starts_with(groups), "{}", priced(4, 2, 1));
+}
+
+#[test]
+fn memory_binds_where_a_plan_without_its_end_is_faster() {
+    let text = |memory_gib| {
+        let mut planner = made::planner(made::gpt(3, 512, 512), 8, Settings::default());
+        let cluster = made::cluster(1, 4, 100.0, memory_gib);
+        let found = planner.plan(&cluster).unwrap();
+        (found.best.seconds, report(&planner, &cluster, &found).unwrap())
+    };
+    let (most_s, room) = text(80.0);
+    assert!(room.contains("memory does not bind"), "{room}");
+    for memory_gib in [0.4, 0.2, 0.15] {
+        let (seconds, tight) = text(memory_gib);
+        let slower = seconds > 1.01 * most_s;
+        assert!(!slower || tight.contains("memory binds: "), "{memory_gib}: {tight}");
     }
 }
 

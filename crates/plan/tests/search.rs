@@ -110,6 +110,38 @@ fn a_plan_file_is_read_back_and_fits_its_model_alone() {
     edited.way[1].nodes.values_mut().for_each(|cut| *cut = "q".to_owned());
     let error = edited.strategies(&prepared.graph).unwrap_err().to_string();
     assert!(error.contains("'q' is no axis, expected one of -, "), "{error}");
+    let refused = |from: &str, to: &str| {
+        let text = file.text();
+        assert!(text.contains(from), "{from} in {text}");
+        let read = PlanFile::parse(&text.replacen(from, to, 1));
+        let read = read.and_then(|file| file.strategies(&prepared.graph));
+        read.unwrap_err().to_string()
+    };
+    let line = |field: &str| {
+        let text = file.text();
+        text.lines().find(|line| line.starts_with(field)).unwrap().to_owned()
+    };
+    for (from, to, expected) in [
+        ("version = 1", "version = 99", "a plan of version 99, expected 1"),
+        (&line("step_s"), "step_s = nan", "step_s is NaN, expected a number from 0 on"),
+        (&line("bound_s"), "bound_s = -1", "bound_s is -1, expected a number from 0 on"),
+        (&line("batch"), "batch = 12\nshares = [1, 1, 1, 1, 1, 1, 1, 1, 1]", "shares of 9 parts"),
+        (&line("micro_batches"), "micro_batches = 24", "batch of 32 does not divide into 24 micro"),
+        (&line("micro_batches"), "micro_batches = 65537", "65537 micro-batches, expected 1 to"),
+        ("\nblocks = [", "\nblocks = [\"tail\", ", "a way is for block 'tail', the model has none"),
+        ("\nblocks = [", "\nblocks = [\"head\", ", "block 'head' stands twice in ways"),
+        ("[way.nodes]\n", "[way.nodes]\nodd = \"-\"\n", "a way cuts node 'odd', block 'embedding'"),
+        ("[[way]]", "[[codec]]\nname = \"int8\"\nparameters = []\n[[way]]", "encodes 0 parameters"),
+    ] {
+        let error = refused(from, to);
+        assert!(error.contains(expected) && !error.contains('\n'), "{to}: {error}");
+    }
+    let unnamed = file.text().replace("version = 1\n", "");
+    assert_eq!(
+        PlanFile::parse(&unnamed).unwrap(),
+        file,
+        "files without a version are of the first"
+    );
     assert!(PlanFile::parse("model = 3").unwrap_err().to_string().starts_with("line 1: "));
     let text = report(&planner, &cluster, &found).unwrap();
     assert!(text.contains("data parallel") && text.contains("the gap is"), "{text}");

@@ -1,6 +1,7 @@
 //! What a file must keep to, so that its graph is one.
 
 use super::Stretch;
+use super::sizes::NUMBER_MAX;
 use crate::error::{Error, Kind};
 use crate::graph::{Block, Element, Graph, Node, Role, Tensor, TensorId, check_sizes};
 
@@ -90,6 +91,26 @@ pub(super) fn loss(graph: &Graph, id: TensorId) -> Result<TensorId, Error> {
         return Err(Error::new(Kind::File, message));
     }
     Ok(id)
+}
+
+/// Sequences that are as long as the model's indices for every place of every sequence, if it has
+/// such; 1 where a model knows of no sequences.
+pub(super) fn sequence(graph: &Graph, batch: usize, sequence: usize) -> Result<(), Error> {
+    if sequence == 0 || sequence as u64 > NUMBER_MAX {
+        let message = format!("a sequence of {sequence}, expected 1 to {NUMBER_MAX}");
+        return Err(Error::new(Kind::Sizes, message));
+    }
+    let places = graph.tensors.iter().filter(|tensor| {
+        let [rows, _] = tensor.shape[..] else { return false };
+        tensor.role == Role::Input && tensor.element == Element::Index && rows == batch
+    });
+    let places: Vec<&Tensor> = places.collect();
+    if sequence == 1 || places.is_empty() || places.iter().any(|one| one.shape[1] == sequence) {
+        return Ok(());
+    }
+    let (name, length) = (&places[0].name, places[0].shape[1]);
+    let message = format!("a sequence of {sequence}, expected {length} of input '{name}'");
+    Err(Error::new(Kind::Sizes, message))
 }
 
 /// Blocks that have all nodes, one after the other.

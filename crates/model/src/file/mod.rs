@@ -15,6 +15,7 @@ use crate::divide::divide;
 use crate::error::{Error, Kind};
 use crate::graph::{Graph, TensorId};
 use crate::loss::learn;
+use crate::trainable::check_trainable;
 
 /// The version that is written and read.
 const VERSION: u64 = 1;
@@ -118,8 +119,8 @@ impl ModelFile {
     /// The model for a batch.
     ///
     /// # Errors
-    /// If an operator cannot take its operands, a shape is none that it gives, or something is read
-    /// before it is there.
+    /// If an operator cannot take its operands, a shape is none that it gives, something is read
+    /// before it is there, or something could not be trained.
     pub fn graph(&self, batch: usize) -> Result<Graph, Error> {
         if batch == 0 {
             return Err(Error::new(Kind::Sizes, "a batch of 0, expected 1 or more"));
@@ -144,6 +145,8 @@ impl ModelFile {
             [] => divide(&mut graph),
             blocks => check::blocks(&mut graph, blocks)?,
         }
+        check::sequence(&graph, batch, self.sequence)?;
+        check_trainable(&graph)?;
         Ok(graph)
     }
 }

@@ -136,7 +136,7 @@ type Case = (&'static str, fn(&mut Value));
 
 #[test]
 fn what_is_wrong_is_named() {
-    let cases: [Case; 8] = [
+    let cases: [Case; 16] = [
         ("thinwire_model is 2, expected 1", |file| file["thinwire_model"] = 2.into()),
         ("node 0 'layer.0.linear': unknown variant `lunar`", |file| {
             file["nodes"][0]["operator"] = json!({ "lunar": null });
@@ -158,11 +158,38 @@ fn what_is_wrong_is_named() {
             file["tensors"][0]["shape"][1] = 4_294_967_296_u64.into();
         }),
         ("the loss has shape [2, 784], expected one element", |file| file["loss"] = 0.into()),
+        ("a sequence of 0, expected 1 to 1073741824", |file| file["sequence"] = 0.into()),
+        ("a sequence of 9223372036854775808, expected 1 to", |file| {
+            file["sequence"] = (1_u64 << 63).into();
+        }),
+        ("layer.0.linear.weight: a parameter of element Index, expected Float", |file| {
+            file["tensors"][2]["element"] = "index".into();
+        }),
+        ("layer.0.linear.weight: a deviation of -1e308, expected 0 to 1000", |file| {
+            file["tensors"][2]["role"] = json!({ "parameter": { "normal": -1e308 } });
+        }),
+        ("idle: the loss does not depend on this parameter, expected it to, or", |file| {
+            let mut idle = file["tensors"][2].clone();
+            idle["name"] = "idle".into();
+            file["tensors"].as_array_mut().unwrap().push(idle);
+        }),
+        ("two parameters are called 'layer.0.linear.weight', expected a name for each", |file| {
+            file["tensors"][3]["name"] = "layer.0.linear.weight".into();
+        }),
+        ("two nodes are called 'layer.0.linear', expected a name for each", |file| {
+            file["nodes"][1]["name"] = "layer.0.linear".into();
+        }),
+        ("two blocks are called 'layer.0', expected a name for each", |file| {
+            file["blocks"][1]["name"] = "layer.0".into();
+        }),
     ];
     for (expected, change) in cases {
         let error = refusal(change);
         assert!(error.contains(expected) && !error.contains('\n'), "{error}");
     }
+    let other = changed(&file("gpt2"), |file| file["sequence"] = 7.into());
+    let error = other.unwrap().graph(2).unwrap_err().to_string();
+    assert_eq!(error, "a sequence of 7, expected 16 of input 'tokens'");
     let error = ModelFile::parse("{ \"thinwire_model\": 1,").unwrap_err().to_string();
     assert!(error.starts_with("it is no JSON: EOF"), "{error}");
 }

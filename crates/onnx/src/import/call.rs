@@ -31,9 +31,10 @@ impl<'a> Call<'a> {
         self.node.input.get(index).is_some_and(|name| !name.is_empty())
     }
 
-    /// How many inputs there are.
+    /// How many inputs there are, without empty ones at the end.
     pub fn inputs(&self) -> usize {
-        self.node.input.len()
+        let last = self.node.input.iter().rposition(|name| !name.is_empty());
+        last.map_or(0, |last| last + 1)
     }
 
     /// Whether something may read an output.

@@ -1,6 +1,7 @@
 //! The way through a file, node by node.
 
 mod call;
+mod form;
 mod node;
 mod operand;
 mod source;
@@ -37,11 +38,10 @@ impl<'a> Importer<'a> {
             return Err(Error::new(Kind::Sizes, message));
         }
         let file = model.graph.as_ref().expect("a file without a graph is refused when read");
-        let own = model.opset_import.iter().find(|set| matches!(set.domain, "" | "ai.onnx"));
         let mut importer = Importer {
             graph: Graph::default(),
             file,
-            version: own.map_or(0, |set| set.version),
+            version: form::version(model)?,
             values: HashMap::new(),
             uses: HashMap::new(),
             made: HashMap::new(),
@@ -60,7 +60,10 @@ impl<'a> Importer<'a> {
             let call = Call::new(at, node);
             let values = self.visit(&call).map_err(|error| error.at(&call.place()))?;
             for (name, value) in node.output.iter().zip(values) {
-                self.values.insert(name, value);
+                if !name.is_empty() && self.values.insert(name, value).is_some() {
+                    let message = format!("it writes '{name}', which is there already");
+                    return Err(Error::new(Kind::File, message).at(&call.place()));
+                }
             }
         }
         let [output] = &self.file.output[..] else {
@@ -85,13 +88,13 @@ impl<'a> Importer<'a> {
             let message = format!("it reads '{name}', which no node before it writes");
             return Err(Error::new(Kind::File, message));
         }
-        if !matches!(call.node.domain, "" | "ai.onnx" | "com.microsoft") {
-            let name = format!("{}.{}", call.node.domain, call.operator);
-            return Err(operator::unsupported(&name));
-        }
+        form::check(self, call)?;
         match fold::fold(self, call)? {
             Some(constant) => Ok(vec![Value::Constant(constant)]),
-            None => operator::visit(self, call),
+            None => {
+                form::check_weights(self, call)?;
+                operator::visit(self, call)
+            }
         }
     }
 

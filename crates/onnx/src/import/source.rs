@@ -49,7 +49,10 @@ impl<'a> Importer<'a> {
             }
             false => Value::Constant(Constant::read(tensor)?),
         };
-        self.values.insert(tensor.name(), value);
+        if self.values.insert(tensor.name(), value).is_some() {
+            let message = "two initial values have this name, expected one";
+            return Err(Error::new(Kind::File, message).at(tensor.name()));
+        }
         Ok(())
     }
 

@@ -101,6 +101,12 @@ pub(crate) fn ranges(
     let ends = list("ends", 2)?.unwrap_or_default();
     let axes = list("axes", 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = list("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
+    let counts = [starts.len(), ends.len(), axes.len(), steps.len()];
+    if starts.is_empty() || counts != [starts.len(); 4] {
+        let message =
+            format!("{counts:?} starts, ends, axes and steps, expected as many, and some");
+        return Err(call.refuse(message));
+    }
     let range = |(((start, end), axis), step): (((i64, i64), i64), i64)| {
         let dim = dimension(call, axis, from.len())?;
         let length = from[dim] as i64;

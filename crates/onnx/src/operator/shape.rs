@@ -50,6 +50,9 @@ pub(crate) fn asked(
     let asked = importer.constant(call, 1)?.integers();
     let refused = || call.refuse(format!("shape {from:?} cannot become {asked:?}"));
     let elements: usize = from.iter().product();
+    if asked.iter().filter(|length| **length == -1).count() > 1 {
+        return Err(refused());
+    }
     let length = |(at, length): (usize, &i64)| match length {
         -1 => Ok(1),
         0 if call.integer("allowzero", 0) == 0 => from.get(at).copied().ok_or_else(refused),
@@ -135,8 +138,8 @@ pub(crate) fn unsqueezed(
 /// The order that a transpose asks for, each dimension once.
 pub(crate) fn order(call: &Call<'_>, dimensions: usize) -> Result<Vec<usize>, Error> {
     let Some(asked) = call.integers("perm") else { return Ok((0..dimensions).rev().collect()) };
-    let order = asked.iter().map(|axis| dimension(call, *axis, dimensions));
-    let order: Vec<usize> = order.collect::<Result<_, _>>()?;
+    let order = asked.iter().map(|axis| usize::try_from(*axis).unwrap_or(usize::MAX));
+    let order: Vec<usize> = order.collect();
     let mut sorted = order.clone();
     sorted.sort_unstable();
     match sorted.into_iter().eq(0..dimensions) {

@@ -220,6 +220,53 @@ fn files_that_contradict_themselves_are_refused() {
     maker.input("z", DataType::Float, &[BATCH, much.clone(), much.clone(), much]);
     assert!(refusal(&maker).ends_with(" is too large to be counted"));
 
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.weight("twice", &[4, 6]);
+    maker.weight("twice", &[6, 4]);
+    assert_eq!(refusal(&maker), "twice: two initial values have this name, expected one");
+
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.graph.node[1].output = maker.graph.node[0].output.clone();
+    assert!(refusal(&maker).ends_with("it writes '/Gemm_0', which is there already"));
+
+    let mut maker = mlp(&[4, 6, 3]);
+    maker.graph.node[0].domain = "com.microsoft";
+    assert!(refusal(&maker).contains("operator com.microsoft.Gemm is not supported"));
+
+    let mut maker = mlp(&[4, 6, 3]);
+    let relu = maker.graph.node[1].input[0];
+    maker.graph.node[1].input.push(relu);
+    assert_eq!(refusal(&maker), "node 1 'Relu_1': it has 2 inputs, expected 1");
+
+    for version in [-1, 0, 5, 99] {
+        let refused = refusal(&Maker { version, ..mlp(&[4, 6, 3]) });
+        let expected = format!("operators of version {version}, expected 6 to 25: export it for");
+        assert!(refused.starts_with(&expected), "{refused}");
+    }
+
+    let mut maker = mlp(&[4, 6, 3]);
+    let last = maker.graph.node.last().unwrap().output[0];
+    let whole = maker.numbers("whole", &[3, 2], &[1; 6]);
+    let product = maker.node("MatMul", &[last, whole], Vec::new());
+    maker.graph.output.clear();
+    maker.output(product);
+    assert!(refusal(&maker).ends_with("input 'whole' has whole numbers, expected real ones"));
+
+    let mut maker = mlp(&[4, 6, 3]);
+    let last = maker.graph.node.last().unwrap().output[0];
+    let cut = maker.node("Slice", &[last], Vec::new());
+    maker.graph.output.clear();
+    maker.output(cut);
+    assert!(refusal(&maker).ends_with("it has 1 inputs, expected 3 to 5"));
+
+    let mut maker = mlp(&[4, 6, 3]);
+    let rows = maker.numbers("rows", &[2], &[-1, -1]);
+    let last = maker.graph.node.last().unwrap().output[0];
+    let reshaped = maker.node("Reshape", &[last, rows], Vec::new());
+    maker.graph.output.clear();
+    maker.output(reshaped);
+    assert!(refusal(&maker).ends_with("cannot become [-1, -1]"), "{}", refusal(&maker));
+
     let mut maker = cnn();
     let missing = TensorProto::from_i64("zero", Vec::new(), Vec::new());
     let zero = maker.graph.initializer.iter_mut().find(|tensor| tensor.name() == "zero").unwrap();

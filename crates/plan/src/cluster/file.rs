@@ -26,7 +26,7 @@
 //! gbit = 800                             # of one node
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
@@ -37,6 +37,8 @@ const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;
 /// More devices than this are taken for a slip.
 const DEVICES_MAX: usize = 1 << 20;
+/// More levels than this are taken for a slip, too.
+const LEVELS_MAX: usize = 32;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -91,6 +93,10 @@ pub(super) fn parse(text: &str) -> Result<Cluster, Error> {
         let found = format!("{devices} devices and {levels} levels, expected at least one of each");
         return Err(Error::file(found));
     }
+    if file.level.len() > LEVELS_MAX {
+        let levels = file.level.len();
+        return Err(Error::file(format!("{levels} levels, expected at most {LEVELS_MAX}")));
+    }
     let names: Vec<&str> = file.device.iter().map(|device| device.name.as_str()).collect();
     unique("device", &names)?;
     unique("level", &file.level.iter().map(|level| level.name.as_str()).collect::<Vec<_>>())?;
@@ -109,8 +115,9 @@ fn syntax(text: &str, error: &toml::de::Error) -> Error {
 }
 
 fn unique(what: &str, names: &[&str]) -> Result<(), Error> {
+    let mut places = HashMap::new();
     for (place, name) in names.iter().enumerate() {
-        if let Some(first) = names[..place].iter().position(|other| other == name) {
+        if let Some(first) = places.insert(*name, place) {
             let (first, second) = (first + 1, place + 1);
             let twice = format!("stands twice, as {what} {first} and {what} {second}");
             return Err(Error::file(format!("{what} '{name}' {twice}")));

@@ -173,6 +173,11 @@ mod tests {
         assert!(unknown.contains("teraflops") && unknown.contains("line"), "{unknown}");
         assert!(!unknown.contains('\n'), "{unknown}");
         assert!(Cluster::parse("").unwrap_err().to_string().contains("device"));
+        let level =
+            |at: usize| format!("[[level]]\nname = \"{at}\"\nsize = 1\nlatency_us = 1\ngbit = 1\n");
+        let many = TWO_NODES.to_owned() + &(0..31).map(level).collect::<String>();
+        let error = Cluster::parse(&many).unwrap_err().to_string();
+        assert_eq!(error, "33 levels, expected at most 32");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! model = "gpt2-medium"
+//! version = 1
 //! fingerprint = "35bb0a9e61f1be4c"   # of the model for one micro-batch
 //! batch = 64
 //! mesh = [4, 2]                      # of a stage's devices, the last dimension nearest
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thinwire_model::{Cut, Declaration, Graph, NodeId, Strategy, fingerprint};
 
+use super::check;
 use super::codecs::codecs;
 use super::spared::{divisions, recomputed};
 use crate::Cluster;
@@ -32,6 +34,9 @@ use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, pinned,
 pub struct PlanFile {
     /// The model's name.
     pub model: String,
+    /// The version of the file.
+    #[serde(default = "version")]
+    pub version: u64,
     /// The model's fingerprint, for one micro-batch, in hexadecimal digits.
     pub fingerprint: String,
     /// Sequences of a step.
@@ -84,6 +89,10 @@ pub enum Numbers {
     Single,
     /// In half precision, with exact parameters beside it.
     Mixed,
+}
+
+fn version() -> u64 {
+    check::VERSION
 }
 
 /// A stage.
@@ -176,6 +185,7 @@ impl PlanFile {
         let (most, division) = divisions(prepared, &chain, &found.best);
         Ok(PlanFile {
             model: model.to_owned(),
+            version: check::VERSION,
             fingerprint: format!("{:016x}", fingerprint(graph)),
             batch: planner.batch(),
             sequence,
@@ -202,12 +212,15 @@ impl PlanFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it is no plan.
+    /// If it is no plan, of another version, or contradicts itself.
     pub fn parse(text: &str) -> Result<PlanFile, Error> {
-        toml::from_str(text).map_err(|error| {
+        check::version(text)?;
+        let file = toml::from_str(text).map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             Error::file(format!("line {line}: {}", error.message().replace('\n', ", ")))
-        })
+        })?;
+        check::file(&file)?;
+        Ok(file)
     }
 
     /// The file's text.
@@ -221,13 +234,15 @@ impl PlanFile {
     /// The strategy of every node of the model that this plan is for.
     ///
     /// # Errors
-    /// If the model is another one, or a node has no strategy or one that it cannot have.
+    /// If the model is another one, a node has no strategy or one that it cannot have, or a way
+    /// names what the model does not have.
     pub fn strategies(&self, graph: &Graph) -> Result<Vec<Strategy>, Error> {
         let actual = format!("{:016x}", fingerprint(graph));
         if actual != self.fingerprint {
             let found = format!("the plan is for a model with fingerprint {}", self.fingerprint);
             return Err(Error::impossible(format!("{found}, this one has {actual}")));
         }
+        check::ways(&self.way, graph)?;
         let mut all = vec![None; graph.nodes.len()];
         for block in &graph.blocks {
             let way = self.way.iter().find(|way| way.blocks.contains(&block.name));

@@ -1,5 +1,6 @@
 //! What comes out: a plan as a file, and as a report that says why.
 
+mod check;
 mod codecs;
 mod compare;
 mod explain;

@@ -14,6 +14,8 @@ use crate::search::{
 };
 
 pub(super) const GIB: f64 = (1_u64 << 30) as f64;
+/// A plan that is faster by less is no other one.
+const FASTER: f64 = 1e-3;
 
 /// What a change of the cluster would buy.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +50,21 @@ pub fn sensitivities(
         Ok(Sensitivity { change, seconds })
     };
     changes.into_iter().map(sensitivity).collect()
+}
+
+/// Whether more memory would help this plan, or another that does not fit.
+fn memory(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String, Error> {
+    let rate = found.best.seconds_per_byte;
+    if rate > 0.0 {
+        let saved = seconds(rate * GIB);
+        return Ok(format!("memory binds: one GiB more a device would save some {saved}"));
+    }
+    let known = found.others.iter().chain([&found.best]).map(|plan| plan.seconds);
+    let boundless_s = planner.boundless_s(cluster)?;
+    Ok(match boundless_s < (1.0 - FASTER) * known.fold(f64::INFINITY, f64::min) {
+        true => format!("memory binds: with more of it a step takes {}", seconds(boundless_s)),
+        false => "memory does not bind".to_owned(),
+    })
 }
 
 /// Seconds of the same strategies on another cluster.
@@ -110,12 +127,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
         let faster = 100.0 * (1.0 - then / best.seconds);
         line(format!("{change} would save {faster:.1} % of the step with this plan"));
     }
-    line(match best.seconds_per_byte {
-        0.0 => "memory does not bind".to_owned(),
-        rate => {
-            format!("memory binds: one GiB more a device would save some {}", seconds(rate * GIB))
-        }
-    });
+    line(memory(planner, cluster, found)?);
     let [all, solved] = found.candidates;
     let gap = 100.0 * found.gap();
     line(format!(

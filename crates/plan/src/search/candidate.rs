@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::rule::Rule;
+use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::{Division, Sharding};
 
@@ -49,6 +50,25 @@ impl Expert {
 
 /// Sizes of micro-batches that are tried: sequences per part of a batch.
 const SEQUENCES: [usize; 5] = [1, 2, 4, 8, 16];
+
+/// More micro-batches than this are taken for a slip; no training takes more.
+pub const MICRO_BATCHES_MAX: usize = 1 << 16;
+/// More sequences of a step than this are taken for a slip.
+const BATCH_MAX: usize = 1 << 20;
+
+/// Refuses counts for which lists would grow too long.
+pub(super) fn check_counts(batch: usize, micro_batches: usize) -> Result<(), Error> {
+    let counts =
+        [("sequences", batch, BATCH_MAX), ("micro-batches", micro_batches, MICRO_BATCHES_MAX)];
+    match counts.into_iter().find(|(_, found, most)| found > most) {
+        None => Ok(()),
+        Some((name, found, most)) => {
+            let message = format!("a step of {found} {name}, expected at most {most}");
+            Err(Error::impossible(message)
+                .with_hint("a smaller batch of more steps learns the same"))
+        }
+    }
+}
 
 /// All candidates for a batch of so many sequences and a model of so many blocks.
 pub fn candidates(
@@ -154,6 +174,7 @@ fn micro_batches(batch: usize, parts: usize) -> Vec<usize> {
     let sequences = SEQUENCES.into_iter().chain(whole);
     let sizes = sequences.map(|sequences| sequences * parts);
     let found = sizes.filter(|size| batch.is_multiple_of(*size)).map(|size| batch / size);
+    let found = found.filter(|count| *count <= MICRO_BATCHES_MAX);
     let mut found: Vec<usize> = found.collect();
     found.sort_unstable_by(|a, b| b.cmp(a));
     found.dedup();

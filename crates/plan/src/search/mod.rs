@@ -30,7 +30,7 @@ mod thrift;
 
 pub use after::codecs_after;
 pub use block::Given;
-pub use candidate::{Candidate, Expert, candidates, experts};
+pub use candidate::{Candidate, Expert, MICRO_BATCHES_MAX, candidates, experts};
 pub use chain::{Chain, Choice, Part};
 pub use evaluate::{Verdict, best_of, bound_s, evaluate};
 pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s, timeline};
@@ -46,6 +46,7 @@ pub use thrift::{Spared, Treated, spared_costs};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use candidate::check_counts;
 use known::Seen;
 use rayon::prelude::*;
 use round::Round;
@@ -57,6 +58,8 @@ use crate::cost::Sharding;
 
 /// What is known of how many clusters is kept.
 const HISTORY: usize = 8;
+/// Bytes of a device that no plan fills.
+const MEMORY_WITHOUT_END: f64 = 1e18;
 
 /// Builds the model for so many sequences.
 type Build = Arc<dyn Fn(usize) -> Result<Graph, Error> + Send + Sync>;
@@ -134,6 +137,16 @@ impl Planner {
         found.map_err(|error| fit::explained(self, cluster, error))
     }
 
+    /// Seconds of the best plan on the same devices if their memory had no end.
+    ///
+    /// # Errors
+    /// As [`Planner::plan`].
+    pub fn boundless_s(&self, cluster: &Cluster) -> Result<f64, Error> {
+        let mut boundless = cluster.clone();
+        boundless.devices.iter_mut().for_each(|device| device.memory_bytes = MEMORY_WITHOUT_END);
+        Ok(self.again().plan_once(&boundless)?.best.seconds)
+    }
+
     /// A planner for the same that has learnt nothing.
     fn again(&self) -> Planner {
         let (settings, graph) = (self.settings.clone(), Arc::clone(&self.graph));
@@ -142,6 +155,7 @@ impl Planner {
     }
 
     fn plan_once(&mut self, cluster: &Cluster) -> Result<Found, Error> {
+        check_counts(self.batch, 1)?;
         let blocks = (self.graph)(1)?.blocks.len();
         let choices = (&self.settings.divisions(cluster)[..], self.settings.idle);
         let all = candidates(cluster, self.batch, blocks, choices);

@@ -147,13 +147,19 @@ fn no_node(graph: &Graph, pin: &Pin) -> Error {
 
 /// Whether a name fits a pattern in which `*` stands for any letters.
 fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
-            let places = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
-            places.into_iter().any(|at| matches(after, &rest[at..]))
-        }),
-    }
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let (parts, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(mut name) = name.strip_prefix(first).and_then(|name| name.strip_suffix(last)) else {
+        return false;
+    };
+    // Each part where it is first found leaves the most for those after it.
+    parts.split('*').all(|part| match name.find(part) {
+        Some(at) => {
+            name = &name[at + part.len()..];
+            true
+        }
+        None => false,
+    })
 }
 
 #[cfg(test)]
@@ -169,6 +175,11 @@ mod tests {
             ("*.up", "block.0.mlp.up", true),
             ("block.1*", "block.2.mlp", false),
             ("loss", "loss", true),
+            ("lo*oss", "loss", false),
+            ("a*b*b*c", "a.b.c", false),
+            ("a*b*b*c", "abbc", true),
+            ("**a**", "a", true),
+            (&format!("{}z", "*a".repeat(40)), &"a".repeat(200), false),
         ] {
             assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
         }

@@ -1,10 +1,12 @@
 //! One candidate planned, where everything but strategies is given.
 
+use super::candidate::check_counts;
 use super::evaluate::{Verdict, evaluate};
 use super::outcome::simulated_s;
 use super::{Candidate, Found, Planner};
 use crate::Error;
 use crate::cluster::Cluster;
+use crate::pipeline::Schedule;
 
 impl Planner {
     /// The best plan of one candidate. It is its own bound: no other was looked at.
@@ -19,6 +21,7 @@ impl Planner {
             let expected = format!("the cluster has {}", cluster.size());
             return Err(Error::impossible(format!("{found}, {expected}")));
         }
+        check_counts(self.batch(), *micro_batches)?;
         if *micro_batches == 0 || !self.batch().is_multiple_of(*micro_batches) {
             let batch = self.batch();
             let found = format!("batch of {batch} does not divide into {micro_batches}");
@@ -30,6 +33,9 @@ impl Planner {
         if *stages > blocks {
             let found = format!("{stages} stages for {blocks} blocks");
             return Err(Error::impossible(format!("{found}, expected at most one for each")));
+        }
+        if let Some(schedule) = self.settings().schedule {
+            check_schedule(schedule, *stages, blocks, *micro_batches)?;
         }
         let settings = self.settings();
         match evaluate(cluster, prepared, candidate, settings, &|| f64::INFINITY) {
@@ -51,4 +57,25 @@ impl Planner {
             }
         }
     }
+}
+
+/// Refuses chunks without blocks, and micro-batches that cannot go around in groups.
+fn check_schedule(
+    schedule: Schedule,
+    stages: usize,
+    blocks: usize,
+    micro_batches: usize,
+) -> Result<(), Error> {
+    let Schedule::Interleaved { chunks } = schedule else { return Ok(()) };
+    if chunks.saturating_mul(stages) > blocks {
+        let found = format!("{schedule} on {stages} stages for {blocks} blocks");
+        return Err(Error::impossible(format!("{found}, expected a block for each chunk"))
+            .with_hint("fewer chunks or stages, or the schedule 1f1b"));
+    }
+    if !micro_batches.is_multiple_of(stages) {
+        let found = format!("{schedule} on {stages} stages with {micro_batches} micro-batches");
+        return Err(Error::impossible(format!("{found}, expected a multiple of {stages}"))
+            .with_hint("other micro-batches, or the schedule 1f1b"));
+    }
+    Ok(())
 }

@@ -170,7 +170,7 @@ fn orders(
     micro_batches: usize,
 ) -> Result<Vec<Vec<Turn>>, Error> {
     let impossible = || {
-        let found = format!("schedule {schedule:?} of {stages} stages");
+        let found = format!("schedule {schedule} of {stages} stages");
         invalid(format!("{found} with {micro_batches} micro-batches, expected a multiple of them"))
     };
     order::planned(schedule, stages, micro_batches).ok_or_else(impossible)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,15 @@ from typing import Any
 import torch
 
 import thinwire.torch.export.operators  # noqa: F401  (they register themselves)
+from thinwire._core import InvalidError
+from thinwire.torch.export.check import check
 from thinwire.torch.export.sizes import merge
 from thinwire.torch.export.walk import convert
 
 __all__ = ["export_graph"]
 
 VERSION = 1
+LINE = 200
 
 
 def export_graph(
@@ -39,20 +44,39 @@ def export_graph(
     dimension of the first example if that is a tensor of integers, and else 1. Values of
     parameters are not written.
 
-    Raises ValueError, which names the node and its place, if an operator is not supported.
+    Raises InvalidError, which names the node and its place, if an operator is not supported, and if
+    the module cannot be traced for these examples.
     """
+    check(module, example_inputs, path, sequence)
     first = example_inputs[0]
     batch = max(2, first.shape[0])
-    graphs = []
+    programs = []
     for size in (batch, 2 * batch):
         inputs = tuple(_repeated(value, first.shape[0], size) for value in example_inputs)
-        program = torch.export.export(module, inputs, strict=False)
-        graphs.append(convert(program))
+        programs.append(_traced(module, inputs))
+    try:
+        graph = merge(*(convert(program) for program in programs), batch)
+    except ValueError as error:
+        raise InvalidError(str(error)) from None
     if sequence is None:
         tokens = not first.dtype.is_floating_point and first.ndim > 1
         sequence = first.shape[1] if tokens else 1
     name = type(module).__name__
-    Path(path).write_text(_text(name, sequence, merge(graphs[0], graphs[1], batch)))
+    Path(path).write_text(_text(name, sequence, graph))
+
+
+def _traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
+    """The program that a module is for its inputs; what torch says at length becomes a line."""
+    try:
+        with redirect_stderr(StringIO()):  # where it fails torch prints the whole graph
+            return torch.export.export(module, inputs, strict=False)
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = lines[0][:LINE] if lines else type(error).__name__
+        raise InvalidError(
+            f"torch.export cannot trace {type(module).__name__}: {said} (hint: call the module with "
+            "the examples; what it does may depend on shapes, not on values)"
+        ) from error
 
 
 def _repeated(value: Any, length: int, batch: int) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+LINE = 60
+
 
 def merge(once: Any, twice: Any, batch: int) -> Any:
     """One value of those for a batch and for one twice as large."""
@@ -15,7 +17,9 @@ def merge(once: Any, twice: Any, batch: int) -> Any:
         return once
     if type(once) is int and twice == 2 * once and once % batch == 0:
         return {"batch": once // batch}
+    if isinstance(once, list) and isinstance(twice, list):
+        once, twice = f"{len(once)} values", f"{len(twice)} values"
     raise ValueError(
-        f"{once!r} for a batch of {batch} and {twice!r} for {2 * batch}, "
+        f"{str(once)[:LINE]} for a batch of {batch} and {str(twice)[:LINE]} for {2 * batch}, "
         "which is no multiple of the batch"
     )

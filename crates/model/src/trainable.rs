@@ -1,0 +1,59 @@
+//! What a graph must keep to, so that it can be trained.
+//!
+//! Plans name nodes and blocks, and checkpoints name parameters, so a name stands for one of them.
+//! Every parameter is real numbers that the loss depends on: of others there is no gradient.
+
+use std::collections::HashSet;
+
+use crate::backward::backward;
+use crate::error::{Error, Kind};
+use crate::graph::{Element, Graph, Initial, Role, Tensor};
+
+/// A larger standard deviation is taken for a slip.
+const DEVIATION_MAX: f64 = 1e3;
+
+/// Refuses a graph of which something could not be trained, and names it.
+///
+/// # Errors
+/// If two nodes, blocks or parameters have one name, a parameter has indices or an initial value
+/// that is none, or the loss has no gradient by it.
+pub fn check_trainable(graph: &Graph) -> Result<(), Error> {
+    distinct("nodes", graph.nodes.iter().map(|node| &node.name))?;
+    distinct("blocks", graph.blocks.iter().map(|block| &block.name))?;
+    distinct("parameters", graph.parameters().map(|(_, tensor)| &tensor.name))?;
+    graph.parameters().try_for_each(|(_, tensor)| check_parameter(tensor))?;
+    let gradients = backward(graph)?.gradients;
+    match graph.parameters().find(|(id, _)| gradients[*id].is_none()) {
+        None => Ok(()),
+        Some((_, tensor)) => {
+            let message = "the loss does not depend on this parameter, expected it to, or the \
+                           parameter to be left out";
+            Err(Error::new(Kind::Gradient, message).at(&tensor.name))
+        }
+    }
+}
+
+fn check_parameter(tensor: &Tensor) -> Result<(), Error> {
+    let wrong = |message: String| Err(Error::new(Kind::File, message).at(&tensor.name));
+    if tensor.element != Element::Float {
+        return wrong(format!("a parameter of element {:?}, expected Float", tensor.element));
+    }
+    match tensor.role {
+        Role::Parameter(Initial::Normal(found)) if !(0.0..=DEVIATION_MAX).contains(&found) => {
+            wrong(format!("a deviation of {found:e}, expected 0 to {DEVIATION_MAX}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses two of one name.
+fn distinct<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(), Error> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            let message = format!("two {what} are called '{name}', expected a name for each");
+            return Err(Error::new(Kind::Name, message));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! The form of a file and its nodes: versions, domains, how many inputs, and their numbers.
+//!
+//! What an operator means depends on its version, so files of versions that nobody here has read
+//! are refused, and so is what a node is told beyond what its operator knows.
+
+use std::ops::RangeInclusive;
+
+use onnx_rs::ast::Model;
+use thinwire_model::{Error, Kind};
+
+use super::{Call, Importer};
+use crate::operator;
+use crate::value::Value;
+
+/// Versions of the operators that are known.
+const OPERATORS: RangeInclusive<i64> = 6..=25;
+/// Versions of the file's format that are known.
+const FORMATS: RangeInclusive<i64> = 3..=13;
+/// Operators that other programs have added, and that mean what their name says.
+const ADDED: [&str; 3] = ["Gelu", "LayerNormalization", "SimplifiedLayerNormalization"];
+/// Types of a cast's outcome, and the one of them that is text.
+const TYPES: RangeInclusive<i64> = 1..=24;
+const TEXT: i64 = 8;
+
+/// The version of the operators.
+pub(super) fn version(model: &Model<'_>) -> Result<i64, Error> {
+    let file = |message: String| Error::new(Kind::File, message);
+    let (format, [first, last]) = (model.ir_version, [FORMATS.start(), FORMATS.end()]);
+    if !FORMATS.contains(&format) {
+        return Err(file(format!("the file is of version {format}, expected {first} to {last}")));
+    }
+    let own = model.opset_import.iter().find(|set| matches!(set.domain, "" | "ai.onnx"));
+    let version = own.map_or(0, |set| set.version);
+    match OPERATORS.contains(&version) {
+        true => Ok(version),
+        false => {
+            let (first, last) = (OPERATORS.start(), OPERATORS.end());
+            let found = format!("operators of version {version}");
+            Err(file(format!("{found}, expected {first} to {last}: export it for one of them")))
+        }
+    }
+}
+
+/// Refuses a node whose operator is not ONNX's, or that is told more than it takes.
+pub(super) fn check(importer: &Importer<'_>, call: &Call<'_>) -> Result<(), Error> {
+    let added = call.node.domain == "com.microsoft" && ADDED.contains(&call.operator);
+    if !call.is_own() && !added {
+        return Err(operator::unsupported(&format!("{}.{}", call.node.domain, call.operator)));
+    }
+    let (inputs, known) = (call.inputs(), inputs(call.operator, importer.version));
+    if !known.contains(&inputs) {
+        let (least, most) = (known.start(), known.end());
+        let expected = if least == most { format!("{most}") } else { format!("{least} to {most}") };
+        return Err(call.refuse(format!("it has {inputs} inputs, expected {expected}")));
+    }
+    let pair = matches!(call.operator, "Add" | "Sub" | "Mul" | "Div" | "Pow");
+    if let (true, Some(axis)) = (pair, call.attribute("axis")) {
+        let message =
+            format!("its second input begins at axis {}, expected its last to fit", axis.i);
+        return Err(call.refuse(message));
+    }
+    let to = call.integer("to", 0);
+    if call.operator == "Cast" && (to == TEXT || !TYPES.contains(&to)) {
+        return Err(call.refuse(format!("a cast to type {to}, expected one of numbers")));
+    }
+    Ok(())
+}
+
+/// Refuses products of whole numbers that the file has: weights are real.
+pub(super) fn check_weights(importer: &Importer<'_>, call: &Call<'_>) -> Result<(), Error> {
+    if !matches!(call.operator, "MatMul" | "Gemm" | "Conv") {
+        return Ok(());
+    }
+    for name in &call.node.input {
+        if let Some(Value::Constant(constant)) = importer.values.get(name)
+            && constant.whole
+        {
+            return Err(
+                call.refuse(format!("input '{name}' has whole numbers, expected real ones"))
+            );
+        }
+    }
+    Ok(())
+}
+
+/// How many inputs an operator takes. What is missing at the end is told where it is wanted.
+fn inputs(operator: &str, version: i64) -> RangeInclusive<usize> {
+    match operator {
+        "Constant" => 0..=0,
+        "MaxPool" | "AveragePool" | "GlobalAveragePool" | "Softmax" | "LogSoftmax" | "Identity"
+        | "Cast" | "Relu" | "Tanh" | "Gelu" | "Sigmoid" | "Erf" | "Sqrt" | "Reciprocal" | "Neg"
+        | "Swish" | "IsNaN" | "Flatten" | "Transpose" | "Shape" | "Size" | "ConstantOfShape" => {
+            1..=1
+        }
+        "MatMul" | "Add" | "Sub" | "Mul" | "Div" | "Pow" | "Reshape" | "Expand" | "Gather" => 2..=2,
+        "Where" => 3..=3,
+        "BatchNormalization" => 5..=5,
+        "Gemm" | "Conv" | "LayerNormalization" => 2..=3,
+        "Slice" if version >= 10 => 3..=5,
+        "Slice" => 1..=1,
+        "ReduceMean" | "ReduceSum" | "Squeeze" | "Unsqueeze" | "Split" => 1..=2,
+        "Dropout" => 1..=3,
+        "Max" | "Concat" => 1..=usize::MAX,
+        _ => 0..=usize::MAX,
+    }
+}

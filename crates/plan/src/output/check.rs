@@ -1,0 +1,111 @@
+//! What a plan file must keep to, whatever its model: files are edited, and written by others.
+
+use std::collections::HashSet;
+
+use thinwire_model::Graph;
+
+use super::file::{PlanFile, WayFile};
+use crate::Error;
+use crate::search::MICRO_BATCHES_MAX;
+
+/// The version that is written and read.
+pub(super) const VERSION: u64 = 1;
+
+/// Refuses a file that another version wrote, before anything else in it is unknown.
+pub(super) fn version(text: &str) -> Result<(), Error> {
+    let table: toml::Table = toml::from_str(text).unwrap_or_default();
+    match table.get("version").unwrap_or(&toml::Value::Integer(VERSION as i64)) {
+        toml::Value::Integer(found) if *found == VERSION as i64 => Ok(()),
+        found => {
+            let message = format!("a plan of version {found}, expected {VERSION}");
+            Err(Error::file(message).with_hint("make the plan again with this thinwire"))
+        }
+    }
+}
+
+/// Refuses numbers and lists that contradict each other.
+pub(super) fn file(file: &PlanFile) -> Result<(), Error> {
+    seconds("step_s", file.step_s)?;
+    seconds("bound_s", file.bound_s)?;
+    micro_batches(file)?;
+    shares(file)?;
+    let blocks = file.way.iter().flat_map(|way| &way.blocks);
+    once("block", "ways", blocks)?;
+    once("block", "recomputed", file.recomputed.iter())?;
+    once("parameter", "codecs", file.codec.iter().flat_map(|codec| &codec.parameters))?;
+    once("parameter", "divisions", file.division.iter().flat_map(|one| &one.parameters))?;
+    match file.codec.iter().find(|codec| codec.parameters.is_empty()) {
+        None => Ok(()),
+        Some(codec) => {
+            let message =
+                format!("codec '{}' encodes 0 parameters, expected 1 or more", codec.name);
+            Err(Error::file(message))
+        }
+    }
+}
+
+fn seconds(field: &str, value: f64) -> Result<(), Error> {
+    match value.is_finite() && value >= 0.0 {
+        true => Ok(()),
+        false => Err(Error::file(format!("{field} is {value}, expected a number from 0 on"))),
+    }
+}
+
+fn micro_batches(file: &PlanFile) -> Result<(), Error> {
+    let (batch, count) = (file.batch, file.micro_batches);
+    if !(1..=MICRO_BATCHES_MAX).contains(&count) {
+        let expected = format!("expected 1 to {MICRO_BATCHES_MAX}");
+        return Err(Error::file(format!("{count} micro-batches, {expected}")));
+    }
+    if batch == 0 || !batch.is_multiple_of(count) {
+        let found = format!("batch of {batch} does not divide into {count} micro-batches");
+        return Err(Error::file(found));
+    }
+    Ok(())
+}
+
+/// One share for every part along the first dimension of the mesh, or none.
+fn shares(file: &PlanFile) -> Result<(), Error> {
+    let (shares, parts) = (file.shares.len(), file.mesh.first().copied().unwrap_or(1));
+    if shares != 0 && shares != parts {
+        let mesh = &file.mesh;
+        let message = format!("shares of {shares} parts, expected {parts} as in mesh {mesh:?}");
+        return Err(Error::file(message));
+    }
+    Ok(())
+}
+
+/// Refuses a name that stands twice.
+fn once<'a>(what: &str, place: &str, names: impl Iterator<Item = &'a String>) -> Result<(), Error> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            let message = format!("{what} '{name}' stands twice in {place}, expected it once");
+            return Err(Error::file(message));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses ways of blocks, and of nodes in them, that the model does not have.
+pub(super) fn ways(ways: &[WayFile], graph: &Graph) -> Result<(), Error> {
+    for way in ways {
+        for name in &way.blocks {
+            let block = graph.blocks.iter().find(|block| block.name == *name);
+            let unknown =
+                || Error::file(format!("a way is for block '{name}', the model has none"));
+            let block = block.ok_or_else(unknown)?;
+            let nodes = &graph.nodes[block.nodes.clone()];
+            let prefix = format!("{name}.");
+            let known: HashSet<&str> = nodes
+                .iter()
+                .map(|node| node.name.strip_prefix(&prefix).unwrap_or(&node.name))
+                .collect();
+            if let Some(node) = way.nodes.keys().find(|node| !known.contains(node.as_str())) {
+                let message = format!("a way cuts node '{node}', block '{name}' has none");
+                return Err(Error::file(message));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+"""What can be exported, before anything is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import fspath
+from typing import Any
+
+import torch
+
+from thinwire._core import InvalidError
+
+SEQUENCE_MAX = 1 << 30
+
+
+def check(module: Any, examples: Any, path: Any, sequence: Any) -> None:
+    """Refuses in one line what is no module, examples, path of a model file, or length."""
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidError(f"module is {type(module).__name__}, expected a torch.nn.Module")
+    _check_examples(examples)
+    if not fspath(path).endswith(".json"):
+        raise InvalidError(
+            f"path is '{fspath(path)}', expected one that ends in .json (hint: --model knows a model "
+            "file by it)"
+        )
+    whole = isinstance(sequence, int) and not isinstance(sequence, bool)
+    if sequence is not None and not (whole and 1 <= sequence <= SEQUENCE_MAX):
+        raise InvalidError(f"sequence is {sequence!r}, expected 1 to {SEQUENCE_MAX}")
+
+
+def _check_examples(examples: Any) -> None:
+    hint = "(hint: export_graph(module, (tokens,), path))"
+    if not isinstance(examples, Sequence) or isinstance(examples, (str, bytes)):
+        kind = type(examples).__name__
+        raise InvalidError(f"example_inputs is {kind}, expected a tuple of tensors {hint}")
+    if not examples:
+        raise InvalidError(f"example_inputs has 0 examples, expected 1 or more {hint}")
+    first = examples[0]
+    if not isinstance(first, torch.Tensor):
+        kind = type(first).__name__
+        raise InvalidError(f"the first example is {kind}, expected a tensor {hint}")
+    if first.ndim == 0 or first.shape[0] == 0:
+        shape = list(first.shape)
+        raise InvalidError(
+            f"the first example has shape {shape}, expected a batch of 1 or more as its first "
+            "dimension"
+        )
