@@ -149,7 +149,14 @@ fn seconds(verdict: &Verdict) -> f64 {
 pub(super) fn better(one: Verdict, other: Verdict) -> Verdict {
     use Verdict::{Found, Impossible, TooLarge, TooSlow};
     match (one, other) {
-        (Found(a), Found(b)) => Found(if a.seconds <= b.seconds { a } else { b }),
+        (Found(a), Found(b)) => {
+            let left_s = a.left_s.min(b.left_s);
+            let faster = if a.seconds <= b.seconds { a } else { b };
+            Found(Box::new(Outcome { left_s, ..*faster }))
+        }
+        (Found(a), TooSlow(b)) | (TooSlow(b), Found(a)) => {
+            Found(Box::new(Outcome { left_s: a.left_s.min(b), ..*a }))
+        }
         (Found(a), _) | (_, Found(a)) => Found(a),
         (TooSlow(a), TooSlow(b)) => TooSlow(a.min(b)),
         (TooSlow(a), _) | (_, TooSlow(a)) => TooSlow(a),
