@@ -12,7 +12,7 @@ use super::candidate::Candidate;
 use crate::cluster::Cluster;
 
 /// By how much the search may find a faster plan than is expected.
-const DOUBT: f64 = 0.02;
+const DOUBT: f64 = 0.005;
 
 /// What is known of candidates.
 pub(super) type Seen = HashMap<Candidate, Known>;
