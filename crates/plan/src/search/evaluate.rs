@@ -47,7 +47,7 @@ pub fn evaluate(
     enough_s: &dyn Fn() -> f64,
 ) -> Verdict {
     let mut best = once(cluster, prepared, candidate, settings, enough_s);
-    let bound_s = bound_of(&best);
+    let bounds = bounds_of(&best);
     let binds = match &best {
         Verdict::Found(outcome) => outcome.binds(),
         Verdict::TooLarge(_) => true,
@@ -62,7 +62,7 @@ pub fn evaluate(
             best = better(best, once(cluster, prepared, &candidate, settings, &enough_s));
         }
     }
-    bounded(best, bound_s)
+    bounded(best, bounds)
 }
 
 /// The same with parameters divided only as the candidate says.
@@ -80,19 +80,22 @@ fn once(
     }
 }
 
+/// What no plan goes below, and what those do not that were given up.
+type Bounds = (f64, f64);
+
 /// What is known of all plans of which this is the best.
-fn bound_of(verdict: &Verdict) -> Option<f64> {
+fn bounds_of(verdict: &Verdict) -> Option<Bounds> {
     match verdict {
-        Verdict::Found(outcome) => Some(outcome.bound_s),
+        Verdict::Found(outcome) => Some((outcome.bound_s, outcome.left_s)),
         _ => None,
     }
 }
 
-/// The same with another bound, if there is one.
-fn bounded(verdict: Verdict, bound_s: Option<f64>) -> Verdict {
-    match (verdict, bound_s) {
-        (Verdict::Found(outcome), Some(bound_s)) => {
-            Verdict::Found(Box::new(Outcome { bound_s, ..*outcome }))
+/// The same with other bounds, if there are any.
+fn bounded(verdict: Verdict, bounds: Option<Bounds>) -> Verdict {
+    match (verdict, bounds) {
+        (Verdict::Found(outcome), Some((bound_s, left_s))) => {
+            Verdict::Found(Box::new(Outcome { bound_s, left_s, ..*outcome }))
         }
         (other, _) => other,
     }
@@ -110,7 +113,7 @@ pub fn best_of(
     let Ok(spread) = Spread::new(chain, costs, candidate) else { return Verdict::Impossible };
     let spread = spread.as_ref();
     let mut best = Verdict::Impossible;
-    let mut bound_s = None;
+    let mut bounds = None;
     for recompute in modes(candidate, settings).iter().copied() {
         if matches!(&best, Verdict::Found(found) if !found.binds()) {
             break;
@@ -121,11 +124,11 @@ pub fn best_of(
             Evaluation { candidate, settings, costs, chain, spread, recompute, given, enough_s };
         let verdict = one.run();
         if recompute == Recompute::Free {
-            bound_s = bound_of(&verdict);
+            bounds = bounds_of(&verdict);
         }
         best = better(best, verdict);
     }
-    bounded(best, bound_s)
+    bounded(best, bounds)
 }
 
 /// What is tried. Expert plans do all blocks alike; others may as well, where memory binds.
@@ -149,7 +152,14 @@ fn seconds(verdict: &Verdict) -> f64 {
 pub(super) fn better(one: Verdict, other: Verdict) -> Verdict {
     use Verdict::{Found, Impossible, TooLarge, TooSlow};
     match (one, other) {
-        (Found(a), Found(b)) => Found(if a.seconds <= b.seconds { a } else { b }),
+        (Found(a), Found(b)) => {
+            let left_s = a.left_s.min(b.left_s);
+            let faster = if a.seconds <= b.seconds { a } else { b };
+            Found(Box::new(Outcome { left_s, ..*faster }))
+        }
+        (Found(a), TooSlow(b)) | (TooSlow(b), Found(a)) => {
+            Found(Box::new(Outcome { left_s: a.left_s.min(b), ..*a }))
+        }
         (Found(a), _) | (_, Found(a)) => Found(a),
         (TooSlow(a), TooSlow(b)) => TooSlow(a.min(b)),
         (TooSlow(a), _) | (_, TooSlow(a)) => TooSlow(a),

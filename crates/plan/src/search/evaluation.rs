@@ -102,6 +102,7 @@ impl Evaluation<'_> {
         let mut limit = whole;
         let mut verdict = Verdict::Impossible;
         let mut fastest = None;
+        let mut bound_s = 0.0;
         // What stages need beyond their shares is taken off the limit, twice at most.
         for _ in 0..3 {
             let solve = |rate: f64| {
@@ -121,8 +122,11 @@ impl Evaluation<'_> {
                     return better(verdict, Verdict::TooLarge(bytes + whole - limit + fixed));
                 }
                 Err(Lack::Seconds(seconds)) if limit == whole => return Verdict::TooSlow(seconds),
-                Err(Lack::Seconds(_)) => return verdict,
+                Err(Lack::Seconds(_)) => return better(verdict, Verdict::TooSlow(bound_s)),
             };
+            if limit == whole {
+                bound_s = found.bound_s;
+            }
             let thrifty = fastest.take().filter(|_| found.seconds_per_byte > 0.0);
             let thrifty = thrifty
                 .and_then(|choice| self.outcome(family, &Within { choice, ..found.clone() }));
@@ -270,6 +274,7 @@ impl Evaluation<'_> {
             seconds: estimate_s(&stages, schedule, rounds, self.settings.overlap),
             stages,
             bound_s: 0.0,
+            left_s: f64::INFINITY,
             seconds_per_byte: 0.0,
         }
     }

@@ -31,6 +31,8 @@ pub struct Outcome {
     pub seconds: f64,
     /// No strategies of this candidate take less.
     pub bound_s: f64,
+    /// What was given up of this candidate, because it was not fast enough, takes no less.
+    pub left_s: f64,
     /// What one more byte of memory would save, in seconds.
     pub seconds_per_byte: f64,
 }
@@ -117,6 +119,13 @@ impl Outcome {
         let raw = |one: &Treated| one.carriage.coding.is_none();
         let divided = self.spared.treated.iter().any(raw);
         self.seconds_per_byte > 0.0 || self.recomputed() > 0 || divided
+    }
+
+    /// Whether messages set the pace, and not stages.
+    pub fn waits(&self) -> bool {
+        let chunks = self.schedule.chunks();
+        let slowest = self.stages.iter().map(|stage| stage.micro_s(chunks)).fold(0.0, f64::max);
+        self.stages.iter().any(|stage| chunks as f64 * stage.message_s > slowest)
     }
 
     /// How many blocks compute forward again in backward.

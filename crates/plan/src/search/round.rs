@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::candidate::{Candidate, Expert, deeper};
 use super::evaluate::{Verdict, bound_s, evaluate};
-use super::known::{Known, Seen, faster};
+use super::known::{Known, Least, Seen, faster};
 use super::outcome::{Outcome, Overlap, simulated_s};
 use super::pin::Pin;
 use super::rule::Rule;
@@ -89,15 +89,15 @@ impl<'a> Round<'a> {
         let fastest = AtomicU64::new(f64::INFINITY.to_bits());
         let mut ordered: Vec<(Known, &Candidate)> =
             list.iter().filter_map(|one| Some((self.known(one)?, one))).collect();
-        ordered.sort_by(|(a, _), (b, _)| a.bound_s().total_cmp(&b.bound_s()));
+        ordered.sort_by(|(a, _), (b, _)| a.expected_s().total_cmp(&b.expected_s()));
         let verdict = |(known, one): &(Known, &Candidate)| {
-            if known.bound_s() < f64::from_bits(fastest.load(Ordering::Relaxed)) {
-                return self.verdict(one, &fastest);
+            if known.may_beat(f64::from_bits(fastest.load(Ordering::Relaxed))) {
+                return self.verdict(one, *known, &fastest);
             }
             self.remember(one, *known);
-            Some(match *known {
-                Known::Seconds(seconds) => Verdict::TooSlow(seconds),
-                Known::Bytes(bytes) => Verdict::TooLarge(bytes),
+            Some(match known.least {
+                Least::Seconds(seconds) => Verdict::TooSlow(seconds),
+                Least::Bytes(bytes) => Verdict::TooLarge(bytes),
             })
         };
         let verdicts: Vec<Verdict> =
@@ -114,27 +114,32 @@ impl<'a> Round<'a> {
         best
     }
 
-    fn verdict(&self, candidate: &Candidate, fastest: &AtomicU64) -> Option<Verdict> {
+    fn verdict(&self, candidate: &Candidate, known: Known, fastest: &AtomicU64) -> Option<Verdict> {
         let prepared = self.planner.prepared(candidate)?;
         let enough_s = || f64::from_bits(fastest.load(Ordering::Relaxed));
         let settings = &self.planner.settings;
         let verdict = evaluate(self.cluster, prepared, candidate, settings, &enough_s);
-        match &verdict {
+        let known = match &verdict {
             Verdict::Found(outcome) => {
                 fastest.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
                 self.best.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
                 self.found.lock().expect("no thread has panicked").push((**outcome).clone());
-                let least = outcome.bound_s.min(outcome.seconds);
-                self.remember(candidate, Known::Seconds(least));
+                let least = Least::Seconds(outcome.bound_s.min(outcome.seconds));
+                let found_s = match outcome.waits() {
+                    true => 0.0,
+                    false => outcome.seconds.min(outcome.left_s),
+                };
+                Known { least, found_s, ..known }
             }
             Verdict::TooLarge(bytes) => {
                 let mut least = self.least_bytes.lock().expect("no thread has panicked");
                 *least = least.min(*bytes);
-                self.remember(candidate, Known::Bytes(*bytes));
+                Known { least: Least::Bytes(*bytes), ..known }
             }
-            Verdict::TooSlow(seconds) => self.remember(candidate, Known::Seconds(*seconds)),
-            Verdict::Impossible => self.remember(candidate, Known::Bytes(f64::INFINITY)),
-        }
+            Verdict::TooSlow(seconds) => Known { least: Least::Seconds(*seconds), ..known },
+            Verdict::Impossible => Known { least: Least::Bytes(f64::INFINITY), ..known },
+        };
+        self.remember(candidate, known);
         Some(verdict)
     }
 
@@ -142,31 +147,33 @@ impl<'a> Round<'a> {
         self.seen.lock().expect("no thread has panicked").insert(candidate.clone(), known);
     }
 
-    /// The least that a candidate can take: its arithmetic, or what earlier searches say.
+    /// What is known of a candidate: its arithmetic, or what earlier searches say.
     fn known(&self, candidate: &Candidate) -> Option<Known> {
-        let prepared = self.planner.prepared(candidate)?;
-        let arithmetic_s = bound_s(self.cluster, prepared, candidate, &self.planner.settings);
-        let before = |(faster, seen): &(f64, &Seen)| {
-            seen.get(candidate).map(|known| known.on(*faster, arithmetic_s))
-        };
-        let all = self.history.iter().filter_map(before).chain([Known::Seconds(arithmetic_s)]);
-        all.max_by(|a, b| a.bound_s().total_cmp(&b.bound_s()))
+        let before = |(faster, seen): &(f64, &Seen)| Some(seen.get(candidate)?.on(*faster));
+        let all = self.history.iter().filter_map(before);
+        all.reduce(Known::and).or_else(|| {
+            let prepared = self.planner.prepared(candidate)?;
+            let settings = &self.planner.settings;
+            let seconds = bound_s(self.cluster, prepared, candidate, settings);
+            let hides = settings.overlap.sync / candidate.micro_batches as f64;
+            Some(Known::arithmetic(seconds, hides))
+        })
     }
 
-    /// Candidates with their bounds, the least first.
+    /// Candidates with what is known of them, those first that are expected to be fastest.
     pub fn bounded(&self, all: &[Candidate]) -> Vec<(Known, Candidate)> {
         let bound = |candidate: &Candidate| Some((self.known(candidate)?, candidate.clone()));
         let mut bounded: Vec<(Known, Candidate)> = all.par_iter().filter_map(bound).collect();
-        bounded.sort_by(|(a, _), (b, _)| a.bound_s().total_cmp(&b.bound_s()));
+        bounded.sort_by(|(a, _), (b, _)| a.expected_s().total_cmp(&b.expected_s()));
         bounded
     }
 
-    /// Evaluates every candidate whose bound is below the best plan.
+    /// Evaluates every candidate that may be faster than the best plan.
     pub fn evaluate(&self, bounded: &[(Known, Candidate)]) {
         bounded.par_iter().with_max_len(1).for_each(|(known, candidate)| {
-            if known.bound_s() < f64::from_bits(self.best.load(Ordering::Relaxed)) {
+            if known.may_beat(f64::from_bits(self.best.load(Ordering::Relaxed))) {
                 self.solved.fetch_add(1, Ordering::Relaxed);
-                self.verdict(candidate, &self.best);
+                self.verdict(candidate, *known, &self.best);
             } else {
                 self.remember(candidate, *known);
             }
@@ -179,7 +186,7 @@ impl<'a> Round<'a> {
         let deep = self.history.last().map(|(_, seen)| {
             let deep = seen.iter().filter(|(candidate, _)| candidate.mesh.len() > 2);
             let mut deep: Vec<_> = deep.collect();
-            deep.sort_by(|(_, a), (_, b)| a.bound_s().total_cmp(&b.bound_s()));
+            deep.sort_by(|(_, a), (_, b)| a.expected_s().total_cmp(&b.expected_s()));
             deep.into_iter().take(REMEMBERED).map(|(candidate, _)| candidate.clone()).collect()
         });
         deep.unwrap_or_else(|| {

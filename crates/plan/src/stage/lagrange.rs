@@ -2,9 +2,10 @@
 //!
 //! Memory is given a price per byte. At any price, the cheapest choice costs no more than the best
 //! one within the limit does, minus what the limit itself is worth: a lower bound that holds
-//! whatever the price. Bisection finds the price with the best bound; of all choices seen on the
-//! way, the fastest that fits is taken, and the difference to the bound is the certified gap.
-//! (Everett, "Generalized Lagrange multiplier method", 1963.)
+//! whatever the price. At the price where the last choice that fits and the last one that does not
+//! cost alike lies either a cheaper choice, which takes the place of one of them, or the best bound.
+//! Of all choices seen on the way, the fastest that fits is taken, and the difference to the bound
+//! is the certified gap. (Everett, "Generalized Lagrange multiplier method", 1963.)
 //!
 //! Law: `bound <= best within the limit <= price.seconds`, and `price.bytes <= limit`.
 
@@ -16,6 +17,8 @@ const ROUNDS: usize = 24;
 const DEAR: f64 = 1e9;
 /// A gap that is not worth another round.
 const CLOSE: f64 = 1e-3;
+/// What is left for the bound to gain where no round is worth it.
+const SETTLED: f64 = 1e-5;
 
 /// A choice within a limit of memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,33 +67,34 @@ pub fn within<Choice>(
     if price.bytes <= limit {
         return Ok(Within { price, choice, bound_s, seconds_per_byte: 0.0 });
     }
-    let (least, _) = cheapest(DEAR);
+    let (least, smallest) = cheapest(DEAR);
     if least.bytes > limit {
         return Err(Lack::Bytes(least.bytes));
     }
-    let mut rates = Rates::from(price.seconds.abs() / price.bytes);
-    let mut best: Option<Within<Choice>> = None;
+    let (mut over, mut under) = (price, least);
+    let mut best = Within { price: least, choice: smallest, bound_s, seconds_per_byte: DEAR };
     for _ in 0..ROUNDS {
-        let rate = rates.next;
+        let rate = (under.seconds - over.seconds) / (over.bytes - under.bytes);
+        let most_s = over.seconds + rate * (over.bytes - limit);
+        let close = bound_s >= best.price.seconds * (1.0 - CLOSE);
+        if close || most_s <= bound_s * (1.0 + SETTLED) {
+            break;
+        }
         let (price, choice) = cheapest(rate);
         bound_s = bound_s.max(price.seconds + rate * (price.bytes - limit));
         if bound_s >= enough_s {
             return Err(Lack::Seconds(bound_s));
         }
-        let fits = price.bytes <= limit;
-        rates.narrow(fits);
-        if fits && best.as_ref().is_none_or(|best| price.seconds < best.price.seconds) {
-            best = Some(Within { price, choice, bound_s, seconds_per_byte: rate });
+        if price.bytes > limit {
+            over = price;
+            continue;
         }
-        if best.as_ref().is_some_and(|best| bound_s >= best.price.seconds * (1.0 - CLOSE)) {
-            break;
+        under = price;
+        if price.seconds < best.price.seconds {
+            best = Within { price, choice, bound_s, seconds_per_byte: rate };
         }
     }
-    let smallest = || {
-        let (price, choice) = cheapest(DEAR);
-        Within { price, choice, bound_s, seconds_per_byte: DEAR }
-    };
-    Ok(Within { bound_s, ..best.unwrap_or_else(smallest) })
+    Ok(Within { bound_s, ..best })
 }
 
 /// The prices of what is short between which the best bound lies.
