@@ -73,7 +73,7 @@ impl Error {
 }
 
 /// Bytes with a unit and three digits.
-fn size(bytes: f64) -> String {
+pub(crate) fn size(bytes: f64) -> String {
     let scales =
         [(30, "GiB"), (20, "MiB"), (10, "KiB")].map(|(bits, unit)| (f64::from(1 << bits), unit));
     let (scale, unit) = scales.into_iter().find(|(scale, _)| bytes >= *scale).unwrap_or((1.0, "B"));

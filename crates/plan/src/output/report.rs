@@ -9,6 +9,7 @@ use super::volume::{Volume, volumes};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Cost;
+use crate::error::size;
 use crate::search::{
     Candidate, Chain, Found, Outcome, Overlap, Planner, Verdict, best_of, costs, tail_s,
 };
@@ -113,7 +114,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
                 )
             }
             Err(bytes) if bytes.is_finite() => {
-                format!("  {:14} does not fit: {:.1} GiB a device", expert.name(), bytes / GIB)
+                format!("  {:14} does not fit: {} a device", expert.name(), size(*bytes))
             }
             Err(_) => format!("  {:14} cannot be", expert.name()),
         });
@@ -237,14 +238,19 @@ fn shares(outcome: &Outcome) -> Option<String> {
 
 fn stages(outcome: &Outcome) -> Vec<String> {
     let stage = |(at, stage): (usize, &crate::search::StageOutcome)| {
-        let bytes = stage.bytes();
-        let (state, rest) = (stage.cost.state_bytes / GIB, (bytes - stage.cost.state_bytes) / GIB);
+        let (bytes, state) = (stage.bytes(), stage.cost.state_bytes);
+        let fixed = match stage.fixed_bytes > 0.0 {
+            true => format!(", {} in any case", size(stage.fixed_bytes)),
+            false => String::new(),
+        };
         format!(
-            "stage {at:2}  blocks {:3}..{:3}  {:.1} of {:.1} GiB a device: {state:.1} parameters and optimiser, {rest:.1} waiting for backward",
+            "stage {at:2}  blocks {:3}..{:3}  {} of {} a device: {} parameters and optimiser, {} waiting for backward{fixed}",
             stage.blocks.start,
             stage.blocks.end,
-            bytes / GIB,
-            stage.memory_bytes / GIB
+            size(bytes),
+            size(stage.memory_bytes),
+            size(state),
+            size(bytes - state - stage.fixed_bytes),
         )
     };
     outcome.stages.iter().enumerate().map(stage).collect()
