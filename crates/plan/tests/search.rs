@@ -1,5 +1,7 @@
 //! Laws of the search: never worse than experts, experts' ideas found untold, honest errors.
 
+mod made;
+
 use thinwire_model::{AttentionKind, Gpt, Graph};
 use thinwire_plan::cost::activation::{Keep, Layer};
 use thinwire_plan::cost::{Costs, Division, Precision, Sharding};
@@ -9,27 +11,11 @@ use thinwire_plan::stage::Weights;
 use thinwire_plan::{Cluster, Error};
 
 fn cluster(nodes: usize, gbit: f64, memory_gib: f64) -> Cluster {
-    let text = format!(
-        "[[device]]\nname = \"a100\"\ntflops = 312\nmemory_gib = {memory_gib}\n\
-         memory_gbyte_per_s = 2039\nmemory_efficiency = 0.7\noverhead_us = 10\n\
-         efficiency = [[0.1, 0.01], [10, 0.4], [1000, 0.8]]\n\
-         [[level]]\nname = \"node\"\nsize = 4\nlatency_us = 5\ngbit = 2400\n\
-         [[level]]\nname = \"pod\"\nsize = {nodes}\nlatency_us = 10\ngbit = {gbit}\n"
-    );
-    Cluster::parse(&text).unwrap()
+    made::cluster(nodes, 4, gbit, memory_gib)
 }
 
 fn gpt(layers: usize, hidden: usize, attention: AttentionKind) -> Gpt {
-    Gpt {
-        layers,
-        hidden,
-        heads: hidden / 64,
-        feed_forward: 4 * hidden,
-        vocabulary: 8192,
-        positions: 512,
-        attention,
-        dropout: 0.0,
-    }
+    Gpt { attention, ..made::gpt(layers, hidden, 512) }
 }
 
 fn graph(model: Gpt, batch: usize) -> Result<Graph, Error> {
@@ -37,7 +23,7 @@ fn graph(model: Gpt, batch: usize) -> Result<Graph, Error> {
 }
 
 fn planner(model: Gpt, batch: usize) -> Planner {
-    Planner::new(batch, Settings::default(), move |batch| graph(model, batch))
+    made::planner(model, batch, Settings::default())
 }
 
 fn small() -> Planner {

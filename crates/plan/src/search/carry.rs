@@ -73,15 +73,8 @@ pub fn carry(
         room[last] -= step.change.state_bytes;
         sums[last] += step.change;
         costs[step.treated.block] += step.change;
-        match treated.iter_mut().find(|one| same(one, &step.treated)) {
-            Some(one) => *one = step.treated,
-            None => treated.push(step.treated),
-        }
+        step.treated.put(treated);
     }
-}
-
-fn same(one: &Treated, other: &Treated) -> bool {
-    (one.block, one.tensor) == (other.block, other.tensor)
 }
 
 /// The stage that takes longest.

@@ -27,6 +27,21 @@ pub struct Treated {
     pub carriage: Carriage,
 }
 
+impl Treated {
+    /// Whether both are of one parameter.
+    pub fn same(&self, other: &Treated) -> bool {
+        (self.block, self.tensor) == (other.block, other.tensor)
+    }
+
+    /// Adds it to others, in the place of what was known of its parameter.
+    pub fn put(self, others: &mut Vec<Treated>) {
+        match others.iter_mut().find(|one| one.same(&self)) {
+            Some(one) => *one = self,
+            None => others.push(self),
+        }
+    }
+}
+
 /// What is given up, in all stages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spared {
@@ -104,11 +119,7 @@ pub fn spare(
     spared.again[blocks.clone()].copy_from_slice(&stage.again);
     for step in taken {
         let Item::Treated(treated) = step.item else { continue };
-        let same = |one: &&mut Treated| (one.block, one.tensor) == (treated.block, treated.tensor);
-        match spared.treated.iter_mut().find(same) {
-            Some(one) => *one = treated,
-            None => spared.treated.push(treated),
-        }
+        treated.put(&mut spared.treated);
     }
 }
 
@@ -175,7 +186,7 @@ impl Stage<'_> {
         while let Some(step) = taken.pop() {
             let before = (self.sum, self.again.clone());
             let rests = |other: &Step| match (other.item, step.item) {
-                (Item::Treated(a), Item::Treated(b)) => (a.block, a.tensor) == (b.block, b.tensor),
+                (Item::Treated(a), Item::Treated(b)) => a.same(&b),
                 _ => false,
             };
             if kept.iter().any(rests) {
