@@ -21,7 +21,7 @@ use super::collective::hop_handling_s;
 use super::{Coding, Cost, Costs, Division, Group, Hop, Sharding};
 
 /// Bytes of a residual's elements, and of what codecs read.
-const F32_BYTES: f64 = 4.0;
+pub(super) const F32_BYTES: f64 = 4.0;
 
 /// A way for a parameter to be divided and for its gradient to travel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,10 +37,10 @@ pub struct Carriage {
 
 /// What encoding takes on one level, and what travels.
 #[derive(Clone, Copy, Debug, Default)]
-struct Coded {
-    wire_s: f64,
-    handling_s: f64,
-    codec_s: f64,
+pub(super) struct Coded {
+    pub wire_s: f64,
+    pub handling_s: f64,
+    pub codec_s: f64,
     encodings: f64,
     residual_bytes: f64,
 }
@@ -105,7 +105,7 @@ impl Costs<'_> {
     }
 
     /// The same levels with gradients as they are.
-    fn raw(&self, sharding: Sharding, hops: &[Hop], elements: f64) -> Coded {
+    pub(super) fn raw(&self, sharding: Sharding, hops: &[Hop], elements: f64) -> Coded {
         let bytes = elements * self.precision.element;
         let times = if sharding == Sharding::None { 2.0 } else { 1.0 };
         let handling = &self.device.handling;
@@ -128,7 +128,13 @@ impl Costs<'_> {
         })
     }
 
-    fn on_hop(&self, coding: &Coding, sharding: Sharding, hop: &Hop, elements: f64) -> Coded {
+    pub(super) fn on_hop(
+        &self,
+        coding: &Coding,
+        sharding: Sharding,
+        hop: &Hop,
+        elements: f64,
+    ) -> Coded {
         let Hop { members, latency_s, bytes_per_s, .. } = *hop;
         let part = elements / members;
         let send = |elements: f64, times: f64| {

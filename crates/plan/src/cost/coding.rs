@@ -1,4 +1,4 @@
-//! Codings: codecs that gradients may travel with, and what each of them loses.
+//! Codings: codecs that gradients and activations may travel with, and what each of them loses.
 //!
 //! How long an encoding is, the codec says itself. What it loses is the relative squared error of
 //! one encoding of numbers that scatter as gradients do: normally, with a spread that varies by a
@@ -9,7 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thinwire_codec::{Choice, Codec, Exchange, Finite, Input, Write};
+use thinwire_codec::{Bound, Choice, Codec, Exchange, Finite, Input, Write};
 use thinwire_wire::random::Key;
 
 use crate::Error;
@@ -19,7 +19,7 @@ const SAMPLE: u64 = 1 << 14;
 /// How much the logarithm of their spread varies.
 const VARIATION: f32 = 0.4;
 
-/// A codec that gradients may travel with.
+/// A codec that gradients or activations may travel with.
 #[derive(Clone, Debug)]
 pub struct Coding {
     codec: Arc<dyn Codec>,
@@ -40,6 +40,24 @@ impl Coding {
                 Err(Error::impossible(found).with_hint("int8, int4 and onebit are such codecs"))
             }
         }
+    }
+
+    /// The coding of activations and their gradients, which have no next time in which what is lost
+    /// could be sent along.
+    ///
+    /// # Errors
+    /// As [`Coding::parse`], or if nothing bounds what the codec loses, or all ranks would have to
+    /// draw alike.
+    pub fn of_activations(name: &str) -> Result<Coding, Error> {
+        let coding = Coding::parse(name)?;
+        let codec = coding.codec.as_ref();
+        if codec.bound(1) == Bound::None || codec.shares_randomness() {
+            let found = format!("codec {name} loses more than it can say");
+            let expected = "expected one for activations whose loss has a bound";
+            return Err(Error::impossible(format!("{found}, {expected}"))
+                .with_hint("bf16, e4m3 and int8 are such codecs"));
+        }
+        Ok(coding)
     }
 
     /// The codec.

@@ -61,6 +61,19 @@ impl Group {
         self
     }
 
+    /// The part of its bytes that a device sends in a reduce-scatter, over one level or all: (f−1)/f
+    /// of what is left for each level, together (p−1)/p.
+    pub(super) fn scattered(&self, level: Option<usize>) -> f64 {
+        let part = |hop: &Hop| (hop.members - 1.0) / hop.members / hop.inside;
+        self.hops.iter().filter(|hop| level.is_none_or(|one| one == hop.level)).map(part).sum()
+    }
+
+    /// The same of an all-to-all: what goes to those beyond each level.
+    pub(super) fn exchanged(&self, level: Option<usize>) -> f64 {
+        let part = |hop: &Hop| hop.inside * (hop.members - 1.0) / self.size as f64;
+        self.hops.iter().filter(|hop| level.is_none_or(|one| one == hop.level)).map(part).sum()
+    }
+
     /// What a device of a stage of `devices` can use to send to the next stage, while all of the
     /// stage do: the outermost level that any of them must cross.
     pub fn next_stage(cluster: &Cluster, devices: usize, stage: usize) -> Hop {

@@ -8,6 +8,7 @@ pub mod activation;
 mod carriage;
 mod coding;
 mod collective;
+mod encoded;
 mod group;
 mod travel;
 mod work;
@@ -16,6 +17,7 @@ pub use carriage::Carriage;
 pub use coding::Coding;
 use collective::scatter_handling_s;
 pub use collective::{Exchange, message_s};
+pub use encoded::{Message, cheapest};
 pub use group::{Group, Hop};
 pub use work::{Gradient, Pinned, Work, WorkKind, work};
 
@@ -217,6 +219,9 @@ pub struct Costs<'a> {
     pub side_by_side: bool,
     /// What gradients may be encoded with.
     pub codings: Vec<Coding>,
+    /// For every level, what activations that cross it and none beyond are encoded with; those of
+    /// levels that are not there travel as they are.
+    pub activations: Vec<Option<Coding>>,
     /// The group along each dimension of the mesh.
     groups: Vec<Group>,
 }
@@ -234,6 +239,7 @@ impl<'a> Costs<'a> {
             exchange: Exchange::Direct,
             side_by_side: false,
             codings: Vec::new(),
+            activations: Vec::new(),
             groups,
         }
     }

@@ -2,13 +2,16 @@
 
 use thinwire_model::{Collective, Layout, Sides, Step, conversion};
 
-use super::{Carriage, Cost, Costs, Group, Hop, Sharding};
+use super::{Carriage, Cost, Costs, Sharding};
 
 impl Costs<'_> {
     /// Seconds in which a tensor goes from one layout to another.
     pub fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
         let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
         let step = |step: &Step| {
+            if let Some(coding) = self.coding_of(shape, step) {
+                return self.encoded_s(step, coding);
+            }
             let bytes = step.elements as f64 * self.precision.element;
             let group = &self.groups[step.mesh_dim];
             match step.collective {
@@ -36,15 +39,18 @@ impl Costs<'_> {
     ) -> f64 {
         let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
         let sent = |step: &Step| {
+            if let Some(coding) = self.coding_of(shape, step) {
+                return self.encoded_sent(step, coding, level);
+            }
             let group = &self.groups[step.mesh_dim];
             let bytes = step.elements as f64 * self.precision.element;
             match step.collective {
                 Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
                 Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
-                    bytes * scattered(group, level)
+                    bytes * group.scattered(level)
                 }
-                Collective::AllToAll { .. } => bytes / group.size as f64 * exchanged(group, level),
-                Collective::AllReduce { .. } => 2.0 * bytes * scattered(group, level),
+                Collective::AllToAll { .. } => bytes / group.size as f64 * group.exchanged(level),
+                Collective::AllReduce { .. } => 2.0 * bytes * group.scattered(level),
             }
         };
         steps.iter().map(sent).sum()
@@ -77,7 +83,7 @@ impl Costs<'_> {
         sides: &Sides,
         level: Option<usize>,
     ) -> Cost {
-        let part = scattered(&self.sharing(sides), level);
+        let part = self.sharing(sides).scattered(level);
         let bytes = self.bytes(shape, &sides.value) * part;
         match sharding {
             Sharding::None | Sharding::Optimizer => Cost { sync_s: 2.0 * bytes, ..Cost::ZERO },
@@ -87,17 +93,4 @@ impl Costs<'_> {
             }
         }
     }
-}
-
-/// The part of its bytes that a device sends in a reduce-scatter: (f−1)/f of what is left for each
-/// level, together (p−1)/p.
-fn scattered(group: &Group, level: Option<usize>) -> f64 {
-    let part = |hop: &Hop| (hop.members - 1.0) / hop.members / hop.inside;
-    group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level)).map(part).sum()
-}
-
-/// The same of an all-to-all: what goes to those beyond each level.
-fn exchanged(group: &Group, level: Option<usize>) -> f64 {
-    let part = |hop: &Hop| hop.inside * (hop.members - 1.0) / group.size as f64;
-    group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level)).map(part).sum()
 }

@@ -1,5 +1,6 @@
 //! What comes out: a plan as a file, and as a report that says why.
 
+mod activations;
 mod check;
 mod codecs;
 mod compare;
@@ -13,7 +14,7 @@ mod volume;
 
 pub use compare::compare;
 pub use explain::explain;
-pub use file::{CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile};
+pub use file::{ActivationFile, CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile};
 pub use report::{Sensitivity, describe, idle, report, sensitivities};
 pub use robust::robust_report;
 pub use spared::{again_text, zero_text};
