@@ -9,7 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thinwire_codec::{Bound, Choice, Codec, Exchange, Finite, Input, Write};
+use thinwire_codec::{Choice, Codec, Exchange, Finite, Input, Write};
 use thinwire_wire::random::Key;
 
 use crate::Error;
@@ -18,6 +18,9 @@ use crate::Error;
 const SAMPLE: u64 = 1 << 14;
 /// How much the logarithm of their spread varies.
 const VARIATION: f32 = 0.4;
+
+/// What loses as much of activations carries none.
+const MOST: f64 = 0.4;
 
 /// A codec that gradients or activations may travel with.
 #[derive(Clone, Debug)]
@@ -46,18 +49,15 @@ impl Coding {
     /// could be sent along.
     ///
     /// # Errors
-    /// As [`Coding::parse`], or if nothing bounds what the codec loses, or all ranks would have to
-    /// draw alike.
+    /// As [`Coding::parse`], or if the codec loses nearly all.
     pub fn of_activations(name: &str) -> Result<Coding, Error> {
         let coding = Coding::parse(name)?;
-        let codec = coding.codec.as_ref();
-        if codec.bound(1) == Bound::None || codec.shares_randomness() {
-            let found = format!("codec {name} loses more than it can say");
-            let expected = "expected one for activations whose loss has a bound";
-            return Err(Error::impossible(format!("{found}, {expected}"))
-                .with_hint("bf16, e4m3 and int8 are such codecs"));
+        if coding.loss < MOST && !coding.codec.shares_randomness() {
+            return Ok(coding);
         }
-        Ok(coding)
+        let found = format!("codec {name} loses {:.2} of activations", coding.loss);
+        let error = Error::impossible(format!("{found}, expected less than {MOST}"));
+        Err(error.with_hint("f16, bf16, e4m3 and int8 are such codecs"))
     }
 
     /// The codec.

@@ -25,11 +25,11 @@ pub(super) fn activations(
     Ok(levels.into_iter().map(file).collect())
 }
 
-/// What travels how; none if everything travels as it is.
+/// How activations travel, in a line; none if everything travels as it is.
 ///
 /// # Errors
 /// If the planner has not made this plan.
-pub(super) fn describe(
+pub fn activation_text(
     planner: &Planner,
     cluster: &Cluster,
     found: &Found,

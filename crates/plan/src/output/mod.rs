@@ -12,6 +12,7 @@ mod spared;
 mod traffic;
 mod volume;
 
+pub use activations::activation_text;
 pub use compare::compare;
 pub use explain::explain;
 pub use file::{ActivationFile, CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile};

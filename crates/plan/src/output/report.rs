@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use super::activations::activation_text;
+use super::codecs;
 use super::spared::{again_text, zero_text};
 use super::traffic::{Traffic, traffic};
 use super::volume::{Volume, volumes};
-use super::{activations, codecs};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Cost;
@@ -97,7 +98,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     line(String::new());
     split(best, overlap).into_iter().for_each(&mut line);
     codecs::describe(planner, best).into_iter().for_each(&mut line);
-    activations::describe(planner, cluster, found)?.into_iter().for_each(&mut line);
+    activation_text(planner, cluster, found)?.into_iter().for_each(&mut line);
     line(String::new());
     stages(best).into_iter().for_each(&mut line);
     shares(best).into_iter().for_each(&mut line);
