@@ -33,13 +33,14 @@ fn encoded(plan: Plan, name: &str) -> Plan {
 /// Plans in which activations travel: between stages, within them, and both.
 fn plans(model: &Model) -> Vec<(&'static str, Plan)> {
     let graph = &model.graph;
-    let operators = |_: &str, _| 'b';
+    let operators = |name: &str, _| plans::operator_letter(name);
     let grid = |name: &str, dim| if dim == 0 { 'b' } else { plans::sequence_letter(name) };
     let stages = |plan, order: plans::Order| plans::pipelined(plan, order, (2, 2, 4));
     let one_by_one = order::one_forward_one_backward;
     vec![
-        ("stages", stages(plans::on_mesh(graph, &[2], operators), one_by_one)),
-        ("operators", plans::on_mesh(graph, &[4], |name, _| plans::operator_letter(name))),
+        ("stages", stages(plans::data(graph, &[2]), one_by_one)),
+        ("operators", plans::on_mesh(graph, &[4], operators)),
+        ("replicas sent on", stages(plans::on_mesh(graph, &[2], operators), order::gpipe)),
         ("sequences", plans::on_mesh(graph, &[2, 2], grid)),
         ("both", stages(plans::on_mesh(graph, &[2, 2], grid), order::zero_bubble)),
     ]
