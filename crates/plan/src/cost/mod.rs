@@ -21,6 +21,7 @@ pub use encoded::{Message, cheapest};
 pub use group::{Group, Hop};
 pub use work::{Gradient, Pinned, Work, WorkKind, work};
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use thinwire_model::{Declaration, Layout, NodeId, Operand, Placement, Sides, Strategy};
@@ -376,10 +377,10 @@ impl<'a> Costs<'a> {
 
     /// The ranks that share a parameter's work as its exchanges see them: side by side their
     /// latencies do not add up. With ZeRO 3 every exchange is waited for.
-    fn under_way(&self, sharding: Sharding, group: &Group) -> Group {
+    fn under_way<'b>(&self, sharding: Sharding, group: &'b Group) -> Cow<'b, Group> {
         match self.side_by_side && sharding != Sharding::Parameters {
-            true => group.clone().without_latency(),
-            false => group.clone(),
+            true => Cow::Owned(group.clone().without_latency()),
+            false => Cow::Borrowed(group),
         }
     }
 
