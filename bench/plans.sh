@@ -72,11 +72,12 @@ PLANS=(
     "1f1b 2, tensor 2|--stages 2 --mesh 1,2 --cuts plain --micro-batches 4"
 )
 
-# Every rank has half a core at all times, by turns (turns.py): otherwise one that computes while
-# others wait would be faster than it was calibrated. Cgroups say who is who.
+# Every rank has half a core at all times, by turns (turns.py), and a filler that uses the time and the
+# caches while its rank waits: otherwise one that computes while others wait would be faster than it
+# was calibrated. Cgroups say who is who.
 TURN_MS=0.5
 shares=""
-turns=""
+helpers=()
 core_of() { echo $(($1 % $(nproc))); }
 shares_up() {
     local root rank cores=()
@@ -86,16 +87,22 @@ shares_up() {
         for ((rank = 0; rank < RANKS; rank++)); do
             mkdir -p "$shares-$rank"
             cores[$(core_of "$rank")]+="${cores[$(core_of "$rank")]:+,}$shares-$rank"
+            ( echo "$BASHPID" >"$shares-$rank/cgroup.procs"
+                exec taskset -c "$(core_of "$rank")" chrt --idle 0 \
+                    timeout 7200 dd if=/dev/zero of=/dev/null bs=1M status=none ) &
+            helpers+=($!)
         done
         "$PYTHON" "$BENCH/turns.py" "$TURN_MS" "${cores[@]}" &
-        turns=$!
+        helpers+=($!)
         return 0
     done
     say "no cgroups: ranks that wait leave their cores to others, and predictions are too high"
 }
 shares_down() {
     [ -n "$shares" ] || return 0
-    kill "$turns" && wait "$turns"
+    kill -CONT "${helpers[@]}"
+    kill "${helpers[@]}"
+    wait "${helpers[@]}"
     rmdir "$shares"-*
     shares=""
 } 2>/dev/null
