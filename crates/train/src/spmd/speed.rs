@@ -32,8 +32,9 @@ const PRODUCTS: [[usize; 3]; 7] = [
 const CHORE: [usize; 3] = [128, 128, 128];
 /// Tokens and features of the operators on memory.
 const TOKENS: [usize; 2] = [512, 256];
-/// How long each is timed.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long each is timed, and how often.
+const PATIENCE: Duration = Duration::from_millis(120);
+const ROUNDS: usize = 3;
 /// The model whose other operators are timed, its sequences and their tokens.
 const BLOCK: &str = "gpt:layers=1,width=128,heads=4,vocabulary=256,positions=128";
 const ROWS: usize = 4;
@@ -79,12 +80,33 @@ pub struct Timed {
 }
 
 impl Speed {
-    /// Times all of it; `meet` is called before each, so that ranks which share cores are at work
-    /// at the same time.
+    /// Times all of it some times over, and takes the medians; `meet` is called before each, so that
+    /// ranks which share cores are at work at the same time.
     ///
     /// # Errors
     /// What `meet` says.
     pub fn measure<E>(mut meet: impl FnMut() -> Result<(), E>) -> Result<Speed, E> {
+        let rounds: Result<Vec<Speed>, E> = (0..ROUNDS).map(|_| Speed::once(&mut meet)).collect();
+        let rounds = rounds?;
+        let middle = |figure: &dyn Fn(&Speed) -> f64| median(rounds.iter().map(figure).collect());
+        let products = rounds[0].products.iter().enumerate();
+        let operators = rounds[0].operators.iter().enumerate();
+        Ok(Speed {
+            products: products
+                .map(|(at, (flops, _))| (*flops, middle(&|speed| speed.products[at].1)))
+                .collect(),
+            memory_bytes_per_s: middle(&|speed| speed.memory_bytes_per_s),
+            overhead_s: middle(&|speed| speed.overhead_s),
+            operators: operators
+                .map(|(at, timed)| Timed {
+                    seconds: middle(&|speed| speed.operators[at].seconds),
+                    ..timed.clone()
+                })
+                .collect(),
+        })
+    }
+
+    fn once<E>(mut meet: impl FnMut() -> Result<(), E>) -> Result<Speed, E> {
         let least = vec![Job::new(Operator::Arithmetic(Arithmetic::Add), &[&[4], &[4]])];
         meet()?;
         let overhead_s = seconds(&least);
@@ -102,13 +124,19 @@ impl Speed {
         let spent = (seconds(&jobs) - jobs.len() as f64 * overhead_s).max(1e-9);
         let mut operators = Vec::new();
         for (name, jobs) in of_block() {
+            let jobs = apart(jobs);
             meet()?;
-            operators.push(timed(name, &apart(jobs), overhead_s));
+            operators.push(timed(name, &jobs, overhead_s));
         }
         meet()?;
         operators.extend(keeping());
         Ok(Speed { products, memory_bytes_per_s: bytes / spent, overhead_s, operators })
     }
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 /// A little computing, as trainings do it.
