@@ -9,6 +9,7 @@ mod carriage;
 mod coding;
 mod collective;
 mod group;
+mod keeping;
 mod travel;
 mod work;
 
@@ -17,7 +18,8 @@ pub use coding::Coding;
 use collective::scatter_handling_s;
 pub use collective::{Exchange, message_s};
 pub use group::{Group, Hop};
-pub use work::{Gradient, Pinned, Work, WorkKind, work};
+pub use keeping::Keeping;
+pub use work::{Gradient, Pinned, Work, WorkKind, Written, work};
 
 use std::collections::HashMap;
 
@@ -209,6 +211,8 @@ pub struct Costs<'a> {
     pub mesh: Vec<usize>,
     /// How numbers are kept.
     pub precision: Precision,
+    /// What waits for backward, and how.
+    pub keeping: Keeping,
     /// What is divided.
     pub division: Division,
     /// How members of a level exchange.
@@ -230,6 +234,7 @@ impl<'a> Costs<'a> {
             device: cluster.pace(),
             mesh: mesh.to_vec(),
             precision,
+            keeping: Keeping::OURS,
             division: Division::Alike(Sharding::None),
             exchange: Exchange::Direct,
             side_by_side: false,
@@ -246,16 +251,7 @@ impl<'a> Costs<'a> {
             self.compute_s(declaration, (*kind, operator), &carried)
         };
         let backward_s = work.gradients.iter().map(gradient).sum();
-        let input = |place: &usize| work.declaration.input_sides(*place, strategy).value;
-        let output = |place: &usize| work.declaration.output_sides(*place, strategy).value;
-        let bytes = |layout: Layout, operand: &Operand| {
-            self.local(&work.declaration.shape(operand), &layout) * self.precision.element
-        };
-        let inputs = work.kept_inputs.iter();
-        let inputs = inputs.map(|place| bytes(input(place), &work.declaration.inputs[*place]));
-        let outputs = work.kept_outputs.iter();
-        let outputs = outputs.map(|place| bytes(output(place), &work.declaration.outputs[*place]));
-        let kept_bytes = inputs.chain(outputs).sum();
+        let kept_bytes = self.kept_bytes(work, strategy);
         Cost { forward_s, backward_s, kept_bytes, ..Cost::ZERO }
     }
 
