@@ -70,7 +70,8 @@ impl Costs<'_> {
         others.map(raw).collect()
     }
 
-    fn divided_sent(
+    /// The same of a parameter that is divided so.
+    pub fn divided_sent(
         &self,
         sharding: Sharding,
         shape: &[usize],

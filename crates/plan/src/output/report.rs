@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::codecs;
+use super::moved::{Moved, MovedTensor, moved};
 use super::spared::{again_text, zero_text};
 use super::traffic::{Traffic, traffic};
 use super::volume::{Volume, volumes};
@@ -17,6 +18,9 @@ use crate::search::{
 pub(super) const GIB: f64 = (1_u64 << 30) as f64;
 /// A plan that is faster by less is no other one.
 const FASTER: f64 = 1e-3;
+
+/// Tensors that are shown.
+const TENSORS: usize = 10;
 
 /// What a change of the cluster would buy.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,6 +128,8 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     line(String::new());
     volume(volumes(planner, cluster, found)?).into_iter().for_each(&mut line);
     line(String::new());
+    tensors(&moved(planner, cluster, found)?).into_iter().for_each(&mut line);
+    line(String::new());
     for Sensitivity { change, seconds: then } in sensitivities(planner, cluster, best)? {
         let faster = 100.0 * (1.0 - then / best.seconds);
         line(format!("{change} would save {faster:.1} % of the step with this plan"));
@@ -175,6 +181,34 @@ fn volume(all: Vec<Volume>) -> Vec<String> {
     let mut lines = vec!["a device sends in a step, for products with parameters:".to_owned()];
     lines.extend(all.iter().filter(|one| one.blocks == most).map(one));
     lines
+}
+
+/// What all tensors send, and those that send the most.
+fn tensors(moved: &Moved) -> Vec<String> {
+    let Moved { tensors, sent_bytes, least_bytes } = moved;
+    if tensors.is_empty() {
+        return vec!["no tensor is sent".to_owned()];
+    }
+    let over = match *least_bytes > 0.0 {
+        true => format!("{:.2} times the least", sent_bytes / least_bytes),
+        false => "nothing needs to be".to_owned(),
+    };
+    let sent = size(*sent_bytes);
+    let mut lines =
+        vec![format!("of all tensors a device sends {sent} in a step, {over}; most of")];
+    lines.extend(tensors.iter().take(TENSORS).map(tensor));
+    lines
+}
+
+/// What one tensor sends.
+pub(super) fn tensor(one: &MovedTensor) -> String {
+    let MovedTensor { name, blocks, sent_bytes, .. } = one;
+    let over = match one.ratio() {
+        Some(ratio) => format!("{ratio:.2} times the least"),
+        None => "nothing needs to be".to_owned(),
+    };
+    let blocks = if *blocks > 1 { format!(", in {blocks} blocks") } else { String::new() };
+    format!("  {name:36} {:>9}, {over}{blocks}", size(*sent_bytes))
 }
 
 /// A plan in one line.

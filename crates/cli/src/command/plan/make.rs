@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
+use serde::Serialize;
 use thinwire_plan::cost::{Coding, Precision};
-use thinwire_plan::output::{PlanFile, compare, explain, report, robust_report};
+use thinwire_plan::output::{Moved, PlanFile, compare, explain, moved, report, robust_report};
 use thinwire_plan::search::{Found, Measure, Planner, Robust, Scenario, Settings, robust};
 use thinwire_plan::{Cluster, Error};
 
@@ -60,6 +61,14 @@ enum Numbers {
     Single,
 }
 
+/// A plan with what it sends of every tensor.
+#[derive(Serialize)]
+struct Planned<'a> {
+    #[serde(flatten)]
+    plan: &'a PlanFile,
+    moved: Moved,
+}
+
 /// Makes a plan and says why.
 ///
 /// # Errors
@@ -84,7 +93,8 @@ pub fn run(args: &Args) -> Result<u8> {
         say(format!("wrote {}", path.display()));
     }
     if subject.json {
-        print_json(&plan)?;
+        let moved = moved(&planner, &cluster, &found)?;
+        print_json(&Planned { plan: &plan, moved })?;
         robust.iter().for_each(|robust| say(robust_report(robust).trim_end()));
     } else if let Some(node) = &args.explain {
         print(explain(&planner, &cluster, &found, node)?)?;
