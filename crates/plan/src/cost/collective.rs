@@ -15,7 +15,7 @@
 use thinwire_wire::HEADER_BYTES;
 
 use super::group::{Group, Hop};
-use crate::cluster::Handling;
+use crate::cluster::{Handling, Lane};
 
 /// How the members of a level exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +50,13 @@ impl Exchange {
     /// Seconds of a reduce-scatter of `bytes` on each member of one level.
     pub(super) fn hop_s(self, hop: &Hop, bytes: f64) -> f64 {
         let others = hop.members - 1.0;
-        let steps = match self {
-            Exchange::Direct => 1.0,
-            Exchange::Ring => others,
+        let direct = Lane { latency_s: hop.latency_s, bytes_per_s: hop.bytes_per_s };
+        let (steps, lane) = match self {
+            Exchange::Direct => (1.0, direct),
+            Exchange::Ring => (others, hop.ring.unwrap_or(direct)),
         };
         let message = bytes / hop.members + HEADER_BYTES as f64;
-        steps * hop.latency_s + others * message / hop.bytes_per_s
+        steps * lane.latency_s + others * message / lane.bytes_per_s
     }
 }
 
@@ -101,8 +102,14 @@ mod tests {
 
     fn group(size: usize) -> Group {
         let members = size as f64;
-        let hop =
-            Hop { level: 0, members, inside: 1.0, latency_s: LATENCY_S, bytes_per_s: BYTES_PER_S };
+        let hop = Hop {
+            level: 0,
+            members,
+            inside: 1.0,
+            latency_s: LATENCY_S,
+            bytes_per_s: BYTES_PER_S,
+            ring: None,
+        };
         Group { size, hops: vec![hop] }
     }
 
@@ -152,6 +159,7 @@ mod tests {
             inside,
             latency_s: 0.0,
             bytes_per_s,
+            ring: None,
         };
         let group = Group { size: 32, hops: vec![hop(8.0, 1.0, 1e12), hop(4.0, 8.0, 1e9)] };
         let expected = 7.0 / 8.0 * 1e9 / 1e12 + 3.0 / 4.0 * 1e9 / 8.0 / 1e9;

@@ -8,7 +8,7 @@ use super::spared::{again_text, zero_text};
 use super::traffic::{Traffic, traffic};
 use super::volume::{Volume, volumes};
 use crate::Error;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Level};
 use crate::cost::Cost;
 use crate::error::size;
 use crate::search::{
@@ -43,7 +43,7 @@ pub fn sensitivities(
     let mut changes = Vec::new();
     for (at, level) in cluster.levels.iter().enumerate() {
         let mut changed = cluster.clone();
-        changed.levels[at].bytes_per_s *= 2.0;
+        changed.levels[at] = level.scaled(2.0);
         changes.push((format!("twice the bandwidth of level '{}'", level.name), changed));
     }
     let mut changed = cluster.clone();
@@ -98,6 +98,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     line(format!("a step takes {}: {rate:.1} sequences a second", seconds(best.seconds)));
     line(describe(best));
     idle(cluster, best).into_iter().for_each(&mut line);
+    cluster.levels.iter().filter_map(placed).for_each(&mut line);
     line(String::new());
     split(best, overlap).into_iter().for_each(&mut line);
     codecs::describe(planner, best).into_iter().for_each(&mut line);
@@ -142,6 +143,17 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
         seconds(found.bound_s)
     ));
     Ok(text)
+}
+
+/// In which order the members of a level stand, where links differ.
+fn placed(level: &Level) -> Option<String> {
+    let links = level.links.as_ref()?;
+    if links.order.is_sorted() {
+        return Some(format!("members of level '{}' stand in the order of the file", level.name));
+    }
+    let order: Vec<String> = links.order.iter().map(|member| (member + 1).to_string()).collect();
+    let order = order.join(", ");
+    Some(format!("members of level '{}' stand in the order {order}: start ranks so", level.name))
 }
 
 /// How many devices do nothing.

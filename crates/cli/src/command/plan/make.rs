@@ -80,9 +80,9 @@ pub fn run(args: &Args) -> Result<u8> {
     let source = subject.source()?;
     let mut planner = subject.planner(&source, settings(args)?);
     let robust = robust_plan(args, &mut planner, &cluster)?;
-    let found = match &robust {
-        Some(robust) => robust.found.clone(),
-        None => planner.plan(&cluster)?,
+    let (cluster, found) = match &robust {
+        Some(robust) => (cluster, robust.found.clone()),
+        None => planner.placed(&cluster)?,
     };
     let plan = PlanFile::new(&subject.model, source.1, &planner, &cluster, &found)?;
     subject.write(&plan)?;
