@@ -12,7 +12,7 @@
 //!
 //! With ZeRO gradients are scattered and parameters travel as they are. What a codec loses is
 //! counted once per encoding on the way: ranks' errors add up as their gradients do. A codec that
-//! needs feedback keeps a residual of what it encodes.
+//! needs feedback keeps a residual of what it encodes, and the one before it until the step counts.
 
 use thinwire_model::Sides;
 use thinwire_wire::HEADER_BYTES;
@@ -22,6 +22,9 @@ use super::{Coding, Cost, Costs, Division, Group, Hop, Sharding};
 
 /// Bytes of a residual's elements, and of what codecs read.
 const F32_BYTES: f64 = 4.0;
+
+/// What was owed before a step stays beside what is owed after it, until the step counts.
+const RESIDUALS: f64 = 2.0;
 
 /// A way for a parameter to be divided and for its gradient to travel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -143,7 +146,7 @@ impl Costs<'_> {
             (true, false) => (send(part, 2.0), 3.0 * elements + part, 2.0, elements + part),
             (false, _) => (send(part, 1.0), 2.0 * elements, 1.0, elements),
         };
-        let feedback = if coding.codec().needs_feedback() { F32_BYTES } else { 0.0 };
+        let feedback = if coding.codec().needs_feedback() { RESIDUALS * F32_BYTES } else { 0.0 };
         Coded {
             wire_s,
             handling_s,
