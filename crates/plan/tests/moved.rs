@@ -2,6 +2,7 @@
 
 mod made;
 
+use thinwire_plan::cost::Exchange;
 use thinwire_plan::output::{MovedKind, moved};
 use thinwire_plan::search::{Chain, Found, Planner, Recompute, Settings, costs, spared_costs};
 use thinwire_plan::{Cluster, Error};
@@ -41,9 +42,12 @@ fn no_tensor_sends_less_than_its_bound() {
         [(1, 25.0, 80.0), (4, 1.0, 80.0), (4, 800.0, 80.0), (2, 25.0, 1.0), (3, 25.0, 80.0)]
     {
         let cluster = made::cluster(nodes, 4, gbit, memory_gib);
-        let mut planner = made::planner(made::gpt(6, 512, 512), 24, Settings::default());
-        let found = planner.plan(&cluster).unwrap();
-        all(&found).iter().for_each(|found| check(&planner, &cluster, found));
+        for exchange in [Exchange::Direct, Exchange::Flat] {
+            let settings = Settings { exchange, ..Settings::default() };
+            let mut planner = made::planner(made::gpt(6, 512, 512), 24, settings);
+            let found = planner.plan(&cluster).unwrap();
+            all(&found).iter().for_each(|found| check(&planner, &cluster, found));
+        }
     }
 }
 

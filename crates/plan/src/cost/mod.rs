@@ -15,7 +15,6 @@ mod work;
 
 pub use carriage::Carriage;
 pub use coding::Coding;
-use collective::scatter_handling_s;
 pub use collective::{Exchange, message_s};
 pub use group::{Group, Hop};
 pub use keeping::Keeping;
@@ -307,7 +306,7 @@ impl<'a> Costs<'a> {
         let bytes = elements * element;
         let group = self.under_way(sharding, group);
         let scatter_s = self.exchange.scatter_s(&group, bytes);
-        let handling_s = scatter_handling_s(&group, bytes, &self.device.handling);
+        let handling_s = self.exchange.scatter_handling_s(&group, bytes, &self.device.handling);
         let update = |elements: f64| {
             let touched = elements * 2.0 * (optimizer + element);
             self.memory_s(touched) / self.device.pace(UPDATE).unwrap_or(1.0)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use serde::Serialize;
-use thinwire_plan::cost::{Coding, Precision};
+use thinwire_plan::cost::Coding;
 use thinwire_plan::output::{Moved, PlanFile, compare, explain, moved, report, robust_report};
 use thinwire_plan::search::{Found, Measure, Planner, Robust, Scenario, Settings, robust};
 use thinwire_plan::{Cluster, Error};
@@ -123,14 +123,14 @@ fn check_outputs(args: &Args) -> Result<()> {
 }
 
 fn settings(args: &Args) -> Result<Settings> {
-    let precision = match args.precision {
-        Numbers::Mixed => Precision::MIXED,
-        Numbers::Single => Precision::SINGLE,
+    let base = match args.precision {
+        Numbers::Mixed => Settings::default(),
+        Numbers::Single => Settings::of_executor(),
     };
     let codings = args.codecs.iter().map(|name| Coding::parse(name)).collect::<Result<_, _>>()?;
     let pins = args.pin.iter().map(|pin| pin.parse()).collect::<Result<_, Error>>()?;
     let (reserve, error_budget) = (args.reserve, args.error_budget);
-    Ok(Settings { precision, reserve, pins, codings, error_budget, ..Settings::default() })
+    Ok(Settings { reserve, pins, codings, error_budget, ..base })
 }
 
 fn robust_plan(args: &Args, planner: &mut Planner, cluster: &Cluster) -> Result<Option<Robust>> {
