@@ -219,8 +219,8 @@ pub(super) fn tensor(one: &MovedTensor) -> String {
         Some(ratio) => format!("{ratio:.2} times the least"),
         None => "nothing needs to be".to_owned(),
     };
-    let blocks = if *blocks > 1 { format!(", in {blocks} blocks") } else { String::new() };
-    format!("  {name:36} {:>9}, {over}{blocks}", size(*sent_bytes))
+    let blocks = if *blocks > 1 { format!(" in {blocks} blocks") } else { String::new() };
+    format!("  {name:36} {:>9}{blocks}, {over}", size(*sent_bytes))
 }
 
 /// A plan in one line.
