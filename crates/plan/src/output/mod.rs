@@ -7,6 +7,7 @@ mod explain;
 mod file;
 mod least;
 mod moved;
+mod product;
 mod report;
 mod robust;
 mod spared;

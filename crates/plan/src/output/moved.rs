@@ -24,6 +24,8 @@ use crate::stage::Variable;
 pub struct Moved {
     /// Those of which anything is sent, the most first.
     pub tensors: Vec<MovedTensor>,
+    /// The products of which anything is sent, by their nodes; what they send is in `tensors`.
+    pub products: Vec<MovedTensor>,
     /// Bytes that a device sends in a step, mean over all.
     pub sent_bytes: f64,
     /// The least that it could.
@@ -55,6 +57,8 @@ pub enum MovedKind {
     Parameter,
     /// An activation and its gradient, between stages.
     Message,
+    /// The operands and the result of a product, with their gradients.
+    Product,
 }
 
 impl MovedTensor {
@@ -79,38 +83,52 @@ pub fn moved(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Move
     let mut tensors: Vec<MovedTensor> =
         (0..outcome.choice.ways.len()).flat_map(|way| step.way(way)).collect();
     tensors.extend(step.messages());
-    tensors.retain(|one| one.sent_bytes > 0.0);
-    tensors.sort_by(|a, b| b.sent_bytes.total_cmp(&a.sent_bytes).then(a.name.cmp(&b.name)));
+    let mut products: Vec<MovedTensor> =
+        (0..outcome.choice.ways.len()).flat_map(|way| step.products_of(way)).collect();
+    for list in [&mut tensors, &mut products] {
+        list.retain(|one| one.sent_bytes > 0.0);
+        list.sort_by(|a, b| b.sent_bytes.total_cmp(&a.sent_bytes).then(a.name.cmp(&b.name)));
+    }
     let mean = |bytes: fn(&MovedTensor) -> f64| {
         tensors.iter().map(bytes).sum::<f64>() / candidate.stages as f64
     };
     let (sent_bytes, least_bytes) = (mean(|one| one.sent_bytes), mean(|one| one.least_bytes));
-    Ok(Moved { tensors, sent_bytes, least_bytes })
+    Ok(Moved { tensors, products, sent_bytes, least_bytes })
 }
 
 /// A plan's step.
-struct Step<'a> {
-    prepared: &'a Prepared,
-    outcome: &'a Outcome,
-    costs: &'a Costs<'a>,
-    chain: &'a Chain<'a>,
+pub(super) struct Step<'a> {
+    pub prepared: &'a Prepared,
+    pub outcome: &'a Outcome,
+    pub costs: &'a Costs<'a>,
+    pub chain: &'a Chain<'a>,
 }
+
+/// The paths of a block's tensors.
+pub(super) type Paths = HashMap<TensorId, Path>;
 
 /// Where a tensor of a block is made, where it lies between nodes, and where it is read.
 #[derive(Default)]
-struct Path {
-    made: Option<Sides>,
-    between: Option<Sides>,
-    read: Vec<Sides>,
+pub(super) struct Path {
+    pub made: Option<Sides>,
+    pub between: Option<Sides>,
+    pub read: Vec<Sides>,
     /// Whether later blocks read it.
-    leaves: bool,
+    pub leaves: bool,
+}
+
+impl Path {
+    /// Where it begins within the block.
+    pub fn origin(&self) -> Option<&Sides> {
+        self.made.as_ref().or(self.between.as_ref())
+    }
 }
 
 /// What is sent and the least of it: forward and backward of a micro-batch.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ways {
-    sent: [f64; 2],
-    least: [f64; 2],
+pub(super) struct Ways {
+    pub sent: [f64; 2],
+    pub least: [f64; 2],
 }
 
 impl Step<'_> {
@@ -118,8 +136,7 @@ impl Step<'_> {
     fn way(&self, way: usize) -> Vec<MovedTensor> {
         let Outcome { choice, spared, .. } = self.outcome;
         let class = &self.prepared.classes[choice.ways[way].0];
-        let of_way = choice.of_block.iter().enumerate().filter(|(_, of)| **of == way);
-        let blocks: Vec<usize> = of_way.map(|(block, _)| block).collect();
+        let blocks = self.blocks(way);
         let rounds = self.outcome.rounds as f64;
         let again = blocks.iter().filter(|block| spared.again[**block]).count() as f64;
         let count = blocks.len() as f64;
@@ -141,10 +158,22 @@ impl Step<'_> {
         all
     }
 
+    /// All products of the blocks that are done in one way.
+    fn products_of(&self, way: usize) -> Vec<MovedTensor> {
+        let class = &self.prepared.classes[self.outcome.choice.ways[way].0];
+        self.products(class, way, &self.blocks(way))
+    }
+
+    /// The blocks that are done in one way.
+    fn blocks(&self, way: usize) -> Vec<usize> {
+        let blocks = self.outcome.choice.of_block.iter().enumerate();
+        blocks.filter(|(_, of)| **of == way).map(|(block, _)| block).collect()
+    }
+
     /// The tensors of a block that nodes exchange.
-    fn paths(&self, class: &Class, way: usize) -> HashMap<TensorId, Path> {
+    pub fn paths(&self, class: &Class, way: usize) -> Paths {
         let graph = &self.prepared.graph;
-        let mut paths: HashMap<TensorId, Path> = HashMap::new();
+        let mut paths = Paths::new();
         for (variable, option) in self.chain.chosen(&self.outcome.choice, way) {
             match variable {
                 Variable::Tensor(tensor, sides) => {
@@ -173,11 +202,9 @@ impl Step<'_> {
 
     /// What a tensor sends on its way, and the least of it: no less than to the reader that is
     /// farthest away.
-    fn ways(&self, tensor: TensorId, path: &Path) -> Ways {
+    pub fn ways(&self, tensor: TensorId, path: &Path) -> Ways {
         let shape = &self.prepared.graph.tensors[tensor].shape;
-        let Some(origin) = path.made.as_ref().or(path.between.as_ref()) else {
-            return Ways::default();
-        };
+        let Some(origin) = path.origin() else { return Ways::default() };
         let sent = |from: &Sides, to: &Sides| {
             let sent = |from, to| self.costs.conversion_sent(shape, from, to, None);
             [sent(&from.value, &to.value), sent(&to.gradient, &from.gradient)]
@@ -236,7 +263,7 @@ impl Step<'_> {
         all
     }
 
-    fn parameter(&self, tensor: TensorId, sides: &Sides, blocks: &[usize]) -> MovedTensor {
+    pub fn parameter(&self, tensor: TensorId, sides: &Sides, blocks: &[usize]) -> MovedTensor {
         let graph = &self.prepared.graph;
         let shape = &graph.tensors[tensor].shape;
         let rounds = self.outcome.rounds as f64;
@@ -244,10 +271,7 @@ impl Step<'_> {
             let cost = self.costs.divided_sent(self.sharding(*block, tensor), shape, sides, None);
             rounds * cost.micro_s() + cost.sync_s
         };
-        let partial =
-            |(placement, _): &(&Placement, &usize)| matches!(placement, Placement::Partial(_));
-        let sharing = sides.gradient.0.iter().zip(&self.costs.mesh).filter(partial);
-        let ranks = sharing.map(|(_, size)| *size).product::<usize>() as f64;
+        let ranks = self.sharing(sides);
         let least = 2.0 * (ranks - 1.0) / ranks * self.costs.bytes(shape, &sides.value);
         MovedTensor {
             name: graph.tensors[tensor].name.clone(),
@@ -258,8 +282,16 @@ impl Step<'_> {
         }
     }
 
+    /// How many ranks share a parameter.
+    pub fn sharing(&self, sides: &Sides) -> f64 {
+        let partial =
+            |(placement, _): &(&Placement, &usize)| matches!(placement, Placement::Partial(_));
+        let sharing = sides.gradient.0.iter().zip(&self.costs.mesh).filter(partial);
+        sharing.map(|(_, size)| *size as f64).product()
+    }
+
     /// How a block's parameter is divided.
-    fn sharding(&self, block: usize, tensor: TensorId) -> Sharding {
+    pub fn sharding(&self, block: usize, tensor: TensorId) -> Sharding {
         let treated = &self.outcome.spared.treated;
         let mine = treated.iter().find(|one| (one.block, one.tensor) == (block, tensor));
         mine.map_or(self.outcome.candidate.division.usual(), |one| one.carriage.sharding)

@@ -127,9 +127,10 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     line(String::new());
     traffic(planner, cluster, found)?.iter().map(level).for_each(&mut line);
     line(String::new());
-    volume(volumes(planner, cluster, found)?).into_iter().for_each(&mut line);
+    let moved = moved(planner, cluster, found)?;
+    volume(volumes(planner, cluster, found)?, &moved).into_iter().for_each(&mut line);
     line(String::new());
-    tensors(&moved(planner, cluster, found)?).into_iter().for_each(&mut line);
+    tensors(&moved).into_iter().for_each(&mut line);
     line(String::new());
     for Sensitivity { change, seconds: then } in sensitivities(planner, cluster, best)? {
         let faster = 100.0 * (1.0 - then / best.seconds);
@@ -180,7 +181,7 @@ fn level(traffic: &Traffic) -> String {
 }
 
 /// What the products of the way that most blocks have send.
-fn volume(all: Vec<Volume>) -> Vec<String> {
+fn volume(all: Vec<Volume>, moved: &Moved) -> Vec<String> {
     let Some(most) = all.iter().map(|one| one.blocks).max() else { return Vec::new() };
     let one = |volume: &Volume| {
         let Volume { node, sent_bytes, least_bytes, .. } = volume;
@@ -188,7 +189,12 @@ fn volume(all: Vec<Volume>) -> Vec<String> {
             true => format!("{:.2} times the least of any product", sent_bytes / least_bytes),
             false => "nothing needs to be".to_owned(),
         };
-        format!("  {node:28} {:10.1} MiB, {over}", sent_bytes / (GIB / 1024.0))
+        let placed = moved.products.iter().find(|one| one.name == *node);
+        let placed = placed.and_then(MovedTensor::ratio);
+        let placed = placed.map_or(String::new(), |ratio| {
+            format!(", {ratio:.2} times that of one whose operands lie so")
+        });
+        format!("  {node:28} {:10.1} MiB, {over}{placed}", sent_bytes / (GIB / 1024.0))
     };
     let mut lines = vec!["a device sends in a step, for products with parameters:".to_owned()];
     lines.extend(all.iter().filter(|one| one.blocks == most).map(one));
@@ -197,7 +203,7 @@ fn volume(all: Vec<Volume>) -> Vec<String> {
 
 /// What all tensors send, and those that send the most.
 fn tensors(moved: &Moved) -> Vec<String> {
-    let Moved { tensors, sent_bytes, least_bytes } = moved;
+    let Moved { tensors, sent_bytes, least_bytes, .. } = moved;
     if tensors.is_empty() {
         return vec!["no tensor is sent".to_owned()];
     }
