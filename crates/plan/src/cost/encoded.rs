@@ -18,6 +18,7 @@
 use thinwire_model::{Collective, Reduction, Sides, Step};
 
 use super::carriage::F32_BYTES;
+use super::travel::exchanged;
 use super::{Coding, Costs, Group, Hop, Precision, Sharding, message_s};
 use crate::cluster::{Cluster, Device};
 
@@ -103,10 +104,12 @@ impl Costs<'_> {
 
     /// A sum that is encoded between the units of the outermost level.
     fn sum_s(&self, coding: &Coding, sharding: Sharding, group: &Group, n: f64) -> f64 {
-        let Some((last, inner)) = group.hops.split_last() else { return 0.0 };
-        let raw = self.raw(sharding, inner, n);
-        let coded = self.on_hop(coding, sharding, last, n / last.inside);
-        raw.wire_s + coded.wire_s + coded.codec_s
+        let Some(last) = group.hops.last() else { return 0.0 };
+        let times = if sharding == Sharding::None { 2.0 } else { 1.0 };
+        let bytes = n * self.precision.element;
+        let inner_s = times * self.exchange.scatter_s(&within(group), bytes);
+        let coded = self.on_hops(coding, sharding, std::slice::from_ref(last), n / last.inside);
+        inner_s + coded.wire_s + coded.codec_s
     }
 
     /// Bytes without headers that a device sends in a step that is encoded, over one level or all.
@@ -115,8 +118,8 @@ impl Costs<'_> {
         let f = group.size as f64;
         match step.collective {
             Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
-            Collective::AllGather { .. } => f * coding.bytes(n / f) * group.scattered(level),
-            Collective::AllToAll { .. } => f * coding.bytes(n / f / f) * group.exchanged(level),
+            Collective::AllGather { .. } => f * coding.bytes(n / f) * self.scattered(group, level),
+            Collective::AllToAll { .. } => f * coding.bytes(n / f / f) * exchanged(group, level),
             Collective::ReduceScatter { .. } => {
                 let part = |elements: f64, members: f64| coding.bytes(elements / members);
                 self.sum_sent((group, level), n, &part)
@@ -141,15 +144,10 @@ impl Costs<'_> {
         n: f64,
         message: &dyn Fn(f64, f64) -> f64,
     ) -> f64 {
-        let outermost = group.hops.last().map(|hop| hop.level);
-        let sent = |hop: &Hop| {
-            let (others, here) = (hop.members - 1.0, n / hop.inside);
-            match outermost == Some(hop.level) {
-                true => others * message(here, hop.members),
-                false => others * here / hop.members * self.precision.element,
-            }
-        };
-        group.hops.iter().filter(|hop| level.is_none_or(|one| one == hop.level)).map(sent).sum()
+        let inner = self.scattered(&within(group), level) * n * self.precision.element;
+        let outermost = group.hops.last().filter(|hop| level.is_none_or(|one| one == hop.level));
+        let sent = |hop: &Hop| (hop.members - 1.0) * message(n / hop.inside, hop.members);
+        inner + outermost.map_or(0.0, sent)
     }
 
     fn codec_s(&self, elements: f64) -> f64 {
@@ -160,4 +158,10 @@ impl Costs<'_> {
 /// Whether a tensor of this shape may be encoded: what is no matrix travels as it is.
 fn encodes(shape: &[usize]) -> bool {
     shape.len() >= 2
+}
+
+/// The part of a group that lies within a unit of its outermost level.
+fn within(group: &Group) -> Group {
+    let hops = group.hops[..group.hops.len().saturating_sub(1)].to_vec();
+    Group { size: group.hops.last().map_or(1, |hop| hop.inside as usize), hops }
 }

@@ -2,7 +2,7 @@
 
 use thinwire_model::{Collective, Layout, Sides, Step, conversion};
 
-use super::{Carriage, Cost, Costs, Sharding};
+use super::{Carriage, Cost, Costs, Group, Hop, Sharding};
 
 impl Costs<'_> {
     /// Seconds in which a tensor goes from one layout to another.
@@ -47,10 +47,10 @@ impl Costs<'_> {
             match step.collective {
                 Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
                 Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
-                    bytes * group.scattered(level)
+                    bytes * self.scattered(group, level)
                 }
-                Collective::AllToAll { .. } => bytes / group.size as f64 * group.exchanged(level),
-                Collective::AllReduce { .. } => 2.0 * bytes * group.scattered(level),
+                Collective::AllToAll { .. } => bytes / group.size as f64 * exchanged(group, level),
+                Collective::AllReduce { .. } => 2.0 * bytes * self.scattered(group, level),
             }
         };
         steps.iter().map(sent).sum()
@@ -76,14 +76,15 @@ impl Costs<'_> {
         others.map(raw).collect()
     }
 
-    fn divided_sent(
+    /// The same of a parameter that is divided so.
+    pub fn divided_sent(
         &self,
         sharding: Sharding,
         shape: &[usize],
         sides: &Sides,
         level: Option<usize>,
     ) -> Cost {
-        let part = self.sharing(sides).scattered(level);
+        let part = self.scattered(&self.sharing(sides), level);
         let bytes = self.bytes(shape, &sides.value) * part;
         match sharding {
             Sharding::None | Sharding::Optimizer => Cost { sync_s: 2.0 * bytes, ..Cost::ZERO },
@@ -93,4 +94,16 @@ impl Costs<'_> {
             }
         }
     }
+
+    /// The part of its bytes that a device sends in a reduce-scatter, over one level or all.
+    pub(super) fn scattered(&self, group: &Group, level: Option<usize>) -> f64 {
+        let hops = group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level));
+        hops.map(|hop| self.exchange.scattered(group, hop)).sum()
+    }
+}
+
+/// The part of its bytes that a device sends in an all-to-all: what goes to those beyond each level.
+pub(super) fn exchanged(group: &Group, level: Option<usize>) -> f64 {
+    let part = |hop: &Hop| hop.inside * (hop.members - 1.0) / group.size as f64;
+    group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level)).map(part).sum()
 }
