@@ -4,25 +4,63 @@ use thinwire_model::{Collective, Layout, Sides, Step, conversion};
 
 use super::{Carriage, Cost, Costs, Group, Hop, Sharding};
 
+/// What a tensor goes through from one layout to another on a mesh, whatever its links: collectives
+/// along dimensions of the mesh. None where it cannot be.
+#[derive(Clone, Debug)]
+pub struct Passage(Option<Box<[Leg]>>);
+
+/// One collective of so many elements.
+#[derive(Clone, Copy, Debug)]
+struct Leg {
+    mesh_dim: usize,
+    pattern: Pattern,
+    elements: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Pattern {
+    /// A reduce-scatter or an all-gather.
+    Scatter,
+    AllToAll,
+    AllReduce,
+}
+
+impl Passage {
+    /// From one layout to another on a mesh of these sizes.
+    pub fn new(shape: &[usize], mesh: &[usize], from: &Layout, to: &Layout) -> Passage {
+        let Ok(steps) = conversion(shape, mesh, from, to) else { return Passage(None) };
+        let leg = |step: &Step| {
+            let pattern = match step.collective {
+                Collective::Slice { .. } | Collective::Pad { .. } => return None,
+                Collective::ReduceScatter { .. } | Collective::AllGather { .. } => Pattern::Scatter,
+                Collective::AllToAll { .. } => Pattern::AllToAll,
+                Collective::AllReduce { .. } => Pattern::AllReduce,
+            };
+            Some(Leg { mesh_dim: step.mesh_dim, pattern, elements: step.elements as f64 })
+        };
+        Passage(Some(steps.iter().filter_map(leg).collect()))
+    }
+}
+
 impl Costs<'_> {
     /// Seconds in which a tensor goes from one layout to another.
     pub fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
-        let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
-        let step = |step: &Step| {
-            let bytes = step.elements as f64 * self.precision.element;
-            let group = &self.groups[step.mesh_dim];
-            match step.collective {
-                Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
-                Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
-                    self.exchange.scatter_s(group, bytes)
-                }
-                Collective::AllToAll { .. } => {
-                    self.exchange.all_to_all_s(group, bytes / group.size as f64)
-                }
-                Collective::AllReduce { .. } => self.exchange.all_reduce_s(group, bytes),
+        self.passage_s(&Passage::new(shape, &self.mesh, from, to))
+    }
+
+    /// Seconds of what a tensor goes through on this mesh; infinitely many if it cannot.
+    pub fn passage_s(&self, passage: &Passage) -> f64 {
+        let Some(legs) = &passage.0 else { return f64::INFINITY };
+        let leg = |leg: &Leg| {
+            let bytes = leg.elements * self.precision.element;
+            let group = &self.groups[leg.mesh_dim];
+            match leg.pattern {
+                Pattern::Scatter => self.exchange.scatter_s(group, bytes),
+                Pattern::AllToAll => self.exchange.all_to_all_s(group, bytes / group.size as f64),
+                Pattern::AllReduce => self.exchange.all_reduce_s(group, bytes),
             }
         };
-        steps.iter().map(step).sum()
+        legs.iter().map(leg).sum()
     }
 
     /// Bytes that a device sends in it, over one level of the cluster or over all; infinitely many

@@ -22,6 +22,13 @@ pub struct Candidate {
     pub rule: Rule,
 }
 
+impl Candidate {
+    /// How many devices work.
+    pub fn devices(&self) -> usize {
+        self.stages * self.mesh.iter().product::<usize>()
+    }
+}
+
 /// The expert plans, which are always among the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -11,6 +11,7 @@
 use std::ops::Range;
 
 use super::chain::{Chain, Choice};
+use super::hull::hull;
 use super::outcome::Overlap;
 use super::thrift::Treated;
 use crate::cost::{Carriage, Cost};
@@ -96,7 +97,8 @@ fn steps(
             let tensor = carried.tensor;
             let known = treated.iter().find(|one| (one.block, one.tensor) == (block, tensor));
             let now = known.map_or(Cost::ZERO, |one| one.carriage.change);
-            all.extend(hull(&carried.ways, now, terms).into_iter().map(|(carriage, change)| {
+            let hull = hull(carried.ways.iter(), now, |at, way| rate(at, way, terms));
+            all.extend(hull.into_iter().map(|(carriage, change)| {
                 let seconds_per_loss = -terms.change(&change) / change.loss.max(f64::MIN_POSITIVE);
                 Step { treated: Treated { block, tensor, carriage }, change, seconds_per_loss }
             }));
@@ -106,18 +108,11 @@ fn steps(
     all
 }
 
-/// Ways that save ever more for ever more loss, each with what it changes beyond the one before.
-fn hull(ways: &[Carriage], now: Cost, terms: &Terms) -> Vec<(Carriage, Cost)> {
-    let mut found = Vec::new();
-    let mut at = now;
-    let saves = |way: &Carriage, at: &Cost| terms.change(at) - terms.change(&way.change);
-    loop {
-        let coded = ways.iter().filter(|way| way.coding.is_some());
-        let better = coded.filter(|way| saves(way, &at) > 0.0 && way.change.loss >= at.loss);
-        let rate =
-            |way: &&Carriage| saves(way, &at) / (way.change.loss - at.loss).max(f64::MIN_POSITIVE);
-        let Some(next) = better.max_by(|a, b| rate(a).total_cmp(&rate(b))) else { return found };
-        found.push((*next, next.change - at));
-        at = next.change;
-    }
+/// What a way saves beside another for each element that it loses more; none if it saves nothing,
+/// loses less or encodes nothing.
+fn rate(at: &Cost, way: &Carriage, terms: &Terms) -> Option<f64> {
+    let saved_s = terms.change(at) - terms.change(&way.change);
+    let lost = way.change.loss - at.loss;
+    let better = way.coding.is_some() && saved_s > 0.0 && lost >= 0.0;
+    better.then(|| saved_s / lost.max(f64::MIN_POSITIVE))
 }

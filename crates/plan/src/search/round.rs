@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
+use super::bound::bound_s;
 use super::candidate::{Candidate, Expert, deeper};
-use super::evaluate::{Verdict, bound_s, evaluate};
-use super::known::{Known, Least, Seen, faster};
+use super::evaluate::{Verdict, evaluate};
+use super::known::{Guess, Known, Least, Seen, faster};
 use super::outcome::{Outcome, Overlap, simulated_s};
 use super::pin::Pin;
 use super::rule::Rule;
@@ -125,11 +126,12 @@ impl<'a> Round<'a> {
                 self.best.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
                 self.found.lock().expect("no thread has panicked").push((**outcome).clone());
                 let least = Least::Seconds(outcome.bound_s.min(outcome.seconds));
-                let found_s = match outcome.waits() {
-                    true => 0.0,
-                    false => outcome.seconds.min(outcome.left_s),
+                let found_s = outcome.seconds.min(outcome.left_s);
+                let plan = match outcome.waits() {
+                    true => Guess::NONE,
+                    false => Guess::found(found_s, outcome.computed_s(settings.overlap)),
                 };
-                Known { least, found_s, ..known }
+                Known { least, plan, ..known }
             }
             Verdict::TooLarge(bytes) => {
                 let mut least = self.least_bytes.lock().expect("no thread has panicked");
@@ -183,13 +185,14 @@ impl<'a> Round<'a> {
     /// The best candidate on meshes of one more dimension; where such were looked at before, the
     /// best of them.
     pub fn deeper(&self) -> Vec<Candidate> {
-        let deep = self.history.last().map(|(_, seen)| {
-            let deep = seen.iter().filter(|(candidate, _)| candidate.mesh.len() > 2);
-            let mut deep: Vec<_> = deep.collect();
+        let size = self.cluster.size();
+        let deep = self.history.last().map_or_else(Vec::new, |(_, seen)| {
+            let fits = |one: &Candidate| one.mesh.len() > 2 && one.devices() <= size;
+            let mut deep: Vec<_> = seen.iter().filter(|(candidate, _)| fits(candidate)).collect();
             deep.sort_by(|(_, a), (_, b)| a.expected_s().total_cmp(&b.expected_s()));
             deep.into_iter().take(REMEMBERED).map(|(candidate, _)| candidate.clone()).collect()
         });
-        deep.unwrap_or_else(|| {
+        Some(deep).filter(|deep| !deep.is_empty()).unwrap_or_else(|| {
             let found = self.found.lock().expect("no thread has panicked");
             let free = found.iter().filter(|plan| plan.candidate.rule == Rule::Free);
             let best = free.min_by(|a, b| a.seconds.total_cmp(&b.seconds));

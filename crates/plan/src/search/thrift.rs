@@ -13,6 +13,7 @@ use std::ops::Range;
 use thinwire_model::TensorId;
 
 use super::chain::{Chain, Choice};
+use super::hull::hull;
 use super::settings::Recompute;
 use crate::cost::{Carriage, Cost};
 
@@ -149,21 +150,12 @@ impl Stage<'_> {
         (change.kept_bytes < 0.0).then_some(step)
     }
 
-    /// Ways that take ever fewer bytes for ever more seconds, each with what it changes beyond the
-    /// one before.
+    /// Ways that take ever fewer bytes for ever more seconds, the cheapest bytes first.
     fn hull(&self, ways: &[Carriage]) -> Vec<(Carriage, Cost)> {
-        let mut found = Vec::new();
-        let mut at = Cost::ZERO;
-        let raw = ways.iter().filter(|way| way.coding.is_none());
-        loop {
-            let less = raw.clone().filter(|way| way.change.state_bytes < at.state_bytes);
-            let price = |way: &&Carriage| self.price(&(way.change - at));
-            let Some(next) = less.min_by(|a, b| price(a).total_cmp(&price(b))) else {
-                return found;
-            };
-            found.push((*next, next.change - at));
-            at = next.change;
-        }
+        hull(ways.iter().rev(), Cost::ZERO, |at, way| {
+            let less = way.coding.is_none() && way.change.state_bytes < at.state_bytes;
+            less.then(|| -self.price(&(way.change - *at)))
+        })
     }
 
     /// Seconds of a step for a byte.

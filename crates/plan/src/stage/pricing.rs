@@ -1,8 +1,8 @@
 //! What a block's parts cost, and how costs count in a step.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
-use thinwire_model::{Declaration, Layout, NodeId, Sides, Strategy};
+use thinwire_model::{Cut, Declaration, Layout, NodeId, Sides, Strategy};
 
 use super::problem::Price;
 use crate::cost::{Carriage, Cost};
@@ -17,6 +17,32 @@ pub trait Pricing {
         declaration.strategies(mesh)
     }
 
+    /// The same with what they cost. Where a node may have none it is whole everywhere.
+    fn options(
+        &self,
+        id: NodeId,
+        declaration: &Declaration,
+        mesh: &[usize],
+    ) -> Arc<(Vec<Strategy>, Vec<Cost>)> {
+        Arc::new(self.priced(id, declaration, mesh))
+    }
+
+    /// The same, worked out.
+    fn priced(
+        &self,
+        id: NodeId,
+        declaration: &Declaration,
+        mesh: &[usize],
+    ) -> (Vec<Strategy>, Vec<Cost>) {
+        let mut strategies = self.strategies(id, declaration, mesh);
+        if strategies.is_empty() {
+            strategies.push(Strategy(vec![Cut::Whole; mesh.len()]));
+        }
+        let costs = strategies.iter().map(|strategy| self.node(id, declaration, strategy));
+        let costs = costs.collect();
+        (strategies, costs)
+    }
+
     /// A parameter that lies so: keeping it, and bringing its gradient together.
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost;
 
@@ -29,7 +55,7 @@ pub trait Pricing {
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64;
 
     /// The same for all pairs of some layouts, by the first, then by the second.
-    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Rc<[f64]> {
+    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Vec<f64> {
         let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
         let seconds = |(from, to): (&Layout, &Layout)| match from == to {
             true => 0.0,
@@ -95,6 +121,26 @@ impl Weights {
         entry: 1.0,
         loss: 0.0,
     };
+
+    /// How large a part of the seconds of any cost at other weights it takes at these at least.
+    pub fn least_part_of(&self, other: &Weights) -> f64 {
+        let seconds = |weights: &Weights| {
+            let Weights { forward, backward, backward_wire, gather, step, .. } = *weights;
+            let Weights { sync, handling, loss, .. } = *weights;
+            [forward, backward, backward_wire, gather, step, sync, handling, loss]
+        };
+        let part = |(this, other): (f64, f64)| match other > 0.0 {
+            true => this / other,
+            false if this >= other => f64::INFINITY,
+            false => 0.0,
+        };
+        seconds(self)
+            .into_iter()
+            .zip(seconds(other))
+            .map(part)
+            .fold(f64::INFINITY, f64::min)
+            .max(0.0)
+    }
 
     /// The price of a cost.
     pub fn price(&self, cost: &Cost) -> Price {
