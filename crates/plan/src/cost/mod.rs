@@ -22,7 +22,7 @@ pub use collective::{Exchange, message_s};
 pub use division::{Division, Sharding};
 pub use group::{Group, Hop};
 pub use parts::Cost;
-pub use travel::Passage;
+pub use travel::Passages;
 pub use work::{Gradient, Pinned, Work, WorkKind, work};
 
 use thinwire_model::{Declaration, Layout, Operand, Placement, Sides, Strategy};

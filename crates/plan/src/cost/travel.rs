@@ -4,10 +4,14 @@ use thinwire_model::{Collective, Layout, Sides, Step, conversion};
 
 use super::{Carriage, Cost, Costs, Group, Hop, Sharding};
 
-/// What a tensor goes through from one layout to another on a mesh, whatever its links: collectives
-/// along dimensions of the mesh. None where it cannot be.
+/// What a tensor goes through from some layouts to others on a mesh, whatever its links: for every
+/// pair collectives along dimensions of the mesh.
 #[derive(Clone, Debug)]
-pub struct Passage(Option<Box<[Leg]>>);
+pub struct Passages {
+    legs: Vec<Leg>,
+    /// For every pair where its legs end; none where it cannot be.
+    ends: Vec<(usize, bool)>,
+}
 
 /// One collective of so many elements.
 #[derive(Clone, Copy, Debug)]
@@ -25,42 +29,63 @@ enum Pattern {
     AllReduce,
 }
 
-impl Passage {
-    /// From one layout to another on a mesh of these sizes.
-    pub fn new(shape: &[usize], mesh: &[usize], from: &Layout, to: &Layout) -> Passage {
-        let Ok(steps) = conversion(shape, mesh, from, to) else { return Passage(None) };
-        let leg = |step: &Step| {
-            let pattern = match step.collective {
-                Collective::Slice { .. } | Collective::Pad { .. } => return None,
-                Collective::ReduceScatter { .. } | Collective::AllGather { .. } => Pattern::Scatter,
-                Collective::AllToAll { .. } => Pattern::AllToAll,
-                Collective::AllReduce { .. } => Pattern::AllReduce,
-            };
-            Some(Leg { mesh_dim: step.mesh_dim, pattern, elements: step.elements as f64 })
+impl Passages {
+    /// Between these pairs of layouts on a mesh of these sizes.
+    pub fn new<'a>(
+        shape: &[usize],
+        mesh: &[usize],
+        pairs: impl Iterator<Item = (&'a Layout, &'a Layout)>,
+    ) -> Passages {
+        let (mut legs, mut ends) = (Vec::new(), Vec::new());
+        for (from, to) in pairs {
+            let steps = if from == to { Ok(Vec::new()) } else { conversion(shape, mesh, from, to) };
+            let can_be = steps.is_ok();
+            legs.extend(steps.into_iter().flatten().filter_map(|step| Leg::new(&step)));
+            ends.push((legs.len(), can_be));
+        }
+        Passages { legs, ends }
+    }
+}
+
+impl Leg {
+    /// The collective of a step, if it sends anything.
+    fn new(step: &Step) -> Option<Leg> {
+        let pattern = match step.collective {
+            Collective::Slice { .. } | Collective::Pad { .. } => return None,
+            Collective::ReduceScatter { .. } | Collective::AllGather { .. } => Pattern::Scatter,
+            Collective::AllToAll { .. } => Pattern::AllToAll,
+            Collective::AllReduce { .. } => Pattern::AllReduce,
         };
-        Passage(Some(steps.iter().filter_map(leg).collect()))
+        Some(Leg { mesh_dim: step.mesh_dim, pattern, elements: step.elements as f64 })
     }
 }
 
 impl Costs<'_> {
-    /// Seconds in which a tensor goes from one layout to another.
+    /// Seconds in which a tensor goes from one layout to another; infinitely many if it cannot.
     pub fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
-        self.passage_s(&Passage::new(shape, &self.mesh, from, to))
+        let pair = std::iter::once((from, to));
+        self.passages_s(&Passages::new(shape, &self.mesh, pair))[0]
     }
 
-    /// Seconds of what a tensor goes through on this mesh; infinitely many if it cannot.
-    pub fn passage_s(&self, passage: &Passage) -> f64 {
-        let Some(legs) = &passage.0 else { return f64::INFINITY };
-        let leg = |leg: &Leg| {
-            let bytes = leg.elements * self.precision.element;
-            let group = &self.groups[leg.mesh_dim];
-            match leg.pattern {
-                Pattern::Scatter => self.exchange.scatter_s(group, bytes),
-                Pattern::AllToAll => self.exchange.all_to_all_s(group, bytes / group.size as f64),
-                Pattern::AllReduce => self.exchange.all_reduce_s(group, bytes),
-            }
+    /// The same for all pairs of layouts.
+    pub fn passages_s(&self, passages: &Passages) -> Vec<f64> {
+        let mut begin = 0;
+        let seconds = |(end, can_be): &(usize, bool)| {
+            let legs = &passages.legs[begin..*end];
+            begin = *end;
+            if *can_be { legs.iter().map(|leg| self.leg_s(leg)).sum() } else { f64::INFINITY }
         };
-        legs.iter().map(leg).sum()
+        passages.ends.iter().map(seconds).collect()
+    }
+
+    fn leg_s(&self, leg: &Leg) -> f64 {
+        let bytes = leg.elements * self.precision.element;
+        let group = &self.groups[leg.mesh_dim];
+        match leg.pattern {
+            Pattern::Scatter => self.exchange.scatter_s(group, bytes),
+            Pattern::AllToAll => self.exchange.all_to_all_s(group, bytes / group.size as f64),
+            Pattern::AllReduce => self.exchange.all_reduce_s(group, bytes),
+        }
     }
 
     /// Bytes that a device sends in it, over one level of the cluster or over all; infinitely many

@@ -9,7 +9,7 @@ use super::memo::{OnMesh, Options};
 use super::prepare::Prepared;
 use super::rule::Rule;
 use crate::Error;
-use crate::cost::{Carriage, Cost, Costs, Passage, Work};
+use crate::cost::{Carriage, Cost, Costs, Passages, Work};
 use crate::stage::Pricing;
 
 /// For every shape of a tensor between blocks, all layouts that a block gives it or wants.
@@ -164,11 +164,14 @@ impl Pricing for BlockPricing<'_> {
     fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Vec<f64> {
         let pairs = || from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
         let Some(key) = key(shape, from, to).filter(|_| self.unit == Unit::Seconds) else {
-            return pairs().map(|(from, to)| self.conversion_s(shape, from, to)).collect();
+            let seconds = |(from, to): (&Layout, &Layout)| match from == to {
+                true => 0.0,
+                false => self.conversion_s(shape, from, to),
+            };
+            return pairs().map(seconds).collect();
         };
-        let passage = |(from, to)| Passage::new(shape, &self.costs.mesh, from, to);
-        let passages = self.memo.passages(key, || pairs().map(passage).collect());
-        passages.iter().map(|passage| self.costs.passage_s(passage)).collect()
+        let work_out = || Passages::new(shape, &self.costs.mesh, pairs());
+        self.costs.passages_s(&self.memo.passages(key, work_out))
     }
 
     fn entry(&self, shape: &[usize], sides: &Sides) -> Cost {

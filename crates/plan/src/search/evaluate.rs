@@ -36,9 +36,8 @@ pub fn evaluate(
     enough_s: &dyn Fn() -> f64,
 ) -> Verdict {
     let mut best = once(cluster, prepared, candidate, settings, enough_s);
-    // With codecs, what is divided is chosen before what is encoded: alike, both are chosen at once.
-    let anyway = !settings.codings.is_empty();
-    let more = candidate.division == Division::Each && worth(&mut best, enough_s(), anyway);
+    let each = candidate.division == Division::Each;
+    let more = each && worth(&mut best, enough_s(), settings);
     let bounds = bounds_of(&best);
     if more {
         let alike = settings.alike().chain([Sharding::Gradients]);
@@ -52,10 +51,13 @@ pub fn evaluate(
     bounded(best, bounds)
 }
 
-/// Whether memory binds, or it is `anyway` so that giving up alike may be faster, and fast enough.
-fn worth(verdict: &mut Verdict, enough_s: f64, anyway: bool) -> bool {
+/// Whether memory binds, so that giving up alike may be faster, and fast enough. With codecs it may
+/// be anyway: block by block what is given up is chosen before what is encoded, alike both are
+/// chosen at once.
+fn worth(verdict: &mut Verdict, enough_s: f64, settings: &Settings) -> bool {
     match verdict {
-        Verdict::Found(outcome) if !outcome.binds() && !anyway => false,
+        Verdict::Found(_) if !settings.codings.is_empty() => true,
+        Verdict::Found(outcome) if !outcome.binds() => false,
         Verdict::Found(outcome) => {
             let gained_s = outcome.seconds * (1.0 - GAIN);
             if gained_s < enough_s {
@@ -133,7 +135,7 @@ pub fn best_of(
         };
         best = better(best, evaluation.run());
         let found = matches!(&best, Verdict::Found(_));
-        let more = !found || worth(&mut best, enough_s(), false);
+        let more = !found || worth(&mut best, enough_s(), settings);
         // What is free to do either is as fast as both.
         let slow = recompute == Recompute::Free && matches!(&best, Verdict::TooSlow(_));
         if recompute == Recompute::Free {

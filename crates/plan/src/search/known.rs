@@ -17,7 +17,7 @@ const DOUBT: f64 = 0.005;
 
 /// How much of what a plan computes beyond its arithmetic other strategies may save where links
 /// are faster.
-const SAVED: f64 = 0.5;
+const SAVED: f64 = 0.2;
 
 /// What is known of candidates.
 pub(super) type Seen = HashMap<Candidate, Known>;

@@ -10,7 +10,7 @@ use thinwire_model::{NodeId, Strategy};
 
 use super::rule::Rule;
 use crate::cluster::Device;
-use crate::cost::{Cost, Costs, Passage, Precision};
+use crate::cost::{Cost, Costs, Passages, Precision};
 
 /// What is kept of one model, by mesh.
 #[derive(Debug, Default)]
@@ -21,12 +21,9 @@ pub(super) struct Memo(Mutex<HashMap<Vec<usize>, Arc<OnMesh>>>);
 pub(super) struct OnMesh {
     device: Device,
     precision: Precision,
-    passages: Mutex<HashMap<Vec<u64>, Passages>>,
+    passages: Mutex<HashMap<Vec<u64>, Arc<Passages>>>,
     options: Mutex<HashMap<(Rule, NodeId), Options>>,
 }
-
-/// By the layout from which, then by the one to which.
-pub(super) type Passages = Arc<[Passage]>;
 
 /// Strategies of a node, and what each costs without parameters and what travels.
 pub(super) type Options = Arc<(Vec<Strategy>, Vec<Cost>)>;
@@ -54,9 +51,9 @@ impl Memo {
 
 impl OnMesh {
     /// What is known by this key, or what `work_out` says.
-    pub fn passages(&self, key: Vec<u64>, work_out: impl FnOnce() -> Passages) -> Passages {
+    pub fn passages(&self, key: Vec<u64>, work_out: impl FnOnce() -> Passages) -> Arc<Passages> {
         let mut known = self.passages.lock().expect("no thread has panicked");
-        Arc::clone(known.entry(key).or_insert_with(work_out))
+        Arc::clone(known.entry(key).or_insert_with(|| Arc::new(work_out())))
     }
 
     /// The options of a node under a rule: those that are known, or what `work_out` says.
