@@ -27,6 +27,11 @@ impl Candidate {
     pub fn devices(&self) -> usize {
         self.stages * self.mesh.iter().product::<usize>()
     }
+
+    /// Whether its mesh has more than two dimensions.
+    pub fn is_deep(&self) -> bool {
+        self.mesh.len() > 2
+    }
 }
 
 /// The expert plans, which are always among the candidates.

@@ -36,7 +36,7 @@ pub fn evaluate(
     enough_s: &dyn Fn() -> f64,
 ) -> Verdict {
     let mut best = once(cluster, prepared, candidate, settings, enough_s);
-    let each = candidate.division == Division::Each;
+    let each = candidate.division == Division::Each && !candidate.is_deep();
     let more = each && worth(&mut best, enough_s(), settings);
     let bounds = bounds_of(&best);
     if more {
@@ -148,9 +148,11 @@ pub fn best_of(
     bounded(best, bounds)
 }
 
-/// What is tried. Expert plans do all blocks alike; others may as well, where memory binds.
+/// What is tried. Expert plans do all blocks alike; others may as well, where memory binds, but for
+/// those on three dimensions, which are one more step from the best of them.
 fn modes(candidate: &Candidate, settings: &Settings) -> &'static [Recompute] {
     match (settings.recompute, candidate.rule) {
+        (Recompute::Free, Rule::Free) if candidate.is_deep() => &[Recompute::Free],
         (Recompute::Never, _) => &[Recompute::Never],
         (Recompute::Always, _) => &[Recompute::Always],
         (Recompute::Free, Rule::Free) => &[Recompute::Free, Recompute::Never, Recompute::Always],

@@ -24,9 +24,6 @@ const PLAYED: Range<usize> = 20..200;
 /// The closed form exceeds what playing gives by less than this factor.
 const SLACK: f64 = 1.05;
 
-/// How many meshes of three dimensions are tried again when planning again.
-const REMEMBERED: usize = 1;
-
 /// The time of a plan becomes what it takes when it is played through.
 fn play(outcome: &mut Outcome, overlap: Overlap) {
     if let Some(seconds) = simulated_s(outcome, overlap) {
@@ -182,22 +179,26 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// The best candidate on meshes of one more dimension; where such were looked at before, the
-    /// best of them.
+    /// The best candidate on meshes of one more dimension, and the best of such that were looked at
+    /// before.
     pub fn deeper(&self) -> Vec<Candidate> {
+        let found = self.found.lock().expect("no thread has panicked");
+        let free = found.iter().filter(|plan| plan.candidate.rule == Rule::Free);
+        let best = free.min_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let mut deep = best.map_or_else(Vec::new, |plan| deeper(&self.freed(&plan.candidate)));
+        let remembered = self.remembered().filter(|one| !deep.contains(one));
+        deep.extend(remembered);
+        deep
+    }
+
+    /// The best candidate of those of the last search that were on three dimensions.
+    fn remembered(&self) -> Option<Candidate> {
+        let (_, seen) = self.history.last()?;
         let size = self.cluster.size();
-        let deep = self.history.last().map_or_else(Vec::new, |(_, seen)| {
-            let fits = |one: &Candidate| one.mesh.len() > 2 && one.devices() <= size;
-            let mut deep: Vec<_> = seen.iter().filter(|(candidate, _)| fits(candidate)).collect();
-            deep.sort_by(|(_, a), (_, b)| a.expected_s().total_cmp(&b.expected_s()));
-            deep.into_iter().take(REMEMBERED).map(|(candidate, _)| candidate.clone()).collect()
-        });
-        Some(deep).filter(|deep| !deep.is_empty()).unwrap_or_else(|| {
-            let found = self.found.lock().expect("no thread has panicked");
-            let free = found.iter().filter(|plan| plan.candidate.rule == Rule::Free);
-            let best = free.min_by(|a, b| a.seconds.total_cmp(&b.seconds));
-            best.map_or_else(Vec::new, |plan| deeper(&self.freed(&plan.candidate)))
-        })
+        let fits = |one: &Candidate| one.is_deep() && one.devices() <= size;
+        let deep = seen.iter().filter(|(candidate, _)| fits(candidate));
+        let best = deep.min_by(|(_, a), (_, b)| a.expected_s().total_cmp(&b.expected_s()));
+        best.map(|(candidate, _)| candidate.clone())
     }
 
     /// A candidate with parameters divided as is best, where that may be.
