@@ -157,3 +157,25 @@ impl Weights {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn no_cost_takes_less_than_the_least_part(
+            weights in proptest::collection::vec((0.0_f64..2.0, 0.0_f64..2.0), 4),
+            seconds in proptest::collection::vec(0.0_f64..9.0, 4),
+        ) {
+            let [forward, backward, gather, sync] = weights[..] else { unreachable!("four") };
+            let of = |forward, backward, gather, sync| Weights { forward, backward, gather, sync, ..Weights::ONCE };
+            let this = of(forward.0, backward.0, gather.0, sync.0);
+            let other = of(forward.1, backward.1, gather.1, sync.1);
+            let [forward_s, backward_s, gather_s, sync_s] = seconds[..] else { unreachable!("four") };
+            let cost = Cost { forward_s, backward_s, gather_s, sync_s, ..Cost::ZERO };
+            let least_s = this.least_part_of(&other) * other.price(&cost).seconds;
+            proptest::prop_assert!(this.price(&cost).seconds >= least_s * (1.0 - 1e-9));
+        }
+    }
+}
