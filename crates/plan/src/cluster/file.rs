@@ -6,6 +6,7 @@
 //! tflops = 312
 //! memory_gib = 80
 //! fixed_mib = 300                        # of it, whatever is trained
+//! memory_slack = 0.1                     # taken beyond what a plan counts: what an allocator keeps
 //! memory_gbyte_per_s = 2039
 //! codec_gbyte_per_s = 300                # f32 encoded or decoded; a third of memory's rate unless said
 //! handling_gbyte_per_s = 2               # sent and received, if it takes the device's own time
@@ -25,12 +26,17 @@
 //! latency_us = 10
 //! gbit = 800                             # of one node
 //! ```
+//!
+//! Where links of a level differ, `gbit_matrix` stands in the place of `gbit`, and
+//! `latency_us_matrix` may stand in that of `latency_us`: a row for every member that sends, in it a
+//! number for every one that receives. What a member has to itself does not count.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
-use super::{Cluster, Device, Efficiency, Handling, Level};
+use super::matrix;
+use super::{Cluster, Device, Efficiency, Handling, Lane, Level};
 use crate::Error;
 
 const MIB: f64 = (1_u64 << 20) as f64;
@@ -57,6 +63,8 @@ struct DeviceTable {
     memory_gib: f64,
     #[serde(default)]
     fixed_mib: f64,
+    #[serde(default)]
+    memory_slack: f64,
     memory_gbyte_per_s: f64,
     #[serde(default = "whole")]
     memory_efficiency: f64,
@@ -74,11 +82,13 @@ struct DeviceTable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LevelTable {
+pub(super) struct LevelTable {
     name: String,
-    size: usize,
-    latency_us: f64,
-    gbit: f64,
+    pub size: usize,
+    pub latency_us: Option<f64>,
+    pub gbit: Option<f64>,
+    pub latency_us_matrix: Option<Vec<Vec<f64>>>,
+    pub gbit_matrix: Option<Vec<Vec<f64>>>,
 }
 
 fn whole() -> f64 {
@@ -140,6 +150,7 @@ fn device(table: &DeviceTable) -> Result<Device, Error> {
         flops_per_s: 1e12 * positive("tflops", table.tflops)?,
         memory_bytes: GIB * positive("memory_gib", table.memory_gib)?,
         fixed_bytes: MIB * not_negative(&about, "fixed_mib", table.fixed_mib)?,
+        slack: not_negative(&about, "memory_slack", table.memory_slack)?,
         memory_bytes_per_s: 1e9 * memory_gbyte_per_s,
         memory_efficiency: table.memory_efficiency,
         codec_bytes_per_s: 1e9 * positive("codec_gbyte_per_s", codec_gbyte_per_s)?,
@@ -188,12 +199,19 @@ fn level(table: &LevelTable) -> Result<Level, Error> {
     if table.size == 0 {
         return Err(Error::file(format!("{about}: size is 0, expected at least 1")));
     }
-    Ok(Level {
-        name: table.name.clone(),
-        size: table.size,
-        latency_s: 1e-6 * not_negative(&about, "latency_us", table.latency_us)?,
-        bytes_per_s: 1e9 / 8.0 * positive(&about, "gbit", table.gbit)?,
-    })
+    let links = matrix::links(&about, table)?;
+    let one = |field: &str, value: Option<f64>| {
+        value.ok_or_else(|| Error::file(format!("{about} has no {field}, expected a number")))
+    };
+    let Lane { latency_s, bytes_per_s } = match &links {
+        Some(links) => links.worst(),
+        None => Lane {
+            latency_s: 1e-6
+                * not_negative(&about, "latency_us", one("latency_us", table.latency_us)?)?,
+            bytes_per_s: 1e9 / 8.0 * positive(&about, "gbit", one("gbit", table.gbit)?)?,
+        },
+    };
+    Ok(Level { name: table.name.clone(), size: table.size, latency_s, bytes_per_s, links })
 }
 
 fn size(levels: &[Level]) -> Result<(), Error> {
@@ -231,11 +249,11 @@ fn kinds(kinds: &[String], names: &[&str], levels: &[Level]) -> Result<Vec<usize
     kinds.iter().map(place).collect()
 }
 
-fn positive(about: &str, field: &str, value: f64) -> Result<f64, Error> {
+pub(super) fn positive(about: &str, field: &str, value: f64) -> Result<f64, Error> {
     expect(value > 0.0 && value.is_finite(), about, field, value, "a number above 0")
 }
 
-fn not_negative(about: &str, field: &str, value: f64) -> Result<f64, Error> {
+pub(super) fn not_negative(about: &str, field: &str, value: f64) -> Result<f64, Error> {
     expect(value >= 0.0 && value.is_finite(), about, field, value, "a number from 0 on")
 }
 

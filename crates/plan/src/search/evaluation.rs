@@ -11,7 +11,6 @@ use super::relax::Shares;
 use super::settings::{Recompute, Settings};
 use super::spread::Spread;
 use super::thrift::Spared;
-use crate::cluster::Device;
 use crate::cost::{Cost, Costs};
 use crate::pipeline::{Schedule, cut, cut_by};
 use crate::stage::{Lack, Price, Rates, Weights, Within, within};
@@ -120,8 +119,8 @@ impl Evaluation<'_> {
     /// The best plan where losing an element of a gradient costs so many seconds.
     fn at(&self, family: &[Schedule], exposed: f64, seconds_per_loss: f64) -> Verdict {
         let worth_s = seconds_per_loss * self.budget();
-        let Device { memory_bytes, fixed_bytes: fixed, .. } = self.costs.device;
-        let whole = memory_bytes * (1.0 - self.settings.reserve) - fixed;
+        let device = &self.costs.device;
+        let whole = device.room(device.memory_bytes, self.settings.reserve);
         let weights = Weights { loss: seconds_per_loss, ..self.weights(family, exposed) };
         let mut shares = self.shares(family, &Cost::ZERO);
         let mut limit = whole;
@@ -144,7 +143,8 @@ impl Evaluation<'_> {
             let found = match within(limit, (self.enough_s)(), solve) {
                 Ok(found) => found,
                 Err(Lack::Bytes(bytes)) => {
-                    return better(verdict, Verdict::TooLarge(bytes + whole - limit + fixed));
+                    let taken = device.taken(bytes + whole - limit);
+                    return better(verdict, Verdict::TooLarge(taken));
                 }
                 Err(Lack::Seconds(seconds)) if limit == whole => return Verdict::TooSlow(seconds),
                 Err(Lack::Seconds(_)) => return better(verdict, Verdict::TooSlow(bound_s)),
@@ -164,7 +164,7 @@ impl Evaluation<'_> {
             if over <= 0.0 {
                 return Verdict::Found(Box::new(outcome));
             }
-            verdict = better(verdict, Verdict::TooLarge(whole + fixed + over));
+            verdict = better(verdict, Verdict::TooLarge(device.taken(whole) + over));
             limit -= over;
         }
         verdict

@@ -10,7 +10,7 @@ use thinwire_model::{NodeId, Strategy};
 
 use super::rule::Rule;
 use crate::cluster::Device;
-use crate::cost::{Cost, Costs, Passages, Precision};
+use crate::cost::{Cost, Costs, Keeping, Passages, Precision};
 
 /// What is kept of one model, by mesh.
 #[derive(Debug, Default)]
@@ -21,6 +21,7 @@ pub(super) struct Memo(Mutex<HashMap<Vec<usize>, Arc<OnMesh>>>);
 pub(super) struct OnMesh {
     device: Device,
     precision: Precision,
+    keeping: Keeping,
     passages: Mutex<HashMap<Vec<u64>, Arc<Passages>>>,
     options: Mutex<HashMap<(Rule, NodeId), Options>>,
 }
@@ -35,12 +36,14 @@ impl Memo {
         if let Some(known) = all.get(&costs.mesh)
             && known.device == costs.device
             && known.precision == costs.precision
+            && known.keeping == costs.keeping
         {
             return Arc::clone(known);
         }
         let on_mesh = Arc::new(OnMesh {
             device: costs.device.clone(),
             precision: costs.precision,
+            keeping: costs.keeping,
             passages: Mutex::default(),
             options: Mutex::default(),
         });

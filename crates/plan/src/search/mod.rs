@@ -20,6 +20,7 @@ mod known;
 mod memo;
 mod outcome;
 mod pin;
+mod place;
 mod prepare;
 mod relax;
 mod robust;

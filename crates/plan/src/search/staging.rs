@@ -79,8 +79,7 @@ impl Evaluation<'_> {
             let limits = Limits {
                 rounds: micro_batches as f64,
                 in_flight: schedule.in_flight(rank, stages, micro_batches),
-                bytes: (1.0 - self.settings.reserve) * self.memory_bytes(rank)
-                    - self.costs.device.fixed_bytes,
+                bytes: self.costs.device.room(self.memory_bytes(rank), self.settings.reserve),
                 recompute: self.recompute,
             };
             spare((self.chain, choice), blocks, limits, whole, &mut spared);
@@ -111,7 +110,8 @@ impl Evaluation<'_> {
 
     fn terms(&self, stages: &[StageOutcome]) -> Terms {
         let room = |stage: &StageOutcome| {
-            (1.0 - self.settings.reserve) * stage.memory_bytes - stage.bytes()
+            ((1.0 - self.settings.reserve) * stage.memory_bytes - stage.bytes())
+                / (1.0 + stage.slack)
         };
         Terms {
             rounds: self.candidate.micro_batches as f64,
@@ -150,6 +150,7 @@ impl Evaluation<'_> {
             memory_bytes: self.memory_bytes(rank),
             cost: blocks[range.clone()].iter().copied().sum(),
             fixed_bytes: self.costs.device.fixed_bytes,
+            slack: self.costs.device.slack,
             in_flight: schedule.in_flight(rank, stages, micro_batches),
             block_kept_bytes: 0.0,
             message_s: message_seconds,

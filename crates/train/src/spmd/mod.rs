@@ -35,7 +35,7 @@ mod wires;
 pub use carriage::Carriage;
 pub use derive::program;
 pub use leg::Leg;
-pub use machine::{Inputs, Machine};
+pub use machine::{Agreed, Inputs, Machine};
 pub use mesh::Mesh;
 pub use order::{Pass, Turn};
 pub use plan::{BlockPlan, MeshDim, Plan, Sharding, Share};

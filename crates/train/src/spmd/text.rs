@@ -16,6 +16,7 @@ use crate::{Batch, VOCABULARY};
 pub struct Text {
     inputs: Vec<Input>,
     rows: usize,
+    length: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -38,11 +39,17 @@ impl Text {
     ///
     /// # Errors
     /// If it reads anything else than tokens, positions and targets, or it is not clear what it
-    /// reads, or it knows fewer tokens than there are bytes.
+    /// reads, or there is not a target for every token, or it knows fewer tokens than there are bytes.
     pub fn new(graph: &Graph, named: Option<&str>) -> Result<Text, Error> {
         let targets = targets(graph)?;
         let tokens = tokens(graph, targets, named)?;
         let (rows, length) = (graph.tensors[tokens].shape[0], graph.tensors[tokens].shape[1]);
+        let [read, compared] = [tokens, targets].map(|id| &graph.tensors[id]);
+        if read.elements() != compared.elements() {
+            let (found, expected) = (&compared.shape, &read.shape);
+            let message = format!("targets of shape {found:?} for tokens of shape {expected:?}");
+            return Err(invalid(format!("{message}, expected one for each")));
+        }
         let what = |(id, tensor): (TensorId, &Tensor)| {
             let place = tensor.element == Element::Index
                 && tensor.elements() == length
@@ -69,7 +76,12 @@ impl Text {
                 format!("the model knows {known} tokens, expected {VOCABULARY}: text is bytes");
             return Err(invalid(message));
         }
-        Ok(Text { inputs, rows })
+        Ok(Text { inputs, rows, length })
+    }
+
+    /// Tokens of a sequence.
+    pub fn length(&self) -> usize {
+        self.length
     }
 
     /// A batch, micro-batch by micro-batch.
