@@ -1,5 +1,5 @@
 //! Codecs planned together with shardings, beside codecs chosen for shardings that were planned
-//! first: `codecs [BUDGET]`, for models on nodes of eight A100 with 25 Gbit/s between nodes.
+//! first: `codecs [BUDGET [MODEL...]]`, for models on nodes of eight A100 with 25 Gbit/s between nodes.
 
 use std::error::Error as Fault;
 
@@ -27,7 +27,11 @@ fn main() -> Result<(), Box<dyn Fault>> {
         "| model | devices | raw | codecs after | together | faster | plan after | plan together |"
     );
     println!("|---|--:|--:|--:|--:|--:|---|---|");
+    let asked: Vec<String> = std::env::args().skip(2).collect();
     for (name, nodes, devices, batch) in CASES {
+        if !asked.is_empty() && !asked.iter().any(|one| one == name) {
+            continue;
+        }
         let cluster = cluster(*nodes, *devices)?;
         let codings = ["int8", "int4"].map(Coding::parse);
         let codings = codings.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -1,21 +1,15 @@
 //! Laws of planning codecs together with everything else.
 
+mod made;
+
 use proptest::prelude::*;
-use thinwire_model::{AttentionKind, Gpt};
+use thinwire_plan::Cluster;
 use thinwire_plan::cost::Coding;
 use thinwire_plan::output::{PlanFile, compare, report};
 use thinwire_plan::search::{Found, Planner, Settings, codecs_after};
-use thinwire_plan::{Cluster, Error};
 
 fn cluster(nodes: usize, gbit: f64, memory_gib: f64) -> Cluster {
-    let text = format!(
-        "[[device]]\nname = \"a100\"\ntflops = 312\nmemory_gib = {memory_gib}\n\
-         memory_gbyte_per_s = 2039\nmemory_efficiency = 0.7\noverhead_us = 10\n\
-         efficiency = [[0.1, 0.01], [10, 0.4], [1000, 0.8]]\n\
-         [[level]]\nname = \"node\"\nsize = 2\nlatency_us = 5\ngbit = 2400\n\
-         [[level]]\nname = \"pod\"\nsize = {nodes}\nlatency_us = 10\ngbit = {gbit}\n"
-    );
-    Cluster::parse(&text).unwrap()
+    made::cluster(nodes, 2, gbit, memory_gib)
 }
 
 fn planner(names: &[&str], error_budget: f64) -> Planner {
@@ -23,21 +17,9 @@ fn planner(names: &[&str], error_budget: f64) -> Planner {
 }
 
 fn planner_of(batch: usize, names: &[&str], error_budget: f64) -> Planner {
-    let model = Gpt {
-        layers: 4,
-        hidden: 512,
-        heads: 8,
-        feed_forward: 2048,
-        vocabulary: 8192,
-        positions: 256,
-        attention: AttentionKind::Fused,
-        dropout: 0.0,
-    };
     let codings = names.iter().map(|name| Coding::parse(name).unwrap()).collect();
     let settings = Settings { codings, error_budget, ..Settings::default() };
-    Planner::new(batch, settings, move |batch| {
-        model.graph(batch, 256).map_err(|error| Error::from_model(&error))
-    })
+    made::planner(made::gpt(4, 512, 256), batch, settings)
 }
 
 fn parameters(planner: &Planner, found: &Found) -> f64 {

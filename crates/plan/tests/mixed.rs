@@ -1,10 +1,12 @@
 //! Laws of plans for devices of several kinds: uneven stages and uneven shares.
 
-use thinwire_model::{AttentionKind, Gpt};
+#[allow(dead_code, reason = "devices of several kinds are clusters of their own")]
+mod made;
+
+use thinwire_plan::Cluster;
 use thinwire_plan::output::{PlanFile, report};
 use thinwire_plan::pipeline::cut_by;
 use thinwire_plan::search::{Candidate, Found, Planner, Settings};
-use thinwire_plan::{Cluster, Error};
 
 /// Nodes of two devices, by their kinds, of which `slow` has `slow_tflops` and less memory.
 fn cluster(kinds: &str, slow_tflops: f64) -> Cluster {
@@ -26,19 +28,7 @@ fn cluster(kinds: &str, slow_tflops: f64) -> Cluster {
 }
 
 fn planner() -> Planner {
-    let model = Gpt {
-        layers: 12,
-        hidden: 1024,
-        heads: 16,
-        feed_forward: 4096,
-        vocabulary: 8192,
-        positions: 512,
-        attention: AttentionKind::Fused,
-        dropout: 0.0,
-    };
-    Planner::new(96, Settings::default(), move |batch| {
-        model.graph(batch, 512).map_err(|error| Error::from_model(&error))
-    })
+    made::planner(made::gpt(12, 1024, 512), 96, Settings::default())
 }
 
 fn plan(cluster: &Cluster) -> Found {

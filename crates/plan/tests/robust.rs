@@ -1,35 +1,20 @@
 //! Laws of robust plans.
 
-use thinwire_model::{AttentionKind, Gpt};
+mod made;
+
+use thinwire_plan::Cluster;
 use thinwire_plan::output::robust_report;
 use thinwire_plan::search::{Measure, Planner, Robust, Scenario, Settings, robust};
-use thinwire_plan::{Cluster, Error};
 
 fn cluster() -> Cluster {
-    let text = "[[device]]\nname = \"a100\"\ntflops = 312\nmemory_gib = 80\n\
-         memory_gbyte_per_s = 2039\noverhead_us = 10\n\
-         [[level]]\nname = \"node\"\nsize = 2\nlatency_us = 5\ngbit = 2400\n\
-         [[level]]\nname = \"pod\"\nsize = 4\nlatency_us = 10\ngbit = 50\n";
-    Cluster::parse(text).unwrap()
+    made::cluster(4, 2, 50.0, 80.0)
 }
 
 fn planner() -> Planner {
-    let model = Gpt {
-        layers: 4,
-        hidden: 512,
-        heads: 8,
-        feed_forward: 2048,
-        vocabulary: 8192,
-        positions: 256,
-        attention: AttentionKind::Fused,
-        dropout: 0.0,
-    };
-    Planner::new(96, Settings::default(), move |batch| {
-        model.graph(batch, 256).map_err(|error| Error::from_model(&error))
-    })
+    made::planner(made::gpt(4, 512, 256), 96, Settings::default())
 }
 
-fn made(text: &str, measure: Measure) -> Robust {
+fn planned(text: &str, measure: Measure) -> Robust {
     let scenarios = Scenario::parse(text, &cluster()).unwrap();
     robust(&mut planner(), &cluster(), &scenarios, measure).unwrap()
 }
@@ -57,7 +42,7 @@ fn the_worst_case_is_no_worse_and_the_calm_one_no_better() {
 
 #[test]
 fn nothing_that_befalls_changes_nothing() {
-    let made = made("[[scenario]]\nname = \"calm too\"\n", Measure::Worst);
+    let made = planned("[[scenario]]\nname = \"calm too\"\n", Measure::Worst);
     let [this, calm] = made.measures();
     assert!((this / calm - 1.0).abs() < 1e-9);
 }
@@ -65,7 +50,7 @@ fn nothing_that_befalls_changes_nothing() {
 #[test]
 fn thinner_links_make_another_plan() {
     let text = "[[scenario]]\nname = \"thin\"\nbandwidth = 0.02\nlevel = \"pod\"\n";
-    let made = made(text, Measure::Worst);
+    let made = planned(text, Measure::Worst);
     let (_, _, [this, calm]) = made.rows[1];
     assert!(this < calm, "{this} {calm}");
 }

@@ -70,16 +70,16 @@ impl Costs<'_> {
         Message { bytes, seconds: message_s(hop, bytes), handling_s }
     }
 
-    /// What a step of a tensor of this shape is encoded with. Other reductions than sums are of
+    /// What a step is encoded with, if its tensor may be encoded. Other reductions than sums are of
     /// numbers that no codec may touch.
-    pub(super) fn coding_of(&self, shape: &[usize], step: &Step) -> Option<&Coding> {
+    pub(super) fn coding_of(&self, encodes: bool, step: &Step) -> Option<&Coding> {
         let sums = match step.collective {
             Collective::ReduceScatter { reduction, .. } | Collective::AllReduce { reduction } => {
                 reduction == Reduction::Sum
             }
             _ => true,
         };
-        let outermost = self.groups[step.mesh_dim].hops.last().filter(|_| sums && encodes(shape));
+        let outermost = self.groups[step.mesh_dim].hops.last().filter(|_| sums && encodes);
         outermost.and_then(|hop| self.activations.get(hop.level)?.as_ref())
     }
 
@@ -156,7 +156,7 @@ impl Costs<'_> {
 }
 
 /// Whether a tensor of this shape may be encoded: what is no matrix travels as it is.
-fn encodes(shape: &[usize]) -> bool {
+pub(super) fn encodes(shape: &[usize]) -> bool {
     shape.len() >= 2
 }
 

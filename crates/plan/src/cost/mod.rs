@@ -5,148 +5,35 @@
 //! is the sum of the nodes that compute gradients. Conversions take what their collectives take.
 
 pub mod activation;
+mod bound;
 mod carriage;
 mod coding;
 mod collective;
+mod division;
 mod encoded;
 mod group;
 mod keeping;
+mod parts;
 mod travel;
 mod work;
 
 pub use carriage::Carriage;
 pub use coding::Coding;
 pub use collective::{Exchange, message_s};
+pub use division::{Division, Sharding};
 pub use encoded::{Message, cheapest};
 pub use group::{Group, Hop};
 pub use keeping::Keeping;
+pub use parts::Cost;
+pub use travel::Passages;
 pub use work::{Gradient, Pinned, Work, WorkKind, Written, work};
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
-use thinwire_model::{Declaration, Layout, NodeId, Operand, Placement, Sides, Strategy};
+use thinwire_model::{Declaration, Layout, Placement, Sides, Strategy};
 use thinwire_wire::HEADER_BYTES;
 
 use crate::cluster::{Cluster, Device};
-
-/// Seconds and bytes of one device.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cost {
-    /// Computing forward, for one micro-batch.
-    pub forward_s: f64,
-    /// Computing backward, for one micro-batch.
-    pub backward_s: f64,
-    /// Collectives of forward, for one micro-batch.
-    pub forward_wire_s: f64,
-    /// Collectives of backward, for one micro-batch.
-    pub backward_wire_s: f64,
-    /// Gathering parameters for forward, for one micro-batch.
-    pub gather_s: f64,
-    /// Computing forward again in backward, with its collectives, for one micro-batch.
-    pub again_s: f64,
-    /// Bringing gradients of parameters together, once a step.
-    pub sync_s: f64,
-    /// What of that takes the device's own time, so that nothing hides it.
-    pub handling_s: f64,
-    /// The optimiser, once a step.
-    pub optimizer_s: f64,
-    /// Parameters, gradients, optimiser state.
-    pub state_bytes: f64,
-    /// What waits for backward, of one micro-batch.
-    pub kept_bytes: f64,
-    /// What enters the block, of one micro-batch: all that waits where forward is computed again.
-    pub entry_bytes: f64,
-    /// What encoding gradients loses: relative squared errors, times the elements of parameters.
-    pub loss: f64,
-}
-
-impl Cost {
-    /// What cannot be.
-    pub const NEVER: Cost = Cost { forward_s: f64::INFINITY, ..Cost::ZERO };
-    /// Nothing.
-    pub const ZERO: Cost = Cost {
-        forward_s: 0.0,
-        backward_s: 0.0,
-        forward_wire_s: 0.0,
-        backward_wire_s: 0.0,
-        gather_s: 0.0,
-        again_s: 0.0,
-        sync_s: 0.0,
-        handling_s: 0.0,
-        optimizer_s: 0.0,
-        state_bytes: 0.0,
-        kept_bytes: 0.0,
-        entry_bytes: 0.0,
-        loss: 0.0,
-    };
-
-    /// Seconds of one micro-batch.
-    pub fn micro_s(&self) -> f64 {
-        self.ahead_s() + self.again_s + self.backward_s + self.backward_wire_s
-    }
-
-    /// Seconds of one micro-batch forward.
-    pub fn ahead_s(&self) -> f64 {
-        self.forward_s + self.forward_wire_s + self.gather_s
-    }
-
-    /// The same where forward is computed again in backward, so that only what enters waits.
-    /// Parameters that are gathered are so once for both.
-    pub fn recomputed(self) -> Cost {
-        let again_s = self.forward_s + self.forward_wire_s;
-        Cost { again_s, kept_bytes: self.entry_bytes, ..self }
-    }
-}
-
-impl std::ops::AddAssign for Cost {
-    fn add_assign(&mut self, other: Cost) {
-        self.forward_s += other.forward_s;
-        self.backward_s += other.backward_s;
-        self.forward_wire_s += other.forward_wire_s;
-        self.backward_wire_s += other.backward_wire_s;
-        self.gather_s += other.gather_s;
-        self.again_s += other.again_s;
-        self.sync_s += other.sync_s;
-        self.handling_s += other.handling_s;
-        self.optimizer_s += other.optimizer_s;
-        self.state_bytes += other.state_bytes;
-        self.kept_bytes += other.kept_bytes;
-        self.entry_bytes += other.entry_bytes;
-        self.loss += other.loss;
-    }
-}
-
-impl std::ops::Sub for Cost {
-    type Output = Cost;
-
-    fn sub(self, other: Cost) -> Cost {
-        Cost {
-            forward_s: self.forward_s - other.forward_s,
-            backward_s: self.backward_s - other.backward_s,
-            forward_wire_s: self.forward_wire_s - other.forward_wire_s,
-            backward_wire_s: self.backward_wire_s - other.backward_wire_s,
-            gather_s: self.gather_s - other.gather_s,
-            again_s: self.again_s - other.again_s,
-            sync_s: self.sync_s - other.sync_s,
-            handling_s: self.handling_s - other.handling_s,
-            optimizer_s: self.optimizer_s - other.optimizer_s,
-            state_bytes: self.state_bytes - other.state_bytes,
-            kept_bytes: self.kept_bytes - other.kept_bytes,
-            entry_bytes: self.entry_bytes - other.entry_bytes,
-            loss: self.loss - other.loss,
-        }
-    }
-}
-
-impl std::iter::Sum for Cost {
-    fn sum<I: Iterator<Item = Cost>>(costs: I) -> Cost {
-        costs.fold(Cost::ZERO, |mut sum, cost| {
-            sum += cost;
-            sum
-        })
-    }
-}
 
 /// How many bytes numbers have.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -168,39 +55,6 @@ impl Precision {
 const UPDATE: &str = "update";
 /// The same of what a micro-batch adds to the sum of gradients.
 const ADD: &str = "add";
-
-/// What the ranks that share a parameter's work divide among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Sharding {
-    /// Nothing.
-    None,
-    /// The optimiser's state: ZeRO 1.
-    Optimizer,
-    /// Gradients too: ZeRO 2. They are scattered with every micro-batch.
-    Gradients,
-    /// Parameters too: ZeRO 3. They are gathered for forward and for backward with every
-    /// micro-batch.
-    Parameters,
-}
-
-/// How much may differ in what is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Division {
-    /// All parameters are divided alike.
-    Alike(Sharding),
-    /// Each parameter as is best for it.
-    Each,
-}
-
-impl Division {
-    /// The sharding whose costs are worked out first; others are changes of it.
-    pub fn usual(self) -> Sharding {
-        match self {
-            Division::Alike(sharding) => sharding,
-            Division::Each => Sharding::Optimizer,
-        }
-    }
-}
 
 /// A mesh of devices, and what it is asked.
 #[derive(Clone, Debug)]
@@ -386,25 +240,5 @@ impl<'a> Costs<'a> {
 
     fn local(&self, shape: &[usize], layout: &Layout) -> f64 {
         layout.local_elements(shape, &self.mesh) as f64
-    }
-
-    /// The least seconds in which all devices of the mesh together can do some work, forward and
-    /// backward: no strategy makes a part smaller than an equal share.
-    pub fn bound_s(&self, work: &HashMap<NodeId, Work>, forwards: f64) -> f64 {
-        let devices = self.mesh.iter().product::<usize>() as f64;
-        let least = |declaration: &Declaration, kind: WorkKind, operator: &str| {
-            let operands = declaration.inputs.iter().chain(&declaration.outputs);
-            let elements = |operand: &Operand| declaration.shape(operand).iter().product::<usize>();
-            let elements: usize = operands.map(elements).sum();
-            let bytes = elements as f64 * self.precision.element / devices;
-            self.seconds((kind, operator), declaration.flops / devices, bytes)
-        };
-        let gradient =
-            |gradient: &Gradient| least(&gradient.declaration, gradient.kind, gradient.operator);
-        let node = |work: &Work| {
-            let backward: f64 = work.gradients.iter().map(gradient).sum();
-            forwards * least(&work.declaration, work.kind, work.operator) + backward
-        };
-        work.values().map(node).sum()
     }
 }

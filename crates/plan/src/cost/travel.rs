@@ -2,30 +2,86 @@
 
 use thinwire_model::{Collective, Layout, Sides, Step, conversion};
 
+use super::encoded::encodes;
 use super::{Carriage, Cost, Costs, Group, Hop, Sharding};
 
+/// What a tensor goes through from some layouts to others on a mesh, whatever its links: for every
+/// pair collectives along dimensions of the mesh.
+#[derive(Clone, Debug)]
+pub struct Passages {
+    legs: Vec<Leg>,
+    /// For every pair where its legs end; none where it cannot be.
+    ends: Vec<(usize, bool)>,
+}
+
+/// One collective that sends something.
+#[derive(Clone, Debug)]
+struct Leg {
+    step: Step,
+    /// Whether its tensor may be encoded.
+    encodes: bool,
+}
+
+impl Passages {
+    /// Between these pairs of layouts on a mesh of these sizes.
+    pub fn new<'a>(
+        shape: &[usize],
+        mesh: &[usize],
+        pairs: impl Iterator<Item = (&'a Layout, &'a Layout)>,
+    ) -> Passages {
+        let (mut legs, mut ends) = (Vec::new(), Vec::new());
+        for (from, to) in pairs {
+            let steps = if from == to { Ok(Vec::new()) } else { conversion(shape, mesh, from, to) };
+            let can_be = steps.is_ok();
+            legs.extend(steps.into_iter().flatten().filter_map(|step| Leg::new(shape, step)));
+            ends.push((legs.len(), can_be));
+        }
+        Passages { legs, ends }
+    }
+}
+
+impl Leg {
+    /// The collective of a step, if it sends anything.
+    fn new(shape: &[usize], step: Step) -> Option<Leg> {
+        let local = matches!(step.collective, Collective::Slice { .. } | Collective::Pad { .. });
+        (!local).then(|| Leg { step, encodes: encodes(shape) })
+    }
+}
+
 impl Costs<'_> {
-    /// Seconds in which a tensor goes from one layout to another.
+    /// Seconds in which a tensor goes from one layout to another; infinitely many if it cannot.
     pub fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
-        let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
-        let step = |step: &Step| {
-            if let Some(coding) = self.coding_of(shape, step) {
-                return self.encoded_s(step, coding);
-            }
-            let bytes = step.elements as f64 * self.precision.element;
-            let group = &self.groups[step.mesh_dim];
-            match step.collective {
-                Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
-                Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
-                    self.exchange.scatter_s(group, bytes)
-                }
-                Collective::AllToAll { .. } => {
-                    self.exchange.all_to_all_s(group, bytes / group.size as f64)
-                }
-                Collective::AllReduce { .. } => self.exchange.all_reduce_s(group, bytes),
-            }
+        let pair = std::iter::once((from, to));
+        self.passages_s(&Passages::new(shape, &self.mesh, pair))[0]
+    }
+
+    /// The same for all pairs of layouts.
+    pub fn passages_s(&self, passages: &Passages) -> Vec<f64> {
+        let mut begin = 0;
+        let seconds = |(end, can_be): &(usize, bool)| {
+            let legs = &passages.legs[begin..*end];
+            begin = *end;
+            if *can_be { legs.iter().map(|leg| self.leg_s(leg)).sum() } else { f64::INFINITY }
         };
-        steps.iter().map(step).sum()
+        passages.ends.iter().map(seconds).collect()
+    }
+
+    fn leg_s(&self, Leg { step, encodes }: &Leg) -> f64 {
+        if let Some(coding) = self.coding_of(*encodes, step) {
+            return self.encoded_s(step, coding);
+        }
+        let bytes = step.elements as f64 * self.precision.element;
+        let group = &self.groups[step.mesh_dim];
+        match step.collective {
+            Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
+            Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
+                self.exchange.scatter_s(group, bytes)
+            }
+            Collective::AllToAll { .. } => {
+                self.exchange.all_to_all_s(group, bytes / group.size as f64)
+            }
+            Collective::AllReduce { .. } => self.exchange.all_reduce_s(group, bytes),
+        }
     }
 
     /// Bytes that a device sends in it, over one level of the cluster or over all; infinitely many
@@ -39,7 +95,7 @@ impl Costs<'_> {
     ) -> f64 {
         let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
         let sent = |step: &Step| {
-            if let Some(coding) = self.coding_of(shape, step) {
+            if let Some(coding) = self.coding_of(encodes(shape), step) {
                 return self.encoded_sent(step, coding, level);
             }
             let group = &self.groups[step.mesh_dim];

@@ -1,15 +1,15 @@
 //! What the nodes of a block may do, and what that costs.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use thinwire_model::{Declaration, Layout, NodeId, Placement, Reduction, Sides, Strategy};
 
+use super::memo::{OnMesh, Options};
 use super::prepare::Prepared;
 use super::rule::Rule;
 use crate::Error;
-use crate::cost::{Carriage, Cost, Costs, Work};
+use crate::cost::{Carriage, Cost, Costs, Passages, Work};
 use crate::stage::Pricing;
 
 /// For every shape of a tensor between blocks, all layouts that a block gives it or wants.
@@ -94,12 +94,9 @@ pub(super) struct BlockPricing<'a> {
     pub costs: &'a Costs<'a>,
     pub work: &'a HashMap<NodeId, Work>,
     pub allowed: &'a Allowed<'a>,
-    pub known: &'a RefCell<Known>,
+    pub memo: &'a OnMesh,
     pub unit: Unit,
 }
-
-/// Seconds of conversions, by numbers that stand for a shape and for all layouts on both sides.
-pub(super) type Known = HashMap<Vec<u64>, Rc<[f64]>>;
 
 /// A number that no other layout on the same mesh has; none for a layout too large for it.
 fn code(layout: &Layout) -> Option<u64> {
@@ -115,6 +112,14 @@ fn code(layout: &Layout) -> Option<u64> {
     digits.map(digit).try_fold(0, |code, digit| Some(code << 4 | digit?))
 }
 
+/// Numbers that no other tensor and layouts have.
+fn key(shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Option<Vec<u64>> {
+    let lengths = shape.iter().map(|length| Some(*length as u64));
+    let codes = lengths.chain([Some(u64::MAX)]).chain(from.iter().map(|one| code(one)));
+    let codes = codes.chain([Some(u64::MAX)]).chain(to.iter().map(|one| code(one)));
+    codes.collect()
+}
+
 impl Pricing for BlockPricing<'_> {
     fn node(&self, id: NodeId, _: &Declaration, strategy: &Strategy) -> Cost {
         match self.unit {
@@ -125,6 +130,14 @@ impl Pricing for BlockPricing<'_> {
 
     fn strategies(&self, id: NodeId, _: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
         self.allowed.strategies(id, &self.work[&id], mesh)
+    }
+
+    fn options(&self, id: NodeId, declaration: &Declaration, mesh: &[usize]) -> Options {
+        let work_out = || Arc::new(self.priced(id, declaration, mesh));
+        match self.unit == Unit::Seconds && self.allowed.given.is_empty() {
+            true => self.memo.options(self.allowed.rule, id, work_out),
+            false => work_out(),
+        }
     }
 
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
@@ -148,22 +161,17 @@ impl Pricing for BlockPricing<'_> {
         }
     }
 
-    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Rc<[f64]> {
-        let convert = || -> Rc<[f64]> {
-            let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
+    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Vec<f64> {
+        let pairs = || from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
+        let Some(key) = key(shape, from, to).filter(|_| self.unit == Unit::Seconds) else {
             let seconds = |(from, to): (&Layout, &Layout)| match from == to {
                 true => 0.0,
                 false => self.conversion_s(shape, from, to),
             };
-            pairs.map(seconds).collect()
+            return pairs().map(seconds).collect();
         };
-        let lengths = shape.iter().map(|length| Some(*length as u64));
-        let codes = lengths.chain([Some(u64::MAX)]).chain(from.iter().map(|one| code(one)));
-        let codes = codes.chain([Some(u64::MAX)]).chain(to.iter().map(|one| code(one)));
-        match codes.collect::<Option<Vec<u64>>>() {
-            Some(key) => self.known.borrow_mut().entry(key).or_insert_with(convert).clone(),
-            None => convert(),
-        }
+        let work_out = || Passages::new(shape, &self.costs.mesh, pairs());
+        self.costs.passages_s(&self.memo.passages(key, work_out))
     }
 
     fn entry(&self, shape: &[usize], sides: &Sides) -> Cost {

@@ -22,6 +22,18 @@ pub struct Candidate {
     pub rule: Rule,
 }
 
+impl Candidate {
+    /// How many devices work.
+    pub fn devices(&self) -> usize {
+        self.stages * self.mesh.iter().product::<usize>()
+    }
+
+    /// Whether its mesh has more than two dimensions.
+    pub fn is_deep(&self) -> bool {
+        self.mesh.len() > 2
+    }
+}
+
 /// The expert plans, which are always among the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

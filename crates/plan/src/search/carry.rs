@@ -1,16 +1,21 @@
 //! Carrying: which gradients are encoded, block by block, where everything else is chosen.
 //!
 //! Encoding a gradient buys seconds of its stage for a part of the error budget. The budget goes
-//! where it counts: to the stage that is last, there to the gradients that save most for what they
-//! lose, until that stage hides the rest or the budget is spent. So gradients that backward hides
-//! anyway stay as they are. Equal blocks may be done differently here, which the prices of the
-//! search, one for all equal blocks, cannot say.
+//! where it counts: to the stage that ends last or takes longest, there to the gradients that save
+//! most for what they lose, until that stage hides the rest or the budget is spent. So gradients
+//! that backward hides anyway stay as they are. Equal blocks may be done differently here, which the
+//! prices of the search, one for all equal blocks, cannot say.
 //!
-//! Law: what is lost stays within the budget, residuals within the memory, and no stage takes longer than with raw gradients.
+//! Law: what is lost stays within the budget, residuals within the memory, and no stage takes longer
+//! than with raw gradients.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
+use thinwire_model::TensorId;
+
 use super::chain::{Chain, Choice};
+use super::hull::hull;
 use super::outcome::Overlap;
 use super::thrift::Treated;
 use crate::cost::{Carriage, Cost};
@@ -30,8 +35,13 @@ pub struct Terms {
 impl Terms {
     /// The seconds of a stage in a step.
     fn seconds(&self, cost: &Cost) -> f64 {
+        self.rounds * cost.micro_s() + self.tail_s(cost)
+    }
+
+    /// What of it comes after the last micro-batch.
+    fn tail_s(&self, cost: &Cost) -> f64 {
         let exposed = cost.sync_s - self.overlap.sync * cost.backward_s;
-        self.rounds * cost.micro_s() + exposed.max(cost.handling_s) + cost.optimizer_s
+        exposed.max(cost.handling_s) + cost.optimizer_s
     }
 
     /// The same of a change, where nothing is hidden.
@@ -61,26 +71,38 @@ pub fn carry(
     let total = |blocks: &Range<usize>| costs[blocks.clone()].iter().copied().sum();
     let mut sums: Vec<Cost> = stages.iter().map(total).collect();
     let (mut left, mut room) = (terms.budget, terms.room.clone());
-    while let Some(last) = last(&sums, terms) {
-        let now = terms.seconds(&sums[last]);
-        let helps = |step: &Step| {
-            let changed = [sums[last], step.change].into_iter().sum();
-            let fits = step.change.loss <= left && step.change.state_bytes <= room[last];
-            fits && terms.seconds(&changed) < now
+    let mut closed: HashSet<(usize, TensorId)> = HashSet::new();
+    loop {
+        // A step begins where the one before it of the same gradient ends.
+        let mut helps = |stage: usize, step: &Step| {
+            let changed = [sums[stage], step.change].into_iter().sum();
+            let fits = step.change.loss <= left && step.change.state_bytes <= room[stage];
+            let of = (step.treated.block, step.treated.tensor);
+            let faster = terms.seconds(&changed) < terms.seconds(&sums[stage]);
+            let helps = !closed.contains(&of) && fits && faster;
+            if !helps {
+                closed.insert(of);
+            }
+            helps
         };
-        let Some(step) = steps[last].find(helps) else { break };
+        let mut next = |stage: usize| Some((stage, steps[stage].find(|one| helps(stage, one))?));
+        let Some((stage, step)) = last(&sums, terms).into_iter().find_map(&mut next) else { break };
         left -= step.change.loss;
-        room[last] -= step.change.state_bytes;
-        sums[last] += step.change;
+        room[stage] -= step.change.state_bytes;
+        sums[stage] += step.change;
         costs[step.treated.block] += step.change;
         step.treated.put(treated);
     }
 }
 
-/// The stage that takes longest.
-fn last(sums: &[Cost], terms: &Terms) -> Option<usize> {
-    let seconds = |stage: &usize| terms.seconds(&sums[*stage]);
-    (0..sums.len()).max_by(|a, b| seconds(a).total_cmp(&seconds(b)))
+/// The stage that is last to end a step after its micro-batches, and the one that takes longest: both
+/// make a step longer.
+fn last(sums: &[Cost], terms: &Terms) -> [usize; 2] {
+    let longest = |seconds: &dyn Fn(&Cost) -> f64| {
+        let order = |a: &usize, b: &usize| seconds(&sums[*a]).total_cmp(&seconds(&sums[*b]));
+        (0..sums.len()).max_by(order).expect("a plan has a stage")
+    };
+    [longest(&|cost| terms.tail_s(cost)), longest(&|cost| terms.seconds(cost))]
 }
 
 /// All steps within a stage, those that save most for what they lose first.
@@ -96,7 +118,8 @@ fn steps(
             let tensor = carried.tensor;
             let known = treated.iter().find(|one| (one.block, one.tensor) == (block, tensor));
             let now = known.map_or(Cost::ZERO, |one| one.carriage.change);
-            all.extend(hull(&carried.ways, now, terms).into_iter().map(|(carriage, change)| {
+            let hull = hull(carried.ways.iter(), now, |at, way| rate(at, way, terms));
+            all.extend(hull.into_iter().map(|(carriage, change)| {
                 let seconds_per_loss = -terms.change(&change) / change.loss.max(f64::MIN_POSITIVE);
                 Step { treated: Treated { block, tensor, carriage }, change, seconds_per_loss }
             }));
@@ -106,18 +129,25 @@ fn steps(
     all
 }
 
-/// Ways that save ever more for ever more loss, each with what it changes beyond the one before.
-fn hull(ways: &[Carriage], now: Cost, terms: &Terms) -> Vec<(Carriage, Cost)> {
-    let mut found = Vec::new();
-    let mut at = now;
-    let saves = |way: &Carriage, at: &Cost| terms.change(at) - terms.change(&way.change);
-    loop {
-        let coded = ways.iter().filter(|way| way.coding.is_some());
-        let better = coded.filter(|way| saves(way, &at) > 0.0 && way.change.loss >= at.loss);
-        let rate =
-            |way: &&Carriage| saves(way, &at) / (way.change.loss - at.loss).max(f64::MIN_POSITIVE);
-        let Some(next) = better.max_by(|a, b| rate(a).total_cmp(&rate(b))) else { return found };
-        found.push((*next, next.change - at));
-        at = next.change;
+/// What a way saves beside another for each element that it loses more; none if it saves nothing,
+/// loses less or encodes nothing.
+fn rate(at: &Cost, way: &Carriage, terms: &Terms) -> Option<f64> {
+    let saved_s = terms.change(at) - terms.change(&way.change);
+    let lost = way.change.loss - at.loss;
+    let better = way.coding.is_some() && saved_s > 0.0 && lost >= 0.0;
+    better.then(|| saved_s / lost.max(f64::MIN_POSITIVE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_last_counts_beside_what_takes_longest() {
+        let overlap = Overlap { sync: 1.0, messages: true, exchanges: true };
+        let terms = Terms { rounds: 8.0, overlap, budget: 1.0, room: vec![0.0; 3] };
+        let stage = |forward_s, sync_s| Cost { forward_s, sync_s, ..Cost::ZERO };
+        let stages = [stage(1.0, 2.0), stage(1.5, 0.0), stage(1.0, 1.0)];
+        assert_eq!(last(&stages, &terms), [0, 1]);
     }
 }

@@ -4,7 +4,6 @@
 //! eliminated; along the chain, the best layouts of those tensors follow from the first block to
 //! the last. So time follows the number of classes, not of blocks.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 
 use thinwire_model::{Cut, NodeId, Sides, Strategy, TensorId};
@@ -109,7 +108,7 @@ impl<'a> Chain<'a> {
     ) -> Result<Chain<'a>, Error> {
         allowed.check(prepared, &costs.mesh)?;
         let layouts = layouts(prepared, costs, &allowed);
-        let known = RefCell::default();
+        let memo = prepared.memo.on(costs);
         let formulate = |class: &Class| {
             let with = |tensor: Option<TensorId>| {
                 tensor.map(|id| (id, layouts[&prepared.graph.tensors[id].shape].clone()))
@@ -117,7 +116,7 @@ impl<'a> Chain<'a> {
             let (entry, exit) = (with(class.entry), with(class.exit));
             let block = Block { graph: &prepared.graph, nodes: class.nodes.clone(), entry, exit };
             let pricing =
-                BlockPricing { costs, work: &class.work, allowed: &allowed, known: &known, unit };
+                BlockPricing { costs, work: &class.work, allowed: &allowed, memo: &memo, unit };
             Formulation::new(&block, &costs.mesh, &pricing)
         };
         let formulations: Vec<_> =

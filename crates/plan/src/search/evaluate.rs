@@ -1,4 +1,4 @@
-//! Candidates judged: a bound for each, and its best plan.
+//! Candidates judged: the best plan of each.
 
 use super::candidate::Candidate;
 use super::chain::Chain;
@@ -11,20 +11,9 @@ use super::spread::Spread;
 use crate::cluster::Cluster;
 use crate::cost::{Costs, Division, Sharding};
 
-/// The least seconds that any plan of a candidate takes.
-pub fn bound_s(
-    cluster: &Cluster,
-    prepared: &Prepared,
-    candidate: &Candidate,
-    settings: &Settings,
-) -> f64 {
-    let costs = costs(cluster, candidate, settings);
-    let forwards = if settings.recompute == Recompute::Always { 2.0 } else { 1.0 };
-    let of_class: Vec<f64> =
-        prepared.classes.iter().map(|class| costs.bound_s(&class.work, forwards)).collect();
-    let once: f64 = prepared.of_block.iter().map(|class| of_class[*class]).sum();
-    once * candidate.micro_batches as f64 / candidate.stages as f64
-}
+/// By which part of its time a plan may become faster where what it gives up for memory is given up by
+/// all blocks or parameters alike.
+const GAIN: f64 = 0.1;
 
 /// What a candidate came to.
 pub enum Verdict {
@@ -47,13 +36,10 @@ pub fn evaluate(
     enough_s: &dyn Fn() -> f64,
 ) -> Verdict {
     let mut best = once(cluster, prepared, candidate, settings, enough_s);
+    let each = candidate.division == Division::Each && !candidate.is_deep();
+    let more = each && worth(&mut best, enough_s(), settings);
     let bounds = bounds_of(&best);
-    let binds = match &best {
-        Verdict::Found(outcome) => outcome.binds(),
-        Verdict::TooLarge(_) => true,
-        Verdict::TooSlow(_) | Verdict::Impossible => false,
-    };
-    if candidate.division == Division::Each && binds {
+    if more {
         let alike = settings.alike().chain([Sharding::Gradients]);
         for division in alike.map(Division::Alike) {
             let candidate = Candidate { division, ..candidate.clone() };
@@ -63,6 +49,26 @@ pub fn evaluate(
         }
     }
     bounded(best, bounds)
+}
+
+/// Whether memory binds, so that giving up alike may be faster, and fast enough. With codecs it may
+/// be anyway: block by block what is given up is chosen before what is encoded, alike both are
+/// chosen at once.
+fn worth(verdict: &mut Verdict, enough_s: f64, settings: &Settings) -> bool {
+    match verdict {
+        Verdict::Found(_) if !settings.codings.is_empty() => true,
+        Verdict::Found(outcome) if !outcome.binds() => false,
+        Verdict::Found(outcome) => {
+            let gained_s = outcome.seconds * (1.0 - GAIN);
+            if gained_s < enough_s {
+                return true;
+            }
+            outcome.left_s = outcome.left_s.min(gained_s);
+            false
+        }
+        Verdict::TooLarge(_) => true,
+        Verdict::TooSlow(_) | Verdict::Impossible => false,
+    }
 }
 
 /// The same with parameters divided only as the candidate says.
@@ -115,25 +121,38 @@ pub fn best_of(
     let mut best = Verdict::Impossible;
     let mut bounds = None;
     for recompute in modes(candidate, settings).iter().copied() {
-        if matches!(&best, Verdict::Found(found) if !found.binds()) {
+        let (given, fastest_s) = (None, seconds(&best));
+        let faster_s = &|| enough_s().min(fastest_s);
+        let evaluation = Evaluation {
+            candidate,
+            settings,
+            costs,
+            chain,
+            spread,
+            recompute,
+            given,
+            enough_s: faster_s,
+        };
+        best = better(best, evaluation.run());
+        let found = matches!(&best, Verdict::Found(_));
+        let more = !found || worth(&mut best, enough_s(), settings);
+        // What is free to do either is as fast as both.
+        let slow = recompute == Recompute::Free && matches!(&best, Verdict::TooSlow(_));
+        if recompute == Recompute::Free {
+            bounds = bounds_of(&best);
+        }
+        if slow || !more {
             break;
         }
-        let (given, fastest_s) = (None, seconds(&best));
-        let enough_s = &|| enough_s().min(fastest_s);
-        let one =
-            Evaluation { candidate, settings, costs, chain, spread, recompute, given, enough_s };
-        let verdict = one.run();
-        if recompute == Recompute::Free {
-            bounds = bounds_of(&verdict);
-        }
-        best = better(best, verdict);
     }
     bounded(best, bounds)
 }
 
-/// What is tried. Expert plans do all blocks alike; others may as well, where memory binds.
+/// What is tried. Expert plans do all blocks alike; others may as well, where memory binds, but for
+/// those on three dimensions, which are one more step from the best of them.
 fn modes(candidate: &Candidate, settings: &Settings) -> &'static [Recompute] {
     match (settings.recompute, candidate.rule) {
+        (Recompute::Free, Rule::Free) if candidate.is_deep() => &[Recompute::Free],
         (Recompute::Never, _) => &[Recompute::Never],
         (Recompute::Always, _) => &[Recompute::Always],
         (Recompute::Free, Rule::Free) => &[Recompute::Free, Recompute::Never, Recompute::Always],

@@ -4,15 +4,14 @@
 use std::ops::Range;
 
 use super::candidate::Candidate;
-use super::carry::{Terms, carry};
 use super::chain::{Chain, Choice};
 use super::evaluate::{Verdict, better};
-use super::outcome::{Outcome, StageOutcome, estimate_s};
+use super::outcome::{Outcome, StageOutcome};
 use super::relax::Shares;
 use super::settings::{Recompute, Settings};
-use super::spread::{Assigned, Spread};
-use super::thrift::{Limits, Spared, Treated, scratch_bytes, spare, spared_costs};
-use crate::cost::{Carriage, Cost, Costs, Group, Message};
+use super::spread::Spread;
+use super::thrift::Spared;
+use crate::cost::{Cost, Costs};
 use crate::pipeline::{Schedule, cut, cut_by};
 use crate::stage::{Lack, Price, Rates, Weights, Within, within};
 
@@ -22,6 +21,9 @@ const ROUNDS: usize = 4;
 const FIRST: f64 = 0.1;
 /// The last price, at which next to nothing is encoded.
 const DEAR: f64 = 1e3;
+
+/// The part of a step that backward may hide beyond which what is hidden is looked at first.
+const HIDDEN: f64 = 0.1;
 
 /// How often stages are cut anew for what they give up.
 const CUTS: usize = 2;
@@ -41,25 +43,48 @@ pub(super) struct Evaluation<'a> {
 
 impl Evaluation<'_> {
     /// Gradients travel beyond what backward hides, or they do not: either is a problem whose
-    /// solution bounds the other's, so the second is solved only where the first says nothing.
+    /// solution bounds the other's, so the second is solved only where the first says nothing. Where
+    /// nothing is fast enough in turns, neither is it with zero-bubble, if all that a step has of
+    /// it is so large a part: more micro-batches are in flight there, and no more fits.
     pub fn run(&self) -> Verdict {
         let mut best = Verdict::Impossible;
-        for family in self.families() {
-            best = better(best, self.of_family(&family));
+        let mut before: Option<(Vec<Schedule>, f64)> = None;
+        for family in self.settings.schedules(self.candidate, self.chain.blocks()) {
+            let implied_s = before.map_or(0.0, |(other, bound_s)| {
+                bound_s * self.weights(&family, 1.0).least_part_of(&self.weights(&other, 1.0))
+            });
+            let verdict = match implied_s >= (self.enough_s)() {
+                true => Verdict::TooSlow(implied_s),
+                false => self.of_family(&family),
+            };
+            before = match &verdict {
+                Verdict::TooSlow(bound_s) => Some((family, *bound_s)),
+                _ => None,
+            };
+            best = better(best, verdict);
         }
         best
     }
 
     fn of_family(&self, family: &[Schedule]) -> Verdict {
-        let exposed = self.solve(family, 1.0);
         let overlap = self.settings.overlap;
+        // Of few micro-batches backward hides much: what the others take in full is a sharper bound.
+        let few = overlap.sync > HIDDEN * self.candidate.micro_batches as f64;
+        let all_hidden = few.then(|| self.solve(family, 0.0));
+        if let Some(Verdict::TooSlow(seconds)) = all_hidden {
+            return Verdict::TooSlow(seconds);
+        }
+        let exposed = self.solve(family, 1.0);
         let hidden = match &exposed {
             Verdict::Found(outcome) => {
                 overlap.sync > 0.0 && outcome.stages.iter().all(|stage| stage.is_hidden(overlap))
             }
             _ => false,
         };
-        if hidden { better(exposed, self.solve(family, 0.0)) } else { exposed }
+        match hidden {
+            true => better(exposed, all_hidden.unwrap_or_else(|| self.solve(family, 0.0))),
+            false => exposed,
+        }
     }
 
     /// What gradients lose has a price, as memory has: the choice that heeds no budget bounds all
@@ -87,7 +112,7 @@ impl Evaluation<'_> {
     }
 
     /// What gradients may lose, in elements.
-    fn budget(&self) -> f64 {
+    pub(super) fn budget(&self) -> f64 {
         self.settings.error_budget * self.chain.parameters()
     }
 
@@ -146,7 +171,7 @@ impl Evaluation<'_> {
     }
 
     /// The one that fits; of two that do, the faster one.
-    fn fitter(&self, one: Outcome, other: Outcome) -> Outcome {
+    pub(super) fn fitter(&self, one: Outcome, other: Outcome) -> Outcome {
         let key = |plan: &Outcome| (plan.over(self.settings.reserve).max(0.0), plan.seconds);
         if key(&other) < key(&one) { other } else { one }
     }
@@ -230,167 +255,6 @@ impl Evaluation<'_> {
         let cuts = || cut_by(&seconds, micro.len(), slower.len());
         let cuts = if uneven { cuts() } else { None };
         cuts.filter(|cuts| cuts.iter().zip(&outcome.stages).any(|(a, b)| *a != b.blocks))
-    }
-
-    /// The best schedule for strategies in given stages, with what is best given up for memory and
-    /// encoded.
-    pub fn staged(
-        &self,
-        choice: &Choice,
-        cuts: &[Range<usize>],
-        family: &[Schedule],
-    ) -> Option<Outcome> {
-        let all = family.iter().map(|schedule| self.scheduled(choice, cuts, *schedule));
-        all.reduce(|best, next| self.fitter(best, next))
-    }
-
-    fn scheduled(&self, choice: &Choice, cuts: &[Range<usize>], schedule: Schedule) -> Outcome {
-        let Assigned { blocks: whole, shares, rounds } = self.assign(choice, cuts, schedule);
-        let mut spared = self.spared(choice, cuts, schedule, &whole);
-        let mut blocks = spared_costs((self.chain, choice), &whole, &spared);
-        let all = |blocks: &[Cost], spared: &Spared| -> Vec<StageOutcome> {
-            let stage = |(rank, range): (usize, &Range<usize>)| {
-                let again = &spared.again[range.clone()];
-                let block_kept_bytes = scratch_bytes(&whole[range.clone()], again);
-                let stage = self.stage(choice, blocks, range, schedule, rank);
-                StageOutcome { block_kept_bytes, ..stage }
-            };
-            cuts.iter().enumerate().map(stage).collect()
-        };
-        let mut stages = all(&blocks, &spared);
-        if !self.settings.codings.is_empty() {
-            let terms = self.terms(&stages);
-            carry(self.chain, choice, cuts, &terms, (&mut spared.treated, &mut blocks));
-            stages = all(&blocks, &spared);
-        }
-        spared.treated.sort_by_key(|one| (one.block, one.tensor));
-        Outcome {
-            candidate: self.candidate.clone(),
-            schedule,
-            choice: choice.clone(),
-            spared,
-            shares,
-            rounds,
-            seconds: estimate_s(&stages, schedule, rounds, self.settings.overlap),
-            stages,
-            bound_s: 0.0,
-            left_s: f64::INFINITY,
-            seconds_per_byte: 0.0,
-        }
-    }
-
-    /// What stages give up so that they fit.
-    fn spared(
-        &self,
-        choice: &Choice,
-        cuts: &[Range<usize>],
-        schedule: Schedule,
-        whole: &[Cost],
-    ) -> Spared {
-        if let Some(given) = self.given {
-            return self.again(choice, given);
-        }
-        let Candidate { stages, micro_batches, .. } = *self.candidate;
-        let mut spared = Spared { again: vec![false; whole.len()], treated: Vec::new() };
-        for (rank, blocks) in cuts.iter().enumerate() {
-            let limits = Limits {
-                rounds: micro_batches as f64,
-                in_flight: schedule.in_flight(rank, stages, micro_batches),
-                bytes: self.costs.device.room(self.memory_bytes(rank), self.settings.reserve),
-                recompute: self.recompute,
-            };
-            spare((self.chain, choice), blocks, limits, whole, &mut spared);
-        }
-        spared
-    }
-
-    /// The same given up on this chain; what is encoded is not given.
-    fn again(&self, choice: &Choice, given: &Spared) -> Spared {
-        let here = |treated: &Treated| {
-            let raw = Carriage { coding: None, ..treated.carriage };
-            let raw = Treated { carriage: raw, ..*treated };
-            Some(Treated { carriage: *self.chain.like(choice, &raw)?, ..raw })
-        };
-        let treated = given.treated.iter().filter_map(here).collect();
-        Spared { again: given.again.clone(), treated }
-    }
-
-    /// What blocks cost where it takes longest, and who does how many micro-batches.
-    fn assign(&self, choice: &Choice, cuts: &[Range<usize>], schedule: Schedule) -> Assigned {
-        let rounds = self.candidate.micro_batches;
-        let always = self.recompute == Recompute::Always;
-        match self.spread {
-            Some(spread) => spread.assign(choice, cuts, schedule, (rounds, always)),
-            None => Assigned { blocks: self.chain.costs(choice), shares: Vec::new(), rounds },
-        }
-    }
-
-    fn terms(&self, stages: &[StageOutcome]) -> Terms {
-        let room = |stage: &StageOutcome| {
-            ((1.0 - self.settings.reserve) * stage.memory_bytes - stage.bytes())
-                / (1.0 + stage.slack)
-        };
-        Terms {
-            rounds: self.candidate.micro_batches as f64,
-            overlap: self.settings.overlap,
-            budget: self.budget(),
-            room: stages.iter().map(room).collect(),
-        }
-    }
-
-    /// Bytes of memory of every device of a stage.
-    fn memory_bytes(&self, rank: usize) -> f64 {
-        self.spread.map_or(self.costs.device.memory_bytes, |spread| spread.memory_bytes(rank))
-    }
-
-    /// Schedules that are solved together, because the same strategies are best for them.
-    fn families(&self) -> Vec<Vec<Schedule>> {
-        let mut turns = vec![Schedule::OneForwardOneBackward];
-        let Candidate { stages, micro_batches, .. } = *self.candidate;
-        if stages == 1 {
-            return vec![turns];
-        }
-        if let Some(schedule) = self.settings.schedule {
-            return vec![vec![schedule]];
-        }
-        let blocks = self.chain.blocks();
-        let chunks = [2, 4]
-            .into_iter()
-            .filter(|chunks| micro_batches.is_multiple_of(stages) && blocks >= chunks * stages);
-        turns.extend(chunks.map(|chunks| Schedule::Interleaved { chunks }));
-        vec![turns, vec![Schedule::ZeroBubble]]
-    }
-
-    fn stage(
-        &self,
-        choice: &Choice,
-        blocks: &[Cost],
-        range: &Range<usize>,
-        schedule: Schedule,
-        rank: usize,
-    ) -> StageOutcome {
-        let Candidate { stages, micro_batches, ref mesh, .. } = *self.candidate;
-        let message = |end: usize, rank: usize| match self.chain.exit(choice, end - 1) {
-            Some((shape, sides)) if rank + 1 < stages => {
-                let hop = Group::next_stage(self.costs.cluster, mesh.iter().product(), rank);
-                self.costs.message(shape, sides, &hop)
-            }
-            _ => Message::default(),
-        };
-        let sent = message(range.end, rank);
-        let received_s = if rank > 0 { message(range.start, rank - 1).handling_s } else { 0.0 };
-        StageOutcome {
-            blocks: range.clone(),
-            memory_bytes: self.memory_bytes(rank),
-            cost: blocks[range.clone()].iter().copied().sum(),
-            fixed_bytes: self.costs.device.fixed_bytes,
-            slack: self.costs.device.slack,
-            in_flight: schedule.in_flight(rank, stages, micro_batches),
-            block_kept_bytes: 0.0,
-            message_s: sent.seconds,
-            message_bytes: sent.bytes,
-            handling_s: sent.handling_s + received_s,
-        }
     }
 }
 

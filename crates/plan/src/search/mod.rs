@@ -8,13 +8,16 @@
 
 mod after;
 mod block;
+mod bound;
 mod candidate;
 mod carry;
 mod chain;
 mod evaluate;
 mod evaluation;
 mod fit;
+mod hull;
 mod known;
+mod memo;
 mod outcome;
 mod pin;
 mod place;
@@ -27,13 +30,15 @@ mod scenario;
 mod settings;
 mod single;
 mod spread;
+mod staging;
 mod thrift;
 
 pub use after::codecs_after;
 pub use block::Given;
+pub use bound::bound_s;
 pub use candidate::{Candidate, Expert, MICRO_BATCHES_MAX, candidates, experts};
 pub use chain::{Chain, Choice, Part};
-pub use evaluate::{Verdict, best_of, bound_s, evaluate};
+pub use evaluate::{Verdict, best_of, evaluate};
 pub use outcome::{Outcome, Overlap, StageOutcome, estimate_s, simulated_s, tail_s, timeline};
 pub use pin::Pin;
 pub(crate) use pin::pinned;

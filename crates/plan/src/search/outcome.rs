@@ -92,6 +92,16 @@ impl StageOutcome {
         self.exposed_s(overlap) <= self.cost.handling_s
     }
 
+    /// The same as if links took no time.
+    fn alone(&self) -> StageOutcome {
+        let Cost { forward_s, forward_wire_s, again_s, .. } = self.cost;
+        let computed = forward_s / (forward_s + forward_wire_s).max(f64::MIN_POSITIVE);
+        let (forward_wire_s, backward_wire_s, gather_s, sync_s) = (0.0, 0.0, 0.0, 0.0);
+        let again_s = again_s * computed;
+        let cost = Cost { forward_wire_s, backward_wire_s, gather_s, sync_s, again_s, ..self.cost };
+        StageOutcome { cost, message_s: 0.0, ..self.clone() }
+    }
+
     /// Seconds of one micro-batch's passes.
     fn micro_s(&self, chunks: usize) -> f64 {
         self.cost.micro_s() + 2.0 * chunks as f64 * self.handling_s
@@ -121,6 +131,17 @@ impl Outcome {
         let raw = |one: &Treated| one.carriage.coding.is_none();
         let divided = self.spared.treated.iter().any(raw);
         self.seconds_per_byte > 0.0 || self.recomputed() > 0 || divided
+    }
+
+    /// Seconds of a step, in closed form, in which nothing travels: what faster links leave of it.
+    pub fn computed_s(&self, overlap: Overlap) -> f64 {
+        let alone: Vec<StageOutcome> = self.stages.iter().map(StageOutcome::alone).collect();
+        let hides = |stage: &StageOutcome| match stage.is_hidden(overlap) {
+            true => 0.0,
+            false => overlap.sync * stage.cost.backward_s,
+        };
+        let hides_s = self.stages.iter().map(hides).fold(0.0, f64::max);
+        (estimate_s(&alone, self.schedule, self.rounds, overlap) - hides_s).max(0.0)
     }
 
     /// Whether messages set the pace, and not stages.

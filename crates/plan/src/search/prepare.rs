@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use thinwire_model::{Graph, NodeId, Role, TensorId, backward, classes};
 
+use super::memo::Memo;
 use super::pin::{Pin, pinned};
 use crate::Error;
 use crate::cost::{Pinned, Work, work};
@@ -21,6 +22,8 @@ pub struct Prepared {
     pub of_block: Vec<usize>,
     /// Elements of all parameters.
     pub parameters: f64,
+    /// What is known on meshes.
+    pub(super) memo: Memo,
 }
 
 /// A block that stands for all equal ones.
@@ -71,7 +74,8 @@ impl Prepared {
             all.push(Class { nodes, entry, exit: waists[first], work });
         }
         let parameters = graph.parameters().map(|(_, tensor)| tensor.elements() as f64).sum();
-        Ok(Prepared { graph, classes: all, of_block, parameters })
+        let memo = Memo::default();
+        Ok(Prepared { graph, classes: all, of_block, parameters, memo })
     }
 }
 

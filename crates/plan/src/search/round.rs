@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
+use super::bound::bound_s;
 use super::candidate::{Candidate, Expert, deeper};
-use super::evaluate::{Verdict, bound_s, evaluate};
-use super::known::{Known, Least, Seen, faster};
+use super::evaluate::{Verdict, evaluate};
+use super::known::{Guess, Known, Least, Seen, faster};
 use super::outcome::{Outcome, Overlap, simulated_s};
 use super::pin::Pin;
 use super::rule::Rule;
@@ -22,9 +23,6 @@ const PLAYED: Range<usize> = 20..200;
 
 /// The closed form exceeds what playing gives by less than this factor.
 const SLACK: f64 = 1.05;
-
-/// How many meshes of three dimensions are tried again when planning again.
-const REMEMBERED: usize = 1;
 
 /// The time of a plan becomes what it takes when it is played through.
 fn play(outcome: &mut Outcome, overlap: Overlap) {
@@ -125,11 +123,12 @@ impl<'a> Round<'a> {
                 self.best.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
                 self.found.lock().expect("no thread has panicked").push((**outcome).clone());
                 let least = Least::Seconds(outcome.bound_s.min(outcome.seconds));
-                let found_s = match outcome.waits() {
-                    true => 0.0,
-                    false => outcome.seconds.min(outcome.left_s),
+                let found_s = outcome.seconds.min(outcome.left_s);
+                let plan = match outcome.waits() {
+                    true => Guess::NONE,
+                    false => Guess::found(found_s, outcome.computed_s(settings.overlap)),
                 };
-                Known { least, found_s, ..known }
+                Known { least, plan, ..known }
             }
             Verdict::TooLarge(bytes) => {
                 let mut least = self.least_bytes.lock().expect("no thread has panicked");
@@ -180,21 +179,26 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// The best candidate on meshes of one more dimension; where such were looked at before, the
-    /// best of them.
+    /// The best candidate on meshes of one more dimension, and the best of such that were looked at
+    /// before.
     pub fn deeper(&self) -> Vec<Candidate> {
-        let deep = self.history.last().map(|(_, seen)| {
-            let deep = seen.iter().filter(|(candidate, _)| candidate.mesh.len() > 2);
-            let mut deep: Vec<_> = deep.collect();
-            deep.sort_by(|(_, a), (_, b)| a.expected_s().total_cmp(&b.expected_s()));
-            deep.into_iter().take(REMEMBERED).map(|(candidate, _)| candidate.clone()).collect()
-        });
-        deep.unwrap_or_else(|| {
-            let found = self.found.lock().expect("no thread has panicked");
-            let free = found.iter().filter(|plan| plan.candidate.rule == Rule::Free);
-            let best = free.min_by(|a, b| a.seconds.total_cmp(&b.seconds));
-            best.map_or_else(Vec::new, |plan| deeper(&self.freed(&plan.candidate)))
-        })
+        let found = self.found.lock().expect("no thread has panicked");
+        let free = found.iter().filter(|plan| plan.candidate.rule == Rule::Free);
+        let best = free.min_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let mut deep = best.map_or_else(Vec::new, |plan| deeper(&self.freed(&plan.candidate)));
+        let remembered = self.remembered().filter(|one| !deep.contains(one));
+        deep.extend(remembered);
+        deep
+    }
+
+    /// The best candidate of those of the last search that were on three dimensions.
+    fn remembered(&self) -> Option<Candidate> {
+        let (_, seen) = self.history.last()?;
+        let size = self.cluster.size();
+        let fits = |one: &Candidate| one.is_deep() && one.devices() <= size;
+        let deep = seen.iter().filter(|(candidate, _)| fits(candidate));
+        let best = deep.min_by(|(_, a), (_, b)| a.expected_s().total_cmp(&b.expected_s()));
+        best.map(|(candidate, _)| candidate.clone())
     }
 
     /// A candidate with parameters divided as is best, where that may be.

@@ -97,6 +97,24 @@ impl Settings {
         let all = [Sharding::None, Sharding::Optimizer, Sharding::Parameters];
         all.into_iter().skip(usize::from(self.codings.is_empty()))
     }
+
+    /// The schedules that a candidate may have, where the model has so many blocks: those together
+    /// for which the same strategies are best.
+    pub fn schedules(&self, candidate: &Candidate, blocks: usize) -> Vec<Vec<Schedule>> {
+        let mut turns = vec![Schedule::OneForwardOneBackward];
+        let Candidate { stages, micro_batches, .. } = *candidate;
+        if stages == 1 {
+            return vec![turns];
+        }
+        if let Some(schedule) = self.schedule {
+            return vec![vec![schedule]];
+        }
+        let chunks = [2, 4]
+            .into_iter()
+            .filter(|chunks| micro_batches.is_multiple_of(stages) && blocks >= chunks * stages);
+        turns.extend(chunks.map(|chunks| Schedule::Interleaved { chunks }));
+        vec![turns, vec![Schedule::ZeroBubble]]
+    }
 }
 
 /// A candidate's mesh. Where kinds of devices differ, a search without rules works with their mean

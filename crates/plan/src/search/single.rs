@@ -14,7 +14,7 @@ impl Planner {
     /// # Errors
     /// If the candidate contradicts the cluster, the batch or itself, or does not fit.
     pub fn plan_for(&mut self, cluster: &Cluster, candidate: &Candidate) -> Result<Found, Error> {
-        let devices = candidate.stages * candidate.mesh.iter().product::<usize>();
+        let devices = candidate.devices();
         let Candidate { stages, mesh, micro_batches, .. } = candidate;
         if devices > cluster.size() || devices < cluster.size() && !self.settings().idle {
             let found = format!("{stages} stages of {mesh:?} are {devices} devices");

@@ -6,13 +6,14 @@
 //! stage that is too full buys where a byte is cheapest until it fits, and then takes back what it
 //! has bought too much. Stages differ: the first of a pipeline keeps the most micro-batches.
 //!
-//! Law: nothing is bought where everything fits.
+//! Law: nothing is bought where everything fits, and never more seconds than the cheapest bytes take.
 
 use std::ops::Range;
 
 use thinwire_model::TensorId;
 
 use super::chain::{Chain, Choice};
+use super::hull::hull;
 use super::settings::Recompute;
 use crate::cost::{Carriage, Cost};
 
@@ -103,19 +104,8 @@ pub fn spare(
     if limits.recompute == Recompute::Always {
         stage.sum = blocks.clone().map(|block| whole[block].recomputed()).sum();
     }
-    let mut taken: Vec<Step> = Vec::new();
-    if !stage.fits() {
-        let mut steps = stage.steps(chain, choice);
-        steps.sort_by(|a, b| a.seconds_per_byte.total_cmp(&b.seconds_per_byte));
-        for step in steps {
-            stage.take(&step);
-            taken.push(step);
-            if stage.fits() {
-                break;
-            }
-        }
-        stage.give_back(&mut taken);
-    }
+    let steps = if stage.fits() { Vec::new() } else { stage.steps(chain, choice) };
+    let taken = stage.buy(steps);
     spared.again[blocks.clone()].copy_from_slice(&stage.again);
     for step in taken {
         let Item::Treated(treated) = step.item else { continue };
@@ -124,6 +114,21 @@ pub fn spare(
 }
 
 impl Stage<'_> {
+    /// Buys where a byte is cheapest until the stage fits, and says what is kept of that.
+    fn buy(&mut self, mut steps: Vec<Step>) -> Vec<Step> {
+        let mut taken: Vec<Step> = Vec::new();
+        steps.sort_by(|a, b| a.seconds_per_byte.total_cmp(&b.seconds_per_byte));
+        for step in steps {
+            if self.fits() {
+                break;
+            }
+            self.take(&step);
+            taken.push(step);
+        }
+        self.give_back(&mut taken);
+        taken
+    }
+
     /// All that can be bought, the steps of one parameter in their order.
     fn steps(&self, chain: &Chain<'_>, choice: &Choice) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -149,21 +154,12 @@ impl Stage<'_> {
         (change.kept_bytes < 0.0).then_some(step)
     }
 
-    /// Ways that take ever fewer bytes for ever more seconds, each with what it changes beyond the
-    /// one before.
+    /// Ways that take ever fewer bytes for ever more seconds, the cheapest bytes first.
     fn hull(&self, ways: &[Carriage]) -> Vec<(Carriage, Cost)> {
-        let mut found = Vec::new();
-        let mut at = Cost::ZERO;
-        let raw = ways.iter().filter(|way| way.coding.is_none());
-        loop {
-            let less = raw.clone().filter(|way| way.change.state_bytes < at.state_bytes);
-            let price = |way: &&Carriage| self.price(&(way.change - at));
-            let Some(next) = less.min_by(|a, b| price(a).total_cmp(&price(b))) else {
-                return found;
-            };
-            found.push((*next, next.change - at));
-            at = next.change;
-        }
+        hull(ways.iter().rev(), Cost::ZERO, |at, way| {
+            let less = way.coding.is_none() && way.change.state_bytes < at.state_bytes;
+            less.then(|| -self.price(&(way.change - *at)))
+        })
     }
 
     /// Seconds of a step for a byte.
@@ -231,4 +227,49 @@ pub fn spared_costs(
         costs[treated.block] += chain.like(choice, treated).map_or(Cost::ZERO, |way| way.change);
     }
     costs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { rounds: 4.0, in_flight: 2.0, bytes: 0.0, recompute: Recompute::Free };
+
+    fn seconds(steps: &[Step]) -> f64 {
+        steps.iter().map(|step| step.change.micro_s()).sum()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_cheapest_bytes_are_bought_where_they_are_needed(
+            blocks in proptest::collection::vec((0.1_f64..9.0, 1.0_f64..9.0), 1..9),
+            part in 0.1_f64..1.2,
+        ) {
+            let block = |(forward_s, kept_bytes): &(f64, f64)| {
+                Cost { forward_s: *forward_s, kept_bytes: *kept_bytes, entry_bytes: 0.1, ..Cost::ZERO }
+            };
+            let whole: Vec<Cost> = blocks.iter().map(block).collect();
+            let sum: Cost = whole.iter().copied().sum();
+            let limits = Limits { bytes: part * LIMITS.in_flight * sum.kept_bytes, ..LIMITS };
+            let again = vec![false; whole.len()];
+            let mut stage = Stage { blocks: 0..whole.len(), whole: &whole, limits, sum, again };
+            let mut steps: Vec<Step> =
+                (0..whole.len()).filter_map(|block| stage.computing_again(block)).collect();
+            let taken = stage.buy(steps.clone());
+            proptest::prop_assert!(part < 1.0 || taken.is_empty());
+            proptest::prop_assert!(stage.fits() || taken.len() == steps.len());
+            // The cheapest bytes that would do.
+            let key = |step: &Step| step.change.micro_s() / -step.change.kept_bytes;
+            steps.sort_by(|a, b| key(a).total_cmp(&key(b)));
+            let fits = |count: &usize| {
+                let (blocks, again) = (0..whole.len(), vec![false; whole.len()]);
+                let mut stage = Stage { blocks, whole: &whole, limits, sum, again };
+                steps[..*count].iter().for_each(|step| stage.take(step));
+                stage.fits()
+            };
+            let enough = (0..=steps.len()).find(fits).unwrap_or(steps.len());
+            proptest::prop_assert!(seconds(&taken) <= seconds(&steps[..enough]) * (1.0 + 1e-9));
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use thinwire_model::{Cut, Layout, NodeId, Role, Sides, Strategy, TensorId};
+use thinwire_model::{Layout, NodeId, Role, Sides, TensorId};
 
 use super::formulation::{Block, Carried, Formulation, Variable};
 use super::pricing::{Pricing, Wire};
@@ -49,15 +49,9 @@ impl<'a> Builder<'a> {
         let graph = self.block.graph;
         let node = &graph.nodes[id];
         let declaration = graph.declaration(node);
-        let mut strategies = self.pricing.strategies(id, &declaration, self.mesh);
-        if strategies.is_empty() {
-            strategies.push(Strategy(vec![Cut::Whole; self.mesh.len()]));
-        }
+        let options = self.pricing.options(id, &declaration, self.mesh);
+        let (strategies, mut costs) = (options.0.clone(), options.1.clone());
         let variable = self.variables.len();
-        let mut costs: Vec<Cost> = strategies
-            .iter()
-            .map(|strategy| self.pricing.node(id, &declaration, strategy))
-            .collect();
         for (place, tensor) in node.inputs.iter().enumerate() {
             let sides = strategies.iter().map(|strategy| declaration.input_sides(place, strategy));
             match graph.tensors[*tensor].role {
@@ -208,7 +202,7 @@ impl<'a> Builder<'a> {
 /// Seconds by what is different in two lists.
 struct Matrix {
     width: usize,
-    seconds: Rc<[f64]>,
+    seconds: Vec<f64>,
     rows: Vec<usize>,
     columns: Vec<usize>,
 }

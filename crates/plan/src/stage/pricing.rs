@@ -1,8 +1,8 @@
 //! What a block's parts cost, and how costs count in a step.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
-use thinwire_model::{Declaration, Layout, NodeId, Sides, Strategy};
+use thinwire_model::{Cut, Declaration, Layout, NodeId, Sides, Strategy};
 
 use super::problem::Price;
 use crate::cost::{Carriage, Cost};
@@ -17,6 +17,32 @@ pub trait Pricing {
         declaration.strategies(mesh)
     }
 
+    /// The same with what they cost. Where a node may have none it is whole everywhere.
+    fn options(
+        &self,
+        id: NodeId,
+        declaration: &Declaration,
+        mesh: &[usize],
+    ) -> Arc<(Vec<Strategy>, Vec<Cost>)> {
+        Arc::new(self.priced(id, declaration, mesh))
+    }
+
+    /// The same, worked out.
+    fn priced(
+        &self,
+        id: NodeId,
+        declaration: &Declaration,
+        mesh: &[usize],
+    ) -> (Vec<Strategy>, Vec<Cost>) {
+        let mut strategies = self.strategies(id, declaration, mesh);
+        if strategies.is_empty() {
+            strategies.push(Strategy(vec![Cut::Whole; mesh.len()]));
+        }
+        let costs = strategies.iter().map(|strategy| self.node(id, declaration, strategy));
+        let costs = costs.collect();
+        (strategies, costs)
+    }
+
     /// A parameter that lies so: keeping it, and bringing its gradient together.
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost;
 
@@ -29,7 +55,7 @@ pub trait Pricing {
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64;
 
     /// The same for all pairs of some layouts, by the first, then by the second.
-    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Rc<[f64]> {
+    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Vec<f64> {
         let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
         let seconds = |(from, to): (&Layout, &Layout)| match from == to {
             true => 0.0,
@@ -96,6 +122,26 @@ impl Weights {
         loss: 0.0,
     };
 
+    /// How large a part of the seconds of any cost at other weights it takes at these at least.
+    pub fn least_part_of(&self, other: &Weights) -> f64 {
+        let seconds = |weights: &Weights| {
+            let Weights { forward, backward, backward_wire, gather, step, .. } = *weights;
+            let Weights { sync, handling, loss, .. } = *weights;
+            [forward, backward, backward_wire, gather, step, sync, handling, loss]
+        };
+        let part = |(this, other): (f64, f64)| match other > 0.0 {
+            true => this / other,
+            false if this >= other => f64::INFINITY,
+            false => 0.0,
+        };
+        seconds(self)
+            .into_iter()
+            .zip(seconds(other))
+            .map(part)
+            .fold(f64::INFINITY, f64::min)
+            .max(0.0)
+    }
+
     /// The price of a cost.
     pub fn price(&self, cost: &Cost) -> Price {
         let forward = self.forward * (cost.forward_s + cost.forward_wire_s);
@@ -108,6 +154,28 @@ impl Weights {
         Price {
             seconds: forward + gather + backward + step + loss,
             bytes: self.state * cost.state_bytes + waiting,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn no_cost_takes_less_than_the_least_part(
+            weights in proptest::collection::vec((0.0_f64..2.0, 0.0_f64..2.0), 4),
+            seconds in proptest::collection::vec(0.0_f64..9.0, 4),
+        ) {
+            let [forward, backward, gather, sync] = weights[..] else { unreachable!("four") };
+            let of = |forward, backward, gather, sync| Weights { forward, backward, gather, sync, ..Weights::ONCE };
+            let this = of(forward.0, backward.0, gather.0, sync.0);
+            let other = of(forward.1, backward.1, gather.1, sync.1);
+            let [forward_s, backward_s, gather_s, sync_s] = seconds[..] else { unreachable!("four") };
+            let cost = Cost { forward_s, backward_s, gather_s, sync_s, ..Cost::ZERO };
+            let least_s = this.least_part_of(&other) * other.price(&cost).seconds;
+            proptest::prop_assert!(this.price(&cost).seconds >= least_s * (1.0 - 1e-9));
         }
     }
 }

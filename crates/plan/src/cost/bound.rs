@@ -1,0 +1,63 @@
+//! What some work takes at least, whatever the strategies.
+//!
+//! A dimension of the mesh cuts one axis of an operator, or none, and an axis is cut into equal parts
+//! alone. So an operator has so many parts at most as there are devices along those dimensions that
+//! its axes can take, and no device does less than one of them.
+
+use thinwire_model::{Axis, Declaration, Operand, Split};
+
+use super::{Costs, Work, WorkKind};
+
+impl Costs<'_> {
+    /// The least seconds of one device for some nodes: forward, and backward.
+    pub fn least_s<'b>(&self, work: impl Iterator<Item = &'b Work>) -> [f64; 2] {
+        work.fold([0.0; 2], |[forward_s, backward_s], work| {
+            let most = self.parts(work) as f64;
+            let least = |declaration: &Declaration, kind: WorkKind, operator: &str| {
+                let bytes = elements(declaration) * self.precision.element / most;
+                self.seconds((kind, operator), declaration.flops / most, bytes)
+            };
+            let gradients = work.gradients.iter();
+            let gradients: f64 =
+                gradients.map(|one| least(&one.declaration, one.kind, one.operator)).sum();
+            let own = least(&work.declaration, work.kind, work.operator);
+            [forward_s + own, backward_s + gradients]
+        })
+    }
+
+    /// Into how many parts a node can be cut at most. What the user has cut may be cut unequally.
+    fn parts(&self, work: &Work) -> usize {
+        match work.pinned.is_empty() {
+            true => parts(&work.declaration.axes, &mut [1; AXES], &self.mesh),
+            false => self.mesh.iter().product(),
+        }
+    }
+}
+
+/// More axes than any operator has.
+const AXES: usize = 16;
+
+/// The most parts on some dimensions of a mesh, where axes are cut into `taken` parts already.
+fn parts(axes: &[Axis], taken: &mut [usize; AXES], mesh: &[usize]) -> usize {
+    let Some((size, rest)) = mesh.split_first() else { return 1 };
+    let all: usize = mesh.iter().product();
+    let mut most = 0;
+    for (at, axis) in axes.iter().enumerate().take(AXES) {
+        let Split::Even { multiple_of } = axis.split else { continue };
+        if axis.length.is_multiple_of(taken[at] * size * multiple_of) {
+            taken[at] *= size;
+            most = most.max(size * parts(axes, taken, rest));
+            taken[at] /= size;
+        }
+        if most == all {
+            return most;
+        }
+    }
+    most.max(parts(axes, taken, rest))
+}
+
+fn elements(declaration: &Declaration) -> f64 {
+    let operands = declaration.inputs.iter().chain(&declaration.outputs);
+    let elements = |operand: &Operand| declaration.shape(operand).iter().product::<usize>();
+    operands.map(elements).sum::<usize>() as f64
+}

@@ -1,0 +1,61 @@
+//! What no plan of a candidate goes below, before any strategy is looked at.
+//!
+//! Its arithmetic takes F seconds forward and B backward of a micro-batch, over all stages. The
+//! slowest of p stages takes s: at least a p-th of both, and as long as ⌈n/p⌉ of n equal blocks. A
+//! step then takes m · s for m micro-batches, and what fills the pipeline: (F + B − s)/v for v chunks,
+//! F · (1 − s/(F + B)) with zero-bubble. Both grow with F, B and s, so that what is too small in
+//! them bounds what is not.
+
+use super::candidate::Candidate;
+use super::prepare::Prepared;
+use super::rule::Rule;
+use super::settings::{Recompute, Settings, costs};
+use crate::cluster::Cluster;
+use crate::pipeline::Schedule;
+
+/// The least seconds that any plan of a candidate takes.
+pub fn bound_s(
+    cluster: &Cluster,
+    prepared: &Prepared,
+    candidate: &Candidate,
+    settings: &Settings,
+) -> f64 {
+    let costs = costs(cluster, candidate, settings);
+    let forwards = if settings.recompute == Recompute::Always { 2.0 } else { 1.0 };
+    let of_class: Vec<[f64; 2]> =
+        prepared.classes.iter().map(|class| costs.least_s(class.work.values())).collect();
+    let mut counts = vec![0_usize; of_class.len()];
+    prepared.of_block.iter().for_each(|class| counts[*class] += 1);
+    let sum = |place: usize| -> f64 {
+        of_class.iter().zip(&counts).map(|(one, count)| one[place] * *count as f64).sum()
+    };
+    let (forward_s, backward_s) = (forwards * sum(0), sum(1));
+    let stages = candidate.stages as f64;
+    let equal = (forward_s + backward_s) / stages;
+    if candidate.rule == Rule::Free && !cluster.kinds.is_empty() {
+        // Parts of a batch may do unequally many micro-batches.
+        return equal * candidate.micro_batches as f64;
+    }
+    let most = |(one, count): (&[f64; 2], &usize)| {
+        (forwards * one[0] + one[1]) * count.div_ceil(candidate.stages) as f64
+    };
+    let slowest = of_class.iter().zip(&counts).map(most).fold(equal, f64::max);
+    let schedules = settings.schedules(candidate, prepared.of_block.len());
+    let step = |schedule: Schedule| {
+        let rounds = candidate.micro_batches as f64 * slowest;
+        rounds + fill_s(schedule, [forward_s, backward_s], slowest)
+    };
+    schedules.into_iter().flatten().map(step).fold(f64::INFINITY, f64::min)
+}
+
+/// Seconds that filling a pipeline takes at least beside the slowest stage's.
+fn fill_s(schedule: Schedule, [forward_s, backward_s]: [f64; 2], slowest: f64) -> f64 {
+    let once = forward_s + backward_s;
+    let others = (once - slowest).max(0.0);
+    match schedule {
+        Schedule::Gpipe | Schedule::OneForwardOneBackward => others,
+        Schedule::Interleaved { chunks } => others / chunks as f64,
+        Schedule::ZeroBubble if once > 0.0 => others * forward_s / once,
+        Schedule::ZeroBubble => 0.0,
+    }
+}

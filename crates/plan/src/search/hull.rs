@@ -1,0 +1,19 @@
+//! Ways for a parameter from one to the next, each as much better than the one before as any is.
+
+use crate::cost::{Carriage, Cost};
+
+/// The way with the highest rate from `at` on, then the one with the highest rate from there, until
+/// none has a rate; each with what it changes beyond the one before. Of equal rates the last one's.
+pub(super) fn hull<'a>(
+    ways: impl Iterator<Item = &'a Carriage> + Clone,
+    mut at: Cost,
+    rate: impl Fn(&Cost, &Carriage) -> Option<f64>,
+) -> Vec<(Carriage, Cost)> {
+    let mut found = Vec::new();
+    loop {
+        let rated = ways.clone().filter_map(|way| Some((rate(&at, way)?, way)));
+        let Some((_, next)) = rated.max_by(|a, b| a.0.total_cmp(&b.0)) else { return found };
+        found.push((*next, next.change - at));
+        at = next.change;
+    }
+}

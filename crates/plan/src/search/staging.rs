@@ -1,0 +1,160 @@
+//! Strategies in given stages: what stages give up so that they fit, what is encoded, and the best
+//! schedule.
+
+use std::ops::Range;
+
+use super::candidate::Candidate;
+use super::carry::{Terms, carry};
+use super::chain::Choice;
+use super::evaluation::Evaluation;
+use super::outcome::{Outcome, StageOutcome, estimate_s};
+use super::settings::Recompute;
+use super::spread::Assigned;
+use super::thrift::{Limits, Spared, Treated, scratch_bytes, spare, spared_costs};
+use crate::cost::{Carriage, Cost, Group, Message};
+use crate::pipeline::Schedule;
+
+impl Evaluation<'_> {
+    /// The best schedule for strategies in given stages, with what is best given up for memory and
+    /// encoded.
+    pub fn staged(
+        &self,
+        choice: &Choice,
+        cuts: &[Range<usize>],
+        family: &[Schedule],
+    ) -> Option<Outcome> {
+        let all = family.iter().map(|schedule| self.scheduled(choice, cuts, *schedule));
+        all.reduce(|best, next| self.fitter(best, next))
+    }
+
+    fn scheduled(&self, choice: &Choice, cuts: &[Range<usize>], schedule: Schedule) -> Outcome {
+        let Assigned { blocks: whole, shares, rounds } = self.assign(choice, cuts, schedule);
+        let mut spared = self.spared(choice, cuts, schedule, &whole);
+        let mut blocks = spared_costs((self.chain, choice), &whole, &spared);
+        let all = |blocks: &[Cost], spared: &Spared| -> Vec<StageOutcome> {
+            let stage = |(rank, range): (usize, &Range<usize>)| {
+                let again = &spared.again[range.clone()];
+                let block_kept_bytes = scratch_bytes(&whole[range.clone()], again);
+                let stage = self.stage(choice, blocks, range, schedule, rank);
+                StageOutcome { block_kept_bytes, ..stage }
+            };
+            cuts.iter().enumerate().map(stage).collect()
+        };
+        let mut stages = all(&blocks, &spared);
+        if !self.settings.codings.is_empty() {
+            let terms = self.terms(&stages);
+            carry(self.chain, choice, cuts, &terms, (&mut spared.treated, &mut blocks));
+            stages = all(&blocks, &spared);
+        }
+        spared.treated.sort_by_key(|one| (one.block, one.tensor));
+        Outcome {
+            candidate: self.candidate.clone(),
+            schedule,
+            choice: choice.clone(),
+            spared,
+            shares,
+            rounds,
+            seconds: estimate_s(&stages, schedule, rounds, self.settings.overlap),
+            stages,
+            bound_s: 0.0,
+            left_s: f64::INFINITY,
+            seconds_per_byte: 0.0,
+        }
+    }
+
+    /// What stages give up so that they fit.
+    fn spared(
+        &self,
+        choice: &Choice,
+        cuts: &[Range<usize>],
+        schedule: Schedule,
+        whole: &[Cost],
+    ) -> Spared {
+        if let Some(given) = self.given {
+            return self.again(choice, given);
+        }
+        let Candidate { stages, micro_batches, .. } = *self.candidate;
+        let mut spared = Spared { again: vec![false; whole.len()], treated: Vec::new() };
+        for (rank, blocks) in cuts.iter().enumerate() {
+            let limits = Limits {
+                rounds: micro_batches as f64,
+                in_flight: schedule.in_flight(rank, stages, micro_batches),
+                bytes: self.costs.device.room(self.memory_bytes(rank), self.settings.reserve),
+                recompute: self.recompute,
+            };
+            spare((self.chain, choice), blocks, limits, whole, &mut spared);
+        }
+        spared
+    }
+
+    /// The same given up on this chain; what is encoded is not given.
+    fn again(&self, choice: &Choice, given: &Spared) -> Spared {
+        let here = |treated: &Treated| {
+            let raw = Carriage { coding: None, ..treated.carriage };
+            let raw = Treated { carriage: raw, ..*treated };
+            Some(Treated { carriage: *self.chain.like(choice, &raw)?, ..raw })
+        };
+        let treated = given.treated.iter().filter_map(here).collect();
+        Spared { again: given.again.clone(), treated }
+    }
+
+    /// What blocks cost where it takes longest, and who does how many micro-batches.
+    fn assign(&self, choice: &Choice, cuts: &[Range<usize>], schedule: Schedule) -> Assigned {
+        let rounds = self.candidate.micro_batches;
+        let always = self.recompute == Recompute::Always;
+        match self.spread {
+            Some(spread) => spread.assign(choice, cuts, schedule, (rounds, always)),
+            None => Assigned { blocks: self.chain.costs(choice), shares: Vec::new(), rounds },
+        }
+    }
+
+    fn terms(&self, stages: &[StageOutcome]) -> Terms {
+        let room = |stage: &StageOutcome| {
+            ((1.0 - self.settings.reserve) * stage.memory_bytes - stage.bytes())
+                / (1.0 + stage.slack)
+        };
+        Terms {
+            rounds: self.candidate.micro_batches as f64,
+            overlap: self.settings.overlap,
+            budget: self.budget(),
+            room: stages.iter().map(room).collect(),
+        }
+    }
+
+    /// Bytes of memory of every device of a stage.
+    fn memory_bytes(&self, rank: usize) -> f64 {
+        self.spread.map_or(self.costs.device.memory_bytes, |spread| spread.memory_bytes(rank))
+    }
+
+    fn stage(
+        &self,
+        choice: &Choice,
+        blocks: &[Cost],
+        range: &Range<usize>,
+        schedule: Schedule,
+        rank: usize,
+    ) -> StageOutcome {
+        let Candidate { stages, micro_batches, ref mesh, .. } = *self.candidate;
+        let message = |end: usize, rank: usize| match self.chain.exit(choice, end - 1) {
+            Some((shape, sides)) if rank + 1 < stages => {
+                let hop = Group::next_stage(self.costs.cluster, mesh.iter().product(), rank);
+                self.costs.message(shape, sides, &hop)
+            }
+            _ => Message::default(),
+        };
+        let sent = message(range.end, rank);
+        let received_s = if rank > 0 { message(range.start, rank - 1).handling_s } else { 0.0 };
+        StageOutcome {
+            blocks: range.clone(),
+            memory_bytes: self.memory_bytes(rank),
+            cost: blocks[range.clone()].iter().copied().sum(),
+            fixed_bytes: self.costs.device.fixed_bytes,
+            slack: self.costs.device.slack,
+            in_flight: schedule.in_flight(rank, stages, micro_batches),
+            block_kept_bytes: 0.0,
+            message_s: sent.seconds,
+            message_bytes: sent.bytes,
+            handling_s: sent.handling_s + received_s,
+        }
+    }
+}
