@@ -6,7 +6,8 @@ use anyhow::Result;
 use thinwire_sync::Error::Invalid;
 use thinwire_sync::{State, Synchronizer, reshard};
 use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
-use thinwire_train::{Gpt, Model, Sampler, Trainer};
+use thinwire_train::spmd::Derived;
+use thinwire_train::{Model, Sampler, Trainer};
 use thinwire_wire::Rank;
 
 use super::plan::{Keep, Plan};
@@ -19,7 +20,7 @@ use crate::failure::hinted;
 pub fn save(
     plan: &Plan,
     keep: &Keep,
-    trainer: &Trainer<Gpt, Synchronizer>,
+    trainer: &Trainer<Derived, Synchronizer>,
     sampler: &Sampler,
 ) -> Result<Option<PathBuf>> {
     let sync = trainer.exchange();
@@ -32,7 +33,8 @@ pub fn save(
     draft.write_exchange(world.rank(), &state.tensors)?;
     if first {
         let parameters = trainer.model().parameters();
-        draft.write_model(parameters, trainer.values(), "a byte-level GPT by thinwire")?;
+        let description = format!("a model of bytes by thinwire: {}", plan.recipe.model.describe());
+        draft.write_model(parameters, trainer.values(), &description)?;
         draft.write_optimizer(parameters, trainer.optimizer())?;
     }
     sync.barrier()?;
@@ -58,7 +60,7 @@ pub fn save(
 /// If it is damaged or of another model.
 pub fn load(
     checkpoint: &Checkpoint,
-    trainer: &mut Trainer<Gpt, Synchronizer>,
+    trainer: &mut Trainer<Derived, Synchronizer>,
     sampler: &mut Sampler,
 ) -> Result<()> {
     let progress = &checkpoint.manifest().progress;

@@ -152,9 +152,8 @@ impl Job {
     fn run(&self) {
         let shapes: Vec<&[usize]> = self.inputs.iter().map(Value::shape).collect();
         let declaration = self.operator.declare(&shapes).expect("it was declared before");
-        let inputs: Vec<&Value> = self.inputs.iter().collect();
-        let region = Region::whole(&declaration);
-        std::hint::black_box(kernel::compute(&self.operator, &inputs, &region, &Device::flex()));
+        let (inputs, region) = (self.inputs.clone(), Region::whole(&declaration));
+        std::hint::black_box(kernel::compute(&self.operator, inputs, &region, &Device::flex()));
     }
 }
 

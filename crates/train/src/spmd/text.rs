@@ -2,7 +2,8 @@
 //!
 //! What an input is follows from its role and shape, so that models of other programs may call it as
 //! they like: targets are what the loss compares with, tokens the other index for every place of
-//! every sequence, positions an index for every place. Where that is not clear, names decide.
+//! every sequence, positions an index for every place. Where that is not clear, names decide; what is
+//! called segments is of the first one.
 
 use thinwire_model::{Array, Element, Graph, Operator, Role, Tensor, TensorId};
 
@@ -16,6 +17,7 @@ use crate::{Batch, VOCABULARY};
 pub struct Text {
     inputs: Vec<Input>,
     rows: usize,
+    length: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -30,7 +32,12 @@ enum What {
     Tokens,
     Positions,
     Targets,
+    /// Which of two texts a token is of: there is but one.
+    Segments,
 }
+
+/// What segments are called, by us and by exporters.
+const SEGMENTS: [&str; 2] = ["segments", "token_type_ids"];
 
 impl Text {
     /// The inputs of a model, for micro-batches of its own size; perhaps the user says which are the
@@ -50,6 +57,8 @@ impl Text {
             match id {
                 _ if id == tokens => Ok(What::Tokens),
                 _ if id == targets => Ok(What::Targets),
+                // Before what may be taken for positions, where there is but one sequence.
+                _ if SEGMENTS.contains(&&tensor.name[..]) => Ok(What::Segments),
                 _ if place => Ok(What::Positions),
                 _ => {
                     let Tensor { name, shape, .. } = tensor;
@@ -69,7 +78,12 @@ impl Text {
                 format!("the model knows {known} tokens, expected {VOCABULARY}: text is bytes");
             return Err(invalid(message));
         }
-        Ok(Text { inputs, rows })
+        Ok(Text { inputs, rows, length })
+    }
+
+    /// The sequences of a micro-batch, and the tokens of a sequence.
+    pub fn sizes(&self) -> [usize; 2] {
+        [self.rows, self.length]
     }
 
     /// A batch, micro-batch by micro-batch.
@@ -87,6 +101,7 @@ impl Text {
             What::Tokens => bytes(0),
             What::Targets => bytes(1),
             What::Positions => Array::from_fn([context], |at| at[0] as f64),
+            What::Segments => Array::from_fn([rows.len(), context], |_| 0.0),
         };
         let input = |Input { tensor, what, shape }: &Input| {
             let whole = value(*what);
