@@ -72,42 +72,36 @@ PLANS=(
     "1f1b 2, tensor 2|--stages 2 --mesh 1,2 --cuts plain --micro-batches 4"
 )
 
-# Every rank has half a core at all times, by turns (turns.py): otherwise one that computes while
-# others wait would be faster than it was calibrated. Cgroups say who is who.
-TURN_MS=0.5
+# Every rank gets the same share of a core at all times: where ranks share cores, one that computes
+# while others wait would be faster than it was calibrated.
+SHARE_US=1000 PERIOD_US=2500
 shares=""
-turns=""
-core_of() { echo $(($1 % $(nproc))); }
 shares_up() {
-    local root rank cores=()
+    local root rank folder
     for root in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
         [ -e "$root/cgroup.procs" ] && mkdir "$root/$NETWORK_ID-0" 2>/dev/null || continue
         shares="$root/$NETWORK_ID"
         for ((rank = 0; rank < RANKS; rank++)); do
-            mkdir -p "$shares-$rank"
-            cores[$(core_of "$rank")]+="${cores[$(core_of "$rank")]:+,}$shares-$rank"
+            folder="$shares-$rank"
+            mkdir -p "$folder"
+            if [ -e "$folder/cpu.max" ]; then
+                echo "$SHARE_US $PERIOD_US" >"$folder/cpu.max"
+            else
+                echo "$PERIOD_US" >"$folder/cpu.cfs_period_us" && echo "$SHARE_US" >"$folder/cpu.cfs_quota_us"
+            fi || { shares_down; continue 2; }
         done
-        "$PYTHON" "$BENCH/turns.py" "$TURN_MS" "${cores[@]}" &
-        turns=$!
         return 0
     done
-    say "no cgroups: ranks that wait leave their cores to others, and predictions are too high"
+    say "no shares of cores: ranks that wait leave theirs to others, and predictions are too high"
 }
 shares_down() {
-    [ -n "$shares" ] || return 0
-    kill "$turns" && wait "$turns"
-    rmdir "$shares"-*
+    [ -z "$shares" ] || rmdir "$shares"-* 2>/dev/null
     shares=""
-} 2>/dev/null
+}
 eval "$(declare -f network_exec | sed '1s/network_exec/network_exec_whole/')"
-network_exec() ( # RANK COMMAND ...
-    place=()
-    if [ -n "$shares" ]; then
-        place=(taskset -c "$(core_of "$1")")
-        echo "$BASHPID" >"$shares-$1/cgroup.procs"
-    fi
-    network_exec_whole "$1" "${place[@]}" "${@:2}"
-)
+network_exec() { # RANK COMMAND ...
+    ( [ -z "$shares" ] || echo "$BASHPID" >"$shares-$1/cgroup.procs"; network_exec_whole "$@" )
+}
 
 # One planned training, as one line.
 train() { # NETWORK NAME PLAN

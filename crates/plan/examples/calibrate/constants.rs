@@ -42,6 +42,7 @@ impl Constants {
             flops_per_s: 312e12,
             memory_bytes: 1e18,
             fixed_bytes: 0.0,
+            slack: 0.0,
             memory_bytes_per_s: 2039e9,
             memory_efficiency: memory,
             codec_bytes_per_s: 5e11,

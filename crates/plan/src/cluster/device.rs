@@ -13,6 +13,8 @@ pub struct Device {
     pub memory_bytes: f64,
     /// Bytes that a training takes of it whatever its size: program, threads, the allocator's own.
     pub fixed_bytes: f64,
+    /// Bytes that are taken beyond every byte that a plan counts: what an allocator keeps.
+    pub slack: f64,
     /// Bytes per second between its memory and its processors.
     pub memory_bytes_per_s: f64,
     /// The fraction of that rate that operators reach.
@@ -31,6 +33,16 @@ pub struct Device {
 }
 
 impl Device {
+    /// Bytes that a plan may count on a device with so much memory, of which a part stays free.
+    pub fn room(&self, memory_bytes: f64, reserve: f64) -> f64 {
+        ((1.0 - reserve) * memory_bytes - self.fixed_bytes) / (1.0 + self.slack)
+    }
+
+    /// Bytes that a training takes of which a plan counts so many.
+    pub fn taken(&self, counted_bytes: f64) -> f64 {
+        self.fixed_bytes + (1.0 + self.slack) * counted_bytes
+    }
+
     /// By what factor an operator is faster than others of its kind, if it was measured.
     pub fn pace(&self, operator: &str) -> Option<f64> {
         self.operators.get(operator).copied()

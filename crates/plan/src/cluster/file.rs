@@ -6,6 +6,7 @@
 //! tflops = 312
 //! memory_gib = 80
 //! fixed_mib = 300                        # of it, whatever is trained
+//! memory_slack = 0.1                     # taken beyond what a plan counts: what an allocator keeps
 //! memory_gbyte_per_s = 2039
 //! codec_gbyte_per_s = 300                # f32 encoded or decoded; a third of memory's rate unless said
 //! handling_gbyte_per_s = 2               # sent and received, if it takes the device's own time
@@ -57,6 +58,8 @@ struct DeviceTable {
     memory_gib: f64,
     #[serde(default)]
     fixed_mib: f64,
+    #[serde(default)]
+    memory_slack: f64,
     memory_gbyte_per_s: f64,
     #[serde(default = "whole")]
     memory_efficiency: f64,
@@ -140,6 +143,7 @@ fn device(table: &DeviceTable) -> Result<Device, Error> {
         flops_per_s: 1e12 * positive("tflops", table.tflops)?,
         memory_bytes: GIB * positive("memory_gib", table.memory_gib)?,
         fixed_bytes: MIB * not_negative(&about, "fixed_mib", table.fixed_mib)?,
+        slack: not_negative(&about, "memory_slack", table.memory_slack)?,
         memory_bytes_per_s: 1e9 * memory_gbyte_per_s,
         memory_efficiency: table.memory_efficiency,
         codec_bytes_per_s: 1e9 * positive("codec_gbyte_per_s", codec_gbyte_per_s)?,

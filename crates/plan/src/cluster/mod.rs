@@ -73,6 +73,7 @@ impl Cluster {
             }),
             memory_efficiency: 1.0,
             codec_bytes_per_s: most(&|device| device.codec_bytes_per_s),
+            slack: least(&|device| device.slack),
             overhead_s: least(&|device| device.overhead_s),
             handling: Handling {
                 byte_s: least(&|device| device.handling.byte_s),

@@ -108,6 +108,7 @@ mod tests {
             flops_per_s: 1e12,
             memory_bytes: 1e9,
             fixed_bytes: 0.0,
+            slack: 0.0,
             memory_bytes_per_s: 1e12,
             memory_efficiency: 1.0,
             codec_bytes_per_s: 1e12,

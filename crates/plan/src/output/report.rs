@@ -239,18 +239,19 @@ fn shares(outcome: &Outcome) -> Option<String> {
 fn stages(outcome: &Outcome) -> Vec<String> {
     let stage = |(at, stage): (usize, &crate::search::StageOutcome)| {
         let (bytes, state) = (stage.bytes(), stage.cost.state_bytes);
-        let fixed = match stage.fixed_bytes > 0.0 {
-            true => format!(", {} in any case", size(stage.fixed_bytes)),
-            false => String::new(),
+        let counted = (bytes - stage.fixed_bytes) / (1.0 + stage.slack);
+        let besides = match bytes - counted {
+            none if none < 1.0 => String::new(),
+            besides => format!(", {} besides", size(besides)),
         };
         format!(
-            "stage {at:2}  blocks {:3}..{:3}  {} of {} a device: {} parameters and optimiser, {} waiting for backward{fixed}",
+            "stage {at:2}  blocks {:3}..{:3}  {} of {} a device: {} parameters and optimiser, {} waiting for backward{besides}",
             stage.blocks.start,
             stage.blocks.end,
             size(bytes),
             size(stage.memory_bytes),
             size(state),
-            size(bytes - state - stage.fixed_bytes),
+            size(counted - state),
         )
     };
     outcome.stages.iter().enumerate().map(stage).collect()

@@ -12,7 +12,6 @@ use super::relax::Shares;
 use super::settings::{Recompute, Settings};
 use super::spread::{Assigned, Spread};
 use super::thrift::{Limits, Spared, Treated, scratch_bytes, spare, spared_costs};
-use crate::cluster::Device;
 use crate::cost::{Carriage, Cost, Costs, Group, message_s};
 use crate::pipeline::{Schedule, cut, cut_by};
 use crate::stage::{Lack, Price, Rates, Weights, Within, within};
@@ -95,8 +94,8 @@ impl Evaluation<'_> {
     /// The best plan where losing an element of a gradient costs so many seconds.
     fn at(&self, family: &[Schedule], exposed: f64, seconds_per_loss: f64) -> Verdict {
         let worth_s = seconds_per_loss * self.budget();
-        let Device { memory_bytes, fixed_bytes: fixed, .. } = self.costs.device;
-        let whole = memory_bytes * (1.0 - self.settings.reserve) - fixed;
+        let device = &self.costs.device;
+        let whole = device.room(device.memory_bytes, self.settings.reserve);
         let weights = Weights { loss: seconds_per_loss, ..self.weights(family, exposed) };
         let mut shares = self.shares(family, &Cost::ZERO);
         let mut limit = whole;
@@ -119,7 +118,8 @@ impl Evaluation<'_> {
             let found = match within(limit, (self.enough_s)(), solve) {
                 Ok(found) => found,
                 Err(Lack::Bytes(bytes)) => {
-                    return better(verdict, Verdict::TooLarge(bytes + whole - limit + fixed));
+                    let taken = device.taken(bytes + whole - limit);
+                    return better(verdict, Verdict::TooLarge(taken));
                 }
                 Err(Lack::Seconds(seconds)) if limit == whole => return Verdict::TooSlow(seconds),
                 Err(Lack::Seconds(_)) => return better(verdict, Verdict::TooSlow(bound_s)),
@@ -139,7 +139,7 @@ impl Evaluation<'_> {
             if over <= 0.0 {
                 return Verdict::Found(Box::new(outcome));
             }
-            verdict = better(verdict, Verdict::TooLarge(whole + fixed + over));
+            verdict = better(verdict, Verdict::TooLarge(device.taken(whole) + over));
             limit -= over;
         }
         verdict
@@ -296,8 +296,7 @@ impl Evaluation<'_> {
             let limits = Limits {
                 rounds: micro_batches as f64,
                 in_flight: schedule.in_flight(rank, stages, micro_batches),
-                bytes: (1.0 - self.settings.reserve) * self.memory_bytes(rank)
-                    - self.costs.device.fixed_bytes,
+                bytes: self.costs.device.room(self.memory_bytes(rank), self.settings.reserve),
                 recompute: self.recompute,
             };
             spare((self.chain, choice), blocks, limits, whole, &mut spared);
@@ -328,7 +327,8 @@ impl Evaluation<'_> {
 
     fn terms(&self, stages: &[StageOutcome]) -> Terms {
         let room = |stage: &StageOutcome| {
-            (1.0 - self.settings.reserve) * stage.memory_bytes - stage.bytes()
+            ((1.0 - self.settings.reserve) * stage.memory_bytes - stage.bytes())
+                / (1.0 + stage.slack)
         };
         Terms {
             rounds: self.candidate.micro_batches as f64,
@@ -385,6 +385,7 @@ impl Evaluation<'_> {
             memory_bytes: self.memory_bytes(rank),
             cost: blocks[range.clone()].iter().copied().sum(),
             fixed_bytes: self.costs.device.fixed_bytes,
+            slack: self.costs.device.slack,
             in_flight: schedule.in_flight(rank, stages, micro_batches),
             block_kept_bytes: 0.0,
             message_s: message_seconds,

@@ -48,6 +48,8 @@ pub struct StageOutcome {
     pub memory_bytes: f64,
     /// Bytes of it that a training takes whatever its size.
     pub fixed_bytes: f64,
+    /// Bytes that are taken beyond every byte that is counted here.
+    pub slack: f64,
     /// Micro-batches that wait for backward at most.
     pub in_flight: f64,
     /// What one block keeps at most of those that compute forward again.
@@ -76,7 +78,7 @@ impl StageOutcome {
     /// Bytes of a device's memory.
     pub fn bytes(&self) -> f64 {
         let waiting = self.in_flight * self.cost.kept_bytes + self.block_kept_bytes;
-        self.fixed_bytes + self.cost.state_bytes + waiting
+        self.fixed_bytes + (1.0 + self.slack) * (self.cost.state_bytes + waiting)
     }
 
     /// Seconds that bringing gradients together takes beyond backward, which hides what does not

@@ -25,6 +25,15 @@ use update::Sum;
 /// The inputs of one micro-batch, all of each.
 pub type Inputs = HashMap<TensorId, Array>;
 
+/// What all ranks know alike after a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Agreed {
+    /// The mean loss over the batch.
+    pub loss: f64,
+    /// The highest number that any rank has said.
+    pub said: f32,
+}
+
 /// One rank.
 #[derive(Debug)]
 pub struct Machine<'a> {
@@ -47,6 +56,8 @@ pub struct Machine<'a> {
     optimizer_s: f64,
     gradient_norm_max: Option<f32>,
     gradient_norm: f64,
+    said: f32,
+    agreed: Agreed,
     pub(super) owing_plan: Option<String>,
 }
 
@@ -97,6 +108,8 @@ impl<'a> Machine<'a> {
             optimizer_s: 0.0,
             gradient_norm_max: None,
             gradient_norm: 0.0,
+            said: 0.0,
+            agreed: Agreed::default(),
             owing_plan: plan.owing(),
         })
     }
@@ -111,6 +124,18 @@ impl<'a> Machine<'a> {
     /// The norm of the last step's gradient before it was clipped.
     pub fn gradient_norm(&self) -> f64 {
         self.gradient_norm
+    }
+
+    /// Tells all others a number with every step from now on.
+    pub fn say(&mut self, number: f32) {
+        self.said = number;
+    }
+
+    /// What all ranks have told each other in the last step. They do so before parameters change: an
+    /// exchange of its own after that would wait for all that brings new parameters home, which
+    /// the next forward hides.
+    pub fn agreed(&self) -> Agreed {
+        self.agreed
     }
 
     /// What this rank does.
@@ -169,20 +194,19 @@ impl<'a> Machine<'a> {
         }
         self.update(pace, options)?;
         self.step += 1;
-        self.mean_loss(self.program.micro_batches_of_all)
+        Ok(self.loss.map(|_| self.agreed.loss as f32))
     }
 
-    /// The mean of so many micro-batches; where parts of the batch do unequal work, they tell each
-    /// other their share of it.
-    fn mean_loss(&mut self, micro_batches: usize) -> Result<Option<f32>, Error> {
-        if !self.program.sources.is_empty() {
-            let all = self.slots.gather(&[self.loss.unwrap_or(0.0)])?;
-            let sizes = &self.program.mesh.sizes;
-            let replicas: usize = sizes[1..].iter().product();
-            let sum: f32 = all.iter().sum();
-            self.loss = self.loss.map(|_| sum / replicas as f32);
-        }
-        Ok(self.loss.map(|sum| sum / micro_batches as f32))
+    /// The mean over so many micro-batches of the losses that ranks know. Where parts of the batch do
+    /// unequal work, each knows its own share of the sum.
+    fn mean_loss(&self, known: &[Option<f32>], micro_batches: usize) -> f64 {
+        let sums = known.iter().flatten().map(|sum| f64::from(*sum));
+        let (sum, ranks) = sums.fold((0.0, 0.0), |(sum, ranks), one| (sum + one, ranks + 1.0));
+        let replicas = match self.program.sources.is_empty() {
+            true => ranks,
+            false => self.program.mesh.sizes[1..].iter().product::<usize>() as f64,
+        };
+        sum / replicas / micro_batches as f64
     }
 
     /// Waits for all that is on its way to and from this rank.

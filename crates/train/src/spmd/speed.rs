@@ -2,7 +2,8 @@
 //!
 //! Products are timed size by size, each with the products of its gradients; operators that read
 //! and write memory together; and the least operator, which is overhead alone. Nothing is fitted to
-//! trainings.
+//! trainings. What operators read has left the cache since it was written, as in a training, where
+//! whole layers lie between.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -31,18 +32,24 @@ const PRODUCTS: [[usize; 3]; 7] = [
 const CHORE: [usize; 3] = [128, 128, 128];
 /// Tokens and features of the operators on memory.
 const TOKENS: [usize; 2] = [512, 256];
-/// How long each is timed.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long each is timed, and how often.
+const PATIENCE: Duration = Duration::from_millis(120);
+const ROUNDS: usize = 3;
 /// The model whose other operators are timed, its sequences and their tokens.
 const BLOCK: &str = "gpt:layers=1,width=128,heads=4,vocabulary=256,positions=128";
 const ROWS: usize = 4;
 const SEQUENCE: usize = 128;
 /// Operators on fewer elements are overhead alone.
 const FEW: usize = 1024;
-/// Elements of a parameter, as the optimiser is timed.
+/// Elements of a parameter, as the optimiser is timed, and how many there are.
 const WEIGHTS: usize = 1 << 17;
+const PARAMETERS: usize = 16;
 /// Bytes of an element.
 const ELEMENT: f64 = 4.0;
+/// More than a core's own cache holds.
+const CACHE_BYTES: f64 = (16 << 20) as f64;
+/// So many times the same operators with other inputs, at most.
+const SETS_MAX: f64 = 64.0;
 
 /// What a device does.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,29 +80,51 @@ pub struct Timed {
 }
 
 impl Speed {
-    /// Times all of it; `meet` is called before each, so that ranks which share cores are at work
-    /// at the same time.
+    /// Times all of it some times over, and takes the medians; `meet` is called before each, so that
+    /// ranks which share cores are at work at the same time.
     ///
     /// # Errors
     /// What `meet` says.
     pub fn measure<E>(mut meet: impl FnMut() -> Result<(), E>) -> Result<Speed, E> {
-        let least = Job::new(Operator::Arithmetic(Arithmetic::Add), &[&[4], &[4]]);
+        let rounds: Result<Vec<Speed>, E> = (0..ROUNDS).map(|_| Speed::once(&mut meet)).collect();
+        let rounds = rounds?;
+        let middle = |figure: &dyn Fn(&Speed) -> f64| median(rounds.iter().map(figure).collect());
+        let products = rounds[0].products.iter().enumerate();
+        let operators = rounds[0].operators.iter().enumerate();
+        Ok(Speed {
+            products: products
+                .map(|(at, (flops, _))| (*flops, middle(&|speed| speed.products[at].1)))
+                .collect(),
+            memory_bytes_per_s: middle(&|speed| speed.memory_bytes_per_s),
+            overhead_s: middle(&|speed| speed.overhead_s),
+            operators: operators
+                .map(|(at, timed)| Timed {
+                    seconds: middle(&|speed| speed.operators[at].seconds),
+                    ..timed.clone()
+                })
+                .collect(),
+        })
+    }
+
+    fn once<E>(mut meet: impl FnMut() -> Result<(), E>) -> Result<Speed, E> {
+        let least = vec![Job::new(Operator::Arithmetic(Arithmetic::Add), &[&[4], &[4]])];
         meet()?;
-        let overhead_s = seconds(std::slice::from_ref(&least));
+        let overhead_s = seconds(&least);
         let mut products = Vec::new();
         for sizes in PRODUCTS {
-            let jobs = product(sizes);
+            let jobs = apart(product(sizes));
             let flops: f64 = jobs.iter().map(|job| job.flops).sum();
             meet()?;
             let spent = (seconds(&jobs) - jobs.len() as f64 * overhead_s).max(1e-9);
             products.push((jobs[0].flops, flops / spent));
         }
-        let jobs = on_memory(TOKENS);
+        let jobs = apart(on_memory(TOKENS));
         let bytes: f64 = jobs.iter().map(|job| job.bytes).sum();
         meet()?;
         let spent = (seconds(&jobs) - jobs.len() as f64 * overhead_s).max(1e-9);
         let mut operators = Vec::new();
         for (name, jobs) in of_block() {
+            let jobs = apart(jobs);
             meet()?;
             operators.push(timed(name, &jobs, overhead_s));
         }
@@ -103,6 +132,11 @@ impl Speed {
         operators.extend(keeping());
         Ok(Speed { products, memory_bytes_per_s: bytes / spent, overhead_s, operators })
     }
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 /// A little computing, as trainings do it.
@@ -117,14 +151,15 @@ impl Chore {
 
     /// Does it once.
     pub fn run(&self) {
-        self.0.iter().for_each(Job::run);
+        self.0.iter().for_each(|job| job.run(0));
     }
 }
 
 /// An operator with what it reads.
 struct Job {
     operator: Operator,
-    inputs: Vec<Value>,
+    /// Of every set.
+    inputs: Vec<Vec<Value>>,
     flops: f64,
     bytes: f64,
 }
@@ -133,28 +168,44 @@ impl Job {
     fn new(operator: impl Into<Operator>, shapes: &[&[usize]]) -> Job {
         let operator = operator.into();
         let declaration = operator.declare(shapes).expect("the shapes are the operator's");
-        let input = |shape: &&[usize]| {
-            let length = shape.iter().product();
-            let values = (0..length).map(|at: usize| (at % 17) as f32 / 17.0 - 0.4).collect();
-            Value::new(shape, values, &Device::flex())
-        };
         let operands = declaration.inputs.iter().chain(&declaration.outputs);
         let elements = operands.map(|operand| declaration.shape(operand).iter().product::<usize>());
         let bytes = ELEMENT * elements.sum::<usize>() as f64;
-        Job {
-            inputs: shapes.iter().map(input).collect(),
-            flops: declaration.flops,
-            bytes,
-            operator,
-        }
+        let inputs = vec![shapes.iter().map(|shape| value(shape)).collect()];
+        Job { inputs, flops: declaration.flops, bytes, operator }
     }
 
-    fn run(&self) {
-        let shapes: Vec<&[usize]> = self.inputs.iter().map(Value::shape).collect();
+    /// With as many sets of inputs.
+    fn with_sets(mut self, sets: usize) -> Job {
+        let shapes: Vec<Vec<usize>> =
+            self.inputs[0].iter().map(|one| one.shape().to_vec()).collect();
+        let more = (1..sets).map(|_| shapes.iter().map(|shape| value(shape)).collect());
+        self.inputs.extend(more);
+        self
+    }
+
+    /// Does it with the inputs of a set.
+    fn run(&self, set: usize) {
+        let inputs = &self.inputs[set % self.inputs.len()];
+        let shapes: Vec<&[usize]> = inputs.iter().map(Value::shape).collect();
         let declaration = self.operator.declare(&shapes).expect("it was declared before");
-        let (inputs, region) = (self.inputs.clone(), Region::whole(&declaration));
+        let (inputs, region) = (inputs.clone(), Region::whole(&declaration));
         std::hint::black_box(kernel::compute(&self.operator, inputs, &region, &Device::flex()));
     }
+}
+
+/// Some number between -0.4 and 0.6 everywhere.
+fn value(shape: &[usize]) -> Value {
+    let length: usize = shape.iter().product();
+    let values = (0..length).map(|at| (at % 17) as f32 / 17.0 - 0.4).collect();
+    Value::new(shape, values, &Device::flex())
+}
+
+/// The same with so many sets of inputs that none is in the cache when its turn comes again.
+fn apart(jobs: Vec<Job>) -> Vec<Job> {
+    let bytes: f64 = jobs.iter().map(|job| job.bytes).sum();
+    let sets = (CACHE_BYTES / bytes).ceil().min(SETS_MAX) as usize;
+    jobs.into_iter().map(|job| job.with_sets(sets)).collect()
 }
 
 /// A linear layer and its gradients.
@@ -210,19 +261,27 @@ fn timed(name: &'static str, jobs: &[Job], overhead_s: f64) -> Timed {
 fn keeping() -> [Timed; 2] {
     let shape = vec![WEIGHTS];
     let of = crate::Parameter { name: String::new(), shape, initial: crate::Initial::Zeros };
-    let (of, mut state) = (vec![of.clone()], AdamW::new(&[of]));
-    let (mut values, gradient) = (vec![vec![0.5; WEIGHTS]], vec![1e-3; WEIGHTS]);
+    let of = vec![of; PARAMETERS];
+    let mut state = AdamW::new(&of);
+    let (mut values, gradient) = (vec![vec![0.5; WEIGHTS]; PARAMETERS], vec![1e-3; WEIGHTS]);
+    let mut gradients = vec![gradient; PARAMETERS];
     let pace = Pace { learning_rate: 1e-3, gradient_scale: 1.0 };
-    let update = mean_s(|| {
-        std::hint::black_box(global_norm(std::iter::once(&gradient[..])));
-        state.update(&of, &mut values, |_| &gradient, pace, &AdamWOptions::default());
-        std::hint::black_box(Value::new(&[WEIGHTS], values[0].clone(), &Device::flex()));
+    let update = mean_s(|_| {
+        std::hint::black_box(global_norm(gradients.iter().map(|gradient| &gradient[..])));
+        let options = AdamWOptions::default();
+        state.update(&of, &mut values, |at| &gradients[at], pace, &options);
+        for values in &values {
+            std::hint::black_box(Value::new(&[WEIGHTS], values.clone(), &Device::flex()));
+        }
     });
-    let share = Value::new(&[WEIGHTS], gradient.clone(), &Device::flex());
-    let mut sum = gradient.clone();
-    let add = mean_s(|| sum.iter_mut().zip(&share.floats()).for_each(|(a, b)| *a += b));
+    let shares: Vec<Value> = gradients.iter().map(|_| value(&[WEIGHTS])).collect();
+    let add = mean_s(|_| {
+        for (sum, share) in gradients.iter_mut().zip(&shares) {
+            sum.iter_mut().zip(&share.floats()).for_each(|(a, b)| *a += b);
+        }
+    });
     let timed = |name, words: f64, seconds| {
-        let bytes = words * ELEMENT * WEIGHTS as f64;
+        let bytes = words * ELEMENT * (PARAMETERS * WEIGHTS) as f64;
         Timed { name, multiplies: false, flops: 0.0, bytes, seconds }
     };
     [timed("update", 8.0, update), timed("add", 3.0, add)]
@@ -230,16 +289,17 @@ fn keeping() -> [Timed; 2] {
 
 /// The mean seconds of all jobs in turn: where ranks share a core, waiting for it counts too.
 fn seconds(jobs: &[Job]) -> f64 {
-    mean_s(|| jobs.iter().for_each(Job::run))
+    mean_s(|set| jobs.iter().for_each(|job| job.run(set)))
 }
 
-fn mean_s(mut work: impl FnMut()) -> f64 {
-    work();
+/// The mean seconds of some work, which is told how often it was done before.
+fn mean_s(mut work: impl FnMut(usize)) -> f64 {
+    work(0);
     let started = Instant::now();
     let mut rounds = 0;
     while started.elapsed() < PATIENCE || rounds < 3 {
-        work();
+        work(rounds + 1);
         rounds += 1;
     }
-    started.elapsed().as_secs_f64() / f64::from(rounds)
+    started.elapsed().as_secs_f64() / rounds as f64
 }

@@ -76,10 +76,10 @@ fn evaluated(model: &Model, plan: &Plan) -> [f32; 2] {
         let second = machine.evaluate(&held_out).unwrap();
         machine.settle().unwrap();
         assert_eq!(machine.sent_bytes(), machine.program().sent_bytes(), "evaluation counts");
-        first.zip(second)
+        [first as f32, second as f32]
     });
-    let known = found.into_iter().flatten().next().unwrap();
-    [known.0, known.1]
+    assert!(found.iter().all(|losses| *losses == found[0]), "all ranks know");
+    found[0]
 }
 
 #[test]

@@ -5,6 +5,7 @@ use thinwire_collective::Group;
 use thinwire_plan::cluster::Efficiency;
 use thinwire_train::spmd::{Probe, Speed, Timed};
 
+use super::footprint::Footprint;
 use super::links::Links;
 
 const MIB: f64 = (1_u64 << 20) as f64;
@@ -18,7 +19,7 @@ const GIB: f64 = (1_u64 << 30) as f64;
 /// If a peer is lost.
 pub fn cluster(group: Group) -> Result<(String, Group)> {
     let ranks = group.world().size();
-    let fixed_bytes = super::smallest::grown_bytes()?;
+    let footprint = Footprint::measure()?;
     let mut probe = Probe::new(group);
     let mine = Speed::measure(|| probe.gather(&[0.0]).map(drop))?;
     let speed = agreed(&mut probe, &mine)?;
@@ -26,7 +27,7 @@ pub fn cluster(group: Group) -> Result<(String, Group)> {
         1 => Links { latency_s: 0.0, bytes_per_s: 1e9, byte_s: 0.0, message_s: 0.0 },
         _ => Links::measure(&mut probe, ranks)?,
     };
-    Ok((text(ranks, fixed_bytes, (&speed, &links)), probe.into_group()?))
+    Ok((text(ranks, footprint, (&speed, &links)), probe.into_group()?))
 }
 
 /// What ranks say that are alike: their mean; else what the slowest says.
@@ -56,7 +57,7 @@ fn agreed(probe: &mut Probe, mine: &Speed) -> Result<Speed> {
     })
 }
 
-fn text(ranks: usize, fixed_bytes: u64, (speed, links): (&Speed, &Links)) -> String {
+fn text(ranks: usize, footprint: Footprint, (speed, links): (&Speed, &Links)) -> String {
     let best = speed.products.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let mut points: Vec<(f64, f64)> = Vec::new();
     for (flops, rate) in &speed.products {
@@ -65,12 +66,12 @@ fn text(ranks: usize, fixed_bytes: u64, (speed, links): (&Speed, &Links)) -> Str
     let points: Vec<String> =
         points.iter().map(|(gflop, part)| format!("[{gflop:.6}, {part:.3}]")).collect();
     let operators = operators(speed, best);
-    let fixed_mib = fixed_bytes as f64 / MIB;
+    let (fixed_mib, slack) = (footprint.fixed_bytes / MIB, footprint.slack);
     let memory_gib = memory_bytes() / GIB / ranks as f64;
     format!(
         "# Measured by `thinwire plan calibrate`, with all ranks at work at the same time.\n\
          [[device]]\nname = \"rank\"\ntflops = {:.6}\nmemory_gib = {memory_gib:.3}\nfixed_mib = {fixed_mib:.1}\n\
-         memory_gbyte_per_s = {:.3}\noverhead_us = {:.2}\nefficiency = [{}]\n{}operators = {{ {operators} }}\n\n\
+         memory_slack = {slack:.3}\nmemory_gbyte_per_s = {:.3}\noverhead_us = {:.2}\nefficiency = [{}]\n{}operators = {{ {operators} }}\n\n\
          [[level]]\nname = \"link\"\nsize = {ranks}\nlatency_us = {:.1}\ngbit = {:.5}\n",
         1e-12 * best,
         1e-9 * speed.memory_bytes_per_s,
@@ -150,14 +151,16 @@ mod tests {
             |name, seconds| Timed { name, multiplies: false, flops: 0.0, bytes: 5e6, seconds };
         let operators = vec![timed("sum", 5e-4), timed("update", 2e-3)];
         let speed = Speed { products, memory_bytes_per_s: 5e9, overhead_s: 3e-6, operators };
+        let footprint = Footprint { fixed_bytes: f64::from(7 << 20), slack: 0.125 };
         let links = Links { latency_s: 1e-4, bytes_per_s: 1.25e7, byte_s: 1e-9, message_s: 2e-5 };
-        let cluster = thinwire_plan::Cluster::parse(&text(4, 7 << 20, (&speed, &links))).unwrap();
+        let cluster = thinwire_plan::Cluster::parse(&text(4, footprint, (&speed, &links))).unwrap();
         let handling = cluster.pace().handling;
         assert!((handling.seconds(10.0, 1e6) - 1.2e-3).abs() < 1e-9);
         assert_eq!(cluster.size(), 4);
         assert!((cluster.pace().flops_per_s - 4e10).abs() < 1.0);
         assert!((cluster.pace().efficiency.at(1e6) - 0.05).abs() < 1e-9);
         assert_eq!(cluster.pace().fixed_bytes, f64::from(7 << 20));
+        assert_eq!(cluster.pace().slack, 0.125);
         assert_eq!(cluster.pace().pace("sum"), Some(2.0));
         assert_eq!(cluster.pace().pace("update"), Some(0.5));
         assert!((cluster.levels[0].bytes_per_s - 1.25e7).abs() < 1.0);

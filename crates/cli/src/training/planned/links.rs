@@ -18,6 +18,8 @@ const SHORT: usize = 64;
 const FEW: usize = 16;
 /// So many long exchanges follow each other: the first may find a link that has rested.
 const IN_TURN: usize = 6;
+/// By how much the longer exchange is longer.
+const LONGER: usize = 4;
 /// Work between two short exchanges.
 const PIECE_S: f64 = 4e-3;
 /// How often a round is timed.
@@ -53,11 +55,9 @@ impl Links {
         let byte_s = (beside_s / bytes).clamp(0.0, bulk_s / bytes);
         let short_s = test.beside_s((SHORT, FEW), PROBE_S / 2.0, chore_s)?;
         let short_s = short_s - SHORT as f64 * test.bytes(FEW) * byte_s;
-        let one_s = test.one_s(elements)?;
-        let bytes = test.bytes(elements);
         Ok(Links {
             latency_s,
-            bytes_per_s: bytes / (one_s - 2.0 * latency_s).max(one_s / 10.0),
+            bytes_per_s: test.bytes_per_s(elements)?,
             byte_s,
             message_s: (short_s / (SHORT as f64 * test.messages)).max(0.0),
         })
@@ -141,6 +141,15 @@ impl Test<'_> {
             }
             elements *= 2;
         }
+    }
+
+    /// What a longer exchange has more of, over the time it takes more: neither what exchanges take
+    /// however long they are, nor what a link that has rested lets through, is in it.
+    fn bytes_per_s(&mut self, elements: usize) -> Result<f64> {
+        let longer = LONGER * elements;
+        let (short_s, long_s) = (self.one_s(elements)?, self.one_s(longer)?);
+        let more_s = (long_s - short_s).max(long_s / 2.0);
+        Ok((self.bytes(longer) - self.bytes(elements)) / more_s)
     }
 
     /// Seconds of one exchange after the other, as where each is waited for.

@@ -4,12 +4,12 @@ mod build;
 mod calibrate;
 mod checkpoints;
 mod figures;
+mod footprint;
 mod links;
 mod make;
 mod memory;
 mod request;
 mod session;
-mod smallest;
 
 pub use calibrate::cluster as calibrate;
 pub use make::Parallel;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use thinwire_collective::Group;
 use thinwire_sync::StepRecord;
 use thinwire_train::checkpoint::Draft;
-use thinwire_train::spmd::{Machine, initial};
+use thinwire_train::spmd::{Agreed, Machine, initial};
 use thinwire_train::{AdamWOptions, Batch, Pace, Sampler, Sampling, validation_batches};
 use thinwire_wire::{Rank, World};
 
@@ -161,8 +161,7 @@ impl<'a> Session<'a> {
         for at in 0..self.validation.len() {
             let inputs = self.built.text.inputs(&self.validation[at]);
             let loss = self.machine.evaluate(&inputs);
-            let loss = loss.with_context(|| format!("validating after step {}", self.done))?;
-            sum += self.agreed(loss, 0)?.0;
+            sum += loss.with_context(|| format!("validating after step {}", self.done))?;
             count += 1.0;
         }
         let loss = (count > 0.0).then(|| sum / count);
@@ -177,24 +176,16 @@ impl<'a> Session<'a> {
         (self.done - self.first).is_multiple_of(every)
     }
 
-    /// The loss, which some ranks know, and the highest signal that any rank has got.
-    fn agreed(&mut self, loss: Option<f32>, signal: i32) -> Result<(f64, i32)> {
-        let known = f32::from(u8::from(loss.is_some()));
-        let all = self.machine.gather(&[known, loss.unwrap_or(0.0), signal as f32])?;
-        Ok(loss_and_signal(&all))
-    }
-
     /// One step; whether any rank wants to stop after it.
     fn step(&mut self) -> Result<(News, bool)> {
         let (begun, waited) = (Instant::now(), self.machine.waited_s());
         let inputs = self.built.text.inputs(&self.sampler.next_batch());
         let learning_rate = self.request.learning_rate().at(self.done);
         let pace = Pace { learning_rate, gradient_scale: 1.0 };
-        let loss = self.machine.step(&inputs, pace, &AdamWOptions::default())?;
-        let waiting = Instant::now();
-        let signal = self.interrupt.signal().unwrap_or(0);
-        let (loss, signal) = self.agreed(loss, signal)?;
-        let agree_s = waiting.elapsed().as_secs_f64();
+        self.machine.say(self.interrupt.signal().unwrap_or(0) as f32);
+        self.machine.step(&inputs, pace, &AdamWOptions::default())?;
+        let Agreed { loss, said } = self.machine.agreed();
+        let signal = said as i32;
         if signal != 0 {
             self.interrupt.follow(signal);
         }
@@ -204,33 +195,13 @@ impl<'a> Session<'a> {
         let step_s = begun.elapsed().as_secs_f64();
         let optimizer_s = self.machine.optimizer_s();
         let (number, skipped) = (self.done, !self.machine.gradient_norm().is_finite());
+        // What ranks tell each other is in what they wait for.
+        let agree_s = 0.0;
         self.log.step(Step { number, step_s, optimizer_s, agree_s, record, skipped }, loss);
         self.done += 1;
         let sent_bytes = self.machine.program().sent_bytes();
         let step_s = self.log.recent_step_s();
         let news = News { done: self.done, loss, step_s, sent_bytes, validation: None };
         Ok((news, signal != 0))
-    }
-}
-
-/// The loss, which those ranks know that compute it, and the highest signal that any rank has got.
-fn loss_and_signal(all: &[f32]) -> (f64, i32) {
-    let (mut known, mut sum, mut signal) = (0.0, 0.0, 0.0_f32);
-    for rank in all.chunks_exact(3) {
-        known += f64::from(rank[0]);
-        sum += f64::from(rank[1]);
-        signal = signal.max(rank[2]);
-    }
-    (sum / known, signal as i32)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_loss_is_that_of_the_ranks_that_know_it() {
-        let all = [0.0, 0.0, 0.0, 1.0, 2.5, 15.0, 1.0, 2.5, 2.0];
-        assert_eq!(loss_and_signal(&all), (2.5, 15));
     }
 }

@@ -217,22 +217,6 @@ pub fn add_to_rows(values: &mut [f32], bias: &[f32]) {
     });
 }
 
-/// The sum of all rows.
-pub fn sum_of_rows(values: &[f32], width: usize) -> Vec<f32> {
-    let chunks = values.par_chunks(rows_of(width) * width.max(1));
-    let sums: Vec<[Vec<f32>; 1]> = chunks
-        .map(|values| {
-            let mut sums = vec![0.0; width];
-            for row in values.chunks(width.max(1)) {
-                sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
-            }
-            [sums]
-        })
-        .collect();
-    let [sums] = total(sums, width);
-    sums
-}
-
 /// Sums of sums, in their order.
 fn total<const N: usize>(sums: Vec<[Vec<f32>; N]>, width: usize) -> [Vec<f32>; N] {
     let mut total = std::array::from_fn(|_| vec![0.0; width]);

@@ -7,12 +7,11 @@ use crate::error::Error;
 use crate::spmd::order::{Pass, Turn};
 
 impl Machine<'_> {
-    /// The mean loss of some micro-batches, on the ranks of the stage that computes it; all ranks
-    /// call this.
+    /// The mean loss of some micro-batches; all ranks call this.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
-    pub fn evaluate(&mut self, data: &[Inputs]) -> Result<Option<f32>, Error> {
+    pub fn evaluate(&mut self, data: &[Inputs]) -> Result<f64, Error> {
         self.loss = None;
         self.slots.flush()?;
         let waited_s = self.slots.waited_s();
@@ -24,7 +23,10 @@ impl Machine<'_> {
         self.slots.count_bytes(true);
         self.slots.set_waited_s(waited_s);
         done?;
-        self.mean_loss(data.len())
+        let known = f32::from(u8::from(self.loss.is_some()));
+        let all = self.slots.gather(&[known, self.loss.unwrap_or(0.0)])?;
+        let losses = all.chunks_exact(2).map(|told| (told[0] > 0.0).then_some(told[1]));
+        Ok(self.mean_loss(&losses.collect::<Vec<_>>(), data.len()))
     }
 
     fn forward(&mut self, data: &[Inputs]) -> Result<(), Error> {

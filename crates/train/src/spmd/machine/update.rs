@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use thinwire_model::{Layout, Placement};
 
-use super::Machine;
+use super::{Agreed, Machine};
 use crate::error::Error;
 use crate::spmd::mesh::Mesh;
 use crate::spmd::program::{Owner, Parameter, Program};
@@ -52,13 +52,16 @@ impl Machine<'_> {
         self.sums = gradients.iter().map(|_| Sum::default()).collect();
         let mean = pace.gradient_scale / self.program.micro_batches_of_all as f32;
         let started = Instant::now();
-        let clip = self.clip(&gradients, mean)?;
+        let all = self.tell(&gradients)?;
+        let clip = self.clip(&all, mean);
+        let told_s = started.elapsed().as_secs_f64();
+        self.slots.set_waited_s(self.slots.waited_s() + told_s);
         self.slots.residuals_mut().settle(clip.is_some())?;
         if let Some(clip) = clip {
             let pace = Pace { gradient_scale: mean * clip, ..pace };
             self.optimizer.update(&gradients, pace, options);
         }
-        self.optimizer_s = started.elapsed().as_secs_f64();
+        self.optimizer_s = started.elapsed().as_secs_f64() - told_s;
         let (slots, program) = (&mut self.slots, &self.program);
         for (parameter, values) in program.parameters.iter().zip(self.optimizer.values()) {
             let home = bring_home(slots, program, (parameter, values), moment)?;
@@ -67,22 +70,35 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// What gradients, which count `scale` times, are multiplied by so that the norm of all is small
-    /// enough; none if it is no number. Codecs hide what is no number, so where there are any, all
-    /// ranks ask each other.
-    fn clip(&mut self, gradients: &[Vec<f32>], scale: f32) -> Result<Option<f32>, Error> {
-        let encoded = self.slots.take_finite();
+    /// What all ranks tell each other of a step: their share of the gradients' squared norm, which is
+    /// no number where a codec has met such, their share of the loss, and what they say.
+    fn tell(&mut self, gradients: &[Vec<f32>]) -> Result<Vec<[f32; 4]>, Error> {
+        let finite = self.slots.take_finite();
         let program = &self.program;
         let share = |(parameter, gradient): (&Parameter, &Vec<f32>)| {
             let replicas = replicas(&program.slots[parameter.reduced].layout, &program.mesh);
             global_norm(std::iter::once(&gradient[..])).powi(2) / replicas as f64
         };
-        let mine: f64 = program.parameters.iter().zip(gradients).map(share).sum();
-        let all = self.slots.gather(&[if encoded { mine as f32 } else { f32::NAN }])?;
-        let sum: f64 = all.iter().map(|share| f64::from(*share)).sum();
+        let norm: f64 = program.parameters.iter().zip(gradients).map(share).sum();
+        let norm = if finite { norm as f32 } else { f32::NAN };
+        let known = f32::from(u8::from(self.loss.is_some()));
+        let all = self.slots.gather(&[norm, known, self.loss.unwrap_or(0.0), self.said])?;
+        Ok(all.as_chunks().0.to_vec())
+    }
+
+    /// Takes note of what all have told. What gradients, which count `scale` times, are multiplied by
+    /// so that the norm of all is small enough; none if it is no number.
+    fn clip(&mut self, all: &[[f32; 4]], scale: f32) -> Option<f32> {
+        let losses: Vec<_> =
+            all.iter().map(|[_, known, loss, _]| (*known > 0.0).then_some(*loss)).collect();
+        self.agreed = Agreed {
+            loss: self.mean_loss(&losses, self.program.micro_batches_of_all),
+            said: all.iter().map(|[.., said]| *said).fold(f32::MIN, f32::max),
+        };
+        let sum: f64 = all.iter().map(|[norm, ..]| f64::from(*norm)).sum();
         self.gradient_norm = sum.sqrt() * f64::from(scale);
         let finite = self.gradient_norm.is_finite();
-        Ok(finite.then(|| clip_scale(self.gradient_norm, self.gradient_norm_max)))
+        finite.then(|| clip_scale(self.gradient_norm, self.gradient_norm_max))
     }
 }
 

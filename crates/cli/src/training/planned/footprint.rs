@@ -1,0 +1,114 @@
+//! What a training takes of a rank's memory beyond what a plan counts.
+
+use anyhow::Result;
+use thinwire_collective::Group;
+use thinwire_model::{Array, Role, backward, named};
+use thinwire_plan::cost::{Division, Precision, Sharding};
+use thinwire_plan::output::PlanFile;
+use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
+use thinwire_plan::{Cluster, Error};
+use thinwire_train::spmd::{Inputs, Machine, Plan, initial};
+use thinwire_train::{AdamWOptions, Pace};
+
+use super::memory::Growth;
+
+/// A model that has every operator of larger ones, and its tokens.
+const SMALL: (&str, usize) = ("gpt:layers=1,width=32,heads=2,vocabulary=256,positions=16", 16);
+/// One with the same operators that is large beside whatever else the process holds.
+const LARGE: (&str, usize) = ("gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128", 128);
+/// Sequences of a step, in so many micro-batches.
+const BATCH: usize = 8;
+const MICRO_BATCHES: usize = 2;
+/// Steps after which nothing grows any more.
+const STEPS: usize = 3;
+/// One device that has room; how fast it is makes no difference.
+const ALONE: &str = "[[device]]\nname = \"rank\"\ntflops = 1\nmemory_gib = 1024\n\
+                     memory_gbyte_per_s = 1\n\n\
+                     [[level]]\nname = \"none\"\nsize = 1\nlatency_us = 0\ngbit = 1\n";
+
+/// What a process takes for a training of which a plan counts so many bytes: the fixed ones, and
+/// the counted ones with the slack's part of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Footprint {
+    /// Bytes, whatever the size.
+    pub fixed_bytes: f64,
+    /// Bytes beyond each one counted.
+    pub slack: f64,
+}
+
+impl Footprint {
+    /// Trains a small model and a larger one on this rank alone; nothing where the system does not
+    /// say how large a process is.
+    ///
+    /// # Errors
+    /// If its rank cannot work.
+    pub fn measure() -> Result<Footprint> {
+        let growth = Growth::from_now();
+        let small = (train(SMALL)?, growth.bytes());
+        let large = (train(LARGE)?, growth.bytes());
+        let known = |(counted, grown): (f64, Option<u64>)| Some((counted, grown? as f64));
+        Ok(known(small).zip(known(large)).map_or(Footprint::default(), Footprint::through))
+    }
+
+    /// What explains how much was taken where so much was counted.
+    fn through(((less, small), (more, large)): ((f64, f64), (f64, f64))) -> Footprint {
+        let slack = ((large - small) / (more - less) - 1.0).max(0.0);
+        Footprint { fixed_bytes: (small - (1.0 + slack) * less).max(0.0), slack }
+    }
+}
+
+/// Trains the model for a few steps; what a plan counts for it.
+fn train((model, sequence): (&'static str, usize)) -> Result<f64> {
+    let file = planned(model, sequence)?;
+    let graph = named(model, BATCH / MICRO_BATCHES, sequence)?;
+    let training = backward(&graph)?;
+    let start = initial(&graph, 1);
+    let group = Group::new(Box::new(thinwire_link::mem::mesh(1).remove(0)));
+    let mut machine = Machine::new(&training, &Plan::of_file(&file, &graph)?, group, &start)?;
+    let inputs = graph.tensors.iter().enumerate();
+    let inputs = inputs.filter(|(_, tensor)| tensor.role == Role::Input);
+    let zeros = |shape: &[usize]| Array::from_fn(shape.to_vec(), |_| 0.0);
+    let inputs: Inputs = inputs.map(|(id, tensor)| (id, zeros(&tensor.shape))).collect();
+    let pace = Pace { learning_rate: 1e-3, gradient_scale: 1.0 };
+    for _ in 0..STEPS {
+        machine.step(&vec![inputs.clone(); MICRO_BATCHES], pace, &AdamWOptions::default())?;
+    }
+    Ok(file.stage[0].memory_bytes as f64)
+}
+
+/// All of it on one device.
+fn planned(model: &'static str, sequence: usize) -> Result<PlanFile> {
+    let build =
+        move |batch| named(model, batch, sequence).map_err(|error| Error::from_model(&error));
+    let settings = Settings { precision: Precision::SINGLE, ..Settings::default() };
+    let cluster = Cluster::parse(ALONE)?;
+    let candidate = Candidate {
+        stages: 1,
+        mesh: vec![1],
+        micro_batches: MICRO_BATCHES,
+        division: Division::Alike(Sharding::None),
+        rule: Rule::Data,
+    };
+    let mut planner = Planner::new(BATCH, settings, build);
+    let found = planner.plan_for(&cluster, &candidate)?;
+    Ok(PlanFile::new(model, sequence, &planner, &cluster, &found)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_trainings_tell_what_is_fixed_from_what_grows() {
+        let found = Footprint::through(((10.0, 25.0), (110.0, 145.0)));
+        assert!((found.slack - 0.2).abs() < 1e-12 && (found.fixed_bytes - 13.0).abs() < 1e-12);
+        let small = Footprint::through(((10.0, 5.0), (110.0, 55.0)));
+        assert_eq!(small, Footprint { fixed_bytes: 0.0, slack: 0.0 });
+    }
+
+    #[test]
+    fn a_training_takes_about_what_is_counted() {
+        let counted = train(SMALL).unwrap();
+        assert!(counted > 4.0 * 16.0 * 32.0, "{counted}");
+    }
+}
