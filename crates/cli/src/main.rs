@@ -35,7 +35,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Train a byte-level GPT, and see where the time of a step goes
+    /// Train a model of text, and see where the time of a step goes
     Train(command::train::Args),
     /// The same training under several codecs, side by side
     Compare(command::compare::Args),

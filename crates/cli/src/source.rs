@@ -87,6 +87,17 @@ impl Source {
         }
     }
 
+    /// The only batch that there is, if there is but one.
+    ///
+    /// # Errors
+    /// If an ONNX file has inputs of unknown shapes.
+    pub fn fixed_batch(&self) -> Result<Option<usize>> {
+        match self {
+            Source::Onnx(path, file) => Ok(file.batch().map_err(|error| error.at(path))?),
+            _ => Ok(None),
+        }
+    }
+
     /// The model for a micro-batch.
     ///
     /// # Errors

@@ -150,6 +150,65 @@ fn every_family_of_text_models_trains() {
     }
 }
 
+/// A model's losses without a plan, and last its validation.
+fn learnt_plainly(folder: &Folder, model: &str, flags: &[&str]) -> Vec<f64> {
+    let fixed =
+        ["train", "--model", model, "--batch", "8", "--data", "text.txt", "--codec", "none"];
+    let places = ["--report", "none", "--checkpoint-dir", "none", "--link", "none", "--json"];
+    let runs = folder.run(&[&fixed[..], &places, &["--steps", "6"], flags].concat()).json();
+    [values(&runs[0], "losses"), vec![values(&runs[0], "validation")[5]]].concat()
+}
+
+#[test]
+fn any_model_learns_without_a_plan_as_it_does_under_one() {
+    let folder = Folder::new("sorts-plain");
+    cluster(&folder, 1, 1, 1.0);
+    let context = ["--context", "16"];
+    for model in [GPT, LLAMA, MOE] {
+        plan(&folder, model, &[]).done();
+        let planned = learnt(&folder, &[]);
+        for ranks in ["1", "2"] {
+            let flags = [&context[..], &["--ranks", ranks]].concat();
+            near(&learnt_plainly(&folder, model, &flags), &planned, 1e-4);
+        }
+    }
+    let bert = "bert:layers=1,width=16,heads=2,vocabulary=256,positions=16";
+    let losses = learnt_plainly(&folder, bert, &context);
+    assert!(losses[5] < losses[0], "{losses:?}");
+    // A file has its own sequences, and other names if it likes.
+    plan(&folder, GPT, &[]).done();
+    let planned = learnt(&folder, &[]);
+    model_file(&folder, "model.json", |_| {});
+    near(&learnt_plainly(&folder, "model.json", &["--ranks", "2"]), &planned, 1e-4);
+}
+
+#[test]
+fn a_model_by_name_goes_on_and_writes_text() {
+    let folder = Folder::new("sorts-named");
+    let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "none", "--json"];
+    let run = |flags: &[&str]| folder.run(&[&fixed[..], flags].concat());
+    let model = ["--model", LLAMA, "--batch", "8", "--codec", "int8"];
+    let whole = run(&[&model[..], &["--steps", "6", "--checkpoint-every", "3"]].concat()).json();
+    assert!(!whole[0]["sample"].as_str().unwrap().is_empty());
+    let half = ["--resume", "thinwire-checkpoints/step-000003", "--checkpoint-dir", "none"];
+    let resumed = run(&[&half[..], &["--codec", "int8"]].concat()).json();
+    assert_eq!(values(&resumed[0], "losses"), values(&whole[0], "losses")[3..], "bit for bit");
+    let text = folder.run(&["sample", "--prompt", "12 b", "--length", "20"]).done();
+    assert!(text.starts_with("12 b"), "{text}");
+    for (flags, expected) in [
+        (&["--model", GPT, "--width", "8"][..], "--width 8 with --model gpt:layers=2"),
+        (&["--model", "resnet50", "--batch", "2"], "reads no index [batch, sequence] as tokens"),
+        (&["--model", "gpt5"], "no model is called 'gpt5'"),
+        (&["--input", "tokens=x"], "--input tokens=x without --model or --plan"),
+        (&["--resume", "thinwire-checkpoints", "--width", "8"], "--width 8 with --model llama"),
+        (&["--resume", "thinwire-checkpoints", "--model", GPT], "the checkpoint's model has llama"),
+    ] {
+        let ended = run(flags);
+        assert!(ended.error().contains(expected), "{flags:?}: {}", ended.stderr);
+        assert!(!ended.hint().is_empty());
+    }
+}
+
 /// The small GPT as a file, changed.
 fn model_file(folder: &Folder, name: &str, change: impl FnOnce(&mut Value)) {
     folder.run(&["model", "show", GPT, "--sequence", "16", "--output", name]).done();

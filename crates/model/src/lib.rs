@@ -55,7 +55,7 @@ pub use array::Array;
 pub use axis::{Axes, Axis, Declaration, Dim, Operand, Split};
 pub use backward::{Origin, Training, backward};
 pub use builder::{
-    AttentionKind, Bert, Composer, Gpt, Llama, Mlp, Moe, NAMES, Resnet, Vgg, gpt, named,
+    AttentionKind, Bert, Bytes, Composer, Gpt, Llama, Mlp, Moe, NAMES, Resnet, Vgg, gpt, named,
     usual_sequence,
 };
 pub use class::{Class, classes, fingerprint};

@@ -4,11 +4,15 @@
 
 use std::time::Instant;
 
+use thinwire_train::spmd::Derived;
 use thinwire_train::{
-    AdamWOptions, Alone, Config, Corpus, Error, Exchange, Failure, Gpt, Gradients, LearningRate,
-    Model, Options, Outcome, Sampler, Sampling, StepReport, Trainer, threads,
+    AdamWOptions, Alone, Config, Corpus, Exchange, Failure, Gradients, LearningRate, Model,
+    Options, Outcome, Sampler, Sampling, StepReport, Trainer, threads,
 };
 use thinwire_wire::World;
+
+/// Rows of a step.
+const ROWS: usize = 8;
 
 /// [`Alone`], noting when gradients come.
 struct Noted {
@@ -38,7 +42,7 @@ impl Exchange for Noted {
     }
 }
 
-fn main() -> Result<(), Error> {
+fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1).filter_map(|word| word.parse::<usize>().ok());
     let mut next = |default| arguments.next().unwrap_or(default);
     let config = Config { context: 128, width: next(128), layers: next(4), heads: next(4) };
@@ -46,10 +50,12 @@ fn main() -> Result<(), Error> {
     threads::run(1, || measure(config, steps))?
 }
 
-fn measure(config: Config, steps: usize) -> Result<(), Error> {
+fn measure(config: Config, steps: usize) -> Result<(), Failure> {
+    config.check()?;
+    let graph = thinwire_model::named(&config.name(), ROWS, config.context)?;
     let text: Vec<u8> = (0..200_000_u32).map(|i| b'a' + (i * i / 11 % 26) as u8).collect();
     let sampling =
-        Sampling { context: config.context, global_batch: 8, world: World::alone(), seed: 1 };
+        Sampling { context: config.context, global_batch: ROWS, world: World::alone(), seed: 1 };
     let mut sampler = Sampler::new(Corpus::from_text(&text)?, sampling)?;
     let options = Options {
         adamw: AdamWOptions::default(),
@@ -58,7 +64,8 @@ fn measure(config: Config, steps: usize) -> Result<(), Error> {
         gradients: Gradients::F32,
     };
     let exchange = Noted { alone: Alone::new(), began: Instant::now(), ready_s: Vec::new() };
-    let mut trainer = Trainer::new(Gpt::new(config)?, exchange, options, 1);
+    let mut trainer = Trainer::new(Derived::new(&graph, None)?, exchange, options, 1);
+    println!("{}", config.name());
 
     let mut reports = Vec::new();
     let mut forwards = Vec::new();
@@ -73,10 +80,10 @@ fn measure(config: Config, steps: usize) -> Result<(), Error> {
     Ok(())
 }
 
-fn report(trainer: &Trainer<Gpt, Noted>, reports: &[(StepReport, Vec<f64>)], forwards: &[f64]) {
+fn report(trainer: &Trainer<Derived, Noted>, reports: &[(StepReport, Vec<f64>)], forwards: &[f64]) {
     let parameters = trainer.model().parameters();
     let elements: usize = parameters.iter().map(|parameter| parameter.elements()).sum();
-    println!("{:?}: {elements} parameters, batch 8", trainer.model().config());
+    println!("{elements} parameters, batch {ROWS}");
     let line = |name: &str, values: Vec<f64>| {
         let [least, median] = least_and_median(values);
         println!("{name:24} least {:8.2} ms  median {:8.2} ms", least * 1e3, median * 1e3);

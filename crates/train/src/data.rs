@@ -15,6 +15,9 @@ use crate::error::{Error, Kind};
 const SHUFFLE_STREAM: u32 = 0x7368_7566;
 const OFFSET_STREAM: u32 = 0x6f66_6673;
 
+/// Symbols: the bytes.
+pub const VOCABULARY: usize = 256;
+
 /// Rows of text: each holds `context` bytes and the byte after each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {

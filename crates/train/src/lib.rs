@@ -2,8 +2,8 @@
 //!
 //! A [`Model`] computes gradients from flat parameters and hands each over as soon as it is
 //! complete; an [`Exchange`] averages them between ranks meanwhile; the [`Trainer`] clips and steps
-//! AdamW. [`Gpt`] is a byte-level transformer on Burn, [`Mlp`] a tiny model without it. A
-//! [`Sampler`] deals the text of a [`Corpus`] to ranks, and [`checkpoint`] freezes it all.
+//! AdamW. [`spmd::Derived`] is any graph of crate `model`, [`Mlp`] a tiny model by hand. A [`Sampler`]
+//! deals the text of a [`Corpus`] to ranks, and [`checkpoint`] freezes it all.
 //!
 //! ```
 //! use thinwire_train::*;
@@ -25,10 +25,12 @@
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
+mod config;
 mod corpus;
 mod data;
 mod error;
 mod exchange;
+#[cfg(test)]
 mod gpt;
 mod mlp;
 mod model;
@@ -41,11 +43,11 @@ pub mod threads;
 mod trainer;
 mod vector;
 
+pub use config::Config;
 pub use corpus::Corpus;
-pub use data::{Batch, Position, Sampler, Sampling, validation_batches};
+pub use data::{Batch, Position, Sampler, Sampling, VOCABULARY, validation_batches};
 pub use error::{Error, Kind};
 pub use exchange::{Alone, Exchange, Failure, Outcome};
-pub use gpt::{Config, Gpt, Sampled, VOCABULARY};
 pub use mlp::Mlp;
 pub use model::{Initial, Model, Parameter, Sink, initial_values};
 pub use optimizer::{AdamW, AdamWOptions, LearningRate, Pace, clip_scale, global_norm};

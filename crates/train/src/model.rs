@@ -67,6 +67,11 @@ pub trait Model {
 
     /// The mean loss over the batch, and nothing else.
     fn loss(&self, values: &[Vec<f32>], batch: &Batch) -> f32;
+
+    /// The parameters before the first step: the same on every rank, by `seed` alone.
+    fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
+        initial_values(self.parameters(), seed)
+    }
 }
 
 /// The initial values of `parameters`: the same on every rank, by `seed` alone.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::error::{Error, Kind};
 use crate::optimizer::{AdamW, AdamWOptions, LearningRate, Pace, clip_scale, global_norm};
-use crate::{Batch, Exchange, Model, Outcome, initial_values};
+use crate::{Batch, Exchange, Model, Outcome};
 
 /// Settings of a [`Trainer`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,7 +82,7 @@ pub struct Trainer<M, X> {
 impl<M: Model, X: Exchange> Trainer<M, X> {
     /// A trainer at step 0, its parameters initialised by `seed`: the same on every rank.
     pub fn new(model: M, exchange: X, options: Options, seed: u64) -> Trainer<M, X> {
-        let values = initial_values(model.parameters(), seed);
+        let values = model.initial(seed);
         let optimizer = AdamW::new(model.parameters());
         Trainer { model, exchange, options, values, optimizer, step: 0 }
     }

@@ -2,12 +2,14 @@
 
 use thinwire_sync::Synchronizer;
 use thinwire_testkit::{Network, spawn};
+use thinwire_train::spmd::Derived;
 use thinwire_train::{
-    Config, Corpus, Gpt, LearningRate, Mlp, Model, Options, Sampler, Sampling, Trainer,
+    Config, Corpus, LearningRate, Mlp, Model, Options, Sampler, Sampling, Trainer,
     exchanged_parameters,
 };
 
 const CONTEXT: usize = 16;
+const GLOBAL_BATCH: usize = 12;
 
 fn corpus() -> Corpus {
     let text = b"the quick brown fox jumps over the lazy dog; pack my box with five dozen jugs. ";
@@ -24,10 +26,10 @@ fn train<M: Model>(
     ranks: usize,
     codec: &str,
     steps: u64,
-    model: impl Fn() -> M + Sync,
+    model: impl Fn(usize) -> M + Sync,
 ) -> Vec<(Vec<f64>, Vec<u32>)> {
     spawn(Network::Mem, ranks, |link| {
-        let model = model();
+        let model = model(GLOBAL_BATCH / ranks);
         let policy = codec.parse().unwrap();
         let settings = thinwire_sync::Options {
             policy,
@@ -37,7 +39,7 @@ fn train<M: Model>(
         let sync =
             Synchronizer::start(link, exchanged_parameters(model.parameters()), settings).unwrap();
         let world = sync.world();
-        let sampling = Sampling { context: CONTEXT, global_batch: 12, world, seed: 5 };
+        let sampling = Sampling { context: CONTEXT, global_batch: GLOBAL_BATCH, world, seed: 5 };
         let mut sampler = Sampler::new(corpus(), sampling).unwrap();
         let mut trainer = Trainer::new(model, sync, options(steps), 9);
         let (mut losses, mut bits) = (Vec::new(), Vec::new());
@@ -57,14 +59,20 @@ fn train<M: Model>(
 #[test]
 fn many_ranks_train_as_one() {
     let config = Config { context: CONTEXT, width: 32, layers: 2, heads: 2 };
-    let model = || Gpt::new(config).unwrap();
-    let alone = &train(1, "none", 50, model)[0].0;
-    assert!(alone[49] < alone[0] - 1.0, "it learns: {} to {}", alone[0], alone[49]);
-    for ranks in [2, 4] {
-        for (step, (one, many)) in
-            alone.iter().zip(&train(ranks, "none", 50, model)[0].0).enumerate()
-        {
-            assert!((one - many).abs() < 1e-4, "{ranks} ranks, step {step}: {one} and {many}");
+    let sizes = "layers=1,width=16,heads=2";
+    let llama = format!("llama:{sizes},key_heads=1,feed_forward=32,vocabulary=256,positions=16");
+    for (name, steps) in [(config.name(), 50), (llama, 20)] {
+        let model = |rows| {
+            Derived::new(&thinwire_model::named(&name, rows, CONTEXT).unwrap(), None).unwrap()
+        };
+        let alone = &train(1, "none", steps, model)[0].0;
+        assert!(alone[steps as usize - 1] < alone[0] - 0.5, "{name} learns: {alone:?}");
+        for ranks in [2, 4] {
+            let many = &train(ranks, "none", steps, model)[0].0;
+            for (step, (one, many)) in alone.iter().zip(many).enumerate() {
+                let close = (one - many).abs() < 1e-4;
+                assert!(close, "{name}, {ranks} ranks, step {step}: {one} and {many}");
+            }
         }
     }
 }
@@ -83,7 +91,7 @@ fn parameters_are_the_same_bits_on_all_ranks_after_every_step_with_every_codec()
         "auto",
     ] {
         for ranks in [2, 3] {
-            let all = train(ranks, codec, 8, || Mlp::new(32));
+            let all = train(ranks, codec, 8, |_| Mlp::new(32));
             for (_, bits) in &all {
                 assert_eq!(*bits, all[0].1, "{codec} on {ranks} ranks");
             }
@@ -94,7 +102,7 @@ fn parameters_are_the_same_bits_on_all_ranks_after_every_step_with_every_codec()
 #[test]
 fn lossy_codecs_with_feedback_learn_as_raw_does() {
     let last = |codec: &str| {
-        let losses = &train(2, codec, 120, || Mlp::new(32))[0].0;
+        let losses = &train(2, codec, 120, |_| Mlp::new(32))[0].0;
         losses[110..].iter().sum::<f64>() / 10.0
     };
     let raw = last("none");

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
-use thinwire_train::{Gpt, Model, Sampled, checkpoint};
+use thinwire_train::spmd::Sampled;
+use thinwire_train::{Model, checkpoint};
 
 use crate::output::{harmless, print_json};
 use crate::training::{check_unplanned, kept_recipe};
@@ -53,10 +54,10 @@ pub fn run(args: &Args) -> Result<u8> {
     );
     let checkpoint = checkpoint::resolve(&args.checkpoint)?;
     check_unplanned(&checkpoint, "only checkpoints of trainings without a plan can be sampled")?;
-    let gpt = Gpt::new(kept_recipe(&checkpoint)?.model)?;
-    let values = checkpoint.values(gpt.parameters())?;
     let options = Sampled { bytes: args.length as usize, temperature, seed: args.seed };
-    let text = gpt.sample(&values, args.prompt.as_bytes(), &options);
+    let model = kept_recipe(&checkpoint)?.model.writer(args.prompt.len() + options.bytes)?;
+    let values = checkpoint.values(model.parameters())?;
+    let text = model.sample(&values, args.prompt.as_bytes(), &options)?;
     if args.json {
         print_json(&Line {
             checkpoint: checkpoint.path().display().to_string(),

@@ -1,4 +1,4 @@
-//! `thinwire train`: a byte-level GPT over several ranks.
+//! `thinwire train`: a model of text over several ranks.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use thinwire_sync::Policy;
 
 use crate::output::{print, print_json};
 use crate::report::{lines, summary};
-use crate::training::planned::{self, Parallel, Request, Tokens};
+use crate::training::planned::{self, Parallel, Request};
 use crate::training::{self, Done, Keep, PathFlag, Plan, Settings};
 
-/// Train a byte-level GPT, and see where the time of a step goes.
+/// Train a model of text, byte by byte, and see where the time of a step goes.
 #[derive(clap::Args)]
 pub struct Args {
     /// What gradients are encoded with: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file
@@ -20,9 +20,6 @@ pub struct Args {
     /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// With --plan, what the model calls its tokens, where that is not clear
-    #[arg(long, value_name = "tokens=NAME", requires = "plan")]
-    input: Option<Tokens>,
     /// Plan the model's parallelism for these ranks, and train so
     #[arg(long, value_enum, value_name = "HOW", conflicts_with = "plan")]
     parallel: Option<Parallel>,
@@ -75,7 +72,6 @@ fn train(args: &Args) -> Result<Done> {
         return planned::train(&Request::of_file(
             &args.settings,
             plan,
-            args.input.as_ref(),
             (args.resume.clone(), keep),
         )?);
     }

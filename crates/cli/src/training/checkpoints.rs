@@ -6,11 +6,16 @@ use anyhow::Result;
 use thinwire_sync::Error::Invalid;
 use thinwire_sync::{State, Synchronizer, reshard};
 use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
-use thinwire_train::{Gpt, Model, Sampler, Trainer};
+use thinwire_train::spmd::Derived;
+use thinwire_train::{Model, Parameter, Sampler, Trainer};
 use thinwire_wire::Rank;
 
 use super::plan::{Keep, Plan};
 use crate::failure::hinted;
+use crate::output::say;
+
+/// What the manifest calls the order of gradients.
+const ORDER: &str = "order";
 
 /// Writes the checkpoint of the next step; all ranks call this. Its path, on rank 0.
 ///
@@ -19,7 +24,7 @@ use crate::failure::hinted;
 pub fn save(
     plan: &Plan,
     keep: &Keep,
-    trainer: &Trainer<Gpt, Synchronizer>,
+    trainer: &Trainer<Derived, Synchronizer>,
     sampler: &Sampler,
 ) -> Result<Option<PathBuf>> {
     let sync = trainer.exchange();
@@ -32,7 +37,8 @@ pub fn save(
     draft.write_exchange(world.rank(), &state.tensors)?;
     if first {
         let parameters = trainer.model().parameters();
-        draft.write_model(parameters, trainer.values(), "a byte-level GPT by thinwire")?;
+        let description = format!("a model of bytes by thinwire: {}", plan.recipe.model.describe());
+        draft.write_model(parameters, trainer.values(), &description)?;
         draft.write_optimizer(parameters, trainer.optimizer())?;
     }
     sync.barrier()?;
@@ -46,19 +52,28 @@ pub fn save(
         seed: plan.recipe.seed,
         world: world.size() as u32,
         data: plan.corpus.fingerprint().to_owned(),
-        config: serde_json::json!({ "recipe": plan.recipe }),
+        config: serde_json::json!({
+            "recipe": plan.recipe, ORDER: order(trainer.model().parameters())
+        }),
         plan: state.plan,
     };
     Ok(Some(draft.commit(progress)?))
 }
 
-/// Takes up a checkpoint.
+/// The order in which gradients leave, which buckets follow: another version may have another one.
+fn order(parameters: &[Parameter]) -> String {
+    let names: Vec<&str> = parameters.iter().map(|parameter| &parameter.name[..]).collect();
+    format!("{:08x}", thinwire_wire::checksum(names.join(" ").as_bytes()))
+}
+
+/// Takes up a checkpoint. Where gradients leave in another order than they did, what is owed is taken
+/// up, and the plan of buckets is not.
 ///
 /// # Errors
 /// If it is damaged or of another model.
 pub fn load(
     checkpoint: &Checkpoint,
-    trainer: &mut Trainer<Gpt, Synchronizer>,
+    trainer: &mut Trainer<Derived, Synchronizer>,
     sampler: &mut Sampler,
 ) -> Result<()> {
     let progress = &checkpoint.manifest().progress;
@@ -70,7 +85,13 @@ pub fn load(
     let read = |rank: usize| anyhow::Ok(checkpoint.exchange(Rank(rank as u32))?);
     let tensors = reshard(world, progress.world as usize, read)?;
     let state = State { tensors, plan: progress.plan.clone() };
-    trainer.exchange_mut().load(&state).map_err(|error| match error {
+    let alike = progress.config[ORDER] == order(&parameters);
+    let exchange = trainer.exchange_mut();
+    let loaded = if alike { exchange.load(&state) } else { exchange.load_tensors(&state) };
+    if !alike && world.rank() == Rank(0) {
+        say("the checkpoint's gradients were in other buckets: how they travel is chosen anew");
+    }
+    loaded.map_err(|error| match error {
         Invalid(ref detail) if detail.contains("--bucket-bytes") => {
             hinted(error, "give the same --bucket-bytes as before, or none as before")
         }

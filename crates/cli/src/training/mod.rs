@@ -7,6 +7,7 @@ mod folder;
 mod interrupt;
 mod log;
 mod machine;
+mod model;
 mod plan;
 pub mod planned;
 mod progress;

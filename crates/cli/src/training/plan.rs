@@ -8,19 +8,22 @@ use thinwire_job::Place;
 use thinwire_schedule::Algorithm;
 use thinwire_sync::Momentum;
 use thinwire_train::checkpoint::{self, Checkpoint};
-use thinwire_train::{AdamWOptions, Config, Corpus, Gpt, Gradients, LearningRate, Model};
+use thinwire_train::{
+    AdamWOptions, Config, Corpus, Gradients, LearningRate, Model as _, Parameter,
+};
 
 use super::corpus;
-use super::settings::{GradDtype, RecipeFlags, Settings};
+use super::model::Model;
+use super::settings::{GradDtype, RecipeFlags, Settings, Tokens};
 use crate::failure::{OrHint, hinted};
 use crate::report::{Report, Run};
 
 /// Everything that decides what is learnt, apart from data and codec. A checkpoint keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recipe {
-    /// The model's size; where a plan has another model, nothing.
+    /// The model; where a plan has it, nothing.
     #[serde(default = "usual_model")]
-    pub model: Config,
+    pub model: Model,
     /// Rows per step, all ranks together.
     pub batch: usize,
     /// All steps, those before a checkpoint included.
@@ -71,7 +74,7 @@ const TOKENS_MAX: usize = 1 << 24;
 
 /// What a training starts from unless it is told otherwise: two minutes on two cores.
 const DEFAULT: Recipe = Recipe {
-    model: Config { context: 128, width: 128, layers: 4, heads: 4 },
+    model: Model::Sizes(Config { context: 128, width: 128, layers: 4, heads: 4 }),
     batch: 16,
     steps: 400,
     seed: 1,
@@ -94,8 +97,12 @@ impl Plan {
         let resume = resume.map(|path| checkpoint::resolve(path)).transpose()?;
         resume.as_ref().map_or(Ok(()), |found| check_unplanned(found, GO_ON))?;
         let recipe = recipe(&settings.recipe, resume.as_ref())?;
-        // Impossible sizes are found before any rank is started.
-        let gpt = Gpt::new(recipe.model)?;
+        if let (Some(Tokens(name)), Model::Sizes(_)) = (&settings.recipe.input, &recipe.model) {
+            let error = anyhow!("--input tokens={name} without --model or --plan");
+            return Err(hinted(error, "leave it out: the usual model knows its tokens"));
+        }
+        // Impossible models are found before any rank is started.
+        let parameters = recipe.model.smallest()?.parameters().to_vec();
         let (data, corpus) = corpus::read(settings.data.as_deref())?;
         if let Some(checkpoint) = &resume {
             check_data(checkpoint, &corpus)?;
@@ -105,7 +112,7 @@ impl Plan {
             data,
             recipe,
             algorithm: settings.algorithm.0,
-            bucket_bytes: settings.bucket_bytes.unwrap_or_else(|| bucket_bytes(&gpt)),
+            bucket_bytes: settings.bucket_bytes.unwrap_or_else(|| bucket_bytes(&parameters)),
             settings: settings.clone(),
             resume,
             keep,
@@ -177,11 +184,9 @@ impl Plan {
 
     fn described(&self) -> Vec<(String, String)> {
         let Recipe { model, batch, steps, seed, lr, warmup, clip, grad_dtype } = &self.recipe;
-        let Config { context, width, layers, heads } = model;
         let grad_dtype = format!("{grad_dtype:?}").to_lowercase();
-        let model = format!("width {width}, {layers} layers, {heads} heads, context {context}");
         [
-            ("model", model),
+            ("model", model.describe()),
             ("batch", format!("{batch} rows, all ranks together")),
             ("steps", steps.to_string()),
             ("seed", seed.to_string()),
@@ -197,8 +202,8 @@ impl Plan {
 
 /// Small enough that the last bucket, which nothing hides, is a small part of all; large enough
 /// that a message is worth its header and a wake-up.
-fn bucket_bytes(gpt: &Gpt) -> usize {
-    let elements: usize = gpt.parameters().iter().map(thinwire_train::Parameter::elements).sum();
+fn bucket_bytes(parameters: &[Parameter]) -> usize {
+    let elements: usize = parameters.iter().map(Parameter::elements).sum();
     (4 * elements / 16).clamp(64 << 10, 4 << 20)
 }
 
@@ -206,15 +211,10 @@ fn bucket_bytes(gpt: &Gpt) -> usize {
 pub(super) fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result<Recipe> {
     let kept = resume.map(kept_recipe).transpose()?;
     let base = kept.as_ref().unwrap_or(&DEFAULT);
-    let model = Config {
-        context: flags.context.unwrap_or(base.model.context),
-        width: flags.width.unwrap_or(base.model.width),
-        layers: flags.layers.unwrap_or(base.model.layers),
-        heads: flags.heads.unwrap_or(base.model.heads),
-    };
+    let model = Model::of(flags, &base.model)?;
     let fixed = resume.is_some_and(|checkpoint| kept_model(checkpoint).is_none());
-    if fixed && model != base.model {
-        let (found, expected) = (sizes(&model), sizes(&base.model));
+    if fixed && !model.is(&base.model) {
+        let (found, expected) = (model.describe(), base.model.describe());
         let error = anyhow!("the checkpoint's model has {expected}, the flags say {found}");
         return Err(hinted(error, "leave the model's flags out when resuming"));
     }
@@ -237,7 +237,7 @@ pub(super) fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result
         let message = format!("{flag} {value}, expected 0 or more");
         ensure_or_hint(value.is_finite() && value >= 0.0, message, "leave it out for the default")?;
     }
-    check_tokens(recipe.batch, recipe.model.context)?;
+    check_tokens(recipe.batch, recipe.model.context())?;
     if let Some(checkpoint) = resume {
         let done = checkpoint.manifest().progress.step;
         let nothing =
@@ -326,7 +326,7 @@ pub fn changes(before: (usize, usize, u64), now: (usize, usize, u64)) -> Option<
     })
 }
 
-const fn usual_model() -> Config {
+fn usual_model() -> Model {
     DEFAULT.model
 }
 
@@ -343,10 +343,6 @@ pub(super) fn check_data(checkpoint: &Checkpoint, corpus: &Corpus) -> Result<()>
     ensure_or_hint(expected == found, message, "give the same --data as before")
 }
 
-fn sizes(Config { context, width, layers, heads }: &Config) -> String {
-    format!("width {width}, {layers} layers, {heads} heads, context {context}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,7 +352,8 @@ mod tests {
         assert_eq!(recipe(&RecipeFlags::default(), None).unwrap(), DEFAULT);
         let flags = RecipeFlags { steps: Some(31), width: Some(64), ..RecipeFlags::default() };
         let found = recipe(&flags, None).unwrap();
-        assert_eq!((found.steps, found.warmup, found.model.width), (31, 4, 64));
+        assert_eq!((found.steps, found.warmup), (31, 4));
+        assert!(found.model.describe().starts_with("width 64, 4 layers"));
         let refused = |flags| recipe(&flags, None).unwrap_err().to_string();
         for lr in [f32::NAN, -1.0] {
             let error = refused(RecipeFlags { lr: Some(lr), ..RecipeFlags::default() });

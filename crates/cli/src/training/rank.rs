@@ -8,15 +8,16 @@ use thinwire_job::{Meeting, Place};
 use thinwire_link::Bandwidth;
 use thinwire_sync::{Policy, Synchronizer};
 use thinwire_train::checkpoint::Draft;
+use thinwire_train::spmd::{Derived, Sampled};
 use thinwire_train::{
-    Batch, Gpt, Model, Sampled, Sampler, Sampling, Trainer, exchanged_parameters,
-    validation_batches,
+    Batch, Model as _, Sampler, Sampling, Trainer, exchanged_parameters, validation_batches,
 };
 use thinwire_wire::Rank;
 
 use super::checkpoints;
 use super::interrupt::Interrupt;
 use super::log::{Log, Step};
+use super::model::Model;
 use super::plan::Plan;
 use super::progress::{News, Progress};
 use super::trace::Trace;
@@ -50,28 +51,29 @@ pub fn train(
         say(warning);
     }
     let values = trainer.values().to_vec();
-    let gpt = trainer.model().clone();
     // The others may leave while rank 0 goes on to write.
     drop(trainer);
-    let tokens = (plan.recipe.batch * plan.recipe.model.context) as f64;
+    let tokens = (plan.recipe.batch * plan.recipe.model.context()) as f64;
     let rate = plan.settings.limit(place).map(Bandwidth::bytes_per_s);
     let mut run = log.run(codec.to_string(), tokens, rate);
     run.checkpoint = checkpoint.map(|path| path.display().to_string());
     if place.rank == 0 && interrupt.signal().is_none() {
-        run.sample = sample(&gpt, &values, plan.recipe.seed);
+        run.sample = sample(&plan.recipe.model, &values, plan.recipe.seed)?;
     }
     Ok(run)
 }
 
-fn sample(gpt: &Gpt, values: &[Vec<f32>], seed: u64) -> String {
+/// Text of the model, if it can write any.
+fn sample(model: &Model, values: &[Vec<f32>], seed: u64) -> Result<String> {
     let options = Sampled { bytes: SAMPLE_BYTES, temperature: SAMPLE_TEMPERATURE, seed };
-    harmless(&gpt.sample(values, b"", &options))
+    let written = model.writer(SAMPLE_BYTES)?.sample(values, b"", &options);
+    Ok(written.map_or(String::new(), |text| harmless(&text)))
 }
 
 /// A training under way.
 struct Session<'a> {
     plan: &'a Plan,
-    trainer: Trainer<Gpt, Synchronizer>,
+    trainer: Trainer<Derived, Synchronizer>,
     sampler: Sampler,
     validation: Vec<Batch>,
     interrupt: &'a Interrupt,
@@ -90,15 +92,15 @@ impl<'a> Session<'a> {
         trace: Trace,
     ) -> Result<Session<'a>> {
         let recipe = &plan.recipe;
-        let gpt = Gpt::new(recipe.model)?;
-        let sync = synchronizer(plan, codec, place, meeting, &gpt)?;
+        let model = recipe.model.learner(recipe.batch / place.world as usize)?;
+        let sync = synchronizer(plan, codec, place, meeting, &model)?;
         let world = sync.world();
-        let (context, global_batch) = (recipe.model.context, recipe.batch);
+        let (context, global_batch) = (recipe.model.context(), recipe.batch);
         let sampling = Sampling { context, global_batch, world, seed: recipe.seed };
         let mut sampler = Sampler::new(plan.corpus.clone(), sampling)?;
         let rows = global_batch / world.size();
         let validation = validation_batches(&plan.corpus, context, rows, world, VALIDATION_BATCHES);
-        let mut trainer = Trainer::new(gpt, sync, plan.options(), recipe.seed);
+        let mut trainer = Trainer::new(model, sync, plan.options(), recipe.seed);
         if let Some(checkpoint) = &plan.resume {
             checkpoints::load(checkpoint, &mut trainer, &mut sampler)?;
         }
@@ -223,7 +225,7 @@ fn synchronizer(
     codec: &Policy,
     place: &Place,
     meeting: &Meeting,
-    gpt: &Gpt,
+    model: &Derived,
 ) -> Result<Synchronizer> {
     let usual = thinwire_sync::Options::default();
     let options = thinwire_sync::Options {
@@ -244,7 +246,7 @@ fn synchronizer(
         local_ranks: place.local_world as usize,
         ..usual
     };
-    let parameters = exchanged_parameters(gpt.parameters());
+    let parameters = exchanged_parameters(model.parameters());
     let sync = Synchronizer::start(meeting.link()?, parameters, options)?;
     sync.agree(&plan.facts())?;
     Ok(sync)
@@ -254,7 +256,7 @@ fn title(
     plan: &Plan,
     codec: &Policy,
     place: &Place,
-    trainer: &Trainer<Gpt, Synchronizer>,
+    trainer: &Trainer<Derived, Synchronizer>,
 ) -> String {
     let elements: usize =
         trainer.model().parameters().iter().map(|parameter| parameter.elements()).sum();

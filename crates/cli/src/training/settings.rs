@@ -101,6 +101,13 @@ impl Settings {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Model and training")]
 pub struct RecipeFlags {
+    /// What is trained: llama2-7b, llama:layers=2,..., model.json, model.onnx; `thinwire model show`
+    /// tells more [default: a GPT of bytes by the sizes below]
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// With --model or --plan, what the model calls its tokens, where that is not clear
+    #[arg(long, value_name = "tokens=NAME")]
+    pub input: Option<Tokens>,
     /// Elements of an activation [default: 128]
     #[arg(long, value_name = "N")]
     pub width: Option<usize>,
@@ -137,9 +144,25 @@ pub struct RecipeFlags {
 }
 
 impl RecipeFlags {
-    /// Whether any size of the model was given.
+    /// Whether a model or any size of it was given.
     pub fn sizes_given(&self) -> bool {
-        [self.width, self.layers, self.heads, self.context].iter().any(Option::is_some)
+        let sizes = [self.width, self.layers, self.heads, self.context];
+        self.model.is_some() || sizes.iter().any(Option::is_some)
+    }
+}
+
+/// What a model calls its tokens, as `tokens=NAME`.
+#[derive(Clone, Debug)]
+pub struct Tokens(pub String);
+
+impl FromStr for Tokens {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Tokens, String> {
+        match text.split_once('=') {
+            Some(("tokens", name)) if !name.is_empty() => Ok(Tokens(name.to_owned())),
+            _ => Err("expected tokens=NAME".to_owned()),
+        }
     }
 }
 

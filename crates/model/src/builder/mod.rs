@@ -1,6 +1,7 @@
 //! Builders of models, one file per family, and the names of those that people know.
 
 mod bert;
+mod bytes;
 mod composer;
 pub mod gpt;
 mod llama;
@@ -12,6 +13,7 @@ mod transformer;
 mod vgg;
 
 pub use bert::Bert;
+pub use bytes::Bytes;
 pub use composer::Composer;
 pub use gpt::Gpt;
 pub use llama::Llama;
@@ -54,7 +56,8 @@ pub const NAMES: &[&str] = &[
 
 /// The model of a name, for a micro-batch of so many sequences of so many tokens. A GPT of any
 /// size is `gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128`; so are a `bert:`, a
-/// `llama:` with `key_heads` and `feed_forward`, and a `moe:` with `experts` and `chosen` as well.
+/// `llama:` with `key_heads` and `feed_forward`, a `moe:` with `experts` and `chosen` as well, and a
+/// `bytes:`, whose vocabulary are the bytes.
 /// Models without sequences, such as those of images, take a sequence of one token.
 ///
 /// # Errors
@@ -67,6 +70,8 @@ pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> 
     }
     let graph = if let Some(gpt) = gpt::spelled(name) {
         gpt.and_then(|gpt| gpt.graph(batch, sequence))
+    } else if let Some(bytes) = bytes::spelled(name) {
+        bytes.and_then(|bytes| bytes.graph(batch, sequence))
     } else if let Some(gpt) = gpt::named(name) {
         gpt.graph(batch, sequence)
     } else if let Some(llama) = llama::spelled(name) {
@@ -99,7 +104,9 @@ pub fn usual_sequence(name: &str) -> usize {
     let llama = llama::named(name).or(llama::spelled(name).and_then(Result::ok));
     let moe = moe::named(name).or(moe::spelled(name).and_then(Result::ok));
     let bert = bert::named(name).or(bert::spelled(name).and_then(Result::ok));
+    let bytes = bytes::spelled(name).and_then(Result::ok);
     let positions = gpt.map(|gpt| gpt.positions).or(bert.map(|bert| bert.positions));
+    let positions = positions.or(bytes.map(|bytes| bytes.positions));
     let llama = llama.or(moe.map(|moe| moe.trunk)).map(|llama| llama.positions);
     positions.or(llama).unwrap_or(1)
 }
@@ -134,7 +141,7 @@ fn unknown(name: &str) -> Error {
     let message = format!(
         "no model is called '{echo}', expected one of {} or {}",
         NAMES.join(", "),
-        [gpt::SPELLED, llama::SPELLED, moe::SPELLED, bert::SPELLED].join(" or ")
+        [gpt::SPELLED, llama::SPELLED, moe::SPELLED, bert::SPELLED, bytes::SPELLED].join(" or ")
     );
     Error::new(Kind::Name, message)
 }

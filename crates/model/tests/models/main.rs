@@ -173,6 +173,18 @@ fn a_name_may_say_all_sizes() {
 }
 
 #[test]
+fn a_gpt_of_bytes_has_a_head_of_its_own() {
+    let name = "bytes:layers=4,width=128,heads=4,positions=128";
+    let graph = named(name, 2, 16).unwrap();
+    let found: usize = graph.parameters().map(|(_, tensor)| tensor.elements()).sum();
+    // Twelve squares, biases and norms of every block; two tables, positions and the last norm.
+    assert_eq!(found, 4 * (12 * 128 * 128 + 13 * 128) + (2 * 256 + 128 + 2) * 128);
+    assert_eq!(classes(&graph).iter().map(|class| class.blocks.len()).max(), Some(4));
+    assert_eq!(usual_sequence(name), 128);
+    assert!(named(name, 1, 129).is_err());
+}
+
+#[test]
 fn every_family_may_say_its_sizes() {
     let llama = "layers=32,width=4096,heads=32,key_heads=8,feed_forward=14336";
     let moe = format!("moe:{llama},vocabulary=32000,positions=4096,experts=8,chosen=2");

@@ -5,7 +5,7 @@ use std::fs;
 use super::*;
 use crate::testing::{Folder, options};
 use crate::{
-    Alone, Config, Corpus, Gpt, Mlp, Model, Position, Sampler, Sampling, Trainer, initial_values,
+    Alone, Config, Corpus, Mlp, Model, Position, Sampler, Sampling, Trainer, initial_values,
 };
 use thinwire_wire::World;
 
@@ -78,7 +78,8 @@ fn an_mlp_goes_on_bit_for_bit() {
 #[test]
 fn a_gpt_goes_on_bit_for_bit() {
     let config = Config { context: 8, width: 8, layers: 2, heads: 2 };
-    goes_on_bit_for_bit("resume-gpt", || Gpt::new(config).unwrap());
+    let graph = thinwire_model::named(&config.name(), 4, 8).unwrap();
+    goes_on_bit_for_bit("resume-gpt", || crate::spmd::Derived::new(&graph, None).unwrap());
 }
 
 /// A small checkpoint.

@@ -9,6 +9,7 @@
 mod assignment;
 mod carriage;
 mod derive;
+mod derived;
 mod file;
 mod frozen;
 pub mod kernel;
@@ -34,6 +35,7 @@ mod wires;
 
 pub use carriage::Carriage;
 pub use derive::program;
+pub use derived::{Derived, Sampled};
 pub use leg::Leg;
 pub use machine::{Agreed, Inputs, Machine};
 pub use mesh::Mesh;

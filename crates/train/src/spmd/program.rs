@@ -88,6 +88,15 @@ pub enum Instruction {
     },
 }
 
+/// The slots that are let go at once, before anything else is done.
+pub(super) fn freed(rest: &[Instruction]) -> Vec<Slot> {
+    let frees = rest.iter().map_while(|instruction| match instruction {
+        Instruction::Free { slot } => Some(*slot),
+        _ => None,
+    });
+    frees.collect()
+}
+
 /// A collective along one dimension of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Convert {

@@ -186,11 +186,11 @@ impl Job {
 
     /// Does it with the inputs of a set.
     fn run(&self, set: usize) {
-        let inputs: Vec<&Value> = self.inputs[set % self.inputs.len()].iter().collect();
-        let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape()).collect();
+        let inputs = &self.inputs[set % self.inputs.len()];
+        let shapes: Vec<&[usize]> = inputs.iter().map(Value::shape).collect();
         let declaration = self.operator.declare(&shapes).expect("it was declared before");
-        let region = Region::whole(&declaration);
-        std::hint::black_box(kernel::compute(&self.operator, &inputs, &region, &Device::flex()));
+        let (inputs, region) = (inputs.clone(), Region::whole(&declaration));
+        std::hint::black_box(kernel::compute(&self.operator, inputs, &region, &Device::flex()));
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! What an input is follows from its role and shape, so that models of other programs may call it as
 //! they like: targets are what the loss compares with, tokens the other index for every place of
-//! every sequence, positions an index for every place. Where that is not clear, names decide.
+//! every sequence, positions an index for every place. Where that is not clear, names decide; what is
+//! called segments is of the first one.
 
 use thinwire_model::{Array, Element, Graph, Operator, Role, Tensor, TensorId};
 
@@ -31,7 +32,12 @@ enum What {
     Tokens,
     Positions,
     Targets,
+    /// Which of two texts a token is of: there is but one.
+    Segments,
 }
+
+/// What segments are called, by us and by exporters.
+const SEGMENTS: [&str; 2] = ["segments", "token_type_ids"];
 
 impl Text {
     /// The inputs of a model, for micro-batches of its own size; perhaps the user says which are the
@@ -57,6 +63,8 @@ impl Text {
             match id {
                 _ if id == tokens => Ok(What::Tokens),
                 _ if id == targets => Ok(What::Targets),
+                // Before what may be taken for positions, where there is but one sequence.
+                _ if SEGMENTS.contains(&&tensor.name[..]) => Ok(What::Segments),
                 _ if place => Ok(What::Positions),
                 _ => {
                     let Tensor { name, shape, .. } = tensor;
@@ -79,9 +87,9 @@ impl Text {
         Ok(Text { inputs, rows, length })
     }
 
-    /// Tokens of a sequence.
-    pub fn length(&self) -> usize {
-        self.length
+    /// The sequences of a micro-batch, and the tokens of a sequence.
+    pub fn sizes(&self) -> [usize; 2] {
+        [self.rows, self.length]
     }
 
     /// A batch, micro-batch by micro-batch.
@@ -99,6 +107,7 @@ impl Text {
             What::Tokens => bytes(0),
             What::Targets => bytes(1),
             What::Positions => Array::from_fn([context], |at| at[0] as f64),
+            What::Segments => Array::from_fn([rows.len(), context], |_| 0.0),
         };
         let input = |Input { tensor, what, shape }: &Input| {
             let whole = value(*what);

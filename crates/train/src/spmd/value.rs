@@ -56,6 +56,11 @@ impl Value {
         self.flat.clone()
     }
 
+    /// In one dimension, and whoever changes it may do so in place.
+    pub fn into_flat(self) -> Tensor<1> {
+        self.flat
+    }
+
     /// The same elements under another shape.
     pub fn reshaped(&self, shape: &[usize]) -> Value {
         Value { shape: shape.to_vec(), flat: self.flat.clone() }
@@ -71,9 +76,19 @@ impl Value {
         self.flat.clone().into_data().try_into_vec().expect("values are f32")
     }
 
-    /// The same with its numbers changed.
-    pub fn edited(&self, edit: impl FnOnce(&mut [f32])) -> Value {
-        Value { shape: self.shape.clone(), flat: edited(self.flat(), edit) }
+    /// The numbers, which are copied only if somebody else holds them too.
+    pub fn into_floats(self) -> Vec<f32> {
+        self.flat.into_data().try_into_vec().expect("values are f32")
+    }
+
+    /// The same with its numbers changed; in place, if nobody else holds it.
+    pub fn edited(self, edit: impl FnOnce(&mut [f32])) -> Value {
+        Value { shape: self.shape, flat: edited(self.flat, edit) }
+    }
+
+    /// The same with other numbers; in place, if nobody else holds it.
+    pub fn mapped(self, map: impl FnOnce(Tensor<1>) -> Tensor<1>) -> Value {
+        Value { shape: self.shape, flat: map(self.flat) }
     }
 
     /// The numbers as the reference has them.

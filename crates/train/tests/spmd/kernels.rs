@@ -15,8 +15,7 @@ fn close(sample: &Sample, region: &Region<'_>, inputs: &[Array]) {
     // What f32 has already lost is not the kernel's fault.
     let rounded: Vec<Array> = values.iter().map(Value::array).collect();
     let expected = sample.operator.evaluate(&rounded.iter().collect::<Vec<_>>(), region);
-    let values: Vec<&Value> = values.iter().collect();
-    let actual = kernel::compute(&sample.operator, &values, region, &device);
+    let actual = kernel::compute(&sample.operator, values, region, &device);
     assert_eq!(actual.len(), expected.len(), "{sample:?}");
     for (actual, expected) in actual.iter().zip(&expected) {
         assert_eq!(actual.shape(), expected.shape(), "{sample:?}");

@@ -29,13 +29,18 @@ fn what_is_not_clear_is_asked_for() {
     // An input more that might be the tokens.
     let mut two = renamed("tokens", "x");
     let tokens = two.tensors.iter().position(|tensor| tensor.name == "x").unwrap();
-    let more =
-        thinwire_model::Tensor { name: "segments".to_owned(), ..two.tensors[tokens].clone() };
-    two.tensors.push(more);
-    assert_eq!(error(&two, None), "the model's tokens may be any of 'x', 'segments'");
+    let more = |name: &str| {
+        let described = two.tensors[tokens].clone();
+        thinwire_model::Tensor { name: name.to_owned(), ..described }
+    };
+    // What is called segments is known by that.
+    let segmented = [two.tensors.clone(), vec![more("segments")]].concat();
+    Text::new(&Graph { tensors: segmented, ..two.clone() }, None).unwrap();
+    two.tensors.push(more("others"));
+    assert_eq!(error(&two, None), "the model's tokens may be any of 'x', 'others'");
     let found = error(&two, Some("x"));
     let expected = "expected tokens, positions and targets alone";
-    assert_eq!(found, format!("the model reads 'segments' of shape [2, 4], {expected}"));
+    assert_eq!(found, format!("the model reads 'others' of shape [2, 4], {expected}"));
     // A loss that compares with nothing that comes from outside.
     let mut none = renamed("tokens", "x");
     none.nodes.retain(|node| !matches!(node.operator, Operator::CrossEntropy(_)));

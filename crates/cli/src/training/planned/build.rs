@@ -38,8 +38,9 @@ impl Built {
             "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128; \
              --input tokens=NAME says what a model calls its tokens",
         )?;
-        if text.length() != file.sequence {
-            let (found, planned) = (text.length(), file.sequence);
+        let [_, length] = text.sizes();
+        if length != file.sequence {
+            let (found, planned) = (length, file.sequence);
             let message = format!("the model reads {found} tokens of a sequence, the plan's have");
             return Err(anyhow!("{message} {planned}"))
                 .or_hint("a model file says its own length as \"sequence\"; then plan again");

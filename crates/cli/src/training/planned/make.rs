@@ -16,6 +16,7 @@ use super::calibrate;
 use super::request::checksum;
 use crate::failure::hinted;
 use crate::output::say;
+use crate::training::model::Model;
 use crate::training::plan::check_batch;
 use crate::{file, source};
 
@@ -47,9 +48,14 @@ pub struct Wish {
     pub batch: usize,
 }
 
-/// The name of a GPT of bytes.
-pub fn name(Config { context, width, layers, heads }: Config) -> String {
-    format!("gpt:layers={layers},width={width},heads={heads},vocabulary=256,positions={context}")
+/// The name of a model; by its sizes it is a GPT.
+pub fn name(model: &Model) -> String {
+    match model {
+        Model::Named(named) => named.name.clone(),
+        Model::Sizes(Config { context, width, layers, heads }) => format!(
+            "gpt:layers={layers},width={width},heads={heads},vocabulary=256,positions={context}"
+        ),
+    }
 }
 
 /// A cluster file.

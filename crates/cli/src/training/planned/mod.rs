@@ -13,7 +13,7 @@ mod session;
 
 pub use calibrate::cluster as calibrate;
 pub use make::Parallel;
-pub use request::{Request, Tokens};
+pub use request::Request;
 
 use anyhow::Result;
 use thinwire_collective::Group;
@@ -98,7 +98,8 @@ fn run(
         Source::Made(wish) => {
             let (file, same) = wish.plan(group)?;
             group = same;
-            made = Built::of(file, None)?;
+            let tokens = request.settings.recipe.input.as_ref();
+            made = Built::of(file, tokens.map(|tokens| &tokens.0[..]))?;
             &made
         }
     };

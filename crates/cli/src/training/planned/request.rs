@@ -1,7 +1,6 @@
 //! What was asked for: the plan's source, the text, and how it is learnt.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow};
 use thinwire_plan::output::PlanFile;
@@ -25,21 +24,6 @@ pub enum Source {
     File(PathBuf, Box<Built>),
     /// It is made for the ranks that are there.
     Made(Wish),
-}
-
-/// What a model calls its tokens, as `tokens=NAME`.
-#[derive(Clone, Debug)]
-pub struct Tokens(String);
-
-impl FromStr for Tokens {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Tokens, String> {
-        match text.split_once('=') {
-            Some(("tokens", name)) if !name.is_empty() => Ok(Tokens(name.to_owned())),
-            _ => Err("expected tokens=NAME".to_owned()),
-        }
-    }
 }
 
 /// What is taken up, and where checkpoints go.
@@ -67,15 +51,10 @@ impl Request {
     ///
     /// # Errors
     /// If a file cannot be read, or flags say what the plan says already.
-    pub fn of_file(
-        settings: &Settings,
-        plan: &Path,
-        tokens: Option<&Tokens>,
-        frozen: Frozen,
-    ) -> Result<Request> {
+    pub fn of_file(settings: &Settings, plan: &Path, frozen: Frozen) -> Result<Request> {
         check_flags(&settings.recipe)?;
         check_exchange(settings)?;
-        let tokens = tokens.map(|tokens| &tokens.0[..]);
+        let tokens = settings.recipe.input.as_ref().map(|tokens| &tokens.0[..]);
         let built = Built::of(read(plan)?, tokens).with_context(|| plan.display().to_string())?;
         Request::new(settings, frozen, |_, _| Ok(Source::File(plan.to_owned(), Box::new(built))))
     }
@@ -107,7 +86,7 @@ impl Request {
             // A checkpoint knows its model, unless the user says another.
             let (model, sequence) = match resumed.and_then(kept_model).filter(|_| !given) {
                 Some(kept) => (kept.name, kept.sequence),
-                None => (name(recipe.model), recipe.model.context),
+                None => (name(&recipe.model), recipe.model.context()),
             };
             let batch = recipe.batch;
             Ok(Source::Made(Wish { parallel, pins, cluster, model, sequence, batch }))
@@ -235,6 +214,10 @@ fn check_flags(flags: &RecipeFlags) -> Result<()> {
         ("context", context),
         ("batch", batch),
     ];
+    if let Some(model) = &flags.model {
+        let error = anyhow!("--model {model} with --plan, which has its model and batch");
+        return Err(hinted(error, "leave --model out, or make another plan"));
+    }
     if let Some((name, value)) = given.iter().find_map(|(name, value)| Some((name, (**value)?))) {
         let error = anyhow!("--{name} {value} with --plan, which has its model and batch");
         return Err(hinted(error, format!("leave --{name} out, or make another plan")));

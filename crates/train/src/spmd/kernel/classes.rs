@@ -2,7 +2,7 @@
 
 use thinwire_model::Region;
 
-use super::rows;
+use super::{operands, rows};
 use crate::spmd::value::Value;
 
 /// The logarithm of the sum of exponentials, and the target's logit, or zero if it is not here.
@@ -18,10 +18,10 @@ pub fn cross_entropy(inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
 }
 
 /// The gradient of the logits, from logits, targets, total, dtotal, dchosen.
-pub fn backward(inputs: &[&Value], region: &Region<'_>) -> Value {
-    let logits = inputs[0];
-    let here = place(inputs[1], region);
-    let [total, dtotal, dchosen] = [2, 3, 4].map(|at| inputs[at].floats());
+pub fn backward(inputs: Vec<Value>, region: &Region<'_>) -> Value {
+    let [logits, targets, total, dtotal, dchosen] = operands(inputs);
+    let here = place(&targets, region);
+    let [total, dtotal, dchosen] = [total, dtotal, dchosen].map(Value::into_floats);
     let n = logits.rows()[1].max(1);
     logits.edited(|values| {
         rows::exponentials(values, n, &total, &dtotal);

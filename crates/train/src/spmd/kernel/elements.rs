@@ -5,19 +5,20 @@ use rayon::prelude::*;
 use thinwire_model::{Arithmetic, Dropout, Region};
 use thinwire_wire::random::Key;
 
+use super::operands;
 use crate::spmd::value::Value;
 
 /// x and y, which may be broadcast.
-pub fn arithmetic(operation: Arithmetic, inputs: &[&Value]) -> Value {
-    let (x, y) = (inputs[0], inputs[1]);
+pub fn arithmetic(operation: Arithmetic, inputs: Vec<Value>) -> Value {
+    let [x, y] = operands(inputs);
     let result = match (x.shape() == y.shape(), x.shape().len()) {
-        (true, _) | (_, 0..=1) => of(operation, x.flat(), y.flat()),
-        (_, 2) => broadcast::<2>(operation, x, y),
-        (_, 3) => broadcast::<3>(operation, x, y),
-        (_, 4) => broadcast::<4>(operation, x, y),
-        (_, 5) => broadcast::<5>(operation, x, y),
-        (_, 6) => broadcast::<6>(operation, x, y),
-        _ => broadcast::<7>(operation, x, y),
+        (true, _) | (_, 0..=1) => return x.mapped(|x| of(operation, x, y.into_flat())),
+        (_, 2) => broadcast::<2>(operation, &x, &y),
+        (_, 3) => broadcast::<3>(operation, &x, &y),
+        (_, 4) => broadcast::<4>(operation, &x, &y),
+        (_, 5) => broadcast::<5>(operation, &x, &y),
+        (_, 6) => broadcast::<6>(operation, &x, &y),
+        _ => broadcast::<7>(operation, &x, &y),
     };
     Value::of(x.shape(), result)
 }
@@ -39,8 +40,9 @@ fn of<const D: usize>(operation: Arithmetic, x: Tensor<D>, y: Tensor<D>) -> Tens
 }
 
 /// Every element times a number.
-pub fn scale(factor: f64, x: &Value) -> Value {
-    Value::of(x.shape(), x.flat().mul_scalar(factor))
+pub fn scale(factor: f64, inputs: Vec<Value>) -> Value {
+    let [x] = operands(inputs);
+    x.mapped(|x| x.mul_scalar(factor))
 }
 
 /// The same number everywhere.
@@ -49,25 +51,27 @@ pub fn fill(value: f64, shape: &[usize], device: &Device) -> Value {
 }
 
 /// Some elements zero, by their places in the whole tensor.
-pub fn dropout(dropout: &Dropout, x: &Value, region: &Region<'_>) -> Value {
+pub fn dropout(dropout: &Dropout, inputs: Vec<Value>, region: &Region<'_>) -> Value {
+    let [x] = operands(inputs);
     let key = Key { tensor: dropout.stream, ..region.key() };
     let parts = region.output(0);
     let whole = region.declaration().shape(&region.declaration().outputs[0]);
     let row = x.rows()[1].max(1);
     let (rate, scale) = (dropout.rate, (1.0 / (1.0 - dropout.rate)) as f32);
-    let mut values = x.floats();
-    values.par_chunks_mut(row).enumerate().for_each(|(at, values)| {
-        // Where the row begins in the whole tensor.
-        let (mut rest, mut first, mut stride) = (at * row, 0, 1);
-        for (part, whole) in parts.iter().zip(&whole).rev() {
-            first += (rest % part.length + part.start) * stride;
-            rest /= part.length;
-            stride *= whole;
-        }
-        for (value, element) in values.iter_mut().zip(first as u64..) {
-            let stays = f64::from(key.uniform(element)) >= rate;
-            *value = if stays { *value * scale } else { 0.0 };
-        }
-    });
-    Value::new(x.shape(), values, &x.device())
+    let drop = |values: &mut [f32]| {
+        values.par_chunks_mut(row).enumerate().for_each(|(at, values)| {
+            // Where the row begins in the whole tensor.
+            let (mut rest, mut first, mut stride) = (at * row, 0, 1);
+            for (part, whole) in parts.iter().zip(&whole).rev() {
+                first += (rest % part.length + part.start) * stride;
+                rest /= part.length;
+                stride *= whole;
+            }
+            for (value, element) in values.iter_mut().zip(first as u64..) {
+                let stays = f64::from(key.uniform(element)) >= rate;
+                *value = if stays { *value * scale } else { 0.0 };
+            }
+        })
+    };
+    x.edited(drop)
 }

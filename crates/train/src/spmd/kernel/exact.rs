@@ -1,43 +1,37 @@
-//! GELU by the error function, and the sigmoid by itself.
+//! GELU in its exact form: `x Phi(x)`, where `Phi` is the normal distribution.
+//!
+//! "Gaussian Error Linear Units" (Hendrycks and Gimpel). `Phi` is Abramowitz and Stegun's formula
+//! 7.1.26, within 1e-7. Without a branch that depends on a value, the compiler vectorises it.
 
-use std::f64::consts::{FRAC_1_SQRT_2, TAU};
+use rayon::prelude::*;
 
-use burn_tensor::Tensor;
-use thinwire_model::Activation;
+use super::rows::CHUNK;
+use crate::vector::exp;
 
-use crate::spmd::value::Value;
-
-/// The function of x.
-pub fn forward(function: Activation, x: &Value) -> Value {
-    let flat = x.flat();
-    let y = match function {
-        Activation::Sigmoid => sigmoid(flat),
-        _ => flat.clone() * normal(flat),
-    };
-    Value::of(x.shape(), y)
+/// In place.
+pub fn gelu(values: &mut [f32]) {
+    values.par_chunks_mut(CHUNK).for_each(|values| {
+        values.iter_mut().for_each(|x| *x *= normal(*x).0);
+    });
 }
 
-/// The gradient of x, from x and dy.
-pub fn backward(function: Activation, inputs: &[&Value]) -> Value {
-    let (x, dy) = (inputs[0].flat(), inputs[1].flat());
-    let slope = match function {
-        Activation::Sigmoid => {
-            let y = sigmoid(x);
-            y.clone() * y.neg().add_scalar(1.0)
+/// `dy`, times the slope at x, in place.
+pub fn gelu_backward(x: &[f32], dy: &mut [f32]) {
+    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
+        for (dy, x) in dy.iter_mut().zip(x) {
+            let (below, bell) = normal(*x);
+            *dy *= below + x * bell * 0.398_942_3;
         }
-        _ => {
-            let density = (x.clone() * x.clone()).mul_scalar(-0.5).exp().div_scalar(TAU.sqrt());
-            normal(x.clone()) + x * density
-        }
-    };
-    Value::of(inputs[0].shape(), dy * slope)
+    });
 }
 
-/// The normal distribution up to x.
-fn normal(x: Tensor<1>) -> Tensor<1> {
-    x.mul_scalar(FRAC_1_SQRT_2).erf().add_scalar(1.0).mul_scalar(0.5)
-}
-
-fn sigmoid(x: Tensor<1>) -> Tensor<1> {
-    x.neg().exp().add_scalar(1.0).recip()
+/// The normal distribution up to x, and `e^(-x^2/2)`.
+#[inline(always)]
+fn normal(x: f32) -> (f32, f32) {
+    let bell = exp(-0.5 * x * x);
+    let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
+    let polynomial =
+        0.127_414_8 + t * (-0.142_248_37 + t * (0.710_706_9 + t * (-0.726_576 + t * 0.530_702_7)));
+    let tail = polynomial * t * bell;
+    (if x < 0.0 { tail } else { 1.0 - tail }, bell)
 }

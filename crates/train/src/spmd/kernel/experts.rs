@@ -12,7 +12,7 @@ use crate::spmd::value::Value;
 pub fn route(chosen: usize, logits: &Value) -> Value {
     let [_, experts] = logits.rows();
     let mut order: Vec<usize> = Vec::with_capacity(experts);
-    logits.edited(|values| {
+    logits.clone().edited(|values| {
         for token in values.chunks_mut(experts.max(1)) {
             order.clear();
             order.extend(0..token.len());

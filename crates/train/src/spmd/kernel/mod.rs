@@ -26,8 +26,34 @@ use thinwire_model::{Operator, Region};
 
 use super::value::Value;
 
-/// What an operator gives for its inputs on a part of its axes.
+/// What an operator gives for its inputs on a part of its axes. What nobody else holds is changed in
+/// place where that is possible.
 pub fn compute(
+    operator: &Operator,
+    inputs: Vec<Value>,
+    region: &Region<'_>,
+    device: &Device,
+) -> Vec<Value> {
+    match operator {
+        Operator::LayerNorm(norm) => vec![norm::layer_norm(norm.0, inputs)],
+        Operator::LayerNormBackward(norm) => norm::layer_norm_backward(norm.0.0, inputs),
+        Operator::Softmax(softmax) => vec![softmax::softmax(softmax, inputs, region)],
+        Operator::SoftmaxBackward(_) | Operator::RouteBackward(_) => {
+            vec![softmax::backward(inputs)]
+        }
+        Operator::Activation(function) => vec![activation::forward(*function, inputs)],
+        Operator::ActivationBackward(backward) => vec![activation::backward(backward.0, inputs)],
+        Operator::Arithmetic(operation) => vec![elements::arithmetic(*operation, inputs)],
+        Operator::Scale(scale) => vec![elements::scale(scale.0, inputs)],
+        Operator::Dropout(dropout) => vec![elements::dropout(dropout, inputs, region)],
+        Operator::CrossEntropyBackward(_) => vec![classes::backward(inputs, region)],
+        Operator::Rotary(turn) => vec![rotary::rotary(turn, inputs, region)],
+        _ => pure(operator, &inputs.iter().collect::<Vec<_>>(), region, device),
+    }
+}
+
+/// The same of those that change nothing in place.
+fn pure(
     operator: &Operator,
     inputs: &[&Value],
     region: &Region<'_>,
@@ -42,19 +68,10 @@ pub fn compute(
         },
         Operator::Embedding(_) => vec![embedding::embedding(inputs, region.part('v'))],
         Operator::EmbeddingBackward(_) => vec![embedding::backward(inputs, region)],
-        Operator::LayerNorm(norm) => vec![norm::layer_norm(norm.0, inputs)],
-        Operator::LayerNormBackward(norm) => norm::layer_norm_backward(norm.0.0, inputs),
         Operator::RmsNorm(norm) => vec![norm::rms_norm(norm.0, inputs)],
         Operator::RmsNormBackward(norm) => norm::rms_norm_backward(norm.0.0, inputs),
-        Operator::Softmax(softmax) => vec![softmax::softmax(softmax, first(), region)],
-        Operator::SoftmaxBackward(_) => vec![softmax::backward(inputs)],
         Operator::Attention(attention) => vec![attention::forward(attention, inputs, region)],
         Operator::AttentionBackward(backward) => attention::backward(&backward.0, inputs, region),
-        Operator::Activation(function) => vec![activation::forward(*function, first())],
-        Operator::ActivationBackward(backward) => vec![activation::backward(backward.0, inputs)],
-        Operator::Arithmetic(operation) => vec![elements::arithmetic(*operation, inputs)],
-        Operator::Scale(scale) => vec![elements::scale(scale.0, first())],
-        Operator::Dropout(dropout) => vec![elements::dropout(dropout, first(), region)],
         Operator::Fill(fill) => vec![elements::fill(fill.value, &region.output_shape(0), device)],
         Operator::Sum(sum) => vec![shape::sum(sum, first(), &region.output_shape(0))],
         Operator::Broadcast(broadcast) => {
@@ -66,7 +83,6 @@ pub fn compute(
         Operator::Unpack(unpack) => shape::unpack(unpack, first()),
         Operator::Pack(pack) => vec![shape::pack(pack, inputs)],
         Operator::CrossEntropy(_) => classes::cross_entropy(inputs, region),
-        Operator::CrossEntropyBackward(_) => vec![classes::backward(inputs, region)],
         Operator::Conv2d(conv) => {
             vec![images::conv2d(*conv, inputs, &region.output_shape(0))]
         }
@@ -84,11 +100,15 @@ pub fn compute(
         }
         Operator::Pool(pool) => vec![pool::forward(pool, first(), &region.output_shape(0))],
         Operator::PoolBackward(backward) => vec![pool::backward(&backward.0, inputs)],
-        Operator::Rotary(turn) => vec![rotary::rotary(turn, first(), region)],
         Operator::Route(route) => vec![experts::route(route.chosen, first())],
-        Operator::RouteBackward(_) => vec![softmax::backward(inputs)],
         Operator::Dispatch(to) => vec![experts::dispatch(to, inputs, region, device)],
         Operator::Combine(from) => vec![experts::combine(from, inputs, region, device)],
         Operator::CombineGates(_) => vec![experts::combine_gates(inputs, device)],
+        _ => reference::compute(operator, inputs, region, device),
     }
+}
+
+/// The inputs of an operator that has so many.
+fn operands<const N: usize>(inputs: Vec<Value>) -> [Value; N] {
+    inputs.try_into().expect("as many as were declared")
 }

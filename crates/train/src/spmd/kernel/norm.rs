@@ -3,7 +3,7 @@
 use burn_tensor::Tensor;
 use thinwire_model::Epsilon;
 
-use super::rows;
+use super::{operands, rows};
 use crate::spmd::value::Value;
 
 /// Rows of mean square one, and one over the root that it had.
@@ -13,17 +13,18 @@ fn scaled(epsilon: Epsilon, x: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
 }
 
 /// Mean zero and variance one, then gain and bias.
-pub fn layer_norm(epsilon: Epsilon, inputs: &[&Value]) -> Value {
-    let [gain, bias] = [1, 2].map(|at| inputs[at].floats());
-    inputs[0].edited(|values| rows::layer_norm(values, &gain, &bias, epsilon.value as f32))
+pub fn layer_norm(epsilon: Epsilon, inputs: Vec<Value>) -> Value {
+    let [x, gain, bias] = operands(inputs);
+    let (gain, bias) = (gain.floats(), bias.floats());
+    x.edited(|values| rows::layer_norm(values, &gain, &bias, epsilon.value as f32))
 }
 
 /// The gradients of x, gain and bias.
-pub fn layer_norm_backward(epsilon: Epsilon, inputs: &[&Value]) -> Vec<Value> {
-    let (x, gain) = (inputs[0].floats(), inputs[1].floats());
+pub fn layer_norm_backward(epsilon: Epsilon, inputs: Vec<Value>) -> Vec<Value> {
+    let [x, gain, dy] = operands(inputs);
+    let (x, gain) = (x.into_floats(), gain.floats());
     let mut sums = [Vec::new(), Vec::new()];
-    let dx = inputs[2]
-        .edited(|dy| sums = rows::layer_norm_backward(&x, &gain, dy, epsilon.value as f32));
+    let dx = dy.edited(|dy| sums = rows::layer_norm_backward(&x, &gain, dy, epsilon.value as f32));
     let vector = |values| Value::new(&[gain.len()], values, &dx.device());
     let [dgain, dbias] = sums.map(vector);
     vec![dx, dgain, dbias]

@@ -3,10 +3,12 @@
 use rayon::prelude::*;
 use thinwire_model::{Region, Rotary};
 
+use super::operands;
 use crate::spmd::value::Value;
 
 /// Pairs of features turned by an angle that grows with the place.
-pub fn rotary(rotary: &Rotary, x: &Value, region: &Region<'_>) -> Value {
+pub fn rotary(rotary: &Rotary, inputs: Vec<Value>, region: &Region<'_>) -> Value {
+    let [x] = operands(inputs);
     let (head, half) = (rotary.head_size, rotary.head_size / 2);
     let (tokens, [_, features]) = (x.shape()[1], x.rows());
     let turns = turns(rotary, region.part('s').start, tokens);

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::vector::{exp, maximum, sum};
 
 /// Elements that are worth a task of their own.
-const CHUNK: usize = 1 << 14;
+pub const CHUNK: usize = 1 << 14;
 /// √(2/π) and the factor of the cube, in GELU's approximation by tanh.
 const GELU: [f32; 2] = [0.797_884_6, 0.044_715];
 
@@ -49,6 +49,30 @@ pub fn silu_backward(x: &[f32], dy: &mut [f32]) {
             let s = sigmoid(*x);
             *dy *= s * (1.0 + x * (1.0 - s));
         }
+    });
+}
+
+/// The sigmoid, in place.
+pub fn sigmoids(values: &mut [f32]) {
+    values.par_chunks_mut(CHUNK).for_each(|values| {
+        values.iter_mut().for_each(|x| *x = sigmoid(*x));
+    });
+}
+
+/// `dy`, times the sigmoid's slope at x, in place.
+pub fn sigmoids_backward(x: &[f32], dy: &mut [f32]) {
+    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
+        for (dy, x) in dy.iter_mut().zip(x) {
+            let s = sigmoid(*x);
+            *dy *= s * (1.0 - s);
+        }
+    });
+}
+
+/// `dy` where x is positive, in place.
+pub fn relu_backward(x: &[f32], dy: &mut [f32]) {
+    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
+        dy.iter_mut().zip(x).for_each(|(dy, x)| *dy *= f32::from(u8::from(*x > 0.0)));
     });
 }
 
@@ -191,22 +215,6 @@ pub fn add_to_rows(values: &mut [f32], bias: &[f32]) {
             row.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
         }
     });
-}
-
-/// The sum of all rows.
-pub fn sum_of_rows(values: &[f32], width: usize) -> Vec<f32> {
-    let chunks = values.par_chunks(rows_of(width) * width.max(1));
-    let sums: Vec<[Vec<f32>; 1]> = chunks
-        .map(|values| {
-            let mut sums = vec![0.0; width];
-            for row in values.chunks(width.max(1)) {
-                sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
-            }
-            [sums]
-        })
-        .collect();
-    let [sums] = total(sums, width);
-    sums
 }
 
 /// Sums of sums, in their order.

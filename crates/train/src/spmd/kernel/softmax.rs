@@ -2,11 +2,12 @@
 
 use thinwire_model::{Region, Softmax};
 
-use super::rows;
+use super::{operands, rows};
 use crate::spmd::value::Value;
 
 /// Exponentials that sum to one.
-pub fn softmax(softmax: &Softmax, x: &Value, region: &Region<'_>) -> Value {
+pub fn softmax(softmax: &Softmax, inputs: Vec<Value>, region: &Region<'_>) -> Value {
+    let [x] = operands(inputs);
     let width = x.rows()[1];
     let parts = region.output(0);
     let queries = softmax.causal.then(|| parts[parts.len() - 2]);
@@ -15,7 +16,9 @@ pub fn softmax(softmax: &Softmax, x: &Value, region: &Region<'_>) -> Value {
 }
 
 /// The gradient of x, from y and dy.
-pub fn backward(inputs: &[&Value]) -> Value {
-    let (weights, width) = (inputs[0].floats(), inputs[0].rows()[1]);
-    inputs[1].edited(|dy| rows::softmax_backward(&weights, dy, width, 1.0))
+pub fn backward(inputs: Vec<Value>) -> Value {
+    let [y, dy] = operands(inputs);
+    let width = y.rows()[1];
+    let weights = y.into_floats();
+    dy.edited(|dy| rows::softmax_backward(&weights, dy, width, 1.0))
 }

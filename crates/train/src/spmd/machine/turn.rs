@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::spmd::kernel;
 use crate::spmd::mesh::Mesh;
 use crate::spmd::order::{Pass, Turn};
-use crate::spmd::program::{Instruction, Slot};
+use crate::spmd::program::{Instruction, Slot, freed};
 use crate::spmd::slots::Content;
 use crate::spmd::value::Value;
 
@@ -18,7 +18,11 @@ const EVALUATIONS: u64 = 1 << 52;
 impl Machine<'_> {
     pub(super) fn turn(&mut self, turn: Turn, data: &Inputs) -> Result<(), Error> {
         let list = std::mem::take(self.list(turn));
-        let done = list.iter().try_for_each(|it| self.execute(it, turn.micro_batch, data));
+        let mut places = 0..list.len();
+        let done = places.try_for_each(|at| {
+            let last_read = freed(&list[at + 1..]);
+            self.execute((&list[at], last_read), turn.micro_batch, data)
+        });
         *self.list(turn) = list;
         done
     }
@@ -33,7 +37,7 @@ impl Machine<'_> {
 
     fn execute(
         &mut self,
-        instruction: &Instruction,
+        (instruction, last_read): (&Instruction, Vec<Slot>),
         micro_batch: usize,
         data: &Inputs,
     ) -> Result<(), Error> {
@@ -47,7 +51,7 @@ impl Machine<'_> {
                 self.slots.put(micro_batch, *to, Content::Here(value));
             }
             Instruction::Compute { node, inputs, outputs } => {
-                self.compute(micro_batch, *node, (inputs, outputs))?;
+                self.compute(micro_batch, *node, (inputs, outputs), &last_read)?;
             }
             Instruction::Convert(convert) => {
                 let value = self.value(micro_batch, convert.from)?;
@@ -64,7 +68,8 @@ impl Machine<'_> {
             }
             Instruction::Gradient { parameter, slot } => {
                 let value = self.value(micro_batch, *slot)?;
-                self.share(*parameter, &value)?;
+                last_read.iter().for_each(|slot| self.slots.free(micro_batch, *slot));
+                self.share(*parameter, value)?;
             }
             Instruction::Loss { slot } => {
                 let loss = self.value(micro_batch, *slot)?.floats()[0];
@@ -99,9 +104,12 @@ impl Machine<'_> {
         micro_batch: usize,
         node: usize,
         (inputs, outputs): (&[Slot], &[Slot]),
+        last_read: &[Slot],
     ) -> Result<(), Error> {
         let values = inputs.iter().map(|slot| self.value(micro_batch, *slot));
         let values = values.collect::<Result<Vec<_>, Error>>()?;
+        // Their last reader has them for itself.
+        last_read.iter().for_each(|slot| self.slots.free(micro_batch, *slot));
         let (source, part) = self.source(micro_batch);
         let moment = self.step * self.program.micro_batches_of_all as u64 + source as u64;
         let region = Region::new(&self.declarations[node], self.parts[part][node].clone())
@@ -109,10 +117,7 @@ impl Machine<'_> {
         let operator = &self.training.graph.nodes[node].operator;
         let results = match operator {
             Operator::Dropout(_) if self.evaluating => values,
-            _ => {
-                let values: Vec<&Value> = values.iter().collect();
-                kernel::compute(operator, &values, &region, self.slots.device())
-            }
+            _ => kernel::compute(operator, values, &region, self.slots.device()),
         };
         for (slot, value) in outputs.iter().zip(results) {
             self.slots.put(micro_batch, *slot, Content::Here(value));

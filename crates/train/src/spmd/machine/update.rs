@@ -22,8 +22,8 @@ pub(super) struct Sum {
 
 impl Machine<'_> {
     /// Adds a share of a gradient; the last one of a step starts its reduction.
-    pub(super) fn share(&mut self, index: usize, value: &Value) -> Result<(), Error> {
-        let (sum, share) = (&mut self.sums[index], value.floats());
+    pub(super) fn share(&mut self, index: usize, value: Value) -> Result<(), Error> {
+        let (sum, share) = (&mut self.sums[index], value.into_floats());
         match &mut sum.total {
             Some(total) => total.iter_mut().zip(&share).for_each(|(a, b)| *a += b),
             None => sum.total = Some(share),
@@ -118,7 +118,7 @@ fn whole_gradient(
 ) -> Result<Vec<f32>, Error> {
     let shape = &program.slots[parameter.reduced].shape;
     let reduced = sum.reduced.expect("all shares have come");
-    let mut total = slots.arrived(reduced, shape)?.floats();
+    let mut total = slots.arrived(reduced, shape)?.into_floats();
     if let Owner::There { rank, sum, .. } = parameter.owner {
         slots.send((program, parameter.reduced), total, (rank, sum), moment);
         return Ok(Vec::new());
@@ -126,7 +126,7 @@ fn whole_gradient(
     for other in &parameter.others {
         let content = slots.recv((program, other.slot), (other.peer, other.number), moment);
         let content = slots.chain(program, &other.converts, content, moment)?;
-        let sum = slots.arrived(content, shape)?.floats();
+        let sum = slots.arrived(content, shape)?.into_floats();
         total.iter_mut().zip(sum).for_each(|(a, b)| *a += b);
     }
     Ok(total)

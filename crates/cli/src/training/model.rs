@@ -1,0 +1,193 @@
+//! The model of a training without a plan: a GPT of bytes by its sizes, or any that has a name or a
+//! file.
+
+use anyhow::{Context, Result, anyhow};
+use serde::{Deserialize, Serialize};
+use thinwire_model::{Graph, fingerprint};
+use thinwire_train::Config;
+use thinwire_train::spmd::Derived;
+
+use super::settings::RecipeFlags;
+use crate::failure::{OrHint, hinted};
+use crate::source::Source;
+
+/// The most elements that all parameters together have.
+const ELEMENTS_MAX: usize = 1 << 32;
+
+/// Which model is trained. A checkpoint keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Model {
+    /// A GPT of bytes of this size.
+    Sizes(Config),
+    /// Any other.
+    Named(Named),
+}
+
+/// A model that has a name or a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Named {
+    /// Its name, or where its file is.
+    pub name: String,
+    /// Tokens of its sequences.
+    pub context: usize,
+    /// What it calls its tokens, where that is not clear.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<String>,
+    /// The fingerprint of its graph.
+    pub identity: String,
+}
+
+impl Model {
+    /// The model of the flags, or else the one that there was before.
+    ///
+    /// # Errors
+    /// If there is none such, or flags contradict each other.
+    pub fn of(flags: &RecipeFlags, before: &Model) -> Result<Model> {
+        let tokens = flags.input.as_ref().map(|tokens| tokens.0.clone());
+        match (&flags.model, before) {
+            (Some(name), _) => Model::named(name, None, tokens, flags),
+            (None, Model::Named(Named { name, context, tokens: told, .. })) => {
+                Model::named(name, Some(*context), tokens.or_else(|| told.clone()), flags)
+            }
+            (None, Model::Sizes(before)) => {
+                let config = Config {
+                    context: flags.context.unwrap_or(before.context),
+                    width: flags.width.unwrap_or(before.width),
+                    layers: flags.layers.unwrap_or(before.layers),
+                    heads: flags.heads.unwrap_or(before.heads),
+                };
+                Ok(Model::Sizes(config))
+            }
+        }
+    }
+
+    fn named(
+        name: &str,
+        before: Option<usize>,
+        tokens: Option<String>,
+        flags: &RecipeFlags,
+    ) -> Result<Model> {
+        let sizes = [("width", flags.width), ("layers", flags.layers), ("heads", flags.heads)];
+        if let Some((flag, value)) = sizes.iter().find_map(|(flag, value)| Some((flag, (*value)?)))
+        {
+            let error = anyhow!("--{flag} {value} with --model {name}, which has its sizes");
+            return Err(hinted(error, format!("leave --{flag} out")));
+        }
+        let source = Source::open(name)?;
+        let sequence = match (flags.context, before) {
+            (None, Some(before)) => sequence(&source, before),
+            (asked, _) => source.sequence(asked),
+        };
+        let rows = source.fixed_batch()?.unwrap_or(1);
+        let graph = source.graph(rows, sequence.with_context(|| name.to_owned())?).or_hint(HINT)?;
+        let elements: usize = graph.parameters().map(|(_, tensor)| tensor.elements()).sum();
+        if elements > ELEMENTS_MAX {
+            let error =
+                anyhow!("{name} has {elements} parameters, expected at most {ELEMENTS_MAX}");
+            return Err(hinted(error, "thinwire plan make cuts larger ones"));
+        }
+        let context = Derived::new(&graph, tokens.as_deref()).or_hint(HINT)?.context();
+        let identity = format!("{:016x}", fingerprint(&graph));
+        Ok(Model::Named(Named { name: name.to_owned(), context, tokens, identity }))
+    }
+
+    /// Bytes that a prediction is made from, at most.
+    pub fn context(&self) -> usize {
+        match self {
+            Model::Sizes(config) => config.context,
+            Model::Named(named) => named.context,
+        }
+    }
+
+    /// Whether it is the same one, whatever it is called.
+    pub fn is(&self, other: &Model) -> bool {
+        match (self, other) {
+            (Model::Named(one), Model::Named(other)) => {
+                (one.context, &one.identity) == (other.context, &other.identity)
+            }
+            _ => self == other,
+        }
+    }
+
+    /// The model for so many rows on a rank.
+    ///
+    /// # Errors
+    /// If it is impossible, no model of text, or only for another number of rows.
+    pub fn learner(&self, rows: usize) -> Result<Derived> {
+        let source = self.source()?;
+        let micro_batch = source.fixed_batch()?.unwrap_or(rows);
+        if micro_batch == 0 || !rows.is_multiple_of(micro_batch) {
+            let name = self.name();
+            let error = anyhow!(
+                "{rows} rows on a rank, expected a multiple of the {micro_batch} of {name}"
+            );
+            return Err(hinted(error, "--batch N says the rows of all ranks together"));
+        }
+        let sequence = sequence(&source, self.context())?;
+        self.derived(&source.graph(micro_batch, sequence)?)
+    }
+
+    /// The model for one row, or for as many as it must have.
+    ///
+    /// # Errors
+    /// If it is impossible, or no model of text.
+    pub fn smallest(&self) -> Result<Derived> {
+        self.learner(self.source()?.fixed_batch()?.unwrap_or(1))
+    }
+
+    /// The model to write a text of so many bytes.
+    ///
+    /// # Errors
+    /// If it is impossible, or no model of text.
+    pub fn writer(&self, bytes: usize) -> Result<Derived> {
+        match self.source()? {
+            source @ Source::Name(_) => {
+                self.derived(&source.graph(1, self.context().min(bytes.max(1)))?)
+            }
+            _ => self.smallest(),
+        }
+    }
+
+    /// What the user calls it.
+    pub fn describe(&self) -> String {
+        match self {
+            Model::Sizes(Config { context, width, layers, heads }) => {
+                format!("width {width}, {layers} layers, {heads} heads, context {context}")
+            }
+            Model::Named(Named { name, context, identity, .. }) => {
+                format!("{name} ({identity}), context {context}")
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Model::Sizes(config) => config.name(),
+            Model::Named(named) => named.name.clone(),
+        }
+    }
+
+    fn source(&self) -> Result<Source> {
+        if let Model::Sizes(config) = self {
+            config.check()?;
+        }
+        Source::open(&self.name())
+    }
+
+    fn derived(&self, graph: &Graph) -> Result<Derived> {
+        let tokens = match self {
+            Model::Sizes(_) => None,
+            Model::Named(named) => named.tokens.as_deref(),
+        };
+        Derived::new(graph, tokens).or_hint(HINT)
+    }
+}
+
+/// The length to ask a source for, so that its sequences have so many tokens: a file may have but one.
+fn sequence(source: &Source, context: usize) -> Result<usize> {
+    source.sequence(Some(context)).or_else(|_| source.sequence(None))
+}
+
+const HINT: &str = "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128; \
+                    --input tokens=NAME says what a model calls its tokens";

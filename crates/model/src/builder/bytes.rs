@@ -1,0 +1,120 @@
+//! A GPT of bytes: the model that `thinwire train` makes of its own flags.
+//!
+//! Radford et al., "Language Models are Unsupervised Multitask Learners", section 2.3: layer norm
+//! before each part, GELU in its exact form, learned positions, residual projections that start
+//! smaller. Queries, keys and values have weights of their own. So has the head: the gradient of a
+//! table that it shared would be complete only when backward ends, and at 256 symbols sharing saves
+//! next to nothing.
+
+use super::sizes::{check_layers, sizes};
+use super::transformer::head_size;
+use super::{Composer, check_sequence};
+use crate::error::Error;
+use crate::graph::{Element, Graph, Initial, TensorId};
+use crate::operator::{Activation, Attention, Embedding, Linear};
+
+/// Symbols.
+const BYTES: usize = 256;
+/// The standard deviation of weights before the first step.
+const DEVIATION: f64 = 0.02;
+
+/// The sizes of a GPT of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes {
+    /// Blocks.
+    pub layers: usize,
+    /// Features of a byte; four times as many within the feed-forward part.
+    pub hidden: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Bytes of a sequence at most.
+    pub positions: usize,
+}
+
+/// How a GPT of bytes of any size is spelled.
+pub(super) const SPELLED: &str = "bytes:layers=N,width=N,heads=N,positions=N";
+
+/// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
+pub(super) fn spelled(name: &str) -> Option<Result<Bytes, Error>> {
+    let text = name.strip_prefix("bytes:")?;
+    let found = sizes(text, ["layers", "width", "heads", "positions"]);
+    Some(found.and_then(|[layers, hidden, heads, positions]| {
+        check_layers(layers)?;
+        Ok(Bytes { layers, hidden, heads, positions })
+    }))
+}
+
+impl Bytes {
+    /// The graph for a micro-batch of so many sequences of so many bytes.
+    ///
+    /// # Errors
+    /// If sizes contradict each other.
+    pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
+        check_sequence(sequence, self.positions)?;
+        let mut composer = Composer::default();
+        let tokens = composer.input("tokens", &[batch, sequence], Element::Index);
+        let positions = composer.input("positions", &[sequence], Element::Index);
+        let targets = composer.input("targets", &[batch, sequence], Element::Index);
+        let mut x =
+            composer.block("embedding", |composer| self.embedding(composer, tokens, positions))?;
+        for layer in 0..self.layers {
+            x = composer.block(format!("block.{layer}"), |composer| self.layer(composer, x))?;
+        }
+        composer.block("head", |composer| {
+            let weight = composer.weight("weight", &[self.hidden, BYTES]);
+            let x = composer.layer_norm("norm", x)?;
+            let logits = composer.apply("logits", Linear { bias: false }, &[x, weight])?;
+            composer.cross_entropy(logits, targets)
+        })?;
+        Ok(composer.finish())
+    }
+
+    fn embedding(
+        &self,
+        composer: &mut Composer,
+        tokens: TensorId,
+        positions: TensorId,
+    ) -> Result<TensorId, Error> {
+        let table = composer.weight("table", &[BYTES, self.hidden]);
+        let places = composer.weight("positions", &[self.positions, self.hidden]);
+        let token = composer.apply("token", Embedding, &[table, tokens])?;
+        let place = composer.apply("position", Embedding, &[places, positions])?;
+        composer.add("add", token, place)
+    }
+
+    fn layer(&self, composer: &mut Composer, x: TensorId) -> Result<TensorId, Error> {
+        let mixed = composer.scope("attention", |composer| self.attention(composer, x))?;
+        let x = composer.add("attention.add", x, mixed)?;
+        let fed = composer.scope("feed", |composer| {
+            let normal = composer.layer_norm("norm", x)?;
+            let up = composer.linear("up", normal, 4 * self.hidden, true)?;
+            let active = composer.apply("gelu", Activation::GeluErf, &[up])?;
+            self.residual(composer, "down", active)
+        })?;
+        composer.add("feed.add", x, fed)
+    }
+
+    fn attention(&self, composer: &mut Composer, x: TensorId) -> Result<TensorId, Error> {
+        let head_size = head_size(self.hidden, self.heads)?;
+        let normal = composer.layer_norm("norm", x)?;
+        let mut part = |name: &str| composer.linear(name, normal, self.hidden, true);
+        let parts = [part("query")?, part("key")?, part("value")?];
+        let attention = Attention { head_size, queries_per_key: 1, causal: true };
+        let mixed = composer.apply("mixed", attention, &parts)?;
+        self.residual(composer, "output", mixed)
+    }
+
+    /// A linear layer whose result is one of 2 · layers terms of a sum.
+    fn residual(
+        &self,
+        composer: &mut Composer,
+        name: &str,
+        x: TensorId,
+    ) -> Result<TensorId, Error> {
+        let initial = Initial::Normal(DEVIATION / (2.0 * self.layers as f64).sqrt());
+        let shape = [composer.features(x), self.hidden];
+        let weight = composer.parameter(&format!("{name}.weight"), &shape, initial);
+        let bias = composer.parameter(&format!("{name}.bias"), &[self.hidden], Initial::Zeros);
+        composer.apply(name, Linear { bias: true }, &[x, weight, bias])
+    }
+}

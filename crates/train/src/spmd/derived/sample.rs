@@ -1,0 +1,165 @@
+//! Text from a model, byte by byte.
+//!
+//! The text so far stands at the start of a row, and what follows it does not matter: a prediction
+//! sees no later byte. Models whose predictions do are found by trying, and refused.
+
+use thinwire_model::Operator;
+use thinwire_wire::random::Key;
+
+use super::run::Run;
+use super::{Derived, alone, nobody};
+use crate::error::Error;
+use crate::spmd::plan::invalid;
+use crate::spmd::program::{Instruction, Slot};
+use crate::spmd::value::Value;
+use crate::{Batch, VOCABULARY};
+
+const SAMPLE_STREAM: u32 = 0x7361_6d70;
+
+/// How to sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampled {
+    /// How many bytes.
+    pub bytes: usize,
+    /// What logits are divided by: 1 samples as the model predicts, 0 takes the likeliest byte.
+    pub temperature: f32,
+    /// The seed: the same seed gives the same text.
+    pub seed: u64,
+}
+
+impl Derived {
+    /// The bytes that follow `prompt`. An empty prompt starts as a new line does.
+    ///
+    /// # Errors
+    /// If a prediction of this model sees later bytes.
+    pub fn sample(
+        &self,
+        values: &[Vec<f32>],
+        prompt: &[u8],
+        options: &Sampled,
+    ) -> Result<Vec<u8>, Error> {
+        let key = Key { seed: options.seed, step: 0, tensor: SAMPLE_STREAM };
+        let mut text = if prompt.is_empty() { vec![b'\n'] } else { prompt.to_vec() };
+        let start = text.len();
+        let reader = Reader::new(self, values)?;
+        for index in 0..options.bytes {
+            let logits = reader.last_logits(&text, 0);
+            let byte = match options.temperature {
+                0.0 => likeliest(&logits),
+                temperature => draw(logits, temperature, key.uniform(index as u64)),
+            };
+            text.push(byte);
+        }
+        Ok(text.split_off(start))
+    }
+}
+
+/// A model that reads, with what its parameters are.
+struct Reader<'a> {
+    derived: &'a Derived,
+    homes: Vec<Option<Value>>,
+    list: Vec<Instruction>,
+    logits: Slot,
+}
+
+impl<'a> Reader<'a> {
+    fn new(derived: &'a Derived, values: &[Vec<f32>]) -> Result<Reader<'a>, Error> {
+        let forward = &derived.program.forward[0];
+        let nodes = &derived.training.graph.nodes;
+        let compared = forward.iter().enumerate().rev().find_map(|(at, it)| match it {
+            Instruction::Compute { node, inputs, .. } => {
+                let loss = matches!(nodes[*node].operator, Operator::CrossEntropy(_));
+                loss.then(|| (at, inputs[0]))
+            }
+            _ => None,
+        });
+        let (end, logits) = compared.expect("a model of text compares logits with targets");
+        let list = alone(&derived.program, forward[..end].to_vec(), &[logits]);
+        let reader = Reader { derived, homes: derived.homes(values), list, logits };
+        let half = [b'a'].repeat(derived.text.sizes()[1].div_ceil(2));
+        match reader.last_logits(&half, 0) == reader.last_logits(&half, b'z') {
+            true => Ok(reader),
+            false => {
+                let message = "a prediction of this model sees later bytes, expected it not to";
+                Err(invalid(message.to_owned()).with_hint("such a model cannot write text"))
+            }
+        }
+    }
+
+    /// The logits of the byte after a text, of which the end is read; what stands behind it is `rest`.
+    fn last_logits(&self, text: &[u8], rest: u8) -> Vec<f32> {
+        let [rows, context] = self.derived.text.sizes();
+        let seen = &text[text.len().saturating_sub(context)..];
+        let mut row = seen.to_vec();
+        row.resize(context + 1, rest);
+        let inputs = self.derived.text.inputs(&Batch::new(row.repeat(rows), context));
+        let mut run = Run::new(self.derived, &inputs[0], self.homes.clone());
+        run.through(&self.list, &mut nobody).expect("forward hands nothing over");
+        let logits = run.value(self.logits);
+        let width = logits.rows()[1];
+        logits.floats()[(seen.len() - 1) * width..][..VOCABULARY].to_vec()
+    }
+}
+
+fn likeliest(logits: &[f32]) -> u8 {
+    let better = |best: usize, next: usize| if logits[next] > logits[best] { next } else { best };
+    (0..VOCABULARY).fold(0, better) as u8
+}
+
+fn draw(mut weights: Vec<f32>, temperature: f32, uniform: f32) -> u8 {
+    let greatest = weights.iter().copied().fold(f32::MIN, f32::max);
+    weights.iter_mut().for_each(|w| *w = ((*w - greatest) / temperature).exp());
+    let mut left = uniform * weights.iter().sum::<f32>();
+    let passed = weights.iter().position(|weight| {
+        left -= weight;
+        left < 0.0
+    });
+    passed.map_or_else(|| likeliest(&weights), |byte| byte as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Model};
+
+    fn model(name: &str) -> Derived {
+        Derived::new(&thinwire_model::named(name, 2, 8).unwrap(), None).unwrap()
+    }
+
+    fn sample(prompt: &[u8], temperature: f32, seed: u64) -> Vec<u8> {
+        let config = Config { context: 8, width: 8, layers: 1, heads: 2 };
+        let gpt = model(&config.name());
+        let options = Sampled { bytes: 12, temperature, seed };
+        gpt.sample(&gpt.initial(7), prompt, &options).unwrap()
+    }
+
+    #[test]
+    fn a_seed_gives_one_text() {
+        assert_eq!(sample(b"ab", 1.0, 3), sample(b"ab", 1.0, 3));
+        assert_ne!(sample(b"ab", 1.0, 3), sample(b"ab", 1.0, 4));
+        assert_eq!(sample(b"", 0.0, 3), sample(b"", 0.0, 4));
+        assert_eq!(sample(b"a prompt beyond the context", 1.0, 3).len(), 12);
+    }
+
+    #[test]
+    fn a_model_that_sees_later_bytes_is_refused() {
+        let bert = model("bert:layers=1,width=8,heads=2,vocabulary=256,positions=8");
+        let options = Sampled { bytes: 1, temperature: 0.0, seed: 1 };
+        let error = bert.sample(&bert.initial(7), b"a", &options).unwrap_err();
+        assert!(error.to_string().contains("sees later bytes"), "{error}");
+    }
+
+    #[test]
+    fn bytes_are_drawn_as_often_as_they_are_likely() {
+        let mut logits = vec![f32::NEG_INFINITY; VOCABULARY];
+        (logits[65], logits[66]) = (0.0, 3_f32.ln());
+        let key = Key { seed: 1, step: 0, tensor: 0 };
+        let count = |temperature| {
+            let drawn = (0..4000).map(|i| draw(logits.clone(), temperature, key.uniform(i)));
+            drawn.filter(|byte| *byte == 66).count()
+        };
+        assert!(count(1.0).abs_diff(3000) < 120);
+        assert!(count(0.5).abs_diff(3600) < 100);
+        assert_eq!(likeliest(&logits), 66);
+    }
+}
