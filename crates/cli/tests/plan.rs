@@ -120,6 +120,7 @@ fn a_plan_is_made_written_and_drawn() {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("http") && !page.contains("NaN") && !page.contains("inf"));
+    assert!(page.contains("<h2>Codecs</h2>") && page.contains("gradients of "), "{page}");
     let [json] = &make(&folder, CLUSTER, &["--json"]).json()[..] else { panic!("one object") };
     assert_eq!(json["model"], "gpt2");
 }
@@ -184,6 +185,9 @@ fn impossible_plans_say_why_in_one_line() {
         (&["--output", "same", "--page", "same"], "--output and --page are both same"),
         (&["--output", "no/plan.toml"], "cannot write the plan no/plan.toml: no is no folder"),
         (&["--error-budget", "0.2"], "--codecs"),
+        (&["--activation-budget", "0.2"], "--activation-codecs"),
+        (&["--activation-codecs", "vote"], "codec vote loses "),
+        (&["--activation-codecs", "zip"], "unknown codec 'zip'"),
     ] {
         let ended = make(&folder, CLUSTER, flags);
         assert!(ended.error().contains(expected), "{}", ended.stderr);

@@ -80,6 +80,40 @@ fn what_is_planned_with_codecs_runs() {
 }
 
 #[test]
+fn what_is_planned_with_codecs_of_activations_runs() {
+    let folder = Folder::new("sorts-activations");
+    cluster(&folder, 1, 1, 1.0);
+    plan(&folder, GPT, &[]).done();
+    let alone = learnt(&folder, &[]);
+    let price = |flags: &[&str]| {
+        let fixed = ["plan", "price", "--model", GPT, "--sequence", "16", "--batch", "8"];
+        let places = ["--cluster", "cluster.toml", "--output", "plan.toml"];
+        folder.run(&[&fixed[..], &places[..], flags].concat())
+    };
+    for (cores, flags) in [
+        (1, &["--stages", "2", "--micro-batches", "2"][..]),
+        (2, &["--stages", "2", "--mesh", "2", "--micro-batches", "4", "--schedule", "zero-bubble"]),
+        (1, &["--mesh", "2", "--cuts", "free"]),
+    ] {
+        cluster(&folder, cores, 2, 0.01);
+        price(flags).done();
+        let raw = learnt(&folder, &[]);
+        near(&raw, &alone, 1e-3);
+        for codec in ["f16", "int8"] {
+            let ended = price(&[flags, &["--activation-codecs", codec]].concat());
+            let text = ended.done();
+            if text.contains(&format!("activations travel as {codec} over level ")) {
+                assert!(self::text(&folder).contains("[[activation]]"), "{text}");
+            }
+            near(&learnt(&folder, &[]), &alone, 0.05);
+        }
+    }
+    let ended = price(&["--activation-codecs", "int4", "--activation-budget", "0.001"]);
+    let said = "activations do not travel by int4: it loses ";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+}
+
+#[test]
 fn what_codecs_owe_is_taken_up_or_dropped_aloud() {
     let folder = Folder::new("sorts-owed");
     cluster(&folder, 1, 2, 0.01);

@@ -53,6 +53,20 @@ impl Program {
     /// Binds `schedule`, over `elements` values, to `codec`; with feedback where the codec needs it.
     pub fn new(schedule: Schedule, elements: usize, codec: Arc<dyn Codec>) -> Program {
         let feedback = codec.needs_feedback();
+        Program::bound(schedule, elements, codec, feedback)
+    }
+
+    /// The same without feedback whatever the codec: what it loses is lost.
+    pub fn plain(schedule: Schedule, elements: usize, codec: Arc<dyn Codec>) -> Program {
+        Program::bound(schedule, elements, codec, false)
+    }
+
+    fn bound(
+        schedule: Schedule,
+        elements: usize,
+        codec: Arc<dyn Codec>,
+        feedback: bool,
+    ) -> Program {
         let tasks = &schedule.tasks;
         let early = |task: &Task| {
             matches!(task.operation, Operation::Recv { .. }) && !task.after.is_empty()

@@ -108,7 +108,7 @@ fn a_plan_file_is_read_back_and_fits_its_model_alone() {
         text.lines().find(|line| line.starts_with(field)).unwrap().to_owned()
     };
     for (from, to, expected) in [
-        ("version = 1", "version = 99", "a plan of version 99, expected 1"),
+        ("version = 1", "version = 99", "a plan of version 99, expected 1 to 2"),
         (&line("step_s"), "step_s = nan", "step_s is NaN, expected a number from 0 on"),
         (&line("bound_s"), "bound_s = -1", "bound_s is -1, expected a number from 0 on"),
         (&line("batch"), "batch = 12\nshares = [1, 1, 1, 1, 1, 1, 1, 1, 1]", "shares of 9 parts"),

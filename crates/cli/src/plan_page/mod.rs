@@ -49,6 +49,7 @@ pub fn page(
             "What a device of the busiest stage sends in a step; before gradients are encoded.",
             &tables::traffic(&traffic),
         ),
+        codecs(plan),
         section(
             "Bytes per tensor",
             "What a device sends in a step, beside the least that it could with every operator cut as it is; before gradients are encoded.",
@@ -72,6 +73,15 @@ pub fn page(
     ];
     let title = format!("thinwire: {} on {} devices", plan.model, cluster.size());
     Ok(document(&escape(&title), &body.concat()))
+}
+
+/// Nothing, if everything travels as it is.
+fn codecs(plan: &PlanFile) -> String {
+    if plan.codec.is_empty() && plan.activation.is_empty() {
+        return String::new();
+    }
+    let lead = "What is encoded, and from which level of the cluster on; a dash is all levels.";
+    section("Codecs", lead, &tables::codecs(plan))
 }
 
 fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {

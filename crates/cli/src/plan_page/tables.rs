@@ -60,6 +60,20 @@ pub fn traffic(levels: &[Traffic]) -> String {
     table(&["collectives", "parameters", "between stages", "busy"], &rows)
 }
 
+/// A row per codec of gradients, then of activations.
+pub fn codecs(plan: &PlanFile) -> String {
+    let from = |level: &Option<String>| level.clone().unwrap_or_else(|| "–".to_owned());
+    let gradients = plan.codec.iter().map(|one| {
+        let what = format!("gradients of {} parameters", one.parameters.len());
+        (what, vec![one.name.clone(), from(&one.level)])
+    });
+    let activations = plan.activation.iter().map(|one| {
+        let what = "activations and their gradients".to_owned();
+        (what, vec![one.name.clone(), from(&one.level)])
+    });
+    table(&["codec", "from level"], &gradients.chain(activations).collect::<Vec<_>>())
+}
+
 /// A row per tensor of which anything is sent, the most first, and one for all.
 pub fn moved(moved: &Moved) -> String {
     let cells = |sent: f64, least: f64, blocks: String| {

@@ -109,7 +109,8 @@ pub struct Split {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Floors {
     /// The same step without any exchange, measured between the others in the same run: the
-    /// median of its ratio to the step before it, times the median step.
+    /// median of its ratio to the step before it, times the median step. Under a plan what the rank
+    /// that is busiest does without waiting.
     pub compute_s: f64,
     /// Bytes sent over the link's bandwidth, if the link has a limit.
     pub wire_s: Option<f64>,

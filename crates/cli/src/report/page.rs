@@ -2,7 +2,7 @@
 
 use super::curves::{self, Across};
 use super::summary::{FIGURES, chosen};
-use super::{Report, Run, bars, timeline};
+use super::{Report, Run, bars, planned, timeline};
 use crate::figures;
 
 const STYLE: &str = include_str!("style.css");
@@ -16,6 +16,7 @@ pub fn page(report: &Report) -> String {
         losses(report),
         step_time(report),
         figures_table(report),
+        planned::on_page(report),
         timelines(report),
         buckets(report),
         samples(report),

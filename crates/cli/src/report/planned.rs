@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::Report;
+use super::page::{escape, section};
 use crate::figures::{bytes, ratio, seconds};
 use crate::table::Table;
 
@@ -39,38 +41,104 @@ pub struct PlannedRank {
     pub busy_s: f64,
 }
 
+const HEADER: [&str; 7] = [
+    "rank",
+    "stage",
+    "sent, predicted",
+    "sent, counted",
+    "memory, predicted",
+    "memory, grown",
+    "busy",
+];
+
+impl Planned {
+    /// The cells of every rank, as [`HEADER`] names them.
+    fn rows(&self) -> impl Iterator<Item = [String; HEADER.len()]> {
+        let steps = self.steps.max(1) as f64;
+        let row = move |rank: &PlannedRank| {
+            [
+                rank.rank.to_string(),
+                rank.stage.to_string(),
+                bytes(rank.predicted_bytes as f64 / steps),
+                bytes(rank.counted_bytes as f64 / steps),
+                bytes(rank.predicted_memory_bytes as f64),
+                bytes(rank.memory_bytes as f64),
+                seconds(rank.busy_s),
+            ]
+        };
+        self.ranks.iter().map(row)
+    }
+
+    fn verdicts(&self) -> [String; 2] {
+        let equal = self.ranks.iter().all(|rank| rank.predicted_bytes == rank.counted_bytes);
+        let verdict = if equal { "as many as predicted" } else { "NOT as many as predicted" };
+        let (predicted, measured) = (self.predicted_step_s, self.step_s);
+        [
+            format!("bytes sent in {} steps: {verdict}", self.steps),
+            format!(
+                "step: {} predicted, {} measured ({} of it)",
+                seconds(predicted),
+                seconds(measured),
+                ratio(measured / predicted)
+            ),
+        ]
+    }
+}
+
 /// The table of all ranks.
 pub fn table(planned: &Planned) -> String {
-    let mut table = Table::new([
-        "rank",
-        "stage",
-        "sent, predicted",
-        "sent, counted",
-        "memory, predicted",
-        "memory, grown",
-        "busy",
-    ]);
-    let steps = planned.steps.max(1) as f64;
-    for rank in &planned.ranks {
-        table.row([
-            rank.rank.to_string(),
-            rank.stage.to_string(),
-            bytes(rank.predicted_bytes as f64 / steps),
-            bytes(rank.counted_bytes as f64 / steps),
-            bytes(rank.predicted_memory_bytes as f64),
-            bytes(rank.memory_bytes as f64),
-            seconds(rank.busy_s),
-        ]);
+    let mut table = Table::new(HEADER);
+    planned.rows().for_each(|row| table.row(row));
+    let [sent, step] = planned.verdicts();
+    format!("{table}\n{sent}\n{step}\n")
+}
+
+/// The same on a page; nothing where there was no plan.
+pub fn on_page(report: &Report) -> String {
+    let all: Vec<&Planned> = report.runs.iter().filter_map(|run| run.planned.as_ref()).collect();
+    if all.is_empty() {
+        return String::new();
     }
-    let equal = planned.ranks.iter().all(|rank| rank.predicted_bytes == rank.counted_bytes);
-    let verdict = if equal { "as many as predicted" } else { "NOT as many as predicted" };
-    let (predicted, measured) = (planned.predicted_step_s, planned.step_s);
+    let body: String = all.into_iter().map(drawn).collect();
+    let note = "What the plan had predicted for every rank beside what was counted. Bytes are those of a step, headers included; busy is a step without waiting for others.";
+    section("Predicted and counted", note, &body)
+}
+
+fn drawn(planned: &Planned) -> String {
+    let cells = |name: &str, cells: &[String]| -> String {
+        cells.iter().map(|cell| format!("<{name}>{}</{name}>", escape(cell))).collect()
+    };
+    let header = cells("th", &HEADER.map(str::to_owned));
+    let row = |row: [String; HEADER.len()]| {
+        let (rank, rest) = (&row[..1], &row[1..]);
+        format!("<tr>{}{}</tr>\n", cells("th", rank), cells("td", rest))
+    };
+    let rows: String = planned.rows().map(row).collect();
     format!(
-        "{}\nbytes sent in {} steps: {verdict}\nstep: {} predicted, {} measured ({} of it)\n",
-        table,
-        planned.steps,
-        seconds(predicted),
-        seconds(measured),
-        ratio(measured / predicted)
+        "<div class=\"wide\"><table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n{}",
+        cells("p", &planned.verdicts())
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Run;
+
+    #[test]
+    fn a_page_says_of_every_rank_what_was_predicted_and_counted() {
+        let rank = |rank| PlannedRank {
+            rank,
+            predicted_bytes: 2000,
+            counted_bytes: 2000 + rank as u64,
+            ..PlannedRank::default()
+        };
+        let planned = Planned { steps: 2, ranks: vec![rank(0), rank(1)], ..Planned::default() };
+        let run = Run { planned: Some(planned), ..Run::default() };
+        let page = on_page(&Report { runs: vec![run], ..Report::default() });
+        for part in ["<th>sent, predicted</th>", "<th>1</th>", "NOT as many as predicted"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert_eq!(on_page(&Report { runs: vec![Run::default()], ..Report::default() }), "");
+    }
 }

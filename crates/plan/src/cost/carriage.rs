@@ -20,7 +20,7 @@ use thinwire_wire::HEADER_BYTES;
 use super::{Coding, Cost, Costs, Division, Exchange, Group, Hop, Sharding};
 
 /// Bytes of a residual's elements, and of what codecs read.
-const F32_BYTES: f64 = 4.0;
+pub(super) const F32_BYTES: f64 = 4.0;
 
 /// What was owed before a step stays beside what is owed after it, until the step counts.
 const RESIDUALS: f64 = 2.0;
@@ -39,10 +39,10 @@ pub struct Carriage {
 
 /// What encoding takes on one level, and what travels.
 #[derive(Clone, Copy, Debug, Default)]
-struct Coded {
-    wire_s: f64,
-    handling_s: f64,
-    codec_s: f64,
+pub(super) struct Coded {
+    pub wire_s: f64,
+    pub handling_s: f64,
+    pub codec_s: f64,
     encodings: f64,
     residual_bytes: f64,
 }
@@ -136,7 +136,13 @@ impl Costs<'_> {
     }
 
     /// One exchange of units over some levels.
-    fn on_hops(&self, coding: &Coding, sharding: Sharding, hops: &[Hop], elements: f64) -> Coded {
+    pub(super) fn on_hops(
+        &self,
+        coding: &Coding,
+        sharding: Sharding,
+        hops: &[Hop],
+        elements: f64,
+    ) -> Coded {
         let members: f64 = hops.iter().map(|hop| hop.members).product();
         let part = elements / members;
         let send = |elements: f64, times: f64| {

@@ -1,4 +1,4 @@
-//! Codings: codecs that gradients may travel with, and what each of them loses.
+//! Codings: codecs that gradients and activations may travel with, and what each of them loses.
 //!
 //! How long an encoding is, the codec says itself. What it loses is the relative squared error of
 //! one encoding of numbers that scatter as gradients do: normally, with a spread that varies by a
@@ -19,7 +19,10 @@ const SAMPLE: u64 = 1 << 14;
 /// How much the logarithm of their spread varies.
 const VARIATION: f32 = 0.4;
 
-/// A codec that gradients may travel with.
+/// What loses as much of activations carries none.
+const MOST: f64 = 0.4;
+
+/// A codec that gradients or activations may travel with.
 #[derive(Clone, Debug)]
 pub struct Coding {
     codec: Arc<dyn Codec>,
@@ -40,6 +43,21 @@ impl Coding {
                 Err(Error::impossible(found).with_hint("int8, int4 and onebit are such codecs"))
             }
         }
+    }
+
+    /// The coding of activations and their gradients, which have no next time in which what is lost
+    /// could be sent along.
+    ///
+    /// # Errors
+    /// As [`Coding::parse`], or if the codec loses nearly all.
+    pub fn of_activations(name: &str) -> Result<Coding, Error> {
+        let coding = Coding::parse(name)?;
+        if coding.loss < MOST && !coding.codec.shares_randomness() {
+            return Ok(coding);
+        }
+        let found = format!("codec {name} loses {:.2} of activations", coding.loss);
+        let error = Error::impossible(format!("{found}, expected less than {MOST}"));
+        Err(error.with_hint("f16, bf16, e4m3 and int8 are such codecs"))
     }
 
     /// The codec.

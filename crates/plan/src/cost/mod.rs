@@ -8,6 +8,7 @@ pub mod activation;
 mod carriage;
 mod coding;
 mod collective;
+mod encoded;
 mod group;
 mod keeping;
 mod travel;
@@ -16,10 +17,12 @@ mod work;
 pub use carriage::Carriage;
 pub use coding::Coding;
 pub use collective::{Exchange, message_s};
+pub use encoded::{Message, cheapest};
 pub use group::{Group, Hop};
 pub use keeping::Keeping;
 pub use work::{Gradient, Pinned, Work, WorkKind, Written, work};
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use thinwire_model::{Declaration, Layout, NodeId, Operand, Placement, Sides, Strategy};
@@ -220,6 +223,9 @@ pub struct Costs<'a> {
     pub side_by_side: bool,
     /// What gradients may be encoded with.
     pub codings: Vec<Coding>,
+    /// For every level, what activations that cross it and none beyond are encoded with; those of
+    /// levels that are not there travel as they are.
+    pub activations: Vec<Option<Coding>>,
     /// The group along each dimension of the mesh.
     groups: Vec<Group>,
 }
@@ -238,6 +244,7 @@ impl<'a> Costs<'a> {
             exchange: Exchange::Direct,
             side_by_side: false,
             codings: Vec::new(),
+            activations: Vec::new(),
             groups,
         }
     }
@@ -365,10 +372,10 @@ impl<'a> Costs<'a> {
 
     /// The ranks that share a parameter's work as its exchanges see them: side by side their
     /// latencies do not add up. With ZeRO 3 every exchange is waited for.
-    fn under_way(&self, sharding: Sharding, group: &Group) -> Group {
+    fn under_way<'b>(&self, sharding: Sharding, group: &'b Group) -> Cow<'b, Group> {
         match self.side_by_side && sharding != Sharding::Parameters {
-            true => group.clone().without_latency(),
-            false => group.clone(),
+            true => Cow::Owned(group.clone().without_latency()),
+            false => Cow::Borrowed(group),
         }
     }
 

@@ -9,6 +9,9 @@ impl Costs<'_> {
     pub fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
         let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
         let step = |step: &Step| {
+            if let Some(coding) = self.coding_of(shape, step) {
+                return self.encoded_s(step, coding);
+            }
             let bytes = step.elements as f64 * self.precision.element;
             let group = &self.groups[step.mesh_dim];
             match step.collective {
@@ -36,6 +39,9 @@ impl Costs<'_> {
     ) -> f64 {
         let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
         let sent = |step: &Step| {
+            if let Some(coding) = self.coding_of(shape, step) {
+                return self.encoded_sent(step, coding, level);
+            }
             let group = &self.groups[step.mesh_dim];
             let bytes = step.elements as f64 * self.precision.element;
             match step.collective {
@@ -90,14 +96,14 @@ impl Costs<'_> {
     }
 
     /// The part of its bytes that a device sends in a reduce-scatter, over one level or all.
-    fn scattered(&self, group: &Group, level: Option<usize>) -> f64 {
+    pub(super) fn scattered(&self, group: &Group, level: Option<usize>) -> f64 {
         let hops = group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level));
         hops.map(|hop| self.exchange.scattered(group, hop)).sum()
     }
 }
 
 /// The part of its bytes that a device sends in an all-to-all: what goes to those beyond each level.
-fn exchanged(group: &Group, level: Option<usize>) -> f64 {
+pub(super) fn exchanged(group: &Group, level: Option<usize>) -> f64 {
     let part = |hop: &Hop| hop.inside * (hop.members - 1.0) / group.size as f64;
     group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level)).map(part).sum()
 }

@@ -8,16 +8,18 @@ use super::file::{PlanFile, WayFile};
 use crate::Error;
 use crate::search::MICRO_BATCHES_MAX;
 
-/// The version that is written and read.
-pub(super) const VERSION: u64 = 1;
+/// The first version.
+pub(super) const FIRST: u64 = 1;
+/// The latest version, the first with codecs of activations.
+pub(super) const VERSION: u64 = 2;
 
 /// Refuses a file that another version wrote, before anything else in it is unknown.
 pub(super) fn version(text: &str) -> Result<(), Error> {
     let table: toml::Table = toml::from_str(text).unwrap_or_default();
-    match table.get("version").unwrap_or(&toml::Value::Integer(VERSION as i64)) {
-        toml::Value::Integer(found) if *found == VERSION as i64 => Ok(()),
+    match table.get("version").unwrap_or(&toml::Value::Integer(FIRST as i64)) {
+        toml::Value::Integer(found) if (FIRST as i64..=VERSION as i64).contains(found) => Ok(()),
         found => {
-            let message = format!("a plan of version {found}, expected {VERSION}");
+            let message = format!("a plan of version {found}, expected {FIRST} to {VERSION}");
             Err(Error::file(message).with_hint("make the plan again with this thinwire"))
         }
     }
@@ -35,6 +37,7 @@ pub(super) fn file(file: &PlanFile) -> Result<(), Error> {
     once("block", "recomputed", file.recomputed.iter())?;
     once("parameter", "codecs", file.codec.iter().flat_map(|codec| &codec.parameters))?;
     once("parameter", "divisions", file.division.iter().flat_map(|one| &one.parameters))?;
+    activations(file)?;
     match file.codec.iter().find(|codec| codec.parameters.is_empty()) {
         None => Ok(()),
         Some(codec) => {
@@ -43,6 +46,20 @@ pub(super) fn file(file: &PlanFile) -> Result<(), Error> {
             Err(Error::file(message))
         }
     }
+}
+
+/// Refuses two codecs of activations for the same units of devices.
+fn activations(file: &PlanFile) -> Result<(), Error> {
+    let mut seen: Vec<(usize, &str)> = Vec::new();
+    for given in &file.activation {
+        let within = given.within.filter(|_| given.level.is_some()).unwrap_or(1);
+        if let Some((_, other)) = seen.iter().find(|(known, _)| *known == within) {
+            let message = format!("activations have '{other}' and '{}'", given.name);
+            return Err(Error::file(format!("{message} within {within}, expected one of them")));
+        }
+        seen.push((within, &given.name));
+    }
+    Ok(())
 }
 
 fn seconds(field: &str, value: f64) -> Result<(), Error> {

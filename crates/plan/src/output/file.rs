@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thinwire_model::{Cut, Declaration, Graph, NodeId, Strategy, fingerprint};
 
+use super::activations::activations;
 use super::check;
 use super::codecs::codecs;
 use super::spared::{divisions, recomputed};
@@ -34,7 +35,7 @@ use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, pinned,
 pub struct PlanFile {
     /// The model's name.
     pub model: String,
-    /// The version of the file.
+    /// The version of the file: the first that knows all that is in it.
     #[serde(default = "version")]
     pub version: u64,
     /// The model's fingerprint, for one micro-batch, in hexadecimal digits.
@@ -77,6 +78,9 @@ pub struct PlanFile {
     /// What gradients are encoded with; those that are not named travel as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub codec: Vec<CodecFile>,
+    /// What activations and their gradients are encoded with; nothing if they travel as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub activation: Vec<ActivationFile>,
     /// Parameters of which something else is divided than `zero` says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub division: Vec<DivisionFile>,
@@ -96,7 +100,7 @@ pub enum Numbers {
 }
 
 fn version() -> u64 {
-    check::VERSION
+    check::FIRST
 }
 
 /// A stage.
@@ -126,6 +130,22 @@ pub struct CodecFile {
     pub within: Option<usize>,
     /// The parameters, by their names in the model.
     pub parameters: Vec<String>,
+}
+
+/// A codec of activations and their gradients, between stages and within them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActivationFile {
+    /// The codec's name, as `--codec` takes it; `none` where they travel as they are.
+    pub name: String,
+    /// The innermost level of the cluster on which it is used. What crosses several levels travels
+    /// by the codec of the outermost one. Without a level it is used on all that have none of their
+    /// own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// How many devices the levels within that one have together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<usize>,
 }
 
 /// Parameters of which the same is divided.
@@ -187,9 +207,10 @@ impl PlanFile {
             memory_bytes: stage.bytes() as u64,
         };
         let (most, division) = divisions(prepared, &chain, &found.best);
+        let activation = activations(planner, cluster, found)?;
         Ok(PlanFile {
             model: model.to_owned(),
-            version: check::VERSION,
+            version: if activation.is_empty() { check::FIRST } else { check::VERSION },
             fingerprint: format!("{:016x}", fingerprint(graph)),
             batch: planner.batch(),
             sequence,
@@ -209,6 +230,7 @@ impl PlanFile {
             shares: found.best.shares.clone(),
             devices: cluster.order(),
             codec: codecs(prepared, cluster, planner.settings(), &found.best),
+            activation,
             division,
             way: (0..choice.ways.len()).map(way).collect(),
         })

@@ -1,5 +1,6 @@
 //! What comes out: a plan as a file, and as a report that says why.
 
+mod activations;
 mod check;
 mod codecs;
 mod compare;
@@ -14,9 +15,10 @@ mod spared;
 mod traffic;
 mod volume;
 
+pub use activations::activation_text;
 pub use compare::compare;
 pub use explain::explain;
-pub use file::{CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile};
+pub use file::{ActivationFile, CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile};
 pub use moved::{Moved, MovedKind, MovedTensor, moved};
 pub use report::{Sensitivity, describe, idle, report, sensitivities};
 pub use robust::robust_report;

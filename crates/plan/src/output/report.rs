@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::activations::activation_text;
 use super::codecs;
 use super::moved::{Moved, MovedTensor, moved};
 use super::spared::{again_text, zero_text};
@@ -102,6 +103,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     line(String::new());
     split(best, overlap).into_iter().for_each(&mut line);
     codecs::describe(planner, best).into_iter().for_each(&mut line);
+    activation_text(planner, cluster, found)?.into_iter().for_each(&mut line);
     line(String::new());
     stages(best).into_iter().for_each(&mut line);
     shares(best).into_iter().for_each(&mut line);

@@ -12,7 +12,7 @@ use super::relax::Shares;
 use super::settings::{Recompute, Settings};
 use super::spread::{Assigned, Spread};
 use super::thrift::{Limits, Spared, Treated, scratch_bytes, spare, spared_costs};
-use crate::cost::{Carriage, Cost, Costs, Group, message_s};
+use crate::cost::{Carriage, Cost, Costs, Group, Message};
 use crate::pipeline::{Schedule, cut, cut_by};
 use crate::stage::{Lack, Price, Rates, Weights, Within, within};
 
@@ -372,14 +372,13 @@ impl Evaluation<'_> {
         let Candidate { stages, micro_batches, ref mesh, .. } = *self.candidate;
         let message = |end: usize, rank: usize| match self.chain.exit(choice, end - 1) {
             Some((shape, sides)) if rank + 1 < stages => {
-                let bytes = self.costs.bytes(shape, &sides.value);
                 let hop = Group::next_stage(self.costs.cluster, mesh.iter().product(), rank);
-                (bytes, message_s(&hop, bytes), self.costs.message_handling_s(bytes))
+                self.costs.message(shape, sides, &hop)
             }
-            _ => (0.0, 0.0, 0.0),
+            _ => Message::default(),
         };
-        let (message_bytes, message_seconds, sent_s) = message(range.end, rank);
-        let received_s = if rank > 0 { message(range.start, rank - 1).2 } else { 0.0 };
+        let sent = message(range.end, rank);
+        let received_s = if rank > 0 { message(range.start, rank - 1).handling_s } else { 0.0 };
         StageOutcome {
             blocks: range.clone(),
             memory_bytes: self.memory_bytes(rank),
@@ -388,9 +387,9 @@ impl Evaluation<'_> {
             slack: self.costs.device.slack,
             in_flight: schedule.in_flight(rank, stages, micro_batches),
             block_kept_bytes: 0.0,
-            message_s: message_seconds,
-            message_bytes,
-            handling_s: sent_s + received_s,
+            message_s: sent.seconds,
+            message_bytes: sent.bytes,
+            handling_s: sent.handling_s + received_s,
         }
     }
 }

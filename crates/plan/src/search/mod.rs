@@ -41,7 +41,7 @@ pub use prepare::{Class, Prepared};
 pub use robust::{Measure, Robust, robust};
 pub use rule::Rule;
 pub use scenario::Scenario;
-pub use settings::{Recompute, Settings, costs};
+pub use settings::{ACTIVATION_BUDGET, Recompute, Settings, costs};
 pub use thrift::{Spared, Treated, spared_costs};
 
 use std::collections::HashMap;

@@ -2,12 +2,16 @@
 
 use super::outcome::Overlap;
 use crate::cluster::Cluster;
-use crate::cost::{Coding, Costs, Division, Exchange, Precision, Sharding};
+use crate::cost::{Coding, Costs, Division, Exchange, Precision, Sharding, cheapest};
 use crate::pipeline::Schedule;
 
 use super::candidate::Candidate;
 use super::pin::Pin;
 use super::rule::Rule;
+
+/// What one encoding of an activation may lose, unless something else is said: `int8` and what loses
+/// less is within it, `int4` is not.
+pub const ACTIVATION_BUDGET: f64 = 0.01;
 
 /// What holds for all candidates.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +37,11 @@ pub struct Settings {
     /// The part of gradients that encoding may lose: the mean over all elements of parameters of
     /// the relative squared error.
     pub error_budget: f64,
+    /// What activations and their gradients may be encoded with, between stages and within them.
+    pub activation_codings: Vec<Coding>,
+    /// What one encoding of an activation may lose: its relative squared error. No transfer may lose
+    /// more.
+    pub activation_budget: f64,
 }
 
 /// Whether forward is computed again in backward.
@@ -59,6 +68,8 @@ impl Default for Settings {
             pins: Vec::new(),
             codings: Vec::new(),
             error_budget: 0.1,
+            activation_codings: Vec::new(),
+            activation_budget: ACTIVATION_BUDGET,
         }
     }
 }
@@ -96,6 +107,9 @@ pub fn costs<'a>(cluster: &'a Cluster, candidate: &Candidate, settings: &Setting
     costs.exchange = settings.exchange;
     costs.side_by_side = settings.overlap.exchanges;
     costs.codings.clone_from(&settings.codings);
+    let codings = (&settings.activation_codings[..], settings.activation_budget);
+    let pace = cluster.pace();
+    costs.activations = cheapest((cluster, &pace), settings.precision, codings);
     if candidate.rule == Rule::Free && !cluster.kinds.is_empty() {
         costs.device = cluster.mean();
     }

@@ -11,8 +11,8 @@ mod place;
 use std::collections::HashSet;
 
 use thinwire_model::{
-    Cut, Declaration, Layout, NodeId, Origin, Placement, Reduction, Role, Strategy, TensorId,
-    Training,
+    Cut, Declaration, Element, Layout, NodeId, Origin, Placement, Reduction, Role, Strategy,
+    Tensor, TensorId, Training,
 };
 
 use super::carriage::Carriage;
@@ -243,6 +243,16 @@ impl<'a> Assignment<'a> {
     /// What a parameter's gradient travels by.
     pub fn carriage(&self, parameter: TensorId) -> &Carriage {
         &self.plan.codecs[self.index(parameter)]
+    }
+
+    /// Whether a tensor may travel encoded as an activation or as its gradient. What is no matrix
+    /// travels as it is, as gradients of parameters do that are none.
+    pub fn encodes(&self, id: TensorId) -> bool {
+        let Tensor { shape, element, role, .. } = &self.training.graph.tensors[id];
+        let numbers = *role == Role::Activation && *element == Element::Float;
+        let mut parameters = self.training.graph.parameters();
+        let of_parameter = parameters.any(|(of, _)| self.training.gradients[of] == Some(id));
+        numbers && shape.len() >= 2 && !of_parameter
     }
 
     fn index(&self, parameter: TensorId) -> usize {

@@ -23,20 +23,47 @@ impl Carriage {
         Carriage::from(thinwire_codec::raw())
     }
 
-    /// What a group does: the codec, and how many of its members sum as it is what is encoded
-    /// after. A group that lies unevenly in the units is encoded everywhere.
-    pub fn of_group(&self, members: &[Rank]) -> (Arc<dyn Codec>, usize) {
-        let unit = |rank: &Rank| rank.index() / self.within.max(1);
-        let inner = members.iter().take_while(|rank| unit(rank) == unit(&members[0])).count();
-        if inner == members.len() && self.within > 1 {
+    /// What groups do that exchange side by side: the codec, and how many neighbouring members sum
+    /// as it is what is encoded after. All of them do alike, since what one group has may be a
+    /// replica of what another has. Where any lies unevenly in the units, all is encoded.
+    pub fn of_groups(&self, groups: &[Vec<Rank>]) -> (Arc<dyn Codec>, usize) {
+        if !self.is_crossed(groups) {
             return (thinwire_codec::raw(), 1);
         }
-        let mut parts = members.chunks(inner.max(1));
-        let even = parts.all(|part| {
-            part.len() == inner && part.iter().all(|rank| unit(rank) == unit(&part[0]))
-        });
-        (Arc::clone(&self.codec), if even { inner } else { 1 })
+        let mut inner = groups.iter().map(|group| self.inner(group));
+        let first = inner.next().unwrap_or(1);
+        let alike = inner.all(|inner| inner == first);
+        (Arc::clone(&self.codec), if alike { first } else { 1 })
     }
+
+    /// Whether any of these groups has ranks of several units.
+    pub fn is_crossed(&self, groups: &[Vec<Rank>]) -> bool {
+        let apart =
+            |group: &Vec<Rank>| group.iter().any(|rank| self.unit(rank) != self.unit(&group[0]));
+        self.within <= 1 || groups.iter().any(apart)
+    }
+
+    /// How many neighbours of a group a unit has; 1 if units have unequally many.
+    fn inner(&self, members: &[Rank]) -> usize {
+        let mine = |rank: &&Rank| self.unit(rank) == self.unit(&members[0]);
+        let inner = members.iter().take_while(mine).count().max(1);
+        let mut parts = members.chunks(inner);
+        let even = parts.all(|part| {
+            part.len() == inner && part.iter().all(|rank| self.unit(rank) == self.unit(&part[0]))
+        });
+        if even { inner } else { 1 }
+    }
+
+    fn unit(&self, rank: &Rank) -> usize {
+        rank.index() / self.within.max(1)
+    }
+}
+
+/// Of what activations may travel by, what these groups take: that of the outermost units between
+/// which any of them exchanges.
+pub fn outermost<'a>(all: &'a [Carriage], groups: &[Vec<Rank>]) -> Option<&'a Carriage> {
+    let crossed = all.iter().filter(|carriage| carriage.is_crossed(groups));
+    crossed.max_by_key(|carriage| carriage.within)
 }
 
 impl From<Arc<dyn Codec>> for Carriage {
@@ -56,7 +83,8 @@ mod tests {
         let Choice::Bytes(codec) = Choice::parse("int8").unwrap() else { panic!("bytes") };
         let of = |within, members: &[u32]| {
             let members: Vec<Rank> = members.iter().map(|rank| Rank(*rank)).collect();
-            let (codec, inner) = Carriage { codec: Arc::clone(&codec), within }.of_group(&members);
+            let (codec, inner) =
+                Carriage { codec: Arc::clone(&codec), within }.of_groups(&[members]);
             (codec.to_string(), inner)
         };
         let int8 = |inner| ("int8".to_owned(), inner);
@@ -66,5 +94,28 @@ mod tests {
         assert_eq!(of(4, &[4, 5]), ("none".to_owned(), 1));
         // Two in one unit, one in the next.
         assert_eq!(of(2, &[0, 1, 2]), int8(1));
+    }
+
+    #[test]
+    fn groups_side_by_side_do_alike() {
+        let carriage = Carriage { within: 4, ..Carriage::raw() };
+        let groups = |all: &[[u32; 2]]| -> Vec<Vec<Rank>> {
+            all.iter().map(|group| group.map(Rank).to_vec()).collect()
+        };
+        // The first lies within a unit, the others do not.
+        assert!(carriage.is_crossed(&groups(&[[0, 3], [1, 4], [2, 5]])));
+        assert!(!carriage.is_crossed(&groups(&[[0, 3], [4, 7]])));
+        assert_eq!(carriage.of_groups(&groups(&[[0, 1], [3, 4]])).1, 1);
+    }
+
+    #[test]
+    fn the_outermost_units_count() {
+        let all = [1, 4, 2].map(|within| Carriage { within, ..Carriage::raw() });
+        let of = |group: &[u32]| {
+            let group = group.iter().map(|rank| Rank(*rank)).collect();
+            outermost(&all, &[group]).map(|carriage| carriage.within)
+        };
+        assert_eq!([of(&[0, 1]), of(&[0, 2]), of(&[0, 4])], [Some(1), Some(2), Some(4)]);
+        assert!(outermost(&all[1..], &[vec![Rank(4), Rank(5)]]).is_none());
     }
 }

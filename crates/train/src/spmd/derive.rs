@@ -75,6 +75,7 @@ pub fn program(training: &Training, plan: &Plan, rank: Rank) -> Result<Program, 
         backward,
         weight,
         parameters,
+        activations: plan.activations.clone(),
     })
 }
 

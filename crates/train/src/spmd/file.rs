@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use thinwire_codec::Choice;
 use thinwire_model::Graph;
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::cost::Coding;
+use thinwire_plan::output::{ActivationFile, PlanFile};
 use thinwire_plan::pipeline::Schedule;
 
 use super::carriage::Carriage;
@@ -46,6 +47,7 @@ impl Plan {
             blocks: (0..graph.blocks.len()).map(block).collect(),
             sharding: shardings(file, graph)?,
             codecs: codecs(file, graph)?,
+            activations: activations(file)?,
             micro_batches: file.micro_batches,
             orders: orders(file.schedule, stages, file.micro_batches)?,
             shares: shares(file)?,
@@ -123,15 +125,7 @@ fn codecs(file: &PlanFile, graph: &Graph) -> Result<Vec<Carriage>, Error> {
     let names: Vec<&str> = graph.parameters().map(|(_, tensor)| &tensor.name[..]).collect();
     let mut codecs = vec![Carriage::raw(); names.len()];
     for given in &file.codec {
-        let within = match (&given.level, given.within) {
-            (None, _) => 1,
-            (Some(_), Some(within)) => within,
-            (Some(level), None) => {
-                let message = format!("codec {} from level '{level}' on", given.name);
-                let expected = "expected it to say within how many devices it is not used";
-                return Err(invalid(format!("{message}, {expected}: within = 8")));
-            }
-        };
+        let within = within(&given.name, given.level.as_deref(), given.within)?;
         let codec = match Choice::parse(&given.name).map_err(|error| invalid(error.to_string()))? {
             Choice::Bytes(codec) => codec,
             Choice::LowRank(_) | Choice::Integers(_) => {
@@ -146,6 +140,30 @@ fn codecs(file: &PlanFile, graph: &Graph) -> Result<Vec<Carriage>, Error> {
         }
     }
     Ok(codecs)
+}
+
+/// What activations and their gradients travel by.
+fn activations(file: &PlanFile) -> Result<Vec<Carriage>, Error> {
+    let carriage = |given: &ActivationFile| {
+        let within = within(&given.name, given.level.as_deref(), given.within)?;
+        let coding = Coding::of_activations(&given.name);
+        let coding = coding.map_err(|error| invalid(error.to_string()))?;
+        Ok(Carriage { codec: Arc::clone(coding.codec()), within })
+    };
+    file.activation.iter().map(carriage).collect()
+}
+
+/// Within how many neighbours a codec is not used.
+fn within(name: &str, level: Option<&str>, within: Option<usize>) -> Result<usize, Error> {
+    match (level, within) {
+        (None, _) => Ok(1),
+        (Some(_), Some(within)) => Ok(within),
+        (Some(level), None) => {
+            let message = format!("codec {name} from level '{level}' on");
+            let expected = "expected it to say within how many devices it is not used";
+            Err(invalid(format!("{message}, {expected}: within = 8")))
+        }
+    }
 }
 
 /// What every part of the batch does, where they do unequal work.

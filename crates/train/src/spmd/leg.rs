@@ -10,6 +10,7 @@ use thinwire_schedule::{self as schedule, Operation, Schedule, Shape};
 use thinwire_wire::{Rank, World};
 
 use super::reform::Reform;
+use super::wires;
 
 /// One schedule, and what becomes of the values after it.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Leg {
     pub elements: usize,
     /// What they are encoded with.
     pub codec: Arc<dyn Codec>,
+    /// Whether what the codec loses is kept and sent along the next time.
+    pub feedback: bool,
     /// Of a reduce-scatter, the elements that stay here: nobody encodes them.
     pub own: Option<Range<usize>>,
     /// What is done afterwards.
@@ -30,7 +33,7 @@ impl Leg {
     /// A schedule that encodes nothing.
     pub(super) fn raw(schedule: Schedule, elements: usize, after: impl Into<Vec<Reform>>) -> Leg {
         let (codec, own, after) = (thinwire_codec::raw(), None, after.into());
-        Leg { schedule, elements, codec, own, after }
+        Leg { schedule, elements, codec, feedback: false, own, after }
     }
 
     /// A sum of all ranks' values.
@@ -39,7 +42,7 @@ impl Leg {
         let shape = Shape { length: elements, block: codec.block(), partitions };
         let algorithm = preferred(codec.exchange(), world, elements);
         let schedule = schedule::all_reduce(algorithm, world, &shape);
-        Leg { codec: Arc::clone(codec), ..Leg::raw(schedule, elements, []) }
+        Leg::raw(schedule, elements, []).encoded(codec)
     }
 
     /// Sums of equal parts, each to its rank, where nothing else stays.
@@ -48,8 +51,12 @@ impl Leg {
         let own = shape.chunk(0, world.size(), world.rank().index());
         let schedule = schedule::reduce_scatter(world, &shape);
         let after = [Reform::Take(own.clone())];
-        let leg = Leg::raw(schedule, elements, after);
-        Leg { codec: Arc::clone(codec), own: Some(own), ..leg }
+        Leg { own: Some(own), ..Leg::raw(schedule, elements, after).encoded(codec) }
+    }
+
+    /// The same encoded, with feedback if the codec needs it.
+    fn encoded(self, codec: &Arc<dyn Codec>) -> Leg {
+        Leg { codec: Arc::clone(codec), feedback: codec.needs_feedback(), ..self }
     }
 
     /// The same among other ranks, whose numbers are given.
@@ -58,16 +65,19 @@ impl Leg {
         self
     }
 
-    /// How many elements a codec that needs feedback keeps a residual of.
+    /// How many elements a residual is kept of.
     pub fn owed(&self) -> Option<usize> {
-        self.codec.needs_feedback().then_some(self.elements)
+        self.feedback.then_some(self.elements)
     }
 
-    /// The leg as a program of the ranks of the whole job that are the group's.
-    pub fn program(&self, members: &[Rank]) -> Program {
-        let mut schedule = self.schedule.clone();
-        renumber(&mut schedule, members);
-        Program::new(schedule, self.elements, Arc::clone(&self.codec))
+    /// The leg as what the ranks of the whole job that are the group's can run.
+    pub(super) fn bound(self, members: &[Rank]) -> wires::Leg {
+        let Leg { schedule, elements, codec, feedback, own, after } = self.among(members);
+        let program = match feedback {
+            true => Program::new(schedule, elements, codec),
+            false => Program::plain(schedule, elements, codec),
+        };
+        wires::Leg { program: Arc::new(program), own, after }
     }
 }
 

@@ -184,6 +184,8 @@ impl<'a> Machine<'a> {
     ) -> Result<Option<f32>, Error> {
         self.loss = None;
         self.slots.flush()?;
+        // What the last step's messages met after its end, their receivers have told then.
+        self.slots.take_finite();
         let order = self.program.order.clone();
         for (at, turn) in order.iter().enumerate() {
             // What the next turn awaits may come while this one computes.

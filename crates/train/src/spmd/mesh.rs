@@ -27,12 +27,7 @@ impl Mesh {
             return Err(invalid(format!("{rank} of a plan for {} ranks", plan.ranks())));
         }
         let (sizes, within) = (plan.sizes(), plan.stage_ranks());
-        let mut rest = rank.index() % within;
-        let mut coordinates = vec![0; sizes.len()];
-        for (at, size) in coordinates.iter_mut().zip(&sizes).rev() {
-            *at = rest % size;
-            rest /= size;
-        }
+        let coordinates = coordinates(&sizes, rank.index() % within);
         Ok(Mesh { sizes, stage: rank.index() / within, coordinates })
     }
 
@@ -73,6 +68,28 @@ impl Mesh {
         (0..self.sizes[mesh_dim]).map(member).collect()
     }
 
+    /// The same of all ranks of the stage, this one's with them: all that exchange side by side.
+    pub fn groups(&self, mesh_dim: usize) -> Vec<Vec<Rank>> {
+        let firsts = self.everywhere().filter(|mesh| mesh.coordinates[mesh_dim] == 0);
+        firsts.map(|mesh| mesh.group(mesh_dim)).collect()
+    }
+
+    /// The ranks of two stages, in pairs that have equal coordinates.
+    pub fn pairs(&self, [one, other]: [usize; 2]) -> Vec<Vec<Rank>> {
+        self.everywhere().map(|mesh| vec![mesh.on_stage(one), mesh.on_stage(other)]).collect()
+    }
+
+    /// The stage of a rank.
+    pub fn stage_of(&self, rank: Rank) -> usize {
+        rank.index() / self.sizes.iter().product::<usize>()
+    }
+
+    /// All places of the stage.
+    fn everywhere(&self) -> impl Iterator<Item = Mesh> {
+        let ranks: usize = self.sizes.iter().product();
+        (0..ranks).map(|at| Mesh { coordinates: coordinates(&self.sizes, at), ..self.clone() })
+    }
+
     /// This rank among those with values of a layout that differ: replicas have one voice.
     pub fn voice(&self, layout: &Layout) -> World {
         let places = layout.0.iter().zip(self.sizes.iter().zip(&self.coordinates));
@@ -86,4 +103,14 @@ impl Mesh {
         let places = self.sizes.iter().zip(coordinates);
         Rank(places.fold(stage, |rank, (size, at)| rank * size + at) as u32)
     }
+}
+
+/// Where on a mesh a number is, with the last dimension fastest.
+fn coordinates(sizes: &[usize], mut rest: usize) -> Vec<usize> {
+    let mut coordinates = vec![0; sizes.len()];
+    for (at, size) in coordinates.iter_mut().zip(sizes).rev() {
+        *at = rest % size;
+        rest /= size;
+    }
+    coordinates
 }

@@ -66,6 +66,10 @@ pub struct Plan {
     pub sharding: Vec<Sharding>,
     /// For every parameter, what its gradient travels by where ranks sum it.
     pub codecs: Vec<Carriage>,
+    /// What activations and their gradients travel by, between stages and within them: whatever is
+    /// meant for the outermost units of neighbours between which a transfer goes. Empty where all
+    /// travels as it is.
+    pub activations: Vec<Carriage>,
     /// Micro-batches of a step.
     pub micro_batches: usize,
     /// For every stage, what it does in a step.
@@ -85,6 +89,7 @@ impl Plan {
             blocks: vec![BlockPlan { chunk: 0, recompute: false }; graph.blocks.len()],
             sharding: vec![Sharding::Nothing; graph.parameters().count()],
             codecs: vec![Carriage::raw(); graph.parameters().count()],
+            activations: Vec::new(),
             micro_batches: 1,
             orders: vec![order::gpipe(0, 1, 1, 1)],
             shares: Vec::new(),

@@ -2,8 +2,6 @@
 //!
 //! These are the executor's own exchanges, on the thread on which it has them.
 
-use std::sync::Arc;
-
 use burn_tensor::Device;
 use thinwire_collective::{Address, Group};
 use thinwire_model::{Collective, Reduction};
@@ -11,7 +9,7 @@ use thinwire_wire::{Rank, World};
 
 use super::transfer::Transfer;
 use super::value::Value;
-use super::wires::{Exchange, Leg, Ticket, Wires, finish};
+use super::wires::{Exchange, Ticket, Wires, finish};
 use crate::error::Error;
 
 /// Links under test.
@@ -40,16 +38,11 @@ impl Probe {
             let transfer = Transfer::new(sum, &[elements], (size, at), &raw);
             let before = transfer.before.iter();
             let values = before.fold(value.floats(), |values, one| one.apply(values));
-            let leg = |leg: super::Leg| Leg {
-                program: Arc::new(leg.program(&everybody)),
-                own: leg.own,
-                after: leg.after,
-            };
             let (step, tensor) = (self.moment, tensor as u32);
             let exchange = Exchange {
                 address: Address { step, tensor, seed: 0, operation: "probe" },
                 voice: self.world,
-                legs: transfer.legs.into_iter().map(leg).collect(),
+                legs: transfer.legs.into_iter().map(|leg| leg.bound(&everybody)).collect(),
                 residual: None,
             };
             self.wires.start(values, exchange).0

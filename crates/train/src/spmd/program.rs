@@ -5,10 +5,13 @@
 
 mod describe;
 
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
 use thinwire_model::{Layout, NodeId, Step, TensorId};
 use thinwire_wire::Rank;
 
-use super::carriage::Carriage;
+use super::carriage::{Carriage, outermost};
 use super::mesh::Mesh;
 use super::order::Turn;
 use super::transfer::Transfer;
@@ -25,6 +28,8 @@ pub struct Held {
     pub layout: Layout,
     /// The shape of this rank's part.
     pub shape: Vec<usize>,
+    /// Whether it may travel encoded: an activation or its gradient, at least a matrix.
+    pub encodes: bool,
 }
 
 /// One thing to do.
@@ -179,6 +184,8 @@ pub struct Program {
     pub order: Vec<Turn>,
     /// The parameters that this rank has.
     pub parameters: Vec<Parameter>,
+    /// What activations and their gradients travel by.
+    pub activations: Vec<Carriage>,
     /// This rank's micro-batches of a step.
     pub micro_batches: usize,
     /// The most that any rank has.
@@ -221,21 +228,32 @@ impl Program {
     pub fn transfer(&self, convert: &Convert) -> Transfer {
         let Step { mesh_dim, collective, .. } = convert.step;
         let place = (self.mesh.sizes[mesh_dim], self.mesh.coordinates[mesh_dim]);
-        let shape = &self.slots[convert.from].shape;
-        match convert.gradient {
+        let Held { shape, encodes, .. } = &self.slots[convert.from];
+        let groups = self.mesh.groups(mesh_dim);
+        if let Some(parameter) = convert.gradient {
+            let (codec, inner) = self.parameters[parameter].carriage.of_groups(&groups);
+            return Transfer::in_units(collective, shape, place, (&codec, inner));
+        }
+        match outermost(&self.activations, &groups).filter(|_| *encodes) {
             None => Transfer::new(collective, shape, place, &thinwire_codec::raw()),
-            Some(parameter) => {
-                let members = self.mesh.group(mesh_dim);
-                let (codec, inner) = self.parameters[parameter].carriage.of_group(&members);
-                Transfer::in_units(collective, shape, place, (&codec, inner))
+            Some(carriage) => {
+                let (codec, inner) = carriage.of_groups(&groups);
+                Transfer::of_activation(collective, shape, place, (&codec, inner))
             }
         }
+    }
+
+    /// What a slot's message to or from another stage is encoded with.
+    pub fn message_codec(&self, slot: Slot, peer: Rank) -> Arc<dyn Codec> {
+        let pairs = self.mesh.pairs([self.mesh.stage, self.mesh.stage_of(peer)]);
+        let carriage = outermost(&self.activations, &pairs).filter(|_| self.slots[slot].encodes);
+        carriage.map_or_else(thinwire_codec::raw, |carriage| Arc::clone(&carriage.codec))
     }
 
     fn sent_by(&self, instruction: &Instruction) -> u64 {
         match instruction {
             Instruction::Convert(convert) => self.transfer(convert).sent_bytes(),
-            Instruction::Send { slot, .. } => self.message_bytes(*slot),
+            Instruction::Send { slot, to, .. } => self.message_bytes(*slot, *to),
             _ => 0,
         }
     }
@@ -245,9 +263,10 @@ impl Program {
             converts.iter().map(|convert| self.transfer(convert).sent_bytes()).sum()
         };
         let owned = match &parameter.owner {
-            Owner::There { .. } => self.message_bytes(parameter.reduced),
+            Owner::There { rank, .. } => self.message_bytes(parameter.reduced, *rank),
             Owner::Here { restore, copies } => {
-                let copy = |copy: &Message| all(&copy.converts) + self.message_bytes(copy.slot);
+                let copy =
+                    |copy: &Message| all(&copy.converts) + self.message_bytes(copy.slot, copy.peer);
                 all(restore) + copies.iter().map(copy).sum::<u64>()
             }
         };
@@ -255,11 +274,11 @@ impl Program {
         all(&parameter.reduce) + others + owned
     }
 
-    fn message_bytes(&self, slot: Slot) -> u64 {
-        let elements: usize = self.slots[slot].shape.iter().product();
-        match elements {
+    fn message_bytes(&self, slot: Slot, peer: Rank) -> u64 {
+        let codec = self.message_codec(slot, peer);
+        match self.slots[slot].shape.iter().product() {
             0 => 0,
-            _ => (elements * 4 + thinwire_wire::HEADER_BYTES) as u64,
+            elements => (codec.encoded_len(elements) + thinwire_wire::HEADER_BYTES) as u64,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use burn_tensor::Device;
 use thinwire_collective::{Address, Group, Program as Bound};
-use thinwire_schedule::{self as schedule, Schedule};
+use thinwire_schedule as schedule;
 use thinwire_wire::Rank;
 
 use super::program::{Convert, Program, Slot};
@@ -176,16 +176,11 @@ impl Slots {
             return Ok(Content::Here(Value::new(shape, values, &self.device)));
         }
         let members = program.mesh.group(convert.step.mesh_dim);
-        let leg = |leg: super::Leg| Leg {
-            program: Arc::new(leg.program(&members)),
-            own: leg.own,
-            after: leg.after,
-        };
         let residual = owed.map(|elements| self.residuals.take(convert.number, elements));
         let exchange = Exchange {
             address: address(convert.number, moment, "convert"),
             voice: program.mesh.voice(&program.slots[convert.from].layout),
-            legs: transfer.legs.into_iter().map(leg).collect(),
+            legs: transfer.legs.into_iter().map(|leg| leg.bound(&members)).collect(),
             residual: residual.transpose()?,
         };
         let (values, residual) = self.wires.start(values, exchange);
@@ -233,12 +228,19 @@ impl Slots {
         self.wires.take_finite()
     }
 
-    /// Starts a message to another rank.
-    pub fn send(&mut self, values: Vec<f32>, (to, number): (Rank, u32), moment: u64) {
+    /// Starts a message to another rank, of what a slot holds.
+    pub fn send(
+        &mut self,
+        (program, slot): (&Program, Slot),
+        values: Vec<f32>,
+        (to, number): (Rank, u32),
+        moment: u64,
+    ) {
         let schedule = schedule::send(to, values.len());
+        let bound = Bound::plain(schedule, values.len(), program.message_codec(slot, to));
         // Nobody wants them back, and many messages may be under way.
-        let gone = vec![Reform::Take(0..0)];
-        let ticket = self.message((schedule, gone), values, address(number, moment, "send"));
+        let leg = Leg { program: Arc::new(bound), own: None, after: vec![Reform::Take(0..0)] };
+        let ticket = self.message((program, slot), values, leg, address(number, moment, "send"));
         self.outgoing.push(ticket);
     }
 
@@ -250,21 +252,31 @@ impl Slots {
         self.outgoing.drain(..).try_for_each(|ticket| finish(&ticket).map(drop))
     }
 
-    /// Awaits a message from another rank.
-    pub fn recv(&self, elements: usize, (from, number): (Rank, u32), moment: u64) -> Content {
+    /// Awaits a message from another rank, for a slot.
+    pub fn recv(
+        &self,
+        (program, slot): (&Program, Slot),
+        (from, number): (Rank, u32),
+        moment: u64,
+    ) -> Content {
+        let elements = program.slots[slot].shape.iter().product();
         let schedule = schedule::recv(from, elements);
+        let bound = Bound::plain(schedule, elements, program.message_codec(slot, from));
+        let leg = Leg { program: Arc::new(bound), own: None, after: Vec::new() };
         let address = address(number, moment, "recv");
-        Content::Coming(self.message((schedule, Vec::new()), vec![0.0; elements], address))
+        Content::Coming(self.message((program, slot), vec![0.0; elements], leg, address))
     }
 
     fn message(
         &self,
-        (schedule, after): (Schedule, Vec<Reform>),
+        (program, slot): (&Program, Slot),
         values: Vec<f32>,
+        leg: Leg,
         address: Address,
     ) -> Ticket {
-        let bound = Bound::new(schedule, values.len(), thinwire_codec::raw());
-        self.wires.start_raw(address, values, (Arc::new(bound), after))
+        let voice = program.mesh.voice(&program.slots[slot].layout);
+        let exchange = Exchange { address, voice, legs: vec![leg], residual: None };
+        self.wires.start(values, exchange).0
     }
 }
 

@@ -65,6 +65,25 @@ impl Transfer {
         }
     }
 
+    /// The same of an activation or its gradient: parts that are gathered or change places travel
+    /// encoded too, and what is lost is lost. What stays on its rank is not encoded, but for a part
+    /// that others get as well.
+    pub fn of_activation(
+        collective: Collective,
+        shape: &[usize],
+        place: (usize, usize),
+        (codec, inner): (&Arc<dyn Codec>, usize),
+    ) -> Transfer {
+        let mut transfer = Transfer::in_units(collective, shape, place, (codec, inner));
+        for leg in &mut transfer.legs {
+            leg.feedback = false;
+            if let Collective::AllGather { .. } | Collective::AllToAll { .. } = collective {
+                leg.codec = Arc::clone(codec);
+            }
+        }
+        transfer
+    }
+
     /// How many elements are kept of what its codec loses, if that is kept.
     pub fn owed(&self) -> Option<usize> {
         self.legs.iter().find_map(Leg::owed)

@@ -81,16 +81,6 @@ impl Wires {
         self.counted(values, exchange, self.tally())
     }
 
-    /// Starts a schedule that encodes nothing.
-    pub fn start_raw(
-        &self,
-        address: Address,
-        values: Vec<f32>,
-        (program, after): (Arc<Program>, Vec<Reform>),
-    ) -> Ticket {
-        self.counted(values, self.plain(address, program, after), self.tally()).0
-    }
-
     /// The numbers of all ranks, which count for nothing. Every rank gives another moment each time.
     pub fn gather(&self, mine: &[f32], moment: u64) -> Ticket {
         let world = self.driver.world();
@@ -100,12 +90,9 @@ impl Wires {
         let mut values = vec![0.0; all];
         values[world.rank().index() * mine.len()..][..mine.len()].copy_from_slice(mine);
         let address = Address { step: moment, tensor: GATHER, seed: 0, operation: "gather" };
-        self.counted(values, self.plain(address, Arc::new(program), Vec::new()), Tally::default()).0
-    }
-
-    fn plain(&self, address: Address, program: Arc<Program>, after: Vec<Reform>) -> Exchange {
-        let legs = vec![Leg { program, own: None, after }];
-        Exchange { address, voice: self.driver.world(), legs, residual: None }
+        let legs = vec![Leg { program: Arc::new(program), own: None, after: Vec::new() }];
+        let exchange = Exchange { address, voice: world, legs, residual: None };
+        self.counted(values, exchange, Tally::default()).0
     }
 
     fn counted(&self, values: Vec<f32>, exchange: Exchange, tally: Tally) -> (Ticket, Ticket) {

@@ -14,7 +14,7 @@ use crate::laws::{GPT, VGG};
 use crate::plans;
 use crate::ranks::{STEPS, data, train};
 
-fn carriage(name: &str, within: usize) -> Carriage {
+pub fn carriage(name: &str, within: usize) -> Carriage {
     let Choice::Bytes(codec) = Choice::parse(name).unwrap() else { panic!("{name} is bytes") };
     Carriage { codec, within }
 }
@@ -108,7 +108,7 @@ fn units_of_neighbours_send_little_to_others() {
 }
 
 /// The state of all ranks before and after a step on these inputs.
-fn around(
+pub fn around(
     training: &Training,
     plan: &Plan,
     clip: Option<f32>,

@@ -1,11 +1,12 @@
 //! What the planner writes, as it is run.
 
 use thinwire_model::{AttentionKind, Gpt};
-use thinwire_plan::cost::{Division, Precision};
-use thinwire_plan::output::PlanFile;
-use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
+use thinwire_plan::cost::{Coding, Division, Precision, Sharding as Divided};
+use thinwire_plan::output::{ActivationFile, PlanFile};
+use thinwire_plan::search::{Candidate, Found, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
-use thinwire_train::spmd::{Plan, Sharding};
+use thinwire_train::spmd::{Instruction, Plan, Program, Sharding, program};
+use thinwire_wire::{HEADER_BYTES, Rank};
 
 use crate::laws::Model;
 use crate::models::CLASSES;
@@ -33,12 +34,23 @@ fn cluster(bytes: f64) -> Cluster {
 }
 
 fn planned(candidate: &Candidate, bytes: f64) -> Result<PlanFile, Error> {
-    let settings = Settings { precision: Precision::SINGLE, ..Settings::default() };
+    found(candidate, bytes, &[]).map(|(file, _)| file)
+}
+
+/// A plan whose activations may travel by these codecs.
+fn found(candidate: &Candidate, bytes: f64, codecs: &[&str]) -> Result<(PlanFile, Found), Error> {
+    let codings = codecs.iter().map(|name| Coding::of_activations(name));
+    let settings = Settings {
+        precision: Precision::SINGLE,
+        activation_codings: codings.collect::<Result<_, _>>()?,
+        ..Settings::default()
+    };
     let mut planner = Planner::new(4 * candidate.micro_batches, settings, |batch| {
         MODEL.graph(batch, 4).map_err(|error| Error::from_model(&error))
     });
     let found = planner.plan_for(&cluster(bytes), candidate)?;
-    PlanFile::new("small", 4, &planner, &cluster(bytes), &found)
+    let file = PlanFile::new("small", 4, &planner, &cluster(bytes), &found)?;
+    Ok((file, found))
 }
 
 /// A memory for which the planner gives up something but not everything.
@@ -90,4 +102,73 @@ fn a_file_that_names_what_is_not_there_is_refused() {
     file.recomputed = vec!["block.9".to_owned()];
     let error = Plan::of_file(&file, &graph).unwrap_err().to_string();
     assert!(error.contains("the model has no block 'block.9'"), "{error}");
+}
+
+/// Bytes of the messages that a rank sends to the next stage with every micro-batch.
+fn sent_on(program: &Program) -> usize {
+    let messages = program.forward.iter().flatten().filter_map(|one| match one {
+        Instruction::Send { slot, to, .. } => Some((*slot, *to)),
+        _ => None,
+    });
+    let bytes = |(slot, to): (usize, Rank)| {
+        let elements: usize = program.slots[slot].shape.iter().product();
+        program.message_codec(slot, to).encoded_len(elements) + HEADER_BYTES
+    };
+    messages.map(bytes).sum()
+}
+
+#[test]
+fn messages_are_as_long_as_they_were_planned() {
+    let model = Model::new(MODEL.graph(4, 4).unwrap());
+    let division = Division::Alike(Divided::Optimizer);
+    let rule = Rule::Data;
+    for (stages, mesh) in [(2, vec![2]), (4, vec![1])] {
+        let candidate = Candidate { stages, mesh, micro_batches: 2, division, rule };
+        for codecs in [&[][..], &["int8"], &["f16"]] {
+            let (file, found) = found(&candidate, 1e9, codecs).unwrap();
+            assert_eq!(file.activation.is_empty(), codecs.is_empty());
+            let plan = Plan::of_file(&file, &model.graph).unwrap();
+            for rank in 0..4 {
+                let program = program(&model.training, &plan, Rank(rank)).unwrap();
+                let stage = &found.best.stages[program.mesh.stage];
+                let last = program.mesh.stage + 1 == stages;
+                let header = if last { 0 } else { HEADER_BYTES };
+                let what = format!("{stages} stages, {codecs:?}, rank {rank}");
+                assert_eq!(sent_on(&program) as f64, stage.message_bytes + header as f64, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_planned_with_codecs_of_activations_runs() {
+    let model = Model::new(MODEL.graph(4, 4).unwrap());
+    let division = Division::Each;
+    let rule = Rule::Free;
+    for (stages, mesh) in [(2, vec![2]), (1, vec![2, 2]), (4, vec![1])] {
+        let candidate = Candidate { stages, mesh, micro_batches: 2, division, rule };
+        let (file, _) = found(&candidate, 1e9, &["int8", "bf16"]).unwrap();
+        let plan = Plan::of_file(&file, &model.graph).unwrap();
+        model.is_near_alone(&plan, &format!("{candidate:?}: {:?}", file.activation));
+    }
+}
+
+#[test]
+fn codecs_of_activations_that_cannot_be_are_refused() {
+    let division = Division::Each;
+    let candidate =
+        Candidate { stages: 2, mesh: vec![2], micro_batches: 2, division, rule: Rule::Data };
+    let (file, _) = found(&candidate, 1e9, &["int8"]).unwrap();
+    let graph = MODEL.graph(4, 4).unwrap();
+    let refused = |edit: &dyn Fn(&mut ActivationFile)| {
+        let mut file = file.clone();
+        file.activation.iter_mut().for_each(edit);
+        Plan::of_file(&file, &graph).unwrap_err().to_string()
+    };
+    let error = refused(&|one| one.name = "vote".to_owned());
+    assert!(error.contains("codec vote loses "), "{error}");
+    let error = refused(&|one| one.name = "zip".to_owned());
+    assert!(error.contains("unknown codec 'zip'"), "{error}");
+    let error = refused(&|one| (one.level, one.within) = (Some("pod".to_owned()), None));
+    assert!(error.contains("expected it to say within how many devices"), "{error}");
 }

@@ -1,5 +1,6 @@
 //! Under every plan a step is what it is on one rank.
 
+mod activations;
 mod codecs;
 mod files;
 mod kernels;

@@ -5,11 +5,15 @@ use thinwire_model::Graph;
 use thinwire_train::spmd::{BlockPlan, MeshDim, Plan, Sharding, order};
 use thinwire_wire::random::Key;
 
+use crate::codecs::carriage;
 use crate::laws::{GPT, LLAMA, MOE, Model, VGG};
 use crate::plans;
 
 /// Meshes and stages of at most eight ranks.
 const MESHES: [&[usize]; 6] = [&[], &[2], &[4], &[2, 2], &[4, 2], &[2, 4]];
+
+/// What activations may travel by.
+const CODECS: [&str; 5] = ["none", "f16", "bf16", "int8", "int8:stochastic"];
 
 struct Dice {
     key: Key,
@@ -47,6 +51,8 @@ fn plan(graph: &Graph, dice: &mut Dice) -> Plan {
     let blocks = plan.blocks.clone().into_iter();
     plan.blocks =
         blocks.map(|block| BlockPlan { recompute: dice.of(&[true, false]), ..block }).collect();
+    let levels = dice.of(&[0, 1, 2]);
+    plan.activations = (0..levels).map(|at| carriage(dice.of(&CODECS), 1 << at)).collect();
     plan
 }
 
@@ -59,7 +65,10 @@ fn holds(model: &Model, seed: u64) {
         plan.stages,
         plan.micro_batches
     );
-    model.equals_alone(&plan, &what);
+    match plan.activations.iter().all(|carriage| carriage.codec.is_raw()) {
+        true => model.equals_alone(&plan, &what),
+        false => model.is_near_alone(&plan, &what),
+    }
 }
 
 proptest! {

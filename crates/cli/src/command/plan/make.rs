@@ -10,6 +10,8 @@ use thinwire_plan::output::{Moved, PlanFile, compare, explain, moved, report, ro
 use thinwire_plan::search::{Found, Measure, Planner, Robust, Scenario, Settings, robust};
 use thinwire_plan::{Cluster, Error};
 
+use super::activations::Activations;
+use super::fraction;
 use super::subject::Subject;
 use crate::failure::OrHint;
 use crate::file;
@@ -36,6 +38,8 @@ pub struct Args {
     /// The part of gradients that codecs may lose: the mean of relative squared errors
     #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction, requires = "codecs")]
     error_budget: f64,
+    #[command(flatten)]
+    activations: Activations,
     /// Shows also what codecs would save if they were chosen after everything else
     #[arg(long, requires = "codecs", conflicts_with_all = ["json", "explain"])]
     compare: bool,
@@ -78,7 +82,8 @@ pub fn run(args: &Args) -> Result<u8> {
     check_outputs(args)?;
     let cluster = subject.cluster()?;
     let source = subject.source()?;
-    let mut planner = subject.planner(&source, settings(args)?);
+    let settings = settings(args)?;
+    let mut planner = subject.planner(&source, settings.clone());
     let robust = robust_plan(args, &mut planner, &cluster)?;
     let (cluster, found) = match &robust {
         Some(robust) => (cluster, robust.found.clone()),
@@ -102,7 +107,8 @@ pub fn run(args: &Args) -> Result<u8> {
         print(report(&planner, &cluster, &found)?)?;
         robust.iter().try_for_each(|robust| print(format!("\n{}", robust_report(robust))))?;
         if args.compare {
-            let raw = Settings { codings: Vec::new(), ..settings(args)? };
+            let (codings, activation_codings) = (Vec::new(), Vec::new());
+            let raw = Settings { codings, activation_codings, ..settings };
             let raw = subject.planner(&source, raw);
             print(compared(&planner, &cluster, &found, raw)?)?;
         }
@@ -130,7 +136,8 @@ fn settings(args: &Args) -> Result<Settings> {
     let codings = args.codecs.iter().map(|name| Coding::parse(name)).collect::<Result<_, _>>()?;
     let pins = args.pin.iter().map(|pin| pin.parse()).collect::<Result<_, Error>>()?;
     let (reserve, error_budget) = (args.reserve, args.error_budget);
-    Ok(Settings { reserve, pins, codings, error_budget, ..base })
+    let settings = Settings { reserve, pins, codings, error_budget, ..base };
+    args.activations.put_in(settings)
 }
 
 fn robust_plan(args: &Args, planner: &mut Planner, cluster: &Cluster) -> Result<Option<Robust>> {
@@ -164,11 +171,4 @@ fn compared(
 ) -> Result<String> {
     let raw = raw.plan(cluster)?.best;
     Ok(compare(planner, cluster, &raw, &found.best)?)
-}
-
-fn fraction(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..1.0).contains(&value) => Ok(value),
-        _ => Err(format!("{text} is no fraction, expected 0 or more and less than 1")),
-    }
 }

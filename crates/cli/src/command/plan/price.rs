@@ -6,10 +6,11 @@ use std::num::NonZeroUsize;
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::output::{PlanFile, activation_text};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Recompute, Rule, Settings};
 
+use super::activations::Activations;
 use super::subject::Subject;
 use crate::failure::OrHint;
 use crate::output::{print, print_json};
@@ -40,6 +41,8 @@ pub struct Args {
     /// Computes forward again in backward: never, always, or in the blocks where memory needs it
     #[arg(long, value_enum, num_args = 0..=1, default_value = "never", default_missing_value = "always")]
     recompute: Again,
+    #[command(flatten)]
+    activations: Activations,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -78,6 +81,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let schedule = Some(args.schedule);
     let settings = Settings { recompute, schedule, ..Settings::of_executor() };
+    let settings = args.activations.put_in(settings)?;
     check_batch(args)?;
     let mut planner = args.subject.planner(&source, settings);
     let found = planner.plan_for(&cluster, &candidate(args)?)?;
@@ -85,7 +89,11 @@ pub fn run(args: &Args) -> Result<u8> {
     args.subject.write(&plan)?;
     match args.subject.json {
         true => print_json(&plan)?,
-        false => print(format!("a step takes {}\n", crate::figures::seconds(plan.step_s)))?,
+        false => {
+            let travels = activation_text(&planner, &cluster, &found)?;
+            let travels = travels.map_or(String::new(), |text| format!("{text}\n"));
+            print(format!("a step takes {}\n{travels}", crate::figures::seconds(plan.step_s)))?;
+        }
     }
     Ok(0)
 }

@@ -120,6 +120,7 @@ fn run(
     run.sent_bytes = mine.map_or(0.0, |rank| rank.counted_bytes as f64 / planned.steps as f64);
     run.raw_bytes = run.sent_bytes;
     run.floors.wire_s = rate.map(|rate| run.sent_bytes / rate);
+    run.floors.compute_s = planned.ranks.iter().map(|rank| rank.busy_s).fold(0.0, f64::max);
     run.checkpoint = saved.map(|path| path.display().to_string());
     run.planned = Some(planned);
     Ok((run, built.file.clone()))

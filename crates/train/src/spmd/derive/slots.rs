@@ -105,7 +105,8 @@ impl Derivation<'_> {
         let next = self.slots.len();
         let slot = *self.known.entry((tensor, layout.clone())).or_insert(next);
         if slot == next {
-            self.slots.push(Held { tensor, layout, shape });
+            let encodes = self.assignment.encodes(tensor);
+            self.slots.push(Held { tensor, layout, shape, encodes });
             self.available.push(false);
         }
         slot

@@ -56,7 +56,8 @@ impl Machine<'_> {
             }
             Instruction::Send { slot, to, number } => {
                 let value = self.value(micro_batch, *slot)?;
-                self.slots.send(value.floats(), (*to, *number), moment);
+                let place = (&self.program, *slot);
+                self.slots.send(place, value.floats(), (*to, *number), moment);
             }
             Instruction::Recv { slot, from, number } => {
                 self.recv(micro_batch, *slot, (*from, *number));
@@ -88,8 +89,7 @@ impl Machine<'_> {
     /// Begins to receive a message, unless that has begun.
     fn recv(&mut self, micro_batch: usize, slot: Slot, message: (Rank, u32)) {
         if !self.slots.is_filled(micro_batch, slot) {
-            let elements = self.program.slots[slot].shape.iter().product();
-            let content = self.slots.recv(elements, message, self.moment(micro_batch));
+            let content = self.slots.recv((&self.program, slot), message, self.moment(micro_batch));
             self.slots.put(micro_batch, slot, content);
         }
     }

@@ -120,12 +120,11 @@ fn whole_gradient(
     let reduced = sum.reduced.expect("all shares have come");
     let mut total = slots.arrived(reduced, shape)?.floats();
     if let Owner::There { rank, sum, .. } = parameter.owner {
-        slots.send(total, (rank, sum), moment);
+        slots.send((program, parameter.reduced), total, (rank, sum), moment);
         return Ok(Vec::new());
     }
     for other in &parameter.others {
-        let elements = program.slots[other.slot].shape.iter().product();
-        let content = slots.recv(elements, (other.peer, other.number), moment);
+        let content = slots.recv((program, other.slot), (other.peer, other.number), moment);
         let content = slots.chain(program, &other.converts, content, moment)?;
         let sum = slots.arrived(content, shape)?.floats();
         total.iter_mut().zip(sum).for_each(|(a, b)| *a += b);
@@ -143,8 +142,7 @@ fn bring_home(
     let (restore, copies) = match &parameter.owner {
         Owner::Here { restore, copies } => (restore, copies),
         Owner::There { rank, values, .. } => {
-            let elements = program.slots[parameter.home].shape.iter().product();
-            return Ok(slots.recv(elements, (*rank, *values), moment));
+            return Ok(slots.recv((program, parameter.home), (*rank, *values), moment));
         }
     };
     let shape = &program.slots[parameter.reduced].shape;
@@ -153,7 +151,7 @@ fn bring_home(
         let content = Content::Here(value.clone());
         let content = slots.chain(program, &copy.converts, content, moment)?;
         let values = slots.arrived(content, &program.slots[copy.slot].shape)?.floats();
-        slots.send(values, (copy.peer, copy.number), moment);
+        slots.send((program, copy.slot), values, (copy.peer, copy.number), moment);
     }
     slots.chain(program, restore, Content::Here(value), moment)
 }

@@ -1,0 +1,167 @@
+//! What activations and their gradients travel by, and what that takes.
+//!
+//! A transfer travels by the codec of the outermost level that it crosses: a message between stages,
+//! what is gathered, and what changes places. Sums are formed as they are within the units of that
+//! level, and encoded between them. n elements on each device, f members of the encoded level:
+//!
+//! | transfer | bytes sent | encoded, decoded |
+//! |---|---|---|
+//! | message | len(n) | n, n |
+//! | all-gather of n elements together | (f−1) · len(n/f) | n/f, n |
+//! | all-to-all | (f−1) · len(n/f) | n, n |
+//! | sums | as those of gradients | |
+//!
+//! No transfer may lose more than the budget in one encoding, so the cheapest codec within it is
+//! right for all that cross a level: which one that is, is asked for so many elements that latency
+//! does not count.
+
+use thinwire_model::{Collective, Reduction, Sides, Step};
+
+use super::carriage::F32_BYTES;
+use super::travel::exchanged;
+use super::{Coding, Costs, Group, Hop, Precision, Sharding, message_s};
+use crate::cluster::{Cluster, Device};
+
+/// Elements for which codecs are compared.
+const MANY: f64 = (1_u64 << 20) as f64;
+
+/// What a stage sends to the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Message {
+    /// Bytes without the header.
+    pub bytes: f64,
+    /// Seconds on the way.
+    pub seconds: f64,
+    /// Seconds of a device's own time at either end.
+    pub handling_s: f64,
+}
+
+/// For every level the cheapest coding within the budget of what crosses it and nothing beyond; none
+/// where nothing is cheaper than numbers as they are.
+pub fn cheapest(
+    (cluster, device): (&Cluster, &Device),
+    precision: Precision,
+    (codings, budget): (&[Coding], f64),
+) -> Vec<Option<Coding>> {
+    let mut devices = 1.0;
+    let mut level = |level: &crate::cluster::Level| {
+        let byte_s = devices / level.bytes_per_s + device.handling.byte_s;
+        devices *= level.size as f64;
+        let coded_s = |coding: &Coding| {
+            coding.bytes(MANY) * byte_s + 2.0 * MANY * F32_BYTES / device.codec_bytes_per_s
+        };
+        let raw_s = MANY * precision.element * byte_s;
+        let allowed = codings.iter().filter(|coding| coding.loss <= budget);
+        let cheaper = allowed.filter(|coding| coded_s(coding) < raw_s);
+        cheaper.min_by(|a, b| coded_s(a).total_cmp(&coded_s(b))).cloned()
+    };
+    cluster.levels.iter().map(&mut level).collect()
+}
+
+impl Costs<'_> {
+    /// A message of what leaves a stage in this layout.
+    pub fn message(&self, shape: &[usize], sides: &Sides, hop: &Hop) -> Message {
+        let elements = self.local(shape, &sides.value);
+        let coding = self.activations.get(hop.level).and_then(Option::as_ref);
+        let coding = coding.filter(|_| encodes(shape));
+        let bytes = coding.map_or(elements * self.precision.element, |one| one.bytes(elements));
+        let codec_s = coding.map_or(0.0, |_| self.codec_s(elements));
+        let handling_s = self.message_handling_s(bytes) + codec_s;
+        Message { bytes, seconds: message_s(hop, bytes), handling_s }
+    }
+
+    /// What a step of a tensor of this shape is encoded with. Other reductions than sums are of
+    /// numbers that no codec may touch.
+    pub(super) fn coding_of(&self, shape: &[usize], step: &Step) -> Option<&Coding> {
+        let sums = match step.collective {
+            Collective::ReduceScatter { reduction, .. } | Collective::AllReduce { reduction } => {
+                reduction == Reduction::Sum
+            }
+            _ => true,
+        };
+        let outermost = self.groups[step.mesh_dim].hops.last().filter(|_| sums && encodes(shape));
+        outermost.and_then(|hop| self.activations.get(hop.level)?.as_ref())
+    }
+
+    /// Seconds of a step that is encoded.
+    pub(super) fn encoded_s(&self, step: &Step, coding: &Coding) -> f64 {
+        let (group, n) = (&self.groups[step.mesh_dim], step.elements as f64);
+        let f = group.size as f64;
+        match step.collective {
+            Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
+            Collective::AllReduce { .. } => self.sum_s(coding, Sharding::None, group, n),
+            Collective::ReduceScatter { .. } => self.sum_s(coding, Sharding::Gradients, group, n),
+            Collective::AllGather { .. } => {
+                let wire_s = self.exchange.scatter_s(group, f * coding.bytes(n / f));
+                wire_s + self.codec_s(n + n / f)
+            }
+            Collective::AllToAll { .. } => {
+                let wire_s = self.exchange.all_to_all_s(group, f * coding.bytes(n / f / f));
+                wire_s + self.codec_s(2.0 * n / f)
+            }
+        }
+    }
+
+    /// A sum that is encoded between the units of the outermost level.
+    fn sum_s(&self, coding: &Coding, sharding: Sharding, group: &Group, n: f64) -> f64 {
+        let Some(last) = group.hops.last() else { return 0.0 };
+        let times = if sharding == Sharding::None { 2.0 } else { 1.0 };
+        let bytes = n * self.precision.element;
+        let inner_s = times * self.exchange.scatter_s(&within(group), bytes);
+        let coded = self.on_hops(coding, sharding, std::slice::from_ref(last), n / last.inside);
+        inner_s + coded.wire_s + coded.codec_s
+    }
+
+    /// Bytes without headers that a device sends in a step that is encoded, over one level or all.
+    pub(super) fn encoded_sent(&self, step: &Step, coding: &Coding, level: Option<usize>) -> f64 {
+        let (group, n) = (&self.groups[step.mesh_dim], step.elements as f64);
+        let f = group.size as f64;
+        match step.collective {
+            Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
+            Collective::AllGather { .. } => f * coding.bytes(n / f) * self.scattered(group, level),
+            Collective::AllToAll { .. } => f * coding.bytes(n / f / f) * exchanged(group, level),
+            Collective::ReduceScatter { .. } => {
+                let part = |elements: f64, members: f64| coding.bytes(elements / members);
+                self.sum_sent((group, level), n, &part)
+            }
+            Collective::AllReduce { .. } if coding.gathers() => {
+                let all = |elements: f64, _: f64| coding.bytes(elements);
+                let inner = self.sum_sent((group, level), n, &|_, _| 0.0);
+                inner + self.sum_sent((group, level), n, &all)
+            }
+            Collective::AllReduce { .. } => {
+                let part = |elements: f64, members: f64| coding.bytes(elements / members);
+                2.0 * self.sum_sent((group, level), n, &part)
+            }
+        }
+    }
+
+    /// Bytes of a reduce-scatter, whose messages between the units of the outermost level are as
+    /// long as they are said to be.
+    fn sum_sent(
+        &self,
+        (group, level): (&Group, Option<usize>),
+        n: f64,
+        message: &dyn Fn(f64, f64) -> f64,
+    ) -> f64 {
+        let inner = self.scattered(&within(group), level) * n * self.precision.element;
+        let outermost = group.hops.last().filter(|hop| level.is_none_or(|one| one == hop.level));
+        let sent = |hop: &Hop| (hop.members - 1.0) * message(n / hop.inside, hop.members);
+        inner + outermost.map_or(0.0, sent)
+    }
+
+    fn codec_s(&self, elements: f64) -> f64 {
+        elements * F32_BYTES / self.device.codec_bytes_per_s
+    }
+}
+
+/// Whether a tensor of this shape may be encoded: what is no matrix travels as it is.
+fn encodes(shape: &[usize]) -> bool {
+    shape.len() >= 2
+}
+
+/// The part of a group that lies within a unit of its outermost level.
+fn within(group: &Group) -> Group {
+    let hops = group.hops[..group.hops.len().saturating_sub(1)].to_vec();
+    Group { size: group.hops.last().map_or(1, |hop| hop.inside as usize), hops }
+}
