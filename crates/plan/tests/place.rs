@@ -2,7 +2,6 @@
 
 mod made;
 
-use proptest::prelude::*;
 use thinwire_plan::Cluster;
 use thinwire_plan::cluster::Links;
 use thinwire_plan::output::{PlanFile, report};
@@ -74,15 +73,14 @@ fn equal_links_are_as_none() {
     assert_eq!((same, found.best.seconds), (plain, seconds));
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
-
-    #[test]
-    fn how_members_are_numbered_does_not_matter(
-        rates in prop::collection::vec(prop::sample::select(vec![2.0, 10.0, 50.0, 200.0]), 16),
-        order in Just(vec![0_usize, 1, 2, 3]).prop_shuffle(),
-    ) {
-        let gbit: Vec<Vec<f64>> = rates.chunks(4).map(<[f64]>::to_vec).collect();
+#[test]
+fn how_members_are_numbered_does_not_matter() {
+    let apart = [2, 10, 2, 50, 2, 2, 50, 50, 2, 50, 2, 2, 50, 50, 2, 2];
+    let islands = [9, 200, 10, 10, 200, 9, 10, 10, 10, 10, 9, 200, 10, 10, 200, 9];
+    for (rates, order) in [(apart, [0, 3, 1, 2]), (islands, [0, 2, 1, 3]), (islands, [3, 0, 2, 1])]
+    {
+        let gbit: Vec<Vec<f64>> =
+            rates.chunks(4).map(|row| row.iter().map(|rate| f64::from(*rate)).collect()).collect();
         let row = |from: &usize| order.iter().map(|to| gbit[*from][*to]).collect();
         let turned: Vec<Vec<f64>> = order.iter().map(row).collect();
         let [one, other] = [gbit, turned].map(|gbit| {
@@ -92,6 +90,6 @@ proptest! {
             assert!(found.best.seconds <= given && found.bound_s <= found.best.seconds);
             found.best.seconds
         });
-        prop_assert!((one / other - 1.0).abs() < 0.01, "{one} {other}");
+        assert!((one / other - 1.0).abs() < 0.01, "{rates:?} {order:?}: {one} {other}");
     }
 }

@@ -1,8 +1,8 @@
 //! Placement: which member of a level stands where in the mesh and the pipeline, where links differ.
 //!
 //! A plan's ranks are laid over neighbouring devices; who is whose neighbour may be chosen. First
-//! members are ordered so that neighbours, and groups of them, have the best links; then so that the
-//! plan that was found takes least. Orders of few members are all tried; of more, two change places
+//! members are ordered so that neighbours, groups of them, and stages of some width have the best
+//! links; from each such order on, so that the plan that was found takes least. Orders of few members are all tried; of more, two change places
 //! while that helps.
 //!
 //! Laws: a plan is never slower than the one for members as the file has them, and its bound holds
@@ -31,17 +31,20 @@ impl Planner {
             return Ok(best);
         }
         let bound_s = self.plan(&cluster.with_best_links())?.bound_s;
-        let mut order = neighbours(cluster);
-        for _ in 0..ROUNDS {
-            let found = self.plan(&order)?;
-            let next = self.suiting(&order, &found.best);
-            if found.best.seconds < best.1.best.seconds {
-                best = (order.clone(), found);
+        let mut tried: Vec<Cluster> = Vec::new();
+        for mut order in starts(cluster) {
+            for _ in 0..ROUNDS {
+                if tried.contains(&order) {
+                    break;
+                }
+                tried.push(order.clone());
+                let found = self.plan(&order)?;
+                let next = self.suiting(&order, &found.best);
+                if found.best.seconds < best.1.best.seconds {
+                    best = (order, found);
+                }
+                order = next;
             }
-            if next == order {
-                break;
-            }
-            order = next;
         }
         best.1.bound_s = best.1.bound_s.min(bound_s);
         Ok(best)
@@ -69,27 +72,45 @@ impl Planner {
     }
 }
 
-/// The cluster in an order in which neighbours have the best links, whatever is planned: groups of
-/// every size that divides a level exchange as fast as can be, all together.
-fn neighbours(cluster: &Cluster) -> Cluster {
-    arranged(cluster, ALL[0], &mut |tried| {
-        tried.levels.iter().filter_map(|level| level.links.as_ref()).map(apart_s).sum()
-    })
+/// Orders that are good whatever is planned: for groups of all sizes at once, and for stages of so
+/// many members each, which exchange within themselves and send on to the next.
+fn starts(cluster: &Cluster) -> Vec<Cluster> {
+    let linked = || cluster.levels.iter().filter_map(|level| level.links.as_ref());
+    let most = linked().map(Links::members).max().unwrap_or(0);
+    let whole = |links: &Links| (2..=links.members()).map(|size| apart_s(links, size)).sum();
+    let staged = |width: usize| move |links: &Links| apart_s(links, width) + onward_s(links, width);
+    let best = |seconds: &dyn Fn(&Links) -> f64| {
+        arranged(cluster, ALL[0], &mut |tried| {
+            tried.levels.iter().filter_map(|level| level.links.as_ref()).map(seconds).sum()
+        })
+    };
+    let widths = (1..most).filter(|width| linked().any(|one| one.members() % width == 0));
+    let widths: Vec<Cluster> = widths.map(|width| best(&staged(width))).collect();
+    std::iter::once(best(&whole)).chain(widths).collect()
 }
 
-/// Seconds in which groups of all sizes exchange a byte of each member.
-fn apart_s(links: &Links) -> f64 {
+/// Seconds in which groups of so many neighbours exchange a byte of each member; nothing where there
+/// are no such groups.
+fn apart_s(links: &Links, size: usize) -> f64 {
     let members = links.members();
-    let sizes = (2..=members).filter(|size| members.is_multiple_of(*size));
-    let slowest = |size: usize| {
-        let groups = (0..members).step_by(size).map(|first| (first..first + size).collect());
-        let seconds = |group: Vec<usize>| {
-            let lane = links.direct(&group);
-            lane.latency_s + 1.0 / lane.bytes_per_s
-        };
-        groups.map(seconds).fold(0.0, f64::max)
+    if size < 2 || !members.is_multiple_of(size) {
+        return 0.0;
+    }
+    let groups = (0..members).step_by(size).map(|first| (first..first + size).collect());
+    let seconds = |group: Vec<usize>| {
+        let lane = links.direct(&group);
+        lane.latency_s + 1.0 / lane.bytes_per_s
     };
-    sizes.map(slowest).sum()
+    groups.map(seconds).fold(0.0, f64::max)
+}
+
+/// Seconds in which every member sends a byte to the one so many places further, and back.
+fn onward_s(links: &Links, width: usize) -> f64 {
+    let seconds = |from: usize| {
+        let lane = links.between(from, from + width);
+        lane.latency_s + 1.0 / lane.bytes_per_s
+    };
+    (0..links.members().saturating_sub(width)).map(seconds).fold(0.0, f64::max)
 }
 
 /// The cluster with the members of every level that has links of its own in the best order, level
