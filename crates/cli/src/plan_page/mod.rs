@@ -7,7 +7,7 @@ mod timeline;
 
 use anyhow::Result;
 use thinwire_plan::Cluster;
-use thinwire_plan::output::{PlanFile, again_text, traffic, zero_text};
+use thinwire_plan::output::{PlanFile, again_text, moved, traffic, zero_text};
 use thinwire_plan::search::{Found, Planner};
 
 use crate::figures;
@@ -26,6 +26,7 @@ pub fn page(
 ) -> Result<String> {
     let overlap = planner.settings().overlap;
     let traffic = traffic(planner, cluster, found)?;
+    let moved = moved(planner, cluster, found)?;
     let body = [
         headline(plan, cluster, found),
         section(
@@ -47,6 +48,11 @@ pub fn page(
             "Bytes per link",
             "What a device of the busiest stage sends in a step; before gradients are encoded.",
             &tables::traffic(&traffic),
+        ),
+        section(
+            "Bytes per tensor",
+            "What a device sends in a step, beside the least that it could with every operator cut as it is; before gradients are encoded.",
+            &tables::moved(&moved),
         ),
         section(
             "Expert plans",

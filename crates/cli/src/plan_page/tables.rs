@@ -1,6 +1,6 @@
 //! Tables of a plan: memory, bytes, expert plans, operators.
 
-use thinwire_plan::output::{PlanFile, Traffic, WayFile, describe};
+use thinwire_plan::output::{Moved, MovedTensor, PlanFile, Traffic, WayFile, describe};
 use thinwire_plan::search::{Found, Outcome};
 
 use crate::figures;
@@ -58,6 +58,22 @@ pub fn traffic(levels: &[Traffic]) -> String {
     let rows: Vec<(String, Vec<String>)> =
         levels.iter().map(|one| (one.level.clone(), row(one))).collect();
     table(&["collectives", "parameters", "between stages", "busy"], &rows)
+}
+
+/// A row per tensor of which anything is sent, the most first, and one for all.
+pub fn moved(moved: &Moved) -> String {
+    let cells = |sent: f64, least: f64, blocks: String| {
+        let times = if least > 0.0 { format!("{:.2}", sent / least) } else { "–".to_owned() };
+        vec![figures::bytes(sent), figures::bytes(least), times, blocks]
+    };
+    let row = |one: &MovedTensor| {
+        let cells = cells(one.sent_bytes, one.least_bytes, one.blocks.to_string());
+        (one.name.clone(), cells)
+    };
+    let all = cells(moved.sent_bytes, moved.least_bytes, String::new());
+    let mut rows = vec![("all, mean over stages".to_owned(), all)];
+    rows.extend(moved.tensors.iter().map(row));
+    table(&["sent", "least", "times the least", "blocks"], &rows)
 }
 
 /// A row per expert plan.

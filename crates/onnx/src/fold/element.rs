@@ -86,16 +86,45 @@ pub(super) fn broadcast(
     let shape: Vec<usize> = (0..dimensions).map(length).collect::<Result<_, _>>()?;
     let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
     let elements = elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| large(call))?;
+    let there: Vec<&Constant> =
+        inputs.iter().copied().filter(|input| !input.values.is_empty()).collect();
+    let steps: Vec<Vec<usize>> = there.iter().map(|input| steps(input, dimensions)).collect();
     let mut index = vec![0; dimensions];
+    let mut places = vec![0; there.len()];
+    let mut found = vec![0.0; there.len()];
     let mut values = Vec::with_capacity(elements);
-    for place in 0..elements {
-        let mut rest = place;
-        for (i, length) in index.iter_mut().zip(&shape).rev() {
-            *i = rest % length;
-            rest /= length;
+    for _ in 0..elements {
+        for ((found, input), place) in found.iter_mut().zip(&there).zip(&places) {
+            *found = input.values[*place];
         }
-        let there = inputs.iter().filter(|input| !input.values.is_empty());
-        values.push(function(&there.map(|input| input.at(&index)).collect::<Vec<_>>()));
+        values.push(function(&found));
+        for dim in (0..dimensions).rev() {
+            index[dim] += 1;
+            let again = index[dim] == shape[dim];
+            for (place, steps) in places.iter_mut().zip(&steps) {
+                *place = if again {
+                    *place - (shape[dim] - 1) * steps[dim]
+                } else {
+                    *place + steps[dim]
+                };
+            }
+            if !again {
+                break;
+            }
+            index[dim] = 0;
+        }
     }
     Ok(Some(Constant { shape, values, whole: inputs[0].whole }))
+}
+
+/// How far apart neighbours along each of so many dimensions lie: 0 where there is but one.
+pub(super) fn steps(input: &Constant, dimensions: usize) -> Vec<usize> {
+    let missing = dimensions - input.shape.len();
+    let mut steps = vec![0; dimensions];
+    let mut step = 1;
+    for (dim, length) in input.shape.iter().enumerate().rev() {
+        steps[missing + dim] = if *length == 1 { 0 } else { step };
+        step *= length;
+    }
+    steps
 }

@@ -2,6 +2,7 @@
 
 use thinwire_model::Error;
 
+use super::element::steps;
 use super::large;
 use crate::constant::{Constant, ELEMENTS_MAX};
 use crate::import::{Call, Importer};
@@ -46,13 +47,47 @@ pub(super) fn gather(
 ) -> Result<Option<Constant>, Error> {
     let [indices] = rest else { return Ok(None) };
     let dim = operator::dimension(call, call.integer("axis", 0), from.shape.len())?;
+    let (length, within) = (from.shape[dim], from.shape[dim + 1..].iter().product::<usize>());
+    let places = indices.values.iter().map(|index| place(*index, length));
+    let Some(places) = places.collect::<Option<Vec<usize>>>() else { return Ok(None) };
+    let before: usize = from.shape[..dim].iter().product();
+    let starts = (0..before).flat_map(|at| places.iter().map(move |place| at * length + place));
     let shape = [&from.shape[..dim], &indices.shape, &from.shape[dim + 1..]].concat();
-    let count = indices.shape.len();
-    build(call, shape, from.whole, |at| {
-        let index = indices.at(&at[dim..dim + count]);
-        let place = place(index, from.shape[dim])?;
-        Some(from.at(&[&at[..dim], &[place], &at[dim + count..]].concat()))
-    })
+    pieces(call, from, shape, (starts.map(|start| start * within), within))
+}
+
+/// Pieces of equal length, one after the other, by where each begins.
+fn pieces(
+    call: &Call<'_>,
+    from: &Constant,
+    shape: Vec<usize>,
+    (starts, length): (impl Iterator<Item = usize>, usize),
+) -> Result<Option<Constant>, Error> {
+    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
+    let elements = elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| large(call))?;
+    let mut values = Vec::with_capacity(elements);
+    starts.for_each(|start| values.extend_from_slice(&from.values[start..start + length]));
+    Ok(Some(Constant { shape, values, whole: from.whole }))
+}
+
+/// Numbers that lie so far apart along each dimension of a shape, from a place on.
+fn strided(from: &Constant, shape: Vec<usize>, steps: &[usize], mut place: usize) -> Constant {
+    let mut index = vec![0; shape.len()];
+    let elements = shape.iter().product();
+    let mut values = Vec::with_capacity(elements);
+    for _ in 0..elements {
+        values.push(from.values[place]);
+        for dim in (0..shape.len()).rev() {
+            index[dim] += 1;
+            place += steps[dim];
+            if index[dim] < shape[dim] {
+                break;
+            }
+            place -= steps[dim] * shape[dim];
+            index[dim] = 0;
+        }
+    }
+    Constant { shape, values, whole: from.whole }
 }
 
 /// For every index the number at its place of one dimension, and at its own place of the others.
@@ -85,12 +120,15 @@ pub(super) fn gather_all(
         return Ok(None);
     }
     let result = [leading, &from.shape[*count..]].concat();
-    build(call, result, from.whole, |at| {
-        let list = &at[..leading.len()];
-        let index = |dim: usize| place(rest[0].at(&[list, &[dim]].concat()), from.shape[dim]);
-        let places: Vec<usize> = (0..*count).map(index).collect::<Option<_>>()?;
-        Some(from.at(&[&places[..], &at[leading.len()..]].concat()))
-    })
+    let within: usize = from.shape[*count..].iter().product();
+    let start = |list: &[f64]| {
+        let mut places = list.iter().zip(&from.shape);
+        places.try_fold(0, |start, (index, length)| Some(start * length + place(*index, *length)?))
+    };
+    let lists: usize = leading.iter().product();
+    let starts = (0..lists).map(|at| start(&rest[0].values[at * count..(at + 1) * count]));
+    let Some(starts) = starts.collect::<Option<Vec<usize>>>() else { return Ok(None) };
+    pieces(call, from, result, (starts.into_iter().map(|start| start * within), within))
 }
 
 /// Numbers one after the other along a dimension.
@@ -131,21 +169,18 @@ pub(super) fn slice(
         parts[dim] = (start, end.max(start));
     }
     let shape = parts.iter().map(|(start, end)| end - start).collect();
-    build(call, shape, from.whole, |at| {
-        let there: Vec<usize> = at.iter().zip(&parts).map(|(i, (start, _))| i + start).collect();
-        Some(from.at(&there))
-    })
+    let steps = steps(from, from.shape.len());
+    let first = parts.iter().zip(&steps).map(|((start, _), step)| start * step).sum();
+    Ok(Some(strided(from, shape, &steps, first)))
 }
 
 /// Dimensions in another order.
 pub(super) fn transpose(call: &Call<'_>, from: &Constant) -> Result<Option<Constant>, Error> {
     let order = operator::order(call, from.shape.len())?;
     let shape = order.iter().map(|dim| from.shape[*dim]).collect();
-    build(call, shape, from.whole, |at| {
-        let mut there = vec![0; at.len()];
-        order.iter().zip(at).for_each(|(dim, i)| there[*dim] = *i);
-        Some(from.at(&there))
-    })
+    let steps = steps(from, from.shape.len());
+    let turned: Vec<usize> = order.iter().map(|dim| steps[*dim]).collect();
+    Ok(Some(strided(from, shape, &turned, 0)))
 }
 
 /// The sum of all numbers up to each, along a dimension.

@@ -93,7 +93,9 @@ fn inputs(operator: &str, version: i64) -> RangeInclusive<usize> {
             1..=1
         }
         "MatMul" | "Add" | "Sub" | "Mul" | "Div" | "Pow" | "Reshape" | "Expand" | "Gather" => 2..=2,
+        "PRelu" => 2..=2,
         "Where" => 3..=3,
+        "RotaryEmbedding" => 3..=4,
         "BatchNormalization" => 5..=5,
         "Gemm" | "Conv" | "LayerNormalization" => 2..=3,
         "Slice" if version >= 10 => 3..=5,

@@ -56,13 +56,17 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Whether real numbers are none that are trained: frequencies of rotary positions, or a single
-    /// number that tensors are multiplied by or compared with.
+    /// Whether real numbers are none that are trained: frequencies and tables of rotary positions, or
+    /// a single number that tensors are multiplied by or compared with.
     fn is_known(&self, name: &str, shape: &[usize]) -> bool {
         let single = shape.iter().product::<usize>() == 1;
         let mut readers = self.file.node.iter().filter(|node| node.input.contains(&name));
         let factor = |node: &Node<'_>| FACTORS.contains(&node.op_type.as_str());
-        name.contains("inv_freq") || (single && readers.all(factor))
+        let table = |node: &Node<'_>| {
+            node.op_type.as_str() == "RotaryEmbedding" && node.input.first() != Some(&name)
+        };
+        let turns = readers.clone().any(table);
+        name.contains("inv_freq") || turns || (single && readers.all(factor))
     }
 
     /// A weight as a parameter, in its order of dimensions if it is the first time that it is used.

@@ -8,6 +8,7 @@ mod mask;
 mod norm;
 mod pieces;
 mod product;
+mod rotary;
 mod shape;
 mod unary;
 
@@ -22,8 +23,8 @@ use crate::value::Value;
 /// What is supported, beside all that can be worked out from known numbers.
 const SUPPORTED: &str = "Add, Attention, AveragePool, BatchNormalization, Cast, Concat, Constant, Conv, Div, \
     Dropout, Erf, Expand, Flatten, Gather, Gelu, Gemm, GlobalAveragePool, Identity, \
-    IsNaN, LayerNormalization, LogSoftmax, MatMul, Max, MaxPool, Mul, Neg, Pow, RMSNormalization, Reciprocal, \
-    ReduceMean, ReduceSum, Relu, Reshape, Sigmoid, Slice, Softmax, Split, Sqrt, Squeeze, Sub, \
+    IsNaN, LayerNormalization, LogSoftmax, MatMul, Max, MaxPool, Mul, Neg, PRelu, Pow, RMSNormalization, Reciprocal, \
+    ReduceMean, ReduceSum, Relu, Reshape, RotaryEmbedding, Sigmoid, Slice, Softmax, Split, Sqrt, Squeeze, Sub, \
     Swish, Tanh, Transpose, Unsqueeze, Where";
 
 /// What a node's outputs stand for.
@@ -48,6 +49,8 @@ pub(crate) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Vec<
         | "IsNaN" => unary::visit(importer, call).map(one),
         "Add" | "Sub" | "Mul" | "Div" | "Pow" | "Max" => binary::visit(importer, call).map(one),
         "Attention" if call.is_own() => attention::visit(importer, call).map(one),
+        "RotaryEmbedding" if call.is_own() => rotary::visit(importer, call).map(one),
+        "PRelu" => unary::sloped(importer, call).map(one),
         "Where" => mask::masked(importer, call).map(one),
         "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => shape::reshape(importer, call).map(one),
         "Transpose" => shape::transpose(importer, call).map(one),

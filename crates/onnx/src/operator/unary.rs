@@ -1,6 +1,6 @@
 //! Functions of one tensor.
 
-use thinwire_model::{Activation, Error, Scale};
+use thinwire_model::{Activation, Arithmetic, Error, Scale};
 
 use super::formula::scaled;
 use crate::half::{Half, Stage, unary};
@@ -39,6 +39,18 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
         }
     };
     Ok(Value::Tensor(importer.apply(&call.name, activation, &[x])?))
+}
+
+/// What is negative times a slope that is trained: the rest less what is negative, turned round, as
+/// often as the slope says. Slopes begin at 0.
+pub(super) fn sloped(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let [x, slope] = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
+    let named = |part: &str| format!("{}.{part}", call.name);
+    let above = importer.apply(&named("above"), Activation::Relu, &[x])?;
+    let turned = importer.apply(&named("turned"), Scale(-1.0), &[x])?;
+    let below = importer.apply(&named("below"), Activation::Relu, &[turned])?;
+    let sloped = importer.apply(&named("sloped"), Arithmetic::Multiply, &[below, slope])?;
+    importer.apply(&call.name, Arithmetic::Subtract, &[above, sloped]).map(Value::Tensor)
 }
 
 /// Formulas that have such parts.

@@ -2,6 +2,7 @@
 
 mod attention;
 mod files;
+mod rotary;
 
 use files::{BATCH, Maker, cnn, gpt, int, mlp};
 use onnx_rs::ast::{Attribute, DataType, Dimension, TensorProto};

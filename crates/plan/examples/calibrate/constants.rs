@@ -56,6 +56,7 @@ impl Constants {
             size,
             latency_s: 1e-6 * latency_us,
             bytes_per_s: 1e9 * gbyte,
+            links: None,
         };
         let mut levels = vec![level("node", devices.min(8), inside_us, inside)];
         if devices > 8 {

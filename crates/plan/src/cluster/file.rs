@@ -26,12 +26,17 @@
 //! latency_us = 10
 //! gbit = 800                             # of one node
 //! ```
+//!
+//! Where links of a level differ, `gbit_matrix` stands in the place of `gbit`, and
+//! `latency_us_matrix` may stand in that of `latency_us`: a row for every member that sends, in it a
+//! number for every one that receives. What a member has to itself does not count.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
-use super::{Cluster, Device, Efficiency, Handling, Level};
+use super::matrix;
+use super::{Cluster, Device, Efficiency, Handling, Lane, Level};
 use crate::Error;
 
 const MIB: f64 = (1_u64 << 20) as f64;
@@ -77,11 +82,13 @@ struct DeviceTable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LevelTable {
+pub(super) struct LevelTable {
     name: String,
-    size: usize,
-    latency_us: f64,
-    gbit: f64,
+    pub size: usize,
+    pub latency_us: Option<f64>,
+    pub gbit: Option<f64>,
+    pub latency_us_matrix: Option<Vec<Vec<f64>>>,
+    pub gbit_matrix: Option<Vec<Vec<f64>>>,
 }
 
 fn whole() -> f64 {
@@ -192,12 +199,19 @@ fn level(table: &LevelTable) -> Result<Level, Error> {
     if table.size == 0 {
         return Err(Error::file(format!("{about}: size is 0, expected at least 1")));
     }
-    Ok(Level {
-        name: table.name.clone(),
-        size: table.size,
-        latency_s: 1e-6 * not_negative(&about, "latency_us", table.latency_us)?,
-        bytes_per_s: 1e9 / 8.0 * positive(&about, "gbit", table.gbit)?,
-    })
+    let links = matrix::links(&about, table)?;
+    let one = |field: &str, value: Option<f64>| {
+        value.ok_or_else(|| Error::file(format!("{about} has no {field}, expected a number")))
+    };
+    let Lane { latency_s, bytes_per_s } = match &links {
+        Some(links) => links.worst(),
+        None => Lane {
+            latency_s: 1e-6
+                * not_negative(&about, "latency_us", one("latency_us", table.latency_us)?)?,
+            bytes_per_s: 1e9 / 8.0 * positive(&about, "gbit", one("gbit", table.gbit)?)?,
+        },
+    };
+    Ok(Level { name: table.name.clone(), size: table.size, latency_s, bytes_per_s, links })
 }
 
 fn size(levels: &[Level]) -> Result<(), Error> {
@@ -235,11 +249,11 @@ fn kinds(kinds: &[String], names: &[&str], levels: &[Level]) -> Result<Vec<usize
     kinds.iter().map(place).collect()
 }
 
-fn positive(about: &str, field: &str, value: f64) -> Result<f64, Error> {
+pub(super) fn positive(about: &str, field: &str, value: f64) -> Result<f64, Error> {
     expect(value > 0.0 && value.is_finite(), about, field, value, "a number above 0")
 }
 
-fn not_negative(about: &str, field: &str, value: f64) -> Result<f64, Error> {
+pub(super) fn not_negative(about: &str, field: &str, value: f64) -> Result<f64, Error> {
     expect(value >= 0.0 && value.is_finite(), about, field, value, "a number from 0 on")
 }
 

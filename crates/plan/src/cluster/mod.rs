@@ -10,8 +10,11 @@
 
 mod device;
 mod file;
+mod links;
+mod matrix;
 
 pub use device::{Device, Efficiency, Handling};
+pub use links::{Lane, Links};
 
 use crate::Error;
 
@@ -35,8 +38,33 @@ pub struct Level {
     pub size: usize,
     /// Seconds from a bit's departure to its arrival between two members.
     pub latency_s: f64,
-    /// Bytes per second that one member can send to the others, and receive at the same time.
+    /// Bytes per second that one member can send to the others, and receive at the same time; where
+    /// links differ, the least of any.
     pub bytes_per_s: f64,
+    /// What each member has to each other one, where links differ.
+    pub links: Option<Links>,
+}
+
+impl Level {
+    /// The level with links so much faster.
+    pub fn scaled(&self, times: f64) -> Level {
+        let links = self.links.clone().map(|links| links.scaled(times));
+        Level { bytes_per_s: self.bytes_per_s * times, links, ..self.clone() }
+    }
+
+    /// The level with fewer members, the first ones, or more: then all links are as the worst.
+    pub fn resized(&self, size: usize) -> Level {
+        let links = self.links.as_ref().filter(|links| size <= links.members());
+        Level { size, links: links.map(|links| links.truncated(size)), ..self.clone() }
+    }
+
+    /// What one member has to another one.
+    pub fn lane(&self, from: usize, to: usize) -> Lane {
+        match &self.links {
+            Some(links) => links.one(from, to),
+            None => Lane { latency_s: self.latency_s, bytes_per_s: self.bytes_per_s },
+        }
+    }
 }
 
 impl Cluster {
@@ -52,6 +80,52 @@ impl Cluster {
     /// How many devices there are.
     pub fn size(&self) -> usize {
         self.levels.iter().map(|level| level.size).product()
+    }
+
+    /// The cluster with the members of a level in another order: place i gets who stands at
+    /// `places[i]`. Links go along, and kinds of devices do.
+    pub fn arranged(&self, level: usize, places: &[usize]) -> Cluster {
+        let mut levels = self.levels.clone();
+        levels[level].links = self.levels[level].links.as_ref().map(|links| links.arranged(places));
+        let within: usize = self.levels[..level].iter().map(|inner| inner.size).product();
+        // Within an innermost unit all are of one kind.
+        let units = within / self.levels[0].size;
+        let kind = |(at, kind): (usize, &usize)| {
+            let (inner, outer) = (at % units.max(1), at / units.max(1));
+            let (place, around) = (outer % places.len(), outer / places.len());
+            let from = (around * places.len() + places[place]) * units + inner;
+            if units == 0 { *kind } else { self.kinds[from] }
+        };
+        let kinds = self.kinds.iter().enumerate().map(kind).collect();
+        Cluster { levels, kinds, ..self.clone() }
+    }
+
+    /// The cluster as if all links of a level were as its best one.
+    pub fn with_best_links(&self) -> Cluster {
+        let best = |level: &Level| match level.links.as_ref().map(Links::best) {
+            Some(Lane { latency_s, bytes_per_s }) if bytes_per_s > 0.0 => {
+                Level { latency_s, bytes_per_s, links: None, ..level.clone() }
+            }
+            _ => level.clone(),
+        };
+        Cluster { levels: self.levels.iter().map(best).collect(), ..self.clone() }
+    }
+
+    /// For every place, the number of the device of the file that stands there; empty where all
+    /// stand as in the file.
+    pub fn order(&self) -> Vec<usize> {
+        let device = |place: usize| {
+            let (mut rest, mut unit, mut device) = (place, 1, 0);
+            for level in &self.levels {
+                let at = rest % level.size;
+                let member = level.links.as_ref().map_or(at, |links| links.order[at]);
+                device += member * unit;
+                (rest, unit) = (rest / level.size, unit * level.size);
+            }
+            device
+        };
+        let order: Vec<usize> = (0..self.size()).map(device).collect();
+        if order.is_sorted() { Vec::new() } else { order }
     }
 
     /// All devices as if they were equal and could do together what they can: their mean rates, the
@@ -179,6 +253,45 @@ mod tests {
         let many = TWO_NODES.to_owned() + &(0..31).map(level).collect::<String>();
         let error = Cluster::parse(&many).unwrap_err().to_string();
         assert_eq!(error, "33 levels, expected at most 32");
+    }
+
+    #[test]
+    fn links_may_differ() {
+        let with = |text: &str| TWO_NODES.replacen("gbit = 800", text, 1);
+        let cluster = Cluster::parse(&with("gbit_matrix = [[0, 800], [80, -1]]")).unwrap();
+        let level = &cluster.levels[1];
+        assert_eq!((level.bytes_per_s, level.latency_s), (1e10, 1e-6 * 10.0));
+        assert_eq!(level.lane(0, 1).bytes_per_s, 1e11);
+        let turned = cluster.arranged(1, &[1, 0]);
+        assert_eq!(turned.levels[1].lane(1, 0).bytes_per_s, 1e11);
+        assert_eq!(turned.order()[..2], [8, 9]);
+        assert!(cluster.order().is_empty());
+        assert_eq!(cluster.with_best_links().levels[1].bytes_per_s, 1e11);
+        for (text, expected) in [
+            ("", "level 'pod' has no gbit, expected a number"),
+            ("gbit = 1\ngbit_matrix = []", "level 'pod': both gbit and gbit_matrix, expected one"),
+            ("gbit_matrix = [[0, 1]]", "level 'pod': gbit_matrix has 1 rows, expected 2"),
+            (
+                "gbit_matrix = [[0, 1], [1]]",
+                "level 'pod': row 2 of gbit_matrix has 1 numbers, expected 2",
+            ),
+            (
+                "gbit_matrix = [[0, 1], [0, 0]]",
+                "level 'pod': gbit_matrix from 2 to 1 is 0, expected a number above 0",
+            ),
+            (
+                "gbit = 8\nlatency_us_matrix = [[0, 1], [-2, 0]]",
+                "level 'pod': both latency_us and latency_us_matrix, expected one",
+            ),
+        ] {
+            let error = Cluster::parse(&with(text)).unwrap_err().to_string();
+            assert!(error.starts_with(expected) && !error.contains('\n'), "{error}");
+        }
+        let slow = with("gbit = 8\nlatency_us_matrix = [[0, 1], [-2, 0]]");
+        let slow = Cluster::parse(&slow.replacen("latency_us = 10\n", "", 1)).unwrap_err();
+        let expected =
+            "level 'pod': latency_us_matrix from 2 to 1 is -2, expected a number from 0 on";
+        assert_eq!(slow.to_string(), expected);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Formulas of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
 //! table 2, in half precision, with dropout's masks of one byte. They describe other programs:
-//! what a plan of ours keeps follows from the model's graph.
+//! what a plan of ours keeps follows from the model's graph. Law: with [`super::Keeping::MEGATRON`]
+//! the graph gives the same figures.
 
 /// A transformer's layer on some devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +31,19 @@ pub enum Keep {
     Input,
 }
 
+/// How layers are dealt out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pipeline {
+    /// Layers of the model.
+    pub layers: f64,
+    /// Stages.
+    pub stages: f64,
+    /// Chunks of a stage.
+    pub chunks: f64,
+    /// Tokens that there are.
+    pub vocabulary: f64,
+}
+
 impl Layer {
     /// Bytes of one layer on one device, without or with sequence parallelism.
     pub fn kept_bytes(&self, keep: Keep, sequence_parallel: bool) -> f64 {
@@ -45,11 +59,22 @@ impl Layer {
         }
     }
 
-    /// Bytes of a stage's layers with one-forward-one-backward: the first of `stages` stages holds
-    /// as many micro-batches as there are stages, which makes it a whole model's worth of layers;
-    /// with several chunks a stage somewhat more.
-    pub fn first_stage_bytes(&self, layers: f64, stages: f64, chunks: f64, keep: Keep) -> f64 {
+    /// Bytes of the first stage's devices (sections 4.2.3 and 4.3): with one-forward-one-backward it
+    /// holds as many micro-batches as there are stages, which makes it a whole model's worth of
+    /// layers, with several chunks a stage somewhat more, and as many masks of the embedding. A
+    /// stage that is the only one also has the last norm and the logits, these in single precision.
+    pub fn first_stage_bytes(
+        &self,
+        pipeline: &Pipeline,
+        keep: Keep,
+        sequence_parallel: bool,
+    ) -> f64 {
+        let Pipeline { layers, stages, chunks, vocabulary } = *pipeline;
+        let Layer { sequence, batch, hidden, tensor, .. } = *self;
+        let part = sequence * batch * hidden / if sequence_parallel { tensor } else { 1.0 };
+        let logits = 4.0 * sequence * batch * vocabulary / tensor;
         let interleaved = if chunks > 1.0 { 1.0 + (stages - 1.0) / (stages * chunks) } else { 1.0 };
-        layers * interleaved * self.kept_bytes(keep, true)
+        let end = if stages == 1.0 { 4.0 * part + logits } else { 0.0 };
+        layers * interleaved * self.kept_bytes(keep, sequence_parallel) + stages * part + end
     }
 }

@@ -12,16 +12,18 @@
 //!
 //! With ZeRO gradients are scattered and parameters travel as they are. What a codec loses is
 //! counted once per encoding on the way: ranks' errors add up as their gradients do. A codec that
-//! needs feedback keeps a residual of what it encodes.
+//! needs feedback keeps a residual of what it encodes, and the one before it until the step counts.
 
 use thinwire_model::Sides;
 use thinwire_wire::HEADER_BYTES;
 
-use super::collective::hop_handling_s;
-use super::{Coding, Cost, Costs, Division, Group, Hop, Sharding};
+use super::{Coding, Cost, Costs, Division, Exchange, Group, Hop, Sharding};
 
 /// Bytes of a residual's elements, and of what codecs read.
 const F32_BYTES: f64 = 4.0;
+
+/// What was owed before a step stays beside what is owed after it, until the step counts.
+const RESIDUALS: f64 = 2.0;
 
 /// A way for a parameter to be divided and for its gradient to travel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,7 +96,7 @@ impl Costs<'_> {
         for (index, coding) in self.codings.iter().enumerate() {
             for (first, hop) in group.hops.iter().enumerate() {
                 let coded = self.coded(coding, sharding, &group.hops[first..], elements);
-                let raw = self.raw(sharding, &group.hops[first..], elements);
+                let raw = self.raw(sharding, (&group, first), elements);
                 let loss = coding.loss * coded.encodings * whole;
                 let mut change = change;
                 change += saved(sharding, &coded, &raw, loss);
@@ -104,20 +106,25 @@ impl Costs<'_> {
         ways
     }
 
-    /// The same levels with gradients as they are.
-    fn raw(&self, sharding: Sharding, hops: &[Hop], elements: f64) -> Coded {
+    /// The same levels with gradients as they are: what all of them take beyond those within.
+    fn raw(&self, sharding: Sharding, (group, first): (&Group, usize), elements: f64) -> Coded {
         let bytes = elements * self.precision.element;
         let times = if sharding == Sharding::None { 2.0 } else { 1.0 };
         let handling = &self.device.handling;
-        let wire_s = |hop: &Hop| times * self.exchange.hop_s(hop, bytes / hop.inside);
-        let own_s = |hop: &Hop| times * hop_handling_s(hop, bytes / hop.inside, handling);
-        let (wire_s, handling_s) = (hops.iter().map(wire_s).sum(), hops.iter().map(own_s).sum());
+        let size = group.hops[first].inside as usize;
+        let within = Group { size, hops: group.hops[..first].to_vec() };
+        let wire_s = |group| times * self.exchange.scatter_s(group, bytes);
+        let own_s = |group| times * self.exchange.scatter_handling_s(group, bytes, handling);
+        let wire_s = wire_s(group) - wire_s(&within);
+        let handling_s = own_s(group) - own_s(&within);
         Coded { wire_s, handling_s, ..Coded::default() }
     }
 
+    /// What encoding takes on some levels: one after the other, or flat.
     fn coded(&self, coding: &Coding, sharding: Sharding, hops: &[Hop], elements: f64) -> Coded {
-        hops.iter().fold(Coded::default(), |sum, hop| {
-            let one = self.on_hop(coding, sharding, hop, elements / hop.inside);
+        let together = if self.exchange == Exchange::Flat { hops.len() } else { 1 };
+        hops.chunks(together.max(1)).fold(Coded::default(), |sum, hops| {
+            let one = self.on_hops(coding, sharding, hops, elements / hops[0].inside);
             Coded {
                 wire_s: sum.wire_s + one.wire_s,
                 handling_s: sum.handling_s + one.handling_s,
@@ -128,14 +135,19 @@ impl Costs<'_> {
         })
     }
 
-    fn on_hop(&self, coding: &Coding, sharding: Sharding, hop: &Hop, elements: f64) -> Coded {
-        let Hop { members, latency_s, bytes_per_s, .. } = *hop;
+    /// One exchange of units over some levels.
+    fn on_hops(&self, coding: &Coding, sharding: Sharding, hops: &[Hop], elements: f64) -> Coded {
+        let members: f64 = hops.iter().map(|hop| hop.members).product();
         let part = elements / members;
         let send = |elements: f64, times: f64| {
-            let others = members - 1.0;
-            let bytes = others * (coding.bytes(elements) + HEADER_BYTES as f64);
-            let handling_s = self.device.handling.seconds(others, bytes);
-            [times * (latency_s + bytes / bytes_per_s), times * handling_s]
+            let message = coding.bytes(elements) + HEADER_BYTES as f64;
+            hops.iter().fold([0.0; 2], |[wire_s, handling_s], hop| {
+                let others = hop.inside / hops[0].inside * (hop.members - 1.0);
+                let bytes = others * message;
+                let own_s = self.device.handling.seconds(others, bytes);
+                let sent_s = hop.latency_s + bytes / hop.bytes_per_s;
+                [wire_s + times * sent_s, handling_s + times * own_s]
+            })
         };
         let whole = sharding == Sharding::None;
         let ([wire_s, handling_s], touched, encodings, encoded) = match (whole, coding.gathers()) {
@@ -143,7 +155,7 @@ impl Costs<'_> {
             (true, false) => (send(part, 2.0), 3.0 * elements + part, 2.0, elements + part),
             (false, _) => (send(part, 1.0), 2.0 * elements, 1.0, elements),
         };
-        let feedback = if coding.codec().needs_feedback() { F32_BYTES } else { 0.0 };
+        let feedback = if coding.codec().needs_feedback() { RESIDUALS * F32_BYTES } else { 0.0 };
         Coded {
             wire_s,
             handling_s,

@@ -11,17 +11,23 @@
 //! | reduce-scatter, all-gather: direct | 1 | (f−1)/f · n |
 //! | reduce-scatter, all-gather: ring | f−1 | (f−1)/f · n |
 //! | all-to-all, what each device has being n | 1 | (f−1)/f · n |
+//!
+//! Our executor knows no levels in what it does not encode: a reduce-scatter is then flat, and sends
+//! as an all-to-all does. With g devices of a unit in the group, each of them talks to other units
+//! about all of its bytes but what stays in its own.
 
 use thinwire_wire::HEADER_BYTES;
 
 use super::group::{Group, Hop};
-use crate::cluster::Handling;
+use crate::cluster::{Handling, Lane};
 
 /// How the members of a level exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// Everybody sends to everybody at once.
+    /// Everybody sends to everybody at once, level by level.
     Direct,
+    /// Everybody sends to everybody at once, whatever lies between them.
+    Flat,
     /// Around a ring, step by step.
     Ring,
 }
@@ -29,7 +35,32 @@ pub enum Exchange {
 impl Exchange {
     /// Seconds of a reduce-scatter of `bytes` on each device, or of an all-gather to as many.
     pub fn scatter_s(self, group: &Group, bytes: f64) -> f64 {
-        group.hops.iter().map(|hop| self.hop_s(hop, bytes / hop.inside)).sum()
+        match self {
+            Exchange::Flat => self.all_to_all_s(group, bytes),
+            _ => group.hops.iter().map(|hop| self.hop_s(hop, bytes / hop.inside)).sum(),
+        }
+    }
+
+    /// The part of its bytes that a device sends over a hop of a group in a reduce-scatter: with all
+    /// hops together (p−1)/p.
+    pub(super) fn scattered(self, group: &Group, hop: &Hop) -> f64 {
+        match self {
+            Exchange::Flat => hop.inside * (hop.members - 1.0) / group.size as f64,
+            _ => (hop.members - 1.0) / hop.members / hop.inside,
+        }
+    }
+
+    /// Seconds of a device's own time in a reduce-scatter of `bytes`, or an all-gather to as many.
+    pub(super) fn scatter_handling_s(self, group: &Group, bytes: f64, handling: &Handling) -> f64 {
+        let hop = |hop: &Hop| match self {
+            Exchange::Flat => {
+                let others = hop.inside * (hop.members - 1.0);
+                let message = bytes / group.size as f64 + HEADER_BYTES as f64;
+                handling.seconds(others, others * message)
+            }
+            _ => hop_handling_s(hop, bytes / hop.inside, handling),
+        };
+        group.hops.iter().map(hop).sum()
     }
 
     /// Seconds of an all-reduce of `bytes` on each device.
@@ -48,24 +79,20 @@ impl Exchange {
     }
 
     /// Seconds of a reduce-scatter of `bytes` on each member of one level.
-    pub(super) fn hop_s(self, hop: &Hop, bytes: f64) -> f64 {
+    fn hop_s(self, hop: &Hop, bytes: f64) -> f64 {
         let others = hop.members - 1.0;
-        let steps = match self {
-            Exchange::Direct => 1.0,
-            Exchange::Ring => others,
+        let direct = Lane { latency_s: hop.latency_s, bytes_per_s: hop.bytes_per_s };
+        let (steps, lane) = match self {
+            Exchange::Direct | Exchange::Flat => (1.0, direct),
+            Exchange::Ring => (others, hop.ring.unwrap_or(direct)),
         };
         let message = bytes / hop.members + HEADER_BYTES as f64;
-        steps * hop.latency_s + others * message / hop.bytes_per_s
+        steps * lane.latency_s + others * message / lane.bytes_per_s
     }
 }
 
-/// Seconds of a device's own time in a reduce-scatter of `bytes`, or an all-gather to as many.
-pub fn scatter_handling_s(group: &Group, bytes: f64, handling: &Handling) -> f64 {
-    group.hops.iter().map(|hop| hop_handling_s(hop, bytes / hop.inside, handling)).sum()
-}
-
-/// The same on one level.
-pub(super) fn hop_handling_s(hop: &Hop, bytes: f64, handling: &Handling) -> f64 {
+/// Seconds of a device's own time in a reduce-scatter on one level.
+fn hop_handling_s(hop: &Hop, bytes: f64, handling: &Handling) -> f64 {
     let message = bytes / hop.members + HEADER_BYTES as f64;
     handling.seconds(hop.members - 1.0, (hop.members - 1.0) * message)
 }
@@ -101,8 +128,14 @@ mod tests {
 
     fn group(size: usize) -> Group {
         let members = size as f64;
-        let hop =
-            Hop { level: 0, members, inside: 1.0, latency_s: LATENCY_S, bytes_per_s: BYTES_PER_S };
+        let hop = Hop {
+            level: 0,
+            members,
+            inside: 1.0,
+            latency_s: LATENCY_S,
+            bytes_per_s: BYTES_PER_S,
+            ring: None,
+        };
         Group { size, hops: vec![hop] }
     }
 
@@ -145,6 +178,31 @@ mod tests {
     }
 
     #[test]
+    fn flat_exchanges_send_as_much_but_more_of_it_far_away() {
+        let hop = |level, members, inside, bytes_per_s| Hop {
+            level,
+            members,
+            inside,
+            latency_s: 0.0,
+            bytes_per_s,
+            ring: None,
+        };
+        let one = group(4);
+        let [flat, direct] =
+            [Exchange::Flat, Exchange::Direct].map(|one_s| one_s.scatter_s(&one, 1e6));
+        assert!((flat / direct - 1.0).abs() < 1e-12, "{flat} {direct}");
+        let two = Group { size: 32, hops: vec![hop(0, 8.0, 1.0, 1e12), hop(1, 4.0, 8.0, 1e9)] };
+        for exchange in [Exchange::Flat, Exchange::Direct] {
+            let parts: Vec<f64> =
+                two.hops.iter().map(|hop| exchange.scattered(&two, hop)).collect();
+            assert!((parts.iter().sum::<f64>() - 31.0 / 32.0).abs() < 1e-12, "{parts:?}");
+        }
+        let expected = 24.0 / 32.0 * 1e9 / 1e9;
+        let found = Exchange::Flat.scatter_s(&two, 1e9);
+        assert!((found / expected - 1.0).abs() < 1e-2, "{found}, expected {expected}");
+    }
+
+    #[test]
     fn outer_levels_carry_what_inner_ones_leave() {
         let hop = |members, inside, bytes_per_s| Hop {
             level: 0,
@@ -152,6 +210,7 @@ mod tests {
             inside,
             latency_s: 0.0,
             bytes_per_s,
+            ring: None,
         };
         let group = Group { size: 32, hops: vec![hop(8.0, 1.0, 1e12), hop(4.0, 8.0, 1e9)] };
         let expected = 7.0 / 8.0 * 1e9 / 1e12 + 3.0 / 4.0 * 1e9 / 8.0 / 1e9;

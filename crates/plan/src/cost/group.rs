@@ -5,7 +5,9 @@
 //! are not alone: all other groups along the same dimensions talk at the same time and share the
 //! units' ports.
 
-use crate::cluster::Cluster;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cluster::{Cluster, Lane};
 
 /// The part of a group's traffic that crosses one level.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,8 +20,10 @@ pub struct Hop {
     pub inside: f64,
     /// Seconds from a bit's departure to its arrival.
     pub latency_s: f64,
-    /// Bytes per second of one device, while all devices talk.
+    /// Bytes per second of one device, while all devices talk and each sends to all others.
     pub bytes_per_s: f64,
+    /// The same around a ring, where links differ.
+    pub ring: Option<Lane>,
 }
 
 /// The devices along some dimensions of a mesh.
@@ -41,12 +45,23 @@ impl Group {
             let whole = unit * level.size as f64;
             let within: f64 = dims.iter().map(|dim| members(mesh, *dim, whole)).product();
             if within > below {
+                let share = |lane: Lane| Lane { bytes_per_s: lane.bytes_per_s / unit, ..lane };
+                let alike = Lane { latency_s: level.latency_s, bytes_per_s: level.bytes_per_s };
+                let sets = level.links.as_ref().map(|links| {
+                    let sets = sets(cluster, (mesh, dims), [unit as usize, level.size]);
+                    let worst = |of: &dyn Fn(&[usize]) -> Lane| {
+                        sets.iter().map(|set| of(set)).fold(Lane::FREE, Lane::and)
+                    };
+                    [worst(&|set| links.direct(set)), worst(&|set| links.around(set))]
+                });
+                let [direct, ring] = sets.unwrap_or([alike; 2]).map(share);
                 hops.push(Hop {
                     level: at,
                     members: within / below,
                     inside: below,
-                    latency_s: level.latency_s,
-                    bytes_per_s: level.bytes_per_s / unit,
+                    latency_s: direct.latency_s,
+                    bytes_per_s: direct.bytes_per_s,
+                    ring: level.links.is_some().then_some(ring),
                 });
             }
             (unit, below) = (whole, within);
@@ -57,7 +72,10 @@ impl Group {
     /// The same as if nothing took time but bytes: many exchanges under way side by side wait for
     /// the first of them alone.
     pub fn without_latency(mut self) -> Group {
-        self.hops.iter_mut().for_each(|hop| hop.latency_s = 0.0);
+        for hop in &mut self.hops {
+            hop.latency_s = 0.0;
+            hop.ring = hop.ring.map(|ring| Lane { latency_s: 0.0, ..ring });
+        }
         self
     }
 
@@ -69,8 +87,19 @@ impl Group {
         for (at, level) in cluster.levels.iter().enumerate() {
             if crosses(stage * devices, devices, unit) {
                 let sharing = devices.min(unit) as f64;
-                let (latency_s, bytes_per_s) = (level.latency_s, level.bytes_per_s / sharing);
-                found = Some(Hop { level: at, members: 2.0, inside: 1.0, latency_s, bytes_per_s });
+                let first = stage * devices;
+                let pairs = (first..first + devices).map(|from| [from, from + devices]);
+                let pairs = pairs.map(|pair| pair.map(|device| device / unit));
+                let pairs = pairs.filter(|[from, to]| from != to);
+                let mut lane = Lane { latency_s: level.latency_s, bytes_per_s: level.bytes_per_s };
+                if let Some(links) = &level.links {
+                    let one =
+                        |[from, to]: [usize; 2]| links.between(from % level.size, to % level.size);
+                    lane = pairs.map(one).fold(Lane::FREE, Lane::and);
+                }
+                let (latency_s, bytes_per_s) = (lane.latency_s, lane.bytes_per_s / sharing);
+                let (members, inside, ring) = (2.0, 1.0, None);
+                found = Some(Hop { level: at, members, inside, latency_s, bytes_per_s, ring });
             }
             unit *= level.size;
         }
@@ -91,6 +120,32 @@ fn members(mesh: &[usize], dim: usize, unit: f64) -> f64 {
     (unit / stride as f64).clamp(1.0, mesh[dim] as f64)
 }
 
+/// The members of a level, of units of so many devices, that exchange along some dimensions of a
+/// mesh, on all stages that the cluster has room for.
+fn sets(
+    cluster: &Cluster,
+    (mesh, dims): (&[usize], &[usize]),
+    [unit, size]: [usize; 2],
+) -> BTreeSet<Vec<usize>> {
+    let devices: usize = mesh.iter().product();
+    let mut groups: BTreeMap<(usize, Vec<usize>), Vec<usize>> = BTreeMap::new();
+    for device in 0..cluster.size() / devices * devices {
+        let (mut rest, mut others) = (device % devices, vec![device / devices]);
+        for (dim, length) in mesh.iter().enumerate().rev() {
+            if !dims.contains(&dim) {
+                others.push(rest % length);
+            }
+            rest /= length;
+        }
+        let members = groups.entry((device / unit / size, others)).or_default();
+        let member = device / unit % size;
+        if members.last() != Some(&member) {
+            members.push(member);
+        }
+    }
+    groups.into_values().filter(|members| members.len() > 1).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +157,7 @@ mod tests {
             size,
             latency_s: 1e-6,
             bytes_per_s,
+            links: None,
         };
         let device = Device {
             name: "a".to_owned(),

@@ -41,10 +41,10 @@ impl Costs<'_> {
             match step.collective {
                 Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
                 Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
-                    bytes * scattered(group, level)
+                    bytes * self.scattered(group, level)
                 }
                 Collective::AllToAll { .. } => bytes / group.size as f64 * exchanged(group, level),
-                Collective::AllReduce { .. } => 2.0 * bytes * scattered(group, level),
+                Collective::AllReduce { .. } => 2.0 * bytes * self.scattered(group, level),
             }
         };
         steps.iter().map(sent).sum()
@@ -70,14 +70,15 @@ impl Costs<'_> {
         others.map(raw).collect()
     }
 
-    fn divided_sent(
+    /// The same of a parameter that is divided so.
+    pub fn divided_sent(
         &self,
         sharding: Sharding,
         shape: &[usize],
         sides: &Sides,
         level: Option<usize>,
     ) -> Cost {
-        let part = scattered(&self.sharing(sides), level);
+        let part = self.scattered(&self.sharing(sides), level);
         let bytes = self.bytes(shape, &sides.value) * part;
         match sharding {
             Sharding::None | Sharding::Optimizer => Cost { sync_s: 2.0 * bytes, ..Cost::ZERO },
@@ -87,16 +88,15 @@ impl Costs<'_> {
             }
         }
     }
+
+    /// The part of its bytes that a device sends in a reduce-scatter, over one level or all.
+    fn scattered(&self, group: &Group, level: Option<usize>) -> f64 {
+        let hops = group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level));
+        hops.map(|hop| self.exchange.scattered(group, hop)).sum()
+    }
 }
 
-/// The part of its bytes that a device sends in a reduce-scatter: (f−1)/f of what is left for each
-/// level, together (p−1)/p.
-fn scattered(group: &Group, level: Option<usize>) -> f64 {
-    let part = |hop: &Hop| (hop.members - 1.0) / hop.members / hop.inside;
-    group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level)).map(part).sum()
-}
-
-/// The same of an all-to-all: what goes to those beyond each level.
+/// The part of its bytes that a device sends in an all-to-all: what goes to those beyond each level.
 fn exchanged(group: &Group, level: Option<usize>) -> f64 {
     let part = |hop: &Hop| hop.inside * (hop.members - 1.0) / group.size as f64;
     group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level)).map(part).sum()

@@ -29,6 +29,7 @@ pub(super) fn file(file: &PlanFile) -> Result<(), Error> {
     seconds("bound_s", file.bound_s)?;
     micro_batches(file)?;
     shares(file)?;
+    devices(file)?;
     let blocks = file.way.iter().flat_map(|way| &way.blocks);
     once("block", "ways", blocks)?;
     once("block", "recomputed", file.recomputed.iter())?;
@@ -71,6 +72,20 @@ fn shares(file: &PlanFile) -> Result<(), Error> {
         let mesh = &file.mesh;
         let message = format!("shares of {shares} parts, expected {parts} as in mesh {mesh:?}");
         return Err(Error::file(message));
+    }
+    Ok(())
+}
+
+/// A device of its own for every rank, or none.
+fn devices(file: &PlanFile) -> Result<(), Error> {
+    let known: HashSet<&usize> = file.devices.iter().collect();
+    let (count, ranks) =
+        (file.devices.len(), file.stage.len() * file.mesh.iter().product::<usize>());
+    if count != 0 && (count < ranks || known.len() < count) {
+        let found = format!("devices names {} devices in {count} places", known.len());
+        return Err(Error::file(format!(
+            "{found}, expected another one for each of {ranks} ranks"
+        )));
     }
     Ok(())
 }

@@ -6,7 +6,8 @@
 
 use thinwire_model::{NodeId, Strategy};
 
-use super::report::{GIB, describe, seconds};
+use super::moved::{moved, of_node};
+use super::report::{GIB, describe, seconds, tensor};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::search::{
@@ -85,6 +86,13 @@ pub fn explain(
     let least = rows.first().map_or(f64::INFINITY, Row::key);
     lines.extend(rows.iter().map(|row| row.line(&chosen, least)));
     lines.push(String::new());
+    let node = question.place.node;
+    let sent = of_node(prepared, &moved(planner, cluster, found)?, node);
+    if !sent.is_empty() {
+        lines.push("a device sends in a step, of what it reads and writes:".to_owned());
+        lines.extend(sent.iter().map(tensor));
+        lines.push(String::new());
+    }
     lines.push(why(&rows, &chosen));
     Ok(lines.join("\n") + "\n")
 }

@@ -62,6 +62,10 @@ pub struct PlanFile {
     /// are divided by the whole batch as ever.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<usize>,
+    /// For every rank, the number of the cluster's device on which it is to be started, where links
+    /// differ and another order than the cluster file's is faster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<usize>,
     /// Predicted seconds of a step.
     pub step_s: f64,
     /// No plan takes less than this.
@@ -203,6 +207,7 @@ impl PlanFile {
             schedule: *schedule,
             stage: stages.iter().map(stage).collect(),
             shares: found.best.shares.clone(),
+            devices: cluster.order(),
             codec: codecs(prepared, cluster, planner.settings(), &found.best),
             division,
             way: (0..choice.ways.len()).map(way).collect(),

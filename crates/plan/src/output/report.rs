@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use super::codecs;
+use super::moved::{Moved, MovedTensor, moved};
 use super::spared::{again_text, zero_text};
 use super::traffic::{Traffic, traffic};
 use super::volume::{Volume, volumes};
 use crate::Error;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Level};
 use crate::cost::Cost;
 use crate::error::size;
 use crate::search::{
@@ -17,6 +18,9 @@ use crate::search::{
 pub(super) const GIB: f64 = (1_u64 << 30) as f64;
 /// A plan that is faster by less is no other one.
 const FASTER: f64 = 1e-3;
+
+/// Tensors that are shown.
+const TENSORS: usize = 10;
 
 /// What a change of the cluster would buy.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +43,7 @@ pub fn sensitivities(
     let mut changes = Vec::new();
     for (at, level) in cluster.levels.iter().enumerate() {
         let mut changed = cluster.clone();
-        changed.levels[at].bytes_per_s *= 2.0;
+        changed.levels[at] = level.scaled(2.0);
         changes.push((format!("twice the bandwidth of level '{}'", level.name), changed));
     }
     let mut changed = cluster.clone();
@@ -94,6 +98,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     line(format!("a step takes {}: {rate:.1} sequences a second", seconds(best.seconds)));
     line(describe(best));
     idle(cluster, best).into_iter().for_each(&mut line);
+    cluster.levels.iter().filter_map(placed).for_each(&mut line);
     line(String::new());
     split(best, overlap).into_iter().for_each(&mut line);
     codecs::describe(planner, best).into_iter().for_each(&mut line);
@@ -124,6 +129,8 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     line(String::new());
     volume(volumes(planner, cluster, found)?).into_iter().for_each(&mut line);
     line(String::new());
+    tensors(&moved(planner, cluster, found)?).into_iter().for_each(&mut line);
+    line(String::new());
     for Sensitivity { change, seconds: then } in sensitivities(planner, cluster, best)? {
         let faster = 100.0 * (1.0 - then / best.seconds);
         line(format!("{change} would save {faster:.1} % of the step with this plan"));
@@ -136,6 +143,17 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
         seconds(found.bound_s)
     ));
     Ok(text)
+}
+
+/// In which order the members of a level stand, where links differ.
+fn placed(level: &Level) -> Option<String> {
+    let links = level.links.as_ref()?;
+    if links.order.is_sorted() {
+        return Some(format!("members of level '{}' stand in the order of the file", level.name));
+    }
+    let order: Vec<String> = links.order.iter().map(|member| (member + 1).to_string()).collect();
+    let order = order.join(", ");
+    Some(format!("members of level '{}' stand in the order {order}: start ranks so", level.name))
 }
 
 /// How many devices do nothing.
@@ -175,6 +193,34 @@ fn volume(all: Vec<Volume>) -> Vec<String> {
     let mut lines = vec!["a device sends in a step, for products with parameters:".to_owned()];
     lines.extend(all.iter().filter(|one| one.blocks == most).map(one));
     lines
+}
+
+/// What all tensors send, and those that send the most.
+fn tensors(moved: &Moved) -> Vec<String> {
+    let Moved { tensors, sent_bytes, least_bytes } = moved;
+    if tensors.is_empty() {
+        return vec!["no tensor is sent".to_owned()];
+    }
+    let over = match *least_bytes > 0.0 {
+        true => format!("{:.2} times the least", sent_bytes / least_bytes),
+        false => "nothing needs to be".to_owned(),
+    };
+    let sent = size(*sent_bytes);
+    let mut lines =
+        vec![format!("of all tensors a device sends {sent} in a step, {over}; most of")];
+    lines.extend(tensors.iter().take(TENSORS).map(tensor));
+    lines
+}
+
+/// What one tensor sends.
+pub(super) fn tensor(one: &MovedTensor) -> String {
+    let MovedTensor { name, blocks, sent_bytes, .. } = one;
+    let over = match one.ratio() {
+        Some(ratio) => format!("{ratio:.2} times the least"),
+        None => "nothing needs to be".to_owned(),
+    };
+    let blocks = if *blocks > 1 { format!(", in {blocks} blocks") } else { String::new() };
+    format!("  {name:36} {:>9}, {over}{blocks}", size(*sent_bytes))
 }
 
 /// A plan in one line.

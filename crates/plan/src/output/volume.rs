@@ -1,20 +1,12 @@
-//! What products with parameters send, beside the least that any way to compute them sends.
-//!
-//! The bound is that of Al Daas, Ballard, Grigori, Kumar and Rouse, "Tight Memory-Independent
-//! Parallel Matrix Multiplication Communication Lower Bounds" (SPAA'22), for a product of m × n × k
-//! (m ≥ n ≥ k) on p devices that start with one copy of the operands and end with one of the result:
-//!
-//! | p | elements per device |
-//! |---|---|
-//! | up to m/n | (1 − 1/p) nk |
-//! | up to mn/k² | 2 √(mnk²/p) − (m + n) k/p |
-//! | beyond | 3 (mnk/p)^(2/3) − (mn + mk + nk)/p |
+//! What products with parameters send, beside the least that any way to compute them sends that
+//! starts with one copy of the operands and ends with one of the result.
 //!
 //! A step has three products of these sizes, for the output and for both gradients. It is a
 //! yardstick: data parallelism keeps copies of parameters from step to step and may lie below it.
 
 use thinwire_model::{Declaration, Operator};
 
+use super::least::product;
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Cost;
@@ -64,7 +56,7 @@ pub fn volumes(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Ve
             let backward = part.wire.backward_s + cost.backward_wire_s;
             let sent_bytes = rounds * (forward + backward) + cost.sync_s;
             let sizes = sizes(&prepared.graph.declaration(node), rounds);
-            let least_bytes = 3.0 * costs.precision.element * least(sizes, devices);
+            let least_bytes = 3.0 * costs.precision.element * product(sizes, devices);
             let node = node.name.clone();
             all.push(Volume { node, blocks, sent_bytes, least_bytes });
         }
@@ -84,39 +76,4 @@ fn sizes(declaration: &Declaration, rounds: f64) -> [f64; 3] {
         sizes[place] *= axis.length as f64;
     }
     sizes
-}
-
-/// The least elements that each of so many devices sends or receives for a product.
-pub(super) fn least(mut sizes: [f64; 3], devices: f64) -> f64 {
-    sizes.sort_by(|a, b| b.total_cmp(a));
-    let ([m, n, k], p) = (sizes, devices);
-    if p <= m / n {
-        (1.0 - 1.0 / p) * n * k
-    } else if p <= m * n / (k * k) {
-        2.0 * (m * n * k * k / p).sqrt() - (m + n) * k / p
-    } else {
-        3.0 * (m * n * k / p).powf(2.0 / 3.0) - (m * n + m * k + n * k) / p
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_bound_is_the_published_one() {
-        // Two square products of 8192 on 8, 64 and 512 devices, three products of each in a step.
-        for (devices, million) in [(8.0, 150.99), (64.0, 56.62), (512.0, 16.52)] {
-            let found = 2.0 * 3.0 * least([8192.0; 3], devices) / 1e6;
-            assert!((found / million - 1.0).abs() < 1e-3, "{devices}: {found}, expected {million}");
-        }
-    }
-
-    #[test]
-    fn the_bound_has_no_jumps() {
-        for edge in [4.0, 64.0] {
-            let at = |p| least([1024.0, 256.0, 64.0], p);
-            assert!((at(edge * (1.0 - 1e-9)) / at(edge * (1.0 + 1e-9)) - 1.0).abs() < 1e-6);
-        }
-    }
 }

@@ -29,7 +29,8 @@ pub(super) fn hint(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> St
 fn enough(planner: &Planner, cluster: &Cluster) -> Option<usize> {
     let mut larger = cluster.clone();
     for _ in 0..DOUBLINGS {
-        larger.levels.last_mut()?.size *= 2;
+        let last = larger.levels.last_mut()?;
+        *last = last.resized(2 * last.size);
         larger.kinds = larger.kinds.repeat(2);
         if larger.size() > DEVICES_MAX {
             return None;

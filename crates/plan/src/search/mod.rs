@@ -17,6 +17,7 @@ mod fit;
 mod known;
 mod outcome;
 mod pin;
+mod place;
 mod prepare;
 mod relax;
 mod robust;

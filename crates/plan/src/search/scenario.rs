@@ -124,7 +124,7 @@ impl Scenario {
                 None => at > 0 || !several,
             };
             if hit {
-                level.bytes_per_s *= self.bandwidth;
+                *level = level.scaled(self.bandwidth);
             }
         }
         changed
@@ -137,7 +137,7 @@ impl Scenario {
             left.levels[..left.levels.len() - 1].iter().map(|one| one.size).product();
         let lost = (self.lost * left.levels[0].size).div_ceil(within);
         let last = left.levels.last_mut()?;
-        last.size = last.size.checked_sub(lost).filter(|size| *size > 0)?;
+        *last = last.resized(last.size.checked_sub(lost).filter(|size| *size > 0)?);
         let units = left.size() / left.levels[0].size;
         left.kinds.truncate(units);
         Some(left)

@@ -64,6 +64,13 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// For plans that our executor runs: in single precision, with exchanges that know no levels in
+    /// what is not encoded.
+    pub fn of_executor() -> Settings {
+        let (precision, exchange) = (Precision::SINGLE, Exchange::Flat);
+        Settings { precision, exchange, ..Settings::default() }
+    }
+
     /// What may be divided. Where devices differ all parameters are divided alike: their parts of a
     /// batch do as many micro-batches as suits them only if they share nothing within a step.
     pub fn divisions(&self, cluster: &Cluster) -> Vec<Division> {

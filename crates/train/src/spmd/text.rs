@@ -45,11 +45,17 @@ impl Text {
     ///
     /// # Errors
     /// If it reads anything else than tokens, positions and targets, or it is not clear what it
-    /// reads, or it knows fewer tokens than there are bytes.
+    /// reads, or there is not a target for every token, or it knows fewer tokens than there are bytes.
     pub fn new(graph: &Graph, named: Option<&str>) -> Result<Text, Error> {
         let targets = targets(graph)?;
         let tokens = tokens(graph, targets, named)?;
         let (rows, length) = (graph.tensors[tokens].shape[0], graph.tensors[tokens].shape[1]);
+        let [read, compared] = [tokens, targets].map(|id| &graph.tensors[id]);
+        if read.elements() != compared.elements() {
+            let (found, expected) = (&compared.shape, &read.shape);
+            let message = format!("targets of shape {found:?} for tokens of shape {expected:?}");
+            return Err(invalid(format!("{message}, expected one for each")));
+        }
         let what = |(id, tensor): (TensorId, &Tensor)| {
             let place = tensor.element == Element::Index
                 && tensor.elements() == length
@@ -84,6 +90,11 @@ impl Text {
     /// The sequences of a micro-batch, and the tokens of a sequence.
     pub fn sizes(&self) -> [usize; 2] {
         [self.rows, self.length]
+    }
+
+    /// Tokens of a sequence.
+    pub fn length(&self) -> usize {
+        self.length
     }
 
     /// A batch, micro-batch by micro-batch.
@@ -131,7 +142,8 @@ fn targets(graph: &Graph) -> Result<TensorId, Error> {
 /// An index for every place of every sequence that is not what the loss compares with.
 fn tokens(graph: &Graph, targets: TensorId, named: Option<&str>) -> Result<TensorId, Error> {
     let fits = |(id, tensor): &(TensorId, &Tensor)| {
-        *id != targets && tensor.element == Element::Index && tensor.shape.len() == 2
+        let other = *id == targets || SEGMENTS.contains(&&tensor.name[..]);
+        !other && tensor.element == Element::Index && tensor.shape.len() == 2
     };
     let found: Vec<(TensorId, &Tensor)> = inputs(graph).filter(fits).collect();
     let names = || {

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
-use thinwire_plan::cost::{Coding, Precision};
-use thinwire_plan::output::{PlanFile, compare, explain, report, robust_report};
+use serde::Serialize;
+use thinwire_plan::cost::Coding;
+use thinwire_plan::output::{Moved, PlanFile, compare, explain, moved, report, robust_report};
 use thinwire_plan::search::{Found, Measure, Planner, Robust, Scenario, Settings, robust};
 use thinwire_plan::{Cluster, Error};
 
@@ -60,6 +61,14 @@ enum Numbers {
     Single,
 }
 
+/// A plan with what it sends of every tensor.
+#[derive(Serialize)]
+struct Planned<'a> {
+    #[serde(flatten)]
+    plan: &'a PlanFile,
+    moved: Moved,
+}
+
 /// Makes a plan and says why.
 ///
 /// # Errors
@@ -71,9 +80,9 @@ pub fn run(args: &Args) -> Result<u8> {
     let source = subject.source()?;
     let mut planner = subject.planner(&source, settings(args)?);
     let robust = robust_plan(args, &mut planner, &cluster)?;
-    let found = match &robust {
-        Some(robust) => robust.found.clone(),
-        None => planner.plan(&cluster)?,
+    let (cluster, found) = match &robust {
+        Some(robust) => (cluster, robust.found.clone()),
+        None => planner.placed(&cluster)?,
     };
     let plan = PlanFile::new(&subject.model, source.1, &planner, &cluster, &found)?;
     subject.write(&plan)?;
@@ -84,7 +93,8 @@ pub fn run(args: &Args) -> Result<u8> {
         say(format!("wrote {}", path.display()));
     }
     if subject.json {
-        print_json(&plan)?;
+        let moved = moved(&planner, &cluster, &found)?;
+        print_json(&Planned { plan: &plan, moved })?;
         robust.iter().for_each(|robust| say(robust_report(robust).trim_end()));
     } else if let Some(node) = &args.explain {
         print(explain(&planner, &cluster, &found, node)?)?;
@@ -113,14 +123,14 @@ fn check_outputs(args: &Args) -> Result<()> {
 }
 
 fn settings(args: &Args) -> Result<Settings> {
-    let precision = match args.precision {
-        Numbers::Mixed => Precision::MIXED,
-        Numbers::Single => Precision::SINGLE,
+    let base = match args.precision {
+        Numbers::Mixed => Settings::default(),
+        Numbers::Single => Settings::of_executor(),
     };
     let codings = args.codecs.iter().map(|name| Coding::parse(name)).collect::<Result<_, _>>()?;
     let pins = args.pin.iter().map(|pin| pin.parse()).collect::<Result<_, Error>>()?;
     let (reserve, error_budget) = (args.reserve, args.error_budget);
-    Ok(Settings { precision, reserve, pins, codings, error_budget, ..Settings::default() })
+    Ok(Settings { reserve, pins, codings, error_budget, ..base })
 }
 
 fn robust_plan(args: &Args, planner: &mut Planner, cluster: &Cluster) -> Result<Option<Robust>> {

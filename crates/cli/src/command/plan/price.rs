@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
-use thinwire_plan::cost::{Division, Precision, Sharding};
+use thinwire_plan::cost::{Division, Sharding};
 use thinwire_plan::output::PlanFile;
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Recompute, Rule, Settings};
@@ -76,8 +76,8 @@ pub fn run(args: &Args) -> Result<u8> {
         Again::Always => Recompute::Always,
         Again::Free => Recompute::Free,
     };
-    let (precision, schedule) = (Precision::SINGLE, Some(args.schedule));
-    let settings = Settings { precision, recompute, schedule, ..Settings::default() };
+    let schedule = Some(args.schedule);
+    let settings = Settings { recompute, schedule, ..Settings::of_executor() };
     check_batch(args)?;
     let mut planner = args.subject.planner(&source, settings);
     let found = planner.plan_for(&cluster, &candidate(args)?)?;

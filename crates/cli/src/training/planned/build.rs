@@ -1,6 +1,6 @@
 //! The model of a plan, with its gradients, and what ranks make of them.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use thinwire_model::{Training, backward, fingerprint};
 use thinwire_plan::output::PlanFile;
 use thinwire_train::spmd::{Plan, Text};
@@ -38,6 +38,12 @@ impl Built {
             "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128; \
              --input tokens=NAME says what a model calls its tokens",
         )?;
+        if text.length() != file.sequence {
+            let (found, planned) = (text.length(), file.sequence);
+            let message = format!("the model reads {found} tokens of a sequence, the plan's have");
+            return Err(anyhow!("{message} {planned}"))
+                .or_hint("a model file says its own length as \"sequence\"; then plan again");
+        }
         Ok(Built { file, training, plan, text, source })
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use thinwire_collective::Group;
-use thinwire_plan::cost::{Division, Precision, Sharding};
+use thinwire_plan::cost::{Division, Sharding};
 use thinwire_plan::output::PlanFile;
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
@@ -137,8 +137,7 @@ impl Wish {
 
     fn plan_for(&self, cluster: &Cluster) -> Result<PlanFile> {
         let sequence = self.sequence;
-        let mut settings =
-            Settings { precision: Precision::SINGLE, idle: false, ..Settings::default() };
+        let mut settings = Settings { idle: false, ..Settings::of_executor() };
         for pin in &self.pins {
             settings.pins.push(pin.parse()?);
         }

@@ -1,0 +1,120 @@
+//! Rotary positions as one node, as ONNX has them since version 23.
+//!
+//! The tables of cosines and sines are known numbers; the base that they were made with is found in
+//! them, and they are refused where they are of something else, such as positions that are stretched.
+
+use thinwire_model::{Error, Reshape, Rotary, TensorId, Transpose};
+
+use crate::constant::Constant;
+use crate::import::{Call, Importer};
+use crate::value::Value;
+
+/// How far a cosine or sine may be off.
+const NEAR: f64 = 1e-3;
+/// How far a base may be off the whole number that was meant, relatively.
+const WHOLE: f64 = 1e-4;
+/// The base where there is but one pair, which turns by one radian a token with any.
+const USUAL: f64 = 10_000.0;
+
+/// Turned pairs of features.
+pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
+    let x = importer.tensor(call, 0)?;
+    let (tokens, heads, head_size) = heads(importer, call, x)?;
+    for (name, usual) in [("interleaved", 0), ("rotary_embedding_dim", 0)] {
+        let found = call.integer(name, usual);
+        let whole = name != "interleaved" && found == head_size as i64;
+        if found != usual && !whole {
+            return Err(call.refuse(format!("{name} is {found}, expected {usual}")));
+        }
+    }
+    let base = base(importer, call, tokens, head_size)?;
+    let rotary = Rotary { head_size, base, back: false };
+    let [batch, _, _, features] = importer.graph.tensors[x].shape[..] else {
+        return importer.apply(&call.name, rotary, &[x]).map(Value::Tensor);
+    };
+    let shape = vec![batch, tokens, heads * features];
+    let turned = Transpose::new("bhsd", "bshd");
+    let x = importer.apply(&format!("{}.turned", call.name), turned, &[x])?;
+    let x = importer.apply(&format!("{}.merged", call.name), Reshape { shape }, &[x])?;
+    let y = importer.apply(&call.name, rotary, &[x])?;
+    let shape = vec![batch, tokens, heads, features];
+    let y = importer.apply(&format!("{}.apart", call.name), Reshape { shape }, &[y])?;
+    let back = Transpose::new("bshd", "bhsd");
+    importer.apply(&format!("{}.back", call.name), back, &[y]).map(Value::Tensor)
+}
+
+/// Tokens, heads and the features of a head.
+fn heads(
+    importer: &Importer<'_>,
+    call: &Call<'_>,
+    x: TensorId,
+) -> Result<(usize, usize, usize), Error> {
+    let shape = &importer.graph.tensors[x].shape;
+    let heads = usize::try_from(call.integer("num_heads", 0)).unwrap_or(0);
+    let found = match (&shape[..], heads) {
+        ([_, heads, tokens, size], _) => Some((*tokens, *heads, *size)),
+        ([_, tokens, features], 1..) if features % heads == 0 => {
+            Some((*tokens, heads, features / heads))
+        }
+        _ => None,
+    };
+    found.filter(|(_, _, size)| size % 2 == 0).ok_or_else(|| {
+        call.refuse(format!("shape {shape:?} of {heads} heads, expected an even number for each"))
+    })
+}
+
+/// The base of the tables, if places are counted from 0.
+fn base(
+    importer: &Importer<'_>,
+    call: &Call<'_>,
+    tokens: usize,
+    head_size: usize,
+) -> Result<f64, Error> {
+    let [cosines, sines] = [importer.constant(call, 1)?, importer.constant(call, 2)?];
+    let half = head_size / 2;
+    let places = if call.has(3) { Some(importer.constant(call, 3)?) } else { None };
+    let rows = |table: &Constant| {
+        let fits = table.shape.last() == Some(&half) && table.values.len() >= tokens * half;
+        let known = table.values.len() / half.max(1);
+        let at = |token: usize| match &places {
+            // Batches that come after the first are as it is.
+            Some(places) => places.values.get(token).map(|place| *place as usize),
+            None => Some(token),
+        };
+        let row = |token: usize| at(token).filter(|row| *row < known);
+        let rows = (0..tokens).map(|token| row(token).map(|row| row * half));
+        if fits { rows.collect::<Option<Vec<usize>>>() } else { None }
+    };
+    let wrong = || {
+        let shapes = format!("tables of shape {:?} and {:?}", cosines.shape, sines.shape);
+        call.refuse(format!("{shapes}, expected {tokens} rows of {half} numbers"))
+    };
+    let (of_cosines, of_sines) =
+        (rows(&cosines).ok_or_else(wrong)?, rows(&sines).ok_or_else(wrong)?);
+    // The slowest pair has not yet turned far on the second token.
+    let slowest = of_sines.get(1).map(|row| {
+        let last = row + half - 1;
+        sines.values[last].atan2(cosines.values[of_cosines[1] + half - 1])
+    });
+    let base = match slowest {
+        Some(angle) if half > 1 => meant(angle.powf(half as f64 / (1.0 - half as f64))),
+        _ => USUAL,
+    };
+    let right = |token: usize, pair: usize| {
+        let angle = token as f64 / base.powf(pair as f64 / half as f64);
+        let near = |table: &Constant, row: usize, expected: f64| {
+            (table.values[row + pair] - expected).abs() < NEAR
+        };
+        near(&cosines, of_cosines[token], angle.cos()) && near(&sines, of_sines[token], angle.sin())
+    };
+    match (0..tokens).all(|token| (0..half).all(|pair| right(token, pair))) {
+        true => Ok(base),
+        false => Err(call.refuse("its tables are not of places counted from 0 and one base")),
+    }
+}
+
+/// The whole number that a base is nearly.
+fn meant(base: f64) -> f64 {
+    let whole = base.round();
+    if (whole - base).abs() < WHOLE * base { whole } else { base }
+}

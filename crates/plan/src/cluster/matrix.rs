@@ -1,0 +1,68 @@
+//! Matrices of a cluster file: what each member of a level has to each other one.
+
+use super::file::{LevelTable, not_negative, positive};
+use super::links::Links;
+use crate::Error;
+
+/// A matrix of more members is taken for a slip.
+const MEMBERS_MAX: usize = 1024;
+
+/// The links of a level, if a matrix says what they are.
+pub(super) fn links(about: &str, table: &LevelTable) -> Result<Option<Links>, Error> {
+    if table.gbit_matrix.is_none() && table.latency_us_matrix.is_none() {
+        return Ok(None);
+    }
+    let size = table.size;
+    if size > MEMBERS_MAX {
+        let found = format!("a matrix of {size} members, expected at most {MEMBERS_MAX}");
+        return Err(Error::file(format!("{about}: {found}")));
+    }
+    let gbit = ("gbit", table.gbit, &table.gbit_matrix);
+    let latency_us = ("latency_us", table.latency_us, &table.latency_us_matrix);
+    let bytes_per_s = matrix(about, size, gbit, (1e9 / 8.0, f64::INFINITY), positive)?;
+    let latency_s = matrix(about, size, latency_us, (1e-6, 0.0), not_negative)?;
+    let links = Links { latency_s, bytes_per_s, order: (0..size).collect() };
+    Ok((size > 1).then_some(links))
+}
+
+/// A matrix, from its rows or from one number for all; `own` is what a member has to itself.
+fn matrix(
+    about: &str,
+    size: usize,
+    (field, one, rows): (&str, Option<f64>, &Option<Vec<Vec<f64>>>),
+    (scale, own): (f64, f64),
+    check: fn(&str, &str, f64) -> Result<f64, Error>,
+) -> Result<Vec<Vec<f64>>, Error> {
+    let wrong = |found: String| Error::file(format!("{about}: {found}"));
+    let mut all = match (one, rows) {
+        (None, None) => {
+            return Err(Error::file(format!("{about} has no {field}, expected a number")));
+        }
+        (Some(_), Some(_)) => {
+            return Err(wrong(format!("both {field} and {field}_matrix, expected one of them")));
+        }
+        (Some(value), None) => vec![vec![check(about, field, value)?; size]; size],
+        (None, Some(rows)) => square(&format!("{field}_matrix"), size, rows).map_err(wrong)?,
+    };
+    for (from, row) in all.iter_mut().enumerate() {
+        for (to, value) in row.iter_mut().enumerate() {
+            let place = format!("{field}_matrix from {} to {}", from + 1, to + 1);
+            *value = if from == to { own } else { scale * check(about, &place, *value)? };
+        }
+    }
+    Ok(all)
+}
+
+/// Rows that are as many as members, each as long.
+fn square(field: &str, size: usize, rows: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, String> {
+    if rows.len() != size {
+        return Err(format!("{field} has {} rows, expected {size}", rows.len()));
+    }
+    match rows.iter().position(|row| row.len() != size) {
+        None => Ok(rows.to_vec()),
+        Some(at) => {
+            let (row, length) = (at + 1, rows[at].len());
+            Err(format!("row {row} of {field} has {length} numbers, expected {size}"))
+        }
+    }
+}

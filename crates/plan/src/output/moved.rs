@@ -1,0 +1,306 @@
+//! What a plan sends of every tensor in a step, beside the least that any way to bring it there sends.
+//!
+//! Where a tensor is made and where it is read is the plan's; how it gets there is what is measured.
+//! A gradient of a parameter that p ranks share is summed once a step and is then known to all of
+//! them: 2 (p−1)/p of its elements, however often it is exchanged. A stage's message is the tensor
+//! itself, once. Bytes are those before gradients are encoded.
+//!
+//! Laws: no tensor sends less than its bound; all together send what the plan sends.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use thinwire_model::{Layout, NodeId, Placement, Role, Sides, TensorId};
+
+use super::least::relayout;
+use crate::Error;
+use crate::cluster::Cluster;
+use crate::cost::{Costs, Sharding};
+use crate::search::{Chain, Class, Found, Outcome, Planner, Prepared, costs};
+use crate::stage::Variable;
+
+/// What a plan sends of all tensors.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Moved {
+    /// Those of which anything is sent, the most first.
+    pub tensors: Vec<MovedTensor>,
+    /// Bytes that a device sends in a step, mean over all.
+    pub sent_bytes: f64,
+    /// The least that it could.
+    pub least_bytes: f64,
+}
+
+/// What a plan sends of one tensor, and of those that stand at its place in equal blocks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MovedTensor {
+    /// Its name in the first of the blocks.
+    pub name: String,
+    /// What it is.
+    pub kind: MovedKind,
+    /// How many blocks are meant.
+    pub blocks: usize,
+    /// Bytes that a device of each block's stage sends in a step, for all blocks together.
+    pub sent_bytes: f64,
+    /// The least that it could.
+    pub least_bytes: f64,
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MovedKind {
+    /// An activation and its gradient, within a stage.
+    Activation,
+    /// A parameter and its gradient.
+    Parameter,
+    /// An activation and its gradient, between stages.
+    Message,
+}
+
+impl MovedTensor {
+    /// How many times the least is sent; none where nothing needs to be.
+    pub fn ratio(&self) -> Option<f64> {
+        (self.least_bytes > 0.0).then(|| self.sent_bytes / self.least_bytes)
+    }
+}
+
+/// What a plan sends of every tensor.
+///
+/// # Errors
+/// If the planner has not made this plan.
+pub fn moved(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Moved, Error> {
+    let outcome = &found.best;
+    let candidate = &outcome.candidate;
+    let unplanned = || Error::impossible("the planner has not made this plan");
+    let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
+    let costs = costs(cluster, candidate, planner.settings());
+    let chain = Chain::new(prepared, &costs, candidate.rule)?;
+    let step = Step { prepared, outcome, costs: &costs, chain: &chain };
+    let mut tensors: Vec<MovedTensor> =
+        (0..outcome.choice.ways.len()).flat_map(|way| step.way(way)).collect();
+    tensors.extend(step.messages());
+    tensors.retain(|one| one.sent_bytes > 0.0);
+    tensors.sort_by(|a, b| b.sent_bytes.total_cmp(&a.sent_bytes).then(a.name.cmp(&b.name)));
+    let mean = |bytes: fn(&MovedTensor) -> f64| {
+        tensors.iter().map(bytes).sum::<f64>() / candidate.stages as f64
+    };
+    let (sent_bytes, least_bytes) = (mean(|one| one.sent_bytes), mean(|one| one.least_bytes));
+    Ok(Moved { tensors, sent_bytes, least_bytes })
+}
+
+/// A plan's step.
+struct Step<'a> {
+    prepared: &'a Prepared,
+    outcome: &'a Outcome,
+    costs: &'a Costs<'a>,
+    chain: &'a Chain<'a>,
+}
+
+/// Where a tensor of a block is made, where it lies between nodes, and where it is read.
+#[derive(Default)]
+struct Path {
+    made: Option<Sides>,
+    between: Option<Sides>,
+    read: Vec<Sides>,
+    /// Whether later blocks read it.
+    leaves: bool,
+}
+
+/// What is sent and the least of it: forward and backward of a micro-batch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ways {
+    sent: [f64; 2],
+    least: [f64; 2],
+}
+
+impl Step<'_> {
+    /// All tensors of the blocks that are done in one way.
+    fn way(&self, way: usize) -> Vec<MovedTensor> {
+        let Outcome { choice, spared, .. } = self.outcome;
+        let class = &self.prepared.classes[choice.ways[way].0];
+        let of_way = choice.of_block.iter().enumerate().filter(|(_, of)| **of == way);
+        let blocks: Vec<usize> = of_way.map(|(block, _)| block).collect();
+        let rounds = self.outcome.rounds as f64;
+        let again = blocks.iter().filter(|block| spared.again[**block]).count() as f64;
+        let count = blocks.len() as f64;
+        let mut paths: Vec<_> = self.paths(class, way).into_iter().collect();
+        paths.sort_by_key(|(tensor, _)| *tensor);
+        let activation = |(tensor, path): &(TensorId, Path)| {
+            let Ways { sent, least } = self.ways(*tensor, path);
+            let sent = (count + again) * sent[0] + count * sent[1];
+            MovedTensor {
+                name: self.name(class, *tensor, path),
+                kind: MovedKind::Activation,
+                blocks: blocks.len(),
+                sent_bytes: rounds * sent,
+                least_bytes: rounds * count * (least[0] + least[1]),
+            }
+        };
+        let mut all: Vec<MovedTensor> = paths.iter().map(activation).collect();
+        all.extend(self.parameters(class, way, &blocks));
+        all
+    }
+
+    /// The tensors of a block that nodes exchange.
+    fn paths(&self, class: &Class, way: usize) -> HashMap<TensorId, Path> {
+        let graph = &self.prepared.graph;
+        let mut paths: HashMap<TensorId, Path> = HashMap::new();
+        for (variable, option) in self.chain.chosen(&self.outcome.choice, way) {
+            match variable {
+                Variable::Tensor(tensor, sides) => {
+                    let path = paths.entry(*tensor).or_default();
+                    path.between = Some(sides[option].clone());
+                    path.leaves = class.exit == Some(*tensor);
+                }
+                Variable::Node(id, strategies) => {
+                    let (node, strategy) = (&graph.nodes[*id], &strategies[option]);
+                    let declaration = &class.work[id].declaration;
+                    for (place, tensor) in node.outputs.iter().enumerate() {
+                        let sides = declaration.output_sides(place, strategy);
+                        paths.entry(*tensor).or_default().made = Some(sides);
+                    }
+                    for (place, tensor) in node.inputs.iter().enumerate() {
+                        if graph.tensors[*tensor].role == Role::Activation {
+                            let sides = declaration.input_sides(place, strategy);
+                            paths.entry(*tensor).or_default().read.push(sides);
+                        }
+                    }
+                }
+            }
+        }
+        paths
+    }
+
+    /// What a tensor sends on its way, and the least of it: no less than to the reader that is
+    /// farthest away.
+    fn ways(&self, tensor: TensorId, path: &Path) -> Ways {
+        let shape = &self.prepared.graph.tensors[tensor].shape;
+        let Some(origin) = path.made.as_ref().or(path.between.as_ref()) else {
+            return Ways::default();
+        };
+        let sent = |from: &Sides, to: &Sides| {
+            let sent = |from, to| self.costs.conversion_sent(shape, from, to, None);
+            [sent(&from.value, &to.value), sent(&to.gradient, &from.gradient)]
+        };
+        let least = |to: &Sides| {
+            let bytes = |from: &Layout, to: &Layout| {
+                relayout(shape, &self.costs.mesh, from, to) * self.costs.precision.element
+            };
+            [bytes(&origin.value, &to.value), bytes(&to.gradient, &origin.gradient)]
+        };
+        let middle = path.between.as_ref().unwrap_or(origin);
+        let mut ways = Ways { sent: sent(origin, middle), least: [0.0; 2] };
+        for read in &path.read {
+            let [forward, backward] = sent(middle, read);
+            ways.sent = [ways.sent[0] + forward, ways.sent[1] + backward];
+        }
+        let leaving = path.between.iter().filter(|_| path.leaves);
+        for [forward, backward] in path.read.iter().chain(leaving).map(least) {
+            ways.least = [ways.least[0].max(forward), ways.least[1].max(backward)];
+        }
+        ways
+    }
+
+    /// What a tensor is called; of one that enters, into what.
+    fn name(&self, class: &Class, tensor: TensorId, path: &Path) -> String {
+        let graph = &self.prepared.graph;
+        let name = &graph.tensors[tensor].name;
+        let into = graph.blocks.iter().find(|block| block.nodes.start == class.nodes.start);
+        match (&path.made, into) {
+            (None, Some(block)) => format!("{name} into {}", block.name),
+            _ => name.clone(),
+        }
+    }
+
+    /// The parameters that a block's nodes read.
+    fn parameters(&self, class: &Class, way: usize, blocks: &[usize]) -> Vec<MovedTensor> {
+        let graph = &self.prepared.graph;
+        let mut all: Vec<MovedTensor> = Vec::new();
+        for (id, strategy) in self.chain.strategies(&self.outcome.choice, way) {
+            let declaration = &class.work[&id].declaration;
+            for (place, tensor) in graph.nodes[id].inputs.iter().enumerate() {
+                if !matches!(graph.tensors[*tensor].role, Role::Parameter(_)) {
+                    continue;
+                }
+                let sides = declaration.input_sides(place, strategy);
+                let row = self.parameter(*tensor, &sides, blocks);
+                match all.iter_mut().find(|one| one.name == row.name) {
+                    Some(one) => {
+                        one.sent_bytes += row.sent_bytes;
+                        one.least_bytes += row.least_bytes;
+                    }
+                    None => all.push(row),
+                }
+            }
+        }
+        all
+    }
+
+    fn parameter(&self, tensor: TensorId, sides: &Sides, blocks: &[usize]) -> MovedTensor {
+        let graph = &self.prepared.graph;
+        let shape = &graph.tensors[tensor].shape;
+        let rounds = self.outcome.rounds as f64;
+        let sent = |block: &usize| {
+            let cost = self.costs.divided_sent(self.sharding(*block, tensor), shape, sides, None);
+            rounds * cost.micro_s() + cost.sync_s
+        };
+        let partial =
+            |(placement, _): &(&Placement, &usize)| matches!(placement, Placement::Partial(_));
+        let sharing = sides.gradient.0.iter().zip(&self.costs.mesh).filter(partial);
+        let ranks = sharing.map(|(_, size)| *size).product::<usize>() as f64;
+        let least = 2.0 * (ranks - 1.0) / ranks * self.costs.bytes(shape, &sides.value);
+        MovedTensor {
+            name: graph.tensors[tensor].name.clone(),
+            kind: MovedKind::Parameter,
+            blocks: blocks.len(),
+            sent_bytes: blocks.iter().map(sent).sum(),
+            least_bytes: blocks.len() as f64 * least,
+        }
+    }
+
+    /// How a block's parameter is divided.
+    fn sharding(&self, block: usize, tensor: TensorId) -> Sharding {
+        let treated = &self.outcome.spared.treated;
+        let mine = treated.iter().find(|one| (one.block, one.tensor) == (block, tensor));
+        mine.map_or(self.outcome.candidate.division.usual(), |one| one.carriage.sharding)
+    }
+
+    /// What goes from stage to stage, there and back; with chunks also from the last to the first.
+    fn messages(&self) -> Vec<MovedTensor> {
+        let Outcome { stages, choice, schedule, .. } = self.outcome;
+        let last = stages.len() - 1;
+        let largest = stages.iter().max_by(|a, b| a.message_bytes.total_cmp(&b.message_bytes));
+        let row = |(at, stage): (usize, &crate::search::StageOutcome)| {
+            let times = if at < last { schedule.chunks() } else { schedule.chunks() - 1 };
+            let stage = if at < last { stage } else { largest? };
+            let (shape, sides) = self.chain.exit(choice, stage.blocks.end - 1)?;
+            let times = 2.0 * (times * self.outcome.rounds) as f64;
+            let elements = shape.iter().product::<usize>() as f64;
+            let devices = self.costs.mesh.iter().product::<usize>() as f64;
+            Some(MovedTensor {
+                name: format!("stage {at} to stage {}", (at + 1) % stages.len()),
+                kind: MovedKind::Message,
+                blocks: 1,
+                sent_bytes: times * self.costs.bytes(shape, &sides.value),
+                least_bytes: times * elements / devices * self.costs.precision.element,
+            })
+        };
+        stages.iter().enumerate().filter(|_| last > 0).filter_map(row).collect()
+    }
+}
+
+/// Of all tensors, those that a node reads or writes.
+pub(super) fn of_node(prepared: &Prepared, moved: &Moved, node: NodeId) -> Vec<MovedTensor> {
+    let node = &prepared.graph.nodes[node];
+    let names: Vec<&str> = node
+        .inputs
+        .iter()
+        .chain(&node.outputs)
+        .map(|tensor| &prepared.graph.tensors[*tensor].name[..])
+        .collect();
+    let is_it = |one: &&MovedTensor| {
+        let name = one.name.split_once(" into ").map_or(&one.name[..], |(name, _)| name);
+        names.contains(&name)
+    };
+    moved.tensors.iter().filter(is_it).cloned().collect()
+}
