@@ -137,7 +137,8 @@ fn targets(graph: &Graph) -> Result<TensorId, Error> {
 /// An index for every place of every sequence that is not what the loss compares with.
 fn tokens(graph: &Graph, targets: TensorId, named: Option<&str>) -> Result<TensorId, Error> {
     let fits = |(id, tensor): &(TensorId, &Tensor)| {
-        *id != targets && tensor.element == Element::Index && tensor.shape.len() == 2
+        let other = *id == targets || SEGMENTS.contains(&&tensor.name[..]);
+        !other && tensor.element == Element::Index && tensor.shape.len() == 2
     };
     let found: Vec<(TensorId, &Tensor)> = inputs(graph).filter(fits).collect();
     let names = || {
