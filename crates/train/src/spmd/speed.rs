@@ -6,6 +6,7 @@
 //! whole layers lie between.
 
 use std::collections::BTreeMap;
+use std::mem::take;
 use std::time::{Duration, Instant};
 
 use burn_tensor::Device;
@@ -107,26 +108,26 @@ impl Speed {
     }
 
     fn once<E>(mut meet: impl FnMut() -> Result<(), E>) -> Result<Speed, E> {
-        let least = vec![Job::new(Operator::Arithmetic(Arithmetic::Add), &[&[4], &[4]])];
+        let mut least = vec![Job::new(Operator::Arithmetic(Arithmetic::Add), &[&[4], &[4]])];
         meet()?;
-        let overhead_s = seconds(&least);
+        let overhead_s = seconds(&mut least);
         let mut products = Vec::new();
         for sizes in PRODUCTS {
-            let jobs = apart(product(sizes));
+            let mut jobs = apart(product(sizes));
             let flops: f64 = jobs.iter().map(|job| job.flops).sum();
             meet()?;
-            let spent = (seconds(&jobs) - jobs.len() as f64 * overhead_s).max(1e-9);
+            let spent = (seconds(&mut jobs) - jobs.len() as f64 * overhead_s).max(1e-9);
             products.push((jobs[0].flops, flops / spent));
         }
-        let jobs = apart(on_memory(TOKENS));
+        let mut jobs = apart(on_memory(TOKENS));
         let bytes: f64 = jobs.iter().map(|job| job.bytes).sum();
         meet()?;
-        let spent = (seconds(&jobs) - jobs.len() as f64 * overhead_s).max(1e-9);
+        let spent = (seconds(&mut jobs) - jobs.len() as f64 * overhead_s).max(1e-9);
         let mut operators = Vec::new();
         for (name, jobs) in of_block() {
-            let jobs = apart(jobs);
+            let mut jobs = apart(jobs);
             meet()?;
-            operators.push(timed(name, &jobs, overhead_s));
+            operators.push(timed(name, &mut jobs, overhead_s));
         }
         meet()?;
         operators.extend(keeping());
@@ -151,7 +152,7 @@ impl Chore {
 
     /// Does it once.
     pub fn run(&self) {
-        self.0.iter().for_each(|job| job.run(0));
+        self.0.iter().for_each(|job| job.compute(job.inputs[0].clone()));
     }
 }
 
@@ -184,12 +185,32 @@ impl Job {
         self
     }
 
-    /// Does it with the inputs of a set.
-    fn run(&self, set: usize) {
-        let inputs = &self.inputs[set % self.inputs.len()];
+    /// Whether a training does it to what nobody reads any more: then it may work in place.
+    fn is_last_reader(&self) -> bool {
+        matches!(self.operator, Operator::Arithmetic(_))
+            || self.operator.name().ends_with("_backward")
+    }
+
+    /// Does it with the inputs of a set, which are made anew if it may have changed them; how long it
+    /// takes.
+    fn run(&mut self, set: usize) -> Duration {
+        let (set, last) = (set % self.inputs.len(), self.is_last_reader());
+        let shapes: Vec<Vec<usize>> =
+            self.inputs[set].iter().map(|one| one.shape().to_vec()).collect();
+        let inputs = if last { take(&mut self.inputs[set]) } else { self.inputs[set].clone() };
+        let started = Instant::now();
+        self.compute(inputs);
+        let spent = started.elapsed();
+        if last {
+            self.inputs[set] = shapes.iter().map(|shape| value(shape)).collect();
+        }
+        spent
+    }
+
+    fn compute(&self, inputs: Vec<Value>) {
         let shapes: Vec<&[usize]> = inputs.iter().map(Value::shape).collect();
         let declaration = self.operator.declare(&shapes).expect("it was declared before");
-        let (inputs, region) = (inputs.clone(), Region::whole(&declaration));
+        let region = Region::whole(&declaration);
         std::hint::black_box(kernel::compute(&self.operator, inputs, &region, &Device::flex()));
     }
 }
@@ -249,9 +270,10 @@ fn of_block() -> BTreeMap<&'static str, Vec<Job>> {
     all
 }
 
-fn timed(name: &'static str, jobs: &[Job], overhead_s: f64) -> Timed {
+fn timed(name: &'static str, jobs: &mut [Job], overhead_s: f64) -> Timed {
+    let spent_s = seconds(jobs);
     let each = |figure: fn(&Job) -> f64| jobs.iter().map(figure).sum::<f64>() / jobs.len() as f64;
-    let seconds = (seconds(jobs) / jobs.len() as f64 - overhead_s).max(1e-9);
+    let seconds = (spent_s / jobs.len() as f64 - overhead_s).max(1e-9);
     let operator = &jobs[0].operator;
     let multiplies = matches!(operator, Operator::Attention(_) | Operator::AttentionBackward(_));
     Timed { name, multiplies, flops: each(|job| job.flops), bytes: each(|job| job.bytes), seconds }
@@ -266,7 +288,7 @@ fn keeping() -> [Timed; 2] {
     let (mut values, gradient) = (vec![vec![0.5; WEIGHTS]; PARAMETERS], vec![1e-3; WEIGHTS]);
     let mut gradients = vec![gradient; PARAMETERS];
     let pace = Pace { learning_rate: 1e-3, gradient_scale: 1.0 };
-    let update = mean_s(|_| {
+    let update = mean_s(|| {
         std::hint::black_box(global_norm(gradients.iter().map(|gradient| &gradient[..])));
         let options = AdamWOptions::default();
         state.update(&of, &mut values, |at| &gradients[at], pace, &options);
@@ -275,7 +297,7 @@ fn keeping() -> [Timed; 2] {
         }
     });
     let shares: Vec<Value> = gradients.iter().map(|_| value(&[WEIGHTS])).collect();
-    let add = mean_s(|_| {
+    let add = mean_s(|| {
         for (sum, share) in gradients.iter_mut().zip(&shares) {
             sum.iter_mut().zip(&share.floats()).for_each(|(a, b)| *a += b);
         }
@@ -288,18 +310,25 @@ fn keeping() -> [Timed; 2] {
 }
 
 /// The mean seconds of all jobs in turn: where ranks share a core, waiting for it counts too.
-fn seconds(jobs: &[Job]) -> f64 {
-    mean_s(|set| jobs.iter().for_each(|job| job.run(set)))
+fn seconds(jobs: &mut [Job]) -> f64 {
+    let mut round = |set| jobs.iter_mut().map(|job| job.run(set)).sum::<Duration>();
+    round(0);
+    let (started, mut spent, mut rounds) = (Instant::now(), Duration::ZERO, 0);
+    while started.elapsed() < PATIENCE || rounds < 3 {
+        rounds += 1;
+        spent += round(rounds);
+    }
+    spent.as_secs_f64() / rounds as f64
 }
 
-/// The mean seconds of some work, which is told how often it was done before.
-fn mean_s(mut work: impl FnMut(usize)) -> f64 {
-    work(0);
+/// The mean seconds of some work.
+fn mean_s(mut work: impl FnMut()) -> f64 {
+    work();
     let started = Instant::now();
     let mut rounds = 0;
     while started.elapsed() < PATIENCE || rounds < 3 {
-        work(rounds + 1);
+        work();
         rounds += 1;
     }
-    started.elapsed().as_secs_f64() / rounds as f64
+    started.elapsed().as_secs_f64() / f64::from(rounds)
 }
