@@ -52,16 +52,15 @@ impl Machine<'_> {
         self.sums = gradients.iter().map(|_| Sum::default()).collect();
         let mean = pace.gradient_scale / self.program.micro_batches_of_all as f32;
         let started = Instant::now();
+        let waited_s = self.slots.waited_s();
         let all = self.tell(&gradients)?;
         let clip = self.clip(&all, mean);
-        let told_s = started.elapsed().as_secs_f64();
-        self.slots.set_waited_s(self.slots.waited_s() + told_s);
         self.slots.residuals_mut().settle(clip.is_some())?;
         if let Some(clip) = clip {
             let pace = Pace { gradient_scale: mean * clip, ..pace };
             self.optimizer.update(&gradients, pace, options);
         }
-        self.optimizer_s = started.elapsed().as_secs_f64() - told_s;
+        self.optimizer_s = started.elapsed().as_secs_f64() - (self.slots.waited_s() - waited_s);
         let (slots, program) = (&mut self.slots, &self.program);
         for (parameter, values) in program.parameters.iter().zip(self.optimizer.values()) {
             let home = bring_home(slots, program, (parameter, values), moment)?;
@@ -82,7 +81,9 @@ impl Machine<'_> {
         let norm: f64 = program.parameters.iter().zip(gradients).map(share).sum();
         let norm = if finite { norm as f32 } else { f32::NAN };
         let known = f32::from(u8::from(self.loss.is_some()));
+        let started = Instant::now();
         let all = self.slots.gather(&[norm, known, self.loss.unwrap_or(0.0), self.said])?;
+        self.slots.set_waited_s(self.slots.waited_s() + started.elapsed().as_secs_f64());
         Ok(all.as_chunks().0.to_vec())
     }
 
