@@ -10,7 +10,7 @@ use super::sizes::{check_layers, sizes};
 use super::transformer::head_size;
 use super::{Composer, check_sequence};
 use crate::error::Error;
-use crate::graph::{Element, Graph, Initial, TensorId};
+use crate::graph::{Graph, Initial, TensorId};
 use crate::operator::{Activation, Attention, Embedding, Linear};
 
 /// Symbols.
@@ -52,9 +52,7 @@ impl Bytes {
     pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
         check_sequence(sequence, self.positions)?;
         let mut composer = Composer::default();
-        let tokens = composer.input("tokens", &[batch, sequence], Element::Index);
-        let positions = composer.input("positions", &[sequence], Element::Index);
-        let targets = composer.input("targets", &[batch, sequence], Element::Index);
+        let [tokens, positions, targets] = composer.text(batch, sequence);
         let mut x =
             composer.block("embedding", |composer| self.embedding(composer, tokens, positions))?;
         for layer in 0..self.layers {

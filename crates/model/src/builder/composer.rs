@@ -49,6 +49,13 @@ impl Composer {
         self.graph.source(name, shape, element, Role::Input)
     }
 
+    /// Tokens, their places and what follows each, of so many sequences.
+    pub fn text(&mut self, batch: usize, sequence: usize) -> [TensorId; 3] {
+        let whole: &[usize] = &[batch, sequence];
+        [("tokens", whole), ("positions", &[sequence]), ("targets", whole)]
+            .map(|(name, shape)| self.input(name, shape, Element::Index))
+    }
+
     /// Something that is trained.
     pub fn parameter(&mut self, name: &str, shape: &[usize], initial: Initial) -> TensorId {
         let name = self.named(name);

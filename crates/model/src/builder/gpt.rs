@@ -7,7 +7,7 @@ use super::sizes::{check_layers, sizes};
 use super::transformer::{SelfAttention, feed_forward};
 use super::{AttentionKind, Composer, check_sequence};
 use crate::error::Error;
-use crate::graph::{Element, Graph, TensorId};
+use crate::graph::{Graph, TensorId};
 use crate::operator::{Embedding, MatMul};
 
 /// The sizes of a GPT.
@@ -82,9 +82,7 @@ impl Gpt {
     pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
         check_sequence(sequence, self.positions)?;
         let mut composer = Composer::default();
-        let tokens = composer.input("tokens", &[batch, sequence], Element::Index);
-        let positions = composer.input("positions", &[sequence], Element::Index);
-        let targets = composer.input("targets", &[batch, sequence], Element::Index);
+        let [tokens, positions, targets] = composer.text(batch, sequence);
         let (table, mut x) =
             composer.block("embedding", |composer| self.embedding(composer, tokens, positions))?;
         for layer in 0..self.layers {
