@@ -1,7 +1,9 @@
 """From planned trainings' JSON lines on stdin to a table per network: predicted beside measured.
 
-Below each: whether bytes are equal, the mean error of the step, Kendall's tau between predicted and
-measured steps, and the plan that `auto` chose beside the fastest measured. Standard library only.
+Where a plan was trained several times its step is the median. Below each table: whether bytes are
+equal, how far trainings of one plan lie apart, the mean error of the step, Kendall's tau between
+predicted and measured steps (and between the first round and the last, which is what the machine
+allows), and the plan that `auto` chose beside the fastest measured. Standard library only.
 """
 
 import collections
@@ -12,28 +14,29 @@ import sys
 
 
 def main() -> None:
-    tables = collections.defaultdict(list)
+    tables = collections.defaultdict(lambda: collections.defaultdict(list))
     for line in sys.stdin:
         record = json.loads(line)
-        tables[record["network"]].append((record["plan"], record["summary"]["planned"]))
+        tables[record["network"]][record["plan"]].append(record["summary"]["planned"])
     for network, plans in tables.items():
         print(f"\n{network}\n")
-        head = ["plan", "sent kB", "counted kB", "step ms", "measured ms", "error"]
+        head = ["plan", "sent kB", "counted kB", "step ms", "measured ms", "error", "apart"]
         head += ["memory MB", "grown MB"]
-        rows = [row(name, planned) for name, planned in plans]
+        rows = [row(name, rounds) for name, rounds in plans.items()]
         widths = [max(map(len, column)) for column in zip(head, *rows)]
         for cells in [head, ["-" * (width - 1) + ":" for width in widths], *rows]:
             print("| " + " | ".join(cell.rjust(width) for cell, width in zip(cells, widths)) + " |")
         print("\n" + "\n".join(verdicts(plans)))
 
 
-def row(name, planned) -> list:
-    ranks = planned["ranks"]
+def row(name, rounds) -> list:
+    ranks = [rank for planned in rounds for rank in planned["ranks"]]
+    steps = rounds[0]["steps"]
     predicted, counted = (
-        max(rank[key] for rank in ranks) / planned["steps"] / 1e3
+        max(rank[key] for rank in ranks) / steps / 1e3
         for key in ("predicted_bytes", "counted_bytes")
     )
-    step, measured = planned["predicted_step_s"], planned["step_s"]
+    step = rounds[0]["predicted_step_s"]
     memory = max(rank["predicted_memory_bytes"] for rank in ranks) / 1e6
     grown = max(rank["memory_bytes"] for rank in ranks) / 1e6
     return [
@@ -41,31 +44,47 @@ def row(name, planned) -> list:
         f"{predicted:.1f}",
         f"{counted:.1f}",
         f"{1e3 * step:.1f}",
-        f"{1e3 * measured:.1f}",
-        f"{100 * (step / measured - 1):+.0f} %",
+        f"{1e3 * measured(rounds):.1f}",
+        f"{100 * (step / measured(rounds) - 1):+.0f} %",
+        f"{100 * apart(rounds):.0f} %",
         f"{memory:.0f}",
         f"{grown:.0f}",
     ]
 
 
+def measured(rounds) -> float:
+    return statistics.median(planned["step_s"] for planned in rounds)
+
+
+def apart(rounds) -> float:
+    steps = [planned["step_s"] for planned in rounds]
+    return max(steps) / min(steps) - 1
+
+
 def verdicts(plans):
-    ranks = [rank for _, planned in plans for rank in planned["ranks"]]
+    ranks = [rank for rounds in plans.values() for planned in rounds for rank in planned["ranks"]]
     equal = sum(rank["predicted_bytes"] == rank["counted_bytes"] for rank in ranks)
     yield f"bytes: equal on {equal} of {len(ranks)} ranks"
-    fixed = [(name, planned) for name, planned in plans if not name.startswith("auto")]
-    pairs = [(planned["predicted_step_s"], planned["step_s"]) for _, planned in fixed]
-    errors = [abs(predicted / measured - 1) for predicted, measured in pairs]
+    fixed = {name: rounds for name, rounds in plans.items() if not name.startswith("auto")}
+    spread = [apart(rounds) for rounds in plans.values()]
+    yield (
+        f"one plan's trainings lie {100 * statistics.mean(spread):.1f} % apart, "
+        f"at most {100 * max(spread):.1f} %"
+    )
+    pairs = [(rounds[0]["predicted_step_s"], measured(rounds)) for rounds in fixed.values()]
+    errors = [abs(predicted / taken - 1) for predicted, taken in pairs]
     within = sum(error <= 0.15 for error in errors)
     yield (
         f"step: mean error {100 * statistics.mean(errors):.1f} %, "
         f"{within} of {len(errors)} within 15 %"
     )
-    yield f"Kendall tau {tau(pairs):.2f}"
-    best = min(fixed, key=lambda plan: plan[1]["step_s"])
-    for name, planned in plans:
+    again = [(rounds[0]["step_s"], rounds[-1]["step_s"]) for rounds in fixed.values()]
+    yield f"Kendall tau {tau(pairs):.2f}; between the first round and the last {tau(again):.2f}"
+    best = min(fixed, key=lambda name: measured(fixed[name]))
+    for name, rounds in plans.items():
         if name.startswith("auto"):
-            over = planned["step_s"] / best[1]["step_s"] - 1
-            yield f"{name}: {100 * over:+.1f} % beside the fastest measured, {best[0]}"
+            over = measured(rounds) / measured(fixed[best]) - 1
+            yield f"{name}: {100 * over:+.1f} % beside the fastest measured, {best}"
 
 
 def tau(pairs) -> float:

@@ -3,9 +3,11 @@
 # comes from a calibration in the same network, with all ranks at work at once; nothing is fitted to
 # the trainings.
 #
-#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 12] [--batch 16] [--codec int8:stochastic] [--json FILE]
+#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 6] [--rounds 2] [--batch 16] [--codec int8:stochastic] [--json FILE]
 #
 # At the end the planner's own choice, and the one it makes where gradients may be encoded with --codec.
+# Plans take turns: a machine that is shared is not equally fast at all times, and how far the rounds lie
+# apart says what a measurement is worth.
 
 set -u
 BENCH=$(cd "$(dirname "$0")" && pwd)
@@ -13,7 +15,8 @@ source "$BENCH/network.sh"
 
 RANKS=4
 networks=100mbit,1gbit
-steps=12
+steps=6
+rounds=2
 batch=16
 codec=int8:stochastic
 model="gpt:layers=6,width=128,heads=4,vocabulary=256,positions=128"
@@ -30,12 +33,13 @@ while [ $# -gt 0 ]; do
     case "$1" in
         --networks) networks=$2 ;;
         --steps) steps=$2 ;;
+        --rounds) rounds=$2 ;;
         --batch) batch=$2 ;;
         --codec) codec=$2 ;;
         --model) model=$2 ;;
         --data) data=$2 ;;
         --json) json=$2 ;;
-        *) fail "unknown option '$1', expected --networks, --steps, --batch, --codec, --model, --data or --json" ;;
+        *) fail "unknown option '$1', expected --networks, --steps, --rounds, --batch, --codec, --model, --data or --json" ;;
     esac
     shift 2
 done
@@ -103,6 +107,17 @@ network_exec() { # RANK COMMAND ...
     ( [ -z "$shares" ] || echo "$BASHPID" >"$shares-$1/cgroup.procs"; network_exec_whole "$@" )
 }
 
+# A bucket of tokens that has rested lets through at once what a real link would not: a message of a
+# micro-batch may be no longer than the usual one. These are as small as still reach the rate; with
+# 32 kB a link of 1 Gbit/s carries 0.35.
+network_burst() { # NETWORK
+    case "$1" in
+        *mbit) echo 8kb ;;
+        10gbit) echo 2mb ;;
+        *) echo 256kb ;;
+    esac
+}
+
 # One planned training, as one line.
 train() { # NETWORK NAME PLAN
     local line flags=(--plan "$3" --steps "$steps" --link none --report none --checkpoint-dir none --json)
@@ -125,18 +140,22 @@ for network in ${networks//,/ }; do
         fail "calibration: $(tail -n 2 "$SCRATCH/errors")"
     say "$network: $(grep -E '^(tflops|memory_gbyte|latency|gbit|overhead)' "$cluster" | tr '\n' ' ')"
     what=(--model "$model" --cluster "$cluster" --batch "$batch")
-    for plan in "${PLANS[@]}"; do
+    names=()
+    for plan in "${PLANS[@]}" "auto|" "auto, $codec|--codecs $codec"; do
+        verb=price
+        [[ "$plan" != auto* ]] || verb="make --precision single"
         # shellcheck disable=SC2086
-        if "$THINWIRE" plan price "${what[@]}" ${plan#*|} --output "$SCRATCH/plan.toml" >/dev/null 2>"$SCRATCH/errors"; then
-            train "$network" "${plan%%|*}" "$SCRATCH/plan.toml"
+        if "$THINWIRE" plan $verb "${what[@]}" ${plan#*|} --output "$SCRATCH/${#names[@]}.toml" >/dev/null 2>"$SCRATCH/errors"; then
+            names+=("${plan%%|*}")
         else
             say "no plan: ${plan%%|*}: $(head -n 1 "$SCRATCH/errors")"
         fi
     done
-    "$THINWIRE" plan make "${what[@]}" --precision single --output "$SCRATCH/plan.toml" >/dev/null 2>&1 &&
-        train "$network" auto "$SCRATCH/plan.toml"
-    "$THINWIRE" plan make "${what[@]}" --precision single --codecs "$codec" --output "$SCRATCH/plan.toml" >/dev/null 2>&1 &&
-        train "$network" "auto, $codec" "$SCRATCH/plan.toml"
+    for ((round = 0; round < rounds; round++)); do
+        for index in "${!names[@]}"; do
+            train "$network" "${names[$index]}" "$SCRATCH/$index.toml"
+        done
+    done
     network_down
 done
 "$PYTHON" "$BENCH/plans.py" <"$json"

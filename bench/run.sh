@@ -6,7 +6,7 @@
 #   bench/run.sh training [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh ddp [--networks LIST] [--worlds LIST] [--models LIST] [--methods LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh mindspore
-#   bench/run.sh plans [--networks LIST] [--steps N] [--batch N] [--model NAME] [--data FILE] [--json FILE]
+#   bench/run.sh plans [--networks LIST] [--steps N] [--rounds N] [--batch N] [--model NAME] [--data FILE] [--json FILE]
 #   bench/run.sh accuracy [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh sync|choice|change [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh codec | codecs | link

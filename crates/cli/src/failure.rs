@@ -33,6 +33,11 @@ pub fn excerpted(error: impl Into<Error>, excerpt: impl Into<String>) -> Error {
     Error::new(Excerpted { error: error.into(), excerpt: excerpt.into() })
 }
 
+/// An error that only repeats what another rank knows better.
+pub fn echo(message: String) -> Error {
+    Error::new(Echo(message))
+}
+
 /// The line of a text that an error is about, with a caret below it, if it is about one.
 pub fn excerpt<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> {
     if let Some(error) = cause.downcast_ref::<Excerpted>() {
@@ -67,7 +72,8 @@ pub fn plain(text: &str) -> String {
 
 /// Whether the error is the echo of another rank's: what that rank says is the cause.
 pub fn is_echo(error: &Error) -> bool {
-    links_of(error).any(|error| is_loss(error.kind))
+    let echoes = |cause: &(dyn std::error::Error + 'static)| cause.is::<Echo>();
+    error.chain().any(echoes) || links_of(error).any(|error| is_loss(error.kind))
 }
 
 /// What the libraries below know about what to do.
@@ -153,6 +159,17 @@ impl std::error::Error for Hinted {
         Some(self.error.as_ref())
     }
 }
+
+#[derive(Debug)]
+struct Echo(String);
+
+impl Display for Echo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Echo {}
 
 #[derive(Debug)]
 struct Excerpted {

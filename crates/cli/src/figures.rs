@@ -11,6 +11,12 @@ pub fn bytes(bytes: f64) -> String {
     scaled(bytes, &[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
 }
 
+/// "1.25 MiB", in powers of two, as plans count memory.
+pub fn binary(bytes: f64) -> String {
+    let kib = 1024.0;
+    scaled(bytes, &[(kib * kib * kib, "GiB"), (kib * kib, "MiB"), (kib, "KiB"), (1.0, "B")])
+}
+
 /// "12.5 MB/s".
 pub fn bytes_per_s(rate: f64) -> String {
     format!("{}/s", bytes(rate))
@@ -44,6 +50,8 @@ pub fn digits(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
+    // Less than nothing by a rounding is nothing.
+    let value = if value < 0.0 && value > -0.005 { 0.0 } else { value };
     let magnitude = value.abs();
     if magnitude >= 1e15 {
         return format!("{value:.2e}");
@@ -83,11 +91,13 @@ mod tests {
             (75.0, "75.0 s"),
             (f64::NAN, "–"),
             (1e300, "1.00e300 s"),
+            (-1e-13, "0 ns"),
         ] {
             assert_eq!(seconds(value), text);
         }
         assert_eq!(bytes(1_250_000.0), "1.25 MB");
         assert_eq!(bytes(999_700.0), "1.00 MB");
+        assert_eq!(binary(1.5 * 1024.0 * 1024.0), "1.50 MiB");
         assert_eq!(bytes_per_s(12.5e6), "12.5 MB/s");
         assert_eq!(ratio(3.966), "3.97×");
         assert_eq!(count(1_234_567), "1\u{2009}234\u{2009}567");

@@ -3,14 +3,16 @@
 //! This file is the table of contents: what can be typed, and which file does it. Data goes to
 //! standard output, talk to standard error. Exit code 0: done; 1: the answer is no; 2: an error, in
 //! one line, perhaps with a hint; 128 + n: ended by signal n.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod codings;
 mod command;
 mod failure;
 mod figures;
 mod file;
 mod launch;
 mod link;
+mod memory;
 mod output;
 mod place;
 mod plan_page;

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use thinwire_job::{Form, Place};
 
 use crate::launch::{self, Job};
+use crate::memory;
 use crate::place::{Flags, ensure_ranks, token_or_fresh};
 
 /// What a command does next.
@@ -18,9 +19,12 @@ pub enum Start {
 
 /// Takes the place that flags or a launcher give, or starts `ranks` processes of this command.
 ///
+/// A rank keeps the memory that it frees, for the next step.
+///
 /// # Errors
 /// If the place is contradictory, or the ranks fail.
 pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
+    memory::keep();
     if let Some(place) = flags.find()? {
         ensure_ranks(&place, ranks)?;
         return Ok(Start::Rank(place));

@@ -255,3 +255,31 @@ fn other_tokens_worlds_and_ports_are_refused() {
         ended.error()
     );
 }
+
+/// Two ranks with a folder each would notice with the first checkpoint only, after the last step.
+#[test]
+fn a_folder_that_ranks_do_not_share_is_noticed_before_the_first_step() {
+    let folder = Folder::new("unshared");
+    let of = |place: &'static str| ["--checkpoint-dir", place, "--steps", "100000000"];
+    let ended = by_hand(&folder, free_port(), [&of("one"), &of("other")]);
+    for (ended, place) in ended.iter().zip(["one", "other"]) {
+        let expected = format!("rank 1 does not see in {place} what rank 0 writes there");
+        assert!(ended.error().ends_with(&expected), "{}", ended.stderr);
+        assert!(ended.hint().contains("a folder that all ranks share"), "{}", ended.stderr);
+        assert_eq!(std::fs::read_dir(folder.path().join(place)).unwrap().count(), 0);
+    }
+}
+
+/// The training is done: what it came to is told, whatever becomes of the checkpoint.
+#[test]
+fn a_last_checkpoint_that_cannot_be_written_costs_no_report() {
+    let folder = Folder::new("unsaved");
+    std::fs::create_dir(folder.path().join("thinwire-checkpoints")).unwrap();
+    std::fs::write(folder.path().join("thinwire-checkpoints/step-000003"), "in the way").unwrap();
+    let ended = folder.train(&["--steps", "3"]);
+    assert!(ended.error().contains("saving step 3: cannot rename"), "{}", ended.stderr);
+    assert!(ended.stdout.contains("training loss"), "{}", ended.stdout);
+    let ended = folder.train(&["--steps", "4", "--checkpoint-every", "3"]);
+    assert!(ended.error().contains("saving step 3: cannot rename"), "{}", ended.stderr);
+    assert!(!ended.stdout.contains("training loss"), "{}", ended.stdout);
+}

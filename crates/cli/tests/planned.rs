@@ -24,6 +24,21 @@ const CLUSTER: &str = r#"
     gbit = 100
 "#;
 
+/// A codec that has no name of its own.
+const MINE: &str = "
+codec mine
+block 64
+feedback
+contraction 1 / elements
+encode x:
+    scale = mean(abs(x))
+    emit f32 scale
+    emit u1 x < 0
+decode:
+    scale = take f32
+    yield select(take u1, -scale, scale)
+";
+
 /// A plan of the small model as text.
 fn plan(folder: &Folder, ranks: usize) -> String {
     let cluster = CLUSTER.replace("size = 4", &format!("size = {ranks}"));
@@ -74,7 +89,9 @@ fn any_plan_learns_as_one_rank_does_and_sends_what_it_says() {
         for rank in ranks {
             assert!(rank["counted_bytes"].as_u64() > Some(0), "{rank}");
             assert_eq!(rank["counted_bytes"], rank["predicted_bytes"], "{rank}");
+            assert!(rank["busy_s"].as_f64() > Some(0.0), "{rank}");
         }
+        assert_eq!(run["raw_bytes"], run["sent_bytes"], "{run}");
         assert!(run["planned"]["predicted_step_s"].as_f64() > Some(0.0));
     }
     assert_eq!(
@@ -117,6 +134,12 @@ fn what_a_plan_cannot_be_is_named() {
     assert_eq!(hint, "hint: start 4 ranks, or make a plan for 2");
     let (found, _) = error(&["--width", "32"]);
     assert_eq!(found, "error: --width 32 with --plan, which has its model and batch");
+    for (flag, value) in [("--cluster", "cluster.toml"), ("--pin", "block.*.mlp.up: n=tp")] {
+        let (found, hint) = error(&[flag, value]);
+        assert!(found.starts_with(&format!("error: {flag} ")), "{found}");
+        assert!(found.ends_with(" with --plan, which is made already"), "{found}");
+        assert!(hint.contains("--parallel"), "{hint}");
+    }
     let (found, _) = error(&["--codec", "int8"]);
     assert!(found.starts_with("error: --codec int8 with a plan"), "{found}");
 
@@ -157,6 +180,13 @@ fn a_checkpoint_of_one_plan_goes_on_under_another() {
     let folder = Folder::new("planned-resume");
     plan(&folder, 4);
     let whole = losses(&train(&folder, &["--steps", "6", "--json"]).json()[0]);
+    let file = folder.path().join("thinwire-checkpoints/step-000006");
+    std::fs::remove_dir_all(&file).unwrap();
+    std::fs::write(&file, "in the way").unwrap();
+    let ended = train(&folder, &["--steps", "6"]);
+    assert!(ended.error().contains("saving step 6: cannot rename"), "{}", ended.stderr);
+    assert!(ended.stdout.contains("as many as predicted"), "{}", ended.stdout);
+    std::fs::remove_file(&file).unwrap();
     let half = ["--steps", "6", "--checkpoint-every", "3", "--checkpoint-dir", "half"];
     train(&folder, &half).done();
     for ranks in [1, 2, 4] {
@@ -175,12 +205,10 @@ fn a_checkpoint_of_one_plan_goes_on_under_another() {
     for (one, other) in whole[3..].iter().zip(losses(&resumed[0])) {
         assert!((one - other).abs() < 1e-4, "{whole:?}, {resumed:?}");
     }
-    for flags in [&on[..], &["sample", "half/step-000003"]] {
-        let ended = folder.run(flags);
-        let expected = format!("half/step-000003 is of a planned training of {MODEL}, in parts");
-        assert!(ended.error().contains(&expected), "{}", ended.stderr);
-        assert!(!ended.hint().is_empty());
-    }
+    let ended = folder.run(&on);
+    let expected = format!("half/step-000003 is of a planned training of {MODEL}, in parts");
+    assert!(ended.error().contains(&expected), "{}", ended.stderr);
+    assert!(!ended.hint().is_empty());
     let shard = folder.path().join("half/step-000003/shard-1.safetensors");
     let mut bytes = std::fs::read(&shard).unwrap();
     let middle = bytes.len() / 2;
@@ -194,6 +222,36 @@ fn a_checkpoint_of_one_plan_goes_on_under_another() {
     folder.run(&[&flags[..], &places[..]].concat()).done();
     let ended = train(&folder, &["--resume", "half/step-000006", "--steps", "9"]);
     assert!(ended.error().contains("the plan is for gpt:layers=1"), "{}", ended.error());
+}
+
+#[test]
+fn what_was_learnt_under_a_plan_writes_text() {
+    let folder = Folder::new("planned-sample");
+    let sample = |flags: &[&str]| folder.run(&[&["sample"], flags].concat());
+    let whole = ["--length", "400", "--json"];
+    plan(&folder, 1);
+    let run = train(&folder, &["--steps", "4", "--json"]).json().remove(0);
+    let written = run["sample"].as_str().unwrap();
+    assert!(!written.is_empty());
+    assert_eq!(written, harmless(sample(&whole).json()[0]["text"].as_str().unwrap()));
+    // In parts it is the same model.
+    let likeliest = ["--temperature", "0", "--length", "8"];
+    let alone = sample(&likeliest).done();
+    plan(&folder, 4);
+    let ended = train(&folder, &["--steps", "4"]);
+    let said = "the model lies in parts: thinwire sample thinwire-checkpoints/step-000004 lets it";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    assert_eq!(sample(&likeliest).done(), alone);
+    let prompt = |seed| sample(&["--prompt", "12 b", "--length", "20", "--seed", seed]).done();
+    assert!(prompt("1").starts_with("12 b"));
+    assert_eq!(prompt("1"), prompt("1"));
+    assert_ne!(prompt("1"), prompt("2"));
+}
+
+/// The same text as reports have it.
+fn harmless(text: &str) -> String {
+    let shown = |letter: char| !letter.is_control() || letter == '\n' || letter == '\t';
+    text.chars().map(|letter| if shown(letter) { letter } else { '·' }).collect()
 }
 
 #[test]
@@ -234,6 +292,79 @@ fn ranks_plan_for_themselves() {
         let ended = run(&[&flags[..], &["--ranks", "3"]].concat());
         assert_eq!(ended.error(), format!("error: {expected}"));
         assert!(!ended.hint().is_empty());
+    }
+}
+
+/// Two slow cores, and a link so thin that encoding is worth it.
+fn thin(folder: &Folder) {
+    let device = CLUSTER.replace("tflops = 0.001", "tflops = 0.0001\ncodec_gbyte_per_s = 10");
+    let cluster = device.replace("size = 4", "size = 2").replace("gbit = 100", "gbit = 0.01");
+    std::fs::write(folder.path().join("thin.toml"), cluster).unwrap();
+}
+
+#[test]
+fn ranks_plan_with_the_codecs_that_they_are_given() {
+    let folder = Folder::new("planned-codecs");
+    thin(&folder);
+    let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "none"];
+    let short = ["--checkpoint-dir", "none", "--steps", "4", "--json", "--cluster", "thin.toml"];
+    let run = |flags: &[&str]| folder.run(&[&fixed[..], &short, &SMALL, flags].concat());
+    let alone = losses(&run(&["--parallel", "data"]).json()[0]);
+    for (flags, gradients, activations) in [
+        (&["--parallel", "auto"][..], "they are", "they are"),
+        (&["--parallel", "auto", "--codec", "none"], "they are", "they are"),
+        (&["--parallel", "data", "--codec", "int8:stochastic"], "int8:stochastic", "they are"),
+        (&["--parallel", "auto", "--codec", "auto:int8+topk:0.1"], "int8", "they are"),
+        (&["--parallel", "auto", "--codec", "auto", "--error-budget", "1e-3"], "int8", "they are"),
+        (&["--parallel", "auto", "--activation-codecs", "f16,int4"], "they are", "f16"),
+    ] {
+        let ended = run(flags);
+        let said = ended.stderr.lines().find(|line| line.starts_with("planned: ")).unwrap();
+        let named = |what: &str, name: &str| {
+            let (_, told) = said.split_once(&format!("{what} as ")).unwrap();
+            assert!(told.split([',', ' ']).any(|word| word == name.split(' ').next().unwrap()));
+        };
+        named("gradients", gradients);
+        named("activations", activations);
+        let lossy = ended.stderr.contains("activations do not travel by int4: it loses ");
+        assert_eq!(lossy, activations == "f16", "{}", ended.stderr);
+        let runs = ended.json();
+        for rank in runs[0]["planned"]["ranks"].as_array().unwrap() {
+            assert_eq!(rank["counted_bytes"], rank["predicted_bytes"], "{flags:?}");
+        }
+        for (one, other) in alone.iter().zip(losses(&runs[0])) {
+            assert!((one - other).abs() < 0.05, "{flags:?}: {alone:?}, {:?}", losses(&runs[0]));
+        }
+    }
+}
+
+#[test]
+fn codecs_that_no_plan_can_have_are_named() {
+    let folder = Folder::new("planned-refused");
+    std::fs::write(folder.path().join("mine.codec"), MINE).unwrap();
+    let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "none"];
+    let auto = ["--parallel", "auto"];
+    for (flags, expected) in [
+        (&["--codec", "powersgd:4"][..], "codec powersgd:4 sends sums"),
+        (&["--codec", "intsgd"], "codec intsgd sends sums"),
+        (&["--codec", "mine.codec"], "is a file's, expected one whose name a plan can hold"),
+        (&["--error-budget", "0.3"], "--error-budget 0.3 with codec none, by which nothing"),
+        (&["--activation-codecs", "onebit"], "codec onebit loses 0."),
+        (&["--activation-codecs", "powersgd:4"], "codec powersgd:4 sends sums"),
+    ] {
+        let ended = folder.run(&[&fixed[..], &auto, &SMALL, flags].concat());
+        assert!(ended.error().contains(expected), "{flags:?}: {}", ended.stderr);
+        assert!(!ended.hint().is_empty());
+    }
+    let (f16, budget) = (["--activation-codecs", "f16"], ["--error-budget", "0.3"]);
+    for (flags, more, expected) in [
+        (&["--parallel", "data"][..], f16, "f16 with --parallel data, where no activations travel"),
+        (&[], f16, "f16 without --parallel"),
+        (&["--plan", "plan.toml"], f16, "f16 without --parallel"),
+        (&["--plan", "plan.toml"], budget, "0.3 with --plan, which was made within its own"),
+    ] {
+        let ended = folder.run(&[&fixed[..], flags, &more].concat());
+        assert_eq!(ended.error(), format!("error: {} {expected}", more[0]), "{flags:?}");
     }
 }
 

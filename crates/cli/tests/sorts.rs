@@ -1,5 +1,8 @@
 //! Every sort of plan and of model that planners make or users write, trained by real processes.
 
+#[path = "../../onnx/tests/import/files.rs"]
+#[expect(dead_code, reason = "one model is enough here")]
+mod files;
 mod support;
 
 use serde_json::{Value, json};
@@ -48,8 +51,8 @@ fn learnt(folder: &Folder, flags: &[&str]) -> Vec<f64> {
         assert_eq!(rank["counted_bytes"], rank["predicted_bytes"], "{rank}");
     }
     let validation = values(&runs[0], "validation");
-    assert_eq!(validation.len(), 6, "once a step, as there are few");
-    [values(&runs[0], "losses"), vec![validation[5]]].concat()
+    assert!([3, 6].contains(&validation.len()), "every step or every second, as there are few");
+    [values(&runs[0], "losses"), vec![*validation.last().unwrap()]].concat()
 }
 
 fn near(actual: &[f64], expected: &[f64], bound: f64) {
@@ -180,6 +183,33 @@ fn any_model_learns_without_a_plan_as_it_does_under_one() {
     let planned = learnt(&folder, &[]);
     model_file(&folder, "model.json", |_| {});
     near(&learnt_plainly(&folder, "model.json", &["--ranks", "2"]), &planned, 1e-4);
+}
+
+#[test]
+fn an_onnx_file_learns_without_a_plan_and_writes_text() {
+    let folder = Folder::new("sorts-onnx");
+    let bytes = files::gpt(2, 16, 2, 256, 16).bytes();
+    std::fs::write(folder.path().join("model.onnx"), bytes).unwrap();
+    cluster(&folder, 1, 1, 1.0);
+    plan(&folder, "model.onnx", &[]).done();
+    let planned = learnt(&folder, &[]);
+    assert!(planned[5] < planned[0], "{planned:?}");
+    for ranks in ["1", "2"] {
+        let flags = ["--context", "16", "--ranks", ranks];
+        near(&learnt_plainly(&folder, "model.onnx", &flags), &planned, 1e-4);
+    }
+    let sample = || {
+        let text = folder.run(&["sample", "--prompt", "12 b", "--temperature", "0"]).done();
+        assert!(text.starts_with("12 b"), "{text}");
+        text
+    };
+    train(&folder, &[]).done();
+    let written = sample();
+    let fixed = ["train", "--model", "model.onnx", "--context", "16", "--data", "text.txt"];
+    let places = ["--report", "none", "--link", "none", "--codec", "none"];
+    let steps = ["--batch", "8", "--steps", "6"];
+    folder.run(&[&fixed[..], &places, &steps].concat()).done();
+    assert_eq!(sample(), written, "under a plan and without one");
 }
 
 #[test]

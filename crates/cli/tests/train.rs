@@ -149,6 +149,29 @@ fn what_was_learnt_can_be_sampled_in_another_world_and_damage_is_found() {
     assert!(ended.hint().contains("earlier checkpoint"));
 }
 
+/// Where version 0.1.0 was after two steps, when a model handed its gradients over in another order
+/// and checkpoints did not say which: `thinwire train --width 2 --layers 1 --heads 1 --context 8
+/// --batch 4 --codec int8 --steps 4 --checkpoint-every 2`.
+const EARLIER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/step-000002");
+/// The losses of its other two steps.
+const LATER: [f64; 2] = [5.528649091720581, 5.534955024719238];
+
+#[test]
+fn a_checkpoint_of_an_earlier_version_goes_on_and_writes() {
+    let folder = Folder::new("earlier");
+    let flags = ["train", "--resume", EARLIER, "--data", "text.txt", "--link", "none", "--json"];
+    let places = ["--codec", "int8", "--report", "none", "--checkpoint-dir", "none"];
+    let ended = folder.run(&[&flags[..], &places].concat());
+    let said = "the checkpoint's gradients were in other buckets: how they travel is chosen anew";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    let found = losses(&ended.json()[0]);
+    assert_eq!(found.len(), LATER.len());
+    for (found, expected) in found.iter().zip(LATER) {
+        assert!((found - expected).abs() < 1e-5, "{found}, expected {expected}");
+    }
+    assert!(folder.run(&["sample", EARLIER, "--prompt", "12 b"]).done().starts_with("12 b"));
+}
+
 #[test]
 fn codecs_are_compared_on_the_same_data() {
     let folder = Folder::new("compare");

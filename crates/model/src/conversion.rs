@@ -114,15 +114,61 @@ pub fn conversion(
             return Err(Error::new(Kind::Layout, message));
         }
     }
-    let mut state = State { now: from.clone(), to };
     let mut steps = Vec::new();
+    walk(from, to, |mesh_dim, collective, whole| {
+        steps.push(Step { mesh_dim, collective, elements: whole.local_elements(shape, mesh) });
+    });
+    Ok(steps)
+}
+
+/// One collective of a conversion, whatever the tensor's shape and the mesh's sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Leg {
+    /// The dimension of the mesh.
+    pub mesh_dim: usize,
+    /// What is done.
+    pub collective: Collective,
+    /// One bit for every dimension of the mesh that cuts the tensor where it is whole along
+    /// `mesh_dim`, the lowest for the first.
+    pub cuts: u64,
+}
+
+impl Leg {
+    /// The step that it is for a tensor of so many elements that lies so on a mesh of these sizes.
+    pub fn step(&self, elements: usize, mesh: &[usize]) -> Step {
+        let cut = mesh.iter().enumerate().filter(|(dim, _)| self.cuts >> dim & 1 == 1);
+        let parts: usize = cut.map(|(_, size)| size).product();
+        let Leg { mesh_dim, collective, .. } = *self;
+        Step { mesh_dim, collective, elements: elements.div_ceil(parts) }
+    }
+}
+
+/// The collectives that bring any tensor from one layout to another: those of [`conversion`],
+/// wherever both layouts fit.
+///
+/// # Panics
+/// If the mesh has more than 64 dimensions.
+pub fn legs(from: &Layout, to: &Layout) -> Vec<Leg> {
+    assert!(from.0.len() <= u64::BITS as usize, "mesh of {} dimensions", from.0.len());
+    let mut legs = Vec::new();
+    walk(from, to, |mesh_dim, collective, whole| {
+        let cuts =
+            whole.0.iter().enumerate().filter(|(_, placement)| cut_dim(**placement).is_some());
+        let cuts = cuts.map(|(dim, _)| 1 << dim).sum();
+        legs.push(Leg { mesh_dim, collective, cuts });
+    });
+    legs
+}
+
+/// Calls `f` for every collective of a conversion: with the dimension of the mesh, what is done, and
+/// how the tensor lies where it is whole along that dimension.
+fn walk(from: &Layout, to: &Layout, mut f: impl FnMut(usize, Collective, &Layout)) {
+    let mut state = State { now: from.clone(), to };
     while let Some((mesh_dim, target, collective)) = state.next() {
         state.now.0[mesh_dim] = Placement::Replicated;
-        let elements = state.now.local_elements(shape, mesh);
+        f(mesh_dim, collective, &state.now);
         state.now.0[mesh_dim] = target;
-        steps.push(Step { mesh_dim, collective, elements });
     }
-    Ok(steps)
 }
 
 /// A conversion under way.

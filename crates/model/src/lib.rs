@@ -59,7 +59,7 @@ pub use builder::{
     usual_sequence,
 };
 pub use class::{Class, classes, fingerprint};
-pub use conversion::{Collective, Step, conversion};
+pub use conversion::{Collective, Leg, Step, conversion, legs};
 pub use divide::divide;
 pub use error::{Error, Kind};
 pub use file::ModelFile;

@@ -14,7 +14,9 @@ fn published_models_keep_what_is_published() {
             let layer = ours.layer / theirs.layer;
             assert!((layer - 1.0).abs() < 1e-9, "{} {way}: a layer {layer}", model.name);
             let stage = ours.stage / theirs.stage;
-            assert!((stage - 1.0).abs() < 0.05, "{} {way}: a stage {stage}", model.name);
+            // Where a stage has chunks ours counts the embedding's masks of all that wait.
+            let most = if model.chunks > 1 { 1.04 } else { 1.001 };
+            assert!((0.999..most).contains(&stage), "{} {way}: a stage {stage}", model.name);
         }
     }
 }

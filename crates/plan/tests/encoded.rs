@@ -145,6 +145,31 @@ fn files_with_and_without_codecs_of_activations_are_read() {
     file.activation[1].name = "bf16".to_owned();
     let error = PlanFile::parse(&file.text()).unwrap_err().to_string();
     assert_eq!(error, "activations have 'int8' and 'bf16' within 2, expected one of them");
+    file.activation.pop();
+    let text = file.text();
+    let changed = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from} in {text}");
+        PlanFile::parse(&text.replace(from, to)).unwrap_err().to_string()
+    };
+    let level = format!("level = \"{}\"\n", file.activation[0].level.as_deref().unwrap());
+    for (from, to, expected) in [
+        (
+            "version = 2",
+            "version = 1",
+            "a plan of version 1 has activations by 'int8', expected version 2",
+        ),
+        (
+            "within = 2",
+            "within = 0",
+            "codec 'int8' is not used within 0 devices, expected 1 or more",
+        ),
+        (&level[..], "", "codec 'int8' has within = 2 without a level, expected both or none"),
+    ] {
+        assert!(changed(from, to).contains(expected), "{}", changed(from, to));
+    }
+    file.mesh = vec![1 << 40, 1 << 40];
+    let error = PlanFile::parse(&file.text()).unwrap_err().to_string();
+    assert!(error.ends_with("are too many devices to count"), "{error}");
 }
 
 #[test]

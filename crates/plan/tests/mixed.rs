@@ -82,3 +82,15 @@ fn stages_get_blocks_by_their_speed() {
     let seconds = |stage: usize, _: usize| if stage == 0 { 1.0 } else { 3.0 };
     assert_eq!(cut_by(&seconds, 16, 2).unwrap(), [0..12, 12..16]);
 }
+
+#[test]
+fn what_is_too_large_names_the_smallest_kind_and_says_nothing_of_others() {
+    let mut cluster = cluster(HALF, 100.0);
+    cluster.devices.iter_mut().for_each(|device| device.memory_bytes /= 1024.0);
+    let mut planner = made::planner(made::gpt(12, 4096, 512), 96, Settings::default());
+    let error = planner.plan(&cluster).unwrap_err();
+    let expected = "the smallest plan does not fit devices of every kind, \
+                    expected at most 36.0 MiB on 'slow'";
+    assert_eq!(error.to_string(), expected);
+    assert!(!error.hint().unwrap().contains("with "), "{:?}", error.hint());
+}

@@ -100,3 +100,11 @@ fn what_no_mesh_allows_is_refused() {
     let error = plan(&["block.*.attention.norm: n=data"]).unwrap_err().to_string();
     assert!(error.contains("axis 'n'") || error.contains("no mesh of 8 devices"), "{error}");
 }
+
+#[test]
+fn a_pin_binds_something_where_it_can() {
+    for (pin, dim) in [("block.*.mlp.up: n=tensor", 1), ("block.*.mlp.up: b=data", 0)] {
+        let (_, file) = plan(&[pin]).unwrap();
+        assert!(file.mesh[dim] > 1, "{pin}: {:?}", file.mesh);
+    }
+}

@@ -18,7 +18,7 @@ fn stages(schedule: Schedule, ranks: usize, [f, b, w]: [f64; 3]) -> Vec<Stage> {
         Schedule::ZeroBubble => (b, w),
         _ => ((b + w) / chunks, 0.0),
     };
-    let stage = Stage { forward_s: f / chunks, backward_s, weight_s, message_s: 0.0 };
+    let stage = Stage { forward_s: f / chunks, backward_s, weight_s, ..Stage::default() };
     vec![stage; ranks * schedule.chunks()]
 }
 
@@ -82,7 +82,7 @@ fn interleaving_needs_micro_batches_in_multiples_of_the_ranks() {
 #[test]
 fn messages_delay_and_share_their_link() {
     let orders = Schedule::Gpipe.orders(2, 3).unwrap();
-    let stage = Stage { forward_s: 1.0, backward_s: 2.0, weight_s: 0.0, message_s: 5.0 };
+    let stage = Stage { forward_s: 1.0, backward_s: 2.0, message_s: 5.0, ..Stage::default() };
     let run = simulate(&orders, &[stage, stage]).unwrap();
     // The third message leaves after two others of five seconds, comes after sixteen, and so on.
     assert_eq!(run.ranks[1][2].start_s, 16.0);

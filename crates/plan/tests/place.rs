@@ -51,7 +51,10 @@ fn who_has_thick_links_becomes_neighbours() {
         assert!(found.bound_s <= ours);
         let order = arranged.order();
         let text = report(&planner, &arranged, &found).unwrap();
-        assert!(text.contains("members of level 'pod' stand in the order "), "{text}");
+        assert!(
+            text.contains("members of level 'pod', counted from 0, stand in the order "),
+            "{text}"
+        );
         let file = PlanFile::new("small", 256, &planner, &arranged, &found).unwrap();
         assert_eq!(PlanFile::parse(&file.text()).unwrap().devices, order);
         let twice =

@@ -6,15 +6,15 @@
 //! `shard-RANK.safetensors` per rank instead. It is written under another name and renamed when
 //! it is whole: rank 0 calls [`Draft::create`], the others [`Draft::open`] once it has; every rank
 //! writes its exchange, rank 0 also model and optimiser; when all have, rank 0 commits. The
-//! manifest holds length and checksum of each file. Law: what is loaded is what was saved, bit for
-//! bit, or there is an error that names the file.
+//! manifest holds length and checksum of each file. Laws: what is loaded is what was saved, bit for
+//! bit, or there is an error that names the file; two saves of one state are equal byte by byte.
 
 mod load;
 mod manifest;
 mod place;
 mod shards;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -152,7 +152,7 @@ impl Draft {
             files.insert(name, check);
         }
         let manifest = Manifest { format: FORMAT, progress, files };
-        write_file(&self.path.join(MANIFEST), manifest.to_text().as_bytes())?;
+        write_file(&self.path.join(MANIFEST), &[manifest.to_text().as_bytes()])?;
         place(&self.path, &self.target)?;
         if let Some(folder) = self.target.parent() {
             sync(folder)?;
@@ -175,10 +175,9 @@ impl Draft {
         };
         let tensors: Vec<_> = tensors.map(view).collect::<Result<_, _>>().map_err(invalid)?;
         let metadata = [("format", "pt"), ("writer", "thinwire"), ("description", description)];
-        let metadata: HashMap<_, _> =
-            metadata.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        let bytes = safetensors::serialize(tensors, Some(metadata)).map_err(invalid)?;
-        write_file(&path, &bytes)
+        let bytes = safetensors::serialize(tensors, None).map_err(invalid)?;
+        let (header, body) = described(&bytes, &BTreeMap::from(metadata));
+        write_file(&path, &[&header, body])
     }
 }
 
@@ -195,10 +194,23 @@ fn named<'a>(
     parameters.iter().zip(buffers).map(move |(p, values)| (name(p), &p.shape[..], &values[..]))
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+/// The header of a file of tensors with these metadata, and the tensors. The library keeps metadata in
+/// a map without an order, and two files of the same tensors would differ.
+fn described<'a>(bytes: &'a [u8], metadata: &BTreeMap<&str, &str>) -> (Vec<u8>, &'a [u8]) {
+    let (length, rest) = bytes.split_first_chunk::<8>().expect("a file begins with a length");
+    let (header, body) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let tensors = header.trim_ascii().strip_prefix(b"{").expect("a header is an object");
+    let metadata = serde_json::to_string(metadata).expect("text is text");
+    let comma = if tensors == b"}" { "" } else { "," };
+    let mut header = [format!("{{\"__metadata__\":{metadata}{comma}").as_bytes(), tensors].concat();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    ([&(header.len() as u64).to_le_bytes()[..], &header].concat(), body)
+}
+
+fn write_file(path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
     let failed = |e| Error::io("write", path, e);
     let mut file = fs::File::create(path).map_err(failed)?;
-    file.write_all(bytes).map_err(failed)?;
+    parts.iter().try_for_each(|part| file.write_all(part)).map_err(failed)?;
     file.sync_all().map_err(failed)
 }
 

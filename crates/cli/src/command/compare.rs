@@ -37,5 +37,5 @@ pub fn run(args: &Args) -> Result<u8> {
     } else {
         print(summary(&report))?;
     }
-    Ok(code)
+    code
 }

@@ -9,7 +9,7 @@ use thinwire_train::spmd::Sampled;
 use thinwire_train::{Model, checkpoint};
 
 use crate::output::{harmless, print_json};
-use crate::training::{check_unplanned, kept_recipe};
+use crate::training::kept_writer;
 
 /// Let a checkpoint's model write.
 #[derive(clap::Args)]
@@ -53,9 +53,8 @@ pub fn run(args: &Args) -> Result<u8> {
         "temperature {temperature}, expected 0 or more"
     );
     let checkpoint = checkpoint::resolve(&args.checkpoint)?;
-    check_unplanned(&checkpoint, "only checkpoints of trainings without a plan can be sampled")?;
     let options = Sampled { bytes: args.length as usize, temperature, seed: args.seed };
-    let model = kept_recipe(&checkpoint)?.model.writer(args.prompt.len() + options.bytes)?;
+    let model = kept_writer(&checkpoint, args.prompt.len() + options.bytes)?;
     let values = checkpoint.values(model.parameters())?;
     let text = model.sample(&values, args.prompt.as_bytes(), &options)?;
     if args.json {

@@ -2,19 +2,22 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use thinwire_sync::Policy;
 
+use crate::codings::Activations;
+use crate::failure::hinted;
 use crate::output::{print, print_json};
 use crate::report::{lines, summary};
-use crate::training::planned::{self, Parallel, Request};
+use crate::training::planned::{self, Asked, Parallel, Request};
 use crate::training::{self, Done, Keep, PathFlag, Plan, Settings};
 
 /// Train a model of text, byte by byte, and see where the time of a step goes.
 #[derive(clap::Args)]
 pub struct Args {
     /// What gradients are encoded with: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file
-    /// of your own (./mine.codec:tau=0.02), auto, or auto among some (auto:int8+onebit) [default: auto]
+    /// of your own (./mine.codec:tau=0.02), auto, or auto among some (auto:int8+onebit); with --parallel,
+    /// what the plan may encode them with where that is faster [default: auto, with --parallel none]
     #[arg(long)]
     codec: Option<Policy>,
     /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one
@@ -29,6 +32,8 @@ pub struct Args {
     /// With --parallel, the ranks and their links [default: they are measured]
     #[arg(long, value_name = "FILE", requires = "parallel")]
     cluster: Option<PathBuf>,
+    #[command(flatten)]
+    activations: Activations,
     /// Go on from this checkpoint, or from the newest in this folder
     #[arg(long, value_name = "CHECKPOINT")]
     resume: Option<PathBuf>,
@@ -53,7 +58,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     if args.settings.json {
         lines(&report).iter().try_for_each(print_json)?;
-        return Ok(code);
+        return code;
     }
     for run in &report.runs {
         if !run.sample.is_empty() {
@@ -61,13 +66,18 @@ pub fn run(args: &Args) -> Result<u8> {
         }
     }
     print(summary(&report))?;
-    Ok(code)
+    code
 }
 
 fn train(args: &Args) -> Result<Done> {
     let folder = args.checkpoint_dir.0.clone();
     let keep = folder.map(|folder| Keep { folder, every: args.checkpoint_every });
+    if args.parallel.is_none() {
+        let hint = "plan make takes it, too, and writes a plan for --plan";
+        args.activations.refuse("without --parallel", hint)?;
+    }
     if let Some(plan) = &args.plan {
+        check_made(args)?;
         planned::check_codec(args.codec.as_ref())?;
         return planned::train(&Request::of_file(
             &args.settings,
@@ -76,17 +86,30 @@ fn train(args: &Args) -> Result<Done> {
         )?);
     }
     if let Some(parallel) = args.parallel {
-        planned::check_codec(args.codec.as_ref())?;
-        let (cluster, frozen) = (args.cluster.as_deref(), (args.resume.clone(), keep));
-        return planned::train(&Request::made(
-            &args.settings,
+        let asked = Asked {
             parallel,
-            &args.pin,
-            cluster,
-            frozen,
-        )?);
+            pins: &args.pin,
+            cluster: args.cluster.as_deref(),
+            codec: args.codec.as_ref(),
+            activations: &args.activations,
+        };
+        let frozen = (args.resume.clone(), keep);
+        return planned::train(&Request::made(&args.settings, &asked, frozen)?);
     }
     let plan = Plan::resolve(&args.settings, args.resume.as_ref(), keep)?;
     let codec = args.codec.clone().unwrap_or(Policy::Auto(Vec::new()));
     training::train(&plan, std::slice::from_ref(&codec))
+}
+
+/// Refuses flags of a plan that is to be made where there is one.
+fn check_made(args: &Args) -> Result<()> {
+    let pin = args.pin.first().map(|pin| format!("--pin '{pin}'"));
+    let cluster = args.cluster.as_ref().map(|path| format!("--cluster {}", path.display()));
+    match pin.or(cluster) {
+        None => Ok(()),
+        Some(flag) => {
+            let error = anyhow!("{flag} with --plan, which is made already");
+            Err(hinted(error, "leave it out, or give --parallel in the place of --plan"))
+        }
+    }
 }

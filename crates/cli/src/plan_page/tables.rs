@@ -1,6 +1,6 @@
 //! Tables of a plan: memory, bytes, expert plans, operators.
 
-use thinwire_plan::output::{Moved, MovedTensor, PlanFile, Traffic, WayFile, describe};
+use thinwire_plan::output::{Moved, MovedTensor, NO_EXPERT, PlanFile, Traffic, WayFile, describe};
 use thinwire_plan::search::{Found, Outcome};
 
 use crate::figures;
@@ -16,20 +16,24 @@ pub fn memory(plan: &Outcome) -> String {
     let most = plan.stages.iter().map(|stage| stage.memory_bytes).fold(1.0, f64::max);
     let scale = (RIGHT - LEFT) / most;
     let height = ROW * plan.stages.len() as f64 + 6.0;
-    let mut svg =
-        legend(&[("compute", "parameters and optimiser"), ("wire", "waiting for backward")]);
+    let mut svg = legend(&[
+        ("compute", "parameters and optimiser"),
+        ("wire", "waiting for backward"),
+        ("slowed", "besides: the program, and what an allocator keeps"),
+    ]);
     svg += &format!(
         "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"memory\">\n"
     );
     for (at, stage) in plan.stages.iter().enumerate() {
         let top = ROW * at as f64 + 3.0;
         let (state, all) = (stage.cost.state_bytes, stage.bytes());
+        let counted = (all - stage.fixed_bytes) / (1.0 + stage.slack);
         let bar = |class: &str, from: f64, to: f64, what: &str| {
             format!(
                 "<rect class=\"{class}\" x=\"{:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"14\"><title>{what}: {}</title></rect>\n",
                 LEFT + scale * from,
                 scale * (to - from),
-                figures::bytes(to - from)
+                figures::binary(to - from)
             )
         };
         let (label, middle) = (LEFT - 10.0, top + 11.0);
@@ -38,11 +42,12 @@ pub fn memory(plan: &Outcome) -> String {
         );
         svg += &bar("ghost", 0.0, stage.memory_bytes, "memory");
         svg += &bar("compute", 0.0, state, "parameters and optimiser");
-        svg += &bar("wire", state, all, "waiting for backward");
+        svg += &bar("wire", state, counted.max(state), "waiting for backward");
+        svg += &bar("slowed", counted.max(state), all, "besides");
         svg += &format!(
             "<text class=\"value small\" x=\"{}\" y=\"{middle}\">{}</text>\n",
             RIGHT + 8.0,
-            figures::bytes(all)
+            figures::binary(all)
         );
     }
     svg + "</svg>\n"
@@ -52,7 +57,7 @@ pub fn memory(plan: &Outcome) -> String {
 pub fn traffic(levels: &[Traffic]) -> String {
     let row = |one: &Traffic| {
         let bytes = [one.collective_bytes, one.parameter_bytes, one.message_bytes];
-        let cells = bytes.map(figures::bytes);
+        let cells = bytes.map(figures::binary);
         cells.into_iter().chain([figures::seconds(one.busy_s)]).collect()
     };
     let rows: Vec<(String, Vec<String>)> =
@@ -78,7 +83,7 @@ pub fn codecs(plan: &PlanFile) -> String {
 pub fn moved(moved: &Moved) -> String {
     let cells = |sent: f64, least: f64, blocks: String| {
         let times = if least > 0.0 { format!("{:.2}", sent / least) } else { "–".to_owned() };
-        vec![figures::bytes(sent), figures::bytes(least), times, blocks]
+        vec![figures::binary(sent), figures::binary(least), times, blocks]
     };
     let row = |one: &MovedTensor| {
         let cells = cells(one.sent_bytes, one.least_bytes, one.blocks.to_string());
@@ -101,10 +106,10 @@ pub fn experts(found: &Found) -> String {
             vec![
                 "–".to_owned(),
                 "–".to_owned(),
-                format!("needs {} a device", figures::bytes(*bytes)),
+                format!("needs {} a device", figures::binary(*bytes)),
             ]
         }
-        Err(_) => vec!["–".to_owned(), "–".to_owned(), "cannot be".to_owned()],
+        Err(_) => vec!["–".to_owned(), "–".to_owned(), NO_EXPERT.to_owned()],
     };
     let this = vec![figures::seconds(found.best.seconds), "–".to_owned(), describe(&found.best)];
     let mut rows = vec![("this plan".to_owned(), this)];

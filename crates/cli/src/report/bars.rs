@@ -8,6 +8,8 @@ use crate::figures;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 116.0;
 const RIGHT: f64 = 930.0;
+/// From here on an axis counts seconds.
+const SECONDS_FROM_MS: f64 = 3000.0;
 
 /// Per run two bars: the step as it passed, and below it what the communication thread did.
 pub fn step_time(runs: &[Run]) -> String {
@@ -85,18 +87,23 @@ fn stack(parts: &[(&str, f64, &str)], x: &Axis, top: f64, height: f64) -> String
     svg
 }
 
-/// Milliseconds along the bottom.
+/// Milliseconds along the bottom, or seconds where they are many.
 pub fn time_axis(x: &Axis, bottom: f64) -> String {
     let (ticks, mut svg) = (x.ticks(8), String::new());
-    for tick in &ticks {
-        let (at, text) = (x.at(*tick), label(*tick, &ticks));
+    let (scale, unit) = match ticks.last() {
+        Some(last) if *last >= SECONDS_FROM_MS => (1e-3, "s"),
+        _ => (1.0, "ms"),
+    };
+    let shown: Vec<f64> = ticks.iter().map(|tick| scale * tick).collect();
+    for (tick, value) in ticks.iter().zip(&shown) {
+        let (at, text) = (x.at(*tick), label(*value, &shown));
         svg += &format!(
             "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"0\" y2=\"{bottom}\"/><text class=\"tick\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>\n",
             bottom + 16.0
         );
     }
     svg + &format!(
-        "<text class=\"axis-name\" x=\"{}\" y=\"{}\" text-anchor=\"end\">ms</text>\n",
+        "<text class=\"axis-name\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{unit}</text>\n",
         WIDTH - 2.0,
         bottom + 16.0
     )

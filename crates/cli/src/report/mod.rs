@@ -145,6 +145,13 @@ pub struct Bucket {
     pub predicted_s: f64,
 }
 
+impl Report {
+    /// Whether gradients travel by a plan for the whole model, which has no buckets.
+    pub fn is_planned(&self) -> bool {
+        self.runs.iter().any(|run| run.planned.is_some())
+    }
+}
+
 impl Run {
     /// The last validation loss.
     pub fn last_validation(&self) -> Option<f64> {

@@ -1,7 +1,7 @@
 //! report.html: one file, nothing from elsewhere, readable offline, in the dark and without script.
 
 use super::curves::{self, Across};
-use super::summary::{FIGURES, chosen};
+use super::summary::{chosen, figures as figures_of};
 use super::{Report, Run, bars, planned, timeline};
 use crate::figures;
 
@@ -70,8 +70,12 @@ fn headline(report: &Report) -> String {
 
 fn lead(report: &Report, best: &Run) -> String {
     let fastest = if report.runs.len() == 1 { "A step" } else { "The fastest step" };
+    let arithmetic = match best.planned {
+        Some(_) => "the busiest rank’s arithmetic",
+        None => "the arithmetic alone",
+    };
     format!(
-        "{fastest} took {} with <code>{}</code>: {} the time of the arithmetic alone, with {} fewer bytes on the wire than raw f32. {}Link: {}.",
+        "{fastest} took {} with <code>{}</code>: {} the time of {arithmetic}, with {} fewer bytes on the wire than raw f32. {}Link: {}.",
         figures::seconds(best.time.step_s),
         escape(&best.codec),
         figures::ratio(best.over_compute()),
@@ -106,7 +110,10 @@ fn tiles(run: &Run) -> String {
         (figures::bytes(run.sent_bytes), "sent per step and rank"),
         (figures::percent(run.overlap), "of the exchange hidden"),
     ];
-    tiles.map(|(value, name)| format!("<div><dd>{value}</dd><dt>{name}</dt></div>\n")).concat()
+    let shown = if run.planned.is_some() { &tiles[..3] } else { &tiles };
+    let tile =
+        |(value, name): &(String, &str)| format!("<div><dd>{value}</dd><dt>{name}</dt></div>\n");
+    shown.iter().map(tile).collect()
 }
 
 fn losses(report: &Report) -> String {
@@ -124,15 +131,21 @@ fn losses(report: &Report) -> String {
     )
 }
 
+/// What the colours of a step's bars stand for; the last three are those of buckets.
+const BARS: [(&str, &str); 6] = [
+    ("compute", "compute"),
+    ("slowed", "compute, slowed by the exchange beside it"),
+    ("wait", "wait"),
+    ("encode", "encode"),
+    ("wire", "wire"),
+    ("decode", "decode"),
+];
+
 fn step_time(report: &Report) -> String {
-    let legend = legend(&[
-        ("compute", "compute"),
-        ("slowed", "compute, slowed by the exchange beside it"),
-        ("wait", "wait"),
-        ("encode", "encode"),
-        ("wire", "wire"),
-        ("decode", "decode"),
-    ]);
+    let legend = legend(match report.is_planned() {
+        true => &BARS[..3],
+        false => &BARS,
+    });
     let floors = "<p class=\"legend\"><span><i class=\"mark\"></i>floor: compute alone</span><span><i class=\"mark dashed\"></i>floor: bytes over bandwidth</span></p>\n";
     let note = "The wide bar is the step as it passed; the narrow one is what the communication thread did beside it. A step cannot end before either floor.";
     section("Where a step’s time goes", note, &(legend + floors + &bars::step_time(&report.runs)))
@@ -142,7 +155,7 @@ fn figures_table(report: &Report) -> String {
     let header: String =
         report.runs.iter().map(|run| format!("<th>{}</th>", escape(&run.codec))).collect();
     let mut rows = String::new();
-    for (name, figure) in FIGURES {
+    for (name, figure) in figures_of(report) {
         let cells: String =
             report.runs.iter().map(|run| format!("<td>{}</td>", escape(&figure(run)))).collect();
         let class = if name.starts_with(' ') { " class=\"inner\"" } else { "" };
@@ -159,6 +172,9 @@ fn figures_table(report: &Report) -> String {
 }
 
 fn timelines(report: &Report) -> String {
+    if report.is_planned() {
+        return String::new();
+    }
     let body = per_run(report, timeline::timeline);
     section(
         "One step",
@@ -168,6 +184,9 @@ fn timelines(report: &Report) -> String {
 }
 
 fn buckets(report: &Report) -> String {
+    if report.is_planned() {
+        return String::new();
+    }
     let body = per_run(report, |run| bars::bucket_bytes(&run.buckets));
     section("Bytes per bucket", "Outline: as f32. Filled: as sent, headers included.", &body)
 }

@@ -37,7 +37,7 @@ pub struct PlannedRank {
     pub predicted_memory_bytes: u64,
     /// By how much the process has grown, at its peak.
     pub memory_bytes: u64,
-    /// Seconds of a step in which it waited for nobody, on average.
+    /// Seconds of a step in which it waited for nobody: the median of the second half.
     pub busy_s: f64,
 }
 

@@ -9,8 +9,8 @@ pub fn summary(report: &Report) -> String {
     let mut table = Table::new(
         std::iter::once("codec").chain(report.runs.iter().map(|run| run.codec.as_str())),
     );
-    for (name, figure) in FIGURES {
-        table.row(std::iter::once((*name).to_owned()).chain(report.runs.iter().map(figure)));
+    for (name, figure) in figures(report) {
+        table.row(std::iter::once(name.to_owned()).chain(report.runs.iter().map(figure)));
     }
     let planned = report.runs.iter().filter_map(|run| run.planned.as_ref());
     let planned: String =
@@ -31,10 +31,32 @@ pub fn chosen(run: &Run) -> Vec<(String, usize)> {
     codecs
 }
 
-type Figure = fn(&Run) -> String;
+pub type Figure = fn(&Run) -> String;
 
-/// What is shown, in order: the table on the terminal and the one on the page are the same.
-pub const FIGURES: &[(&str, Figure)] = &[
+/// What is shown, in order: the table on the terminal and the one on the page are the same. Under a plan
+/// there are no buckets, whose times would tell of encoding, of the wire and of what was hidden, and
+/// who computes the longest is not always rank 0.
+pub fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
+    let planned = report.is_planned();
+    let shown = FIGURES.iter().filter(|(name, _)| !planned || !OF_BUCKETS.contains(name));
+    let named = shown.map(|(name, figure)| match *name {
+        "floor: compute alone" if planned => ("floor: compute of the busiest rank", *figure),
+        "step over compute alone" if planned => ("step over that compute", *figure),
+        name => (name, *figure),
+    });
+    named.collect()
+}
+
+/// What only buckets tell.
+const OF_BUCKETS: [&str; 5] = [
+    "  decode of the result",
+    "beside it: encode",
+    "beside it: wire",
+    "beside it: decode",
+    "exchange hidden behind backward",
+];
+
+const FIGURES: &[(&str, Figure)] = &[
     ("training loss", |run| loss(run.last_loss())),
     ("validation loss", |run| loss(run.last_validation())),
     ("tokens/s", |run| count(run.tokens_per_s.round() as u64)),

@@ -11,6 +11,7 @@ use thinwire_train::{Model, Parameter, Sampler, Trainer};
 use thinwire_wire::Rank;
 
 use super::plan::{Keep, Plan};
+use super::shared;
 use crate::failure::hinted;
 use crate::output::say;
 
@@ -30,18 +31,25 @@ pub fn save(
     let sync = trainer.exchange();
     let (world, step) = (sync.world(), trainer.next_step());
     let first = world.rank() == Rank(0);
-    let draft = if first { Some(Draft::create(&keep.folder, step)?) } else { None };
-    sync.barrier()?;
-    let draft = draft.unwrap_or_else(|| Draft::open(&keep.folder, step));
+    let gather = |mine: &[f32]| anyhow::Ok(sync.gather(mine)?);
+    let draft = match first {
+        true => Draft::create(&keep.folder, step),
+        false => Ok(Draft::open(&keep.folder, step)),
+    };
+    let draft = shared::all_done(draft.map_err(Into::into), gather)?;
     let state = sync.state();
-    draft.write_exchange(world.rank(), &state.tensors)?;
-    if first {
-        let parameters = trainer.model().parameters();
-        let description = format!("a model of bytes by thinwire: {}", plan.recipe.model.describe());
-        draft.write_model(parameters, trainer.values(), &description)?;
-        draft.write_optimizer(parameters, trainer.optimizer())?;
-    }
-    sync.barrier()?;
+    let write = || -> Result<()> {
+        draft.write_exchange(world.rank(), &state.tensors)?;
+        if first {
+            let parameters = trainer.model().parameters();
+            let description =
+                format!("a model of bytes by thinwire: {}", plan.recipe.model.describe());
+            draft.write_model(parameters, trainer.values(), &description)?;
+            draft.write_optimizer(parameters, trainer.optimizer())?;
+        }
+        Ok(())
+    };
+    shared::all_done(write(), gather)?;
     if !first {
         return Ok(None);
     }

@@ -1,6 +1,6 @@
 //! What rank 0 saw of a training, step by step, and the medians that become its report.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use thinwire_sync::{BucketRecord, StepRecord};
 
@@ -36,6 +36,9 @@ pub struct Log {
     /// Seconds of training: steps only, without validation, checkpoints and measurements.
     pub trained_s: f64,
     steps: VecDeque<Step>,
+    /// Steps before which something else was done, while what was on its way travelled on.
+    rested: BTreeSet<u64>,
+    pause: bool,
     /// What compute alone takes, relative to the step that it was measured beside.
     alone: Vec<f64>,
 }
@@ -46,6 +49,9 @@ impl Log {
         self.trained_s += step.step_s;
         self.skipped += u64::from(step.skipped);
         self.losses.push(Point { step: step.number, at_s: self.trained_s, value: loss });
+        if std::mem::take(&mut self.pause) {
+            self.rested.insert(step.number);
+        }
         if self.steps.len() == WINDOW {
             self.steps.pop_front();
         }
@@ -55,6 +61,12 @@ impl Log {
     /// Takes note of a validation after `step` steps.
     pub fn validated(&mut self, step: u64, loss: f64) {
         self.validation.push(Point { step, at_s: self.trained_s, value: loss });
+        self.pause();
+    }
+
+    /// Takes note of something that is no step, for which exchanges do not wait.
+    pub fn pause(&mut self) {
+        self.pause = true;
     }
 
     /// Takes note of what forward and backward of the last step take without any exchange.
@@ -72,6 +84,12 @@ impl Log {
     /// Seconds per step: the median of the second half.
     pub fn settled_step_s(&self) -> f64 {
         median(&mut self.settled().iter().map(|step| step.step_s).collect::<Vec<_>>())
+    }
+
+    /// Seconds per step in which nobody was waited for: the median of the second half.
+    pub fn settled_busy_s(&self) -> f64 {
+        let busy_s = |step: &Step| (step.step_s - step.record.wait_s).max(0.0);
+        median(&mut self.settled().iter().map(busy_s).collect::<Vec<_>>())
     }
 
     /// What to say if most steps under `codec` were skipped, or all of the last tenth.
@@ -136,13 +154,18 @@ impl Log {
         }
     }
 
-    /// The second half of the steps: caches are warm, and `auto` has chosen.
+    /// The second half of the steps: caches are warm, and `auto` has chosen. Steps that follow a pause
+    /// count only if there are no others: part of what they would wait for has come meanwhile.
     fn settled(&self) -> Vec<Step> {
         let (Some(first), Some(last)) = (self.losses.first(), self.losses.last()) else {
             return Vec::new();
         };
         let middle = first.step + (last.step - first.step).div_ceil(2);
-        self.steps.iter().filter(|step| step.number >= middle).cloned().collect()
+        let late = self.steps.iter().filter(|step| step.number >= middle);
+        let (rested, others): (Vec<&Step>, Vec<&Step>) =
+            late.partition(|step| self.rested.contains(&step.number));
+        let steps = if others.is_empty() { rested } else { others };
+        steps.into_iter().cloned().collect()
     }
 }
 
@@ -218,6 +241,7 @@ mod tests {
             log.step(step(number, if number < 5 { 9.0 } else { 1.0 }, "int8"), 3.0);
         }
         log.alone(0.5);
+        assert!((log.settled_busy_s() - 0.8).abs() < 1e-12);
         let run = log.run("int8".to_owned(), 100.0, Some(1000.0));
         assert_eq!((run.time.step_s, run.tokens_per_s), (1.0, 100.0));
         let Split { compute_s, wait_s, commit_s, step_s, .. } = run.time;
@@ -225,6 +249,25 @@ mod tests {
         assert!((run.floors.compute_s - 0.55).abs() < 1e-12);
         assert_eq!(run.floors.wire_s, Some(0.1));
         assert_eq!((run.compression(), run.buckets.len()), (4.0, 1));
+    }
+
+    #[test]
+    fn steps_after_a_validation_count_where_there_are_no_others() {
+        let mut log = Log::default();
+        for number in 0..12 {
+            log.step(step(number, if number % 2 == 0 { 1.0 } else { 2.0 }, "none"), 3.0);
+            assert!(number % 2 == 0 || log.settled_step_s() > 1.0);
+            if number % 2 == 1 {
+                log.validated(number + 1, 3.0);
+            }
+        }
+        assert_eq!(log.settled_step_s(), 2.0);
+        let mut log = Log::default();
+        for number in 0..4 {
+            log.pause();
+            log.step(step(number, 1.0, "none"), 3.0);
+        }
+        assert_eq!(log.settled_step_s(), 1.0);
     }
 
     #[test]

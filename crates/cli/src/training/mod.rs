@@ -13,9 +13,10 @@ pub mod planned;
 mod progress;
 mod rank;
 mod settings;
+mod shared;
 pub mod trace;
 
-pub use plan::{Keep, Plan, check_unplanned, kept_recipe};
+pub use plan::{Keep, Plan, kept_writer};
 pub use settings::{PathFlag, Settings};
 
 use anyhow::{Result, anyhow};
@@ -34,8 +35,9 @@ use trace::Trace;
 pub enum Done {
     /// The ranks that were started have done everything; exit with this code.
     Elsewhere(u8),
-    /// This is rank 0 with what it saw, and the code to exit with.
-    Here(Box<Report>, u8),
+    /// This is rank 0 with what it saw, and the code to exit with, or why the last checkpoint could
+    /// not be written.
+    Here(Box<Report>, Result<u8>),
     /// This is another rank.
     Silent(u8),
 }
@@ -61,20 +63,22 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
     let interrupt = Interrupt::listen()?;
     let meeting = settings.link.meet(&place, &settings.place, plan.settings.limit(&place))?;
     let threads = plan.settings.threads(&place);
-    let runs = thinwire_train::threads::run(threads, || -> Result<Vec<Run>> {
-        let mut runs = Vec::new();
+    let (runs, kept) = thinwire_train::threads::run(threads, || -> Result<(Vec<Run>, _)> {
+        let (mut runs, mut kept) = (Vec::new(), Ok(()));
         for codec in codecs {
             let trace = trace(plan, codec, &place, runs.is_empty())?;
-            runs.push(rank::train(plan, codec, (&place, &meeting), &interrupt, trace)?);
-            if interrupt.signal().is_some() {
+            let (run, saved) = rank::train(plan, codec, (&place, &meeting), &interrupt, trace)?;
+            runs.push(run);
+            kept = saved;
+            if kept.is_err() || interrupt.signal().is_some() {
                 break;
             }
         }
-        Ok(runs)
+        Ok((runs, kept))
     })??;
-    let code = interrupt.exit_code();
+    let code = kept.map(|()| interrupt.exit_code());
     if place.rank > 0 {
-        return Ok(Done::Silent(code));
+        return Ok(Done::Silent(code?));
     }
     let report = plan.report(&place, runs);
     if let Some(path) = &settings.report.0 {

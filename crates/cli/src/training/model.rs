@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
-use thinwire_model::{Graph, fingerprint};
+use thinwire_model::fingerprint;
 use thinwire_train::Config;
 use thinwire_train::spmd::Derived;
 
@@ -125,7 +125,7 @@ impl Model {
             return Err(hinted(error, "--batch N says the rows of all ranks together"));
         }
         let sequence = sequence(&source, self.context())?;
-        self.derived(&source.graph(micro_batch, sequence)?)
+        Derived::new(&source.graph(micro_batch, sequence)?, self.tokens()).or_hint(HINT)
     }
 
     /// The model for one row, or for as many as it must have.
@@ -141,12 +141,7 @@ impl Model {
     /// # Errors
     /// If it is impossible, or no model of text.
     pub fn writer(&self, bytes: usize) -> Result<Derived> {
-        match self.source()? {
-            source @ Source::Name(_) => {
-                self.derived(&source.graph(1, self.context().min(bytes.max(1)))?)
-            }
-            _ => self.smallest(),
-        }
+        writer(&self.source()?, (self.context(), self.tokens()), bytes)
     }
 
     /// What the user calls it.
@@ -175,13 +170,29 @@ impl Model {
         Source::open(&self.name())
     }
 
-    fn derived(&self, graph: &Graph) -> Result<Derived> {
-        let tokens = match self {
+    fn tokens(&self) -> Option<&str> {
+        match self {
             Model::Sizes(_) => None,
             Model::Named(named) => named.tokens.as_deref(),
-        };
-        Derived::new(graph, tokens).or_hint(HINT)
+        }
     }
+}
+
+/// The model of a source to write a text of so many bytes; of it are known its context and, where that
+/// is not clear, what it calls its tokens.
+///
+/// # Errors
+/// If it is impossible, or no model of text.
+pub fn writer(
+    source: &Source,
+    (context, tokens): (usize, Option<&str>),
+    bytes: usize,
+) -> Result<Derived> {
+    let (rows, sequence) = match source {
+        Source::Name(_) => (1, context.min(bytes.max(1))),
+        _ => (source.fixed_batch()?.unwrap_or(1), sequence(source, context)?),
+    };
+    Derived::new(&source.graph(rows, sequence)?, tokens).or_hint(HINT)
 }
 
 /// The length to ask a source for, so that its sequences have so many tokens: a file may have but one.

@@ -5,18 +5,21 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use thinwire_job::Place;
+use thinwire_model::fingerprint;
 use thinwire_schedule::Algorithm;
 use thinwire_sync::Momentum;
 use thinwire_train::checkpoint::{self, Checkpoint};
+use thinwire_train::spmd::Derived;
 use thinwire_train::{
     AdamWOptions, Config, Corpus, Gradients, LearningRate, Model as _, Parameter,
 };
 
 use super::corpus;
-use super::model::Model;
+use super::model::{self, Model};
 use super::settings::{GradDtype, RecipeFlags, Settings, Tokens};
 use crate::failure::{OrHint, hinted};
 use crate::report::{Report, Run};
+use crate::source::Source;
 
 /// Everything that decides what is learnt, apart from data and codec. A checkpoint keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,7 +98,7 @@ impl Plan {
         keep: Option<Keep>,
     ) -> Result<Plan> {
         let resume = resume.map(|path| checkpoint::resolve(path)).transpose()?;
-        resume.as_ref().map_or(Ok(()), |found| check_unplanned(found, GO_ON))?;
+        resume.as_ref().map_or(Ok(()), check_unplanned)?;
         let recipe = recipe(&settings.recipe, resume.as_ref())?;
         if let (Some(Tokens(name)), Model::Sizes(_)) = (&settings.recipe.input, &recipe.model) {
             let error = anyhow!("--input tokens={name} without --model or --plan");
@@ -282,6 +285,21 @@ pub struct KeptModel {
     pub sequence: usize,
     /// Its fingerprint for one such sequence.
     pub identity: String,
+    /// What it calls its tokens, where that is not clear.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<String>,
+}
+
+impl KeptModel {
+    /// The model to write a text of so many bytes.
+    fn writer(&self, bytes: usize) -> Result<Derived> {
+        let source = Source::open(&self.name)?;
+        let found = format!("{:016x}", fingerprint(&source.graph(1, self.sequence)?));
+        let (name, expected) = (&self.name, &self.identity);
+        let message = format!("{name} has the fingerprint {found}, the checkpoint's {expected}");
+        ensure_or_hint(found == *expected, message, "give the model's file as it was")?;
+        model::writer(&source, (self.sequence, self.tokens.as_deref()), bytes)
+    }
 }
 
 /// The model that a planned checkpoint keeps; none if it was trained without a plan.
@@ -292,27 +310,31 @@ pub fn kept_model(checkpoint: &Checkpoint) -> Option<KeptModel> {
 /// What a planned checkpoint keeps of how it was trained: the batch is the plan's, and so is the
 /// model, which need not be a GPT.
 pub fn planned_config(recipe: &Recipe, batch: usize, model: &KeptModel) -> serde_json::Value {
-    let KeptModel { name, sequence, identity } = model;
     let mut recipe = serde_json::json!(Recipe { batch, ..recipe.clone() });
     recipe.as_object_mut().and_then(|fields| fields.remove("model"));
-    serde_json::json!({
-        "recipe": recipe, "model": name, "sequence": sequence, "identity": identity
-    })
+    let mut config = serde_json::json!(model);
+    config["recipe"] = recipe;
+    config
 }
 
-/// What to do with a planned checkpoint but to sample from it.
-const GO_ON: &str = "go on with --plan FILE or --parallel auto";
-
-/// Refuses a checkpoint whose parameters lie in parts.
+/// The model of a checkpoint to write a text of so many bytes.
 ///
 /// # Errors
-/// If it is of a planned training.
-pub fn check_unplanned(checkpoint: &Checkpoint, hint: &str) -> Result<()> {
+/// If it is impossible, no model of text, or its file is another one than it was.
+pub fn kept_writer(checkpoint: &Checkpoint, bytes: usize) -> Result<Derived> {
+    match kept_model(checkpoint) {
+        Some(kept) => kept.writer(bytes),
+        None => kept_recipe(checkpoint)?.model.writer(bytes),
+    }
+}
+
+/// Refuses a checkpoint whose parameters lie in parts.
+fn check_unplanned(checkpoint: &Checkpoint) -> Result<()> {
     let Some(kept) = kept_model(checkpoint) else { return Ok(()) };
     let (path, model) = (checkpoint.path().display(), kept.name);
     let ranks = checkpoint.manifest().progress.world;
     let error = anyhow!("{path} is of a planned training of {model}, in parts of {ranks} ranks");
-    Err(hinted(error, hint))
+    Err(hinted(error, "go on with --plan FILE or --parallel auto"))
 }
 
 /// What to say where the text comes otherwise than before a checkpoint: batch, sequence and seed.

@@ -17,9 +17,9 @@ use thinwire_wire::Rank;
 use super::checkpoints;
 use super::interrupt::Interrupt;
 use super::log::{Log, Step};
-use super::model::Model;
 use super::plan::Plan;
 use super::progress::{News, Progress};
+use super::shared;
 use super::trace::Trace;
 use crate::output::{harmless, say};
 use crate::report::Run;
@@ -29,10 +29,11 @@ pub(super) const VALIDATIONS: u64 = 10;
 pub(super) const VALIDATION_BATCHES: usize = 8;
 /// How often compute alone is measured, in the second half of the steps.
 const ALONE_RUNS: u64 = 25;
-const SAMPLE_BYTES: usize = 400;
+pub(super) const SAMPLE_BYTES: usize = 400;
 const SAMPLE_TEMPERATURE: f32 = 0.7;
 
-/// Trains under one codec. What comes back is complete on rank 0 only.
+/// Trains under one codec. What comes back is complete on rank 0 only; beside it whether the last
+/// checkpoint, where one was asked for, could be written.
 ///
 /// # Errors
 /// If ranks disagree, one is lost, or a checkpoint cannot be read or written.
@@ -42,9 +43,9 @@ pub fn train(
     (place, meeting): (&Place, &Meeting),
     interrupt: &Interrupt,
     trace: Trace,
-) -> Result<Run> {
+) -> Result<(Run, Result<()>)> {
     let mut session = Session::start(plan, codec, (place, meeting), interrupt, trace)?;
-    let checkpoint = session.run()?;
+    let saved = session.run()?;
     let Session { trainer, log, progress, .. } = session;
     drop(progress);
     if let Some(warning) = log.warning(&codec.to_string()).filter(|_| place.rank == 0) {
@@ -56,18 +57,22 @@ pub fn train(
     let tokens = (plan.recipe.batch * plan.recipe.model.context()) as f64;
     let rate = plan.settings.limit(place).map(Bandwidth::bytes_per_s);
     let mut run = log.run(codec.to_string(), tokens, rate);
+    let (checkpoint, kept) = match saved {
+        Ok(path) => (path, Ok(())),
+        Err(error) => (None, Err(error)),
+    };
     run.checkpoint = checkpoint.map(|path| path.display().to_string());
     if place.rank == 0 && interrupt.signal().is_none() {
-        run.sample = sample(&plan.recipe.model, &values, plan.recipe.seed)?;
+        run.sample = sample(&plan.recipe.model.writer(SAMPLE_BYTES)?, &values, plan.recipe.seed);
     }
-    Ok(run)
+    Ok((run, kept))
 }
 
 /// Text of the model, if it can write any.
-fn sample(model: &Model, values: &[Vec<f32>], seed: u64) -> Result<String> {
+pub(super) fn sample(writer: &Derived, values: &[Vec<f32>], seed: u64) -> String {
     let options = Sampled { bytes: SAMPLE_BYTES, temperature: SAMPLE_TEMPERATURE, seed };
-    let written = model.writer(SAMPLE_BYTES)?.sample(values, b"", &options);
-    Ok(written.map_or(String::new(), |text| harmless(&text)))
+    let written = writer.sample(values, b"", &options);
+    written.map_or(String::new(), |text| harmless(&text))
 }
 
 /// A training under way.
@@ -112,10 +117,10 @@ impl<'a> Session<'a> {
         Ok(Session { plan, trainer, sampler, validation, interrupt, progress, log, trace, first })
     }
 
-    /// All steps; the path of the last checkpoint, on rank 0.
-    fn run(&mut self) -> Result<Option<PathBuf>> {
+    /// All steps; the path of the last checkpoint, on rank 0, or why that could not be written.
+    fn run(&mut self) -> Result<Result<Option<PathBuf>>> {
         let steps = self.plan.recipe.steps;
-        let mut saved = None;
+        let mut saved = Ok(None);
         while self.trainer.next_step() < steps {
             let (batch, news, stop) = self.step()?;
             let done = news.done;
@@ -129,14 +134,18 @@ impl<'a> Session<'a> {
             if let Some(keep) = &self.plan.keep
                 && (over || keep.every.is_some_and(|every| done.is_multiple_of(every)))
             {
+                self.log.pause();
                 let written = checkpoints::save(self.plan, keep, &self.trainer, &self.sampler);
                 if written.is_err() && self.trainer.exchange().world().rank() == Rank(0) {
                     Draft::discard(&keep.folder, done);
                 }
-                saved = written.with_context(|| format!("saving step {done}"))?;
+                saved = written.with_context(|| format!("saving step {done}"));
+                if !over {
+                    saved = Ok(saved?);
+                }
             }
             if stop {
-                self.say_stopped(done, saved.as_ref());
+                self.say_stopped(done, saved.as_ref().ok().and_then(Option::as_ref));
                 break;
             }
         }
@@ -249,6 +258,7 @@ fn synchronizer(
     let parameters = exchanged_parameters(model.parameters());
     let sync = Synchronizer::start(meeting.link()?, parameters, options)?;
     sync.agree(&plan.facts())?;
+    shared::check_folder(plan.keep.as_ref(), place.rank, |mine| Ok(sync.gather(mine)?))?;
     Ok(sync)
 }
 

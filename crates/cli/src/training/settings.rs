@@ -28,7 +28,8 @@ pub struct Settings {
     /// Who sends what to whom: ring, two-shot, halving, gather, auto
     #[arg(long, default_value = "auto", value_name = "NAME")]
     pub algorithm: AlgorithmFlag,
-    /// With auto, the relative squared error that one encoding of a bucket may have
+    /// With auto, the relative squared error that one encoding of a bucket may have; with --parallel,
+    /// what gradients may lose in the mean, whatever the codec
     #[arg(long, default_value_t = thinwire_sync::Options::default().error_budget, value_name = "ERROR", value_parser = error_budget)]
     pub error_budget: f64,
     /// What becomes of what codecs lose: added to the next gradient (classic), ef21, average:BETA; not

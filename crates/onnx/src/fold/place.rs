@@ -15,8 +15,7 @@ fn build(
     whole: bool,
     value: impl Fn(&[usize]) -> Option<f64>,
 ) -> Result<Option<Constant>, Error> {
-    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
-    let elements = elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| large(call))?;
+    let elements = elements(call, &shape)?;
     let mut index = vec![0; shape.len()];
     let mut values = Vec::with_capacity(elements);
     for _ in 0..elements {
@@ -31,6 +30,12 @@ fn build(
         }
     }
     Ok(Some(Constant { shape, values, whole }))
+}
+
+/// How many numbers a shape has, which are not too many.
+fn elements(call: &Call<'_>, shape: &[usize]) -> Result<usize, Error> {
+    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
+    elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| large(call))
 }
 
 /// The place that an index means, counted from the end where it is negative.
@@ -63,9 +68,7 @@ fn pieces(
     shape: Vec<usize>,
     (starts, length): (impl Iterator<Item = usize>, usize),
 ) -> Result<Option<Constant>, Error> {
-    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
-    let elements = elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| large(call))?;
-    let mut values = Vec::with_capacity(elements);
+    let mut values = Vec::with_capacity(elements(call, &shape)?);
     starts.for_each(|start| values.extend_from_slice(&from.values[start..start + length]));
     Ok(Some(Constant { shape, values, whole: from.whole }))
 }

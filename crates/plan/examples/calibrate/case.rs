@@ -48,6 +48,7 @@ impl Case {
         let rounds = candidate.micro_batches as f64;
         let weights = Weights {
             forward: 2.0 * rounds,
+            forward_wire: 2.0 * rounds,
             backward: rounds,
             backward_wire: rounds,
             ..Weights::ONCE

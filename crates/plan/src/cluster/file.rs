@@ -34,6 +34,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
+use thinwire_model::Operator;
 
 use super::matrix;
 use super::{Cluster, Device, Efficiency, Handling, Lane, Level};
@@ -41,10 +42,16 @@ use crate::Error;
 
 const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;
+/// A larger part than this beyond what is counted is taken for a slip.
+const SLACK_MAX: f64 = 10.0;
 /// More devices than this are taken for a slip.
 const DEVICES_MAX: usize = 1 << 20;
 /// More levels than this are taken for a slip, too.
 const LEVELS_MAX: usize = 32;
+/// What is measured beside the model's operators: the optimiser, and adding up gradients.
+const BESIDE: [&str; 2] = [crate::cost::UPDATE, crate::cost::ADD];
+/// The links of a level of one member, by which nothing travels.
+const ALONE: Lane = Lane { latency_s: 0.0, bytes_per_s: 1e15 };
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,7 +84,7 @@ struct DeviceTable {
     #[serde(default)]
     operators: BTreeMap<String, f64>,
     #[serde(default)]
-    efficiency: Vec<(f64, f64)>,
+    efficiency: Vec<Vec<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -145,11 +152,21 @@ fn device(table: &DeviceTable) -> Result<Device, Error> {
     let passes = 3.0;
     let usual = memory_gbyte_per_s * table.memory_efficiency / passes;
     let codec_gbyte_per_s = table.codec_gbyte_per_s.unwrap_or(usual);
+    let fixed_bytes = MIB * not_negative(&about, "fixed_mib", table.fixed_mib)?;
+    if fixed_bytes >= GIB * table.memory_gib {
+        let (fixed, memory) = (table.fixed_mib, 1024.0 * table.memory_gib);
+        let found = format!("fixed_mib is {fixed} of {memory} MiB");
+        return Err(Error::file(format!("{about}: {found}, expected less than memory_gib")));
+    }
+    if table.memory_slack > SLACK_MAX {
+        let found = format!("memory_slack is {}", table.memory_slack);
+        return Err(Error::file(format!("{about}: {found}, expected at most {SLACK_MAX}")));
+    }
     Ok(Device {
         name: table.name.clone(),
         flops_per_s: 1e12 * positive("tflops", table.tflops)?,
         memory_bytes: GIB * positive("memory_gib", table.memory_gib)?,
-        fixed_bytes: MIB * not_negative(&about, "fixed_mib", table.fixed_mib)?,
+        fixed_bytes,
         slack: not_negative(&about, "memory_slack", table.memory_slack)?,
         memory_bytes_per_s: 1e9 * memory_gbyte_per_s,
         memory_efficiency: table.memory_efficiency,
@@ -162,7 +179,12 @@ fn device(table: &DeviceTable) -> Result<Device, Error> {
 }
 
 fn operators(about: &str, paces: &BTreeMap<String, f64>) -> Result<BTreeMap<String, f64>, Error> {
+    let known = |name: &str| Operator::NAMES.contains(&name) || BESIDE.contains(&name);
     for (operator, pace) in paces {
+        if !known(operator) {
+            let error = Error::file(format!("{about}: no operator is called '{operator}'"));
+            return Err(error.with_hint("thinwire model show prints what operators are called"));
+        }
         positive(about, &format!("operators.{operator}"), *pace)?;
     }
     Ok(paces.clone())
@@ -177,8 +199,16 @@ fn handling(about: &str, table: &DeviceTable) -> Result<Handling, Error> {
     Ok(Handling { byte_s, message_s })
 }
 
-fn efficiency(about: &str, points: &[(f64, f64)]) -> Result<Efficiency, Error> {
-    for (gflop, fraction) in points {
+fn efficiency(about: &str, points: &[Vec<f64>]) -> Result<Efficiency, Error> {
+    let pair = |point: &Vec<f64>| match point[..] {
+        [gflop, fraction] => Ok((gflop, fraction)),
+        _ => {
+            let found = format!("efficiency {point:?} has {} numbers", point.len());
+            Err(Error::file(format!("{about}: {found}, expected gflop and a fraction")))
+        }
+    };
+    let points = points.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+    for (gflop, fraction) in &points {
         positive(about, "efficiency's gflop", *gflop)?;
         if !(*fraction > 0.0 && *fraction <= 1.0) {
             let found = format!("efficiency is {fraction} at {gflop} gflop");
@@ -200,6 +230,11 @@ fn level(table: &LevelTable) -> Result<Level, Error> {
         return Err(Error::file(format!("{about}: size is 0, expected at least 1")));
     }
     let links = matrix::links(&about, table)?;
+    if table.gbit_matrix.is_some() && links.is_none() {
+        // A member alone has links to nobody.
+        let Lane { latency_s, bytes_per_s } = ALONE;
+        return Ok(Level { name: table.name.clone(), size: 1, latency_s, bytes_per_s, links });
+    }
     let one = |field: &str, value: Option<f64>| {
         value.ok_or_else(|| Error::file(format!("{about} has no {field}, expected a number")))
     };

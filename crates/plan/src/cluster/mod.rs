@@ -219,6 +219,16 @@ mod tests {
             ("tflops = 312", "tflops = 0", "device 'a100': tflops is 0, expected a number above 0"),
             (
                 "memory_gib = 80",
+                "memory_gib = 1\nfixed_mib = 1024",
+                "device 'a100': fixed_mib is 1024 of 1024 MiB, expected less than memory_gib",
+            ),
+            (
+                "memory_gib = 80",
+                "memory_gib = 80\nmemory_slack = 1e9",
+                "device 'a100': memory_slack is 1000000000, expected at most 10",
+            ),
+            (
+                "memory_gib = 80",
                 "memory_gib = nan",
                 "device 'a100': memory_gib is NaN, expected a number above 0",
             ),
@@ -270,6 +280,7 @@ mod tests {
         for (text, expected) in [
             ("", "level 'pod' has no gbit, expected a number"),
             ("gbit = 1\ngbit_matrix = []", "level 'pod': both gbit and gbit_matrix, expected one"),
+            ("latency_us_matrix = [[0, 1], [1, 0]]", "level 'pod' has no gbit, expected a number"),
             ("gbit_matrix = [[0, 1]]", "level 'pod': gbit_matrix has 1 rows, expected 2"),
             (
                 "gbit_matrix = [[0, 1], [1]]",
@@ -287,6 +298,9 @@ mod tests {
             let error = Cluster::parse(&with(text)).unwrap_err().to_string();
             assert!(error.starts_with(expected) && !error.contains('\n'), "{error}");
         }
+        let many = with("gbit_matrix = []").replacen("size = 2\n", "size = 1025\n", 1);
+        let many = Cluster::parse(&many).unwrap_err().to_string();
+        assert_eq!(many, "level 'pod': a matrix of 1025 members, expected at most 1024");
         let slow = with("gbit = 8\nlatency_us_matrix = [[0, 1], [-2, 0]]");
         let slow = Cluster::parse(&slow.replacen("latency_us = 10\n", "", 1)).unwrap_err();
         let expected =

@@ -15,7 +15,7 @@ pub enum Sharding {
 }
 
 /// How much may differ in what is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Division {
     /// All parameters are divided alike.
     Alike(Sharding),

@@ -52,9 +52,9 @@ impl Precision {
 }
 
 /// The name under which a device says how fast the optimiser is.
-const UPDATE: &str = "update";
+pub(crate) const UPDATE: &str = "update";
 /// The same of what a micro-batch adds to the sum of gradients.
-const ADD: &str = "add";
+pub(crate) const ADD: &str = "add";
 
 /// A mesh of devices, and what it is asked.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ impl<'a> Costs<'a> {
         bytes / (self.device.memory_bytes_per_s * self.device.memory_efficiency)
     }
 
-    /// Keeping a parameter, and bringing its gradient together.
+    /// Keeping a parameter, bringing its gradient together, and its new value home.
     pub fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
         self.divided(self.division.usual(), self.local(shape, &sides.value), &self.sharing(sides))
     }
@@ -186,8 +186,10 @@ impl<'a> Costs<'a> {
             },
             Sharding::Optimizer => Cost {
                 backward_s,
-                sync_s: 2.0 * scatter_s,
-                handling_s: 2.0 * handling_s,
+                sync_s: scatter_s,
+                handling_s,
+                home_s: scatter_s,
+                home_handling_s: handling_s,
                 optimizer_s: update(elements * share),
                 state_bytes: elements * (2.0 * element + optimizer * share),
                 ..Cost::ZERO
@@ -195,8 +197,8 @@ impl<'a> Costs<'a> {
             Sharding::Gradients => Cost {
                 backward_s: backward_s * share,
                 backward_wire_s: scatter_s,
-                sync_s: scatter_s,
-                handling_s,
+                home_s: scatter_s,
+                home_handling_s: handling_s,
                 optimizer_s: update(elements * share),
                 state_bytes: elements * (element + (element + optimizer) * share),
                 ..Cost::ZERO

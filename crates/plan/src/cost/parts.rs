@@ -15,10 +15,14 @@ pub struct Cost {
     pub gather_s: f64,
     /// Computing forward again in backward, with its collectives, for one micro-batch.
     pub again_s: f64,
-    /// Bringing gradients of parameters together, once a step.
+    /// Bringing gradients of parameters together, once a step, behind the last backward.
     pub sync_s: f64,
     /// What of that takes the device's own time, so that nothing hides it.
     pub handling_s: f64,
+    /// Bringing new parameters home from who updates them, once a step, behind the next forward.
+    pub home_s: f64,
+    /// What of that takes the device's own time.
+    pub home_handling_s: f64,
     /// The optimiser, once a step.
     pub optimizer_s: f64,
     /// Parameters, gradients, optimiser state.
@@ -44,12 +48,19 @@ impl Cost {
         again_s: 0.0,
         sync_s: 0.0,
         handling_s: 0.0,
+        home_s: 0.0,
+        home_handling_s: 0.0,
         optimizer_s: 0.0,
         state_bytes: 0.0,
         kept_bytes: 0.0,
         entry_bytes: 0.0,
         loss: 0.0,
     };
+
+    /// Seconds of what happens once a step, where nothing is hidden.
+    pub fn once_s(&self) -> f64 {
+        self.sync_s + self.home_s + self.optimizer_s
+    }
 
     /// Seconds of one micro-batch.
     pub fn micro_s(&self) -> f64 {
@@ -79,6 +90,8 @@ impl std::ops::AddAssign for Cost {
         self.again_s += other.again_s;
         self.sync_s += other.sync_s;
         self.handling_s += other.handling_s;
+        self.home_s += other.home_s;
+        self.home_handling_s += other.home_handling_s;
         self.optimizer_s += other.optimizer_s;
         self.state_bytes += other.state_bytes;
         self.kept_bytes += other.kept_bytes;
@@ -100,6 +113,8 @@ impl std::ops::Sub for Cost {
             again_s: self.again_s - other.again_s,
             sync_s: self.sync_s - other.sync_s,
             handling_s: self.handling_s - other.handling_s,
+            home_s: self.home_s - other.home_s,
+            home_handling_s: self.home_handling_s - other.home_handling_s,
             optimizer_s: self.optimizer_s - other.optimizer_s,
             state_bytes: self.state_bytes - other.state_bytes,
             kept_bytes: self.kept_bytes - other.kept_bytes,

@@ -1,73 +1,87 @@
 //! What tensors take on their way from one layout to another, in seconds and in bytes.
 
-use thinwire_model::{Collective, Layout, Sides, Step, conversion};
+use thinwire_model::{Collective, Layout, Leg, Sides, Step, conversion, legs};
 
 use super::encoded::encodes;
 use super::{Carriage, Cost, Costs, Group, Hop, Sharding};
 
-/// What a tensor goes through from some layouts to others on a mesh, whatever its links: for every
-/// pair collectives along dimensions of the mesh.
+/// What any tensor goes through from some layouts to others, whatever its shape, the mesh's sizes
+/// and the links: for every pair collectives along dimensions of the mesh.
 #[derive(Clone, Debug)]
 pub struct Passages {
+    /// The collectives that send something, each once.
     legs: Vec<Leg>,
-    /// For every pair where its legs end; none where it cannot be.
-    ends: Vec<(usize, bool)>,
-}
-
-/// One collective that sends something.
-#[derive(Clone, Debug)]
-struct Leg {
-    step: Step,
-    /// Whether its tensor may be encoded.
-    encodes: bool,
+    /// Those of all pairs, one pair after the other.
+    taken: Vec<u16>,
+    /// For every pair where its own end.
+    ends: Vec<usize>,
 }
 
 impl Passages {
-    /// Between these pairs of layouts on a mesh of these sizes.
-    pub fn new<'a>(
-        shape: &[usize],
-        mesh: &[usize],
-        pairs: impl Iterator<Item = (&'a Layout, &'a Layout)>,
-    ) -> Passages {
-        let (mut legs, mut ends) = (Vec::new(), Vec::new());
-        for (from, to) in pairs {
-            let steps = if from == to { Ok(Vec::new()) } else { conversion(shape, mesh, from, to) };
-            let can_be = steps.is_ok();
-            legs.extend(steps.into_iter().flatten().filter_map(|step| Leg::new(shape, step)));
-            ends.push((legs.len(), can_be));
+    /// Between all pairs of layouts, by the first, then by the second.
+    pub fn new(from: &[Layout], to: &[Layout]) -> Passages {
+        let (mut all, mut taken, mut ends): (Vec<Leg>, _, _) = (Vec::new(), Vec::new(), Vec::new());
+        for (from, to) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
+            for leg in legs(from, to).into_iter().filter(sends) {
+                let known = all.iter().position(|known| *known == leg);
+                taken.push(known.unwrap_or(all.len()) as u16);
+                if known.is_none() {
+                    all.push(leg);
+                }
+            }
+            ends.push(taken.len());
         }
-        Passages { legs, ends }
+        Passages { legs: all, taken, ends }
     }
 }
 
-impl Leg {
-    /// The collective of a step, if it sends anything.
-    fn new(shape: &[usize], step: Step) -> Option<Leg> {
-        let local = matches!(step.collective, Collective::Slice { .. } | Collective::Pad { .. });
-        (!local).then(|| Leg { step, encodes: encodes(shape) })
-    }
+/// Whether anything is sent.
+fn sends(leg: &Leg) -> bool {
+    !matches!(leg.collective, Collective::Slice { .. } | Collective::Pad { .. })
 }
 
 impl Costs<'_> {
     /// Seconds in which a tensor goes from one layout to another; infinitely many if it cannot.
     pub fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
-        let pair = std::iter::once((from, to));
-        self.passages_s(&Passages::new(shape, &self.mesh, pair))[0]
+        if from == to {
+            return 0.0;
+        }
+        let steps = conversion(shape, &self.mesh, from, to);
+        let seconds = |step: &Step| self.step_s(step, encodes(shape));
+        steps.map_or(f64::INFINITY, |steps| steps.iter().map(seconds).sum())
     }
 
-    /// The same for all pairs of layouts.
-    pub fn passages_s(&self, passages: &Passages) -> Vec<f64> {
+    /// The same for all pairs of layouts between which these are the passages.
+    ///
+    /// Law: equal to [`Costs::conversion_s`] of every pair.
+    pub fn passages_s(
+        &self,
+        shape: &[usize],
+        passages: &Passages,
+        (from, to): (&[Layout], &[Layout]),
+    ) -> Vec<f64> {
+        let elements = shape.iter().product();
+        let leg_s = |leg: &Leg| self.step_s(&leg.step(elements, &self.mesh), encodes(shape));
+        let legs_s: Vec<f64> = passages.legs.iter().map(leg_s).collect();
+        let fits = |layout: &Layout| layout.fits(shape, &self.mesh);
+        let to: Vec<(&Layout, bool)> = to.iter().map(|layout| (layout, fits(layout))).collect();
+        let from = from.iter().map(|layout| (layout, fits(layout)));
+        let pairs = from.flat_map(|from| to.iter().map(move |to| (from, *to)));
         let mut begin = 0;
-        let seconds = |(end, can_be): &(usize, bool)| {
-            let legs = &passages.legs[begin..*end];
+        let seconds = |(((from, leaves), (to, arrives)), end): (_, &usize)| {
+            let taken = &passages.taken[begin..*end];
             begin = *end;
-            if *can_be { legs.iter().map(|leg| self.leg_s(leg)).sum() } else { f64::INFINITY }
+            match (leaves && arrives) || from == to {
+                true => taken.iter().map(|leg| legs_s[usize::from(*leg)]).sum(),
+                false => f64::INFINITY,
+            }
         };
-        passages.ends.iter().map(seconds).collect()
+        pairs.zip(&passages.ends).map(seconds).collect()
     }
 
-    fn leg_s(&self, Leg { step, encodes }: &Leg) -> f64 {
-        if let Some(coding) = self.coding_of(*encodes, step) {
+    /// Seconds of a collective on a tensor that may be encoded, or may not.
+    fn step_s(&self, step: &Step, encodes: bool) -> f64 {
+        if let Some(coding) = self.coding_of(encodes, step) {
             return self.encoded_s(step, coding);
         }
         let bytes = step.elements as f64 * self.precision.element;

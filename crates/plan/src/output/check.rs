@@ -37,6 +37,10 @@ pub(super) fn file(file: &PlanFile) -> Result<(), Error> {
     once("block", "recomputed", file.recomputed.iter())?;
     once("parameter", "codecs", file.codec.iter().flat_map(|codec| &codec.parameters))?;
     once("parameter", "divisions", file.division.iter().flat_map(|one| &one.parameters))?;
+    file.codec.iter().try_for_each(|one| units(&one.name, one.level.as_deref(), one.within))?;
+    file.activation
+        .iter()
+        .try_for_each(|one| units(&one.name, one.level.as_deref(), one.within))?;
     activations(file)?;
     match file.codec.iter().find(|codec| codec.parameters.is_empty()) {
         None => Ok(()),
@@ -48,8 +52,28 @@ pub(super) fn file(file: &PlanFile) -> Result<(), Error> {
     }
 }
 
-/// Refuses two codecs of activations for the same units of devices.
+/// Refuses units of no devices, and of a level that is not said.
+fn units(codec: &str, level: Option<&str>, within: Option<usize>) -> Result<(), Error> {
+    let message = match (level, within) {
+        (_, Some(0)) => format!("codec '{codec}' is not used within 0 devices, expected 1 or more"),
+        (None, Some(within)) => {
+            format!("codec '{codec}' has within = {within} without a level, expected both or none")
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::file(message))
+}
+
+/// Refuses two codecs of activations for the same units of devices, and any where the version of
+/// the file knows none.
 fn activations(file: &PlanFile) -> Result<(), Error> {
+    if file.version < VERSION
+        && let Some(given) = file.activation.first()
+    {
+        let message =
+            format!("a plan of version {} has activations by '{}'", file.version, given.name);
+        return Err(Error::file(format!("{message}, expected version {VERSION}")));
+    }
     let mut seen: Vec<(usize, &str)> = Vec::new();
     for given in &file.activation {
         let within = given.within.filter(|_| given.level.is_some()).unwrap_or(1);
@@ -96,8 +120,14 @@ fn shares(file: &PlanFile) -> Result<(), Error> {
 /// A device of its own for every rank, or none.
 fn devices(file: &PlanFile) -> Result<(), Error> {
     let known: HashSet<&usize> = file.devices.iter().collect();
-    let (count, ranks) =
-        (file.devices.len(), file.stage.len() * file.mesh.iter().product::<usize>());
+    let count = file.devices.len();
+    let product =
+        file.mesh.iter().try_fold(file.stage.len(), |ranks, size| ranks.checked_mul(*size));
+    let Some(ranks) = product else {
+        let (stages, mesh) = (file.stage.len(), &file.mesh);
+        let message = format!("{stages} stages of mesh {mesh:?} are too many devices to count");
+        return Err(Error::file(message));
+    };
     if count != 0 && (count < ranks || known.len() < count) {
         let found = format!("devices names {} devices in {count} places", known.len());
         return Err(Error::file(format!(

@@ -137,7 +137,7 @@ impl Question<'_> {
             strategy: text,
             step,
             compute_s: cost.forward_s + cost.backward_s,
-            travel_s: [micro_s, cost.sync_s],
+            travel_s: [micro_s, cost.sync_s + cost.home_s],
             bytes: cost.state_bytes + cost.kept_bytes,
         })
     }

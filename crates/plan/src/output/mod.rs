@@ -20,7 +20,7 @@ pub use compare::compare;
 pub use explain::explain;
 pub use file::{ActivationFile, CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile};
 pub use moved::{Moved, MovedKind, MovedTensor, moved};
-pub use report::{Sensitivity, describe, idle, report, sensitivities};
+pub use report::{NO_EXPERT, Sensitivity, describe, idle, report, sensitivities};
 pub use robust::robust_report;
 pub use spared::{again_text, zero_text};
 pub use traffic::{Traffic, traffic};

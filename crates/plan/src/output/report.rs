@@ -1,6 +1,7 @@
 //! The report: what a step takes, where its time and memory go, and why.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use super::activations::activation_text;
 use super::codecs;
@@ -13,12 +14,16 @@ use crate::cluster::{Cluster, Level};
 use crate::cost::Cost;
 use crate::error::size;
 use crate::search::{
-    Candidate, Chain, Found, Outcome, Overlap, Planner, Verdict, best_of, costs, tail_s,
+    Candidate, Chain, Found, Outcome, Overlap, Planner, StageOutcome, Verdict, best_of, costs,
+    tail_s,
 };
 
 pub(super) const GIB: f64 = (1_u64 << 30) as f64;
 /// A plan that is faster by less is no other one.
 const FASTER: f64 = 1e-3;
+
+/// Why an expert plan is missing, where memory is not what it lacks.
+pub const NO_EXPERT: &str = "cannot be: neither batch nor blocks divide so among these devices";
 
 /// Tensors that are shown.
 const TENSORS: usize = 10;
@@ -123,7 +128,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
             Err(bytes) if bytes.is_finite() => {
                 format!("  {:14} does not fit: {} a device", expert.name(), size(*bytes))
             }
-            Err(_) => format!("  {:14} cannot be", expert.name()),
+            Err(_) => format!("  {:14} {NO_EXPERT}", expert.name()),
         });
     }
     line(String::new());
@@ -141,8 +146,12 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     line(memory(planner, cluster, found)?);
     let [all, solved] = found.candidates;
     let gap = 100.0 * found.gap();
+    let searched = match all == solved {
+        true => format!("all {all} candidates solved"),
+        false => format!("{solved} of {all} candidates solved, the others are bounded"),
+    };
     line(format!(
-        "no plan of this search takes less than {}: the gap is {gap:.1} %; {solved} of {all} candidates solved, the others are bounded",
+        "no plan of this search takes less than {}: the gap is {gap:.1} %; {searched}",
         seconds(found.bound_s)
     ));
     Ok(text)
@@ -154,9 +163,11 @@ fn placed(level: &Level) -> Option<String> {
     if links.order.is_sorted() {
         return Some(format!("members of level '{}' stand in the order of the file", level.name));
     }
-    let order: Vec<String> = links.order.iter().map(|member| (member + 1).to_string()).collect();
-    let order = order.join(", ");
-    Some(format!("members of level '{}' stand in the order {order}: start ranks so", level.name))
+    let order: Vec<String> = links.order.iter().map(usize::to_string).collect();
+    let (name, order) = (&level.name, order.join(", "));
+    Some(format!(
+        "members of level '{name}', counted from 0, stand in the order {order}: start ranks so"
+    ))
 }
 
 /// How many devices do nothing.
@@ -164,8 +175,7 @@ pub fn idle(cluster: &Cluster, outcome: &Outcome) -> Option<String> {
     let Candidate { stages, mesh, .. } = &outcome.candidate;
     let (used, all) = (stages * mesh.iter().product::<usize>(), cluster.size());
     let left = all - used;
-    let text =
-        || format!("ATTENTION: {left} of {all} devices stay idle: no plan for all is faster");
+    let text = || format!("warning: {left} of {all} devices stay idle: no plan for all is faster");
     (used < all).then(text)
 }
 
@@ -214,8 +224,9 @@ fn tensors(moved: &Moved) -> Vec<String> {
         false => "nothing needs to be".to_owned(),
     };
     let sent = size(*sent_bytes);
-    let mut lines =
-        vec![format!("of all tensors a device sends {sent} in a step, {over}; most of")];
+    let mut lines = vec![format!(
+        "of all tensors a device sends {sent} in a step, the mean of all stages, {over}; most of"
+    )];
     lines.extend(tensors.iter().take(TENSORS).map(tensor));
     lines
 }
@@ -250,7 +261,7 @@ pub fn describe(outcome: &Outcome) -> String {
 
 /// Where the time of the slowest stage goes.
 fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
-    let micro = |stage: &&crate::search::StageOutcome| stage.cost.micro_s();
+    let micro = |stage: &&StageOutcome| stage.cost.micro_s();
     let slowest = outcome.stages.iter().max_by(|a, b| micro(a).total_cmp(&micro(b)));
     let Some(stage) = slowest else { return Vec::new() };
     let rounds = outcome.rounds as f64;
@@ -262,17 +273,23 @@ fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     let tail = tail_s(&outcome.stages, overlap);
     let idle = (outcome.seconds - compute - again - wire - tail).max(0.0);
     let share = |part: f64| format!("{} ({:.1} %)", seconds(part), 100.0 * part / outcome.seconds);
-    vec![
+    let mut lines = vec![
         format!("compute        {}", share(compute)),
         format!("forward again  {}", share(again)),
         format!("collectives    {}", share(wire)),
         format!("pipeline idle  {}", share(idle)),
         format!("end of step    {}", share(tail)),
-        format!(
-            "gradients travel for {}, most of it may hide behind backward",
-            seconds(stage.cost.sync_s)
-        ),
-    ]
+    ];
+    for (what, travels_s, behind) in [
+        ("gradients travel", stage.cost.sync_s, "backward"),
+        ("new parameters travel", stage.cost.home_s, "the next forward"),
+    ] {
+        if travels_s > 0.0 {
+            let travels = seconds(travels_s);
+            lines.push(format!("{what} for {travels}, most of it may hide behind {behind}"));
+        }
+    }
+    lines
 }
 
 /// Who does how many micro-batches, where devices differ.
@@ -290,25 +307,47 @@ fn shares(outcome: &Outcome) -> Option<String> {
     (!parts.is_empty()).then(text)
 }
 
+/// A line for every stage; of neighbours that have equally many blocks and equal memory, one.
 fn stages(outcome: &Outcome) -> Vec<String> {
-    let stage = |(at, stage): (usize, &crate::search::StageOutcome)| {
-        let (bytes, state) = (stage.bytes(), stage.cost.state_bytes);
-        let counted = (bytes - stage.fixed_bytes) / (1.0 + stage.slack);
-        let besides = match bytes - counted {
-            none if none < 1.0 => String::new(),
-            besides => format!(", {} besides", size(besides)),
-        };
-        format!(
-            "stage {at:2}  blocks {:3}..{:3}  {} of {} a device: {} parameters and optimiser, {} waiting for backward{besides}",
-            stage.blocks.start,
-            stage.blocks.end,
-            size(bytes),
-            size(stage.memory_bytes),
-            size(state),
-            size(counted - state),
-        )
+    let stages = &outcome.stages;
+    let told = |stage: &StageOutcome| (stage.blocks.len(), memory_of(stage));
+    let mut lines = Vec::new();
+    let mut first = 0;
+    for next in 1..=stages.len() {
+        let alike = stages.get(next).is_some_and(|stage| told(stage) == told(&stages[first]));
+        if alike {
+            continue;
+        }
+        let (last, memory) = (next - 1, memory_of(&stages[first]));
+        let Range { start, end } = stages[first].blocks;
+        lines.push(match last - first {
+            0 => format!("stage {first:2}  blocks {start:3}..{end:3}  {memory}"),
+            _ => {
+                let (each, all) = (end - start, stages[last].blocks.end);
+                let s = if each == 1 { "" } else { "s" };
+                format!("stages {first}..{last}, each {each} block{s} of {start}..{all}:  {memory}")
+            }
+        });
+        first = next;
+    }
+    lines
+}
+
+/// What a device of a stage has in its memory.
+fn memory_of(stage: &StageOutcome) -> String {
+    let (bytes, state) = (stage.bytes(), stage.cost.state_bytes);
+    let counted = (bytes - stage.fixed_bytes) / (1.0 + stage.slack);
+    let besides = match bytes - counted {
+        none if none < 1.0 => String::new(),
+        besides => format!(", {} besides", size(besides)),
     };
-    outcome.stages.iter().enumerate().map(stage).collect()
+    format!(
+        "{} of {} a device: {} parameters and optimiser, {} waiting for backward{besides}",
+        size(bytes),
+        size(stage.memory_bytes),
+        size(state),
+        size((counted - state).max(0.0)),
+    )
 }
 
 pub(super) fn seconds(seconds: f64) -> String {

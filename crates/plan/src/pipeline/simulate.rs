@@ -17,6 +17,10 @@ pub struct Stage {
     pub weight_s: f64,
     /// Seconds in which a message goes from this stage to the next one, or back.
     pub message_s: f64,
+    /// Seconds from the beginning until new parameters have come home: no forward is done before.
+    pub home_s: f64,
+    /// Seconds that the first forward takes longer, because they come.
+    pub first_s: f64,
 }
 
 /// When a pass was done.
@@ -122,7 +126,11 @@ impl Play<'_> {
             Kind::Weight => (now, self.stages[stage].weight_s),
         };
         let start_s = now.max(needs);
-        let end_s = start_s + seconds;
+        let first = pass.kind == Kind::Forward && pass.micro_batch == 0;
+        let end_s = match first {
+            true => (start_s + seconds + self.stages[stage].first_s).max(self.stages[stage].home_s),
+            false => start_s + seconds,
+        };
         match pass.kind {
             Kind::Forward if stage + 1 == self.stages.len() => self.backward[place] = Some(end_s),
             Kind::Forward => {

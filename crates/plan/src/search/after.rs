@@ -31,7 +31,8 @@ pub fn codecs_after(
         }
         division => vec![division],
     };
-    let mut best: Option<Outcome> = None;
+    // Played through, encoding may take longer than the closed form says: then nothing is encoded.
+    let mut best = plan.clone();
     for division in divisions {
         let candidate = Candidate { division, ..plan.candidate.clone() };
         let costs = costs(cluster, &candidate, settings);
@@ -51,12 +52,9 @@ pub fn codecs_after(
         let outcome = evaluation.staged(&plan.choice, &cuts, &[plan.schedule]);
         let mut outcome = outcome.ok_or_else(unplanned)?;
         outcome.seconds = simulated_s(&outcome, settings.overlap).unwrap_or(outcome.seconds);
-        let better = |best: &Outcome| {
-            outcome.seconds < best.seconds && outcome.over(settings.reserve) <= 0.0
-        };
-        if best.as_ref().is_none_or(better) {
-            best = Some(outcome);
+        if outcome.seconds < best.seconds && outcome.over(settings.reserve) <= 0.0 {
+            best = outcome;
         }
     }
-    best.ok_or_else(unplanned)
+    Ok(best)
 }

@@ -1,11 +1,11 @@
 //! What the nodes of a block may do, and what that costs.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::convert::Infallible;
 
 use thinwire_model::{Declaration, Layout, NodeId, Placement, Reduction, Sides, Strategy};
 
-use super::memo::{OnMesh, Options};
+use super::memo::OnMesh;
 use super::prepare::Prepared;
 use super::rule::Rule;
 use crate::Error;
@@ -13,7 +13,7 @@ use crate::cost::{Carriage, Cost, Costs, Passages, Work};
 use crate::stage::Pricing;
 
 /// For every shape of a tensor between blocks, all layouts that a block gives it or wants.
-pub(super) fn layouts(
+pub(super) fn layouts_of(
     prepared: &Prepared,
     costs: &Costs<'_>,
     allowed: &Allowed<'_>,
@@ -98,7 +98,8 @@ pub(super) struct BlockPricing<'a> {
     pub unit: Unit,
 }
 
-/// A number that no other layout on the same mesh has; none for a layout too large for it.
+/// A number that no other layout on as many dimensions of a mesh has; none for a layout too large for
+/// it.
 fn code(layout: &Layout) -> Option<u64> {
     let digit = |placement: &Placement| match placement {
         Placement::Replicated => Some(0),
@@ -112,11 +113,11 @@ fn code(layout: &Layout) -> Option<u64> {
     digits.map(digit).try_fold(0, |code, digit| Some(code << 4 | digit?))
 }
 
-/// Numbers that no other tensor and layouts have.
-fn key(shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Option<Vec<u64>> {
-    let lengths = shape.iter().map(|length| Some(*length as u64));
-    let codes = lengths.chain([Some(u64::MAX)]).chain(from.iter().map(|one| code(one)));
-    let codes = codes.chain([Some(u64::MAX)]).chain(to.iter().map(|one| code(one)));
+/// Numbers that no other layouts have.
+fn key(from: &[Layout], to: &[Layout]) -> Option<Vec<u64>> {
+    let dims = from.first().map(|layout| layout.0.len() as u64);
+    let codes = [dims].into_iter().chain(from.iter().map(code));
+    let codes = codes.chain([Some(u64::MAX)]).chain(to.iter().map(code));
     codes.collect()
 }
 
@@ -130,14 +131,6 @@ impl Pricing for BlockPricing<'_> {
 
     fn strategies(&self, id: NodeId, _: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
         self.allowed.strategies(id, &self.work[&id], mesh)
-    }
-
-    fn options(&self, id: NodeId, declaration: &Declaration, mesh: &[usize]) -> Options {
-        let work_out = || Arc::new(self.priced(id, declaration, mesh));
-        match self.unit == Unit::Seconds && self.allowed.given.is_empty() {
-            true => self.memo.options(self.allowed.rule, id, work_out),
-            false => work_out(),
-        }
     }
 
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
@@ -161,17 +154,18 @@ impl Pricing for BlockPricing<'_> {
         }
     }
 
-    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Vec<f64> {
-        let pairs = || from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
-        let Some(key) = key(shape, from, to).filter(|_| self.unit == Unit::Seconds) else {
-            let seconds = |(from, to): (&Layout, &Layout)| match from == to {
-                true => 0.0,
-                false => self.conversion_s(shape, from, to),
-            };
-            return pairs().map(seconds).collect();
+    fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64> {
+        let key = key(from, to).filter(|_| self.unit == Unit::Seconds);
+        let work_out = || Ok::<_, Infallible>(Passages::new(from, to));
+        if let Some(Ok(passages)) = key.map(|key| self.memo.passages.of(key, work_out)) {
+            return self.costs.passages_s(shape, &passages, (from, to));
+        }
+        let seconds = |(from, to): (&Layout, &Layout)| match from == to {
+            true => 0.0,
+            false => self.conversion_s(shape, from, to),
         };
-        let work_out = || Passages::new(shape, &self.costs.mesh, pairs());
-        self.costs.passages_s(&self.memo.passages(key, work_out))
+        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from, to)));
+        pairs.map(seconds).collect()
     }
 
     fn entry(&self, shape: &[usize], sides: &Sides) -> Cost {

@@ -7,7 +7,7 @@
 //! them bounds what is not.
 
 use super::candidate::Candidate;
-use super::prepare::Prepared;
+use super::prepare::{Class, Prepared};
 use super::rule::Rule;
 use super::settings::{Recompute, Settings, costs};
 use crate::cluster::Cluster;
@@ -22,8 +22,10 @@ pub fn bound_s(
 ) -> f64 {
     let costs = costs(cluster, candidate, settings);
     let forwards = if settings.recompute == Recompute::Always { 2.0 } else { 1.0 };
-    let of_class: Vec<[f64; 2]> =
-        prepared.classes.iter().map(|class| costs.least_s(class.work.values())).collect();
+    // In the order of nodes, so that sums are the same to the last bit.
+    let of =
+        |class: &Class| costs.least_s(class.nodes.clone().filter_map(|node| class.work.get(&node)));
+    let of_class: Vec<[f64; 2]> = prepared.classes.iter().map(of).collect();
     let mut counts = vec![0_usize; of_class.len()];
     prepared.of_block.iter().for_each(|class| counts[*class] += 1);
     let sum = |place: usize| -> f64 {

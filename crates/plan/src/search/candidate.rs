@@ -1,5 +1,7 @@
 //! Candidates: what is fixed before strategies are chosen.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 
 use super::rule::Rule;
@@ -8,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::cost::{Division, Sharding};
 
 /// A pipeline of equal meshes, and how a step's batch goes through it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Candidate {
     /// Stages, each on neighbouring devices.
     pub stages: usize,
@@ -26,6 +28,12 @@ impl Candidate {
     /// How many devices work.
     pub fn devices(&self) -> usize {
         self.stages * self.mesh.iter().product::<usize>()
+    }
+
+    /// Which of two that are as fast is taken: the one on a mesh with fewer dimensions of one rank.
+    pub(super) fn before(&self, other: &Candidate) -> Ordering {
+        let ones = |of: &Candidate| of.mesh.iter().filter(|size| **size == 1).count();
+        ones(self).cmp(&ones(other)).then_with(|| self.cmp(other))
     }
 
     /// Whether its mesh has more than two dimensions.

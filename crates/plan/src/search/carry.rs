@@ -16,7 +16,7 @@ use thinwire_model::TensorId;
 
 use super::chain::{Chain, Choice};
 use super::hull::hull;
-use super::outcome::Overlap;
+use super::outcome::{Beyond, Overlap};
 use super::thrift::Treated;
 use crate::cost::{Carriage, Cost};
 
@@ -35,18 +35,14 @@ pub struct Terms {
 impl Terms {
     /// The seconds of a stage in a step.
     fn seconds(&self, cost: &Cost) -> f64 {
-        self.rounds * cost.micro_s() + self.tail_s(cost)
+        self.rounds * cost.micro_s() + self.overlap.tail_s(cost) + self.overlap.away_s(cost)
     }
 
-    /// What of it comes after the last micro-batch.
-    fn tail_s(&self, cost: &Cost) -> f64 {
-        let exposed = cost.sync_s - self.overlap.sync * cost.backward_s;
-        exposed.max(cost.handling_s) + cost.optimizer_s
-    }
-
-    /// The same of a change, where nothing is hidden.
-    fn change(&self, change: &Cost) -> f64 {
-        self.rounds * change.micro_s() + change.sync_s + change.optimizer_s
+    /// The same of a change, where of gradients nothing is hidden, and of new parameters nothing or
+    /// all.
+    fn change(&self, change: &Cost, beyond: Beyond) -> f64 {
+        let home_s = if beyond.home { change.home_s } else { change.home_handling_s };
+        self.rounds * change.micro_s() + change.sync_s + change.optimizer_s + home_s
     }
 }
 
@@ -66,10 +62,12 @@ pub fn carry(
     terms: &Terms,
     (treated, costs): (&mut Vec<Treated>, &mut [Cost]),
 ) {
-    let steps_of = |blocks| steps(chain, choice, blocks, (terms, treated)).into_iter();
-    let mut steps: Vec<_> = stages.iter().map(steps_of).collect();
     let total = |blocks: &Range<usize>| costs[blocks.clone()].iter().copied().sum();
     let mut sums: Vec<Cost> = stages.iter().map(total).collect();
+    let steps_of = |(blocks, sum): (_, &Cost)| {
+        steps((chain, choice), blocks, (terms, treated), terms.overlap.beyond(sum)).into_iter()
+    };
+    let mut steps: Vec<_> = stages.iter().zip(&sums).map(steps_of).collect();
     let (mut left, mut room) = (terms.budget, terms.room.clone());
     let mut closed: HashSet<(usize, TensorId)> = HashSet::new();
     loop {
@@ -102,15 +100,15 @@ fn last(sums: &[Cost], terms: &Terms) -> [usize; 2] {
         let order = |a: &usize, b: &usize| seconds(&sums[*a]).total_cmp(&seconds(&sums[*b]));
         (0..sums.len()).max_by(order).expect("a plan has a stage")
     };
-    [longest(&|cost| terms.tail_s(cost)), longest(&|cost| terms.seconds(cost))]
+    [longest(&|cost| terms.overlap.tail_s(cost)), longest(&|cost| terms.seconds(cost))]
 }
 
 /// All steps within a stage, those that save most for what they lose first.
 fn steps(
-    chain: &Chain<'_>,
-    choice: &Choice,
+    (chain, choice): (&Chain<'_>, &Choice),
     blocks: &Range<usize>,
     (terms, treated): (&Terms, &[Treated]),
+    beyond: Beyond,
 ) -> Vec<Step> {
     let mut all = Vec::new();
     for block in blocks.clone() {
@@ -118,9 +116,10 @@ fn steps(
             let tensor = carried.tensor;
             let known = treated.iter().find(|one| (one.block, one.tensor) == (block, tensor));
             let now = known.map_or(Cost::ZERO, |one| one.carriage.change);
-            let hull = hull(carried.ways.iter(), now, |at, way| rate(at, way, terms));
+            let hull = hull(carried.ways.iter(), now, |at, way| rate(at, way, (terms, beyond)));
             all.extend(hull.into_iter().map(|(carriage, change)| {
-                let seconds_per_loss = -terms.change(&change) / change.loss.max(f64::MIN_POSITIVE);
+                let seconds_per_loss =
+                    -terms.change(&change, beyond) / change.loss.max(f64::MIN_POSITIVE);
                 Step { treated: Treated { block, tensor, carriage }, change, seconds_per_loss }
             }));
         }
@@ -131,8 +130,8 @@ fn steps(
 
 /// What a way saves beside another for each element that it loses more; none if it saves nothing,
 /// loses less or encodes nothing.
-fn rate(at: &Cost, way: &Carriage, terms: &Terms) -> Option<f64> {
-    let saved_s = terms.change(at) - terms.change(&way.change);
+fn rate(at: &Cost, way: &Carriage, (terms, beyond): (&Terms, Beyond)) -> Option<f64> {
+    let saved_s = terms.change(at, beyond) - terms.change(&way.change, beyond);
     let lost = way.change.loss - at.loss;
     let better = way.coding.is_some() && saved_s > 0.0 && lost >= 0.0;
     better.then(|| saved_s / lost.max(f64::MIN_POSITIVE))

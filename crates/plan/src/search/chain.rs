@@ -4,18 +4,20 @@
 //! eliminated; along the chain, the best layouts of those tensors follow from the first block to
 //! the last. So time follows the number of classes, not of blocks.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use thinwire_model::{Cut, NodeId, Sides, Strategy, TensorId};
 
-use super::block::{Allowed, BlockPricing, Given, Unit, layouts};
+use super::block::{Allowed, BlockPricing, Given, Unit, layouts_of};
 use super::prepare::{Class, Prepared};
 use super::rule::Rule;
 use super::thrift::Treated;
 use crate::Error;
 use crate::cost::{Carriage, Cost, Costs};
 use crate::stage::{
-    Block, Carried, Eliminated, Formulation, Price, Variable, Weights, Wire, eliminate_in, order,
+    Block, Carried, Eliminated, Formulation, Outline, Price, Variable, Weights, Wire,
 };
 
 /// All blocks on one mesh.
@@ -27,7 +29,7 @@ pub struct Chain<'a> {
     /// By class.
     formulations: Vec<Formulation>,
     /// The order in which each is eliminated but for its ends.
-    orders: Vec<Vec<usize>>,
+    orders: Vec<Arc<[usize]>>,
 }
 
 /// One option for every variable of every block.
@@ -107,23 +109,24 @@ impl<'a> Chain<'a> {
         unit: Unit,
     ) -> Result<Chain<'a>, Error> {
         allowed.check(prepared, &costs.mesh)?;
-        let layouts = layouts(prepared, costs, &allowed);
         let memo = prepared.memo.on(costs);
-        let formulate = |class: &Class| {
-            let with = |tensor: Option<TensorId>| {
-                tensor.map(|id| (id, layouts[&prepared.graph.tensors[id].shape].clone()))
-            };
-            let (entry, exit) = (with(class.entry), with(class.exit));
-            let block = Block { graph: &prepared.graph, nodes: class.nodes.clone(), entry, exit };
+        let layouts = OnceCell::new();
+        let (mut formulations, mut orders) = (Vec::new(), Vec::new());
+        for (place, class) in prepared.classes.iter().enumerate() {
             let pricing =
                 BlockPricing { costs, work: &class.work, allowed: &allowed, memo: &memo, unit };
-            Formulation::new(&block, &costs.mesh, &pricing)
-        };
-        let formulations: Vec<_> =
-            prepared.classes.iter().map(formulate).collect::<Result<_, _>>()?;
+            let outline = || {
+                let layouts = layouts.get_or_init(|| layouts_of(prepared, costs, &allowed));
+                Outline::new(&block(prepared, class, layouts), &costs.mesh, &pricing)
+            };
+            let outline = match unit == Unit::Seconds && allowed.given.is_empty() {
+                true => memo.outlines.of((allowed.rule, place), outline)?,
+                false => Arc::new(outline()?),
+            };
+            formulations.push(outline.priced(&prepared.graph, &pricing));
+            orders.push(Arc::clone(outline.order()));
+        }
         let (rule, given) = (allowed.rule, allowed.given.clone());
-        let order = |one: &Formulation| order(&one.problem(&Weights::ONCE, 0.0), &ends_of(one));
-        let orders = formulations.iter().map(order).collect();
         Ok(Chain { prepared, rule, given, formulations, orders })
     }
 
@@ -167,11 +170,8 @@ impl<'a> Chain<'a> {
 
     /// Every class with all but its ends eliminated.
     fn eliminated(&self, weights: &Weights, seconds_per_byte: f64) -> Vec<Eliminated> {
-        let eliminated = |(one, order): (&Formulation, &Vec<usize>)| {
-            let problem = one.problem(weights, seconds_per_byte);
-            eliminate_in(order, &problem, &ends_of(one), seconds_per_byte)
-        };
-        self.formulations.iter().zip(&self.orders).map(eliminated).collect()
+        let all = self.formulations.iter().zip(&self.orders);
+        all.map(|(one, order)| one.eliminated(order, weights, seconds_per_byte)).collect()
     }
 
     /// The parameters of a block that may be divided, or their gradients travel, otherwise.
@@ -287,12 +287,15 @@ impl<'a> Chain<'a> {
         for class in &self.prepared.of_block {
             let costs = &blocks[*class];
             let width = costs.len() / best.len();
-            let reach = |exit: usize| {
-                let via = |entry: usize| (best[entry] + costs[entry * width + exit], entry);
-                let all = (0..best.len()).map(via);
-                all.min_by(|a, b| a.0.total_cmp(&b.0)).expect("a block has an entry")
-            };
-            let (sums, entries) = (0..width).map(reach).unzip();
+            let (mut sums, mut entries) = (vec![f64::INFINITY; width], vec![0; width]);
+            for (entry, (row, before)) in costs.chunks_exact(width).zip(&best).enumerate() {
+                for ((sum, from), cost) in sums.iter_mut().zip(&mut entries).zip(row) {
+                    let via = before + cost;
+                    if via < *sum {
+                        (*sum, *from) = (via, entry);
+                    }
+                }
+            }
             best = sums;
             from.push(entries);
         }
@@ -312,7 +315,16 @@ fn cheapest(modes: &[Vec<Eliminated>], class: usize, place: usize) -> usize {
     (0..modes.len()).min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(0)
 }
 
-/// The variables at the ends of a block.
-fn ends_of(one: &Formulation) -> Vec<usize> {
-    [one.entry, one.exit].into_iter().flatten().collect()
+/// The block of a class between tensors that may lie in these layouts, which are known by their
+/// shapes.
+fn block<'a>(
+    prepared: &'a Prepared,
+    class: &Class,
+    layouts: &HashMap<Vec<usize>, Vec<Sides>>,
+) -> Block<'a> {
+    let graph = &prepared.graph;
+    let with =
+        |tensor: Option<TensorId>| tensor.map(|id| (id, layouts[&graph.tensors[id].shape].clone()));
+    let (entry, exit) = (with(class.entry), with(class.exit));
+    Block { graph, nodes: class.nodes.clone(), entry, exit }
 }

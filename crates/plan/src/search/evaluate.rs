@@ -173,8 +173,8 @@ pub(super) fn better(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
         (Found(a), Found(b)) => {
             let left_s = a.left_s.min(b.left_s);
-            let faster = if a.seconds <= b.seconds { a } else { b };
-            Found(Box::new(Outcome { left_s, ..*faster }))
+            let (faster, other) = if a.seconds <= b.seconds { (a, b) } else { (b, a) };
+            Found(Box::new(Outcome { left_s, ..faster.beside(*other) }))
         }
         (Found(a), TooSlow(b)) | (TooSlow(b), Found(a)) => {
             Found(Box::new(Outcome { left_s: a.left_s.min(b), ..*a }))

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::candidate::Candidate;
 use super::chain::{Chain, Choice};
 use super::evaluate::{Verdict, better};
-use super::outcome::{Outcome, StageOutcome};
+use super::outcome::{Beyond, Outcome, StageOutcome};
 use super::relax::Shares;
 use super::settings::{Recompute, Settings};
 use super::spread::Spread;
@@ -22,7 +22,7 @@ const FIRST: f64 = 0.1;
 /// The last price, at which next to nothing is encoded.
 const DEAR: f64 = 1e3;
 
-/// The part of a step that backward may hide beyond which what is hidden is looked at first.
+/// The part of a step that may hide exchanges beyond which what is hidden is looked at first.
 const HIDDEN: f64 = 0.1;
 
 /// How often stages are cut anew for what they give up.
@@ -42,8 +42,9 @@ pub(super) struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Gradients travel beyond what backward hides, or they do not: either is a problem whose
-    /// solution bounds the other's, so the second is solved only where the first says nothing. Where
+    /// Gradients travel beyond what backward hides, or they do not, and new parameters beyond what
+    /// forward does: each is a problem whose solution bounds all others', so the next is solved only
+    /// where those before say nothing. Where
     /// nothing is fast enough in turns, neither is it with zero-bubble, if all that a step has of
     /// it is so large a part: more micro-batches are in flight there, and no more fits.
     pub fn run(&self) -> Verdict {
@@ -51,7 +52,8 @@ impl Evaluation<'_> {
         let mut before: Option<(Vec<Schedule>, f64)> = None;
         for family in self.settings.schedules(self.candidate, self.chain.blocks()) {
             let implied_s = before.map_or(0.0, |(other, bound_s)| {
-                bound_s * self.weights(&family, 1.0).least_part_of(&self.weights(&other, 1.0))
+                let all = |family: &[Schedule]| self.weights(family, Beyond::ALL);
+                bound_s * all(&family).least_part_of(&all(&other))
             });
             let verdict = match implied_s >= (self.enough_s)() {
                 true => Verdict::TooSlow(implied_s),
@@ -68,30 +70,33 @@ impl Evaluation<'_> {
 
     fn of_family(&self, family: &[Schedule]) -> Verdict {
         let overlap = self.settings.overlap;
-        // Of few micro-batches backward hides much: what the others take in full is a sharper bound.
+        // Of few micro-batches much is hidden: what the others take in full is a sharper bound.
         let few = overlap.sync > HIDDEN * self.candidate.micro_batches as f64;
-        let all_hidden = few.then(|| self.solve(family, 0.0));
-        if let Some(Verdict::TooSlow(seconds)) = all_hidden {
-            return Verdict::TooSlow(seconds);
+        let mut best = Verdict::Impossible;
+        let mut solved = Vec::new();
+        let mut next = if few { Beyond::NOTHING } else { Beyond::ALL };
+        while !solved.contains(&next) {
+            let verdict = self.solve(family, next);
+            let outcome = match &verdict {
+                Verdict::Found(outcome) => outcome,
+                Verdict::TooSlow(_) if !solved.contains(&Beyond::ALL) => return verdict,
+                _ => return better(best, verdict),
+            };
+            solved.push(next);
+            next = match solved.contains(&Beyond::ALL) && overlap.sync > 0.0 {
+                true => outcome.beyond(overlap),
+                false => Beyond::ALL,
+            };
+            best = better(best, verdict);
         }
-        let exposed = self.solve(family, 1.0);
-        let hidden = match &exposed {
-            Verdict::Found(outcome) => {
-                overlap.sync > 0.0 && outcome.stages.iter().all(|stage| stage.is_hidden(overlap))
-            }
-            _ => false,
-        };
-        match hidden {
-            true => better(exposed, all_hidden.unwrap_or_else(|| self.solve(family, 0.0))),
-            false => exposed,
-        }
+        best
     }
 
     /// What gradients lose has a price, as memory has: the choice that heeds no budget bounds all
     /// others and the one that encodes nothing keeps every budget; between them the price is found
     /// by bisection. Any price gives a bound.
-    fn solve(&self, family: &[Schedule], exposed: f64) -> Verdict {
-        let free = self.at(family, exposed, 0.0);
+    fn solve(&self, family: &[Schedule], beyond: Beyond) -> Verdict {
+        let free = self.at(family, beyond, 0.0);
         let Verdict::Found(outcome) = &free else { return free };
         let (lost, seconds) = (outcome.choice.loss, outcome.seconds);
         if lost <= self.budget() {
@@ -99,9 +104,9 @@ impl Evaluation<'_> {
         }
         let scale = seconds / lost;
         let mut rates = Rates::from(FIRST * scale);
-        let mut verdicts = vec![free, self.at(family, exposed, DEAR * scale)];
+        let mut verdicts = vec![free, self.at(family, beyond, DEAR * scale)];
         for _ in 0..ROUNDS {
-            let verdict = self.at(family, exposed, rates.next);
+            let verdict = self.at(family, beyond, rates.next);
             match &verdict {
                 Verdict::Found(outcome) => rates.narrow(outcome.choice.loss <= self.budget()),
                 _ => return best_bounded(verdicts, Some(verdict)),
@@ -117,19 +122,27 @@ impl Evaluation<'_> {
     }
 
     /// The best plan where losing an element of a gradient costs so many seconds.
-    fn at(&self, family: &[Schedule], exposed: f64, seconds_per_loss: f64) -> Verdict {
+    fn at(&self, family: &[Schedule], beyond: Beyond, seconds_per_loss: f64) -> Verdict {
         let worth_s = seconds_per_loss * self.budget();
         let device = &self.costs.device;
         let whole = device.room(device.memory_bytes, self.settings.reserve);
-        let weights = Weights { loss: seconds_per_loss, ..self.weights(family, exposed) };
+        let weights = Weights { loss: seconds_per_loss, ..self.weights(family, beyond) };
         let mut shares = self.shares(family, &Cost::ZERO);
         let mut limit = whole;
         let mut verdict = Verdict::Impossible;
         let mut fastest = None;
         let mut bound_s = 0.0;
+        // Other limits ask for the same rates again.
+        let mut known: Vec<(f64, Price, Choice)> = Vec::new();
         // What stages need beyond their shares is taken off the limit, twice at most.
         for _ in 0..3 {
             let solve = |rate: f64| {
+                if let Some((_, price, choice)) = known.iter().find(|(at, ..)| *at == rate) {
+                    if rate == 0.0 {
+                        fastest = Some(choice.clone());
+                    }
+                    return (*price, choice.clone());
+                }
                 let (mut price, choice) =
                     self.chain.solve_any(&self.modes(weights, shares, rate), rate);
                 if rate == 0.0 {
@@ -138,7 +151,9 @@ impl Evaluation<'_> {
                     price.bytes = self.modes(weights, shares, 0.0)[0].price(&total).bytes;
                     fastest = Some(choice.clone());
                 }
-                (Price { seconds: price.seconds - worth_s, ..price }, choice)
+                price.seconds -= worth_s;
+                known.push((rate, price, choice.clone()));
+                (price, choice)
             };
             let found = match within(limit, (self.enough_s)(), solve) {
                 Ok(found) => found,
@@ -173,24 +188,30 @@ impl Evaluation<'_> {
     /// The one that fits; of two that do, the faster one.
     pub(super) fn fitter(&self, one: Outcome, other: Outcome) -> Outcome {
         let key = |plan: &Outcome| (plan.over(self.settings.reserve).max(0.0), plan.seconds);
-        if key(&other) < key(&one) { other } else { one }
+        let (best, left) = if key(&other) < key(&one) { (other, one) } else { (one, other) };
+        if left.over(self.settings.reserve) <= 0.0 { best.beside(left) } else { best }
     }
 
     /// A step's seconds where all stages get equal shares: no cut and no schedule of the family
     /// takes less.
-    fn weights(&self, family: &[Schedule], exposed: f64) -> Weights {
+    fn weights(&self, family: &[Schedule], beyond: Beyond) -> Weights {
         let (p, m) = (self.candidate.stages as f64, self.candidate.micro_batches as f64);
         let chunks = family.iter().map(|schedule| schedule.chunks()).max().unwrap_or(1) as f64;
         let apart = family.contains(&Schedule::ZeroBubble);
         let rounds = (m + (p - 1.0) / chunks) / p;
+        let once = |counts: bool| if counts { 1.0 / p } else { 0.0 };
+        let hidden = |beyond: bool| once(beyond) * self.settings.overlap.sync;
         Weights {
-            forward: rounds,
-            backward: if apart { m / p } else { rounds } - exposed * self.settings.overlap.sync / p,
+            forward: rounds - hidden(beyond.home),
+            forward_wire: rounds,
+            backward: if apart { m / p } else { rounds } - hidden(beyond.sync),
             backward_wire: rounds,
             gather: rounds,
             step: 1.0 / p,
-            sync: exposed / p,
-            handling: (1.0 - exposed) / p,
+            sync: once(beyond.sync),
+            handling: once(!beyond.sync),
+            home: once(beyond.home),
+            home_handling: once(!beyond.home),
             ..Weights::ONCE
         }
     }
@@ -198,8 +219,11 @@ impl Evaluation<'_> {
     /// How costs count in blocks that keep what backward reads, and in those that compute it again.
     fn modes(&self, weights: Weights, shares: Shares, rate: f64) -> Vec<Weights> {
         let keep = Weights { state: shares.state, kept: shares.kept, entry: 0.0, ..weights };
-        let (forward, scratch) = (2.0 * weights.forward, shares.scratch);
-        let again = Weights { forward, kept: scratch, entry: shares.kept, ..keep };
+        // What hides new parameters is the first forward, not the second.
+        let (forward, forward_wire) =
+            (weights.forward + weights.forward_wire, 2.0 * weights.forward_wire);
+        let (kept, entry) = (shares.scratch, shares.kept);
+        let again = Weights { forward, forward_wire, kept, entry, ..keep };
         match self.recompute {
             Recompute::Never => vec![keep],
             Recompute::Free if rate == 0.0 => vec![keep],
@@ -237,6 +261,7 @@ impl Evaluation<'_> {
             best = self.fitter(best, next);
         }
         let Within { bound_s, seconds_per_byte, .. } = *found;
+        best.rivals.iter_mut().for_each(|rival| rival.bound_s = bound_s);
         Some(Outcome { bound_s, seconds_per_byte, ..best })
     }
 

@@ -2,26 +2,54 @@
 
 use super::Planner;
 use crate::Error;
-use crate::cluster::Cluster;
-use crate::error::Kind;
+use crate::cluster::{Cluster, Device};
+use crate::error::{Kind, size};
 
 /// How often the outermost level is doubled at most.
 const DOUBLINGS: u32 = 8;
 /// Devices with which a search still takes seconds.
 const DEVICES_MAX: usize = 1 << 14;
+const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;
+
+/// `what` needs more bytes of a device than it has. Where kinds differ what a plan needs depends on
+/// who does what of it, so only what the smallest kind has is said.
+pub(super) fn too_large(what: &str, bytes: f64, cluster: &Cluster, reserve: f64) -> Error {
+    let room = |device: &Device| (1.0 - reserve) * device.memory_bytes;
+    let smallest = cluster.devices.iter().min_by(|a, b| room(a).total_cmp(&room(b)));
+    match smallest.filter(|_| !cluster.kinds.is_empty()) {
+        Some(device) => {
+            let (name, has) = (&device.name, size(room(device)));
+            let found = format!("{what} does not fit devices of every kind");
+            Error::memory(format!("{found}, expected at most {has} on '{name}'"), bytes)
+        }
+        None => Error::too_large(what, bytes, room(&cluster.pace())),
+    }
+}
 
 /// A hint: how many devices of the same kind would do, or how much memory.
 ///
 /// Recomputation, ZeRO and small micro-batches are no hints, because the search has tried them.
 pub(super) fn hint(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> String {
     let settings = planner.settings();
-    let memory = (least_bytes / (1.0 - settings.reserve) / GIB).ceil();
     let tried = "recomputation, ZeRO 3 and the smallest micro-batches are not enough";
-    let each = format!("devices with {memory:.0} GiB would do");
+    let each = match cluster.kinds.is_empty() {
+        true => {
+            format!("devices with {} would do", at_least(least_bytes / (1.0 - settings.reserve)))
+        }
+        false => "more memory on the smaller kinds may do".to_owned(),
+    };
     match enough(planner, cluster) {
         Some(devices) => format!("{tried}; {devices} such devices or {each}"),
         None => format!("{tried}; {each}, or a smaller model or sequence"),
+    }
+}
+
+/// Whole units of memory that hold so many bytes.
+fn at_least(bytes: f64) -> String {
+    match bytes >= GIB {
+        true => format!("{:.0} GiB", (bytes / GIB).ceil()),
+        false => format!("{:.0} MiB", (bytes / MIB).ceil()),
     }
 }
 

@@ -1,20 +1,23 @@
-//! What no link touches, kept between plans: for every mesh the strategies of nodes and what they
-//! cost by themselves, and what tensors go through from one layout to another.
+//! What no link touches, kept between plans: for every mesh the outlines of blocks, and for all of
+//! them what tensors go through from one layout to another.
 //!
 //! Law: a plan made with what is kept is the plan made without.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex};
-
-use thinwire_model::{NodeId, Strategy};
 
 use super::rule::Rule;
 use crate::cluster::Device;
-use crate::cost::{Cost, Costs, Keeping, Passages, Precision};
+use crate::cost::{Costs, Keeping, Passages, Precision};
+use crate::stage::Outline;
 
 /// What is kept of one model, by mesh.
 #[derive(Debug, Default)]
-pub(super) struct Memo(Mutex<HashMap<Vec<usize>, Arc<OnMesh>>>);
+pub(super) struct Memo {
+    on: Mutex<HashMap<Vec<usize>, Arc<OnMesh>>>,
+    passages: Arc<Known<Vec<u64>, Passages>>,
+}
 
 /// What is kept of one mesh of such devices.
 #[derive(Debug)]
@@ -22,17 +25,25 @@ pub(super) struct OnMesh {
     device: Device,
     precision: Precision,
     keeping: Keeping,
-    passages: Mutex<HashMap<Vec<u64>, Arc<Passages>>>,
-    options: Mutex<HashMap<(Rule, NodeId), Options>>,
+    /// Of the blocks of a class under a rule.
+    pub outlines: Known<(Rule, usize), Outline>,
+    /// Between two lists of layouts, on all meshes.
+    pub passages: Arc<Known<Vec<u64>, Passages>>,
 }
 
-/// Strategies of a node, and what each costs without parameters and what travels.
-pub(super) type Options = Arc<(Vec<Strategy>, Vec<Cost>)>;
+/// What is worked out once for each key.
+#[derive(Debug)]
+pub(super) struct Known<Key, Value>(Mutex<HashMap<Key, Arc<Value>>>);
 
 impl Memo {
+    /// Nothing yet, but what tensors go through is kept together with another model's.
+    pub fn beside(other: &Memo) -> Memo {
+        Memo { passages: Arc::clone(&other.passages), ..Memo::default() }
+    }
+
     /// What is kept of a mesh. Of several kinds of devices one is remembered.
     pub fn on(&self, costs: &Costs<'_>) -> Arc<OnMesh> {
-        let mut all = self.0.lock().expect("no thread has panicked");
+        let mut all = self.on.lock().expect("no thread has panicked");
         if let Some(known) = all.get(&costs.mesh)
             && known.device == costs.device
             && known.precision == costs.precision
@@ -44,24 +55,35 @@ impl Memo {
             device: costs.device.clone(),
             precision: costs.precision,
             keeping: costs.keeping,
-            passages: Mutex::default(),
-            options: Mutex::default(),
+            outlines: Known::default(),
+            passages: Arc::clone(&self.passages),
         });
         all.insert(costs.mesh.clone(), Arc::clone(&on_mesh));
         on_mesh
     }
 }
 
-impl OnMesh {
-    /// What is known by this key, or what `work_out` says.
-    pub fn passages(&self, key: Vec<u64>, work_out: impl FnOnce() -> Passages) -> Arc<Passages> {
-        let mut known = self.passages.lock().expect("no thread has panicked");
-        Arc::clone(known.entry(key).or_insert_with(|| Arc::new(work_out())))
+impl<Key: Eq + Hash, Value> Known<Key, Value> {
+    /// What is known by this key, or what `work_out` says; others may ask meanwhile.
+    ///
+    /// # Errors
+    /// Those of `work_out`.
+    pub fn of<Fault>(
+        &self,
+        key: Key,
+        work_out: impl FnOnce() -> Result<Value, Fault>,
+    ) -> Result<Arc<Value>, Fault> {
+        let known = || self.0.lock().expect("no thread has panicked");
+        if let Some(value) = known().get(&key) {
+            return Ok(Arc::clone(value));
+        }
+        let value = Arc::new(work_out()?);
+        Ok(Arc::clone(known().entry(key).or_insert(value)))
     }
+}
 
-    /// The options of a node under a rule: those that are known, or what `work_out` says.
-    pub fn options(&self, rule: Rule, id: NodeId, work_out: impl FnOnce() -> Options) -> Options {
-        let mut known = self.options.lock().expect("no thread has panicked");
-        Arc::clone(known.entry((rule, id)).or_insert_with(work_out))
+impl<Key, Value> Default for Known<Key, Value> {
+    fn default() -> Self {
+        Known(Mutex::default())
     }
 }

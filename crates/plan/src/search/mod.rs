@@ -21,6 +21,7 @@ mod memo;
 mod outcome;
 mod pin;
 mod place;
+mod play;
 mod prepare;
 mod relax;
 mod robust;
@@ -160,13 +161,31 @@ impl Planner {
         Planner { settings, batch: self.batch, prepared, graph, history }
     }
 
+    /// Meshes on which a pin binds nothing are left out, unless there are no others that do.
     fn plan_once(&mut self, cluster: &Cluster) -> Result<Found, Error> {
+        if self.settings.pins.is_empty() {
+            return self.search(cluster, &|_| true);
+        }
+        let pins = self.settings.pins.clone();
+        let bound = |candidate: &Candidate| pins.iter().all(|pin| pin.binds(&candidate.mesh));
+        self.search(cluster, &bound).or_else(|_| self.search(cluster, &|_| true))
+    }
+
+    fn search(
+        &mut self,
+        cluster: &Cluster,
+        wanted: &dyn Fn(&Candidate) -> bool,
+    ) -> Result<Found, Error> {
         check_counts(self.batch, 1)?;
         let blocks = (self.graph)(1)?.blocks.len();
         let choices = (&self.settings.divisions(cluster)[..], self.settings.idle);
-        let all = candidates(cluster, self.batch, blocks, choices);
-        let of_expert =
-            Expert::ALL.map(|expert| (expert, experts(cluster, self.batch, blocks, expert)));
+        let mut all = candidates(cluster, self.batch, blocks, choices);
+        all.retain(wanted);
+        let of_expert = Expert::ALL.map(|expert| {
+            let mut list = experts(cluster, self.batch, blocks, expert);
+            list.retain(wanted);
+            (expert, list)
+        });
         self.prepare(all.iter().chain(of_expert.iter().flat_map(|(_, list)| list)))?;
         let round = Round::new(self, cluster);
         let mut expert_plans = Vec::new();
@@ -194,7 +213,13 @@ impl Planner {
             Ok((*size, Prepared::pinned((self.graph)(*size)?, &self.settings.pins)?))
         };
         let built: Vec<_> = sizes.par_iter().map(build).collect::<Result<_, Error>>()?;
-        self.prepared.extend(built);
+        for (size, prepared) in built {
+            let prepared = match self.prepared.values().next() {
+                Some(other) => prepared.beside(other),
+                None => prepared,
+            };
+            self.prepared.insert(size, prepared);
+        }
         Ok(())
     }
 }

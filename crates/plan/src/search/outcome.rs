@@ -15,6 +15,8 @@ pub struct Outcome {
     pub candidate: Candidate,
     /// The order of passes.
     pub schedule: Schedule,
+    /// The same candidate in other orders of passes, which take no less in closed form.
+    pub rivals: Vec<Outcome>,
     /// The strategies.
     pub choice: Choice,
     /// Blocks that compute forward again, and parameters that are divided or whose gradients travel
@@ -62,16 +64,65 @@ pub struct StageOutcome {
     pub handling_s: f64,
 }
 
+/// What goes beyond what hides it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beyond {
+    /// Bringing gradients together, beyond the last backward.
+    pub sync: bool,
+    /// Bringing new parameters home, beyond the next forward.
+    pub home: bool,
+}
+
 /// What may happen at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overlap {
-    /// The part of the last backward in which gradients may travel.
+    /// The part of the last backward in which gradients may travel, and of the first forward in which
+    /// new parameters may.
     pub sync: f64,
     /// Whether stages compute while their messages travel.
     pub messages: bool,
     /// Whether exchanges of gradients are under way side by side, so that their latencies do not add
     /// up.
     pub exchanges: bool,
+}
+
+impl Beyond {
+    /// Both.
+    pub const ALL: Beyond = Beyond { sync: true, home: true };
+    /// Neither.
+    pub const NOTHING: Beyond = Beyond { sync: false, home: false };
+
+    /// What goes beyond in either.
+    pub fn or(self, other: Beyond) -> Beyond {
+        Beyond { sync: self.sync || other.sync, home: self.home || other.home }
+    }
+}
+
+impl Overlap {
+    /// Seconds that bringing gradients together takes beyond backward, which hides what does not
+    /// take the device's own time.
+    pub fn exposed_s(self, cost: &Cost) -> f64 {
+        (cost.sync_s - self.sync * cost.backward_s).max(cost.handling_s)
+    }
+
+    /// Seconds after the last micro-batch, once a step.
+    pub fn tail_s(self, cost: &Cost) -> f64 {
+        self.exposed_s(cost) + cost.optimizer_s
+    }
+
+    /// Seconds that bringing new parameters home takes beyond the next forward, which hides the same
+    /// of it.
+    pub fn away_s(self, cost: &Cost) -> f64 {
+        (cost.home_s - self.sync * cost.forward_s).max(cost.home_handling_s)
+    }
+
+    /// What of a stage goes beyond what hides it.
+    pub fn beyond(self, cost: &Cost) -> Beyond {
+        Beyond {
+            sync: self.exposed_s(cost) > cost.handling_s,
+            home: self.away_s(cost) > cost.home_handling_s,
+        }
+    }
 }
 
 impl StageOutcome {
@@ -81,24 +132,14 @@ impl StageOutcome {
         self.fixed_bytes + (1.0 + self.slack) * (self.cost.state_bytes + waiting)
     }
 
-    /// Seconds that bringing gradients together takes beyond backward, which hides what does not
-    /// take the device's own time.
-    pub fn exposed_s(&self, overlap: Overlap) -> f64 {
-        (self.cost.sync_s - overlap.sync * self.cost.backward_s).max(self.cost.handling_s)
-    }
-
-    /// Whether backward hides all that it can.
-    pub fn is_hidden(&self, overlap: Overlap) -> bool {
-        self.exposed_s(overlap) <= self.cost.handling_s
-    }
-
     /// The same as if links took no time.
     fn alone(&self) -> StageOutcome {
         let Cost { forward_s, forward_wire_s, again_s, .. } = self.cost;
         let computed = forward_s / (forward_s + forward_wire_s).max(f64::MIN_POSITIVE);
-        let (forward_wire_s, backward_wire_s, gather_s, sync_s) = (0.0, 0.0, 0.0, 0.0);
-        let again_s = again_s * computed;
-        let cost = Cost { forward_wire_s, backward_wire_s, gather_s, sync_s, again_s, ..self.cost };
+        let (forward_wire_s, backward_wire_s, gather_s) = (0.0, 0.0, 0.0);
+        let (sync_s, home_s, again_s) = (0.0, 0.0, again_s * computed);
+        let cost = Cost { forward_wire_s, backward_wire_s, gather_s, again_s, ..self.cost };
+        let cost = Cost { sync_s, home_s, ..cost };
         StageOutcome { cost, message_s: 0.0, ..self.clone() }
     }
 
@@ -121,6 +162,35 @@ impl Outcome {
         self.stages.iter().map(over).fold(f64::NEG_INFINITY, f64::max)
     }
 
+    /// Remembers a plan that is no faster, and what it remembers: of every other order of passes the
+    /// fastest, since playing them through may turn the order.
+    pub(super) fn beside(mut self, mut other: Outcome) -> Outcome {
+        let rivals = std::mem::take(&mut other.rivals);
+        for rival in std::iter::once(other).chain(rivals) {
+            let same = |one: &&mut Outcome| one.schedule == rival.schedule;
+            match self.rivals.iter_mut().find(same) {
+                Some(known) if rival.seconds < known.seconds => *known = rival,
+                None if rival.schedule != self.schedule => self.rivals.push(rival),
+                _ => {}
+            }
+        }
+        self
+    }
+
+    /// What none of its orders of passes goes below.
+    pub(super) fn least_s(&self) -> f64 {
+        let all = self.rivals.iter().chain([self]);
+        all.map(|one| one.bound_s.min(one.seconds)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// What goes beyond what hides it, on any stage.
+    pub fn beyond(&self, overlap: Overlap) -> Beyond {
+        self.stages
+            .iter()
+            .map(|stage| overlap.beyond(&stage.cost))
+            .fold(Beyond::NOTHING, Beyond::or)
+    }
+
     /// What encoding gradients loses, in elements of parameters.
     pub fn loss(&self) -> f64 {
         self.stages.iter().map(|stage| stage.cost.loss).sum()
@@ -136,9 +206,11 @@ impl Outcome {
     /// Seconds of a step, in closed form, in which nothing travels: what faster links leave of it.
     pub fn computed_s(&self, overlap: Overlap) -> f64 {
         let alone: Vec<StageOutcome> = self.stages.iter().map(StageOutcome::alone).collect();
-        let hides = |stage: &StageOutcome| match stage.is_hidden(overlap) {
-            true => 0.0,
-            false => overlap.sync * stage.cost.backward_s,
+        let hides = |stage: &StageOutcome| {
+            let Beyond { sync, home } = overlap.beyond(&stage.cost);
+            let backward_s = if sync { stage.cost.backward_s } else { 0.0 };
+            let forward_s = if home { stage.cost.forward_s } else { 0.0 };
+            overlap.sync * (backward_s + forward_s)
         };
         let hides_s = self.stages.iter().map(hides).fold(0.0, f64::max);
         (estimate_s(&alone, self.schedule, self.rounds, overlap) - hides_s).max(0.0)
@@ -159,8 +231,14 @@ impl Outcome {
 
 /// What happens once a step, after the last micro-batch.
 pub fn tail_s(stages: &[StageOutcome], overlap: Overlap) -> f64 {
-    let tail = |stage: &StageOutcome| stage.exposed_s(overlap) + stage.cost.optimizer_s;
+    let tail = |stage: &StageOutcome| overlap.tail_s(&stage.cost);
     stages.iter().map(tail).fold(0.0, f64::max)
+}
+
+/// The same with what the first micro-batch then waits for.
+fn once_s(stages: &[StageOutcome], overlap: Overlap) -> f64 {
+    let once = |stage: &StageOutcome| overlap.tail_s(&stage.cost) + overlap.away_s(&stage.cost);
+    stages.iter().map(once).fold(0.0, f64::max)
 }
 
 /// Seconds of a step in closed form.
@@ -186,7 +264,7 @@ pub fn estimate_s(
     let messages: f64 = stages.iter().map(|stage| stage.message_s).sum();
     let fill = (once - slowest).max(0.0) * part + (2.0 - waits) * messages;
     let round_s = if overlap.messages { round_s(stages, schedule, &micro) } else { 0.0 };
-    slowest + (micro_batches as f64 - 1.0) * slowest.max(round_s) + fill + tail_s(stages, overlap)
+    slowest + (micro_batches as f64 - 1.0) * slowest.max(round_s) + fill + once_s(stages, overlap)
 }
 
 /// Seconds that messages leave between two micro-batches at least. Each link carries them one after
@@ -219,11 +297,20 @@ pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
     Some(timeline(outcome, overlap)?.seconds + tail_s(&outcome.stages, overlap))
 }
 
+/// Seconds before which no first forward of a stage is done, because its parameters are on their way
+/// home; 0 if none are.
+fn home_s(stage: &StageOutcome, overlap: Overlap) -> f64 {
+    let Cost { home_s, forward_s, .. } = stage.cost;
+    // Collectives of forward take the same links.
+    let ahead_s = stage.cost.ahead_s() - overlap.sync * forward_s;
+    if home_s > 0.0 { home_s + ahead_s } else { 0.0 }
+}
+
 /// What every stage does when, until the last micro-batch is done.
 pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
     let ranks = outcome.stages.len();
     let chunks = outcome.schedule.chunks() as f64;
-    let stage = |stage: &StageOutcome| {
+    let stage = |(place, stage): (usize, &StageOutcome)| {
         let Cost { backward_s, backward_wire_s, again_s, .. } = stage.cost;
         let waits = if overlap.messages { stage.handling_s } else { stage.message_s };
         let weight_s = match outcome.schedule {
@@ -235,10 +322,13 @@ pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
             backward_s: (again_s + backward_s + backward_wire_s - weight_s) / chunks + waits,
             weight_s: weight_s / chunks,
             message_s: if overlap.messages { stage.message_s } else { 0.0 },
+            // Parameters come in the order in which they are used.
+            home_s: home_s(stage, overlap) * ((place / ranks + 1) as f64 / chunks),
+            first_s: stage.cost.home_handling_s / chunks,
         }
     };
-    let once: Vec<pipeline::Stage> = outcome.stages.iter().map(stage).collect();
-    let stages = once.repeat(outcome.schedule.chunks());
+    let all = outcome.stages.iter().cycle().take(ranks * outcome.schedule.chunks());
+    let stages: Vec<pipeline::Stage> = all.enumerate().map(stage).collect();
     let orders = outcome.schedule.orders(ranks, outcome.rounds)?;
     simulate(&orders, &stages)
 }

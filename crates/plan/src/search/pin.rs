@@ -56,6 +56,14 @@ impl fmt::Display for Pin {
     }
 }
 
+impl Pin {
+    /// Whether it binds anything on a mesh: no dimension that it cuts an axis on has the size 1.
+    pub(super) fn binds(&self, mesh: &[usize]) -> bool {
+        let cuts = self.cuts.iter().filter(|(letter, _)| *letter != '-');
+        cuts.into_iter().all(|(_, dim)| mesh.get(*dim).is_none_or(|size| *size > 1))
+    }
+}
+
 fn dimension(name: &str) -> Result<usize, Error> {
     let unknown = || {
         let found = format!("no dimension of a mesh is called '{name}'");

@@ -2,20 +2,26 @@
 //!
 //! A plan's ranks are laid over neighbouring devices; who is whose neighbour may be chosen. First
 //! members are ordered so that neighbours, groups of them, and stages of some width have the best
-//! links; from each such order on, so that the plan that was found takes least. Orders of few members are all tried; of more, two change places
-//! while that helps.
+//! links; from each such order on, or of many members from the best of them, so that the plan that
+//! was found takes least. Orders of few members are all tried; of more, two change places while that
+//! helps, and so often at most that it takes seconds.
 //!
 //! Laws: a plan is never slower than the one for members as the file has them, and its bound holds
 //! for every order. Where links are alike nothing is done.
 
-use super::{Chain, Found, Outcome, Planner, Verdict, best_of, costs};
+use super::{Candidate, Chain, Found, Given, Outcome, Planner, Verdict, best_of, costs};
 use crate::Error;
 use crate::cluster::{Cluster, Links};
 
-/// So many members are ordered in all ways where that takes no plan, and so many where it does.
-const ALL: [usize; 2] = [7, 5];
+/// So many members are ordered in all ways, and of more so many orders are tried, where that takes no
+/// plan.
+const UNPLANNED: [usize; 2] = [7, 1 << 13];
+/// The same where every order takes one.
+const PLANNED: [usize; 2] = [5, 1 << 9];
 /// How often a plan is looked for in an order that suits the last one.
 const ROUNDS: usize = 3;
+/// With so many members every first order leads on to others; with more, the best alone.
+const FEW: usize = 8;
 /// What differs by less is equal.
 const NEAR: f64 = 1e-9;
 
@@ -32,38 +38,63 @@ impl Planner {
         }
         let bound_s = self.plan(&cluster.with_best_links())?.bound_s;
         let mut tried: Vec<Cluster> = Vec::new();
-        for mut order in starts(cluster) {
-            for _ in 0..ROUNDS {
-                if tried.contains(&order) {
-                    break;
-                }
+        let mut found: Vec<(Cluster, Found)> = Vec::new();
+        for order in starts(cluster) {
+            if !tried.contains(&order) {
                 tried.push(order.clone());
-                let found = self.plan(&order)?;
-                let next = self.suiting(&order, &found.best);
-                if found.best.seconds < best.1.best.seconds {
-                    best = (order, found);
-                }
-                order = next;
+                found.push((order.clone(), self.plan(&order)?));
+            }
+        }
+        found.sort_by(|a, b| a.1.best.seconds.total_cmp(&b.1.best.seconds));
+        let lead = if most_members(cluster) > FEW { 1 } else { found.len() };
+        for (place, start) in found.into_iter().enumerate() {
+            let last = if place < lead { self.improved(start.clone(), &mut tried)? } else { start };
+            if last.1.best.seconds < best.1.best.seconds {
+                best = last;
             }
         }
         best.1.bound_s = best.1.bound_s.min(bound_s);
         Ok(best)
     }
 
+    /// The best of an order and of those that suit the plan of the one before.
+    fn improved(
+        &mut self,
+        start: (Cluster, Found),
+        tried: &mut Vec<Cluster>,
+    ) -> Result<(Cluster, Found), Error> {
+        let mut best = start.clone();
+        let mut last = start;
+        for _ in 1..ROUNDS {
+            let order = self.suiting(&last.0, &last.1.best);
+            if tried.contains(&order) {
+                break;
+            }
+            tried.push(order.clone());
+            let found = self.plan(&order)?;
+            last = (order, found);
+            if last.1.best.seconds < best.1.best.seconds {
+                best = last.clone();
+            }
+        }
+        Ok(best)
+    }
+
     /// The cluster in the order in which a plan takes least.
     fn suiting(&self, cluster: &Cluster, outcome: &Outcome) -> Cluster {
-        arranged(cluster, ALL[1], &mut |tried| self.again_s(tried, outcome))
+        let candidate = &outcome.candidate;
+        let Some(prepared) = self.prepared(candidate) else { return cluster.clone() };
+        let here = costs(cluster, candidate, self.settings());
+        let Ok(chain) = Chain::new(prepared, &here, candidate.rule) else { return cluster.clone() };
+        let given = chain.given(&outcome.choice);
+        arranged(cluster, &mut |tried| self.again_s(tried, candidate, &given))
     }
 
     /// Seconds of the same strategies on another cluster.
-    fn again_s(&self, cluster: &Cluster, outcome: &Outcome) -> f64 {
-        let candidate = &outcome.candidate;
+    fn again_s(&self, cluster: &Cluster, candidate: &Candidate, given: &Given) -> f64 {
         let Some(prepared) = self.prepared(candidate) else { return f64::INFINITY };
         let here = costs(cluster, candidate, self.settings());
-        let given = Chain::new(prepared, &here, candidate.rule);
-        let given = given.map(|chain| chain.given(&outcome.choice));
-        let chain =
-            given.and_then(|given| Chain::given_by(prepared, &here, candidate.rule, &given));
+        let chain = Chain::given_by(prepared, &here, candidate.rule, given);
         let Ok(chain) = chain else { return f64::INFINITY };
         match best_of(&chain, &here, candidate, self.settings(), &|| f64::INFINITY) {
             Verdict::Found(outcome) => outcome.seconds,
@@ -76,17 +107,29 @@ impl Planner {
 /// many members each, which exchange within themselves and send on to the next.
 fn starts(cluster: &Cluster) -> Vec<Cluster> {
     let linked = || cluster.levels.iter().filter_map(|level| level.links.as_ref());
-    let most = linked().map(Links::members).max().unwrap_or(0);
+    let most = most_members(cluster);
     let whole = |links: &Links| (2..=links.members()).map(|size| apart_s(links, size)).sum();
     let staged = |width: usize| move |links: &Links| apart_s(links, width) + onward_s(links, width);
     let best = |seconds: &dyn Fn(&Links) -> f64| {
-        arranged(cluster, ALL[0], &mut |tried| {
-            tried.levels.iter().filter_map(|level| level.links.as_ref()).map(seconds).sum()
-        })
+        let mut best = cluster.clone();
+        for (level, links) in cluster.levels.iter().enumerate() {
+            let Some(links) = &links.links else { continue };
+            let seeds = || widths_of(links.members()).map(|width| grown(links, width));
+            let mut of = |places: &[usize]| seconds(&links.arranged(places));
+            let places = order(links, seeds().collect(), UNPLANNED, &mut of);
+            best = best.arranged(level, &places);
+        }
+        best
     };
     let widths = (1..most).filter(|width| linked().any(|one| one.members() % width == 0));
     let widths: Vec<Cluster> = widths.map(|width| best(&staged(width))).collect();
     std::iter::once(best(&whole)).chain(widths).collect()
+}
+
+/// Members of the largest level whose links differ.
+fn most_members(cluster: &Cluster) -> usize {
+    let linked = cluster.levels.iter().filter_map(|level| level.links.as_ref());
+    linked.map(Links::members).max().unwrap_or(0)
 }
 
 /// Seconds in which groups of so many neighbours exchange a byte of each member; nothing where there
@@ -115,30 +158,69 @@ fn onward_s(links: &Links, width: usize) -> f64 {
 
 /// The cluster with the members of every level that has links of its own in the best order, level
 /// by level.
-fn arranged(cluster: &Cluster, all: usize, seconds: &mut dyn FnMut(&Cluster) -> f64) -> Cluster {
+fn arranged(cluster: &Cluster, seconds: &mut dyn FnMut(&Cluster) -> f64) -> Cluster {
     let mut best = cluster.clone();
     for level in 0..cluster.levels.len() {
         let Some(links) = best.levels[level].links.clone() else { continue };
         let base = best.clone();
         let mut of = |places: &[usize]| seconds(&base.arranged(level, places));
-        let places = order(&links, all, &mut of);
+        let places = order(&links, Vec::new(), PLANNED, &mut of);
         best = base.arranged(level, &places);
     }
     best
 }
 
-/// The order of members that takes least.
-fn order(links: &Links, all: usize, seconds: &mut dyn FnMut(&[usize]) -> f64) -> Vec<usize> {
+/// Widths of groups that so many members can be cut into.
+fn widths_of(members: usize) -> impl Iterator<Item = usize> {
+    (2..=members).filter(move |width| members.is_multiple_of(*width))
+}
+
+/// An order whose groups are grown one by one: who joins next has the best links to those who are in
+/// the group, or to the last member where a group begins.
+fn grown(links: &Links, width: usize) -> Vec<usize> {
+    let mut places = vec![0];
+    let mut left: Vec<usize> = (1..links.members()).collect();
+    while !left.is_empty() {
+        let begun = places.len() / width * width;
+        let near = &places[begun.min(places.len() - 1)..];
+        let seconds = |member: usize| -> f64 {
+            let lanes = near.iter().map(|one| links.between(*one, member));
+            lanes.map(|lane| lane.latency_s + 1.0 / lane.bytes_per_s).sum()
+        };
+        let next = (0..left.len()).min_by(|a, b| seconds(left[*a]).total_cmp(&seconds(left[*b])));
+        let next = left.remove(next.expect("a member is left"));
+        places.push(next);
+    }
+    places
+}
+
+/// The order of members that takes least of all, if they are few, or else of those that are tried.
+fn order(
+    links: &Links,
+    seeds: Vec<Vec<usize>>,
+    [all, most]: [usize; 2],
+    seconds: &mut dyn FnMut(&[usize]) -> f64,
+) -> Vec<usize> {
     if links.members() <= all {
         return of_all(links, seconds);
     }
     let mut best: Vec<usize> = (0..links.members()).collect();
     let mut least = seconds(&best);
+    for seed in seeds {
+        let found = seconds(&seed);
+        if found < least * (1.0 - NEAR) {
+            (best, least) = (seed, found);
+        }
+    }
     let pairs = || (1..links.members()).flat_map(|b| (0..b).map(move |a| (a, b)));
-    let mut again = true;
+    let (mut again, mut tried) = (true, 0);
     while again {
         again = false;
         for (a, b) in pairs() {
+            tried += 1;
+            if tried > most {
+                return best;
+            }
             best.swap(a, b);
             let found = seconds(&best);
             if found < least * (1.0 - NEAR) {

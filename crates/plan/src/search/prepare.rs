@@ -77,6 +77,11 @@ impl Prepared {
         let memo = Memo::default();
         Ok(Prepared { graph, classes: all, of_block, parameters, memo })
     }
+
+    /// The same model for another size of micro-batch keeps what both have in common together.
+    pub(super) fn beside(self, other: &Prepared) -> Prepared {
+        Prepared { memo: Memo::beside(&other.memo), ..self }
+    }
 }
 
 /// What is pinned of some nodes, by their places among them.

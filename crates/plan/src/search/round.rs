@@ -1,8 +1,7 @@
 //! One search on one cluster: experts, then candidates in the order of their bounds.
 
-use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
@@ -10,53 +9,21 @@ use super::bound::bound_s;
 use super::candidate::{Candidate, Expert, deeper};
 use super::evaluate::{Verdict, evaluate};
 use super::known::{Guess, Known, Least, Seen, faster};
-use super::outcome::{Outcome, Overlap, simulated_s};
+use super::outcome::Outcome;
 use super::pin::Pin;
+use super::play::{Fastest, order, play, played, refined};
 use super::rule::Rule;
-use super::{Found, Planner};
+use super::{Found, Planner, fit};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Division;
-
-/// How many plans are played through at least, if there are so many, and at most.
-const PLAYED: Range<usize> = 20..200;
-
-/// The closed form exceeds what playing gives by less than this factor.
-const SLACK: f64 = 1.05;
-
-/// The time of a plan becomes what it takes when it is played through.
-fn play(outcome: &mut Outcome, overlap: Overlap) {
-    if let Some(seconds) = simulated_s(outcome, overlap) {
-        outcome.seconds = seconds;
-    }
-}
-
-/// Plans played through, the fastest first; the closed form says in which order, and which are too
-/// slow to be played.
-fn played(mut found: Vec<Outcome>, overlap: Overlap) -> Vec<Outcome> {
-    found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    let mut best = f64::INFINITY;
-    let mut count = 0;
-    for outcome in &mut found {
-        let needed = outcome.seconds < SLACK * best && count < PLAYED.end;
-        if !needed && count >= PLAYED.start {
-            break;
-        }
-        play(outcome, overlap);
-        best = best.min(outcome.seconds);
-        count += 1;
-    }
-    found.truncate(count);
-    found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    found
-}
 
 /// One search.
 pub(super) struct Round<'a> {
     planner: &'a Planner,
     cluster: &'a Cluster,
-    /// The bits of the fastest plan's seconds; numbers above 0 sort like their bits.
-    best: AtomicU64,
+    /// The fastest plan, with what playing adds to its closed form.
+    best: Fastest,
     found: Mutex<Vec<Outcome>>,
     least_bytes: Mutex<f64>,
     solved: AtomicUsize,
@@ -73,7 +40,7 @@ impl<'a> Round<'a> {
         Round {
             planner,
             cluster,
-            best: AtomicU64::new(f64::INFINITY.to_bits()),
+            best: Fastest::default(),
             found: Mutex::default(),
             least_bytes: Mutex::new(f64::INFINITY),
             solved: AtomicUsize::new(0),
@@ -84,12 +51,12 @@ impl<'a> Round<'a> {
 
     /// The fastest of some candidates.
     pub fn best_of(&self, list: &[Candidate]) -> Result<Outcome, f64> {
-        let fastest = AtomicU64::new(f64::INFINITY.to_bits());
+        let fastest = Fastest::default();
         let mut ordered: Vec<(Known, &Candidate)> =
             list.iter().filter_map(|one| Some((self.known(one)?, one))).collect();
         ordered.sort_by(|(a, _), (b, _)| a.expected_s().total_cmp(&b.expected_s()));
         let verdict = |(known, one): &(Known, &Candidate)| {
-            if known.may_beat(f64::from_bits(fastest.load(Ordering::Relaxed))) {
+            if known.may_beat(fastest.enough_s(one)) {
                 return self.verdict(one, *known, &fastest);
             }
             self.remember(one, *known);
@@ -112,17 +79,16 @@ impl<'a> Round<'a> {
         best
     }
 
-    fn verdict(&self, candidate: &Candidate, known: Known, fastest: &AtomicU64) -> Option<Verdict> {
+    fn verdict(&self, candidate: &Candidate, known: Known, fastest: &Fastest) -> Option<Verdict> {
         let prepared = self.planner.prepared(candidate)?;
-        let enough_s = || f64::from_bits(fastest.load(Ordering::Relaxed));
+        let enough_s = || fastest.enough_s(candidate);
         let settings = &self.planner.settings;
         let verdict = evaluate(self.cluster, prepared, candidate, settings, &enough_s);
         let known = match &verdict {
             Verdict::Found(outcome) => {
-                fastest.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
-                self.best.fetch_min(outcome.seconds.to_bits(), Ordering::Relaxed);
+                self.meet(outcome, candidate, fastest);
                 self.found.lock().expect("no thread has panicked").push((**outcome).clone());
-                let least = Least::Seconds(outcome.bound_s.min(outcome.seconds));
+                let least = Least::Seconds(outcome.least_s());
                 let found_s = outcome.seconds.min(outcome.left_s);
                 let plan = match outcome.waits() {
                     true => Guess::NONE,
@@ -140,6 +106,18 @@ impl<'a> Round<'a> {
         };
         self.remember(candidate, known);
         Some(verdict)
+    }
+
+    /// A plan that may be the fastest is played through: others may be slower in closed form and
+    /// faster than that.
+    fn meet(&self, outcome: &Outcome, candidate: &Candidate, fastest: &Fastest) {
+        if outcome.seconds < fastest.enough_s(candidate) {
+            let mut plan = outcome.clone();
+            play(&mut plan, self.planner.settings.overlap);
+            let seconds = plan.seconds.max(outcome.seconds);
+            fastest.meet(candidate, seconds);
+            self.best.meet(candidate, seconds);
+        }
     }
 
     fn remember(&self, candidate: &Candidate, known: Known) {
@@ -170,7 +148,7 @@ impl<'a> Round<'a> {
     /// Evaluates every candidate that may be faster than the best plan.
     pub fn evaluate(&self, bounded: &[(Known, Candidate)]) {
         bounded.par_iter().with_max_len(1).for_each(|(known, candidate)| {
-            if known.may_beat(f64::from_bits(self.best.load(Ordering::Relaxed))) {
+            if known.may_beat(self.best.enough_s(candidate)) {
                 self.solved.fetch_add(1, Ordering::Relaxed);
                 self.verdict(candidate, *known, &self.best);
             } else {
@@ -184,7 +162,7 @@ impl<'a> Round<'a> {
     pub fn deeper(&self) -> Vec<Candidate> {
         let found = self.found.lock().expect("no thread has panicked");
         let free = found.iter().filter(|plan| plan.candidate.rule == Rule::Free);
-        let best = free.min_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let best = free.min_by(|a, b| order(a, b));
         let mut deep = best.map_or_else(Vec::new, |plan| deeper(&self.freed(&plan.candidate)));
         let remembered = self.remembered().filter(|one| !deep.contains(one));
         deep.extend(remembered);
@@ -197,7 +175,9 @@ impl<'a> Round<'a> {
         let size = self.cluster.size();
         let fits = |one: &Candidate| one.is_deep() && one.devices() <= size;
         let deep = seen.iter().filter(|(candidate, _)| fits(candidate));
-        let best = deep.min_by(|(_, a), (_, b)| a.expected_s().total_cmp(&b.expected_s()));
+        let best = deep.min_by(|(one, a), (other, b)| {
+            a.expected_s().total_cmp(&b.expected_s()).then_with(|| one.before(other))
+        });
         best.map(|(candidate, _)| candidate.clone())
     }
 
@@ -216,7 +196,11 @@ impl<'a> Round<'a> {
         bounded: &[(Known, Candidate)],
         mut experts: Vec<(Expert, Result<Outcome, f64>)>,
     ) -> Result<(Found, Seen), Error> {
-        let found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
+        let mut found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
+        // What some order of threads would have left out counts in none.
+        let most_s = self.best.seconds();
+        found.retain(|outcome| outcome.bound_s <= most_s);
+        found.iter_mut().for_each(|one| one.rivals.retain(|rival| rival.bound_s <= most_s));
         let overlap = self.planner.settings.overlap;
         for (_, plan) in &mut experts {
             plan.iter_mut().for_each(|outcome| play(outcome, overlap));
@@ -232,7 +216,10 @@ impl<'a> Round<'a> {
         if found.is_empty() {
             return Err(self.too_large());
         }
-        let best = found.remove(0);
+        let mut best = found.remove(0);
+        if let Some(prepared) = self.planner.prepared(&best.candidate) {
+            best = refined(self.cluster, prepared, &self.planner.settings, &best);
+        }
         let bound_s = least.min(best.seconds);
         let candidates = [bounded.len(), solved];
         Ok((Found { best, others: found, experts, bound_s, candidates }, seen))
@@ -254,7 +241,7 @@ impl<'a> Round<'a> {
         if !least.is_finite() {
             return self.impossible();
         }
-        let memory = self.cluster.pace().memory_bytes * (1.0 - self.planner.settings.reserve);
-        Error::too_large("the smallest plan", least, memory)
+        let reserve = self.planner.settings.reserve;
+        fit::too_large("the smallest plan", least, self.cluster, reserve)
     }
 }

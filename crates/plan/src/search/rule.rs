@@ -6,7 +6,7 @@ use thinwire_model::{Cut, Declaration, Operand, Strategy};
 use crate::cost::{Pinned, WorkKind};
 
 /// What is allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
     /// Every strategy, but no sums are put off beyond the next operator, and no product is

@@ -2,8 +2,8 @@
 
 use super::candidate::check_counts;
 use super::evaluate::{Verdict, evaluate};
-use super::outcome::simulated_s;
-use super::{Candidate, Found, Planner};
+use super::play::{play, refined};
+use super::{Candidate, Found, Planner, fit};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::pipeline::Schedule;
@@ -40,14 +40,15 @@ impl Planner {
         let settings = self.settings();
         match evaluate(cluster, prepared, candidate, settings, &|| f64::INFINITY) {
             Verdict::Found(mut best) => {
-                best.seconds = simulated_s(&best, settings.overlap).unwrap_or(best.seconds);
-                let bound_s = best.bound_s.min(best.seconds);
+                let least_s = best.least_s();
+                play(&mut best, settings.overlap);
+                let best = refined(cluster, prepared, settings, &best);
+                let bound_s = least_s.min(best.bound_s).min(best.seconds);
                 let (others, experts) = (Vec::new(), Vec::new());
-                Ok(Found { best: *best, others, experts, bound_s, candidates: [1, 1] })
+                Ok(Found { best, others, experts, bound_s, candidates: [1, 1] })
             }
             Verdict::TooLarge(bytes) => {
-                let memory = cluster.pace().memory_bytes * (1.0 - settings.reserve);
-                let error = Error::too_large("this plan", bytes, memory);
+                let error = fit::too_large("this plan", bytes, cluster, settings.reserve);
                 Err(error
                     .with_hint("more stages or micro-batches, ZeRO 3 or recomputation need less"))
             }

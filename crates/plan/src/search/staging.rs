@@ -10,7 +10,7 @@ use super::evaluation::Evaluation;
 use super::outcome::{Outcome, StageOutcome, estimate_s};
 use super::settings::Recompute;
 use super::spread::Assigned;
-use super::thrift::{Limits, Spared, Treated, scratch_bytes, spare, spared_costs};
+use super::thrift::{Limits, Spared, Treated, scratch_bytes, spare, spent};
 use crate::cost::{Carriage, Cost, Group, Message};
 use crate::pipeline::Schedule;
 
@@ -30,7 +30,7 @@ impl Evaluation<'_> {
     fn scheduled(&self, choice: &Choice, cuts: &[Range<usize>], schedule: Schedule) -> Outcome {
         let Assigned { blocks: whole, shares, rounds } = self.assign(choice, cuts, schedule);
         let mut spared = self.spared(choice, cuts, schedule, &whole);
-        let mut blocks = spared_costs((self.chain, choice), &whole, &spared);
+        let mut blocks = spent(&whole, &spared);
         let all = |blocks: &[Cost], spared: &Spared| -> Vec<StageOutcome> {
             let stage = |(rank, range): (usize, &Range<usize>)| {
                 let again = &spared.again[range.clone()];
@@ -50,6 +50,7 @@ impl Evaluation<'_> {
         Outcome {
             candidate: self.candidate.clone(),
             schedule,
+            rivals: Vec::new(),
             choice: choice.clone(),
             spared,
             shares,

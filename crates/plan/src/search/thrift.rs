@@ -8,6 +8,7 @@
 //!
 //! Law: nothing is bought where everything fits, and never more seconds than the cheapest bytes take.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use thinwire_model::TensorId;
@@ -16,6 +17,7 @@ use super::chain::{Chain, Choice};
 use super::hull::hull;
 use super::settings::Recompute;
 use crate::cost::{Carriage, Cost};
+use crate::stage::Carried;
 
 /// A parameter that is divided otherwise than usual, or whose gradient is encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,14 +31,14 @@ pub struct Treated {
 }
 
 impl Treated {
-    /// Whether both are of one parameter.
-    pub fn same(&self, other: &Treated) -> bool {
-        (self.block, self.tensor) == (other.block, other.tensor)
+    /// Of which parameter it is.
+    pub fn of(&self) -> (usize, TensorId) {
+        (self.block, self.tensor)
     }
 
     /// Adds it to others, in the place of what was known of its parameter.
     pub fn put(self, others: &mut Vec<Treated>) {
-        match others.iter_mut().find(|one| one.same(&self)) {
+        match others.iter_mut().find(|one| one.of() == self.of()) {
             Some(one) => *one = self,
             None => others.push(self),
         }
@@ -80,6 +82,15 @@ struct Step {
     seconds_per_byte: f64,
 }
 
+impl Step {
+    fn treated(&self) -> Option<Treated> {
+        match self.item {
+            Item::Treated(treated) => Some(treated),
+            Item::Again(_) => None,
+        }
+    }
+}
+
 /// A stage on its way to fit.
 struct Stage<'a> {
     blocks: Range<usize>,
@@ -105,25 +116,30 @@ pub fn spare(
         stage.sum = blocks.clone().map(|block| whole[block].recomputed()).sum();
     }
     let steps = if stage.fits() { Vec::new() } else { stage.steps(chain, choice) };
-    let taken = stage.buy(steps);
+    let taken = stage.buy(&steps);
     spared.again[blocks.clone()].copy_from_slice(&stage.again);
-    for step in taken {
-        let Item::Treated(treated) = step.item else { continue };
-        treated.put(&mut spared.treated);
+    let mut places: HashMap<(usize, TensorId), usize> = HashMap::new();
+    for treated in taken.iter().filter_map(Step::treated) {
+        let place = *places.entry(treated.of()).or_insert(spared.treated.len());
+        match spared.treated.get_mut(place) {
+            Some(before) => *before = treated,
+            None => spared.treated.push(treated),
+        }
     }
 }
 
 impl Stage<'_> {
     /// Buys where a byte is cheapest until the stage fits, and says what is kept of that.
-    fn buy(&mut self, mut steps: Vec<Step>) -> Vec<Step> {
+    fn buy(&mut self, steps: &[Step]) -> Vec<Step> {
         let mut taken: Vec<Step> = Vec::new();
-        steps.sort_by(|a, b| a.seconds_per_byte.total_cmp(&b.seconds_per_byte));
-        for step in steps {
+        let mut sorted: Vec<&Step> = steps.iter().collect();
+        sorted.sort_by(|a, b| a.seconds_per_byte.total_cmp(&b.seconds_per_byte));
+        for step in sorted {
             if self.fits() {
                 break;
             }
-            self.take(&step);
-            taken.push(step);
+            self.take(step);
+            taken.push(*step);
         }
         self.give_back(&mut taken);
         taken
@@ -132,20 +148,35 @@ impl Stage<'_> {
     /// All that can be bought, the steps of one parameter in their order.
     fn steps(&self, chain: &Chain<'_>, choice: &Choice) -> Vec<Step> {
         let mut steps = Vec::new();
+        let mut known: HashMap<usize, Vec<(TensorId, Carriage, Cost)>> = HashMap::new();
         for block in self.blocks.clone() {
             if self.limits.recompute == Recompute::Free {
                 steps.extend(self.computing_again(block));
             }
-            for carried in chain.carried(choice, block) {
-                let tensor = carried.tensor;
-                let steps_of = self.hull(&carried.ways).into_iter();
-                steps.extend(steps_of.map(|(carriage, change)| {
-                    let item = Item::Treated(Treated { block, tensor, carriage });
-                    Step { item, change, seconds_per_byte: self.price(&change) }
-                }));
-            }
+            let of_block = || self.of_block(chain, choice, block);
+            let ways = known.entry(choice.of_block[block]).or_insert_with(of_block);
+            steps.extend(ways.iter().map(|(tensor, carriage, change)| {
+                let (tensor, carriage) = (*tensor, *carriage);
+                let item = Item::Treated(Treated { block, tensor, carriage });
+                Step { item, change: *change, seconds_per_byte: self.price(change) }
+            }));
         }
         steps
+    }
+
+    /// How the parameters of a block may be divided further: the same in all blocks that are done in
+    /// one way.
+    fn of_block(
+        &self,
+        chain: &Chain<'_>,
+        choice: &Choice,
+        block: usize,
+    ) -> Vec<(TensorId, Carriage, Cost)> {
+        let steps = |carried: &Carried| {
+            let (tensor, hull) = (carried.tensor, self.hull(&carried.ways));
+            hull.into_iter().map(move |(carriage, change)| (tensor, carriage, change))
+        };
+        chain.carried(choice, block).flat_map(steps).collect()
     }
 
     fn computing_again(&self, block: usize) -> Option<Step> {
@@ -164,38 +195,41 @@ impl Stage<'_> {
 
     /// Seconds of a step for a byte.
     fn price(&self, change: &Cost) -> f64 {
-        let seconds = self.limits.rounds * change.micro_s() + change.sync_s + change.optimizer_s;
+        let seconds = self.limits.rounds * change.micro_s() + change.once_s();
         let bytes = -change.state_bytes - self.limits.in_flight * change.kept_bytes;
         seconds.max(0.0) / bytes
     }
 
     fn take(&mut self, step: &Step) {
         self.sum += step.change;
+        self.compute(step, true);
+    }
+
+    /// Has the block of a step compute again, or not.
+    fn compute(&mut self, step: &Step, again: bool) {
         if let Item::Again(block) = step.item {
-            self.again[block - self.blocks.start] = true;
+            self.again[block - self.blocks.start] = again;
         }
     }
 
     /// Takes back what is not needed, the last first; of a parameter's steps none but the last.
     fn give_back(&mut self, taken: &mut Vec<Step>) {
         let mut kept: Vec<Step> = Vec::new();
+        let mut rest: HashSet<(usize, TensorId)> = HashSet::new();
         while let Some(step) = taken.pop() {
-            let before = (self.sum, self.again.clone());
-            let rests = |other: &Step| match (other.item, step.item) {
-                (Item::Treated(a), Item::Treated(b)) => a.same(&b),
-                _ => false,
-            };
-            if kept.iter().any(rests) {
+            let of = step.treated().map(|treated| treated.of());
+            if of.is_some_and(|of| rest.contains(&of)) {
                 kept.push(step);
                 continue;
             }
+            let before = self.sum;
             self.sum = self.sum - step.change;
-            if let Item::Again(block) = step.item {
-                self.again[block - self.blocks.start] = false;
-            }
+            self.compute(&step, false);
             if !self.fits() {
-                (self.sum, self.again) = before;
+                self.sum = before;
+                self.compute(&step, true);
                 kept.push(step);
+                rest.extend(of);
             }
         }
         kept.reverse();
@@ -221,10 +255,20 @@ pub fn spared_costs(
     whole: &[Cost],
     spared: &Spared,
 ) -> Vec<Cost> {
+    let change = |treated: &Treated| chain.like(choice, treated).map(|way| way.change);
+    changed(whole, spared, &|treated| change(treated).unwrap_or(Cost::ZERO))
+}
+
+/// The same on the chain on which it was given up.
+pub(super) fn spent(whole: &[Cost], spared: &Spared) -> Vec<Cost> {
+    changed(whole, spared, &|treated| treated.carriage.change)
+}
+
+fn changed(whole: &[Cost], spared: &Spared, change: &dyn Fn(&Treated) -> Cost) -> Vec<Cost> {
     let again = |(cost, again): (&Cost, &bool)| if *again { cost.recomputed() } else { *cost };
     let mut costs: Vec<Cost> = whole.iter().zip(&spared.again).map(again).collect();
     for treated in &spared.treated {
-        costs[treated.block] += chain.like(choice, treated).map_or(Cost::ZERO, |way| way.change);
+        costs[treated.block] += change(treated);
     }
     costs
 }
@@ -256,7 +300,7 @@ mod tests {
             let mut stage = Stage { blocks: 0..whole.len(), whole: &whole, limits, sum, again };
             let mut steps: Vec<Step> =
                 (0..whole.len()).filter_map(|block| stage.computing_again(block)).collect();
-            let taken = stage.buy(steps.clone());
+            let taken = stage.buy(&steps);
             proptest::prop_assert!(part < 1.0 || taken.is_empty());
             proptest::prop_assert!(stage.fits() || taken.len() == steps.len());
             // The cheapest bytes that would do.

@@ -1,14 +1,15 @@
-//! A formulation in the making: a variable per node, and per tensor that several nodes read.
+//! An outline in the making: a variable per node, and per tensor that several nodes read.
 
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use thinwire_model::{Layout, NodeId, Role, Sides, TensorId};
 
-use super::formulation::{Block, Carried, Formulation, Variable};
-use super::pricing::{Pricing, Wire};
+use super::formulation::{Block, Variable};
+use super::order::order;
+use super::outline::{Joint, Outline, Parameter, Way};
+use super::pricing::Pricing;
 use crate::Error;
-use crate::cost::{Carriage, Cost};
+use crate::cost::Cost;
 
 /// An end of an edge: a variable, and the layouts of a tensor under each of its options.
 struct End {
@@ -16,13 +17,23 @@ struct End {
     sides: Vec<Sides>,
 }
 
+impl End {
+    fn values(&self) -> impl Iterator<Item = &Layout> {
+        self.sides.iter().map(|sides| &sides.value)
+    }
+
+    fn gradients(&self) -> impl Iterator<Item = &Layout> {
+        self.sides.iter().map(|sides| &sides.gradient)
+    }
+}
+
 pub(super) struct Builder<'a> {
     block: &'a Block<'a>,
     mesh: &'a [usize],
     pricing: &'a dyn Pricing,
     options: Vec<Vec<Cost>>,
-    edges: Vec<([usize; 2], Vec<Wire>)>,
-    carried: HashMap<usize, Vec<Vec<Carried>>>,
+    joints: Vec<Joint>,
+    parameters: Vec<Parameter>,
     variables: Vec<Variable>,
     writers: HashMap<TensorId, End>,
     /// In the order in which tensors are first read.
@@ -36,8 +47,8 @@ impl<'a> Builder<'a> {
             mesh,
             pricing,
             options: Vec::new(),
-            edges: Vec::new(),
-            carried: HashMap::new(),
+            joints: Vec::new(),
+            parameters: Vec::new(),
             variables: Vec::new(),
             writers: HashMap::new(),
             readers: Vec::new(),
@@ -49,15 +60,16 @@ impl<'a> Builder<'a> {
         let graph = self.block.graph;
         let node = &graph.nodes[id];
         let declaration = graph.declaration(node);
-        let options = self.pricing.options(id, &declaration, self.mesh);
-        let (strategies, mut costs) = (options.0.clone(), options.1.clone());
+        let (strategies, costs) = self.pricing.options(id, &declaration, self.mesh);
         let variable = self.variables.len();
         for (place, tensor) in node.inputs.iter().enumerate() {
             let sides = strategies.iter().map(|strategy| declaration.input_sides(place, strategy));
             match graph.tensors[*tensor].role {
                 Role::Parameter(_) => {
                     let sides: Vec<Sides> = sides.collect();
-                    self.parameter(variable, *tensor, &sides, &mut costs);
+                    let (different, of) = distinct(sides.iter());
+                    let sides = different.into_iter().cloned().collect();
+                    self.parameters.push(Parameter { variable, tensor: *tensor, sides, of });
                 }
                 _ => self.read(*tensor, End { variable, sides: sides.collect() }),
             }
@@ -68,32 +80,6 @@ impl<'a> Builder<'a> {
         }
         self.options.push(costs);
         self.variables.push(Variable::Node(id, strategies));
-    }
-
-    /// Adds what a parameter costs to each option of its node.
-    fn parameter(
-        &mut self,
-        variable: usize,
-        tensor: TensorId,
-        sides: &[Sides],
-        costs: &mut [Cost],
-    ) {
-        let shape = &self.block.graph.tensors[tensor].shape;
-        let (different, of) = distinct(sides);
-        let usual: Vec<Cost> =
-            different.iter().map(|sides| self.pricing.parameter(shape, sides)).collect();
-        costs.iter_mut().zip(&of).for_each(|(sum, one)| *sum += usual[*one]);
-        let ways = different.iter().map(|sides| self.pricing.carriages(shape, sides).into());
-        let ways: Vec<Rc<[Carriage]>> = ways.collect();
-        if ways.iter().any(|ways| !ways.is_empty()) {
-            let empty = || vec![Vec::new(); sides.len()];
-            let options = self.carried.entry(variable).or_insert_with(empty);
-            for (option, ways) in options.iter_mut().zip(of.iter().map(|one| &ways[*one])) {
-                if !ways.is_empty() {
-                    option.push(Carried { tensor, ways: Rc::clone(ways) });
-                }
-            }
-        }
     }
 
     fn read(&mut self, tensor: TensorId, end: End) {
@@ -162,25 +148,17 @@ impl<'a> Builder<'a> {
     }
 
     fn edge(&mut self, tensor: TensorId, from: &End, to: &End) {
-        let shape = &self.block.graph.tensors[tensor].shape;
-        let value = |end: &End| end.sides.iter().map(|sides| sides.value.clone()).collect();
-        let gradient = |end: &End| end.sides.iter().map(|sides| sides.gradient.clone()).collect();
-        let forward = self.one_way(shape, value(from), value(to));
-        let backward = self.one_way(shape, gradient(to), gradient(from));
-        let pairs = (0..from.sides.len()).flat_map(|a| (0..to.sides.len()).map(move |b| (a, b)));
-        let wire = |(a, b)| Wire { forward_s: forward.at(a, b), backward_s: backward.at(b, a) };
-        self.edges.push(([from.variable, to.variable], pairs.map(wire).collect()));
-    }
-
-    /// The seconds of all pairs of layouts, each different pair worked out once.
-    fn one_way(&self, shape: &[usize], from: Vec<Layout>, to: Vec<Layout>) -> Matrix {
-        let ((from, rows), (to, columns)) = (distinct(&from), distinct(&to));
-        let seconds = self.pricing.conversions_s(shape, &from, &to);
-        Matrix { width: to.len(), seconds, rows, columns }
+        self.joints.push(Joint {
+            ends: [from.variable, to.variable],
+            tensor,
+            turned: false,
+            forward: way(from.values(), to.values()),
+            backward: way(to.gradients(), from.gradients()),
+        });
     }
 
     /// What it has become.
-    pub fn finish(self) -> Formulation {
+    pub fn finish(self) -> Outline {
         let find = |end: &Option<(TensorId, Vec<Sides>)>| {
             let tensor = end.as_ref().map(|(tensor, _)| *tensor)?;
             let is_it =
@@ -188,42 +166,42 @@ impl<'a> Builder<'a> {
             self.variables.iter().position(is_it)
         };
         let (entry, exit) = (find(&self.block.entry), find(&self.block.exit));
-        Formulation {
+        let sizes: Vec<usize> = self.options.iter().map(Vec::len).collect();
+        let edges = self.joints.iter().map(|joint| joint.ends);
+        let keep: Vec<usize> = [entry, exit].into_iter().flatten().collect();
+        let order = order(&sizes, edges, &keep);
+        let mut joints = self.joints;
+        joints.iter_mut().for_each(|joint| joint.turn(&order));
+        Outline {
+            order: order.into(),
             options: self.options,
-            edges: self.edges,
-            carried: self.carried,
-            variables: self.variables,
+            joints,
+            parameters: self.parameters,
+            variables: self.variables.into(),
             entry,
             exit,
         }
     }
 }
 
-/// Seconds by what is different in two lists.
-struct Matrix {
-    width: usize,
-    seconds: Vec<f64>,
-    rows: Vec<usize>,
-    columns: Vec<usize>,
-}
-
-impl Matrix {
-    fn at(&self, from: usize, to: usize) -> f64 {
-        self.seconds[self.rows[from] * self.width + self.columns[to]]
-    }
+/// A way between the layouts of the options of two variables.
+fn way<'a>(from: impl Iterator<Item = &'a Layout>, to: impl Iterator<Item = &'a Layout>) -> Way {
+    let ((from, rows), (to, columns)) = (distinct(from), distinct(to));
+    let owned = |layouts: Vec<&Layout>| layouts.into_iter().cloned().collect();
+    Way { from: owned(from), to: owned(to), rows, columns }
 }
 
 /// All layouts that a writer gives or a reader wants.
 fn union(writer: &End, readers: &[End]) -> Vec<Sides> {
-    let all =
-        readers.iter().fold(writer.sides.clone(), |all, end| [all, end.sides.clone()].concat());
-    distinct(&all).0.into_iter().cloned().collect()
+    let wanted = readers.iter().flat_map(|end| &end.sides);
+    distinct(writer.sides.iter().chain(wanted)).0.into_iter().cloned().collect()
 }
 
-/// What is different in a list, in the order in which it comes, and for each item which of them.
-fn distinct<T: Eq>(items: &[T]) -> (Vec<&T>, Vec<usize>) {
+/// What is different among some items, in the order in which it comes, and for each item which of
+/// them.
+fn distinct<'a, T: Eq>(items: impl Iterator<Item = &'a T>) -> (Vec<&'a T>, Vec<usize>) {
     let mut unique: Vec<&T> = Vec::new();
-    let of = items.iter().map(|item| {
+    let of = items.map(|item| {
         // Few are different: looking through them is faster than hashing.
         unique.iter().position(|known| *known == item).unwrap_or_else(|| {
             unique.push(item);

@@ -5,13 +5,15 @@
 //! readers want, so that what two readers want alike is converted once and their gradients are
 //! added before they are converted. Where a tensor has one reader, writer and reader share an edge.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use thinwire_model::{Graph, NodeId, Sides, Strategy, TensorId};
 
-use super::builder::Builder;
+use super::frontier::{Eliminated, Table, eliminate_tables};
+use super::outline::Outline;
 use super::pricing::{Pricing, Weights, Wire};
 use super::problem::{Edge, Price, Problem};
 use crate::Error;
@@ -65,9 +67,9 @@ pub struct Formulation {
     /// For pairs of variables what every pair of their options costs.
     pub edges: Vec<([usize; 2], Vec<Wire>)>,
     /// For variables with parameters that may be treated otherwise: these parameters, by option.
-    pub carried: HashMap<usize, Vec<Vec<Carried>>>,
+    pub carried: BTreeMap<usize, Vec<Vec<Carried>>>,
     /// One per variable.
-    pub variables: Vec<Variable>,
+    pub variables: Arc<[Variable]>,
     /// The variable of the tensor that enters.
     pub entry: Option<usize>,
     /// The variable of the tensor that leaves.
@@ -80,38 +82,57 @@ impl Formulation {
     /// # Errors
     /// If a node reads what neither the block computes, nor the data, nor `entry` gives.
     pub fn new(block: &Block<'_>, mesh: &[usize], pricing: &dyn Pricing) -> Result<Self, Error> {
-        let mut builder = Builder::new(block, mesh, pricing);
-        for node in block.nodes.clone() {
-            builder.node(node);
-        }
-        builder.tensors()?;
-        Ok(builder.finish())
+        Ok(Outline::new(block, mesh, pricing)?.priced(block.graph, pricing))
     }
 
     /// The problem that it is where costs count so much; gradients travel as is best at this price
     /// per byte.
     pub fn problem(&self, weights: &Weights, seconds_per_byte: f64) -> Problem {
-        let wire = |wire: &Wire| {
-            Price::seconds(
-                weights.forward * wire.forward_s + weights.backward_wire * wire.backward_s,
-            )
-        };
+        let wire = |wire: &Wire| Price::seconds(weights.wire_s(wire));
         let edge = |(ends, wires): &([usize; 2], Vec<Wire>)| Edge {
             ends: *ends,
             prices: wires.iter().map(wire).collect(),
         };
+        Problem {
+            options: self.prices(weights, seconds_per_byte, |price| price),
+            edges: self.edges.iter().map(edge).collect(),
+        }
+    }
+
+    /// The same with all variables but its ends eliminated, in this order.
+    pub fn eliminated(
+        &self,
+        order: &[usize],
+        weights: &Weights,
+        seconds_per_byte: f64,
+    ) -> Eliminated {
+        let alone = self.prices(weights, seconds_per_byte, |price| price.at(seconds_per_byte));
+        let alone = alone.into_iter().enumerate();
+        let alone = alone.map(|(variable, costs)| Table::new(&[variable], costs));
+        let pairs = self.edges.iter().map(|(ends, wires)| {
+            Table::new(ends, wires.iter().map(|wire| weights.wire_s(wire)).collect())
+        });
+        let sizes = self.options.iter().map(Vec::len).collect();
+        let keep: Vec<usize> = [self.entry, self.exit].into_iter().flatten().collect();
+        eliminate_tables(order, sizes, alone.chain(pairs).collect(), &keep)
+    }
+
+    /// For every variable what each option costs with its parameters, as `of` counts it.
+    fn prices<T>(
+        &self,
+        weights: &Weights,
+        seconds_per_byte: f64,
+        of: impl Fn(Price) -> T,
+    ) -> Vec<Vec<T>> {
         let option = |variable: usize, option: usize, cost: &Cost| {
             let saved = self.best(variable, option, weights, seconds_per_byte);
-            saved.fold(weights.price(cost), |sum, way| sum + weights.price(&way.change))
+            of(saved.fold(weights.price(cost), |sum, way| sum + weights.price(&way.change)))
         };
         let options = |(variable, costs): (usize, &Vec<Cost>)| {
             let costs = costs.iter().enumerate();
             costs.map(|(place, cost)| option(variable, place, cost)).collect()
         };
-        Problem {
-            options: self.options.iter().enumerate().map(options).collect(),
-            edges: self.edges.iter().map(edge).collect(),
-        }
+        self.options.iter().enumerate().map(options).collect()
     }
 
     /// What a choice costs where nothing is done otherwise than usual.

@@ -7,8 +7,10 @@
 //!
 //! Law: the result is the least that any choice costs; equal to an integer programme's.
 
-use super::order::order;
 use super::problem::Problem;
+
+/// How many numbers are compared at once.
+const LANES: usize = 8;
 
 /// A problem with all but a few variables eliminated.
 #[derive(Clone, Debug)]
@@ -22,7 +24,7 @@ pub struct Eliminated {
 
 /// Costs of all options of some variables, the last one running fastest.
 #[derive(Clone, Debug)]
-struct Table {
+pub(super) struct Table {
     scope: Vec<usize>,
     costs: Vec<f64>,
 }
@@ -41,35 +43,56 @@ struct Step {
 /// # Panics
 /// If a variable has no option, or more than 65,535.
 pub fn eliminate(problem: &Problem, keep: &[usize], seconds_per_byte: f64) -> Eliminated {
-    eliminate_in(&order(problem, keep), problem, keep, seconds_per_byte)
+    let tables = tables(problem, seconds_per_byte);
+    eliminate_tables(&problem.order(keep), problem.sizes(), tables, keep)
 }
 
-/// The same in a given order, which serves all problems with the same variables and edges.
-///
-/// # Panics
-/// As [`eliminate`].
-pub fn eliminate_in(
+/// Eliminates all variables but `keep` of these tables in this order; `sizes` says how many options
+/// each variable has.
+pub(super) fn eliminate_tables(
     order: &[usize],
-    problem: &Problem,
+    sizes: Vec<usize>,
+    mut tables: Vec<Table>,
     keep: &[usize],
-    seconds_per_byte: f64,
 ) -> Eliminated {
-    let sizes: Vec<usize> = problem.options.iter().map(Vec::len).collect();
     assert!(
         sizes.iter().all(|size| (1..=usize::from(u16::MAX)).contains(size)),
         "options: {sizes:?}"
     );
-    let mut tables = tables(problem, seconds_per_byte);
-    let mut steps = Vec::new();
+    let mut places = vec![usize::MAX; sizes.len()];
+    order.iter().enumerate().for_each(|(place, variable)| places[*variable] = place);
+    let mut steps = Vec::with_capacity(order.len());
     for variable in order.iter().copied() {
-        let (with, without) = tables.into_iter().partition(|table| table.scope.contains(&variable));
-        tables = without;
-        let (table, step) = best(variable, &with, &sizes);
+        let has = |table: &mut Table| table.scope.contains(&variable);
+        let with: Vec<Table> = tables.extract_if(.., has).collect();
+        let (table, step) = best(variable, with, (&sizes, &places));
         tables.push(table);
         steps.push(step);
     }
     let costs = sum(&tables, keep, &sizes);
     Eliminated { costs, kept: keep.to_vec(), variables: sizes.len(), steps }
+}
+
+impl Table {
+    pub fn new(scope: &[usize], costs: Vec<f64>) -> Table {
+        Table { scope: scope.to_vec(), costs }
+    }
+
+    /// The same with one of its variables as the last.
+    fn turned(self, variable: usize, sizes: &[usize]) -> Table {
+        if self.scope.last() == Some(&variable) {
+            return self;
+        }
+        let (apart, options) = (stride(&self, variable, sizes), sizes[variable]);
+        let mut scope = self.scope.clone();
+        scope.retain(|other| *other != variable);
+        let mut costs = Vec::with_capacity(self.costs.len());
+        for_each(&scope, std::slice::from_ref(&self), sizes, |offsets| {
+            costs.extend(self.costs[offsets[0]..].iter().step_by(apart).take(options));
+        });
+        scope.push(variable);
+        Table { scope, costs }
+    }
 }
 
 impl Eliminated {
@@ -104,30 +127,65 @@ fn tables(problem: &Problem, seconds_per_byte: f64) -> Vec<Table> {
     alone.chain(pairs).collect()
 }
 
-/// What is left of tables without one of their variables.
-fn best(variable: usize, tables: &[Table], sizes: &[usize]) -> (Table, Step) {
+/// What is left of tables without one of their variables; what is eliminated next of those that are
+/// left stands last, where it is read one option after the other.
+fn best(
+    variable: usize,
+    tables: Vec<Table>,
+    (sizes, places): (&[usize], &[usize]),
+) -> (Table, Step) {
     let mut scope: Vec<usize> = tables.iter().flat_map(|table| table.scope.clone()).collect();
-    scope.sort_unstable();
+    scope.sort_unstable_by_key(|other| (std::cmp::Reverse(places[*other]), *other));
     scope.dedup();
     scope.retain(|other| *other != variable);
     let length: usize = scope.iter().map(|other| sizes[*other]).product();
     let (mut costs, mut best) = (Vec::with_capacity(length), Vec::with_capacity(length));
-    let own: Vec<usize> = tables.iter().map(|table| stride(table, variable, sizes)).collect();
-    let mut sums = vec![0.0; sizes[variable]];
-    for_each(&scope, tables, sizes, |offsets| {
-        sums.fill(0.0);
-        for ((table, offset), stride) in tables.iter().zip(offsets).zip(&own) {
-            let values = table.costs[*offset..].iter().step_by(*stride);
-            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+    let tables = rows(variable, tables, sizes);
+    let options = sizes[variable];
+    let mut sums = vec![0.0; options];
+    for_each(&scope, &tables, sizes, |offsets| {
+        let mut rows = tables.iter().zip(offsets).map(|(table, at)| &table.costs[*at..][..options]);
+        sums.copy_from_slice(rows.next().expect("a variable has a table"));
+        for row in rows {
+            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
         }
-        let least =
-            |best: usize, option: usize| if sums[option] < sums[best] { option } else { best };
-        let option = (0..sums.len()).fold(0, least);
-        costs.push(sums[option]);
+        let (option, cost) = least(&sums);
+        costs.push(cost);
         best.push(option as u16);
     });
     let scope_sizes = scope.iter().map(|other| sizes[*other]).collect();
     (Table { scope: scope.clone(), costs }, Step { variable, scope, sizes: scope_sizes, best })
+}
+
+/// Tables in which a variable is the last one; what it costs alone is in the smallest of the others,
+/// where it is added up the fewest times.
+fn rows(variable: usize, tables: Vec<Table>, sizes: &[usize]) -> Vec<Table> {
+    let is_alone = |table: &Table| table.scope == [variable];
+    let (mut alone, others): (Vec<Table>, Vec<Table>) = tables.into_iter().partition(is_alone);
+    let mut others: Vec<Table> =
+        others.into_iter().map(|table| table.turned(variable, sizes)).collect();
+    let Some(smallest) = others.iter_mut().min_by_key(|table| table.costs.len()) else {
+        return alone;
+    };
+    for costs in alone.drain(..).map(|table| table.costs) {
+        for row in smallest.costs.chunks_exact_mut(costs.len()) {
+            row.iter_mut().zip(&costs).for_each(|(sum, cost)| *sum += cost);
+        }
+    }
+    others
+}
+
+/// The first of the least costs, and where it is; in lanes, as comparing waits for what was compared
+/// before.
+fn least(costs: &[f64]) -> (usize, f64) {
+    let mut lanes = [f64::INFINITY; LANES];
+    let (chunks, rest) = costs.as_chunks::<LANES>();
+    let lower = |least: f64, cost: f64| if cost < least { cost } else { least };
+    for chunk in chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(least, cost)| *least = lower(*least, *cost));
+    }
+    let least = lanes.iter().chain(rest).copied().fold(f64::INFINITY, lower);
+    (costs.iter().position(|cost| *cost == least).unwrap_or(0), least)
 }
 
 /// The sum of tables for all options of the variables in `scope`.

@@ -5,14 +5,16 @@ mod formulation;
 mod frontier;
 mod lagrange;
 mod order;
+mod outline;
 mod pareto;
 mod pricing;
 mod problem;
 
 pub use formulation::{Block, Carried, Formulation, Variable};
-pub use frontier::{Eliminated, eliminate, eliminate_in, solve};
+pub use frontier::{Eliminated, eliminate, solve};
 pub use lagrange::{Lack, Rates, Within, within};
 pub use order::order;
+pub use outline::Outline;
 pub use pareto::{Point, pareto};
 pub use pricing::{Pricing, Weights, Wire};
 pub use problem::{Edge, Price, Problem};

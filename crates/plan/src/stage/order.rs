@@ -3,15 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use super::problem::Problem;
-
-/// All variables but those to keep, in the order in which they are eliminated.
-pub fn order(problem: &Problem, keep: &[usize]) -> Vec<usize> {
-    let mut neighbours = neighbours(problem);
-    let all = 0..problem.options.len();
+/// All variables but those to keep, in the order in which they are eliminated: variables of so many
+/// options, between which these edges are.
+pub fn order(
+    sizes: &[usize],
+    edges: impl Iterator<Item = [usize; 2]>,
+    keep: &[usize],
+) -> Vec<usize> {
+    let mut neighbours = neighbours(sizes.len(), edges);
+    let all = 0..sizes.len();
     let mut left: BTreeSet<usize> = all.filter(|variable| !keep.contains(variable)).collect();
     let mut order = Vec::with_capacity(left.len());
-    while let Some(next) = cheapest(problem, &neighbours, &left) {
+    while let Some(next) = cheapest(sizes, &neighbours, &left) {
         left.remove(&next);
         order.push(next);
         let around = std::mem::take(&mut neighbours[next]);
@@ -24,9 +27,9 @@ pub fn order(problem: &Problem, keep: &[usize]) -> Vec<usize> {
     order
 }
 
-fn neighbours(problem: &Problem) -> Vec<BTreeSet<usize>> {
-    let mut neighbours = vec![BTreeSet::new(); problem.options.len()];
-    for [first, second] in problem.edges.iter().map(|edge| edge.ends) {
+fn neighbours(variables: usize, edges: impl Iterator<Item = [usize; 2]>) -> Vec<BTreeSet<usize>> {
+    let mut neighbours = vec![BTreeSet::new(); variables];
+    for [first, second] in edges {
         neighbours[first].insert(second);
         neighbours[second].insert(first);
     }
@@ -35,7 +38,7 @@ fn neighbours(problem: &Problem) -> Vec<BTreeSet<usize>> {
 
 /// The variable with the fewest edges to add; among several, the one with the smallest table.
 fn cheapest(
-    problem: &Problem,
+    sizes: &[usize],
     neighbours: &[BTreeSet<usize>],
     left: &BTreeSet<usize>,
 ) -> Option<usize> {
@@ -45,7 +48,7 @@ fn cheapest(
             let others = around.iter().filter(|other| *other > one);
             others.filter(|other| !neighbours[*one].contains(other)).count()
         });
-        let table: f64 = around.iter().map(|one| (problem.options[*one].len() as f64).ln()).sum();
+        let table: f64 = around.iter().map(|one| (sizes[*one] as f64).ln()).sum();
         (missing.sum::<usize>(), (1e6 * table) as u64)
     };
     left.iter().copied().min_by_key(key)

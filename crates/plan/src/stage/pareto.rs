@@ -6,7 +6,6 @@
 //!
 //! Law: for every limit of memory the fastest point within it is the best choice within it.
 
-use super::order::order;
 use super::problem::{Price, Problem};
 
 /// A choice that nothing dominates.
@@ -44,7 +43,7 @@ pub fn pareto(problem: &Problem) -> Vec<Point> {
     let sizes: Vec<usize> = problem.options.iter().map(Vec::len).collect();
     let mut history = vec![History::Start];
     let mut tables = tables(problem, &mut history);
-    for variable in order(problem, &[]) {
+    for variable in problem.order(&[]) {
         let (with, without) = tables.into_iter().partition(|table| table.scope.contains(&variable));
         tables = without;
         tables.push(eliminate(variable, &with, &sizes, &mut history));

@@ -1,7 +1,5 @@
 //! What a block's parts cost, and how costs count in a step.
 
-use std::sync::Arc;
-
 use thinwire_model::{Cut, Declaration, Layout, NodeId, Sides, Strategy};
 
 use super::problem::Price;
@@ -19,16 +17,6 @@ pub trait Pricing {
 
     /// The same with what they cost. Where a node may have none it is whole everywhere.
     fn options(
-        &self,
-        id: NodeId,
-        declaration: &Declaration,
-        mesh: &[usize],
-    ) -> Arc<(Vec<Strategy>, Vec<Cost>)> {
-        Arc::new(self.priced(id, declaration, mesh))
-    }
-
-    /// The same, worked out.
-    fn priced(
         &self,
         id: NodeId,
         declaration: &Declaration,
@@ -55,8 +43,8 @@ pub trait Pricing {
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64;
 
     /// The same for all pairs of some layouts, by the first, then by the second.
-    fn conversions_s(&self, shape: &[usize], from: &[&Layout], to: &[&Layout]) -> Vec<f64> {
-        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
+    fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64> {
+        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from, to)));
         let seconds = |(from, to): (&Layout, &Layout)| match from == to {
             true => 0.0,
             false => self.conversion_s(shape, from, to),
@@ -82,8 +70,10 @@ pub struct Wire {
 /// What costs come to in a whole step, and in a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weights {
-    /// How often forward counts.
+    /// How often computing forward counts.
     pub forward: f64,
+    /// How often collectives of forward count.
+    pub forward_wire: f64,
     /// How often computing backward counts.
     pub backward: f64,
     /// How often collectives of backward count.
@@ -96,6 +86,10 @@ pub struct Weights {
     pub sync: f64,
     /// How often what of that takes the device's own time counts by itself.
     pub handling: f64,
+    /// How often bringing new parameters home counts, of which something may be hidden.
+    pub home: f64,
+    /// How often what of that takes the device's own time counts by itself.
+    pub home_handling: f64,
     /// How often parameters and their state are kept.
     pub state: f64,
     /// How often what waits for backward is kept.
@@ -110,12 +104,15 @@ impl Weights {
     /// Everything once.
     pub const ONCE: Weights = Weights {
         forward: 1.0,
+        forward_wire: 1.0,
         backward: 1.0,
         backward_wire: 1.0,
         gather: 1.0,
         step: 1.0,
         sync: 1.0,
         handling: 0.0,
+        home: 1.0,
+        home_handling: 0.0,
         state: 1.0,
         kept: 1.0,
         entry: 1.0,
@@ -125,30 +122,32 @@ impl Weights {
     /// How large a part of the seconds of any cost at other weights it takes at these at least.
     pub fn least_part_of(&self, other: &Weights) -> f64 {
         let seconds = |weights: &Weights| {
-            let Weights { forward, backward, backward_wire, gather, step, .. } = *weights;
-            let Weights { sync, handling, loss, .. } = *weights;
-            [forward, backward, backward_wire, gather, step, sync, handling, loss]
+            let Weights { forward, backward, forward_wire, backward_wire, gather, .. } = *weights;
+            let Weights { step, sync, handling, home, home_handling, loss, .. } = *weights;
+            let once = [step, sync, handling, home, home_handling, loss];
+            [forward, backward, forward_wire, backward_wire, gather].into_iter().chain(once)
         };
         let part = |(this, other): (f64, f64)| match other > 0.0 {
             true => this / other,
             false if this >= other => f64::INFINITY,
             false => 0.0,
         };
-        seconds(self)
-            .into_iter()
-            .zip(seconds(other))
-            .map(part)
-            .fold(f64::INFINITY, f64::min)
-            .max(0.0)
+        seconds(self).zip(seconds(other)).map(part).fold(f64::INFINITY, f64::min).max(0.0)
+    }
+
+    /// The seconds of a wire.
+    pub fn wire_s(&self, wire: &Wire) -> f64 {
+        self.forward_wire * wire.forward_s + self.backward_wire * wire.backward_s
     }
 
     /// The price of a cost.
     pub fn price(&self, cost: &Cost) -> Price {
-        let forward = self.forward * (cost.forward_s + cost.forward_wire_s);
+        let forward = self.forward * cost.forward_s + self.forward_wire * cost.forward_wire_s;
         let backward = self.backward * cost.backward_s + self.backward_wire * cost.backward_wire_s;
         let gather = self.gather * cost.gather_s;
         let sync = self.sync * cost.sync_s + self.handling * cost.handling_s;
-        let step = self.step * cost.optimizer_s + sync;
+        let home = self.home * cost.home_s + self.home_handling * cost.home_handling_s;
+        let step = self.step * cost.optimizer_s + sync + home;
         let loss = self.loss * cost.loss;
         let waiting = self.kept * cost.kept_bytes + self.entry * cost.entry_bytes;
         Price {

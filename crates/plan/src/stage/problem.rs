@@ -6,6 +6,8 @@
 
 use std::ops::{Add, AddAssign};
 
+use super::order::order;
+
 /// What something takes of the two things that are short.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Price {
@@ -69,6 +71,16 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// All variables but those to keep, in the order in which they are best eliminated.
+    pub fn order(&self, keep: &[usize]) -> Vec<usize> {
+        order(&self.sizes(), self.edges.iter().map(|edge| edge.ends), keep)
+    }
+
+    /// How many options each variable has.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.options.iter().map(Vec::len).collect()
+    }
+
     /// The price of one option per variable.
     pub fn price(&self, choices: &[usize]) -> Price {
         let alone = self.options.iter().zip(choices).map(|(options, choice)| options[*choice]);

@@ -1,6 +1,7 @@
 //! Reading checkpoints, trusting nothing.
 
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
@@ -26,8 +27,8 @@ impl Checkpoint {
     /// If the manifest is missing or damaged.
     pub fn open(path: &Path) -> Result<Checkpoint, Error> {
         let file = path.join(MANIFEST);
-        let text = fs::read(&file).map_err(|error| {
-            let context = format!("no checkpoint at {}: {MANIFEST}: {error}", path.display());
+        let text = bytes(&file, MANIFEST_BYTES_MAX).map_err(|why| {
+            let context = format!("no checkpoint at {}: {MANIFEST}: {why}", path.display());
             Error::new(Kind::Checkpoint, context).with_hint(HINT)
         })?;
         if let Some(format) = Manifest::newer_format(&text) {
@@ -49,11 +50,14 @@ impl Checkpoint {
         &self.path
     }
 
-    /// The values of `parameters`.
+    /// The values of `parameters`, also where they lie in parts of several ranks.
     ///
     /// # Errors
-    /// If the file is damaged, or is of another model.
+    /// If a file is damaged, or is of another model.
     pub fn values(&self, parameters: &[Parameter]) -> Result<Vec<Vec<f32>>, Error> {
+        if !self.manifest.files.contains_key(MODEL) {
+            return self.whole(parameters);
+        }
         let mut tensors = self.read(MODEL)?;
         self.take(MODEL, &mut tensors, parameters, "")
     }
@@ -85,7 +89,7 @@ impl Checkpoint {
             let context = format!("{} is not in the checkpoint, of {world} ranks", path.display());
             return Err(Error::new(Kind::Checkpoint, context));
         };
-        let bytes = fs::read(&path).map_err(|error| corrupt(&path, &error.to_string()))?;
+        let bytes = bytes(&path, expected.bytes).map_err(|why| corrupt(&path, &why))?;
         if bytes.len() as u64 != expected.bytes {
             let why = format!("{} bytes, expected {}", bytes.len(), expected.bytes);
             return Err(corrupt(&path, &why));
@@ -131,6 +135,24 @@ impl Checkpoint {
     }
 }
 
+/// The bytes of a regular file of at most so many: whoever opens a pipe waits for a writer, and a
+/// device may never end.
+fn bytes(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
+    let said = |error: io::Error| error.to_string();
+    let metadata = path.metadata().map_err(said)?;
+    if !metadata.is_file() {
+        return Err("no regular file".to_owned());
+    }
+    if metadata.len() > bytes_max {
+        return Err(format!("{} bytes, expected {bytes_max} at most", metadata.len()));
+    }
+    let mut bytes = Vec::with_capacity(metadata.len() as usize);
+    let file = fs::File::open(path).map_err(said)?;
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(said)?;
+    Ok(bytes)
+}
+
+const MANIFEST_BYTES_MAX: u64 = 1 << 28;
 const HINT: &str = "give a folder step-NNNNNN, or the folder that holds them";
 
 /// The newest checkpoint in `folder`, if there is any.

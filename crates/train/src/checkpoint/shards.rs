@@ -4,11 +4,14 @@
 //! reads asks for parts of its own; each is put together from whatever parts the files have. So a
 //! checkpoint of one plan loads under any other.
 
+use std::ops::Range;
+
 use thinwire_model::Part;
 use thinwire_wire::Rank;
 
 use super::load::corrupt;
 use super::{Checkpoint, Tensors};
+use crate::Parameter;
 use crate::error::Error;
 
 /// A part of a tensor that is wanted.
@@ -21,31 +24,37 @@ pub struct Wanted {
     /// Its elements, as far as they have been found.
     pub values: Vec<f32>,
     found: usize,
+    taken: Vec<Vec<Range<usize>>>,
 }
 
 impl Wanted {
     /// A part of which nothing has been found.
     pub fn new(name: String, parts: Vec<Part>) -> Wanted {
         let elements = parts.iter().map(|part| part.length).product();
-        Wanted { name, parts, values: vec![0.0; elements], found: 0 }
+        Wanted { name, parts, values: vec![0.0; elements], found: 0, taken: Vec::new() }
     }
 
-    /// Takes what another part has of this one.
-    fn take(&mut self, start: &[usize], shape: &[usize], values: &[f32]) {
-        let Some((last, outer)) = self.parts.split_last() else {
-            self.values.copy_from_slice(values);
-            self.found += values.len();
-            return;
-        };
+    /// Takes what another part has of this one; false if some of it was there already.
+    fn take(&mut self, start: &[usize], shape: &[usize], values: &[f32]) -> bool {
         let dims = self.parts.iter().zip(start.iter().zip(shape));
         let overlap = dims.map(|(part, (start, length))| {
             let from = part.start.max(*start);
-            from..(part.start + part.length).min(start + length)
+            from..(part.start + part.length).min(start.saturating_add(*length))
         });
         let overlap: Vec<_> = overlap.collect();
         if overlap.iter().any(|range| range.is_empty()) {
-            return;
+            return true;
         }
+        let meets = |(a, b): (&Range<usize>, &Range<usize>)| a.start < b.end && b.start < a.end;
+        if self.taken.iter().any(|other| other.iter().zip(&overlap).all(meets)) {
+            return false;
+        }
+        self.taken.push(overlap.clone());
+        let Some((last, outer)) = self.parts.split_last() else {
+            self.values.copy_from_slice(values);
+            self.found += values.len();
+            return true;
+        };
         let row = overlap[outer.len()].clone();
         let rows: usize = overlap[..outer.len()].iter().map(|range| range.len()).product();
         for index in 0..rows {
@@ -64,6 +73,7 @@ impl Wanted {
             self.values[to..to + row.len()].copy_from_slice(&values[from..from + row.len()]);
             self.found += row.len();
         }
+        true
     }
 }
 
@@ -85,6 +95,17 @@ impl Checkpoint {
     /// If its file is damaged, or there is none.
     pub fn shard(&self, rank: Rank) -> Result<Tensors, Error> {
         self.read(&shard_file(rank))
+    }
+
+    /// The values of `parameters`, each put together from its parts.
+    pub(super) fn whole(&self, parameters: &[Parameter]) -> Result<Vec<Vec<f32>>, Error> {
+        let wanted = parameters.iter().map(|Parameter { name, shape, .. }| {
+            let parts = shape.iter().map(|length| Part { start: 0, length: *length });
+            Wanted::new(name.clone(), parts.collect())
+        });
+        let mut wanted: Vec<Wanted> = wanted.collect();
+        self.fill(&mut wanted)?;
+        Ok(wanted.into_iter().map(|part| part.values).collect())
     }
 
     /// Fills parts from all ranks' files, one file after the other.
@@ -118,7 +139,9 @@ fn take_all(wanted: &mut [Wanted], tensors: &Tensors) -> Result<(), String> {
             if start.len() != ndim || shape.len() != ndim {
                 return Err(format!("'{name}' has shape {shape:?}, expected {ndim} dimensions"));
             }
-            part.take(&start, shape, values);
+            if !part.take(&start, shape, values) {
+                return Err(format!("'{name}' overlaps another part, expected each element once"));
+            }
         }
     }
     Ok(())
@@ -150,6 +173,13 @@ mod tests {
             assert_eq!(wanted[0].values, part(shape, parts));
             assert_eq!(wanted[0].found, wanted[0].values.len());
         }
+        // A part that stands in two files does not make up for one that stands in none.
+        let again = tensors.remove(&part_name("w", &[3, 4])).unwrap();
+        tensors.insert(part_name("w", &[2, 4]), again);
+        let mut wanted = [Wanted::new("w".to_owned(), vec![cut(0, 6), cut(0, 8)])];
+        assert!(take_all(&mut wanted, &tensors).unwrap_err().contains("overlaps another part"));
+        let huge = Tensors::from([(part_name("w", &[usize::MAX, 0]), (vec![1, 8], vec![0.0; 8]))]);
+        take_all(&mut wanted, &huge).unwrap();
         let mut other = [Wanted::new("w".to_owned(), vec![cut(0, 6)])];
         assert!(take_all(&mut other, &tensors).unwrap_err().contains("expected 1 dimensions"));
     }

@@ -118,6 +118,34 @@ fn everything_comes_back() {
 }
 
 #[test]
+fn two_saves_are_equal_byte_by_byte() {
+    let ((_one, one), (_other, other)) = (saved("twice-1"), saved("twice-2"));
+    for name in [MANIFEST, MODEL, OPTIMIZER, "exchange-0.safetensors"] {
+        assert!(fs::read(one.join(name)).unwrap() == fs::read(other.join(name)).unwrap(), "{name}");
+    }
+    let bytes = fs::read(one.join(MODEL)).unwrap();
+    let (length, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    assert!(length.is_multiple_of(8));
+    assert_eq!(metadata.metadata().as_ref().unwrap()["description"], "a test");
+}
+
+/// Whoever opens a pipe waits for a writer.
+#[test]
+fn what_is_no_regular_file_is_not_opened() {
+    for name in [MODEL, "exchange-0.safetensors", MANIFEST] {
+        let (_folder, path) = saved("pipe");
+        let file = path.join(name);
+        fs::remove_file(&file).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+        let text = complaint(&path).expect("a pipe");
+        assert!(text.contains(name) && text.contains("no regular file"), "{text}");
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+        assert!(complaint(&path).expect("a device").contains("no regular file"));
+    }
+}
+
+#[test]
 fn damage_is_noticed_in_every_file() {
     let (_folder, path) = saved("damage");
     for name in [MANIFEST, MODEL, OPTIMIZER, "exchange-0.safetensors"] {

@@ -4,7 +4,7 @@ mod evaluate;
 mod turn;
 mod update;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use thinwire_collective::Group;
 use thinwire_model::{Array, Declaration, Layout, Part, TensorId, Training};
@@ -199,6 +199,11 @@ impl<'a> Machine<'a> {
         Ok(self.loss.map(|_| self.agreed.loss as f32))
     }
 
+    /// What this rank tells of its loss: whether it knows one, and which.
+    fn told_loss(&self) -> [f32; 2] {
+        self.loss.map_or([0.0; 2], |loss| [1.0, loss])
+    }
+
     /// The mean over so many micro-batches of the losses that ranks know. Where parts of the batch do
     /// unequal work, each knows its own share of the sum.
     fn mean_loss(&self, known: &[Option<f32>], micro_batches: usize) -> f64 {
@@ -222,6 +227,24 @@ impl<'a> Machine<'a> {
         self.slots.flush()
     }
 
+    /// Every parameter by its name, if this rank works with the whole of each; waits for those that
+    /// are on their way home.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn whole(&mut self) -> Result<Option<BTreeMap<String, Vec<f32>>>, Error> {
+        let graph = &self.training.graph;
+        let mut all = BTreeMap::new();
+        for parameter in &self.program.parameters {
+            let tensor = &graph.tensors[parameter.tensor];
+            let value = self.slots.value(&self.program, 0, parameter.home)?;
+            if value.shape() == tensor.shape {
+                all.insert(tensor.name.clone(), value.floats());
+            }
+        }
+        Ok((all.len() == graph.parameters().count()).then_some(all))
+    }
+
     /// This rank's part of every parameter that it updates, with where it begins.
     pub fn parameters(&self) -> Vec<(TensorId, Vec<usize>, Array)> {
         let owned = self.program.parameters.iter().zip(self.optimizer.values());
@@ -236,6 +259,11 @@ impl<'a> Machine<'a> {
         };
         owned.map(part).collect()
     }
+}
+
+/// The loss that a rank has told of, if it knows one.
+fn known_loss([known, loss]: [f32; 2]) -> Option<f32> {
+    (known > 0.0).then_some(loss)
 }
 
 /// For every node, a rank's part of its axes.

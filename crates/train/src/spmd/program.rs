@@ -14,7 +14,7 @@ use thinwire_wire::Rank;
 use super::carriage::{Carriage, outermost};
 use super::mesh::Mesh;
 use super::order::Turn;
-use super::transfer::Transfer;
+use super::transfer::{ENCODED, Length, RAW, Transfer};
 
 /// The index of a slot in its program.
 pub type Slot = usize;
@@ -209,9 +209,19 @@ pub struct Program {
 impl Program {
     /// The bytes that this rank sends in one step, headers included.
     pub fn sent_bytes(&self) -> u64 {
+        self.bytes(ENCODED)
+    }
+
+    /// What they would be if everything travelled as f32.
+    pub fn raw_bytes(&self) -> u64 {
+        self.bytes(RAW)
+    }
+
+    fn bytes(&self, length: Length) -> u64 {
         let turns = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
-        let per_micro_batch: u64 = turns.map(|instruction| self.sent_by(instruction)).sum();
-        let updates: u64 = self.parameters.iter().map(|parameter| self.sent_for(parameter)).sum();
+        let per_micro_batch: u64 = turns.map(|instruction| self.sent_by(instruction, length)).sum();
+        let parameters = self.parameters.iter();
+        let updates: u64 = parameters.map(|parameter| self.sent_for(parameter, length)).sum();
         per_micro_batch * self.micro_batches as u64 + updates
     }
 
@@ -259,23 +269,24 @@ impl Program {
         carriage.map_or_else(thinwire_codec::raw, |carriage| Arc::clone(&carriage.codec))
     }
 
-    fn sent_by(&self, instruction: &Instruction) -> u64 {
+    fn sent_by(&self, instruction: &Instruction, length: Length) -> u64 {
         match instruction {
-            Instruction::Convert(convert) => self.transfer(convert).sent_bytes(),
-            Instruction::Send { slot, to, .. } => self.message_bytes(*slot, *to),
+            Instruction::Convert(convert) => self.transfer(convert).bytes(length),
+            Instruction::Send { slot, to, .. } => self.message_bytes((*slot, *to), length),
             _ => 0,
         }
     }
 
-    fn sent_for(&self, parameter: &Parameter) -> u64 {
+    fn sent_for(&self, parameter: &Parameter, length: Length) -> u64 {
         let all = |converts: &[Convert]| -> u64 {
-            converts.iter().map(|convert| self.transfer(convert).sent_bytes()).sum()
+            converts.iter().map(|convert| self.transfer(convert).bytes(length)).sum()
         };
         let owned = match &parameter.owner {
-            Owner::There { rank, .. } => self.message_bytes(parameter.reduced, *rank),
+            Owner::There { rank, .. } => self.message_bytes((parameter.reduced, *rank), length),
             Owner::Here { restore, copies } => {
-                let copy =
-                    |copy: &Message| all(&copy.converts) + self.message_bytes(copy.slot, copy.peer);
+                let copy = |Message { converts, slot, peer, .. }: &Message| {
+                    all(converts) + self.message_bytes((*slot, *peer), length)
+                };
                 all(restore) + copies.iter().map(copy).sum::<u64>()
             }
         };
@@ -283,11 +294,11 @@ impl Program {
         all(&parameter.reduce) + others + owned
     }
 
-    fn message_bytes(&self, slot: Slot, peer: Rank) -> u64 {
+    fn message_bytes(&self, (slot, peer): (Slot, Rank), length: Length) -> u64 {
         let codec = self.message_codec(slot, peer);
         match self.slots[slot].shape.iter().product() {
             0 => 0,
-            elements => (codec.encoded_len(elements) + thinwire_wire::HEADER_BYTES) as u64,
+            elements => (length(&*codec, elements) + thinwire_wire::HEADER_BYTES) as u64,
         }
     }
 }

@@ -15,6 +15,14 @@ use super::leg::Leg;
 use super::reform::Reform;
 use super::units::Units;
 
+/// The bytes of so many elements by a codec.
+pub type Length = fn(&dyn Codec, usize) -> usize;
+
+/// As the codec encodes them.
+pub const ENCODED: Length = |codec, elements| codec.encoded_len(elements);
+/// As f32, whatever the codec.
+pub const RAW: Length = |_, elements| size_of::<f32>() * elements;
+
 /// All of a collective.
 #[derive(Clone, Debug, Default)]
 pub struct Transfer {
@@ -91,12 +99,17 @@ impl Transfer {
 
     /// The bytes that this rank sends, headers included.
     pub fn sent_bytes(&self) -> u64 {
+        self.bytes(ENCODED)
+    }
+
+    /// The same where elements are so many bytes.
+    pub fn bytes(&self, length: Length) -> u64 {
         let sent = |leg: &Leg| -> usize {
             let sends = leg.schedule.tasks.iter().filter_map(|task| match task.operation {
                 Operation::Send { slot, .. } => Some(leg.schedule.slots[slot.index()]),
                 _ => None,
             });
-            sends.map(|elements| leg.codec.encoded_len(elements) + HEADER_BYTES).sum()
+            sends.map(|elements| length(&*leg.codec, elements) + HEADER_BYTES).sum()
         };
         self.legs.iter().map(sent).sum::<usize>() as u64
     }

@@ -6,7 +6,9 @@ use thinwire_collective::Group;
 use thinwire_model::{Element, Role, Training};
 use thinwire_testkit::{Network, spawn};
 use thinwire_train::checkpoint::Tensors;
-use thinwire_train::spmd::{Carriage, Inputs, Machine, Plan, Sharding, initial, order, program};
+use thinwire_train::spmd::{
+    Carriage, Inputs, Machine, Plan, Program, Sharding, initial, order, program,
+};
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::Rank;
 
@@ -105,6 +107,23 @@ fn units_of_neighbours_send_little_to_others() {
     let raw = program(&GPT.training, &plan, Rank(1)).unwrap().sent_bytes();
     assert!(sent(1) < sent(2) && sent(2) < raw, "{} {} {raw}", sent(1), sent(2));
     assert_eq!(sent(4), raw);
+}
+
+#[test]
+fn raw_bytes_are_those_of_f32() {
+    let plan = plans::data(&GPT.graph, &[4]);
+    let of = |plan: &Plan, bytes: fn(&Program) -> u64| -> u64 {
+        let programs = (0..4).map(|rank| program(&GPT.training, plan, Rank(rank)).unwrap());
+        programs.map(|program| bytes(&program)).sum()
+    };
+    let raw = of(&plan, Program::raw_bytes);
+    assert_eq!(raw, of(&plan, Program::sent_bytes));
+    for within in [1, 2] {
+        let plan = encoded(&GPT.training, plan.clone(), &carriage("int8", within));
+        let (would, sent) = (of(&plan, Program::raw_bytes), of(&plan, Program::sent_bytes));
+        // As many elements, in no more messages: parts are whole blocks.
+        assert!(sent < would && would <= raw, "within {within}: {sent} of {would}, raw {raw}");
+    }
 }
 
 /// The state of all ranks before and after a step on these inputs.

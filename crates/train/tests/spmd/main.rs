@@ -3,6 +3,7 @@
 mod activations;
 mod codecs;
 mod files;
+mod frozen;
 mod kernels;
 mod laws;
 mod mixtures;

@@ -3,16 +3,14 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
-use clap::ValueEnum;
 use serde::Serialize;
-use thinwire_plan::cost::Coding;
+use thinwire_plan::Cluster;
 use thinwire_plan::output::{Moved, PlanFile, compare, explain, moved, report, robust_report};
 use thinwire_plan::search::{Found, Measure, Planner, Robust, Scenario, Settings, robust};
-use thinwire_plan::{Cluster, Error};
 
-use super::activations::Activations;
-use super::fraction;
+use super::choices::Choices;
 use super::subject::Subject;
+use crate::codings;
 use crate::failure::OrHint;
 use crate::file;
 use crate::output::{print, print_json, say};
@@ -23,23 +21,8 @@ use crate::plan_page;
 pub struct Args {
     #[command(flatten)]
     subject: Subject,
-    /// How numbers are kept
-    #[arg(long, value_enum, default_value = "single")]
-    precision: Numbers,
-    /// The part of a device's memory that stays free
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
-    reserve: f64,
-    /// An axis that nodes put on a dimension of the mesh: 'block.*.mlp.up: n=tensor'
-    #[arg(long, value_name = "NODES: AXIS=DIMENSION")]
-    pin: Vec<String>,
-    /// Codecs that gradients may be encoded with, planned together with everything else
-    #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
-    codecs: Vec<String>,
-    /// The part of gradients that codecs may lose: the mean of relative squared errors
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction, requires = "codecs")]
-    error_budget: f64,
     #[command(flatten)]
-    activations: Activations,
+    choices: Choices,
     /// Shows also what codecs would save if they were chosen after everything else
     #[arg(long, requires = "codecs", conflicts_with_all = ["json", "explain"])]
     compare: bool,
@@ -55,14 +38,6 @@ pub struct Args {
     /// Writes a page here: the pipeline's timeline, mesh, memory, links, expert plans
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Numbers {
-    /// Half precision with exact parameters beside it, and Adam; thinwire train does not run it
-    Mixed,
-    /// Single precision and Adam, as thinwire train runs it
-    Single,
 }
 
 /// A plan with what it sends of every tensor.
@@ -82,7 +57,8 @@ pub fn run(args: &Args) -> Result<u8> {
     check_outputs(args)?;
     let cluster = subject.cluster()?;
     let source = subject.source()?;
-    let settings = settings(args)?;
+    let settings = args.choices.settings()?;
+    codings::tell(&settings);
     let mut planner = subject.planner(&source, settings.clone());
     let robust = robust_plan(args, &mut planner, &cluster)?;
     let (cluster, found) = match &robust {
@@ -126,18 +102,6 @@ fn check_outputs(args: &Args) -> Result<()> {
         return Err(error).or_hint("give two files");
     }
     Ok(())
-}
-
-fn settings(args: &Args) -> Result<Settings> {
-    let base = match args.precision {
-        Numbers::Mixed => Settings::default(),
-        Numbers::Single => Settings::of_executor(),
-    };
-    let codings = args.codecs.iter().map(|name| Coding::parse(name)).collect::<Result<_, _>>()?;
-    let pins = args.pin.iter().map(|pin| pin.parse()).collect::<Result<_, Error>>()?;
-    let (reserve, error_budget) = (args.reserve, args.error_budget);
-    let settings = Settings { reserve, pins, codings, error_budget, ..base };
-    args.activations.put_in(settings)
 }
 
 fn robust_plan(args: &Args, planner: &mut Planner, cluster: &Cluster) -> Result<Option<Robust>> {

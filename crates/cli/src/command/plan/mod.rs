@@ -1,7 +1,7 @@
 //! `thinwire plan`: what runs where and how gradients travel, and why.
 
-mod activations;
 mod calibrate;
+mod choices;
 mod explained;
 mod make;
 mod price;
@@ -40,12 +40,5 @@ pub fn run(args: &Args) -> Result<u8> {
         What::Price(args) => price::run(args),
         What::Calibrate(args) => calibrate::run(args),
         What::Sync(args) => sync::run(args),
-    }
-}
-
-fn fraction(text: &str) -> std::result::Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..1.0).contains(&value) => Ok(value),
-        _ => Err(format!("{text} is no fraction, expected 0 or more and less than 1")),
     }
 }

@@ -10,24 +10,25 @@ use thinwire_plan::output::{PlanFile, activation_text};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Recompute, Rule, Settings};
 
-use super::activations::Activations;
+use super::choices::Choices;
 use super::subject::Subject;
+use crate::codings::{self, at_least_one};
 use crate::failure::OrHint;
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, say};
 
-/// Plans only how operators are cut, and says what that takes in single precision.
+/// Plans only how operators are cut, and says what that takes.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     subject: Subject,
     /// Stages of the pipeline
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     stages: NonZeroUsize,
     /// The mesh of a stage, such as 2,2
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "1")]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "1", value_parser = at_least_one)]
     mesh: Vec<NonZeroUsize>,
     /// Micro-batches of a step
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     micro_batches: NonZeroUsize,
     /// What is divided among ranks that share a parameter's work: 0, 1, 2, 3, or each parameter its own
     #[arg(long, value_name = "STAGE", default_value = "0", value_parser = division)]
@@ -42,7 +43,7 @@ pub struct Args {
     #[arg(long, value_enum, num_args = 0..=1, default_value = "never", default_missing_value = "always")]
     recompute: Again,
     #[command(flatten)]
-    activations: Activations,
+    choices: Choices,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -80,13 +81,18 @@ pub fn run(args: &Args) -> Result<u8> {
         Again::Free => Recompute::Free,
     };
     let schedule = Some(args.schedule);
-    let settings = Settings { recompute, schedule, ..Settings::of_executor() };
-    let settings = args.activations.put_in(settings)?;
+    let settings = Settings { recompute, schedule, ..args.choices.settings()? };
+    codings::tell(&settings);
     check_batch(args)?;
     let mut planner = args.subject.planner(&source, settings);
     let found = planner.plan_for(&cluster, &candidate(args)?)?;
     let plan = PlanFile::new(&args.subject.model, source.1, &planner, &cluster, &found)?;
     args.subject.write(&plan)?;
+    let used = found.best.candidate.stages * found.best.candidate.mesh.iter().product::<usize>();
+    if used < cluster.size() {
+        let (all, left) = (cluster.size(), cluster.size() - used);
+        say(format!("warning: {left} of {all} devices stay idle: --stages and --mesh use {used}"));
+    }
     match args.subject.json {
         true => print_json(&plan)?,
         false => {

@@ -8,6 +8,7 @@ use thinwire_plan::output::PlanFile;
 use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 
+use crate::codings::at_least_one;
 use crate::file;
 use crate::output::say;
 use crate::source::{Source, cluster};
@@ -22,10 +23,10 @@ pub struct Subject {
     #[arg(long, value_name = "FILE")]
     cluster: PathBuf,
     /// Sequences, or images, of a step
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub batch: NonZeroUsize,
     /// Tokens of a sequence [default: what the model is usually trained with]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     sequence: Option<NonZeroUsize>,
     /// Writes the plan here
     #[arg(long, value_name = "FILE")]

@@ -3,10 +3,12 @@
 use anyhow::{Result, anyhow};
 use thinwire_model::{Training, backward, fingerprint};
 use thinwire_plan::output::PlanFile;
-use thinwire_train::spmd::{Plan, Text};
+use thinwire_train::spmd::{Derived, Plan, Text};
 
 use crate::failure::OrHint;
 use crate::source::Source;
+use crate::training::model;
+use crate::training::plan::KeptModel;
 
 /// Everything that is the same on all ranks.
 pub struct Built {
@@ -19,6 +21,7 @@ pub struct Built {
     /// What the model reads.
     pub text: Text,
     source: Source,
+    tokens: Option<String>,
 }
 
 impl Built {
@@ -45,7 +48,25 @@ impl Built {
             return Err(anyhow!("{message} {planned}"))
                 .or_hint("a model file says its own length as \"sequence\"; then plan again");
         }
-        Ok(Built { file, training, plan, text, source })
+        Ok(Built { file, training, plan, text, source, tokens: tokens.map(str::to_owned) })
+    }
+
+    /// The model as checkpoints keep it.
+    ///
+    /// # Errors
+    /// If it has no sequences of the plan's length.
+    pub fn kept(&self) -> Result<KeptModel> {
+        let (name, sequence) = (self.file.model.clone(), self.file.sequence);
+        let (identity, tokens) = (self.identity(sequence)?, self.tokens.clone());
+        Ok(KeptModel { name, sequence, identity, tokens })
+    }
+
+    /// The model to write a text of so many bytes.
+    ///
+    /// # Errors
+    /// If it is impossible.
+    pub fn writer(&self, bytes: usize) -> Result<Derived> {
+        model::writer(&self.source, (self.file.sequence, self.tokens.as_deref()), bytes)
     }
 
     /// What tells the model from others, however it is called and cut: the fingerprint of its graph

@@ -13,6 +13,7 @@ use super::build::Built;
 use crate::failure::hinted;
 use crate::output::say;
 use crate::training::plan::{Keep, KeptModel, changes, kept_model, kept_recipe, planned_config};
+use crate::training::shared;
 
 /// Writes the checkpoint of the next step; all ranks call this. Its path, on rank 0.
 ///
@@ -25,20 +26,17 @@ pub fn save(
     (world, step): (World, u64),
 ) -> Result<Option<PathBuf>> {
     let first = world.rank() == Rank(0);
-    let draft = if first { Some(Draft::create(&keep.folder, step)?) } else { None };
-    machine.gather(&[0.0])?;
-    let draft = draft.unwrap_or_else(|| Draft::open(&keep.folder, step));
-    draft.write_shard(world.rank(), &machine.shards())?;
-    machine.gather(&[0.0])?;
+    let draft = match first {
+        true => Draft::create(&keep.folder, step),
+        false => Ok(Draft::open(&keep.folder, step)),
+    };
+    let draft = shared::all_done(draft.map_err(Into::into), |mine| Ok(machine.gather(mine)?))?;
+    let written = draft.write_shard(world.rank(), &machine.shards());
+    shared::all_done(written.map_err(Into::into), |mine| Ok(machine.gather(mine)?))?;
     if !first {
         return Ok(None);
     }
     let (file, recipe) = (&built.file, &request.recipe);
-    let model = KeptModel {
-        name: file.model.clone(),
-        sequence: file.sequence,
-        identity: built.identity(file.sequence)?,
-    };
     let progress = Progress {
         step,
         updates: machine.updates(),
@@ -46,7 +44,7 @@ pub fn save(
         seed: recipe.seed,
         world: world.size() as u32,
         data: request.corpus.fingerprint().to_owned(),
-        config: planned_config(recipe, file.batch, &model),
+        config: planned_config(recipe, file.batch, &built.kept()?),
         plan: machine.owing_plan().unwrap_or_default().to_owned(),
     };
     Ok(Some(draft.commit_shards(progress)?))

@@ -17,12 +17,11 @@ const FIGURES: usize = 4;
 pub fn gather(
     machine: &mut Machine<'_>,
     (file, plan): (&PlanFile, &Plan),
-    (steps, step_s): (u64, f64),
+    (steps, step_s, busy_s): (u64, f64, f64),
     memory_bytes: u64,
 ) -> Result<Planned> {
     let predicted = machine.program().sent_bytes() * steps;
-    let busy_us = 1e6 * (step_s - machine.waited_s() / steps.max(1) as f64);
-    let mine = [predicted, machine.sent_bytes(), memory_bytes, busy_us.max(0.0) as u64];
+    let mine = [predicted, machine.sent_bytes(), memory_bytes, (1e6 * busy_s).ceil() as u64];
     let digits: Vec<f32> = mine.iter().flat_map(|figure| digits(*figure)).collect();
     let all = machine.gather(&digits)?;
     let per_stage = plan.stage_ranks();

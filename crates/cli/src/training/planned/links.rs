@@ -24,8 +24,11 @@ const LONGER: usize = 4;
 const PIECE_S: f64 = 4e-3;
 /// How often a round is timed.
 const ROUNDS: usize = 5;
-/// How often work and short exchanges take turns.
-const TURNS: usize = 60;
+/// How often work and short exchanges take turns in a round.
+const TURNS: usize = 12;
+/// So many rounds of turns, each beside as much work alone: a machine may be faster at one time than
+/// at another.
+const PAIRS: usize = 9;
 
 /// What a rank's links do.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,15 +83,28 @@ impl Test<'_> {
 
     /// Seconds of some work, as the slowest rank sees it.
     fn timed(&mut self, work: impl Fn(&mut Test<'_>) -> Result<()>) -> Result<f64> {
-        let mut samples = Vec::new();
-        for _ in 0..ROUNDS {
-            self.probe.gather(&[0.0])?;
-            let started = Instant::now();
-            work(self)?;
-            samples.push(started.elapsed().as_secs_f64());
-        }
-        let median = crate::samples::median(&mut samples);
-        let all = self.probe.gather(&[median as f32])?;
+        let samples = (0..ROUNDS).map(|_| self.once_s(&work));
+        let mut samples = samples.collect::<Result<Vec<f64>>>()?;
+        self.most(crate::samples::median(&mut samples))
+    }
+
+    /// Seconds of some work done once, as the slowest rank sees it.
+    fn slowest_s(&mut self, work: impl Fn(&mut Test<'_>) -> Result<()>) -> Result<f64> {
+        let seconds = self.once_s(&work)?;
+        self.most(seconds)
+    }
+
+    /// Seconds of some work that all ranks begin together, on this one.
+    fn once_s(&mut self, work: &impl Fn(&mut Test<'_>) -> Result<()>) -> Result<f64> {
+        self.probe.gather(&[0.0])?;
+        let started = Instant::now();
+        work(self)?;
+        Ok(started.elapsed().as_secs_f64())
+    }
+
+    /// The largest of all ranks' figures.
+    fn most(&mut self, mine: f64) -> Result<f64> {
+        let all = self.probe.gather(&[mine as f32])?;
         Ok(f64::from(all.into_iter().fold(0.0, f32::max)))
     }
 
@@ -120,15 +136,21 @@ impl Test<'_> {
     fn latency_s(&mut self, chore_s: f64) -> Result<f64> {
         let bare_s = self.timed(|test| test.exchange(1, 1))?;
         let times = (PIECE_S / chore_s).ceil().max(1.0) as usize;
-        let turns = self.timed(|test| {
-            for _ in 0..TURNS / ROUNDS {
-                test.work(times);
-                test.exchange(1, 1)?;
-            }
-            Ok(())
-        })?;
-        let added_s = turns / (TURNS / ROUNDS) as f64 - times as f64 * chore_s;
-        Ok(added_s.max(bare_s) / 2.0)
+        let mut added = Vec::new();
+        for _ in 0..PAIRS {
+            let alone_s = self.slowest_s(|test| {
+                test.work(TURNS * times);
+                Ok(())
+            })?;
+            let turns_s = self.slowest_s(|test| {
+                (0..TURNS).try_for_each(|_| {
+                    test.work(times);
+                    test.exchange(1, 1)
+                })
+            })?;
+            added.push((turns_s - alone_s) / TURNS as f64);
+        }
+        Ok(crate::samples::median(&mut added).max(bare_s) / 2.0)
     }
 
     /// How large tensors are that take long enough, and how long.

@@ -1,5 +1,6 @@
 //! Plans made on the spot, for the ranks that are there.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
@@ -8,12 +9,14 @@ use thinwire_collective::Group;
 use thinwire_plan::cost::{Division, Sharding};
 use thinwire_plan::output::PlanFile;
 use thinwire_plan::pipeline::Schedule;
-use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
+use thinwire_plan::search::{Candidate, Pin, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
+use thinwire_sync::Policy;
 use thinwire_train::Config;
 
 use super::calibrate;
 use super::request::checksum;
+use crate::codings::{self, Activations};
 use crate::failure::hinted;
 use crate::output::say;
 use crate::training::model::Model;
@@ -31,13 +34,58 @@ pub enum Parallel {
     Auto,
 }
 
+/// What the user says of a plan that is to be made.
+pub struct Asked<'a> {
+    /// How.
+    pub parallel: Parallel,
+    /// Cuts that are decided.
+    pub pins: &'a [String],
+    /// A cluster file.
+    pub cluster: Option<&'a Path>,
+    /// What gradients may be encoded with; nothing unless it is said.
+    pub codec: Option<&'a Policy>,
+    /// What activations may be encoded with.
+    pub activations: &'a Activations,
+}
+
+impl Asked<'_> {
+    /// The same as planners take it, with what gradients may lose.
+    ///
+    /// # Errors
+    /// If something is said that this kind of plan does not have.
+    pub fn settings(&self, error_budget: f64) -> Result<Settings> {
+        let pins = self.pins.iter().map(|pin| pin.parse()).collect::<Result<Vec<Pin>, _>>()?;
+        let mut settings = Settings { pins, idle: false, ..Settings::of_executor() };
+        if let (Some(pin), Parallel::Data | Parallel::Auto) = (self.pins.first(), self.parallel) {
+            let error = anyhow!("--pin {pin} without --parallel semi");
+            return Err(hinted(error, "only --parallel semi lets the user decide some cuts"));
+        }
+        if self.parallel == Parallel::Data {
+            let hint = "--parallel auto and semi cut models";
+            self.activations.refuse("with --parallel data, where no activations travel", hint)?;
+            settings.schedule = Some(Schedule::OneForwardOneBackward);
+        }
+        settings.codings = match self.codec {
+            Some(codec) => codings::of_gradients(codec, error_budget)?,
+            None => Vec::new(),
+        };
+        if settings.codings.is_empty() && error_budget != settings.error_budget {
+            let codec = self.codec.map_or("none".to_owned(), Policy::to_string);
+            let message = format!("--error-budget {error_budget} with codec {codec}");
+            let hint = "--codec auto, or int8, lets a plan encode gradients";
+            return Err(hinted(anyhow!("{message}, by which nothing is encoded"), hint));
+        }
+        self.activations.put_in(Settings { error_budget, ..settings })
+    }
+}
+
 /// What is to be planned.
 #[derive(Clone, Debug)]
 pub struct Wish {
     /// How.
     pub parallel: Parallel,
-    /// What the user has decided.
-    pub pins: Vec<String>,
+    /// What the user has decided, and what may be encoded.
+    pub settings: Settings,
     /// The machines; they are measured if there is none.
     pub cluster: Option<Machines>,
     /// The model.
@@ -102,13 +150,18 @@ impl Wish {
 
     /// What all ranks must have in common, by name.
     pub fn facts(&self) -> Vec<(String, String)> {
-        let cluster = self.cluster.as_ref();
-        let pins = if self.pins.is_empty() { "none".to_owned() } else { self.pins.join("; ") };
+        let (cluster, settings) = (self.cluster.as_ref(), &self.settings);
+        let Settings { error_budget, activation_budget, .. } = settings;
+        let gradients = format!("{} within {error_budget}", listed(&settings.codings));
+        let activations = listed(&settings.activation_codings);
+        let activations = format!("{activations} within {activation_budget}");
         [
             ("--parallel", format!("{:?}", self.parallel).to_lowercase()),
             ("model", self.model.clone()),
             ("batch", self.batch.to_string()),
-            ("--pin", pins),
+            ("--pin", listed(&settings.pins)),
+            ("--codec", gradients),
+            ("--activation-codecs", activations),
             ("--cluster", cluster.map_or("none".to_owned(), |found| checksum(&found.text))),
         ]
         .map(|(name, value)| (name.to_owned(), value))
@@ -136,14 +189,8 @@ impl Wish {
     }
 
     fn plan_for(&self, cluster: &Cluster) -> Result<PlanFile> {
-        let sequence = self.sequence;
-        let mut settings = Settings { idle: false, ..Settings::of_executor() };
-        for pin in &self.pins {
-            settings.pins.push(pin.parse()?);
-        }
-        if self.parallel == Parallel::Data {
-            settings.schedule = Some(Schedule::OneForwardOneBackward);
-        }
+        let (sequence, settings) = (self.sequence, self.settings.clone());
+        codings::tell(&settings);
         let source = source::Source::open(&self.model)?.read_once(&self.model, sequence)?;
         let build =
             move |batch| source.graph(batch, sequence).map_err(|error| Error::from_model(&error));
@@ -154,15 +201,36 @@ impl Wish {
         };
         let file = PlanFile::new(&self.model, sequence, &planner, cluster, &found)?;
         say(format!(
-            "planned: {} stages of {:?}, {} micro-batches, ZeRO {}, {:.1} ms a step",
+            "planned: {} stages of {:?}, {} micro-batches, ZeRO {}, {}, {:.1} ms a step",
             file.stage.len(),
             file.mesh,
             file.micro_batches,
             file.zero,
+            travels(&file),
             1e3 * file.step_s
         ));
         Ok(file)
     }
+}
+
+/// Names one after the other.
+fn listed(all: &[impl ToString]) -> String {
+    match all {
+        [] => "none".to_owned(),
+        all => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// What gradients and activations are encoded with.
+pub fn travels(file: &PlanFile) -> String {
+    let gradients: BTreeSet<&str> = file.codec.iter().map(|codec| &codec.name[..]).collect();
+    let activations = file.activation.iter().map(|codec| &codec.name[..]);
+    let activations: BTreeSet<&str> = activations.filter(|name| *name != "none").collect();
+    let [gradients, activations] = [gradients, activations].map(|names| match names.is_empty() {
+        true => "they are".to_owned(),
+        false => names.into_iter().collect::<Vec<_>>().join(" and "),
+    });
+    format!("gradients as {gradients}, activations as {activations}")
 }
 
 fn pure_data(ranks: usize) -> Candidate {

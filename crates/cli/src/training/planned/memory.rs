@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::memory;
+
 /// The memory of the process, seen from one moment on.
 #[derive(Debug)]
 pub struct Growth {
@@ -9,8 +11,9 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// From now on; the peak so far is forgotten where the system allows it.
+    /// From now on, where nothing is free that could be taken without growing; the peak so far is forgotten where the system allows it.
     pub fn from_now() -> Growth {
+        memory::give_back();
         // Without the permission the peak of what came before counts too, which was little.
         let _ = fs::write("/proc/self/clear_refs", "5");
         Growth { before: bytes("VmRSS:") }

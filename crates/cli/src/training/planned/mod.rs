@@ -12,19 +12,22 @@ mod request;
 mod session;
 
 pub use calibrate::cluster as calibrate;
-pub use make::Parallel;
+pub use make::{Asked, Parallel};
 pub use request::Request;
+
+use std::collections::BTreeMap;
 
 use anyhow::Result;
 use thinwire_collective::Group;
 use thinwire_job::{Meeting, Place};
 use thinwire_link::Bandwidth;
 use thinwire_sync::Policy;
+use thinwire_train::Model as _;
 use thinwire_wire::Rank;
 
 use super::interrupt::Interrupt;
 use super::trace::Trace;
-use super::{Done, folder, machine};
+use super::{Done, folder, machine, rank, shared};
 use crate::file;
 use crate::output::say;
 use crate::ranks::{self, Start};
@@ -69,11 +72,11 @@ pub fn train(request: &Request) -> Result<Done> {
     let interrupt = Interrupt::listen()?;
     let meeting = settings.link.meet(&place, &settings.place, settings.limit(&place))?;
     let threads = settings.threads(&place);
-    let (run, planned) =
+    let (run, planned, kept) =
         thinwire_train::threads::run(threads, || run(request, (&place, &meeting), &interrupt))??;
-    let code = interrupt.exit_code();
+    let code = kept.map(|()| interrupt.exit_code());
     if place.rank > 0 {
-        return Ok(Done::Silent(code));
+        return Ok(Done::Silent(code?));
     }
     let report = report(request, &place, (run, &planned));
     if let Some(path) = &settings.report.0 {
@@ -87,11 +90,14 @@ fn run(
     request: &Request,
     (place, meeting): (&Place, &Meeting),
     interrupt: &Interrupt,
-) -> Result<(Run, PlanFile)> {
+) -> Result<(Run, PlanFile, Result<()>)> {
     let path = request.settings.trace.as_deref().filter(|_| place.rank == 0);
     let trace = Trace::open(path, NAME, true)?;
     let mut group = Group::new(meeting.link()?).with_timeout(request.settings.link.timeout());
     thinwire_sync::agree(&mut group, &request.facts())?;
+    shared::check_folder(request.keep.as_ref(), place.rank, |mine| {
+        Ok(thinwire_collective::all_gather(&mut group, mine)?)
+    })?;
     let made;
     let built = match &request.source {
         Source::File(_, built) => built.as_ref(),
@@ -110,6 +116,9 @@ fn run(
     }
     let mut session = Session::start((request, built), group, interrupt, trace)?;
     let planned = session.run()?;
+    let raw_bytes = session.raw_bytes();
+    let writes = place.rank == 0 && interrupt.signal().is_none();
+    let whole = if writes { session.whole()? } else { None };
     let (log, saved) = session.finish();
     if let Some(warning) = log.warning("none").filter(|_| place.rank == 0) {
         say(warning);
@@ -119,12 +128,31 @@ fn run(
     let mut run = log.run(NAME.to_owned(), tokens, rate);
     let mine = planned.ranks.iter().find(|rank| rank.rank == Rank(place.rank).index());
     run.sent_bytes = mine.map_or(0.0, |rank| rank.counted_bytes as f64 / planned.steps as f64);
-    run.raw_bytes = run.sent_bytes;
+    run.raw_bytes = raw_bytes;
     run.floors.wire_s = rate.map(|rate| run.sent_bytes / rate);
     run.floors.compute_s = planned.ranks.iter().map(|rank| rank.busy_s).fold(0.0, f64::max);
+    let (saved, kept) = match saved {
+        Ok(path) => (path, Ok(())),
+        Err(error) => (None, Err(error)),
+    };
     run.checkpoint = saved.map(|path| path.display().to_string());
     run.planned = Some(planned);
-    Ok((run, built.file.clone()))
+    match (whole, &run.checkpoint) {
+        (Some(whole), _) => run.sample = sample(built, whole, request.recipe.seed)?,
+        (None, Some(path)) if writes => {
+            say(format!("the model lies in parts: thinwire sample {path} lets it write"));
+        }
+        _ => {}
+    }
+    Ok((run, built.file.clone(), kept))
+}
+
+/// Text of a model that this rank has as a whole, if it can write any.
+fn sample(built: &Built, mut whole: BTreeMap<String, Vec<f32>>, seed: u64) -> Result<String> {
+    let writer = built.writer(rank::SAMPLE_BYTES)?;
+    let values = writer.parameters().iter().map(|parameter| whole.remove(&parameter.name));
+    let values: Option<Vec<Vec<f32>>> = values.collect();
+    Ok(values.map_or(String::new(), |values| rank::sample(&writer, &values, seed)))
 }
 
 fn report(request: &Request, place: &Place, (run, file): (Run, &PlanFile)) -> Report {

@@ -8,7 +8,7 @@ use thinwire_train::checkpoint::{self, Checkpoint};
 use thinwire_train::{Corpus, LearningRate};
 
 use super::build::Built;
-use super::make::{Machines, Parallel, Wish, name};
+use super::make::{Asked, Machines, Wish, name, travels};
 use crate::failure::{OrHint, hinted};
 use crate::file;
 use crate::training::corpus;
@@ -23,7 +23,7 @@ pub enum Source {
     /// A file, with its plan and model.
     File(PathBuf, Box<Built>),
     /// It is made for the ranks that are there.
-    Made(Wish),
+    Made(Box<Wish>),
 }
 
 /// What is taken up, and where checkpoints go.
@@ -54,6 +54,7 @@ impl Request {
     pub fn of_file(settings: &Settings, plan: &Path, frozen: Frozen) -> Result<Request> {
         check_flags(&settings.recipe)?;
         check_exchange(settings)?;
+        check_budget(settings)?;
         let tokens = settings.recipe.input.as_ref().map(|tokens| &tokens.0[..]);
         let built = Built::of(read(plan)?, tokens).with_context(|| plan.display().to_string())?;
         Request::new(settings, frozen, |_, _| Ok(Source::File(plan.to_owned(), Box::new(built))))
@@ -62,25 +63,13 @@ impl Request {
     /// A plan that is to be made: how, with what decided, for which machines.
     ///
     /// # Errors
-    /// If a file cannot be read, or a pin is none.
-    pub fn made(
-        settings: &Settings,
-        parallel: Parallel,
-        pins: &[String],
-        cluster: Option<&Path>,
-        frozen: Frozen,
-    ) -> Result<Request> {
+    /// If a file cannot be read, a pin is none, or a codec is none that plans can hold.
+    pub fn made(settings: &Settings, asked: &Asked<'_>, frozen: Frozen) -> Result<Request> {
         check_dtype(&settings.recipe)?;
         check_exchange(settings)?;
-        let pins = pins.to_vec();
-        for pin in &pins {
-            pin.parse::<thinwire_plan::search::Pin>()?;
-        }
-        if !pins.is_empty() && parallel != Parallel::Semi {
-            let error = anyhow!("--pin {} without --parallel semi", pins[0]);
-            return Err(hinted(error, "only --parallel semi lets the user decide some cuts"));
-        }
-        let cluster = cluster.map(Machines::read).transpose()?;
+        let decided = asked.settings(settings.error_budget)?;
+        let cluster = asked.cluster.map(Machines::read).transpose()?;
+        let parallel = asked.parallel;
         let given = settings.recipe.sizes_given();
         Request::new(settings, frozen, |recipe, resumed| {
             // A checkpoint knows its model, unless the user says another.
@@ -88,8 +77,9 @@ impl Request {
                 Some(kept) => (kept.name, kept.sequence),
                 None => (name(&recipe.model), recipe.model.context()),
             };
-            let batch = recipe.batch;
-            Ok(Source::Made(Wish { parallel, pins, cluster, model, sequence, batch }))
+            let (batch, settings) = (recipe.batch, decided);
+            let wish = Wish { parallel, settings, cluster, model, sequence, batch };
+            Ok(Source::Made(Box::new(wish)))
         })
     }
 
@@ -182,6 +172,7 @@ impl Request {
             ("batch", rows),
             ("mesh", format!("{} stages of {:?}", file.stage.len(), file.mesh)),
             ("micro-batches", file.micro_batches.to_string()),
+            ("encoded", travels(file)),
             ("steps", steps.to_string()),
             ("seed", seed.to_string()),
             ("learning rate", lr.to_string()),
@@ -228,14 +219,11 @@ fn check_flags(flags: &RecipeFlags) -> Result<()> {
 /// Refuses flags about an exchange that planned trainings do not have.
 fn check_exchange(settings: &Settings) -> Result<()> {
     let usual = thinwire_sync::Options::default();
-    let Settings { algorithm, feedback, momentum_correction, error_budget, bucket_bytes, .. } =
-        settings;
-    let budget = (*error_budget != usual.error_budget).then_some(error_budget);
+    let Settings { algorithm, feedback, momentum_correction, bucket_bytes, .. } = settings;
     let given = [
         algorithm.0.map(|value| format!("--algorithm {value}")),
         (*feedback != usual.feedback).then(|| format!("--feedback {feedback}")),
         momentum_correction.map(|value| format!("--momentum-correction {value}")),
-        budget.map(|value| format!("--error-budget {value}")),
         bucket_bytes.map(|value| format!("--bucket-bytes {value}")),
     ];
     match given.into_iter().flatten().next() {
@@ -247,11 +235,26 @@ fn check_exchange(settings: &Settings) -> Result<()> {
     }
 }
 
+/// Refuses a budget for a plan that was made within one.
+fn check_budget(settings: &Settings) -> Result<()> {
+    let budget = settings.error_budget;
+    if budget == thinwire_sync::Options::default().error_budget {
+        return Ok(());
+    }
+    let error = anyhow!("--error-budget {budget} with --plan, which was made within its own");
+    Err(hinted(error, "leave it out, or make another plan"))
+}
+
+/// A choice as flags are written.
+fn spelled(dtype: GradDtype) -> String {
+    format!("{dtype:?}").to_lowercase()
+}
+
 fn check_dtype(flags: &RecipeFlags) -> Result<()> {
     match flags.grad_dtype {
         None | Some(GradDtype::F32) => Ok(()),
         Some(dtype) => Err(hinted(
-            anyhow!("--grad-dtype {dtype:?} with --plan, whose gradients are F32"),
+            anyhow!("--grad-dtype {} with --plan, whose gradients are f32", spelled(dtype)),
             "leave --grad-dtype out",
         )),
     }

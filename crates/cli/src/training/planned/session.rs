@@ -1,5 +1,6 @@
 //! One rank's planned training, from its machine to the last step.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -37,7 +38,7 @@ pub struct Session<'a> {
     world: World,
     first: u64,
     done: u64,
-    saved: Option<PathBuf>,
+    saved: Result<Option<PathBuf>>,
 }
 
 impl<'a> Session<'a> {
@@ -106,7 +107,7 @@ impl<'a> Session<'a> {
             world,
             first,
             done: first,
-            saved: None,
+            saved: Ok(None),
         })
     }
 
@@ -132,26 +133,54 @@ impl<'a> Session<'a> {
                 if saved.is_err() && self.world.rank() == Rank(0) {
                     Draft::discard(&keep.folder, self.done);
                 }
-                self.saved = saved.with_context(|| format!("saving step {}", self.done))?;
+                self.log.pause();
+                self.saved = saved.with_context(|| format!("saving step {}", self.done));
+                if !over {
+                    self.saved = Ok(std::mem::replace(&mut self.saved, Ok(None))?);
+                }
             }
         }
         if stop && self.world.rank() == Rank(0) {
             let name = self.interrupt.signal().and_then(signal_hook::low_level::signal_name);
             let name = name.unwrap_or("a signal");
-            let saved = self.saved.as_ref();
+            let saved = self.saved.as_ref().ok().and_then(Option::as_ref);
             let saved = saved
                 .map_or(String::new(), |path| format!("; go on with --resume {}", path.display()));
             say(format!("stopped by {name} after step {} of {steps}{saved}", self.done));
         }
+        // Who was lost while the last checkpoint was written is told of there.
+        self.figures().map_err(|error| {
+            let saved = std::mem::replace(&mut self.saved, Ok(None));
+            saved.err().unwrap_or(error)
+        })
+    }
+
+    /// What was predicted and counted, in all ranks.
+    fn figures(&mut self) -> Result<Planned> {
         self.machine.settle()?;
         let (plan, step_s) = ((&self.built.file, &self.built.plan), self.log.settled_step_s());
         let memory_bytes = self.growth.bytes().unwrap_or(0);
         let steps = self.done - self.first;
-        figures::gather(&mut self.machine, plan, (steps, step_s), memory_bytes)
+        let times = (steps, step_s, self.log.settled_busy_s());
+        figures::gather(&mut self.machine, plan, times, memory_bytes)
     }
 
-    /// The log, once it is complete, and the last checkpoint, on rank 0.
-    pub fn finish(self) -> (Log, Option<PathBuf>) {
+    /// Bytes that a step of this rank would send if everything travelled as f32.
+    pub fn raw_bytes(&self) -> f64 {
+        self.machine.program().raw_bytes() as f64
+    }
+
+    /// All parameters, if this rank works with the whole of each.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn whole(&mut self) -> Result<Option<BTreeMap<String, Vec<f32>>>> {
+        Ok(self.machine.whole()?)
+    }
+
+    /// The log, once it is complete, and the last checkpoint, on rank 0, or why it could not be
+    /// written.
+    pub fn finish(self) -> (Log, Result<Option<PathBuf>>) {
         (self.log, self.saved)
     }
 
@@ -172,7 +201,7 @@ impl<'a> Session<'a> {
     }
 
     fn is_validated(&self) -> bool {
-        let every = (self.request.recipe.steps - self.first).div_ceil(VALIDATIONS).max(1);
+        let every = (self.request.recipe.steps - self.first).div_ceil(VALIDATIONS).max(2);
         (self.done - self.first).is_multiple_of(every)
     }
 

@@ -126,11 +126,18 @@ mod tests {
         Derived::new(&thinwire_model::named(name, 2, 8).unwrap(), None).unwrap()
     }
 
+    /// A model whose predictions depend a good deal on what it reads.
+    fn opinionated() -> (Derived, Vec<Vec<f32>>) {
+        let gpt = model(&Config { context: 8, width: 8, layers: 1, heads: 2 }.name());
+        let mut values = gpt.initial(7);
+        values.iter_mut().flatten().for_each(|value| *value *= 10.0);
+        (gpt, values)
+    }
+
     fn sample(prompt: &[u8], temperature: f32, seed: u64) -> Vec<u8> {
-        let config = Config { context: 8, width: 8, layers: 1, heads: 2 };
-        let gpt = model(&config.name());
+        let (gpt, values) = opinionated();
         let options = Sampled { bytes: 12, temperature, seed };
-        gpt.sample(&gpt.initial(7), prompt, &options).unwrap()
+        gpt.sample(&values, prompt, &options).unwrap()
     }
 
     #[test]
@@ -138,7 +145,39 @@ mod tests {
         assert_eq!(sample(b"ab", 1.0, 3), sample(b"ab", 1.0, 3));
         assert_ne!(sample(b"ab", 1.0, 3), sample(b"ab", 1.0, 4));
         assert_eq!(sample(b"", 0.0, 3), sample(b"", 0.0, 4));
-        assert_eq!(sample(b"a prompt beyond the context", 1.0, 3).len(), 12);
+    }
+
+    #[test]
+    fn text_follows_from_the_end_of_what_was_written() {
+        let long = sample(b"a prompt beyond the context", 1.0, 3);
+        assert_eq!(long.len(), 12);
+        assert_eq!(long, sample(b" context", 1.0, 3));
+        assert_ne!(long, sample(b"a prompt", 1.0, 3));
+        assert_eq!(sample(b"", 1.0, 3), sample(b"\n", 1.0, 3));
+        assert_ne!(sample(b"", 1.0, 3), sample(b"x", 1.0, 3));
+    }
+
+    #[test]
+    fn every_byte_is_drawn_by_a_number_of_its_own() {
+        let drawn = sample(b"", 1e9, 3);
+        assert!(drawn.iter().any(|byte| *byte != drawn[0]), "{drawn:?}");
+    }
+
+    #[test]
+    fn the_next_byte_is_as_likely_as_the_loss_says() {
+        let (gpt, values) = opinionated();
+        let reader = Reader::new(&gpt, &values).unwrap();
+        let logits = reader.last_logits(b"contexts", 0);
+        let loss = |byte: u8| {
+            let row = [&b"contexts"[..], &[byte]].concat();
+            gpt.loss(&values, &Batch::new(row.repeat(2), 8))
+        };
+        for byte in [b'z', b' ', 0, 255] {
+            // Rows differ by what comes last, which is an eighth of the loss.
+            let found = logits[usize::from(byte)] - logits[usize::from(b'a')];
+            let expected = 8.0 * (loss(b'a') - loss(byte));
+            assert!((found - expected).abs() < 1e-4, "{byte}: {found}, by the loss {expected}");
+        }
     }
 
     #[test]

@@ -93,7 +93,32 @@ fn a_shared_table_is_handed_over_once_and_last() {
 }
 
 #[test]
-fn a_dropout_follows_the_batch_and_evaluation_has_none() {
+#[should_panic(expected = "a batch of [3, 8], expected a multiple of 2 rows of 8 bytes")]
+fn rows_that_make_no_micro_batches_are_a_mistake() {
+    let derived = model("gpt:layers=1,width=8,heads=2,vocabulary=256,positions=8", 2, 8);
+    derived.loss(&derived.initial(4), &batch(3, 8, 1));
+}
+
+#[test]
+fn a_seed_gives_one_start() {
+    let derived = model("gpt:layers=1,width=8,heads=2,vocabulary=256,positions=8", 2, 8);
+    assert_eq!(derived.initial(4), derived.initial(4));
+    assert_ne!(derived.initial(4), derived.initial(5));
+}
+
+#[test]
+fn what_the_loss_does_not_depend_on_is_refused() {
+    let name = "gpt:layers=1,width=8,heads=2,vocabulary=256,positions=8";
+    let mut graph = thinwire_model::named(name, 2, 8).unwrap();
+    let (_, known) = graph.parameters().next().unwrap();
+    let unread = thinwire_model::Tensor { name: "unread".to_owned(), ..known.clone() };
+    graph.tensors.push(unread);
+    let error = Derived::new(&graph, None).unwrap_err().to_string();
+    assert_eq!(error, "unread: the loss does not depend on it, expected it to");
+}
+
+/// A GPT without dropouts, and the same with them.
+fn dropping() -> [Derived; 2] {
     let gpt = thinwire_model::Gpt {
         layers: 1,
         hidden: 16,
@@ -102,17 +127,38 @@ fn a_dropout_follows_the_batch_and_evaluation_has_none() {
         vocabulary: 256,
         positions: 8,
         attention: thinwire_model::AttentionKind::Fused,
-        dropout: 0.5,
+        dropout: 0.0,
     };
-    let without = thinwire_model::Gpt { dropout: 0.0, ..gpt };
-    let [dropped, whole] =
-        [gpt, without].map(|gpt| Derived::new(&gpt.graph(2, 8).unwrap(), None).unwrap());
+    let dropped = thinwire_model::Gpt { dropout: 0.5, ..gpt };
+    [gpt, dropped].map(|gpt| Derived::new(&gpt.graph(2, 8).unwrap(), None).unwrap())
+}
+
+#[test]
+fn a_dropout_follows_the_batch_and_evaluation_has_none() {
+    let [whole, dropped] = dropping();
     let values = dropped.initial(4);
     let (one, other) = (batch(2, 8, 1), batch(2, 8, 2));
     let loss = |batch| gradients(&dropped, &values, batch).0;
     assert_eq!(loss(&one), loss(&one));
     let lost = [&one, &other].map(|batch| loss(batch) - dropped.loss(&values, batch));
     assert!(lost[0] != 0.0 && lost[0] != lost[1], "{lost:?}");
+    assert_ne!(moment(&one), moment(&other));
     let values = ordered(dropped.parameters(), whole.parameters(), &values);
     assert_eq!(dropped.loss(&dropped.initial(4), &one), whole.loss(&values, &one));
+}
+
+#[test]
+fn every_micro_batch_has_random_numbers_of_its_own() {
+    let [_, dropped] = dropping();
+    let values = dropped.initial(4);
+    let rows: Vec<u8> = batch(2, 8, 1).rows().flatten().copied().collect();
+    let twice = Batch::new(rows.repeat(2), 8);
+    let inputs = dropped.micro_batches(&twice);
+    let losses = [0, 1].map(|at| {
+        let run = Run::new(&dropped, &inputs[at], dropped.homes(&values));
+        let mut run = run.with_dropout(moment(&twice) + at as u64);
+        run.through(&dropped.forward, &mut nobody).unwrap()
+    });
+    assert_ne!(losses[0], losses[1]);
+    assert_eq!(gradients(&dropped, &values, &twice).0, (losses[0] + losses[1]) / 2.0);
 }

@@ -60,16 +60,12 @@ pub fn dispatch(
     region: &Region<'_>,
     device: &Device,
 ) -> Value {
-    let (x, gates) = (inputs[0].floats(), inputs[1].floats());
-    let [_, n] = inputs[0].rows();
-    let shape = region.output_shape(0);
-    let mut y = vec![0.0; shape.iter().product()];
-    for Taken { token, gate, place } in taken(inputs[1], &gates, dispatch.capacity) {
-        let factor = if dispatch.weighted { gates[gate] } else { 1.0 };
-        let from = &x[token * n..][..n];
-        y[place * n..][..n].iter_mut().zip(from).for_each(|(y, x)| *y = factor * x);
-    }
-    Value::new(&shape, y, device)
+    let (x, gates) = (inputs[0], inputs[1].floats());
+    let moves = taken(inputs[1], &gates, dispatch.capacity).into_iter().map(|taken| {
+        let factor = if dispatch.weighted { gates[taken.gate] } else { 1.0 };
+        (taken.token, taken.place, factor)
+    });
+    add_rows(x, moves, &region.output_shape(0), device)
 }
 
 /// The sum of every token's places; inputs y and gates.
@@ -79,16 +75,28 @@ pub fn combine(
     region: &Region<'_>,
     device: &Device,
 ) -> Value {
-    let (y, gates) = (inputs[0].floats(), inputs[1].floats());
-    let (capacity, [_, n]) = (inputs[0].shape()[2], inputs[0].rows());
-    let shape = region.output_shape(0);
-    let mut x = vec![0.0; shape.iter().product()];
-    for Taken { token, gate, place } in taken(inputs[1], &gates, capacity) {
-        let factor = if combine.weighted { gates[gate] } else { 1.0 };
-        let from = &y[place * n..][..n];
-        x[token * n..][..n].iter_mut().zip(from).for_each(|(x, y)| *x += factor * y);
+    let (y, gates) = (inputs[0], inputs[1].floats());
+    let moves = taken(inputs[1], &gates, y.shape()[2]).into_iter().map(|taken| {
+        let factor = if combine.weighted { gates[taken.gate] } else { 1.0 };
+        (taken.place, taken.token, factor)
+    });
+    add_rows(y, moves, &region.output_shape(0), device)
+}
+
+/// Zeros of a shape, with rows of features added, each times a factor: `(from, to, factor)`.
+fn add_rows(
+    rows: &Value,
+    moves: impl Iterator<Item = (usize, usize, f32)>,
+    shape: &[usize],
+    device: &Device,
+) -> Value {
+    let (values, [_, n]) = (rows.floats(), rows.rows());
+    let mut sums = vec![0.0; shape.iter().product()];
+    for (from, to, factor) in moves {
+        let row = &values[from * n..][..n];
+        sums[to * n..][..n].iter_mut().zip(row).for_each(|(sum, x)| *sum += factor * x);
     }
-    Value::new(&shape, x, device)
+    Value::new(shape, sums, device)
 }
 
 /// The gradient of the gates; inputs y, gates and dx.

@@ -2,7 +2,7 @@
 //!
 //! Nothing is dropped out, no bytes and no waiting are counted, and nothing of it is left in any slot.
 
-use super::{Inputs, Machine};
+use super::{Inputs, Machine, known_loss};
 use crate::error::Error;
 use crate::spmd::order::{Pass, Turn};
 
@@ -23,9 +23,9 @@ impl Machine<'_> {
         self.slots.count_bytes(true);
         self.slots.set_waited_s(waited_s);
         done?;
-        let known = f32::from(u8::from(self.loss.is_some()));
-        let all = self.slots.gather(&[known, self.loss.unwrap_or(0.0)])?;
-        let losses = all.chunks_exact(2).map(|told| (told[0] > 0.0).then_some(told[1]));
+        let told = self.told_loss();
+        let all = self.slots.gather(&told)?;
+        let losses = all.as_chunks().0.iter().map(|told| known_loss(*told));
         Ok(self.mean_loss(&losses.collect::<Vec<_>>(), data.len()))
     }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use thinwire_model::{Layout, Placement};
 
-use super::{Agreed, Machine};
+use super::{Agreed, Machine, known_loss};
 use crate::error::Error;
 use crate::spmd::mesh::Mesh;
 use crate::spmd::program::{Owner, Parameter, Program};
@@ -80,9 +80,9 @@ impl Machine<'_> {
         };
         let norm: f64 = program.parameters.iter().zip(gradients).map(share).sum();
         let norm = if finite { norm as f32 } else { f32::NAN };
-        let known = f32::from(u8::from(self.loss.is_some()));
+        let [known, loss] = self.told_loss();
         let started = Instant::now();
-        let all = self.slots.gather(&[norm, known, self.loss.unwrap_or(0.0), self.said])?;
+        let all = self.slots.gather(&[norm, known, loss, self.said])?;
         self.slots.set_waited_s(self.slots.waited_s() + started.elapsed().as_secs_f64());
         Ok(all.as_chunks().0.to_vec())
     }
@@ -91,7 +91,7 @@ impl Machine<'_> {
     /// so that the norm of all is small enough; none if it is no number.
     fn clip(&mut self, all: &[[f32; 4]], scale: f32) -> Option<f32> {
         let losses: Vec<_> =
-            all.iter().map(|[_, known, loss, _]| (*known > 0.0).then_some(*loss)).collect();
+            all.iter().map(|[_, known, loss, _]| known_loss([*known, *loss])).collect();
         self.agreed = Agreed {
             loss: self.mean_loss(&losses, self.program.micro_batches_of_all),
             said: all.iter().map(|[.., said]| *said).fold(f32::MIN, f32::max),

@@ -1,0 +1,161 @@
+//! What gradients and activations may be encoded with where a plan is made, as flags say it.
+
+use std::num::NonZeroUsize;
+
+use anyhow::{Result, anyhow};
+use thinwire_codec::Choice;
+use thinwire_plan::cost::Coding;
+use thinwire_plan::search::{ACTIVATION_BUDGET, Settings};
+use thinwire_sync::Policy;
+
+use crate::failure::hinted;
+use crate::output::say;
+
+/// What `auto` lets a planner choose from, beside none: as while training.
+const AUTO: [&str; 6] = ["bf16", "int8", "int4", "int3", "int2", "onebit"];
+
+/// Codecs of activations and of their gradients.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Activations {
+    /// Codecs that activations and their gradients may be encoded with, between stages and within
+    /// them; for every level of the cluster the cheapest one is taken, if any is cheaper than none
+    #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
+    activation_codecs: Vec<String>,
+    /// What no transfer of activations may lose more of: the relative squared error of one encoding
+    #[arg(long, value_name = "FRACTION", default_value_t = ACTIVATION_BUDGET, value_parser = fraction, requires = "activation_codecs")]
+    activation_budget: f64,
+}
+
+impl Activations {
+    /// Settings with these codecs.
+    ///
+    /// # Errors
+    /// If one is none of activations.
+    pub fn put_in(&self, settings: Settings) -> Result<Settings> {
+        let coding = |name: &String| {
+            of_name(name)?;
+            Ok(Coding::of_activations(name)?)
+        };
+        let activation_codings = self.activation_codecs.iter().map(coding);
+        let activation_codings = activation_codings.collect::<Result<Vec<_>>>()?;
+        Ok(Settings { activation_codings, activation_budget: self.activation_budget, ..settings })
+    }
+
+    /// Refuses codecs where no activations travel that a plan is made for.
+    ///
+    /// # Errors
+    /// If any were given.
+    pub fn refuse(&self, why: &str, hint: &str) -> Result<()> {
+        match &self.activation_codecs[..] {
+            [] => Ok(()),
+            codecs => {
+                let error = anyhow!("--activation-codecs {} {why}", codecs.join(","));
+                Err(hinted(error, hint))
+            }
+        }
+    }
+}
+
+/// Names the codecs of activations that lose more than their budget.
+pub fn tell(settings: &Settings) {
+    let budget = settings.activation_budget;
+    for coding in settings.activation_codings.iter().filter(|coding| coding.loss > budget) {
+        let lost = coding.loss;
+        say(format!(
+            "activations do not travel by {coding}: it loses {lost:.2e}, --activation-budget is {budget}"
+        ));
+    }
+}
+
+/// What gradients may be encoded with by a codec, or by those that `auto` knows and of which one
+/// encoding keeps to the budget.
+///
+/// # Errors
+/// If one makes no bytes, or has no name that a plan could hold.
+pub fn of_gradients(policy: &Policy, budget: f64) -> Result<Vec<Coding>> {
+    let named = match policy {
+        Policy::Auto(among) if among.is_empty() => {
+            let all = AUTO.iter().map(|name| Coding::parse(name));
+            let all = all.collect::<Result<Vec<_>, _>>()?;
+            return Ok(all.into_iter().filter(|coding| coding.loss <= budget).collect());
+        }
+        Policy::Auto(among) => among,
+        Policy::Fixed(choice) => std::slice::from_ref(choice),
+    };
+    let encoded = named.iter().filter(|choice| choice.to_string() != "none");
+    encoded.map(of_choice).collect()
+}
+
+/// What gradients may be encoded with by a codec's name.
+///
+/// # Errors
+/// If there is none such, it makes no bytes, or a plan could not hold its name.
+pub fn of_name(name: &str) -> Result<Coding> {
+    of_choice(&Choice::parse(name)?)
+}
+
+fn of_choice(choice: &Choice) -> Result<Coding> {
+    let name = choice.to_string();
+    match Choice::parse(&name) {
+        Ok(_) => Ok(Coding::parse(&name)?),
+        Err(_) => {
+            let error =
+                anyhow!("codec {name} is a file's, expected one whose name a plan can hold");
+            Err(hinted(
+                error,
+                "int8, int4 and onebit are such codecs; without a plan any can be used",
+            ))
+        }
+    }
+}
+
+/// A number of 1 or more.
+///
+/// # Errors
+/// If it is another one, or none.
+pub fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
+    match text.parse::<usize>() {
+        Ok(value) => NonZeroUsize::new(value).ok_or_else(|| "expected at least 1".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A number of 0 or more and less than 1.
+///
+/// # Errors
+/// If it is another one, or none.
+pub fn fraction(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..1.0).contains(&value) => Ok(value),
+        _ => Err(format!("{text} is no fraction, expected 0 or more and less than 1")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(policy: &str, budget: f64) -> String {
+        let codings = of_gradients(&policy.parse().unwrap(), budget);
+        match codings {
+            Ok(codings) => codings.iter().map(Coding::to_string).collect::<Vec<_>>().join(","),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_policy_is_what_a_planner_may_choose_from() {
+        for (policy, budget, expected) in [
+            ("none", 0.1, ""),
+            ("int8:stochastic", 0.0, "int8:stochastic"),
+            ("auto:none+int8+onebit", 0.1, "int8,onebit"),
+            ("auto", 0.1, "bf16,int8,int4"),
+            ("auto", 1e-3, "bf16,int8"),
+            ("auto", 0.0, ""),
+            ("auto", 1.0, "bf16,int8,int4,int3,int2,onebit"),
+            ("powersgd:4", 0.1, "codec powersgd:4 sends sums, expected one that sends bytes"),
+        ] {
+            assert_eq!(names(policy, budget), expected, "{policy}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What a plan is made for and may choose from, as flags of what makes and what prices plans.
+
+use anyhow::Result;
+use clap::ValueEnum;
+use thinwire_plan::Error;
+use thinwire_plan::search::Settings;
+
+use crate::codings::{self, Activations, fraction};
+
+/// Precision, memory, pins and codecs.
+#[derive(clap::Args)]
+pub struct Choices {
+    /// How numbers are kept
+    #[arg(long, value_enum, default_value = "single")]
+    precision: Numbers,
+    /// The part of a device's memory that stays free
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
+    reserve: f64,
+    /// An axis that nodes put on a dimension of the mesh: 'block.*.mlp.up: n=tensor'
+    #[arg(long, value_name = "NODES: AXIS=DIMENSION")]
+    pin: Vec<String>,
+    /// Codecs that gradients may be encoded with, planned together with everything else
+    #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
+    codecs: Vec<String>,
+    /// The part of gradients that codecs may lose: the mean of relative squared errors
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction, requires = "codecs")]
+    error_budget: f64,
+    #[command(flatten)]
+    activations: Activations,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Numbers {
+    /// Half precision with exact parameters beside it, and Adam; thinwire train does not run it
+    Mixed,
+    /// Single precision and Adam, as thinwire train runs it
+    Single,
+}
+
+impl Choices {
+    /// The settings of a planner.
+    ///
+    /// # Errors
+    /// If a pin or a codec is none.
+    pub fn settings(&self) -> Result<Settings> {
+        let base = match self.precision {
+            Numbers::Mixed => Settings::default(),
+            Numbers::Single => Settings::of_executor(),
+        };
+        let codings = self.codecs.iter().map(|name| codings::of_name(name));
+        let codings = codings.collect::<Result<_>>()?;
+        let pins = self.pin.iter().map(|pin| pin.parse()).collect::<Result<_, Error>>()?;
+        let (reserve, error_budget) = (self.reserve, self.error_budget);
+        let settings = Settings { reserve, pins, codings, error_budget, ..base };
+        self.activations.put_in(settings)
+    }
+}

@@ -1,0 +1,92 @@
+//! What all ranks must find or do alike with the folder of checkpoints.
+//!
+//! A folder that ranks do not share would be noticed with the first checkpoint only, which by default
+//! comes after the last step. Law: where ranks write to different folders, no step is taken.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::plan::Keep;
+use crate::failure::{echo, hinted};
+
+const HINT: &str = "--checkpoint-dir must be a folder that all ranks share, or none";
+
+/// Makes sure that all ranks see what rank 0 writes to the folder; all ranks call this. `gather`
+/// gives every rank the numbers of all, in the order of ranks.
+///
+/// # Errors
+/// If some rank does not, or a rank is lost.
+pub fn check_folder(
+    keep: Option<&Keep>,
+    rank: u32,
+    mut gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,
+) -> Result<()> {
+    let Some(Keep { folder, .. }) = keep else { return Ok(()) };
+    let name = format!(".probe-{}", thinwire_link::Token::random()?);
+    let written = if rank == 0 { fs::write(folder.join(&name), b".") } else { Ok(()) };
+    let letters: Vec<f32> = name.bytes().map(f32::from).collect();
+    let first = gather(&letters)?.into_iter().take(letters.len());
+    let first: String = first.map(|letter| char::from(letter as u8)).collect();
+    let sees = folder.join(&first).is_file();
+    let all = gather(&[f32::from(u8::from(sees))]);
+    if rank == 0 {
+        let _ = fs::remove_file(folder.join(&name));
+    }
+    written.with_context(|| format!("cannot write checkpoints to {}", folder.display()))?;
+    missed(folder, &all?)
+}
+
+/// The error of the first rank that has not seen the file.
+fn missed(folder: &Path, all: &[f32]) -> Result<()> {
+    let folder = folder.display();
+    let message = match all.iter().position(|sees| *sees == 0.0) {
+        None => return Ok(()),
+        Some(0) => return Err(echo(format!("rank 0 cannot write checkpoints to {folder}"))),
+        Some(rank) => format!("rank {rank} does not see in {folder} what rank 0 writes there"),
+    };
+    Err(hinted(anyhow!(message), HINT))
+}
+
+/// What a rank has done, once all have done theirs; all ranks call this.
+///
+/// # Errors
+/// What has kept this rank from it, or that another one could not, or a rank is lost.
+pub fn all_done<T>(
+    mine: Result<T>,
+    mut gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,
+) -> Result<T> {
+    let all = gather(&[f32::from(u8::from(mine.is_ok()))]);
+    let mine = mine?;
+    match all?.iter().position(|done| *done == 0.0) {
+        None => Ok(mine),
+        Some(rank) => Err(echo(format!("rank {rank} cannot write its part of the checkpoint"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rank_that_sees_nothing_is_named() {
+        let folder = Path::new("there");
+        assert!(missed(folder, &[1.0, 1.0]).is_ok());
+        let error = missed(folder, &[1.0, 1.0, 0.0, 0.0]).unwrap_err();
+        let (message, hint) = crate::failure::lines(&error);
+        assert_eq!(message, "rank 2 does not see in there what rank 0 writes there");
+        assert_eq!(hint.as_deref(), Some(HINT));
+    }
+
+    #[test]
+    fn a_part_that_fails_fails_in_all_ranks() {
+        let all = |flags: &'static [f32]| move |_: &[f32]| Ok(flags.to_vec());
+        assert_eq!(all_done(Ok(7), all(&[1.0, 1.0])).unwrap(), 7);
+        let own = all_done::<()>(Err(anyhow!("disk full")), all(&[1.0, 0.0])).unwrap_err();
+        assert_eq!(own.to_string(), "disk full");
+        let other = all_done(Ok(7), all(&[1.0, 0.0])).unwrap_err();
+        assert!(crate::failure::is_echo(&other));
+        assert_eq!(other.to_string(), "rank 1 cannot write its part of the checkpoint");
+    }
+}

@@ -1,0 +1,126 @@
+//! Plans played through: which of those that the closed form finds fast is fastest.
+//!
+//! The closed form of a step does not see where stages wait for each other. So of every plan all
+//! orders of passes are kept that fit, and those that may be fastest are played. Of equal ones the
+//! first candidate is taken, whichever thread found it.
+//!
+//! Law: no schedule of the candidate that was taken is faster than the one that was.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use super::candidate::Candidate;
+use super::evaluate::{Verdict, evaluate};
+use super::outcome::{Outcome, Overlap, simulated_s};
+use super::prepare::Prepared;
+use super::settings::Settings;
+use crate::cluster::Cluster;
+
+/// How many plans are played through at least, if there are so many, and at most.
+const PLAYED: Range<usize> = 20..200;
+
+/// The closed form exceeds what playing gives by less than this factor.
+const SLACK: f64 = 1.05;
+
+/// The fastest plan that was found so far; of equal ones the first.
+#[derive(Default)]
+pub(super) struct Fastest(Mutex<Option<(f64, Candidate)>>);
+
+impl Fastest {
+    /// The seconds that a plan must stay below to take its place.
+    pub fn enough_s(&self, candidate: &Candidate) -> f64 {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => f64::INFINITY,
+            Some((seconds, first)) if candidate.before(first) == Ordering::Less => {
+                seconds.next_up()
+            }
+            Some((seconds, _)) => *seconds,
+        }
+    }
+
+    /// Its seconds.
+    pub fn seconds(&self) -> f64 {
+        let fastest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        fastest.as_ref().map_or(f64::INFINITY, |(seconds, _)| *seconds)
+    }
+
+    /// A plan that was found.
+    pub fn meet(&self, candidate: &Candidate, seconds: f64) {
+        let mut fastest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let faster = fastest.as_ref().is_none_or(|(known, first)| {
+            seconds.total_cmp(known).then_with(|| candidate.before(first)) == Ordering::Less
+        });
+        if faster {
+            *fastest = Some((seconds, candidate.clone()));
+        }
+    }
+}
+
+/// Which of two plans comes first.
+pub(super) fn order(one: &Outcome, other: &Outcome) -> Ordering {
+    let by_candidate = || one.candidate.before(&other.candidate);
+    one.seconds.total_cmp(&other.seconds).then_with(by_candidate)
+}
+
+/// The fastest order of passes of a plan, with the time that it takes when it is played through.
+pub(super) fn play(outcome: &mut Outcome, overlap: Overlap) {
+    let rivals = std::mem::take(&mut outcome.rivals);
+    outcome.seconds = simulated_s(outcome, overlap).unwrap_or(outcome.seconds);
+    for mut rival in rivals {
+        if rival.seconds < SLACK * outcome.seconds {
+            rival.seconds = simulated_s(&rival, overlap).unwrap_or(rival.seconds);
+            if rival.seconds < outcome.seconds {
+                *outcome = rival;
+            }
+        }
+    }
+}
+
+/// Plans played through, the fastest first; the closed form says in which order, and which are too
+/// slow to be played.
+pub(super) fn played(mut found: Vec<Outcome>, overlap: Overlap) -> Vec<Outcome> {
+    found.sort_by(order);
+    let mut best = f64::INFINITY;
+    let mut count = 0;
+    for outcome in &mut found {
+        let needed = outcome.seconds < SLACK * best && count < PLAYED.end;
+        if !needed && count >= PLAYED.start {
+            break;
+        }
+        play(outcome, overlap);
+        best = best.min(outcome.seconds);
+        count += 1;
+    }
+    found.truncate(count);
+    found.sort_by(order);
+    found
+}
+
+/// The same candidate with strategies that are chosen for each of its schedules alone, where that is
+/// faster.
+pub(super) fn refined(
+    cluster: &Cluster,
+    prepared: &Prepared,
+    settings: &Settings,
+    best: &Outcome,
+) -> Outcome {
+    let families = settings.schedules(&best.candidate, prepared.of_block.len());
+    let alone: Vec<_> = families.into_iter().filter(|family| family.len() > 1).flatten().collect();
+    let enough_s = || SLACK * best.seconds;
+    let of = |schedule| {
+        let settings = Settings { schedule: Some(schedule), ..settings.clone() };
+        match evaluate(cluster, prepared, &best.candidate, &settings, &enough_s) {
+            Verdict::Found(mut outcome) => {
+                play(&mut outcome, settings.overlap);
+                Some(*outcome)
+            }
+            _ => None,
+        }
+    };
+    let found: Vec<Option<Outcome>> = alone.into_par_iter().map(of).collect();
+    let faster = |best: Outcome, one: Outcome| if one.seconds < best.seconds { one } else { best };
+    found.into_iter().flatten().fold(best.clone(), faster)
+}

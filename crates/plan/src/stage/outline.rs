@@ -1,0 +1,169 @@
+//! A block on a mesh as far as no link touches it: its variables, what their options cost alone, and
+//! which layouts meet at its edges.
+//!
+//! It is worked out once for each mesh; the same block on other links, or with parameters divided
+//! otherwise, is the same outline with other prices.
+//!
+//! Law: an outline that is priced is the formulation worked out anew.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use thinwire_model::{Graph, Layout, Sides, TensorId};
+
+use super::builder::Builder;
+use super::formulation::{Block, Carried, Formulation, Variable};
+use super::pricing::{Pricing, Wire};
+use crate::Error;
+use crate::cost::{Carriage, Cost};
+
+/// A block's choices before parameters and what travels are priced.
+#[derive(Debug)]
+pub struct Outline {
+    /// For every variable the cost of each option alone.
+    pub(super) options: Vec<Vec<Cost>>,
+    pub(super) joints: Vec<Joint>,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) variables: Arc<[Variable]>,
+    pub(super) entry: Option<usize>,
+    pub(super) exit: Option<usize>,
+    /// The order in which all variables but those at the ends are eliminated.
+    pub(super) order: Arc<[usize]>,
+}
+
+/// A parameter that a variable's node reads.
+#[derive(Debug)]
+pub(super) struct Parameter {
+    pub variable: usize,
+    pub tensor: TensorId,
+    /// The ways in which it may lie.
+    pub sides: Vec<Sides>,
+    /// Which of them it has under each option.
+    pub of: Vec<usize>,
+}
+
+/// Two variables between which a tensor travels, and its gradient back.
+#[derive(Debug)]
+pub(super) struct Joint {
+    pub ends: [usize; 2],
+    pub tensor: TensorId,
+    /// Whether it goes from the second to the first.
+    pub turned: bool,
+    pub forward: Way,
+    pub backward: Way,
+}
+
+/// The layouts from and to which a tensor travels, each once, and for every option of either end
+/// which of them it has.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub from: Vec<Layout>,
+    pub to: Vec<Layout>,
+    pub rows: Vec<usize>,
+    pub columns: Vec<usize>,
+}
+
+impl Outline {
+    /// The outline of a block on a mesh; of `pricing` only what options cost alone is asked.
+    ///
+    /// # Errors
+    /// If a node reads what neither the block computes, nor the data, nor `entry` gives.
+    pub fn new(block: &Block<'_>, mesh: &[usize], pricing: &dyn Pricing) -> Result<Self, Error> {
+        let mut builder = Builder::new(block, mesh, pricing);
+        for node in block.nodes.clone() {
+            builder.node(node);
+        }
+        builder.tensors()?;
+        Ok(builder.finish())
+    }
+
+    /// The same block with parameters and what travels at these prices.
+    pub fn priced(&self, graph: &Graph, pricing: &dyn Pricing) -> Formulation {
+        let mut options = self.options.clone();
+        let mut carried = BTreeMap::new();
+        for parameter in &self.parameters {
+            parameter.price(graph, pricing, (&mut options[parameter.variable], &mut carried));
+        }
+        Formulation {
+            options,
+            edges: self
+                .joints
+                .iter()
+                .map(|joint| (joint.ends, joint.wires(graph, pricing)))
+                .collect(),
+            carried,
+            variables: Arc::clone(&self.variables),
+            entry: self.entry,
+            exit: self.exit,
+        }
+    }
+
+    /// The order in which all variables but those at the ends are eliminated.
+    pub fn order(&self) -> &Arc<[usize]> {
+        &self.order
+    }
+}
+
+impl Parameter {
+    /// Adds what the parameter costs to each option of its node, and how else it may be treated to
+    /// what is carried.
+    fn price(
+        &self,
+        graph: &Graph,
+        pricing: &dyn Pricing,
+        (costs, carried): (&mut [Cost], &mut BTreeMap<usize, Vec<Vec<Carried>>>),
+    ) {
+        let shape = &graph.tensors[self.tensor].shape;
+        let usual: Vec<Cost> =
+            self.sides.iter().map(|sides| pricing.parameter(shape, sides)).collect();
+        costs.iter_mut().zip(&self.of).for_each(|(sum, one)| *sum += usual[*one]);
+        let ways = self.sides.iter().map(|sides| pricing.carriages(shape, sides).into());
+        let ways: Vec<Rc<[Carriage]>> = ways.collect();
+        if ways.iter().all(|ways| ways.is_empty()) {
+            return;
+        }
+        let empty = || vec![Vec::new(); self.of.len()];
+        let options = carried.entry(self.variable).or_insert_with(empty);
+        for (option, ways) in options.iter_mut().zip(self.of.iter().map(|one| &ways[*one])) {
+            if !ways.is_empty() {
+                option.push(Carried { tensor: self.tensor, ways: Rc::clone(ways) });
+            }
+        }
+    }
+}
+
+impl Joint {
+    /// Has the end that is eliminated first stand last.
+    pub fn turn(&mut self, order: &[usize]) {
+        let [first, second] = self.ends;
+        let next = order.iter().find(|variable| self.ends.contains(variable));
+        if next == Some(&first) {
+            (self.ends, self.turned) = ([second, first], !self.turned);
+        }
+    }
+
+    /// What every pair of options of the two variables costs.
+    fn wires(&self, graph: &Graph, pricing: &dyn Pricing) -> Vec<Wire> {
+        let shape = &graph.tensors[self.tensor].shape;
+        let seconds = |way: &Way| pricing.conversions_s(shape, &way.from, &way.to);
+        let (forward_s, backward_s) = (seconds(&self.forward), seconds(&self.backward));
+        let (there, back) = (&self.forward, &self.backward);
+        let wire = |((row, end), (column, start)): ((&usize, &usize), (&usize, &usize))| Wire {
+            forward_s: forward_s[row * there.to.len() + column],
+            backward_s: backward_s[start * back.to.len() + end],
+        };
+        let writers = || there.rows.iter().zip(&back.columns);
+        let readers = || there.columns.iter().zip(&back.rows);
+        let mut wires = Vec::with_capacity(there.rows.len() * there.columns.len());
+        match self.turned {
+            false => {
+                writers().for_each(|one| wires.extend(readers().map(|other| wire((one, other)))))
+            }
+            true => {
+                readers().for_each(|other| wires.extend(writers().map(|one| wire((one, other)))))
+            }
+        }
+        wires
+    }
+}

@@ -1,0 +1,93 @@
+//! Laws of bringing new parameters home: the next forward hides it, as backward hides gradients.
+
+use proptest::prelude::*;
+use thinwire_model::named;
+use thinwire_plan::Cluster;
+use thinwire_plan::cost::{Cost, Division, Sharding};
+use thinwire_plan::pipeline::{Schedule, Stage, simulate};
+use thinwire_plan::search::{
+    Candidate, Outcome, Prepared, Recompute, Rule, Settings, Verdict, evaluate, simulated_s,
+};
+
+const MODEL: &str = "gpt:layers=4,width=256,heads=4,vocabulary=512,positions=128";
+
+/// A plan of four devices, with links of so many Gbit/s.
+fn plan(gbit: f64, stages: usize, micro_batches: usize, division: Division) -> Outcome {
+    let text = format!(
+        "[[device]]\nname = \"rank\"\ntflops = 100\nmemory_gib = 80\nmemory_gbyte_per_s = 1000\n\
+         overhead_us = 10\n[[level]]\nname = \"link\"\nsize = 4\nlatency_us = 10\ngbit = {gbit}\n"
+    );
+    let cluster = Cluster::parse(&text).unwrap();
+    let graph = named(MODEL, 16 / micro_batches, 128).unwrap();
+    let prepared = Prepared::new(graph).unwrap();
+    let (mesh, rule) = (vec![4 / stages], Rule::Data);
+    let candidate = Candidate { stages, mesh, micro_batches, division, rule };
+    let schedule = Some(Schedule::OneForwardOneBackward);
+    let settings = Settings { recompute: Recompute::Never, schedule, ..Settings::default() };
+    let verdict = evaluate(&cluster, &prepared, &candidate, &settings, &|| f64::INFINITY);
+    let Verdict::Found(plan) = verdict else { panic!("no plan of {candidate:?}") };
+    *plan
+}
+
+const ALIKE: [Sharding; 4] =
+    [Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters];
+
+fn sharding() -> impl Strategy<Value = Sharding> {
+    proptest::sample::select(ALIKE.to_vec())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn one_stage_takes_the_longer_of_each_pass_and_what_travels_behind_it(
+        gbit in -2.0_f64..3.0,
+        micro_batches in proptest::sample::select(vec![1_usize, 2, 4]),
+        sharding in sharding(),
+    ) {
+        let plan = plan(10_f64.powf(gbit), 1, micro_batches, Division::Alike(sharding));
+        let Cost { forward_s, backward_s, sync_s, home_s, .. } = plan.stages[0].cost;
+        let forward = forward_s.max(home_s) - forward_s;
+        let backward = backward_s.max(sync_s) - backward_s;
+        let rounds = micro_batches as f64 * plan.stages[0].cost.micro_s();
+        let expected = rounds + forward + backward + plan.stages[0].cost.optimizer_s;
+        let played = simulated_s(&plan, Settings::default().overlap).unwrap();
+        prop_assert!((plan.seconds / expected - 1.0).abs() < 1e-9, "{} {expected}", plan.seconds);
+        prop_assert!((played / expected - 1.0).abs() < 1e-9, "{played} {expected}");
+    }
+
+    #[test]
+    fn no_division_is_faster_than_the_bound_of_all(
+        gbit in -2.0_f64..3.0,
+        (stages, micro_batches) in proptest::sample::select(vec![(1_usize, 1_usize), (1, 4), (2, 2), (4, 4)]),
+    ) {
+        let gbit = 10_f64.powf(gbit);
+        let each = plan(gbit, stages, micro_batches, Division::Each);
+        prop_assert!(each.bound_s <= each.seconds * (1.0 + 1e-9));
+        // To divide nothing is no choice without codecs.
+        for sharding in &ALIKE[1..] {
+            let alike = plan(gbit, stages, micro_batches, Division::Alike(*sharding));
+            prop_assert!(alike.bound_s <= alike.seconds * (1.0 + 1e-9), "{sharding:?}");
+            let least_s = alike.seconds * (1.0 + 1e-9);
+            prop_assert!(each.bound_s <= least_s, "{sharding:?}: {} {least_s}", each.bound_s);
+            prop_assert!(each.seconds <= least_s, "{sharding:?}: {} {least_s}", each.seconds);
+        }
+    }
+
+    #[test]
+    fn later_stages_have_longer_to_bring_them_home(home_s in 0.0_f64..9.0, first_s in 0.0_f64..1.0) {
+        let stage = Stage { forward_s: 1.0, backward_s: 2.0, ..Stage::default() };
+        let orders = Schedule::OneForwardOneBackward.orders(3, 4).unwrap();
+        let seconds = |at: usize| {
+            let mut stages = [stage; 3];
+            stages[at] = Stage { home_s, first_s, ..stage };
+            simulate(&orders, &stages).unwrap().seconds
+        };
+        let calm = simulate(&orders, &[stage; 3]).unwrap().seconds;
+        let beyond = |at: usize| (home_s - 1.0 - at as f64).max(first_s);
+        // The last stage is never idle once it has begun.
+        prop_assert!((seconds(2) - calm - beyond(2)).abs() < 1e-9, "{}", seconds(2) - calm);
+        prop_assert!(seconds(1) >= seconds(2) - 1e-9 && seconds(0) >= seconds(1) - 1e-9);
+        prop_assert!(seconds(0) <= calm + beyond(0) + 1e-9);
+    }
+}

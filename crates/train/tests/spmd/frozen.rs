@@ -1,0 +1,95 @@
+//! What ranks freeze in parts is the model that they have together, and the one that one rank has.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use thinwire_collective::Group;
+use thinwire_testkit::{Network, spawn};
+use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
+use thinwire_train::spmd::{Machine, Plan, Sharding, initial, order};
+use thinwire_train::{AdamWOptions, Initial, Pace, Parameter, Position};
+use thinwire_wire::Rank;
+
+use crate::laws::GPT;
+use crate::plans;
+use crate::ranks::data;
+
+/// What a rank has of all parameters, by their names, if it has the whole of each.
+type Whole = Option<BTreeMap<String, Vec<f32>>>;
+
+/// Trains for two steps and freezes; what the checkpoint has, and every rank.
+fn frozen(plan: &Plan, folder: &Path) -> (Vec<Vec<f32>>, Vec<Whole>) {
+    let (graph, start) = (&GPT.graph, initial(&GPT.graph, 3));
+    let draft = Draft::create(folder, 2).unwrap();
+    let ranks = spawn(Network::Mem, plan.ranks(), |link| {
+        let group = Group::new(link);
+        let rank = group.world().rank();
+        let mut machine = Machine::new(&GPT.training, plan, group, &start).unwrap();
+        for moment in 0..2 {
+            let inputs = vec![data(graph, moment); plan.micro_batches];
+            let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
+            let options = AdamWOptions { epsilon: 1e-3, ..AdamWOptions::default() };
+            machine.step(&inputs, pace, &options).unwrap();
+        }
+        let whole = machine.whole().unwrap();
+        machine.settle().unwrap();
+        Draft::open(folder, 2).write_shard(rank, &machine.shards()).unwrap();
+        whole
+    });
+    let progress = Progress {
+        step: 2,
+        updates: 2,
+        position: Position::default(),
+        seed: 3,
+        world: plan.ranks() as u32,
+        data: String::new(),
+        config: serde_json::json!({}),
+        plan: String::new(),
+    };
+    let checkpoint = Checkpoint::open(&draft.commit_shards(progress).unwrap()).unwrap();
+    assert!(checkpoint.exchange(Rank(0)).is_err(), "it is in parts");
+    (checkpoint.values(&parameters()).unwrap(), ranks)
+}
+
+fn parameters() -> Vec<Parameter> {
+    let described = GPT.graph.parameters().map(|(_, tensor)| Parameter {
+        name: tensor.name.clone(),
+        shape: tensor.shape.clone(),
+        initial: Initial::Zeros,
+    });
+    described.collect()
+}
+
+#[test]
+fn parts_are_the_whole_model() {
+    let folder = std::env::temp_dir().join(format!("thinwire-frozen-{}", std::process::id()));
+    let (expected, alone) = frozen(&Plan::alone(&GPT.graph), &folder);
+    let letter = |name: &str, dim| if dim == 0 { 'b' } else { plans::operator_letter(name) };
+    let data = plans::data(&GPT.graph, &[2]);
+    let divided = |sharding| Plan { sharding: vec![sharding; data.sharding.len()], ..data.clone() };
+    let mesh = plans::on_mesh(&GPT.graph, &[2, 2], letter);
+    let staged = plans::pipelined(data.clone(), order::gpipe, (2, 2, 1));
+    let mut all = vec![(expected.clone(), alone, true)];
+    for (plan, is_whole) in [
+        (data.clone(), true),
+        (divided(Sharding::Gradients), true),
+        (divided(Sharding::Parameters), false),
+        (mesh, false),
+        (staged, false),
+    ] {
+        let (values, ranks) = frozen(&plan, &folder);
+        all.push((values, ranks, is_whole));
+    }
+    for (values, ranks, is_whole) in all {
+        for (found, expected) in values.iter().flatten().zip(expected.iter().flatten()) {
+            assert!((found - expected).abs() < 1e-4, "{found}, alone {expected}");
+        }
+        for whole in ranks {
+            assert_eq!(whole.is_some(), is_whole);
+            let Some(whole) = whole else { continue };
+            let places = parameters().into_iter().zip(&values);
+            places.for_each(|(parameter, values)| assert_eq!(&whole[&parameter.name], values));
+        }
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
