@@ -12,6 +12,7 @@
 set -u
 BENCH=$(cd "$(dirname "$0")" && pwd)
 source "$BENCH/network.sh"
+source "$BENCH/shares.sh"
 
 RANKS=4
 networks=100mbit,1gbit
@@ -76,37 +77,6 @@ PLANS=(
     "1f1b 2, tensor 2|--stages 2 --mesh 1,2 --cuts plain --micro-batches 4"
 )
 
-# Every rank gets the same share of a core at all times: where ranks share cores, one that computes
-# while others wait would be faster than it was calibrated.
-SHARE_US=1000 PERIOD_US=2500
-shares=""
-shares_up() {
-    local root rank folder
-    for root in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
-        [ -e "$root/cgroup.procs" ] && mkdir "$root/$NETWORK_ID-0" 2>/dev/null || continue
-        shares="$root/$NETWORK_ID"
-        for ((rank = 0; rank < RANKS; rank++)); do
-            folder="$shares-$rank"
-            mkdir -p "$folder"
-            if [ -e "$folder/cpu.max" ]; then
-                echo "$SHARE_US $PERIOD_US" >"$folder/cpu.max"
-            else
-                echo "$PERIOD_US" >"$folder/cpu.cfs_period_us" && echo "$SHARE_US" >"$folder/cpu.cfs_quota_us"
-            fi || { shares_down; continue 2; }
-        done
-        return 0
-    done
-    say "no shares of cores: ranks that wait leave theirs to others, and predictions are too high"
-}
-shares_down() {
-    [ -z "$shares" ] || rmdir "$shares"-* 2>/dev/null
-    shares=""
-}
-eval "$(declare -f network_exec | sed '1s/network_exec/network_exec_whole/')"
-network_exec() { # RANK COMMAND ...
-    ( [ -z "$shares" ] || echo "$BASHPID" >"$shares-$1/cgroup.procs"; network_exec_whole "$@" )
-}
-
 # A bucket of tokens that has rested lets through at once what a real link would not: a message of a
 # micro-batch may be no longer than the usual one. These are as small as still reach the rate; with
 # 32 kB a link of 1 Gbit/s carries 0.35.
@@ -131,7 +101,7 @@ train() { # NETWORK NAME PLAN
 }
 
 export RAYON_NUM_THREADS=1
-shares_up
+shares_up "$RANKS"
 say "machine: $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
 for network in ${networks//,/ }; do
     network_up "$RANKS" "$network" || exit 2
