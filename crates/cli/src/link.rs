@@ -22,9 +22,10 @@ pub struct Settings {
     /// Encrypt traffic: what leaves the machine, all of it, or nothing
     #[arg(long, value_enum, default_value = "auto")]
     pub encryption: Encryption,
-    /// TCP connections to each peer
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub connections: u16,
+    /// TCP connections to each peer [default: 1; where a plan is trained 2, the second for gradients
+    /// and new parameters, which then hold up no activations]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub connections: Option<u16>,
     /// Give up when nothing has moved for this many seconds
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
@@ -83,6 +84,11 @@ impl Settings {
         self.limit.and_then(|limit| limit.0)
     }
 
+    /// With a connection for what nobody waits for, unless the number of connections was given.
+    pub fn with_bulk(&self) -> Settings {
+        Settings { connections: self.connections.or(Some(2)), ..self.clone() }
+    }
+
     /// Goes to the place where the ranks meet.
     ///
     /// # Errors
@@ -90,7 +96,7 @@ impl Settings {
     pub fn meet(&self, place: &Place, flags: &Flags, limit: Option<Bandwidth>) -> Result<Meeting> {
         let settings = thinwire_job::Settings {
             encryption: self.encryption.into(),
-            connections: self.connections,
+            connections: self.connections.unwrap_or(1),
             timeout: self.timeout(),
             limit,
         };

@@ -285,7 +285,10 @@ impl Group {
     fn hand_over<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, runs: &mut [Run<V>]) {
         for run in runs {
             while let Some((to, header)) = run.next_send(self.epoch) {
-                self.link.send(to, header);
+                match run.bulk {
+                    true => self.link.send_bulk(to, header),
+                    false => self.link.send(to, header),
+                }
             }
         }
     }

@@ -60,6 +60,7 @@ pub struct Run<V> {
     readers: Vec<u32>,
     left: usize,
     nonfinite: bool,
+    pub(crate) bulk: bool,
     times: Times,
 }
 
@@ -101,6 +102,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
             readers: program.readers.clone(),
             left: program.operations.len() - program.deferred.len(),
             nonfinite: false,
+            bulk: false,
             times: Times::default(),
             program,
         };
@@ -110,6 +112,13 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
             }
         }
         run
+    }
+
+    /// Says that nobody waits for this run yet: its messages do not hold up those of other runs, if
+    /// there is a connection for such.
+    pub fn bulk(mut self) -> Run<V> {
+        self.bulk = true;
+        self
     }
 
     /// Says in words which plain call this is, before it begins: its arguments, as far as all ranks

@@ -19,6 +19,15 @@ pub trait Link: Send {
     /// If `to` is not a peer.
     fn send(&mut self, to: Rank, header: Header);
 
+    /// Queues a frame that nobody waits for yet: where the link can, it takes a way on which it
+    /// holds up no other frame.
+    ///
+    /// # Panics
+    /// If `to` is not a peer.
+    fn send_bulk(&mut self, to: Rank, header: Header) {
+        self.send(to, header);
+    }
+
     /// Moves what can be moved without blocking; true if anything was.
     ///
     /// # Errors

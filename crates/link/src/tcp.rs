@@ -93,6 +93,13 @@ impl Tcp {
         })
     }
 
+    /// Who gets a frame.
+    fn peer(&mut self, to: Rank, header: &Header) -> &mut Peer {
+        assert_eq!(header.kind, Frame::Data, "the link sends all but data itself");
+        let peer = self.peers.get_mut(to.index()).and_then(Option::as_mut);
+        peer.unwrap_or_else(|| panic!("{to} is no peer"))
+    }
+
     /// One round over all peers: what they say first, then data in and out.
     fn turn(&mut self, port: &mut dyn Port) -> Result<bool, Error> {
         let now = Instant::now();
@@ -225,9 +232,11 @@ impl Link for Tcp {
     }
 
     fn send(&mut self, to: Rank, header: Header) {
-        assert_eq!(header.kind, Frame::Data, "the link sends all but data itself");
-        let peer = self.peers.get_mut(to.index()).and_then(Option::as_mut);
-        peer.unwrap_or_else(|| panic!("{to} is no peer")).send(header);
+        self.peer(to, &header).send(header);
+    }
+
+    fn send_bulk(&mut self, to: Rank, header: Header) {
+        self.peer(to, &header).send_bulk(header);
     }
 
     fn progress(&mut self, port: &mut dyn Port) -> Result<bool, Error> {

@@ -3,11 +3,13 @@
 mod ports;
 
 use std::thread;
+use std::time::{Duration, Instant};
 
-use ports::{LONG, Post, every_link, pattern, tag};
-use thinwire_link::{Counters, Error, Link};
-use thinwire_wire::HEADER_BYTES;
+use ports::{LONG, Post, every_link, options, pattern, tag, tcp_mesh};
+use thinwire_link::tcp::Options;
+use thinwire_link::{Counters, Error, Link, Place, Port};
 use thinwire_wire::random::{Key, permutation};
+use thinwire_wire::{HEADER_BYTES, Header, Kind, Rank, Tag};
 
 const SIZES: [usize; 14] =
     [0, 1, 40, 1009, 4099, 16_384, 65_519, 65_520, 70_001, 131_071, 1 << 20, 3, 0, 64];
@@ -119,5 +121,64 @@ fn ten_thousand_tiny_messages_arrive() {
         for rank in ranks {
             rank.join().unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
         }
+    }
+}
+
+/// Has no place for message 0 before message 1 has come.
+#[derive(Default)]
+struct Gate(Post);
+
+impl Port for Gate {
+    fn outgoing(&self, to: Rank, tag: &Tag) -> &[u8] {
+        self.0.outgoing(to, tag)
+    }
+
+    fn sent(&mut self, to: Rank, tag: &Tag) {
+        self.0.sent(to, tag);
+    }
+
+    fn incoming(&mut self, from: Rank, header: &Header) -> Result<Place<'_>, Error> {
+        match header.tag == tag(0) && self.0.received.is_empty() {
+            true => Ok(Place::Later),
+            false => self.0.incoming(from, header),
+        }
+    }
+
+    fn received(&mut self, from: Rank, header: &Header) -> Result<(), Error> {
+        self.0.received(from, header)
+    }
+}
+
+/// Sockets take as much although nobody reads it.
+const BULK_BYTES: usize = 100_000;
+
+/// What is bulk is stuck in its socket, and what is not overtakes it.
+#[test]
+fn bulk_holds_up_nothing_else() {
+    let two = Options { connections: 2, ..options() };
+    let mut links = tcp_mesh(2, &two);
+    let (mut sender, mut receiver) = (links.pop().unwrap(), links.pop().unwrap());
+    let (to, from) = (receiver.world().rank(), sender.world().rank());
+    let sending = thread::spawn(move || {
+        let mut post = Post::default();
+        post.outgoing.insert((to, tag(0)), pattern(from, to, tag(0), BULK_BYTES));
+        sender.send_bulk(to, Header::new(Kind::Data, 0, tag(0), BULK_BYTES));
+        post.drive(&mut *sender, |post| post.outgoing.is_empty())?;
+        post.send(&mut *sender, to, tag(1), 1009);
+        post.drive(&mut *sender, |post| post.outgoing.is_empty())?;
+        sender.finish(LONG)
+    });
+    let (mut gate, deadline) = (Gate::default(), Instant::now() + LONG);
+    while gate.0.received.len() < 2 {
+        assert!(Instant::now() < deadline, "bulk is in the way");
+        if !receiver.progress(&mut gate).unwrap() {
+            receiver.wait(Duration::from_millis(1)).unwrap();
+        }
+    }
+    receiver.finish(LONG).unwrap();
+    sending.join().unwrap().unwrap();
+    for (message, length) in [(0, BULK_BYTES), (1, 1009)] {
+        let expected = pattern(from, to, tag(message), length);
+        assert_eq!(gate.0.received[&(from, tag(message))], expected);
     }
 }

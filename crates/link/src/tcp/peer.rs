@@ -30,6 +30,11 @@ pub struct Peer {
     suspect: Option<(Instant, String)>,
 }
 
+fn push_where_least(data: &mut [Connection], header: Header) {
+    let least = data.iter_mut().min_by_key(|data| data.writer.pending_bytes());
+    least.expect("a peer has a data connection").push(header);
+}
+
 impl Peer {
     /// A peer that has just been connected to.
     pub fn new(rank: Rank, epoch: u32, control: Connection, data: Vec<Connection>) -> Peer {
@@ -45,8 +50,14 @@ impl Peer {
 
     /// Queues a data frame where least is queued.
     pub fn send(&mut self, header: Header) {
-        let least = self.data.iter_mut().min_by_key(|data| data.writer.pending_bytes());
-        least.expect("a peer has a data connection").push(header);
+        push_where_least(&mut self.data, header);
+    }
+
+    /// The same, but not on the first of several connections: what is in a socket can be overtaken
+    /// on another one alone.
+    pub fn send_bulk(&mut self, header: Header) {
+        let first = usize::from(self.data.len() > 1);
+        push_where_least(&mut self.data[first..], header);
     }
 
     /// Queues a frame on the control connection.

@@ -9,7 +9,7 @@ use thinwire_wire::{Rank, World};
 
 use super::transfer::Transfer;
 use super::value::Value;
-use super::wires::{Exchange, Ticket, Wires, finish};
+use super::wires::{Exchange, Haste, Ticket, Wires, finish};
 use crate::error::Error;
 
 /// Links under test.
@@ -44,6 +44,7 @@ impl Probe {
                 voice: self.world,
                 legs: transfer.legs.into_iter().map(|leg| leg.bound(&everybody)).collect(),
                 residual: None,
+                haste: Haste::Later,
             };
             self.wires.start(values, exchange).0
         };

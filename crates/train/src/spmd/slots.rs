@@ -17,7 +17,7 @@ use super::program::{Convert, Program, Slot};
 use super::reform::Reform;
 use super::residuals::Residuals;
 use super::value::Value;
-use super::wires::{Exchange, Leg, Ticket, Wires, finish};
+use super::wires::{Exchange, Haste, Leg, Ticket, Wires, finish};
 use crate::error::Error;
 
 /// What is in a slot.
@@ -28,6 +28,27 @@ pub enum Content {
     Here(Value),
     /// A value on its way.
     Coming(Ticket),
+}
+
+/// When an exchange takes place.
+#[derive(Clone, Copy, Debug)]
+pub struct When {
+    /// A number for this, equal on all ranks.
+    pub moment: u64,
+    /// Who waits for it.
+    pub haste: Haste,
+}
+
+impl When {
+    /// For what is computed next.
+    pub fn next(moment: u64) -> When {
+        When { moment, haste: Haste::Next }
+    }
+
+    /// For the end of the step, or the next one.
+    pub fn later(moment: u64) -> When {
+        When { moment, haste: Haste::Later }
+    }
 }
 
 /// All slots of a rank, and its links.
@@ -162,7 +183,7 @@ impl Slots {
         program: &Program,
         convert: &Convert,
         value: &Value,
-        moment: u64,
+        when: When,
     ) -> Result<Content, Error> {
         if program.mesh.sizes[convert.step.mesh_dim] == 1 {
             return Ok(Content::Here(value.reshaped(&program.slots[convert.to].shape)));
@@ -178,10 +199,11 @@ impl Slots {
         let members = program.mesh.group(convert.step.mesh_dim);
         let residual = owed.map(|elements| self.residuals.take(convert.number, elements));
         let exchange = Exchange {
-            address: address(convert.number, moment, "convert"),
+            address: address(convert.number, when.moment, "convert"),
             voice: program.mesh.voice(&program.slots[convert.from].layout),
             legs: transfer.legs.into_iter().map(|leg| leg.bound(&members)).collect(),
             residual: residual.transpose()?,
+            haste: when.haste,
         };
         let (values, residual) = self.wires.start(values, exchange);
         if owed.is_some() {
@@ -199,11 +221,11 @@ impl Slots {
         program: &Program,
         converts: &[Convert],
         mut content: Content,
-        moment: u64,
+        when: When,
     ) -> Result<Content, Error> {
         for convert in converts {
             let value = self.arrived(content, &program.slots[convert.from].shape)?;
-            content = self.convert(program, convert, &value, moment)?;
+            content = self.convert(program, convert, &value, when)?;
         }
         Ok(content)
     }
@@ -234,13 +256,14 @@ impl Slots {
         (program, slot): (&Program, Slot),
         values: Vec<f32>,
         (to, number): (Rank, u32),
-        moment: u64,
+        when: When,
     ) {
         let schedule = schedule::send(to, values.len());
         let bound = Bound::plain(schedule, values.len(), program.message_codec(slot, to));
         // Nobody wants them back, and many messages may be under way.
         let leg = Leg { program: Arc::new(bound), own: None, after: vec![Reform::Take(0..0)] };
-        let ticket = self.message((program, slot), values, leg, address(number, moment, "send"));
+        let sent = (address(number, when.moment, "send"), when.haste);
+        let ticket = self.message((program, slot), values, leg, sent);
         self.outgoing.push(ticket);
     }
 
@@ -263,8 +286,8 @@ impl Slots {
         let schedule = schedule::recv(from, elements);
         let bound = Bound::plain(schedule, elements, program.message_codec(slot, from));
         let leg = Leg { program: Arc::new(bound), own: None, after: Vec::new() };
-        let address = address(number, moment, "recv");
-        Content::Coming(self.message((program, slot), vec![0.0; elements], leg, address))
+        let awaited = (address(number, moment, "recv"), Haste::Next);
+        Content::Coming(self.message((program, slot), vec![0.0; elements], leg, awaited))
     }
 
     fn message(
@@ -272,10 +295,10 @@ impl Slots {
         (program, slot): (&Program, Slot),
         values: Vec<f32>,
         leg: Leg,
-        address: Address,
+        (address, haste): (Address, Haste),
     ) -> Ticket {
         let voice = program.mesh.voice(&program.slots[slot].layout);
-        let exchange = Exchange { address, voice, legs: vec![leg], residual: None };
+        let exchange = Exchange { address, voice, legs: vec![leg], residual: None, haste };
         self.wires.start(values, exchange).0
     }
 }

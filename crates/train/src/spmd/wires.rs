@@ -41,6 +41,17 @@ pub struct Exchange {
     pub legs: Vec<Leg>,
     /// What is owed, if a leg has feedback.
     pub residual: Option<Vec<f32>>,
+    /// Who waits for it.
+    pub haste: Haste,
+}
+
+/// Who waits for an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Haste {
+    /// What is computed next, so that it overtakes what is not.
+    Next,
+    /// The end of the step, or the next one: gradients and new parameters.
+    Later,
 }
 
 /// What exchanges leave beside their results.
@@ -91,15 +102,15 @@ impl Wires {
         values[world.rank().index() * mine.len()..][..mine.len()].copy_from_slice(mine);
         let address = Address { step: moment, tensor: GATHER, seed: 0, operation: "gather" };
         let legs = vec![Leg { program: Arc::new(program), own: None, after: Vec::new() }];
-        let exchange = Exchange { address, voice: world, legs, residual: None };
+        let exchange = Exchange { address, voice: world, legs, residual: None, haste: Haste::Next };
         self.counted(values, exchange, Tally::default()).0
     }
 
     fn counted(&self, values: Vec<f32>, exchange: Exchange, tally: Tally) -> (Ticket, Ticket) {
         let ((done, ticket), (owes, owed)) = (channel(), channel());
-        let Exchange { address, voice, legs, residual } = exchange;
-        let under_way =
-            UnderWay { legs: legs.into_iter(), address, voice, residual, done, owes, tally };
+        let Exchange { address, voice, legs, residual, haste } = exchange;
+        let legs = legs.into_iter();
+        let under_way = UnderWay { legs, address, voice, residual, haste, done, owes, tally };
         self.driver
             .run(move |group: Result<&mut Group, Failure>| under_way.next(group.map(|_| values)));
         (ticket, owed)
@@ -151,6 +162,7 @@ struct UnderWay {
     address: Address,
     voice: World,
     residual: Option<Vec<f32>>,
+    haste: Haste,
     done: Sender<Result<Vec<f32>, Failure>>,
     owes: Sender<Result<Vec<f32>, Failure>>,
     tally: Tally,
@@ -171,6 +183,7 @@ impl UnderWay {
         let Leg { program, own, after } = leg;
         let residual = if program.feedback() { self.residual.take() } else { None };
         let run = Run::new(program, self.address, self.voice, values, residual);
+        let run = if self.haste == Haste::Later { run.bulk() } else { run };
         self.address.step += LEG;
         let then = move |run: Result<Run<Vec<f32>>, Failure>| {
             let ended = run.and_then(|run| self.end(run, own));

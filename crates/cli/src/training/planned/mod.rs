@@ -70,7 +70,8 @@ pub fn train(request: &Request) -> Result<Done> {
     request.check_world(place.world, "the job has")?;
     let _held = folder::hold(request.keep.as_ref(), place.rank, request.resume.as_ref())?;
     let interrupt = Interrupt::listen()?;
-    let meeting = settings.link.meet(&place, &settings.place, settings.limit(&place))?;
+    let link = settings.link.with_bulk();
+    let meeting = link.meet(&place, &settings.place, settings.limit(&place))?;
     let threads = settings.threads(&place);
     let (run, planned, kept) =
         thinwire_train::threads::run(threads, || run(request, (&place, &meeting), &interrupt))??;

@@ -9,7 +9,7 @@ use crate::spmd::kernel;
 use crate::spmd::mesh::Mesh;
 use crate::spmd::order::{Pass, Turn};
 use crate::spmd::program::{Instruction, Slot, freed};
-use crate::spmd::slots::Content;
+use crate::spmd::slots::{Content, When};
 use crate::spmd::value::Value;
 
 /// Evaluations' moments begin here, where no training comes.
@@ -55,13 +55,14 @@ impl Machine<'_> {
             }
             Instruction::Convert(convert) => {
                 let value = self.value(micro_batch, convert.from)?;
-                let content = self.slots.convert(&self.program, convert, &value, moment)?;
+                let content =
+                    self.slots.convert(&self.program, convert, &value, When::next(moment))?;
                 self.slots.put(micro_batch, convert.to, content);
             }
             Instruction::Send { slot, to, number } => {
                 let value = self.value(micro_batch, *slot)?;
                 let place = (&self.program, *slot);
-                self.slots.send(place, value.floats(), (*to, *number), moment);
+                self.slots.send(place, value.floats(), (*to, *number), When::next(moment));
             }
             Instruction::Recv { slot, from, number } => {
                 self.recv(micro_batch, *slot, (*from, *number));

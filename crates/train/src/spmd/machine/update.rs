@@ -8,7 +8,7 @@ use super::{Agreed, Machine, known_loss};
 use crate::error::Error;
 use crate::spmd::mesh::Mesh;
 use crate::spmd::program::{Owner, Parameter, Program};
-use crate::spmd::slots::{Content, Slots};
+use crate::spmd::slots::{Content, Slots, When};
 use crate::spmd::value::Value;
 use crate::{AdamWOptions, Pace, clip_scale, global_norm};
 
@@ -37,7 +37,8 @@ impl Machine<'_> {
         let shape = &self.program.slots[parameter.sum].shape;
         let content = Content::Here(Value::new(shape, total, self.slots.device()));
         let moment = self.moment(0);
-        let reduced = self.slots.chain(&self.program, &parameter.reduce, content, moment)?;
+        let reduced =
+            self.slots.chain(&self.program, &parameter.reduce, content, When::later(moment))?;
         self.sums[index].reduced = Some(reduced);
         Ok(())
     }
@@ -121,12 +122,12 @@ fn whole_gradient(
     let reduced = sum.reduced.expect("all shares have come");
     let mut total = slots.arrived(reduced, shape)?.into_floats();
     if let Owner::There { rank, sum, .. } = parameter.owner {
-        slots.send((program, parameter.reduced), total, (rank, sum), moment);
+        slots.send((program, parameter.reduced), total, (rank, sum), When::later(moment));
         return Ok(Vec::new());
     }
     for other in &parameter.others {
         let content = slots.recv((program, other.slot), (other.peer, other.number), moment);
-        let content = slots.chain(program, &other.converts, content, moment)?;
+        let content = slots.chain(program, &other.converts, content, When::later(moment))?;
         let sum = slots.arrived(content, shape)?.into_floats();
         total.iter_mut().zip(sum).for_each(|(a, b)| *a += b);
     }
@@ -150,9 +151,9 @@ fn bring_home(
     let value = Value::new(shape, values.to_vec(), slots.device());
     for copy in copies {
         let content = Content::Here(value.clone());
-        let content = slots.chain(program, &copy.converts, content, moment)?;
+        let content = slots.chain(program, &copy.converts, content, When::later(moment))?;
         let values = slots.arrived(content, &program.slots[copy.slot].shape)?.floats();
-        slots.send((program, copy.slot), values, (copy.peer, copy.number), moment);
+        slots.send((program, copy.slot), values, (copy.peer, copy.number), When::later(moment));
     }
-    slots.chain(program, restore, Content::Here(value), moment)
+    slots.chain(program, restore, Content::Here(value), When::later(moment))
 }
