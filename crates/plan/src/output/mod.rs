@@ -13,7 +13,6 @@ mod report;
 mod robust;
 mod spared;
 mod traffic;
-mod volume;
 
 pub use activations::activation_text;
 pub use compare::compare;
@@ -24,4 +23,3 @@ pub use report::{NO_EXPERT, Sensitivity, describe, idle, report, sensitivities};
 pub use robust::robust_report;
 pub use spared::{again_text, zero_text};
 pub use traffic::{Traffic, traffic};
-pub use volume::{Volume, volumes};

@@ -25,6 +25,7 @@ mod play;
 mod prepare;
 mod relax;
 mod robust;
+mod room;
 mod round;
 mod rule;
 mod scenario;

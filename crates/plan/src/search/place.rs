@@ -36,7 +36,7 @@ impl Planner {
         if cluster.levels.iter().all(|level| level.links.is_none()) {
             return Ok(best);
         }
-        let bound_s = self.plan(&cluster.with_best_links())?.bound_s;
+        let bound_s = self.bound_of_orders_s(cluster, best.1.bound_s)?;
         let mut tried: Vec<Cluster> = Vec::new();
         let mut found: Vec<(Cluster, Found)> = Vec::new();
         for order in starts(cluster) {
@@ -55,6 +55,19 @@ impl Planner {
         }
         best.1.bound_s = best.1.bound_s.min(bound_s);
         Ok(best)
+    }
+
+    /// The seconds below which there is no plan, in whatever order members stand; `bound_s` are
+    /// those for their order here.
+    pub(super) fn bound_of_orders_s(
+        &mut self,
+        cluster: &Cluster,
+        bound_s: f64,
+    ) -> Result<f64, Error> {
+        match cluster.levels.iter().all(|level| level.links.is_none()) {
+            true => Ok(bound_s),
+            false => Ok(self.plan(&cluster.with_best_links())?.bound_s.min(bound_s)),
+        }
     }
 
     /// The best of an order and of those that suit the plan of the one before.

@@ -123,7 +123,7 @@ impl Evaluation<'_> {
     }
 
     /// Bytes of memory of every device of a stage.
-    fn memory_bytes(&self, rank: usize) -> f64 {
+    pub(super) fn memory_bytes(&self, rank: usize) -> f64 {
         self.spread.map_or(self.costs.device.memory_bytes, |spread| spread.memory_bytes(rank))
     }
 

@@ -276,6 +276,7 @@ fn changed(whole: &[Cost], spared: &Spared, change: &dyn Fn(&Treated) -> Cost) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::search::room::{Need, first_that_fits};
 
     const LIMITS: Limits =
         Limits { rounds: 4.0, in_flight: 2.0, bytes: 0.0, recompute: Recompute::Free };
@@ -302,6 +303,10 @@ mod tests {
                 (0..whole.len()).filter_map(|block| stage.computing_again(block)).collect();
             let taken = stage.buy(&steps);
             proptest::prop_assert!(part < 1.0 || taken.is_empty());
+            let needs: Vec<Need> = whole.iter().map(Need::of).collect();
+            let terms = (limits.in_flight, limits.recompute);
+            let has_room = first_that_fits(&needs, whole.len(), limits.bytes, terms) == 0;
+            proptest::prop_assert!(stage.fits() || !has_room);
             proptest::prop_assert!(stage.fits() || taken.len() == steps.len());
             // The cheapest bytes that would do.
             let key = |step: &Step| step.change.micro_s() / -step.change.kept_bytes;
