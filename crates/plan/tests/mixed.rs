@@ -95,7 +95,7 @@ fn a_fast_stage_of_little_memory_gets_no_more_than_fits() {
     let candidate = Candidate { stages: 2, mesh, micro_batches: 8, division, rule };
     let settings = Settings { recompute: Recompute::Never, ..Settings::default() };
     (fast.memory_bytes, slow.memory_bytes) = (1e12, 1e12);
-    let mut plan = |cluster: &Cluster| {
+    let plan = |cluster: &Cluster| {
         let mut planner = made::planner(made::gpt(12, 1024, 512), 96, settings.clone());
         planner.plan_for(cluster, &candidate)
     };

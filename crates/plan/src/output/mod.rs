@@ -8,6 +8,7 @@ mod explain;
 mod file;
 mod least;
 mod moved;
+mod parameter;
 mod product;
 mod report;
 mod robust;

@@ -82,10 +82,11 @@ fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64,
     let candidate = &outcome.candidate;
     let unplanned = || Error::impossible("the planner has not made this plan");
     let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
-    let here = costs(cluster, candidate, planner.settings());
+    let settings = planner.settings_of(outcome);
+    let here = costs(cluster, candidate, &settings);
     let given = Chain::new(prepared, &here, candidate.rule)?.given(&outcome.choice);
     let chain = Chain::given_by(prepared, &here, candidate.rule, &given)?;
-    match best_of(&chain, &here, candidate, planner.settings(), &|| f64::INFINITY) {
+    match best_of(&chain, &here, candidate, &settings, &|| f64::INFINITY) {
         Verdict::Found(outcome) => Ok(outcome.seconds),
         _ => Ok(outcome.seconds),
     }

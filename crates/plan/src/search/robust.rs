@@ -188,7 +188,7 @@ fn under(
 fn left(planner: &Planner, cluster: &Cluster, outcome: &Outcome, lost: usize) -> Option<f64> {
     let candidate = &outcome.candidate;
     let prepared = planner.prepared(candidate)?;
-    let costs = costs(cluster, candidate, planner.settings());
+    let costs = costs(cluster, candidate, &planner.settings_of(outcome));
     let chain = Chain::new(prepared, &costs, candidate.rule).ok()?;
     if !chain.cuts_batches(&outcome.choice) {
         return None;
@@ -201,7 +201,7 @@ fn left(planner: &Planner, cluster: &Cluster, outcome: &Outcome, lost: usize) ->
 
 /// A plan as it is on another cluster.
 fn staged(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<Outcome, Error> {
-    let settings = planner.settings();
+    let settings = &planner.settings_of(outcome);
     let unplanned = || Error::impossible("the planner has not made this plan");
     let prepared = planner.prepared(&outcome.candidate).ok_or_else(unplanned)?;
     let costs = costs(cluster, &outcome.candidate, settings);

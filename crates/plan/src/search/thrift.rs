@@ -250,25 +250,11 @@ pub fn scratch_bytes(whole: &[Cost], again: &[bool]) -> f64 {
 }
 
 /// What blocks cost that give up so much.
-pub fn spared_costs(
-    (chain, choice): (&Chain<'_>, &Choice),
-    whole: &[Cost],
-    spared: &Spared,
-) -> Vec<Cost> {
-    let change = |treated: &Treated| chain.like(choice, treated).map(|way| way.change);
-    changed(whole, spared, &|treated| change(treated).unwrap_or(Cost::ZERO))
-}
-
-/// The same on the chain on which it was given up.
 pub(super) fn spent(whole: &[Cost], spared: &Spared) -> Vec<Cost> {
-    changed(whole, spared, &|treated| treated.carriage.change)
-}
-
-fn changed(whole: &[Cost], spared: &Spared, change: &dyn Fn(&Treated) -> Cost) -> Vec<Cost> {
     let again = |(cost, again): (&Cost, &bool)| if *again { cost.recomputed() } else { *cost };
     let mut costs: Vec<Cost> = whole.iter().zip(&spared.again).map(again).collect();
     for treated in &spared.treated {
-        costs[treated.block] += change(treated);
+        costs[treated.block] += treated.carriage.change;
     }
     costs
 }
