@@ -57,8 +57,12 @@ fn nothing_that_befalls_changes_nothing() {
 
 #[test]
 fn members_stand_as_the_fastest_calm_plan_wants_them() {
-    // Thick links between the first and the third node, and the second and the fourth.
-    let rate = |from: usize, to: usize| if from % 2 == to % 2 { 400.0 } else { 20.0 };
+    // Nodes on a line with thick links between neighbours, the even ones before the odd ones.
+    let place = |member: usize| member / 2 + member % 2 * 2;
+    let rate = |from: usize, to: usize| match place(from).abs_diff(place(to)) {
+        1 => 400.0,
+        _ => 20.0,
+    };
     let row = |from| (0..4).map(|to| rate(from, to) * 1e9 / 8.0).collect();
     let mut cluster = cluster();
     let level = &mut cluster.levels[1];
@@ -66,6 +70,7 @@ fn members_stand_as_the_fastest_calm_plan_wants_them() {
     let bytes_per_s = (0..4).map(row).collect();
     level.links = Some(Links { latency_s, bytes_per_s, order: (0..4).collect() });
     level.bytes_per_s = 20.0 * 1e9 / 8.0;
+    let planner = || made::planner(made::gpt(6, 1024, 512), 32, Settings::default());
     let (arranged, found) = planner().placed(&cluster).unwrap();
     let made = robust(&mut planner(), &cluster, &Scenario::usual(), Measure::Worst).unwrap();
     assert_eq!(made.cluster, arranged);
@@ -80,7 +85,7 @@ fn members_stand_as_the_fastest_calm_plan_wants_them() {
 fn the_bound_names_its_case() {
     let slow = "[[scenario]]\nname = \"straggler\"\nslower = 1.5\n";
     assert_eq!(planned(slow, Measure::Worst).bound.0, "calm");
-    let thin = "[[scenario]]\nname = \"thin\"\nbandwidth = 0.02\nlevel = \"pod\"\n";
+    let thin = "[[scenario]]\nname = \"thin\"\nbandwidth = 0.0001\n";
     let made = planned(&format!("{slow}{thin}"), Measure::Worst);
     assert_eq!(made.bound.0, "thin");
     let text = robust_report(&made);
@@ -106,7 +111,7 @@ fn what_is_no_scenario_is_refused() {
             "scenario 'a': no level is called 'rack', expected one of node, pod",
         ),
         (
-            "[[scenario]]\nname = \"a\"\nprobability = 0.7\n[[scenario]]\nname = \"b\"\nprobability = 0.5\n",
+            "[[scenario]]\nname = \"a\"\nslower = 2\nprobability = 0.7\n[[scenario]]\nname = \"b\"\nlost = 1\nprobability = 0.5\n",
             "the probabilities of all scenarios are 1.2 together, expected at most 1",
         ),
         ("[[scenario]]\nname = \"a\"\nwidth = 2\n", "line "),

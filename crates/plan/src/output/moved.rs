@@ -306,8 +306,13 @@ impl<'a> Step<'a> {
         let sent = |from: &Sides, to: &Sides| {
             self.costs.conversion_sent(shape, &from.value, &to.value, level)
         };
+        let graph = &self.prepared.graph;
+        let own = class.work.iter().any(|(id, work)| {
+            let mut read = work.read_outputs.iter().map(|place| graph.nodes[*id].outputs[*place]);
+            read.any(|read| read == tensor)
+        });
         let reads = |(_, (id, place)): &(&Sides, &(NodeId, usize))| {
-            redone.contains(id) || class.work[id].read_inputs.contains(place)
+            own || redone.contains(id) || class.work[id].read_inputs.contains(place)
         };
         let middle = path.between.as_ref().unwrap_or(made);
         let readers: Vec<_> = path.read.iter().zip(&path.readers).filter(reads).collect();

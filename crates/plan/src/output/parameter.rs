@@ -110,9 +110,12 @@ impl Step<'_> {
     /// or all.
     pub(super) fn sent(&self, parameter: &Parameter, level: Option<usize>) -> Vec<(usize, Sent)> {
         let shape = &self.prepared.graph.tensors[parameter.tensor].shape;
-        let sent = |from, to| self.costs.parameter_sent(shape, [from, to], None, level);
-        let summed =
-            |from, to| self.costs.parameter_sent(shape, [from, to], self.coding(parameter), level);
+        let coding = self.coding(parameter);
+        let by = |coding, from: &Layout, to: &Layout| {
+            self.costs.parameter_sent(shape, [from, to], coding, level)
+        };
+        let sent = |from: &Layout, to: &Layout| by(None, from, to);
+        let summed = |from: &Layout, to: &Layout| by(coding, from, to);
         let places = self.places(parameter);
         let rounds = self.outcome.rounds as f64;
         let (owner, others) = places.split_first().expect("a parameter has a user");
