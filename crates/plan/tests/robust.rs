@@ -51,7 +51,8 @@ fn nothing_that_befalls_changes_nothing() {
         slower: 1.0,
         lost: 0,
     };
-    let [this, calm] = robust(&mut planner(), &cluster(), &[calm], Measure::Worst).unwrap().measures();
+    let [this, calm] =
+        robust(&mut planner(), &cluster(), &[calm], Measure::Worst).unwrap().measures();
     assert!((this / calm - 1.0).abs() < 1e-9);
 }
 

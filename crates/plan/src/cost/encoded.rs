@@ -182,12 +182,7 @@ impl Costs<'_> {
 
 /// Bytes of a sum of n elements on each unit that is encoded on some levels together: for its owners
 /// alone or for the whole group.
-fn sums_sent(
-    hops: &[Hop],
-    (coding, whole): (&Coding, bool),
-    n: f64,
-    level: Option<usize>,
-) -> f64 {
+fn sums_sent(hops: &[Hop], (coding, whole): (&Coding, bool), n: f64, level: Option<usize>) -> f64 {
     let members: f64 = hops.iter().map(|hop| hop.members).product();
     let message = match (whole, coding.gathers()) {
         (true, true) => coding.bytes(n),

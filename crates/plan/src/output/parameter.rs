@@ -149,9 +149,10 @@ impl Step<'_> {
     /// What a parameter's gradient is encoded with, and from which level on: of what its users want
     /// that which loses least.
     fn coding(&self, parameter: &Parameter) -> Option<(&Coding, usize)> {
-        let treated = self.outcome.spared.treated.iter().filter(|one| {
-            parameter.users.iter().any(|user| (user.block, user.tensor) == one.of())
-        });
+        let treated =
+            self.outcome.spared.treated.iter().filter(|one| {
+                parameter.users.iter().any(|user| (user.block, user.tensor) == one.of())
+            });
         let codings = treated.filter_map(|one| one.carriage.coding);
         let codings = codings.map(|(coding, level)| (&self.costs.codings[coding], level));
         codings.min_by(|a, b| a.0.loss.total_cmp(&b.0.loss))
@@ -233,9 +234,8 @@ impl Step<'_> {
         let mut unit = 1;
         let mut outermost = 0;
         for (at, level) in self.costs.cluster.levels.iter().enumerate() {
-            let apart = |device| {
-                (one * devices + device) / unit != (other * devices + device) / unit
-            };
+            let apart =
+                |device| (one * devices + device) / unit != (other * devices + device) / unit;
             if (0..devices).any(apart) {
                 outermost = at;
             }
