@@ -4,9 +4,10 @@
 mod made;
 
 use thinwire_plan::Cluster;
+use thinwire_plan::cost::{Division, Sharding};
 use thinwire_plan::output::{PlanFile, report};
 use thinwire_plan::pipeline::cut_by;
-use thinwire_plan::search::{Candidate, Found, Planner, Settings};
+use thinwire_plan::search::{Candidate, Found, Outcome, Planner, Recompute, Rule, Settings};
 
 /// Nodes of two devices, by their kinds, of which `slow` has `slow_tflops` and less memory.
 fn cluster(kinds: &str, slow_tflops: f64) -> Cluster {
@@ -78,9 +79,35 @@ fn every_micro_batch_is_done_once_and_all_fits() {
 }
 
 #[test]
-fn stages_get_blocks_by_their_speed() {
+fn stages_get_blocks_by_their_speed_as_far_as_they_have_room() {
     let seconds = |stage: usize, _: usize| if stage == 0 { 1.0 } else { 3.0 };
-    assert_eq!(cut_by(&seconds, 16, 2).unwrap(), [0..12, 12..16]);
+    assert_eq!(cut_by(&seconds, &|_, _| 0, [16, 2]).unwrap(), [0..12, 12..16]);
+    let nine = |stage: usize, end: usize| if stage == 0 { end.saturating_sub(9) } else { 0 };
+    assert_eq!(cut_by(&seconds, &nine, [16, 2]).unwrap(), [0..9, 9..16]);
+    assert_eq!(cut_by(&seconds, &|_, end| end.saturating_sub(7), [16, 2]), None);
+}
+
+#[test]
+fn a_fast_stage_of_little_memory_gets_no_more_than_fits() {
+    let mut cluster = cluster(HALF, 100.0);
+    let [fast, slow] = &mut cluster.devices[..] else { unreachable!("two kinds") };
+    let (mesh, rule, division) = (vec![4], Rule::Free, Division::Alike(Sharding::Optimizer));
+    let candidate = Candidate { stages: 2, mesh, micro_batches: 8, division, rule };
+    let settings = Settings { recompute: Recompute::Never, ..Settings::default() };
+    (fast.memory_bytes, slow.memory_bytes) = (1e12, 1e12);
+    let plan = |cluster: &Cluster| {
+        let mut planner = made::planner(made::gpt(12, 1024, 512), 96, settings.clone());
+        planner.plan_for(cluster, &candidate)
+    };
+    let roomy = plan(&cluster).unwrap().best;
+    let bytes: Vec<f64> = roomy.stages.iter().map(|stage| stage.bytes()).collect();
+    let counts = |plan: &Outcome| plan.stages.iter().map(|stage| stage.blocks.len()).collect();
+    let blocks: Vec<usize> = counts(&roomy);
+    assert!(blocks[0] > blocks[1], "{blocks:?}");
+    cluster.devices[0].memory_bytes = 0.8 * bytes[0] / 0.9;
+    let tight = plan(&cluster).expect("the slow devices have room for more").best;
+    let fewer: Vec<usize> = counts(&tight);
+    assert!(tight.over(0.1) <= 0.0 && fewer[0] < blocks[0], "{fewer:?} of {blocks:?}");
 }
 
 #[test]

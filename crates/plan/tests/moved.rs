@@ -3,8 +3,8 @@
 mod made;
 
 use thinwire_plan::cost::Exchange;
-use thinwire_plan::output::{MovedKind, moved};
-use thinwire_plan::search::{Chain, Found, Planner, Recompute, Settings, costs, spared_costs};
+use thinwire_plan::output::{Traffic, moved, traffic};
+use thinwire_plan::search::{Found, Planner, Recompute, Settings};
 use thinwire_plan::{Cluster, Error};
 
 /// Every plan that was found: the best, those next to it, and the experts'.
@@ -23,18 +23,16 @@ fn check(planner: &Planner, cluster: &Cluster, found: &Found) -> usize {
         assert!(enough && one.sent_bytes.is_finite(), "{what}: {one:?}");
     }
     assert!(moved.sent_bytes >= moved.least_bytes * (1.0 - 1e-9), "{what}");
-    let outcome = &found.best;
-    let costs = costs(cluster, &outcome.candidate, planner.settings());
-    let prepared = planner.prepared(&outcome.candidate).unwrap();
-    let sent = Chain::sent(prepared, &costs, outcome.candidate.rule, None).unwrap();
-    let blocks = sent.costs(&outcome.choice);
-    let blocks = spared_costs((&sent, &outcome.choice), &blocks, &outcome.spared);
-    let rounds = outcome.rounds as f64;
-    let expected: f64 = blocks.iter().map(|cost| rounds * cost.micro_s() + cost.sync_s).sum();
-    let within = moved.tensors.iter().filter(|one| one.kind != MovedKind::Message);
-    let total: f64 = within.map(|one| one.sent_bytes).sum();
-    let near = (total - expected).abs() <= 1e-9 * expected.max(1.0);
-    assert!(near, "{what}: {total} bytes of tensors, the plan sends {expected}");
+    let rows: f64 = moved.tensors.iter().map(|one| one.sent_bytes).sum();
+    let total = found.best.stages.len() as f64 * moved.sent_bytes;
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.max(1.0);
+    assert!(near(rows, total), "{what}: rows of {rows} bytes, {total} in all");
+    if found.best.stages.len() == 1 {
+        let levels = traffic(planner, cluster, found).unwrap();
+        let of = |one: &Traffic| one.collective_bytes + one.parameter_bytes + one.message_bytes;
+        let levels: f64 = levels.iter().map(of).sum();
+        assert!(near(levels, total), "{what}: {levels} bytes over all levels, {total} in all");
+    }
     moved.products.iter().filter(|one| one.ratio().is_some()).count()
 }
 

@@ -1,7 +1,9 @@
 //! Laws of pipelines: orders can be run, keep what the formulas say, and idle as published.
 
+use std::ops::Range;
+
 use proptest::prelude::*;
-use thinwire_plan::pipeline::{Kind, Pass, Schedule, Stage, cut, simulate};
+use thinwire_plan::pipeline::{Kind, Pass, Schedule, Stage, cut, cut_by, simulate};
 
 const SCHEDULES: [Schedule; 5] = [
     Schedule::Gpipe,
@@ -105,6 +107,44 @@ proptest! {
             cut.iter().map(|stage| seconds[stage.clone()].iter().sum::<f64>()).fold(0.0, f64::max)
         };
         prop_assert!(slowest(&found) <= best(&seconds, stages) * (1.0 + 1e-9) + 1e-9);
+    }
+
+    #[test]
+    fn no_cut_whose_stages_have_room_has_a_faster_slowest_stage(
+        blocks in proptest::collection::vec((0.0_f64..9.0, 1.0_f64..9.0), 1..9),
+        devices in proptest::collection::vec((0.1_f64..9.0, 1.0_f64..30.0), 1..5),
+    ) {
+        let count = blocks.len();
+        let bytes = |range: Range<usize>| blocks[range].iter().map(|(_, bytes)| bytes).sum::<f64>();
+        let seconds = |stage: usize, block: usize| devices[stage].0 * blocks[block].0;
+        let fits = |stage: usize, range: Range<usize>| bytes(range) <= devices[stage].1;
+        let room = |stage: usize, end: usize| {
+            (0..end).find(|start| fits(stage, *start..end)).unwrap_or(end)
+        };
+        let found = cut_by(&seconds, &room, [count, devices.len()]);
+        // All cuts: a bit for every place between two blocks.
+        let all = (0_u32..1 << (count - 1)).map(|bits| {
+            let places = (1..count).filter(|place| bits >> (place - 1) & 1 == 1);
+            let ends: Vec<usize> = [0].into_iter().chain(places).chain([count]).collect();
+            ends.windows(2).map(|pair| pair[0]..pair[1]).collect::<Vec<_>>()
+        });
+        let fitting = |cut: &Vec<Range<usize>>| {
+            let mut stages = cut.iter().enumerate();
+            cut.len() == devices.len() && stages.all(|(stage, range)| fits(stage, range.clone()))
+        };
+        let slowest = |cut: &Vec<Range<usize>>| {
+            let stage = |(stage, range): (usize, &Range<usize>)| {
+                range.clone().map(|block| seconds(stage, block)).sum::<f64>()
+            };
+            cut.iter().enumerate().map(stage).fold(0.0, f64::max)
+        };
+        let least = all.filter(fitting).map(|cut| slowest(&cut)).reduce(f64::min);
+        prop_assert_eq!(found.is_some(), least.is_some());
+        let (Some(found), Some(least)) = (found, least) else { return Ok(()) };
+        prop_assert!(fitting(&found), "{found:?}");
+        prop_assert_eq!((found[0].start, found[found.len() - 1].end), (0, count));
+        prop_assert!(found.windows(2).all(|pair| pair[0].end == pair[1].start));
+        prop_assert!(slowest(&found) <= least * (1.0 + 1e-9), "{found:?}, least {least}");
     }
 }
 

@@ -3,6 +3,7 @@
 mod made;
 
 use thinwire_plan::Cluster;
+use thinwire_plan::cluster::Links;
 use thinwire_plan::output::robust_report;
 use thinwire_plan::search::{Measure, Planner, Robust, Scenario, Settings, robust};
 
@@ -27,7 +28,7 @@ fn the_worst_case_is_no_worse_and_the_calm_one_no_better() {
         assert!(this <= calm, "{measure:?}: {this} {calm}");
         assert!(made.rows.iter().all(|(_, _, both)| both.iter().all(|s| s.is_finite())));
         if measure == Measure::Worst {
-            assert!(made.bound_s <= this);
+            assert!(made.bound.1 <= this);
         }
         let (_, _, [this, calm]) = &made.rows[0];
         assert!(*this >= calm * (1.0 - 1e-9), "{this} {calm}");
@@ -42,9 +43,54 @@ fn the_worst_case_is_no_worse_and_the_calm_one_no_better() {
 
 #[test]
 fn nothing_that_befalls_changes_nothing() {
-    let made = planned("[[scenario]]\nname = \"calm too\"\n", Measure::Worst);
-    let [this, calm] = made.measures();
+    let calm = Scenario {
+        name: "calm too".to_owned(),
+        probability: 0.1,
+        bandwidth: 1.0,
+        level: None,
+        slower: 1.0,
+        lost: 0,
+    };
+    let [this, calm] =
+        robust(&mut planner(), &cluster(), &[calm], Measure::Worst).unwrap().measures();
     assert!((this / calm - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn members_stand_as_the_fastest_calm_plan_wants_them() {
+    // Nodes on a line with thick links between neighbours, the even ones before the odd ones.
+    let place = |member: usize| member / 2 + member % 2 * 2;
+    let rate = |from: usize, to: usize| match place(from).abs_diff(place(to)) {
+        1 => 400.0,
+        _ => 20.0,
+    };
+    let row = |from| (0..4).map(|to| rate(from, to) * 1e9 / 8.0).collect();
+    let mut cluster = cluster();
+    let level = &mut cluster.levels[1];
+    let latency_s = vec![vec![level.latency_s; 4]; 4];
+    let bytes_per_s = (0..4).map(row).collect();
+    level.links = Some(Links { latency_s, bytes_per_s, order: (0..4).collect() });
+    level.bytes_per_s = 20.0 * 1e9 / 8.0;
+    let planner = || made::planner(made::gpt(6, 1024, 512), 32, Settings::default());
+    let (arranged, found) = planner().placed(&cluster).unwrap();
+    let made = robust(&mut planner(), &cluster, &Scenario::usual(), Measure::Worst).unwrap();
+    assert_eq!(made.cluster, arranged);
+    assert!(!made.cluster.order().is_empty());
+    let (_, _, [_, calm]) = made.rows[0];
+    assert!((calm / found.best.seconds - 1.0).abs() < 1e-9, "{calm} {}", found.best.seconds);
+    let [this, _] = made.measures();
+    assert!(made.bound.1 <= this, "{:?} {this}", made.bound);
+}
+
+#[test]
+fn the_bound_names_its_case() {
+    let slow = "[[scenario]]\nname = \"straggler\"\nslower = 1.5\n";
+    assert_eq!(planned(slow, Measure::Worst).bound.0, "calm");
+    let thin = "[[scenario]]\nname = \"thin\"\nbandwidth = 0.0001\n";
+    let made = planned(&format!("{slow}{thin}"), Measure::Worst);
+    assert_eq!(made.bound.0, "thin");
+    let text = robust_report(&made);
+    assert!(text.ends_with(": no plan takes less in the case 'thin'\n"), "{text}");
 }
 
 #[test]
@@ -66,10 +112,14 @@ fn what_is_no_scenario_is_refused() {
             "scenario 'a': no level is called 'rack', expected one of node, pod",
         ),
         (
-            "[[scenario]]\nname = \"a\"\nprobability = 0.7\n[[scenario]]\nname = \"b\"\nprobability = 0.5\n",
+            "[[scenario]]\nname = \"a\"\nslower = 2\nprobability = 0.7\n[[scenario]]\nname = \"b\"\nlost = 1\nprobability = 0.5\n",
             "the probabilities of all scenarios are 1.2 together, expected at most 1",
         ),
         ("[[scenario]]\nname = \"a\"\nwidth = 2\n", "line "),
+        (
+            "[[scenario]]\nname = \"a\"\nprobability = 0.2\nlevel = \"pod\"\n",
+            "scenario 'a' changes nothing, expected bandwidth below 1, slower above 1, or lost",
+        ),
     ] {
         let error = Scenario::parse(text, &cluster()).unwrap_err().to_string();
         assert!(error.starts_with(expected) && !error.contains('\n'), "{error}");

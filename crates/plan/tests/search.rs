@@ -5,7 +5,7 @@ mod made;
 use thinwire_model::{AttentionKind, Gpt, Graph};
 use thinwire_plan::cost::activation::{Keep, Layer};
 use thinwire_plan::cost::{Costs, Division, Precision, Sharding};
-use thinwire_plan::output::{PlanFile, explain, report, volumes};
+use thinwire_plan::output::{PlanFile, explain, moved, report};
 use thinwire_plan::search::{Chain, Found, Planner, Prepared, Rule, Settings};
 use thinwire_plan::stage::Weights;
 use thinwire_plan::{Cluster, Error};
@@ -154,19 +154,19 @@ fn a_node_is_explained_strategy_by_strategy() {
 fn what_products_send_is_counted() {
     let (mut planner, cluster) = (small(), cluster(2, 25.0, 80.0));
     let found = planner.plan(&cluster).unwrap();
-    for volume in volumes(&planner, &cluster, &found).unwrap() {
-        assert!(volume.sent_bytes.is_finite() && volume.least_bytes >= 0.0, "{volume:?}");
-    }
     let (_, data) = &found.experts[0];
     let data = Found { best: data.clone().unwrap(), ..found };
-    let prepared = planner.prepared(&data.best.candidate).unwrap();
-    for volume in volumes(&planner, &cluster, &data).unwrap() {
-        let node = prepared.graph.nodes.iter().find(|node| node.name == volume.node).unwrap();
-        let elements = |id: &usize| prepared.graph.tensors[*id].elements() as f64;
-        let parameters: f64 = node.inputs[1..].iter().map(elements).sum();
-        let expected = 2.0 * 7.0 / 8.0 * 2.0 * parameters;
-        assert!((volume.sent_bytes / expected - 1.0).abs() < 1e-9, "{volume:?} {expected}");
+    let graph = &planner.prepared(&data.best.candidate).unwrap().graph;
+    let products = moved(&planner, &cluster, &data).unwrap().products;
+    for product in products.iter().filter(|one| one.name.contains(".mlp.")) {
+        let node = graph.nodes.iter().find(|node| node.name == product.name).unwrap();
+        let weight = graph.tensors[node.inputs[1]].elements() as f64;
+        let expected = product.blocks as f64 * 2.0 * 7.0 / 8.0 * 2.0 * weight;
+        assert!((product.sent_bytes / expected - 1.0).abs() < 1e-9, "{product:?} {expected}");
     }
+    assert!(products.iter().any(|one| one.name.contains(".mlp.")), "{products:?}");
+    let text = report(&planner, &cluster, &data).unwrap();
+    assert!(text.contains(" times the least where operands lie so"), "{text}");
 }
 
 #[test]

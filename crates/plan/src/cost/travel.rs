@@ -1,9 +1,9 @@
 //! What tensors take on their way from one layout to another, in seconds and in bytes.
 
-use thinwire_model::{Collective, Layout, Leg, Sides, Step, conversion, legs};
+use thinwire_model::{Collective, Layout, Leg, Step, conversion, legs};
 
 use super::encoded::encodes;
-use super::{Carriage, Cost, Costs, Group, Hop, Sharding};
+use super::{Coding, Costs, Group, Hop};
 
 /// What any tensor goes through from some layouts to others, whatever its shape, the mesh's sizes
 /// and the links: for every pair collectives along dimensions of the mesh.
@@ -108,60 +108,40 @@ impl Costs<'_> {
         level: Option<usize>,
     ) -> f64 {
         let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
-        let sent = |step: &Step| {
-            if let Some(coding) = self.coding_of(encodes(shape), step) {
-                return self.encoded_sent(step, coding, level);
-            }
-            let group = &self.groups[step.mesh_dim];
-            let bytes = step.elements as f64 * self.precision.element;
-            match step.collective {
-                Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
-                Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
-                    bytes * self.scattered(group, level)
-                }
-                Collective::AllToAll { .. } => bytes / group.size as f64 * exchanged(group, level),
-                Collective::AllReduce { .. } => 2.0 * bytes * self.scattered(group, level),
-            }
+        let sent = |step: &Step| match self.coding_of(encodes(shape), step) {
+            Some(coding) => self.encoded_sent(step, coding, level),
+            None => self.step_sent(step, level),
         };
         steps.iter().map(sent).sum()
     }
 
-    /// Bytes that a device sends for a parameter, in place of seconds: once a step, or with ZeRO 2
-    /// and 3 with every micro-batch.
-    pub fn parameter_sent(&self, shape: &[usize], sides: &Sides, level: Option<usize>) -> Cost {
-        self.divided_sent(self.division.usual(), shape, sides, level)
-    }
-
-    /// What changes of it where a parameter is divided otherwise.
-    pub fn carriages_sent(
+    /// The same of a parameter's gradient, with its coding and the innermost level on which that is
+    /// used; without one, of the gradient or of the parameter as they are.
+    pub fn parameter_sent(
         &self,
         shape: &[usize],
-        sides: &Sides,
+        [from, to]: [&Layout; 2],
+        coding: Option<(&Coding, usize)>,
         level: Option<usize>,
-    ) -> Vec<Carriage> {
-        let usual = self.parameter_sent(shape, sides, level);
-        let change = |sharding| self.divided_sent(sharding, shape, sides, level) - usual;
-        let others = self.others().iter().copied();
-        let raw = |sharding| Carriage { sharding, coding: None, change: change(sharding) };
-        others.map(raw).collect()
+    ) -> f64 {
+        let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
+        let sent = |step: &Step| match coding {
+            Some(coding) => self.gradient_sent(step, coding, level),
+            None => self.step_sent(step, level),
+        };
+        steps.iter().map(sent).sum()
     }
 
-    /// The same of a parameter that is divided so.
-    pub fn divided_sent(
-        &self,
-        sharding: Sharding,
-        shape: &[usize],
-        sides: &Sides,
-        level: Option<usize>,
-    ) -> Cost {
-        let part = self.scattered(&self.sharing(sides), level);
-        let bytes = self.bytes(shape, &sides.value) * part;
-        match sharding {
-            Sharding::None | Sharding::Optimizer => Cost { sync_s: 2.0 * bytes, ..Cost::ZERO },
-            Sharding::Gradients => Cost { backward_wire_s: bytes, sync_s: bytes, ..Cost::ZERO },
-            Sharding::Parameters => {
-                Cost { gather_s: bytes, backward_wire_s: 2.0 * bytes, ..Cost::ZERO }
+    pub(super) fn step_sent(&self, step: &Step, level: Option<usize>) -> f64 {
+        let group = &self.groups[step.mesh_dim];
+        let bytes = step.elements as f64 * self.precision.element;
+        match step.collective {
+            Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
+            Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
+                bytes * self.scattered(group, level)
             }
+            Collective::AllToAll { .. } => bytes / group.size as f64 * exchanged(group, level),
+            Collective::AllReduce { .. } => 2.0 * bytes * self.scattered(group, level),
         }
     }
 

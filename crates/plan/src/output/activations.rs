@@ -1,6 +1,7 @@
 //! What activations and their gradients are encoded with, level by level and in a line.
 
 use super::file::ActivationFile;
+use super::moved::Step;
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::{Coding, Costs, Group};
@@ -59,7 +60,7 @@ fn used(
     cluster: &Cluster,
     outcome: &Outcome,
 ) -> Result<Vec<(usize, Option<Coding>)>, Error> {
-    let costs = costs(cluster, &outcome.candidate, planner.settings());
+    let costs = costs(cluster, &outcome.candidate, &planner.settings_of(outcome));
     let mut all: Vec<(usize, Option<Coding>)> = Vec::new();
     if costs.activations.iter().all(Option::is_none) {
         return Ok(all);
@@ -88,7 +89,7 @@ fn travels(
     }
     let unplanned = || Error::impossible("the planner has not made this plan");
     let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
-    let sent = Chain::sent(prepared, costs, candidate.rule, Some(level))?;
-    let blocks = sent.costs(&outcome.choice);
-    Ok(blocks.iter().any(|cost| cost.forward_wire_s + cost.backward_wire_s > 0.0))
+    let chain = Chain::new(prepared, costs, candidate.rule)?;
+    let step = Step::new((prepared, &chain), costs, outcome);
+    Ok(step.micro(Some(level)).iter().any(|bytes| *bytes > 0.0))
 }

@@ -61,7 +61,7 @@ pub fn explain(
     let best = &found.best;
     let prepared = planner.prepared(&best.candidate).ok_or_else(unplanned)?;
     let place = place(prepared, name)?;
-    let here = costs(cluster, &best.candidate, planner.settings());
+    let here = costs(cluster, &best.candidate, &planner.settings_of(best));
     let chain = Chain::new(prepared, &here, best.candidate.rule)?;
     let way = best.choice.of_block[place.block];
     let part = chain.part(&best.choice, way, place.node).ok_or_else(unplanned)?;
@@ -120,7 +120,7 @@ impl Question<'_> {
     /// What becomes of the step where the node has a strategy.
     fn row(&self, strategy: &Strategy, text: String) -> Result<Row, Error> {
         let candidate = &self.best.candidate;
-        let settings = self.planner.settings();
+        let settings = &self.planner.settings_of(self.best);
         let here = costs(self.cluster, candidate, settings);
         let given = Given::from([(self.place.node, strategy.clone())]);
         let chain = Chain::given_by(self.prepared, &here, candidate.rule, &given)?;

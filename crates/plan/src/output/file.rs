@@ -184,7 +184,7 @@ impl PlanFile {
         let unplanned = || Error::impossible("the planner has not made this plan");
         let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
         let graph = &prepared.graph;
-        let costs = costs(cluster, candidate, planner.settings());
+        let costs = costs(cluster, candidate, &planner.settings_of(&found.best));
         let chain = Chain::new(prepared, &costs, candidate.rule)?;
         let way = |way: usize| {
             let used = choice.of_block.iter().enumerate().filter(|(_, of)| **of == way);

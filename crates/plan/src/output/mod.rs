@@ -8,12 +8,12 @@ mod explain;
 mod file;
 mod least;
 mod moved;
+mod parameter;
 mod product;
 mod report;
 mod robust;
 mod spared;
 mod traffic;
-mod volume;
 
 pub use activations::activation_text;
 pub use compare::compare;
@@ -24,4 +24,3 @@ pub use report::{NO_EXPERT, Sensitivity, describe, idle, report, sensitivities};
 pub use robust::robust_report;
 pub use spared::{again_text, zero_text};
 pub use traffic::{Traffic, traffic};
-pub use volume::{Volume, volumes};

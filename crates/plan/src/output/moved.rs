@@ -3,16 +3,19 @@
 //! Where a tensor is made and where it is read is the plan's; how it gets there is what is measured.
 //! A gradient of a parameter that p ranks share is summed once a step and is then known to all of
 //! them: 2 (p−1)/p of its elements, however often it is exchanged. A stage's message is the tensor
-//! itself, once. Bytes are those before gradients are encoded.
+//! itself, once. Bytes are those that travel, encoded where the plan encodes, without headers; the
+//! least is of elements as they are.
 //!
-//! Laws: no tensor sends less than its bound; all together send what the plan sends.
+//! Laws: where nothing is encoded, no tensor sends less than its bound; all together send what the
+//! plan's programs send.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 use thinwire_model::{Layout, NodeId, Placement, Role, Sides, TensorId};
 
 use super::least::relayout;
+use super::parameter::Parameter;
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::{Costs, Sharding};
@@ -77,11 +80,12 @@ pub fn moved(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Move
     let candidate = &outcome.candidate;
     let unplanned = || Error::impossible("the planner has not made this plan");
     let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
-    let costs = costs(cluster, candidate, planner.settings());
+    let costs = costs(cluster, candidate, &planner.settings_of(outcome));
     let chain = Chain::new(prepared, &costs, candidate.rule)?;
-    let step = Step { prepared, outcome, costs: &costs, chain: &chain };
+    let step = Step::new((prepared, &chain), &costs, outcome);
     let mut tensors: Vec<MovedTensor> =
         (0..outcome.choice.ways.len()).flat_map(|way| step.way(way)).collect();
+    tensors.extend(step.parameter_rows());
     tensors.extend(step.messages());
     let mut products: Vec<MovedTensor> =
         (0..outcome.choice.ways.len()).flat_map(|way| step.products_of(way)).collect();
@@ -102,6 +106,7 @@ pub(super) struct Step<'a> {
     pub outcome: &'a Outcome,
     pub costs: &'a Costs<'a>,
     pub chain: &'a Chain<'a>,
+    pub parameters: Vec<Parameter>,
 }
 
 /// The paths of a block's tensors.
@@ -113,6 +118,8 @@ pub(super) struct Path {
     pub made: Option<Sides>,
     pub between: Option<Sides>,
     pub read: Vec<Sides>,
+    /// By which nodes, and as which of their inputs.
+    readers: Vec<(NodeId, usize)>,
     /// Whether later blocks read it.
     pub leaves: bool,
 }
@@ -131,20 +138,33 @@ pub(super) struct Ways {
     pub least: [f64; 2],
 }
 
-impl Step<'_> {
-    /// All tensors of the blocks that are done in one way.
+impl<'a> Step<'a> {
+    /// The step of a plan.
+    pub fn new(
+        (prepared, chain): (&'a Prepared, &'a Chain<'a>),
+        costs: &'a Costs<'a>,
+        outcome: &'a Outcome,
+    ) -> Step<'a> {
+        let mut step = Step { prepared, outcome, costs, chain, parameters: Vec::new() };
+        step.parameters = step.parameters();
+        step
+    }
+
+    /// All activations of the blocks that are done in one way.
     fn way(&self, way: usize) -> Vec<MovedTensor> {
         let Outcome { choice, spared, .. } = self.outcome;
         let class = &self.prepared.classes[choice.ways[way].0];
         let blocks = self.blocks(way);
         let rounds = self.outcome.rounds as f64;
         let again = blocks.iter().filter(|block| spared.again[**block]).count() as f64;
+        let redone = self.redone(class);
         let count = blocks.len() as f64;
         let mut paths: Vec<_> = self.paths(class, way).into_iter().collect();
         paths.sort_by_key(|(tensor, _)| *tensor);
         let activation = |(tensor, path): &(TensorId, Path)| {
-            let Ways { sent, least } = self.ways(*tensor, path);
-            let sent = (count + again) * sent[0] + count * sent[1];
+            let Ways { sent, least } = self.ways(*tensor, path, None);
+            let twice = self.again(class, (*tensor, path), &redone, None);
+            let sent = count * (sent[0] + sent[1]) + again * twice;
             MovedTensor {
                 name: self.name(class, *tensor, path),
                 kind: MovedKind::Activation,
@@ -153,9 +173,7 @@ impl Step<'_> {
                 least_bytes: rounds * count * (least[0] + least[1]),
             }
         };
-        let mut all: Vec<MovedTensor> = paths.iter().map(activation).collect();
-        all.extend(self.parameters(class, way, &blocks));
-        all
+        paths.iter().map(activation).collect()
     }
 
     /// All products of the blocks that are done in one way.
@@ -191,7 +209,9 @@ impl Step<'_> {
                     for (place, tensor) in node.inputs.iter().enumerate() {
                         if graph.tensors[*tensor].role == Role::Activation {
                             let sides = declaration.input_sides(place, strategy);
-                            paths.entry(*tensor).or_default().read.push(sides);
+                            let path = paths.entry(*tensor).or_default();
+                            path.read.push(sides);
+                            path.readers.push((*id, place));
                         }
                     }
                 }
@@ -202,11 +222,11 @@ impl Step<'_> {
 
     /// What a tensor sends on its way, and the least of it: no less than to the reader that is
     /// farthest away.
-    pub fn ways(&self, tensor: TensorId, path: &Path) -> Ways {
+    pub fn ways(&self, tensor: TensorId, path: &Path, level: Option<usize>) -> Ways {
         let shape = &self.prepared.graph.tensors[tensor].shape;
         let Some(origin) = path.origin() else { return Ways::default() };
         let sent = |from: &Sides, to: &Sides| {
-            let sent = |from, to| self.costs.conversion_sent(shape, from, to, None);
+            let sent = |from, to| self.costs.conversion_sent(shape, from, to, level);
             [sent(&from.value, &to.value), sent(&to.gradient, &from.gradient)]
         };
         let least = |to: &Sides| {
@@ -228,6 +248,78 @@ impl Step<'_> {
         ways
     }
 
+    /// For every block, bytes of a micro-batch that a device sends of its activations, over one level
+    /// of the cluster or all.
+    pub fn micro(&self, level: Option<usize>) -> Vec<f64> {
+        let Outcome { choice, spared, .. } = self.outcome;
+        let of_way = |way: usize| {
+            let class = &self.prepared.classes[choice.ways[way].0];
+            let (paths, redone) = (self.paths(class, way), self.redone(class));
+            let once = paths.iter().flat_map(|(id, path)| self.ways(*id, path, level).sent);
+            let twice =
+                paths.iter().map(|(id, path)| self.again(class, (*id, path), &redone, level));
+            [once.sum::<f64>(), twice.sum()]
+        };
+        let ways: Vec<[f64; 2]> = (0..choice.ways.len()).map(of_way).collect();
+        let block = |(way, again): (&usize, &bool)| {
+            let [once, twice] = ways[*way];
+            if *again { once + twice } else { once }
+        };
+        choice.of_block.iter().zip(&spared.again).map(block).collect()
+    }
+
+    /// The nodes of a block that are computed again for backward where it keeps nothing: those whose
+    /// results gradients read, and those on the way to them.
+    pub fn redone(&self, class: &Class) -> HashSet<NodeId> {
+        let nodes = &self.prepared.graph.nodes;
+        let mut makers: HashMap<TensorId, NodeId> = HashMap::new();
+        let mut open: Vec<TensorId> = Vec::new();
+        for id in class.nodes.clone() {
+            let (node, work) = (&nodes[id], &class.work[&id]);
+            makers.extend(node.outputs.iter().map(|made| (*made, id)));
+            open.extend(work.read_inputs.iter().map(|place| node.inputs[*place]));
+            open.extend(work.read_outputs.iter().map(|place| node.outputs[*place]));
+        }
+        let mut redone = HashSet::new();
+        while let Some(tensor) = open.pop() {
+            let Some(maker) = makers.get(&tensor).filter(|_| class.exit != Some(tensor)) else {
+                continue;
+            };
+            if redone.insert(*maker) {
+                open.extend(&nodes[*maker].inputs);
+            }
+        }
+        redone
+    }
+
+    /// What a tensor sends of a micro-batch while a block computes again: it is brought once more to
+    /// whom that takes, and to gradients, unless it is kept.
+    pub fn again(
+        &self,
+        class: &Class,
+        (tensor, path): (TensorId, &Path),
+        redone: &HashSet<NodeId>,
+        level: Option<usize>,
+    ) -> f64 {
+        let (Some(made), false) = (&path.made, path.leaves) else { return 0.0 };
+        let shape = &self.prepared.graph.tensors[tensor].shape;
+        let sent = |from: &Sides, to: &Sides| {
+            self.costs.conversion_sent(shape, &from.value, &to.value, level)
+        };
+        let graph = &self.prepared.graph;
+        let own = class.work.iter().any(|(id, work)| {
+            let mut read = work.read_outputs.iter().map(|place| graph.nodes[*id].outputs[*place]);
+            read.any(|read| read == tensor)
+        });
+        let reads = |(_, (id, place)): &(&Sides, &(NodeId, usize))| {
+            own || redone.contains(id) || class.work[id].read_inputs.contains(place)
+        };
+        let middle = path.between.as_ref().unwrap_or(made);
+        let readers: Vec<_> = path.read.iter().zip(&path.readers).filter(reads).collect();
+        let parts = readers.iter().map(|(read, _)| sent(middle, read)).sum::<f64>();
+        if readers.is_empty() { 0.0 } else { sent(made, middle) + parts }
+    }
+
     /// What a tensor is called; of one that enters, into what.
     fn name(&self, class: &Class, tensor: TensorId, path: &Path) -> String {
         let graph = &self.prepared.graph;
@@ -239,47 +331,30 @@ impl Step<'_> {
         }
     }
 
-    /// The parameters that a block's nodes read.
-    fn parameters(&self, class: &Class, way: usize, blocks: &[usize]) -> Vec<MovedTensor> {
-        let graph = &self.prepared.graph;
-        let mut all: Vec<MovedTensor> = Vec::new();
-        for (id, strategy) in self.chain.strategies(&self.outcome.choice, way) {
-            let declaration = &class.work[&id].declaration;
-            for (place, tensor) in graph.nodes[id].inputs.iter().enumerate() {
-                if !matches!(graph.tensors[*tensor].role, Role::Parameter(_)) {
-                    continue;
-                }
-                let sides = declaration.input_sides(place, strategy);
-                let row = self.parameter(*tensor, &sides, blocks);
-                match all.iter_mut().find(|one| one.name == row.name) {
-                    Some(one) => {
-                        one.sent_bytes += row.sent_bytes;
-                        one.least_bytes += row.least_bytes;
-                    }
-                    None => all.push(row),
-                }
-            }
+    /// What is sent of parameters, and of those that stand at its place in equal blocks.
+    fn parameter_rows(&self) -> Vec<MovedTensor> {
+        let mut rows: BTreeMap<(usize, TensorId), MovedTensor> = BTreeMap::new();
+        for parameter in &self.parameters {
+            let first = &parameter.users[0];
+            let empty = || MovedTensor {
+                name: self.prepared.graph.tensors[first.tensor].name.clone(),
+                kind: MovedKind::Parameter,
+                blocks: 0,
+                sent_bytes: 0.0,
+                least_bytes: 0.0,
+            };
+            let way = self.outcome.choice.of_block[first.block];
+            let row = rows.entry((way, first.tensor)).or_insert_with(empty);
+            row.blocks += 1;
+            row.sent_bytes += self.sent_of(parameter);
+            row.least_bytes += self.least(parameter);
         }
-        all
+        rows.into_values().collect()
     }
 
-    pub fn parameter(&self, tensor: TensorId, sides: &Sides, blocks: &[usize]) -> MovedTensor {
-        let graph = &self.prepared.graph;
-        let shape = &graph.tensors[tensor].shape;
-        let rounds = self.outcome.rounds as f64;
-        let sent = |block: &usize| {
-            let cost = self.costs.divided_sent(self.sharding(*block, tensor), shape, sides, None);
-            rounds * cost.micro_s() + cost.sync_s
-        };
-        let ranks = self.sharing(sides);
-        let least = 2.0 * (ranks - 1.0) / ranks * self.costs.bytes(shape, &sides.value);
-        MovedTensor {
-            name: graph.tensors[tensor].name.clone(),
-            kind: MovedKind::Parameter,
-            blocks: blocks.len(),
-            sent_bytes: blocks.iter().map(sent).sum(),
-            least_bytes: blocks.len() as f64 * least,
-        }
+    /// Bytes that devices of all its stages send of a parameter.
+    pub fn sent_of(&self, parameter: &Parameter) -> f64 {
+        self.sent(parameter, None).into_iter().map(|(_, sent)| sent.all()).sum()
     }
 
     /// How many ranks share a parameter.
@@ -305,7 +380,7 @@ impl Step<'_> {
         let row = |(at, stage): (usize, &crate::search::StageOutcome)| {
             let times = if at < last { schedule.chunks() } else { schedule.chunks() - 1 };
             let stage = if at < last { stage } else { largest? };
-            let (shape, sides) = self.chain.exit(choice, stage.blocks.end - 1)?;
+            let (shape, _) = self.chain.exit(choice, stage.blocks.end - 1)?;
             let times = 2.0 * (times * self.outcome.rounds) as f64;
             let elements = shape.iter().product::<usize>() as f64;
             let devices = self.costs.mesh.iter().product::<usize>() as f64;
@@ -313,7 +388,7 @@ impl Step<'_> {
                 name: format!("stage {at} to stage {}", (at + 1) % stages.len()),
                 kind: MovedKind::Message,
                 blocks: 1,
-                sent_bytes: times * self.costs.bytes(shape, &sides.value),
+                sent_bytes: times * stage.message_bytes,
                 least_bytes: times * elements / devices * self.costs.precision.element,
             })
         };

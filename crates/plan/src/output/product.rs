@@ -10,6 +10,7 @@ use thinwire_model::{Declaration, Layout, NodeId, Placement, Role, Sides, Strate
 
 use super::least::product;
 use super::moved::{MovedKind, MovedTensor, Path, Paths, Step};
+use super::parameter::Parameter;
 use crate::cost::Sharding;
 use crate::search::Class;
 
@@ -67,9 +68,9 @@ impl Step<'_> {
         for (tensor, read) in tensors.chain([(product.output, None)]) {
             let path = product.paths.get(&tensor);
             sent += match (&self.prepared.graph.tensors[tensor].role, read) {
-                (Role::Parameter(_), Some(read)) => self.parameter(tensor, read, blocks).sent_bytes,
+                (Role::Parameter(_), Some(_)) => self.parameter_sent(tensor, blocks),
                 _ => path.map_or(0.0, |path| {
-                    rounds * count * self.ways(tensor, path).sent.iter().sum::<f64>()
+                    rounds * count * self.ways(tensor, path, None).sent.iter().sum::<f64>()
                 }),
             };
         }
@@ -82,6 +83,15 @@ impl Step<'_> {
             sent_bytes: sent,
             least_bytes: element * least,
         }
+    }
+
+    /// What some blocks' parameter sends, with all who use it.
+    fn parameter_sent(&self, tensor: TensorId, blocks: &[usize]) -> f64 {
+        let is_it = |parameter: &&Parameter| {
+            let mut users = parameter.users.iter();
+            users.any(|user| user.tensor == tensor && blocks.contains(&user.block))
+        };
+        self.parameters.iter().filter(is_it).map(|one| self.sent_of(one)).sum()
     }
 
     /// The least elements of a step: of forward, and of the gradient that needs more.

@@ -8,7 +8,6 @@ use super::codecs;
 use super::moved::{Moved, MovedTensor, moved};
 use super::spared::{again_text, zero_text};
 use super::traffic::{Traffic, traffic};
-use super::volume::{Volume, volumes};
 use crate::Error;
 use crate::cluster::{Cluster, Level};
 use crate::cost::Cost;
@@ -83,10 +82,11 @@ fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64,
     let candidate = &outcome.candidate;
     let unplanned = || Error::impossible("the planner has not made this plan");
     let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
-    let here = costs(cluster, candidate, planner.settings());
+    let settings = planner.settings_of(outcome);
+    let here = costs(cluster, candidate, &settings);
     let given = Chain::new(prepared, &here, candidate.rule)?.given(&outcome.choice);
     let chain = Chain::given_by(prepared, &here, candidate.rule, &given)?;
-    match best_of(&chain, &here, candidate, planner.settings(), &|| f64::INFINITY) {
+    match best_of(&chain, &here, candidate, &settings, &|| f64::INFINITY) {
         Verdict::Found(outcome) => Ok(outcome.seconds),
         _ => Ok(outcome.seconds),
     }
@@ -135,7 +135,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     traffic(planner, cluster, found)?.iter().map(level).for_each(&mut line);
     line(String::new());
     let moved = moved(planner, cluster, found)?;
-    volume(volumes(planner, cluster, found)?, &moved).into_iter().for_each(&mut line);
+    products(&moved).into_iter().for_each(&mut line);
     line(String::new());
     tensors(&moved).into_iter().for_each(&mut line);
     line(String::new());
@@ -192,25 +192,20 @@ fn level(traffic: &Traffic) -> String {
     )
 }
 
-/// What the products of the way that most blocks have send.
-fn volume(all: Vec<Volume>, moved: &Moved) -> Vec<String> {
-    let Some(most) = all.iter().map(|one| one.blocks).max() else { return Vec::new() };
-    let one = |volume: &Volume| {
-        let Volume { node, sent_bytes, least_bytes, .. } = volume;
-        let over = match *least_bytes > 0.0 {
-            true => format!("{:.2} times the least of any product", sent_bytes / least_bytes),
-            false => "nothing needs to be".to_owned(),
+/// What the products of the way that most blocks have send, in one of these blocks.
+fn products(moved: &Moved) -> Vec<String> {
+    let Some(most) = moved.products.iter().map(|one| one.blocks).max() else { return Vec::new() };
+    let row = |one: &MovedTensor| {
+        let sent = one.sent_bytes / one.blocks as f64 / (GIB / 1024.0);
+        let over = match one.ratio() {
+            Some(ratio) => format!("{ratio:.2} times the least where operands lie so"),
+            None => "nothing needs to be".to_owned(),
         };
-        let placed = moved.products.iter().find(|one| one.name == *node);
-        let placed = placed.and_then(MovedTensor::ratio);
-        let placed = placed.map_or(String::new(), |ratio| {
-            format!(", {ratio:.2} times that of one whose operands lie so")
-        });
-        format!("  {node:28} {:10.1} MiB, {over}{placed}", sent_bytes / (GIB / 1024.0))
+        format!("  {:28} {sent:10.1} MiB, {over}", one.name)
     };
-    let mut lines = vec!["a device sends in a step, for products with parameters:".to_owned()];
-    lines.extend(all.iter().filter(|one| one.blocks == most).map(one));
-    lines
+    let title = "a device sends in a step, for the operands and results of a block's products:";
+    let rows = moved.products.iter().filter(|one| one.blocks == most).map(row);
+    std::iter::once(title.to_owned()).chain(rows).collect()
 }
 
 /// What all tensors send, and those that send the most.

@@ -31,7 +31,12 @@ pub fn robust_report(robust: &Robust) -> String {
     );
     let _ = writeln!(text, "in the calm case this costs {cost:.1} % of the step");
     if robust.measure == Measure::Worst {
-        let _ = writeln!(text, "no plan's worst case is below {}", seconds(robust.bound_s));
+        let (case, bound_s) = &robust.bound;
+        let bound = seconds(*bound_s);
+        let _ = writeln!(
+            text,
+            "no plan's worst case is below {bound}: no plan takes less in the case '{case}'"
+        );
     }
     text
 }

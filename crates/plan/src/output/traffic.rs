@@ -1,23 +1,36 @@
 //! Bytes of a step, level by level of the cluster.
 
+use std::ops::AddAssign;
+
+use super::moved::Step;
 use crate::Error;
 use crate::cluster::Cluster;
-use crate::cost::{Cost, Group};
-use crate::search::{Chain, Found, Outcome, Planner, costs, spared_costs};
+use crate::cost::Group;
+use crate::search::{Chain, Found, Planner, costs};
 
-/// What the busiest device sends over one level in a step.
+/// What the busiest device sends over one level in a step, encoded where the plan encodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
     /// The level.
     pub level: String,
     /// Collectives of micro-batches.
     pub collective_bytes: f64,
-    /// Gradients and parameters once a step, before gradients are encoded.
+    /// Gradients and parameters once a step.
     pub parameter_bytes: f64,
     /// Messages between stages.
     pub message_bytes: f64,
     /// Seconds in which its share of the level's port sends so much.
     pub busy_s: f64,
+}
+
+/// Bytes that a device of a stage sends: collectives, parameters, messages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bytes([f64; 3]);
+
+impl AddAssign<[f64; 3]> for Bytes {
+    fn add_assign(&mut self, other: [f64; 3]) {
+        self.0.iter_mut().zip(other).for_each(|(sum, bytes)| *sum += bytes);
+    }
 }
 
 /// What the busiest stage's devices send in a step, for every level of the cluster.
@@ -29,38 +42,62 @@ pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Ve
     let candidate = &outcome.candidate;
     let unplanned = || Error::impossible("the planner has not made this plan");
     let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
-    let costs = costs(cluster, candidate, planner.settings());
-    let rounds = outcome.rounds as f64;
+    let costs = costs(cluster, candidate, &planner.settings_of(outcome));
+    let chain = Chain::new(prepared, &costs, candidate.rule)?;
+    let step = Step::new((prepared, &chain), &costs, outcome);
     let mut devices = 1.0;
     let mut all = Vec::new();
     for (at, level) in cluster.levels.iter().enumerate() {
-        let sent = Chain::sent(prepared, &costs, candidate.rule, Some(at))?;
-        let blocks = sent.costs(&outcome.choice);
-        let blocks = spared_costs((&sent, &outcome.choice), &blocks, &outcome.spared);
-        let stage = |stage: &crate::search::StageOutcome| {
-            let cost: Cost = blocks[stage.blocks.clone()].iter().copied().sum();
-            (rounds * cost.micro_s(), cost.sync_s)
-        };
-        let busiest = outcome.stages.iter().map(stage);
-        let busiest = busiest.max_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
-        let (collective_bytes, parameter_bytes) = busiest.unwrap_or_default();
-        // A stage in the middle sends activations on and gradients back.
-        let ways = (candidate.stages - 1).min(2) as f64;
-        let chunks = outcome.schedule.chunks() as f64;
-        let message_bytes = rounds * ways * chunks * message(cluster, outcome, at);
-        let bytes = collective_bytes + parameter_bytes + message_bytes;
-        let busy_s = bytes * devices / level.bytes_per_s;
+        let stages = stages(&step, cluster, at).into_iter().map(|Bytes(bytes)| bytes);
+        let total = |bytes: &[f64; 3]| bytes.iter().sum::<f64>();
+        let busiest = stages.max_by(|a, b| total(a).total_cmp(&total(b))).unwrap_or_default();
+        let busy_s = total(&busiest) * devices / level.bytes_per_s;
         devices *= level.size as f64;
+        let [collective_bytes, parameter_bytes, message_bytes] = busiest;
         let level = level.name.clone();
         all.push(Traffic { level, collective_bytes, parameter_bytes, message_bytes, busy_s });
     }
     Ok(all)
 }
 
-/// The largest message between two stages that crosses a level and none beyond it.
-fn message(cluster: &Cluster, outcome: &Outcome, level: usize) -> f64 {
+/// What a device of every stage sends over a level.
+fn stages(step: &Step<'_>, cluster: &Cluster, level: usize) -> Vec<Bytes> {
+    let outcome = step.outcome;
+    let rounds = outcome.rounds as f64;
+    let mut all = vec![Bytes::default(); outcome.stages.len()];
+    let micro = step.micro(Some(level));
+    for (stage, sum) in outcome.stages.iter().zip(&mut all) {
+        let blocks = stage.blocks.clone();
+        *sum += [blocks.map(|block| rounds * micro[block]).sum(), 0.0, 0.0];
+    }
+    for parameter in &step.parameters {
+        for (stage, sent) in step.sent(parameter, Some(level)) {
+            all[stage] += [sent.micro, sent.once, sent.messages];
+        }
+    }
+    for (stage, bytes) in messages(step, cluster, level) {
+        all[stage] += [0.0, 0.0, bytes];
+    }
+    all
+}
+
+/// Of messages between stages that cross a level and none beyond it, who sends how much: activations
+/// on, and with several chunks from the last stage to the first, and gradients back.
+fn messages(step: &Step<'_>, cluster: &Cluster, level: usize) -> Vec<(usize, f64)> {
+    let outcome = step.outcome;
     let devices = outcome.candidate.mesh.iter().product();
-    let stages = outcome.stages.iter().enumerate();
-    let here = stages.filter(|(at, _)| Group::next_stage(cluster, devices, *at).level == level);
-    here.map(|(_, stage)| stage.message_bytes).fold(0.0, f64::max)
+    let (count, chunks) = (outcome.stages.len(), outcome.schedule.chunks());
+    let mut all = Vec::new();
+    for (at, stage) in outcome.stages[..count - 1].iter().enumerate() {
+        if Group::next_stage(cluster, devices, at).level == level {
+            let bytes = (outcome.rounds * chunks) as f64 * stage.message_bytes;
+            all.extend([(at, bytes), (at + 1, bytes)]);
+        }
+    }
+    let largest = outcome.stages.iter().map(|stage| stage.message_bytes).fold(0.0, f64::max);
+    if chunks > 1 && step.level([0, count - 1]) == level {
+        let bytes = (outcome.rounds * (chunks - 1)) as f64 * largest;
+        all.extend([(0, bytes), (count - 1, bytes)]);
+    }
+    all
 }

@@ -8,24 +8,23 @@ const ROUNDS: usize = 60;
 /// Seconds of a block, the second number, on a stage, the first.
 type Seconds<'a> = &'a dyn Fn(usize, usize) -> f64;
 
+/// The first block from which on a stage, the first number, has room for all up to an end, the
+/// second; the end itself where it has room for none.
+type Room<'a> = &'a dyn Fn(usize, usize) -> usize;
+
 /// The blocks of each of `stages` stages, one at least; none if there are fewer blocks.
 ///
 /// Law: no cut has a faster slowest stage.
 pub fn cut(seconds: &[f64], stages: usize) -> Option<Vec<Range<usize>>> {
-    cut_by(&|_, block| seconds[block], seconds.len(), stages)
-}
-
-/// The same where a block takes another time on every stage.
-pub fn cut_by(seconds: Seconds<'_>, blocks: usize, stages: usize) -> Option<Vec<Range<usize>>> {
+    let blocks = seconds.len();
     if stages == 0 || blocks < stages {
         return None;
     }
-    let of_stage = |stage| (0..blocks).map(|block| seconds(stage, block)).sum::<f64>();
-    let (mut low, mut high) = (0.0, 1.0 + 2.0 * (0..stages).map(of_stage).fold(0.0, f64::max));
-    let mut best = pack(seconds, blocks, stages, high)?;
+    let (mut low, mut high) = (0.0, 1.0 + 2.0 * seconds.iter().sum::<f64>());
+    let mut best = pack(seconds, stages, high)?;
     for _ in 0..ROUNDS {
         let middle = 0.5 * (low + high);
-        match pack(seconds, blocks, stages, middle) {
+        match pack(seconds, stages, middle) {
             Some(found) => (best, high) = (found, middle),
             None => low = middle,
         }
@@ -35,19 +34,14 @@ pub fn cut_by(seconds: Seconds<'_>, blocks: usize, stages: usize) -> Option<Vec<
 
 /// Stages that take `most` seconds at most, if there are enough of them; the later ones are filled
 /// first, because the earlier ones keep more micro-batches.
-fn pack(
-    seconds: Seconds<'_>,
-    blocks: usize,
-    stages: usize,
-    most: f64,
-) -> Option<Vec<Range<usize>>> {
-    let mut end = blocks;
+fn pack(seconds: &[f64], stages: usize, most: f64) -> Option<Vec<Range<usize>>> {
+    let mut end = seconds.len();
     let mut found = Vec::with_capacity(stages);
     for stage in (0..stages).rev() {
         let (mut start, mut sum) = (end, 0.0);
-        while start > stage && (start == end || sum + seconds(stage, start - 1) <= most) {
+        while start > stage && (start == end || sum + seconds[start - 1] <= most) {
             start -= 1;
-            sum += seconds(stage, start);
+            sum += seconds[start];
         }
         if sum > most {
             return None;
@@ -57,4 +51,64 @@ fn pack(
     }
     found.reverse();
     (end == 0).then_some(found)
+}
+
+/// The same where a block takes another time on every stage, and stages have not room for all; none
+/// if no cut has. Whatever a stage has room for, it has room for a part of.
+///
+/// Law: of all cuts whose stages have room none has a faster slowest stage.
+pub fn cut_by(
+    seconds: Seconds<'_>,
+    room: Room<'_>,
+    [blocks, stages]: [usize; 2],
+) -> Option<Vec<Range<usize>>> {
+    if stages == 0 || blocks < stages {
+        return None;
+    }
+    // Of so many first stages with so many first blocks, the slowest.
+    let mut least = vec![vec![f64::INFINITY; blocks + 1]; stages + 1];
+    least[0][0] = 0.0;
+    for stage in 0..stages {
+        for end in stage + 1..=blocks + stage + 1 - stages {
+            let (mut best, mut sum) = (f64::INFINITY, 0.0);
+            for start in (room(stage, end).max(stage)..end).rev() {
+                sum += seconds(stage, start);
+                if sum >= best {
+                    break;
+                }
+                best = best.min(sum.max(least[stage][start]));
+            }
+            least[stage + 1][end] = best;
+        }
+    }
+    let most = least[stages][blocks];
+    most.is_finite().then(|| filled(seconds, room, &least, most))
+}
+
+/// The cut whose stages take `most` seconds at most, the later ones filled first.
+fn filled(
+    seconds: Seconds<'_>,
+    room: Room<'_>,
+    least: &[Vec<f64>],
+    most: f64,
+) -> Vec<Range<usize>> {
+    let stages = least.len() - 1;
+    let mut end = least[0].len() - 1;
+    let mut found = Vec::with_capacity(stages);
+    for stage in (0..stages).rev() {
+        let (mut first, mut sum) = (end, 0.0);
+        for start in (room(stage, end).max(stage)..end).rev() {
+            sum += seconds(stage, start);
+            if sum > most {
+                break;
+            }
+            if least[stage][start] <= most {
+                first = start;
+            }
+        }
+        found.push(first..end);
+        end = first;
+    }
+    found.reverse();
+    found
 }

@@ -80,22 +80,12 @@ impl Allowed<'_> {
     }
 }
 
-/// What prices are in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
-    /// Seconds, and bytes of memory.
-    Seconds,
-    /// Bytes that a device sends, in place of seconds: over one level of the cluster, or all.
-    Bytes(Option<usize>),
-}
-
 /// Prices of one block's nodes.
 pub(super) struct BlockPricing<'a> {
     pub costs: &'a Costs<'a>,
     pub work: &'a HashMap<NodeId, Work>,
     pub allowed: &'a Allowed<'a>,
     pub memo: &'a OnMesh,
-    pub unit: Unit,
 }
 
 /// A number that no other layout on as many dimensions of a mesh has; none for a layout too large for
@@ -123,10 +113,7 @@ fn key(from: &[Layout], to: &[Layout]) -> Option<Vec<u64>> {
 
 impl Pricing for BlockPricing<'_> {
     fn node(&self, id: NodeId, _: &Declaration, strategy: &Strategy) -> Cost {
-        match self.unit {
-            Unit::Seconds => self.costs.node(&self.work[&id], strategy),
-            Unit::Bytes(_) => Cost::ZERO,
-        }
+        self.costs.node(&self.work[&id], strategy)
     }
 
     fn strategies(&self, id: NodeId, _: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
@@ -134,28 +121,19 @@ impl Pricing for BlockPricing<'_> {
     }
 
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
-        match self.unit {
-            Unit::Seconds => self.costs.parameter(shape, sides),
-            Unit::Bytes(level) => self.costs.parameter_sent(shape, sides, level),
-        }
+        self.costs.parameter(shape, sides)
     }
 
     fn carriages(&self, shape: &[usize], sides: &Sides) -> Vec<Carriage> {
-        match self.unit {
-            Unit::Seconds => self.costs.carriages(shape, sides),
-            Unit::Bytes(level) => self.costs.carriages_sent(shape, sides, level),
-        }
+        self.costs.carriages(shape, sides)
     }
 
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
-        match self.unit {
-            Unit::Seconds => self.costs.conversion_s(shape, from, to),
-            Unit::Bytes(level) => self.costs.conversion_sent(shape, from, to, level),
-        }
+        self.costs.conversion_s(shape, from, to)
     }
 
     fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64> {
-        let key = key(from, to).filter(|_| self.unit == Unit::Seconds);
+        let key = key(from, to);
         let work_out = || Ok::<_, Infallible>(Passages::new(from, to));
         if let Some(Ok(passages)) = key.map(|key| self.memo.passages.of(key, work_out)) {
             return self.costs.passages_s(shape, &passages, (from, to));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use thinwire_model::{Cut, NodeId, Sides, Strategy, TensorId};
 
-use super::block::{Allowed, BlockPricing, Given, Unit, layouts_of};
+use super::block::{Allowed, BlockPricing, Given, layouts_of};
 use super::prepare::{Class, Prepared};
 use super::rule::Rule;
 use super::thrift::Treated;
@@ -75,23 +75,7 @@ impl<'a> Chain<'a> {
         rule: Rule,
         given: &Given,
     ) -> Result<Chain<'a>, Error> {
-        Chain::build(prepared, costs, Allowed { rule, given }, Unit::Seconds)
-    }
-
-    /// The same with bytes that devices send in place of seconds, over one level of the cluster or
-    /// over all of them, and nothing else: options are in
-    /// the order of [`Chain::new`], so that its choices can be counted.
-    ///
-    /// # Errors
-    /// As [`Chain::new`].
-    pub fn sent(
-        prepared: &'a Prepared,
-        costs: &Costs<'_>,
-        rule: Rule,
-        level: Option<usize>,
-    ) -> Result<Chain<'a>, Error> {
-        let allowed = Allowed { rule, given: &Given::new() };
-        Chain::build(prepared, costs, allowed, Unit::Bytes(level))
+        Chain::build(prepared, costs, Allowed { rule, given })
     }
 
     /// The same on other devices; choices mean the same.
@@ -106,20 +90,19 @@ impl<'a> Chain<'a> {
         prepared: &'a Prepared,
         costs: &Costs<'_>,
         allowed: Allowed<'_>,
-        unit: Unit,
     ) -> Result<Chain<'a>, Error> {
         allowed.check(prepared, &costs.mesh)?;
         let memo = prepared.memo.on(costs);
         let layouts = OnceCell::new();
         let (mut formulations, mut orders) = (Vec::new(), Vec::new());
         for (place, class) in prepared.classes.iter().enumerate() {
-            let pricing =
-                BlockPricing { costs, work: &class.work, allowed: &allowed, memo: &memo, unit };
+            let work = &class.work;
+            let pricing = BlockPricing { costs, work, allowed: &allowed, memo: &memo };
             let outline = || {
                 let layouts = layouts.get_or_init(|| layouts_of(prepared, costs, &allowed));
                 Outline::new(&block(prepared, class, layouts), &costs.mesh, &pricing)
             };
-            let outline = match unit == Unit::Seconds && allowed.given.is_empty() {
+            let outline = match allowed.given.is_empty() {
                 true => memo.outlines.of((allowed.rule, place), outline)?,
                 false => Arc::new(outline()?),
             };

@@ -8,6 +8,7 @@ use super::chain::{Chain, Choice};
 use super::evaluate::{Verdict, better};
 use super::outcome::{Beyond, Outcome, StageOutcome};
 use super::relax::Shares;
+use super::room::{Need, first_that_fits};
 use super::settings::{Recompute, Settings};
 use super::spread::Spread;
 use super::thrift::Spared;
@@ -234,16 +235,21 @@ impl Evaluation<'_> {
 
     /// How much of what all blocks keep together no cut takes off the fullest stage.
     fn shares(&self, family: &[Schedule], total: &Cost) -> Shares {
+        let in_flight = self.in_flight(family);
+        let blocks = self.chain.blocks() - in_flight.len() + 1;
+        let kept =
+            if self.recompute == Recompute::Always { total.entry_bytes } else { total.kept_bytes };
+        Shares::tightest(&in_flight, blocks as f64, [total.state_bytes, kept])
+    }
+
+    /// For every stage the micro-batches that wait for backward under any schedule of a family.
+    fn in_flight(&self, family: &[Schedule]) -> Vec<f64> {
         let Candidate { stages, micro_batches, .. } = *self.candidate;
         let in_flight = |rank: usize| {
             let of = |schedule: &Schedule| schedule.in_flight(rank, stages, micro_batches);
             family.iter().map(of).fold(f64::INFINITY, f64::min)
         };
-        let in_flight: Vec<f64> = (0..stages).map(in_flight).collect();
-        let blocks = self.chain.blocks() - stages + 1;
-        let kept =
-            if self.recompute == Recompute::Always { total.entry_bytes } else { total.kept_bytes };
-        Shares::tightest(&in_flight, blocks as f64, [total.state_bytes, kept])
+        (0..stages).map(in_flight).collect()
     }
 
     fn outcome(&self, family: &[Schedule], found: &Within<Choice>) -> Option<Outcome> {
@@ -251,10 +257,15 @@ impl Evaluation<'_> {
         let micro = |cost: Cost| if always { cost.recomputed() } else { cost }.micro_s();
         let micro: Vec<f64> = self.chain.costs(&found.choice).into_iter().map(micro).collect();
         let cuts = match self.spread {
-            Some(spread) => spread.cut(&found.choice, always)?,
+            Some(spread) => spread.cut((&found.choice, always), &|_, _| 0)?,
             None => cut(&micro, self.candidate.stages)?,
         };
         let mut best = self.staged(&found.choice, &cuts, family)?;
+        if best.over(self.settings.reserve) > 0.0
+            && let Some(cuts) = self.cut_that_fits(&found.choice, &micro, family)
+        {
+            best = self.fitter(best, self.staged(&found.choice, &cuts, family)?);
+        }
         for _ in 0..CUTS {
             let Some(cuts) = self.recut(&best, &micro) else { break };
             let next = self.staged(&found.choice, &cuts, family)?;
@@ -263,6 +274,26 @@ impl Evaluation<'_> {
         let Within { bound_s, seconds_per_byte, .. } = *found;
         best.rivals.iter_mut().for_each(|rival| rival.bound_s = bound_s);
         Some(Outcome { bound_s, seconds_per_byte, ..best })
+    }
+
+    /// The fastest cut of which every stage fits its memory, if there is one.
+    fn cut_that_fits(
+        &self,
+        choice: &Choice,
+        micro: &[f64],
+        family: &[Schedule],
+    ) -> Option<Vec<Range<usize>>> {
+        let needs = Need::of_blocks((self.chain, choice), &self.chain.costs(choice));
+        let in_flight = self.in_flight(family);
+        let room = |stage: usize, end: usize| {
+            let device = &self.costs.device;
+            let bytes = device.room(self.memory_bytes(stage), self.settings.reserve);
+            first_that_fits(&needs, end, bytes, (in_flight[stage], self.recompute))
+        };
+        match self.spread {
+            Some(spread) => spread.cut((choice, self.recompute == Recompute::Always), &room),
+            None => cut_by(&|_, block| micro[block], &room, [micro.len(), in_flight.len()]),
+        }
     }
 
     /// Other cuts, where stages have given up unequally much; none where they have not.
@@ -277,7 +308,7 @@ impl Evaluation<'_> {
         let least = slower.iter().copied().fold(f64::INFINITY, f64::min);
         let uneven = slower.iter().any(|one| *one > least * (1.0 + 1e-9));
         let seconds = |stage: usize, block: usize| slower[stage] * micro[block];
-        let cuts = || cut_by(&seconds, micro.len(), slower.len());
+        let cuts = || cut_by(&seconds, &|_, _| 0, [micro.len(), slower.len()]);
         let cuts = if uneven { cuts() } else { None };
         cuts.filter(|cuts| cuts.iter().zip(&outcome.stages).any(|(a, b)| *a != b.blocks))
     }

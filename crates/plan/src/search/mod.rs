@@ -25,6 +25,7 @@ mod play;
 mod prepare;
 mod relax;
 mod robust;
+mod room;
 mod round;
 mod rule;
 mod scenario;
@@ -48,7 +49,7 @@ pub use robust::{Measure, Robust, robust};
 pub use rule::Rule;
 pub use scenario::Scenario;
 pub use settings::{ACTIVATION_BUDGET, Recompute, Settings, costs};
-pub use thrift::{Spared, Treated, spared_costs};
+pub use thrift::{Spared, Treated};
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -78,8 +79,16 @@ pub struct Planner {
     /// By sequences of a micro-batch.
     prepared: HashMap<usize, Prepared>,
     graph: Build,
-    /// The clusters that were planned for last, and what their candidates came to.
-    history: Vec<(Cluster, Seen)>,
+    /// The searches that were made last.
+    history: Vec<Past>,
+}
+
+/// A search that was made: on which cluster, what one encoding of an activation was allowed to lose,
+/// and what its candidates came to.
+struct Past {
+    cluster: Cluster,
+    activation_budget: f64,
+    seen: Seen,
 }
 
 /// What was found.
@@ -101,6 +110,26 @@ impl Found {
     /// The part of its time that the plan may lose to the best one.
     pub fn gap(&self) -> f64 {
         (1.0 - self.bound_s / self.best.seconds).max(0.0)
+    }
+
+    /// What two searches found together; of plans that are as fast, the first search's.
+    fn and(self, other: Found) -> Found {
+        let faster = self.best.seconds <= other.best.seconds;
+        let (mut one, other) = if faster { (self, other) } else { (other, self) };
+        one.others.push(other.best);
+        one.others.extend(other.others);
+        one.others.sort_by(play::order);
+        for ((_, mine), (_, plan)) in one.experts.iter_mut().zip(other.experts) {
+            match (&mine, plan) {
+                (Ok(a), Ok(b)) if b.seconds < a.seconds => *mine = Ok(b),
+                (Err(_), Ok(b)) => *mine = Ok(b),
+                (Err(a), Err(b)) if b < *a => *mine = Err(b),
+                _ => {}
+            }
+        }
+        let bound_s = one.bound_s.min(other.bound_s);
+        let candidates = [0, 1].map(|place| one.candidates[place] + other.candidates[place]);
+        Found { bound_s, candidates, ..one }
     }
 }
 
@@ -133,6 +162,12 @@ impl Planner {
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// The settings under which a plan was found: those of the planner, with what one encoding of
+    /// an activation was allowed to lose.
+    pub fn settings_of(&self, outcome: &Outcome) -> Settings {
+        self.settings.with_activation_budget(outcome.activation_budget)
     }
 
     /// The best plan for a cluster. What an earlier plan has learnt is used again.
@@ -187,19 +222,38 @@ impl Planner {
             (expert, list)
         });
         self.prepare(all.iter().chain(of_expert.iter().flat_map(|(_, list)| list)))?;
-        let round = Round::new(self, cluster);
-        let mut expert_plans = Vec::new();
-        for (expert, list) in &of_expert {
-            expert_plans.push((*expert, round.best_of(list)));
+        let budgets = self.settings.activation_budgets(cluster);
+        let (mut searches, mut made) = (Vec::new(), Vec::new());
+        for activation_budget in &budgets {
+            let settings = self.settings.with_activation_budget(*activation_budget);
+            let found = self.once((cluster, &settings), &all, &of_expert);
+            searches.push(found.map(|(found, seen)| {
+                let (cluster, activation_budget) = (cluster.clone(), *activation_budget);
+                made.push(Past { cluster, activation_budget, seen });
+                found
+            }));
         }
-        let bounded = round.bounded(&all);
+        self.history.retain(|past| past.cluster != *cluster);
+        self.history.extend(made);
+        let most = HISTORY * budgets.len();
+        self.history.drain(..self.history.len().saturating_sub(most));
+        searches.into_iter().reduce(fastest).expect("there is a budget")
+    }
+
+    /// A search where one encoding of an activation may lose what these settings say.
+    fn once(
+        &self,
+        (cluster, settings): (&Cluster, &Settings),
+        all: &[Candidate],
+        of_expert: &[(Expert, Vec<Candidate>)],
+    ) -> Result<(Found, Seen), Error> {
+        let round = Round::new(self, cluster, settings);
+        let experts = of_expert.iter().map(|(expert, list)| (*expert, round.best_of(list)));
+        let experts = experts.collect();
+        let bounded = round.bounded(all);
         round.evaluate(&bounded);
         round.evaluate(&round.bounded(&round.deeper()));
-        let (found, seen) = round.finish(&bounded, expert_plans)?;
-        self.history.retain(|(before, _)| before != cluster);
-        self.history.push((cluster.clone(), seen));
-        self.history.drain(..self.history.len().saturating_sub(HISTORY));
-        Ok(found)
+        round.finish(&bounded, experts)
     }
 
     /// Builds the model for every size of micro-batch.
@@ -221,6 +275,14 @@ impl Planner {
             self.prepared.insert(size, prepared);
         }
         Ok(())
+    }
+}
+
+/// What two searches found for the same cluster, if either found anything.
+fn fastest(one: Result<Found, Error>, other: Result<Found, Error>) -> Result<Found, Error> {
+    match (one, other) {
+        (Ok(one), Ok(other)) => Ok(one.and(other)),
+        (one, other) => one.or(other),
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Outcome {
     pub left_s: f64,
     /// What one more byte of memory would save, in seconds.
     pub seconds_per_byte: f64,
+    /// What one encoding of an activation was allowed to lose; the setting allows as much or more.
+    pub activation_budget: f64,
 }
 
 /// One stage of a plan.

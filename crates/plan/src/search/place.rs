@@ -9,7 +9,7 @@
 //! Laws: a plan is never slower than the one for members as the file has them, and its bound holds
 //! for every order. Where links are alike nothing is done.
 
-use super::{Candidate, Chain, Found, Given, Outcome, Planner, Verdict, best_of, costs};
+use super::{Candidate, Chain, Found, Given, Outcome, Planner, Settings, Verdict, best_of, costs};
 use crate::Error;
 use crate::cluster::{Cluster, Links};
 
@@ -36,7 +36,7 @@ impl Planner {
         if cluster.levels.iter().all(|level| level.links.is_none()) {
             return Ok(best);
         }
-        let bound_s = self.plan(&cluster.with_best_links())?.bound_s;
+        let bound_s = self.bound_of_orders_s(cluster, best.1.bound_s)?;
         let mut tried: Vec<Cluster> = Vec::new();
         let mut found: Vec<(Cluster, Found)> = Vec::new();
         for order in starts(cluster) {
@@ -55,6 +55,19 @@ impl Planner {
         }
         best.1.bound_s = best.1.bound_s.min(bound_s);
         Ok(best)
+    }
+
+    /// The seconds below which there is no plan, in whatever order members stand; `bound_s` are
+    /// those for their order here.
+    pub(super) fn bound_of_orders_s(
+        &mut self,
+        cluster: &Cluster,
+        bound_s: f64,
+    ) -> Result<f64, Error> {
+        match cluster.levels.iter().all(|level| level.links.is_none()) {
+            true => Ok(bound_s),
+            false => Ok(self.plan(&cluster.with_best_links())?.bound_s.min(bound_s)),
+        }
     }
 
     /// The best of an order and of those that suit the plan of the one before.
@@ -84,19 +97,25 @@ impl Planner {
     fn suiting(&self, cluster: &Cluster, outcome: &Outcome) -> Cluster {
         let candidate = &outcome.candidate;
         let Some(prepared) = self.prepared(candidate) else { return cluster.clone() };
-        let here = costs(cluster, candidate, self.settings());
+        let settings = self.settings_of(outcome);
+        let here = costs(cluster, candidate, &settings);
         let Ok(chain) = Chain::new(prepared, &here, candidate.rule) else { return cluster.clone() };
         let given = chain.given(&outcome.choice);
-        arranged(cluster, &mut |tried| self.again_s(tried, candidate, &given))
+        arranged(cluster, &mut |tried| self.again_s((tried, &settings), candidate, &given))
     }
 
     /// Seconds of the same strategies on another cluster.
-    fn again_s(&self, cluster: &Cluster, candidate: &Candidate, given: &Given) -> f64 {
+    fn again_s(
+        &self,
+        (cluster, settings): (&Cluster, &Settings),
+        candidate: &Candidate,
+        given: &Given,
+    ) -> f64 {
         let Some(prepared) = self.prepared(candidate) else { return f64::INFINITY };
-        let here = costs(cluster, candidate, self.settings());
+        let here = costs(cluster, candidate, settings);
         let chain = Chain::given_by(prepared, &here, candidate.rule, given);
         let Ok(chain) = chain else { return f64::INFINITY };
-        match best_of(&chain, &here, candidate, self.settings(), &|| f64::INFINITY) {
+        match best_of(&chain, &here, candidate, settings, &|| f64::INFINITY) {
             Verdict::Found(outcome) => outcome.seconds,
             _ => f64::INFINITY,
         }

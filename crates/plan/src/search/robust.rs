@@ -7,7 +7,10 @@
 //! are left, if that dimension cuts batches alone, or is planned anew for the devices that are left,
 //! whichever is faster.
 //!
-//! No plan's worst case is below the largest of the scenarios' own bounds.
+//! Members of a level stand in the order that the fastest calm plan wants, and no other is tried.
+//!
+//! No plan's worst case is below the largest of the bounds of the calm case and of the scenarios'
+//! networks, whatever the order of members.
 
 use rayon::prelude::*;
 
@@ -21,6 +24,9 @@ use super::{Found, Planner};
 use crate::Error;
 use crate::cluster::Cluster;
 
+/// What the case is called in which nothing befalls.
+const CALM: &str = "calm";
+
 /// What is made as small as can be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
@@ -33,6 +39,8 @@ pub enum Measure {
 /// A robust plan beside the fastest one.
 #[derive(Clone, Debug)]
 pub struct Robust {
+    /// The cluster with its members in the order in which plans were looked for.
+    pub cluster: Cluster,
     /// The search in the calm case, with the robust plan as the best.
     pub found: Found,
     /// What was made small.
@@ -40,8 +48,8 @@ pub struct Robust {
     /// The calm case first: what it is called, its probability, and the seconds of a step of the
     /// robust plan and of the one that is fastest in the calm case.
     pub rows: Vec<(String, f64, [f64; 2])>,
-    /// No plan's worst case is below this.
-    pub bound_s: f64,
+    /// No plan's worst case is below these seconds, which is no plan's step in this case.
+    pub bound: (String, f64),
 }
 
 impl Robust {
@@ -86,34 +94,37 @@ pub fn robust(
     scenarios: &[Scenario],
     measure: Measure,
 ) -> Result<Robust, Error> {
-    let calm = planner.plan(cluster)?;
+    let (cluster, calm) = planner.placed(cluster)?;
     let mut pool = vec![calm.best.clone()];
     pool.extend(calm.others.iter().cloned());
-    let mut bound_s = calm.bound_s;
+    let mut bound = (CALM.to_owned(), calm.bound_s);
     let mut anew = Vec::new();
     for scenario in scenarios {
-        let links = scenario.links(cluster);
-        if links != *cluster && scenario.lost == 0 {
+        let links = scenario.links(&cluster);
+        if links != cluster && scenario.lost == 0 {
             let found = planner.plan(&links)?;
-            bound_s = bound_s.max(found.bound_s);
+            let bound_s = planner.bound_of_orders_s(&links, found.bound_s)?;
+            if bound_s > bound.1 {
+                bound = (scenario.name.clone(), bound_s);
+            }
             pool.extend([found.best].into_iter().chain(found.others));
         }
-        let left = (scenario.lost > 0).then(|| scenario.survivors(cluster)).flatten();
+        let left = (scenario.lost > 0).then(|| scenario.survivors(&cluster)).flatten();
         let planned = left.and_then(|left| planner.plan(&left).ok());
         anew.push(planned.map_or(f64::INFINITY, |found| found.best.seconds));
     }
-    let times = times(planner, cluster, &pool, scenarios, &anew)?;
+    let times = times(planner, &cluster, &pool, scenarios, &anew)?;
     let likely: f64 = scenarios.iter().map(|scenario| scenario.probability).sum();
     let parts = scenarios.iter().map(|scenario| scenario.probability);
     let parts: Vec<f64> = std::iter::once((1.0 - likely).max(0.0)).chain(parts).collect();
     let best = least(&times, &parts, measure);
-    let names = std::iter::once("calm").chain(scenarios.iter().map(|one| one.name.as_str()));
+    let names = std::iter::once(CALM).chain(scenarios.iter().map(|one| one.name.as_str()));
     let both = times[best].iter().zip(&times[0]).map(|(robust, calm)| [*robust, *calm]);
     let rows = names.map(str::to_owned).zip(parts).zip(both);
     let rows: Vec<_> = rows.map(|((name, part), both)| (name, part, both)).collect();
     let plan = Outcome { seconds: times[best][0], ..pool[best].clone() };
     let found = Found { best: plan, ..calm };
-    Ok(Robust { found, measure, rows, bound_s })
+    Ok(Robust { cluster, found, measure, rows, bound })
 }
 
 /// For every plan its seconds in the calm case and in every scenario.
@@ -177,7 +188,7 @@ fn under(
 fn left(planner: &Planner, cluster: &Cluster, outcome: &Outcome, lost: usize) -> Option<f64> {
     let candidate = &outcome.candidate;
     let prepared = planner.prepared(candidate)?;
-    let costs = costs(cluster, candidate, planner.settings());
+    let costs = costs(cluster, candidate, &planner.settings_of(outcome));
     let chain = Chain::new(prepared, &costs, candidate.rule).ok()?;
     if !chain.cuts_batches(&outcome.choice) {
         return None;
@@ -190,7 +201,7 @@ fn left(planner: &Planner, cluster: &Cluster, outcome: &Outcome, lost: usize) ->
 
 /// A plan as it is on another cluster.
 fn staged(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<Outcome, Error> {
-    let settings = planner.settings();
+    let settings = &planner.settings_of(outcome);
     let unplanned = || Error::impossible("the planner has not made this plan");
     let prepared = planner.prepared(&outcome.candidate).ok_or_else(unplanned)?;
     let costs = costs(cluster, &outcome.candidate, settings);

@@ -13,6 +13,7 @@ use super::outcome::Outcome;
 use super::pin::Pin;
 use super::play::{Fastest, order, play, played, refined};
 use super::rule::Rule;
+use super::settings::Settings;
 use super::{Found, Planner, fit};
 use crate::Error;
 use crate::cluster::Cluster;
@@ -22,6 +23,7 @@ use crate::cost::Division;
 pub(super) struct Round<'a> {
     planner: &'a Planner,
     cluster: &'a Cluster,
+    settings: &'a Settings,
     /// The fastest plan, with what playing adds to its closed form.
     best: Fastest,
     found: Mutex<Vec<Outcome>>,
@@ -34,18 +36,20 @@ pub(super) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    pub fn new(planner: &'a Planner, cluster: &'a Cluster) -> Round<'a> {
-        let known = |(before, seen): &'a (Cluster, Seen)| Some((faster(before, cluster)?, seen));
-        let history = planner.history.iter().filter_map(known).collect();
+    pub fn new(planner: &'a Planner, cluster: &'a Cluster, settings: &'a Settings) -> Round<'a> {
+        let budget = settings.activation_budget;
+        let alike = planner.history.iter().filter(|past| past.activation_budget == budget);
+        let history = alike.filter_map(|past| Some((faster(&past.cluster, cluster)?, &past.seen)));
         Round {
+            history: history.collect(),
             planner,
             cluster,
+            settings,
             best: Fastest::default(),
             found: Mutex::default(),
             least_bytes: Mutex::new(f64::INFINITY),
             solved: AtomicUsize::new(0),
             seen: Mutex::default(),
-            history,
         }
     }
 
@@ -82,7 +86,7 @@ impl<'a> Round<'a> {
     fn verdict(&self, candidate: &Candidate, known: Known, fastest: &Fastest) -> Option<Verdict> {
         let prepared = self.planner.prepared(candidate)?;
         let enough_s = || fastest.enough_s(candidate);
-        let settings = &self.planner.settings;
+        let settings = self.settings;
         let verdict = evaluate(self.cluster, prepared, candidate, settings, &enough_s);
         let known = match &verdict {
             Verdict::Found(outcome) => {
@@ -113,7 +117,7 @@ impl<'a> Round<'a> {
     fn meet(&self, outcome: &Outcome, candidate: &Candidate, fastest: &Fastest) {
         if outcome.seconds < fastest.enough_s(candidate) {
             let mut plan = outcome.clone();
-            play(&mut plan, self.planner.settings.overlap);
+            play(&mut plan, self.settings.overlap);
             let seconds = plan.seconds.max(outcome.seconds);
             fastest.meet(candidate, seconds);
             self.best.meet(candidate, seconds);
@@ -130,7 +134,7 @@ impl<'a> Round<'a> {
         let all = self.history.iter().filter_map(before);
         all.reduce(Known::and).or_else(|| {
             let prepared = self.planner.prepared(candidate)?;
-            let settings = &self.planner.settings;
+            let settings = self.settings;
             let seconds = bound_s(self.cluster, prepared, candidate, settings);
             let hides = settings.overlap.sync / candidate.micro_batches as f64;
             Some(Known::arithmetic(seconds, hides))
@@ -201,7 +205,7 @@ impl<'a> Round<'a> {
         let most_s = self.best.seconds();
         found.retain(|outcome| outcome.bound_s <= most_s);
         found.iter_mut().for_each(|one| one.rivals.retain(|rival| rival.bound_s <= most_s));
-        let overlap = self.planner.settings.overlap;
+        let overlap = self.settings.overlap;
         for (_, plan) in &mut experts {
             plan.iter_mut().for_each(|outcome| play(outcome, overlap));
         }
@@ -218,7 +222,7 @@ impl<'a> Round<'a> {
         }
         let mut best = found.remove(0);
         if let Some(prepared) = self.planner.prepared(&best.candidate) {
-            best = refined(self.cluster, prepared, &self.planner.settings, &best);
+            best = refined(self.cluster, prepared, self.settings, &best);
         }
         let bound_s = least.min(best.seconds);
         let candidates = [bounded.len(), solved];
@@ -228,7 +232,7 @@ impl<'a> Round<'a> {
     /// No mesh can be cut as is asked for.
     fn impossible(&self) -> Error {
         let devices = self.cluster.size();
-        let pins: Vec<String> = self.planner.settings.pins.iter().map(Pin::to_string).collect();
+        let pins: Vec<String> = self.settings.pins.iter().map(Pin::to_string).collect();
         if pins.is_empty() {
             return Error::impossible(format!("no mesh of {devices} devices can run the model"));
         }
@@ -241,7 +245,7 @@ impl<'a> Round<'a> {
         if !least.is_finite() {
             return self.impossible();
         }
-        let reserve = self.planner.settings.reserve;
+        let reserve = self.settings.reserve;
         fit::too_large("the smallest plan", least, self.cluster, reserve)
     }
 }

@@ -76,7 +76,7 @@ impl Scenario {
     /// Reads scenarios for a cluster.
     ///
     /// # Errors
-    /// If it is no such file, a number is out of range, or a level is unknown.
+    /// If it is no such file, a number is out of range, a level is unknown, or nothing changes.
     pub fn parse(text: &str, cluster: &Cluster) -> Result<Vec<Scenario>, Error> {
         let file: File = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
@@ -110,8 +110,16 @@ impl Scenario {
                 let found = format!("{about}: no level is called '{level}'");
                 Err(Error::file(format!("{found}, expected one of {expected}")))
             }
+            _ if self.changes_nothing() => {
+                let expected = "expected bandwidth below 1, slower above 1, or lost above 0";
+                Err(Error::file(format!("{about} changes nothing, {expected}")))
+            }
             _ => Ok(()),
         }
+    }
+
+    fn changes_nothing(&self) -> bool {
+        self.bandwidth == 1.0 && self.slower == 1.0 && self.lost == 0
     }
 
     /// The cluster with what is left of its links.

@@ -13,6 +13,9 @@ use super::rule::Rule;
 /// less is within it, `int4` is not.
 pub const ACTIVATION_BUDGET: f64 = 0.01;
 
+/// A budget within which there is no codec.
+const NOTHING: f64 = -1.0;
+
 /// What holds for all candidates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -80,6 +83,31 @@ impl Settings {
     pub fn of_executor() -> Settings {
         let (precision, exchange) = (Precision::SINGLE, Exchange::Flat);
         Settings { precision, exchange, ..Settings::default() }
+    }
+
+    /// The same where one encoding of an activation may lose so much.
+    pub(super) fn with_activation_budget(&self, activation_budget: f64) -> Settings {
+        Settings { activation_budget, ..self.clone() }
+    }
+
+    /// The budgets, up to the one that was given, with which activations travel differently, the
+    /// least first: nothing is encoded, then what loses least is, and so on. A level takes the
+    /// codec that is cheapest for most of what crosses it; with fewer to choose from a plan may
+    /// still be faster.
+    pub(super) fn activation_budgets(&self, cluster: &Cluster) -> Vec<f64> {
+        let pace = cluster.pace();
+        let losses = self.activation_codings.iter().map(|coding| coding.loss);
+        let mut losses: Vec<f64> = losses.filter(|loss| *loss <= self.activation_budget).collect();
+        losses.sort_by(f64::total_cmp);
+        let mut all: Vec<(f64, Vec<Option<Coding>>)> = Vec::new();
+        for budget in std::iter::once(NOTHING).chain(losses) {
+            let codings = (&self.activation_codings[..], budget);
+            let chosen = cheapest((cluster, &pace), self.precision, codings);
+            if all.iter().all(|(_, known)| *known != chosen) {
+                all.push((budget, chosen));
+            }
+        }
+        all.into_iter().map(|(budget, _)| budget).collect()
     }
 
     /// What may be divided. Where devices differ all parameters are divided alike: their parts of a

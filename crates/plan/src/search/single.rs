@@ -3,7 +3,7 @@
 use super::candidate::check_counts;
 use super::evaluate::{Verdict, evaluate};
 use super::play::{play, refined};
-use super::{Candidate, Found, Planner, fit};
+use super::{Candidate, Found, Planner, Settings, fastest, fit};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::pipeline::Schedule;
@@ -37,7 +37,20 @@ impl Planner {
         if let Some(schedule) = self.settings().schedule {
             check_schedule(schedule, *stages, blocks, *micro_batches)?;
         }
-        let settings = self.settings();
+        let budgets = self.settings().activation_budgets(cluster).into_iter();
+        let settings = budgets.map(|budget| self.settings().with_activation_budget(budget));
+        let all = settings.map(|settings| self.planned_for(cluster, candidate, &settings));
+        all.reduce(fastest).expect("there is a budget")
+    }
+
+    /// The same where one encoding of an activation may lose what these settings say.
+    fn planned_for(
+        &self,
+        cluster: &Cluster,
+        candidate: &Candidate,
+        settings: &Settings,
+    ) -> Result<Found, Error> {
+        let prepared = self.prepared(candidate).expect("it was prepared before");
         match evaluate(cluster, prepared, candidate, settings, &|| f64::INFINITY) {
             Verdict::Found(mut best) => {
                 let least_s = best.least_s();
@@ -53,6 +66,7 @@ impl Planner {
                     .with_hint("more stages or micro-batches, ZeRO 3 or recomputation need less"))
             }
             Verdict::TooSlow(_) | Verdict::Impossible => {
+                let Candidate { stages, mesh, micro_batches, .. } = candidate;
                 let found = format!("{stages} stages of {mesh:?}, {micro_batches} micro-batches");
                 Err(Error::impossible(format!("no strategies and schedule for {found}")))
             }

@@ -1,6 +1,6 @@
 //! Spreads: who does how much on a cluster of several kinds of devices.
 //!
-//! Stages get layers in proportion to the speed of their devices. Where the first dimension of the
+//! Stages get layers in proportion to the speed of their devices, as far as they have room. Where the first dimension of the
 //! mesh cuts batches alone, its parts share nothing but gradients at the end of a step; so each of
 //! them may do as many micro-batches as suits its devices: together as many as if all did alike.
 //! With ZeRO 3, which gathers parameters with every micro-batch, and with interleaving, which takes
@@ -84,8 +84,13 @@ impl<'a> Spread<'a> {
         self.memory_bytes[stage]
     }
 
-    /// The blocks of every stage, so that the slowest is as fast as can be.
-    pub fn cut(&self, choice: &Choice, again: bool) -> Option<Vec<Range<usize>>> {
+    /// The blocks of every stage, so that the slowest is as fast as can be where the first block
+    /// from which on a stage has room is as `room` says.
+    pub fn cut(
+        &self,
+        (choice, again): (&Choice, bool),
+        room: &dyn Fn(usize, usize) -> usize,
+    ) -> Option<Vec<Range<usize>>> {
         let micro = self.micro(choice, again);
         let uneven = self.uneven && self.chains[0].cuts_batches(choice);
         let seconds = |stage: usize, block: usize| {
@@ -95,7 +100,7 @@ impl<'a> Spread<'a> {
                 false => parts.fold(0.0, f64::max),
             }
         };
-        cut_by(&seconds, micro[0].len(), self.kinds.len())
+        cut_by(&seconds, room, [micro[0].len(), self.kinds.len()])
     }
 
     /// Who does how many of `micro_batches` micro-batches.

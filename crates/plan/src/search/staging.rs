@@ -60,6 +60,7 @@ impl Evaluation<'_> {
             bound_s: 0.0,
             left_s: f64::INFINITY,
             seconds_per_byte: 0.0,
+            activation_budget: self.settings.activation_budget,
         }
     }
 
@@ -123,7 +124,7 @@ impl Evaluation<'_> {
     }
 
     /// Bytes of memory of every device of a stage.
-    fn memory_bytes(&self, rank: usize) -> f64 {
+    pub(super) fn memory_bytes(&self, rank: usize) -> f64 {
         self.spread.map_or(self.costs.device.memory_bytes, |spread| spread.memory_bytes(rank))
     }
 

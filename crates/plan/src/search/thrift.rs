@@ -250,25 +250,11 @@ pub fn scratch_bytes(whole: &[Cost], again: &[bool]) -> f64 {
 }
 
 /// What blocks cost that give up so much.
-pub fn spared_costs(
-    (chain, choice): (&Chain<'_>, &Choice),
-    whole: &[Cost],
-    spared: &Spared,
-) -> Vec<Cost> {
-    let change = |treated: &Treated| chain.like(choice, treated).map(|way| way.change);
-    changed(whole, spared, &|treated| change(treated).unwrap_or(Cost::ZERO))
-}
-
-/// The same on the chain on which it was given up.
 pub(super) fn spent(whole: &[Cost], spared: &Spared) -> Vec<Cost> {
-    changed(whole, spared, &|treated| treated.carriage.change)
-}
-
-fn changed(whole: &[Cost], spared: &Spared, change: &dyn Fn(&Treated) -> Cost) -> Vec<Cost> {
     let again = |(cost, again): (&Cost, &bool)| if *again { cost.recomputed() } else { *cost };
     let mut costs: Vec<Cost> = whole.iter().zip(&spared.again).map(again).collect();
     for treated in &spared.treated {
-        costs[treated.block] += change(treated);
+        costs[treated.block] += treated.carriage.change;
     }
     costs
 }
@@ -276,6 +262,7 @@ fn changed(whole: &[Cost], spared: &Spared, change: &dyn Fn(&Treated) -> Cost) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::search::room::{Need, first_that_fits};
 
     const LIMITS: Limits =
         Limits { rounds: 4.0, in_flight: 2.0, bytes: 0.0, recompute: Recompute::Free };
@@ -302,6 +289,10 @@ mod tests {
                 (0..whole.len()).filter_map(|block| stage.computing_again(block)).collect();
             let taken = stage.buy(&steps);
             proptest::prop_assert!(part < 1.0 || taken.is_empty());
+            let needs: Vec<Need> = whole.iter().map(Need::of).collect();
+            let terms = (limits.in_flight, limits.recompute);
+            let has_room = first_that_fits(&needs, whole.len(), limits.bytes, terms) == 0;
+            proptest::prop_assert!(stage.fits() || !has_room);
             proptest::prop_assert!(stage.fits() || taken.len() == steps.len());
             // The cheapest bytes that would do.
             let key = |step: &Step| step.change.micro_s() / -step.change.kept_bytes;

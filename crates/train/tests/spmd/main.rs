@@ -2,6 +2,7 @@
 
 mod activations;
 mod codecs;
+mod counted;
 mod files;
 mod frozen;
 mod kernels;

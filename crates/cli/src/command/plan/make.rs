@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let mut planner = subject.planner(&source, settings.clone());
     let robust = robust_plan(args, &mut planner, &cluster)?;
     let (cluster, found) = match &robust {
-        Some(robust) => (cluster, robust.found.clone()),
+        Some(robust) => (robust.cluster.clone(), robust.found.clone()),
         None => planner.placed(&cluster)?,
     };
     let plan = PlanFile::new(&subject.model, source.1, &planner, &cluster, &found)?;
