@@ -27,6 +27,7 @@ use thinwire_wire::Rank;
 
 use super::interrupt::Interrupt;
 use super::trace::Trace;
+use super::folder::Held;
 use super::{Done, folder, machine, rank, shared};
 use crate::file;
 use crate::output::say;
@@ -45,6 +46,30 @@ pub const NAME: &str = "plan";
 /// # Errors
 /// If the plan cannot be run as asked, or a rank is lost.
 pub fn train(request: &Request) -> Result<Done> {
+    let settings = &request.settings;
+    let (place, _held) = match ranks::prepared(&settings.place, || start(request))? {
+        Start::Rank(started) => started,
+        Start::Done(code) => return Ok(Done::Elsewhere(code)),
+    };
+    let interrupt = Interrupt::listen()?;
+    let meeting = settings.link.meet(&place, &settings.place, settings.limit(&place))?;
+    let threads = settings.threads(&place);
+    let (run, planned, kept) =
+        thinwire_train::threads::run(threads, || run(request, (&place, &meeting), &interrupt))??;
+    let code = kept.map(|()| interrupt.exit_code());
+    if place.rank > 0 {
+        return Ok(Done::Silent(code?));
+    }
+    let report = report(request, &place, (run, &planned));
+    if let Some(path) = &settings.report.0 {
+        file::replace(path, report::page(&report).as_bytes())?;
+        say(format!("report: {}", path.display()));
+    }
+    Ok(Done::Here(Box::new(report), code))
+}
+
+/// This rank, with the folder of its checkpoints, or the code of ranks that have run elsewhere.
+fn start(request: &Request) -> Result<Start<(Place, Held)>> {
     let settings = &request.settings;
     let found = settings.place.find()?;
     match settings.ranks {
@@ -65,25 +90,11 @@ pub fn train(request: &Request) -> Result<Done> {
     }
     let place = match ranks::start(&settings.place, settings.ranks, request.usual_ranks())? {
         Start::Rank(place) => place,
-        Start::Done(code) => return Ok(Done::Elsewhere(code)),
+        Start::Done(code) => return Ok(Start::Done(code)),
     };
     request.check_world(place.world, "the job has")?;
-    let _held = folder::hold(request.keep.as_ref(), place.rank, request.resume.as_ref())?;
-    let interrupt = Interrupt::listen()?;
-    let meeting = settings.link.meet(&place, &settings.place, settings.limit(&place))?;
-    let threads = settings.threads(&place);
-    let (run, planned, kept) =
-        thinwire_train::threads::run(threads, || run(request, (&place, &meeting), &interrupt))??;
-    let code = kept.map(|()| interrupt.exit_code());
-    if place.rank > 0 {
-        return Ok(Done::Silent(code?));
-    }
-    let report = report(request, &place, (run, &planned));
-    if let Some(path) = &settings.report.0 {
-        file::replace(path, report::page(&report).as_bytes())?;
-        say(format!("report: {}", path.display()));
-    }
-    Ok(Done::Here(Box::new(report), code))
+    let held = folder::hold(request.keep.as_ref(), place.rank, request.resume.as_ref())?;
+    Ok(Start::Rank((place, held)))
 }
 
 fn run(
