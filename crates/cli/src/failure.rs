@@ -88,6 +88,9 @@ fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(error) = cause.downcast_ref::<thinwire_job::Error>() {
         return error.hint().map(str::to_owned);
     }
+    if let Some(error) = cause.downcast_ref::<thinwire_model::Error>() {
+        return error.hint().map(str::to_owned);
+    }
     if let Some(error) = cause.downcast_ref::<thinwire_plan::Error>() {
         return error.hint().map(str::to_owned);
     }

@@ -60,12 +60,10 @@ pub(super) fn fill(value: &Value, batch: usize) -> Result<Value, Error> {
         Value::Array(values) => values.iter().map(|value| fill(value, batch)).collect(),
         Value::Object(fields) => match one_field(fields) {
             Some(("batch", number @ Value::Number(_))) => grow(number, batch),
-            Some(("one_over", inner)) if inner.is_object() => {
-                match fill(inner, batch)?.as_u64() {
-                    Some(count @ 1..) => Ok(json!(1.0 / count as f64)),
-                    _ => Err(wrong("one over", inner)),
-                }
-            }
+            Some(("one_over", inner)) if inner.is_object() => match fill(inner, batch)?.as_u64() {
+                Some(count @ 1..) => Ok(json!(1.0 / count as f64)),
+                _ => Err(wrong("one over", inner)),
+            },
             _ => {
                 let filled =
                     |(key, value): (&String, &Value)| Ok((key.clone(), fill(value, batch)?));

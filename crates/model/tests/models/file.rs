@@ -219,7 +219,12 @@ fn numbers_that_an_operator_cannot_mean_are_refused() {
         ("gpt2", "layer_norm", json!({"epsilon": 0}), "accepted"),
         ("llama2-7b", "rms_norm", json!({"epsilon": -1e-9}), "epsilon is -1e-9, expected"),
         ("resnet50", "batch_norm", json!({"epsilon": -1}), "epsilon is -1.0, expected"),
-        ("llama2-7b", "rotary", json!({"base": 0}), "base is 0.0, expected 1e-6 to 1000000000000.0"),
+        (
+            "llama2-7b",
+            "rotary",
+            json!({"base": 0}),
+            "base is 0.0, expected 1e-6 to 1000000000000.0",
+        ),
         ("llama2-7b", "rotary", json!({"base": -1e4}), "base is -10000.0, expected"),
         ("llama2-7b", "rotary", json!({"head_size": 0}), "expected a multiple of 0"),
         ("llama2-7b", "attention", json!({"head_size": 0}), "expected a multiple of 0"),

@@ -25,9 +25,9 @@ use thinwire_sync::Policy;
 use thinwire_train::Model as _;
 use thinwire_wire::Rank;
 
+use super::folder::Held;
 use super::interrupt::Interrupt;
 use super::trace::Trace;
-use super::folder::Held;
 use super::{Done, folder, machine, rank, shared};
 use crate::file;
 use crate::output::say;
