@@ -25,6 +25,7 @@ pub use file::{ActivationFile, CodecFile, DivisionFile, Numbers, PlanFile, Stage
 pub use moved::{Moved, MovedKind, MovedTensor, moved};
 pub use report::{NO_EXPERT, Sensitivity, describe, idle, placed, report, sensitivities};
 pub use robust::robust_report;
+pub use spared::{again_text, zero_text};
 pub use stages::stage_blocks;
 pub use traffic::{Traffic, traffic};
 pub use volume::{Volume, volumes};

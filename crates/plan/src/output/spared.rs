@@ -54,7 +54,7 @@ pub(super) fn divisions(
 }
 
 /// What is divided in a plan, as people call it.
-pub(super) fn zero_text(outcome: &Outcome) -> String {
+pub fn zero_text(outcome: &Outcome) -> String {
     let usual = outcome.candidate.division.usual();
     let others = outcome.spared.treated.iter().map(|one| one.carriage.sharding);
     let mut all: Vec<Sharding> = others.chain([usual]).collect();
@@ -65,7 +65,7 @@ pub(super) fn zero_text(outcome: &Outcome) -> String {
 }
 
 /// How much is computed twice.
-pub(super) fn again_text(outcome: &Outcome) -> String {
+pub fn again_text(outcome: &Outcome) -> String {
     match (outcome.recomputed(), outcome.spared.again.len()) {
         (0, _) => String::new(),
         (count, all) if count == all => ", forward twice".to_owned(),
