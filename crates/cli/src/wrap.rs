@@ -3,7 +3,7 @@
 /// The longest line in letters.
 const WIDTH: usize = 100;
 /// Columns that begin further to the right leave too little room below them.
-const COLUMN_MAX: usize = 40;
+const COLUMN_MAX: usize = 48;
 
 /// Text whose lines are broken at spaces where they would be longer than 100 letters. What goes on is
 /// indented by two spaces, or as far as the last column of the line, if that begins on the left.

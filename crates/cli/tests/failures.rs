@@ -231,9 +231,10 @@ fn a_rank_that_cannot_begin_is_not_waited_for() {
         let mut flags: [&[&str]; 2] = [&[]; 2];
         flags[absent] = &["--resume", "nothing"];
         let ended = by_hand(&folder, free_port(), flags);
-        assert_eq!(ended[absent].error(), "error: no checkpoint at nothing");
+        let own = ended[absent].error().strip_prefix("error: ").unwrap();
+        assert!(own.starts_with("no checkpoint at nothing"), "{own}");
         let told = &ended[1 - absent];
-        let expected = format!("error: rank {absent} does not come: no checkpoint at nothing");
+        let expected = format!("error: rank {absent} does not come: {own}");
         assert_eq!(told.error(), expected, "{}", told.stderr);
         assert!(told.hint().ends_with("start all ranks again"), "{}", told.stderr);
     }

@@ -3,23 +3,28 @@
 mod made;
 
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::{explain, report, stage_blocks};
+use thinwire_plan::output::{MovedKind, explain, moved, report, stage_blocks};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Found, Planner, Rule, Settings};
 
 /// Two stages of so many chunks, eight layers between an embedding and a head.
 fn priced(chunks: usize) -> (Planner, Found) {
+    staged([2, 2], chunks)
+}
+
+/// Stages of so many devices, with so many chunks each.
+fn staged([stages, devices]: [usize; 2], chunks: usize) -> (Planner, Found) {
     let schedule = match chunks {
         1 => Schedule::OneForwardOneBackward,
         chunks => Schedule::Interleaved { chunks },
     };
     let settings = Settings { schedule: Some(schedule), ..Settings::of_executor() };
-    let mut planner = made::planner(made::gpt(8, 256, 64), 8, settings);
-    let (stages, mesh, micro_batches, rule) = (2, vec![2], 4, Rule::Free);
+    let mut planner = made::planner(made::gpt(4 * stages, 256, 64), 2 * stages, settings);
+    let (mesh, micro_batches, rule) = (vec![devices], stages, Rule::Free);
     let division = Division::Alike(Sharding::None);
     let candidate = Candidate { stages, mesh, micro_batches, division, rule };
-    let found = planner.plan_for(&made::cluster(2, 2, 25.0, 80.0), &candidate).unwrap();
-    (planner, found)
+    let found = planner.plan_for(&made::cluster(stages, devices, 25.0, 80.0), &candidate);
+    (planner, found.unwrap())
 }
 
 #[test]
@@ -41,6 +46,17 @@ fn chunks_go_round_the_stages_and_have_all_blocks() {
         }
         assert_eq!(next, 10, "an embedding, eight layers and a head");
     }
+}
+
+#[test]
+fn what_stages_send_alike_stands_in_their_order() {
+    let (planner, found) = staged([12, 1], 1);
+    let moved = moved(&planner, &made::cluster(12, 1, 25.0, 80.0), &found).unwrap();
+    let messages = moved.tensors.iter().filter(|one| one.kind == MovedKind::Message);
+    let names: Vec<&str> = messages.map(|one| &one.name[..]).collect();
+    let expected: Vec<String> =
+        (0..11).map(|stage| format!("stage {stage} to stage {}", stage + 1)).collect();
+    assert_eq!(names, expected);
 }
 
 #[test]
