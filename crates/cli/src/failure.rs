@@ -73,7 +73,8 @@ pub fn plain(text: &str) -> String {
 /// Whether the error is the echo of another rank's: what that rank says is the cause.
 pub fn is_echo(error: &Error) -> bool {
     let echoes = |cause: &(dyn std::error::Error + 'static)| cause.is::<Echo>();
-    error.chain().any(echoes) || links_of(error).any(|error| is_loss(error.kind))
+    let of_another = |kind| is_loss(kind) || kind == thinwire_link::Kind::Absent;
+    error.chain().any(echoes) || links_of(error).any(|error| of_another(error.kind))
 }
 
 /// What the libraries below know about what to do.
@@ -85,6 +86,9 @@ fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         return error.hint().map(str::to_owned);
     }
     if let Some(error) = cause.downcast_ref::<thinwire_job::Error>() {
+        return error.hint().map(str::to_owned);
+    }
+    if let Some(error) = cause.downcast_ref::<thinwire_model::Error>() {
         return error.hint().map(str::to_owned);
     }
     if let Some(error) = cause.downcast_ref::<thinwire_plan::Error>() {

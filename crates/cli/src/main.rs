@@ -22,6 +22,7 @@ mod samples;
 mod source;
 mod table;
 mod training;
+mod wrap;
 
 use std::process::ExitCode;
 

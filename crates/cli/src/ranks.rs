@@ -5,14 +5,15 @@ use std::ffi::OsString;
 use anyhow::{Context, Result, ensure};
 use thinwire_job::{Form, Place};
 
+use crate::failure;
 use crate::launch::{self, Job};
 use crate::memory;
 use crate::place::{Flags, ensure_ranks, token_or_fresh};
 
 /// What a command does next.
-pub enum Start {
+pub enum Start<T = Place> {
     /// It is this rank.
-    Rank(Place),
+    Rank(T),
     /// Its ranks have run; exit with this code.
     Done(u8),
 }
@@ -35,6 +36,22 @@ pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
     }
     ensure!(ranks > 0, "no ranks to start, expected at least 1");
     launch_myself(flags, ranks).map(Start::Done)
+}
+
+/// What a rank does before it meets the others. If it fails, the others are told, as far as they can
+/// be reached: nobody waits for a rank that will not come.
+///
+/// # Errors
+/// What has gone wrong.
+pub fn prepared<T>(flags: &Flags, prepare: impl FnOnce() -> Result<T>) -> Result<T> {
+    prepare().inspect_err(|error| {
+        if let Ok(Some(place)) = flags.find()
+            && let Ok(token) = flags.token(&place)
+        {
+            // The error at hand says more than that others did not hear of it.
+            let _ = thinwire_job::decline(&place, &token, &failure::lines(error).0);
+        }
+    })
 }
 
 /// How many threads one rank's arithmetic may use of this machine.

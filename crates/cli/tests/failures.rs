@@ -223,6 +223,23 @@ fn ranks_that_disagree_say_both_values() {
     }
 }
 
+/// The others hear of it instead of waiting for as long as they are told to.
+#[test]
+fn a_rank_that_cannot_begin_is_not_waited_for() {
+    let folder = Folder::new("absent");
+    for absent in 0..2 {
+        let mut flags: [&[&str]; 2] = [&[]; 2];
+        flags[absent] = &["--resume", "nothing"];
+        let ended = by_hand(&folder, free_port(), flags);
+        let own = ended[absent].error().strip_prefix("error: ").unwrap();
+        assert!(own.starts_with("no checkpoint at nothing"), "{own}");
+        let told = &ended[1 - absent];
+        let expected = format!("error: rank {absent} does not come: {own}");
+        assert_eq!(told.error(), expected, "{}", told.stderr);
+        assert!(told.hint().ends_with("start all ranks again"), "{}", told.stderr);
+    }
+}
+
 #[test]
 fn other_tokens_worlds_and_ports_are_refused() {
     let folder = Folder::new("refused");

@@ -19,6 +19,14 @@ fn a_model_is_shown_layer_by_layer() {
     let text = folder.run(&["model", "show", "gpt2-medium", "--sequence", "8"]).done();
     assert!(text.contains("\n24 × block.0 … block.23\n"), "{text}");
     assert!(text.contains("b=1 s=8 k=1024 n=3072"), "{text}");
+    assert!(text.contains("b=1 s=8 (n=1024)"), "of a norm nothing but tokens can be cut: {text}");
+    assert!(
+        text.contains("\nactivations in 16 bits: ") && text.contains(" MiB, of which"),
+        "{text}"
+    );
+    assert!(text.contains(" GFLOP") && !text.contains("flop\n"), "{text}");
+    let cuts = |node: usize| &gpt["classes"][1]["nodes"][node]["cuts"];
+    assert_eq!((cuts(0), cuts(1)), (&"bs-".into(), &"bskn-".into()));
 }
 
 #[test]
@@ -100,4 +108,11 @@ fn a_model_that_is_none_is_told_of() {
     let ended = folder.run(&["model", "show", "bert-base", "--sequence", "600"]);
     let expected = "error: bert-base: a sequence has 600 tokens, the model has 512 positions";
     assert_eq!(ended.error(), expected);
+    assert_eq!(ended.hint(), "hint: give --sequence 512 or less");
+    let ended = folder.run(&["model", "show", "mlp", "--sequence", "2"]);
+    assert_eq!(ended.hint(), "hint: leave --sequence out");
+    let ended = folder.run(&["model", "show", "moe:"]);
+    let expected = "error: moe: there are no sizes, expected layers=N,width=N,heads=N,";
+    assert!(ended.error().starts_with(expected), "{}", ended.stderr);
+    assert!(ended.hint().starts_with("hint: for instance moe:layers=4,width=128,heads=4,"));
 }

@@ -116,9 +116,12 @@ fn a_plan_is_made_written_and_drawn() {
     assert!(plan.starts_with("model = \"gpt2\"\n") && plan.contains("[[way]]"), "{plan}");
     let page = std::fs::read_to_string(folder.path().join("plan.html")).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
-    for part in ["<h2>Pipeline</h2>", "<h2>Mesh</h2>", "<h2>Memory</h2>", "Megatron grid"] {
-        assert!(page.contains(part), "{part}");
+    for part in ["Pipeline", "Mesh", "Stages", "Memory"].map(|part| format!("<h2>{part}</h2>")) {
+        assert!(page.contains(&part), "{part}");
     }
+    assert!(page.contains("Megatron grid") && page.contains("<td>a100</td>"), "{page}");
+    // Memory is counted in powers of two, everywhere.
+    assert!(!page.contains(" GB<") && !page.contains(" MB<"), "{page}");
     assert!(!page.contains("http") && !page.contains("NaN") && !page.contains("inf"));
     assert!(page.contains("<h2>Codecs</h2>") && page.contains("gradients of "), "{page}");
     let [json] = &make(&folder, CLUSTER, &["--json"]).json()[..] else { panic!("one object") };
@@ -130,10 +133,51 @@ fn a_plan_is_explained_compared_and_made_robust() {
     let folder = Folder::new("plan-why");
     let text = make(&folder, CLUSTER, &["--explain", "block.3.mlp.up"]).done();
     assert!(text.starts_with("block.3.mlp.up in ") && text.contains("axes b "), "{text}");
+    assert!(!text.contains("block.0."), "{text}");
     let text = make(&folder, CLUSTER, &["--codecs", "int4", "--compare"]).done();
     assert!(text.contains("faster than codecs after"), "{text}");
     let text = make(&folder, CLUSTER, &["--robust", "tail:0.2"]).done();
     assert!(text.contains("in the calm case this costs "), "{text}");
+}
+
+/// Four nodes of two devices on a line, the even ones before the odd ones.
+const LINE: &str = "size = 4\nlatency_us = 10\n\
+    gbit_matrix = [[0, 20, 400, 20], [20, 0, 400, 400], [400, 400, 0, 20], [20, 400, 20, 0]]";
+
+#[test]
+fn a_page_says_which_device_stands_where() {
+    let folder = Folder::new("plan-placed");
+    let line = CLUSTER.replace("size = 4", "size = 2");
+    let line = line.replace("size = 2\nlatency_us = 10\ngbit = 25", LINE);
+    std::fs::write(folder.path().join("cluster.toml"), line).unwrap();
+    let model = "gpt:layers=6,width=1024,heads=16,vocabulary=8192,positions=512";
+    let make = ["plan", "make", "--model", model, "--cluster", "cluster.toml", "--batch", "32"];
+    let flags = ["--output", "plan.toml", "--page", "plan.html"];
+    folder.run(&[&make[..], &flags].concat()).done();
+    let plan = std::fs::read_to_string(folder.path().join("plan.toml")).unwrap();
+    let page = std::fs::read_to_string(folder.path().join("plan.html")).unwrap();
+    assert!(plan.contains("\ndevices = [0, 1, 4, 5, 2, 3, 6, 7]\n"), "{plan}");
+    assert!(page.contains("stand in the order 0, 2, 1, 3: start ranks so"), "{page}");
+    let places: Vec<usize> = ["device 1:", "device 4:", "device 5:", "device 2:"]
+        .map(|device| page.find(&format!("<title>{device} stage ")).unwrap())
+        .to_vec();
+    assert!(places.is_sorted(), "squares are in the order of ranks: {places:?}");
+}
+
+#[test]
+fn reports_fit_a_terminal() {
+    let folder = Folder::new("plan-wide");
+    let price = ["plan", "price", "--model", "gpt2", "--cluster", "cluster.toml", "--batch", "32"];
+    let codecs = ["--activation-codecs", "int8,f16", "--codecs", "int8"];
+    let price = [&price[..], &["--stages", "2", "--mesh", "4"], &codecs].concat();
+    for text in [
+        make(&folder, CLUSTER, &[&codecs[..], &["--compare", "--robust"]].concat()).done(),
+        make(&folder, CLUSTER, &["--explain", "mlp.up"]).done(),
+        folder.run(&price).done(),
+    ] {
+        let long = text.lines().find(|line| line.chars().count() > 100);
+        assert_eq!(long, None, "{text}");
+    }
 }
 
 #[test]
@@ -191,6 +235,44 @@ fn impossible_plans_say_why_in_one_line() {
     ] {
         let ended = make(&folder, CLUSTER, flags);
         assert!(ended.error().contains(expected), "{}", ended.stderr);
+    }
+    let price = ["plan", "price", "--model", "gpt2", "--cluster", "cluster.toml", "--batch", "32"];
+    for (flags, error, hint) in [
+        (
+            &["--stages", "4", "--mesh", "2,2"][..],
+            "4 stages of mesh [2, 2] are 16 devices, the cluster has 8",
+            "stages times the mesh make 8 at most: 1 stage of [8], for instance",
+        ),
+        (
+            &["--mesh", "4294967296,4294967296"],
+            "1 stage of mesh [4294967296, 4294967296] are 18446744073709551615 devices",
+            "stages times the mesh",
+        ),
+        (&["--mesh", "2,2,2,1"], "--mesh of 4 dimensions, expected 1 to 3", "--mesh 4,2"),
+        (
+            &["--micro-batches", "3"],
+            "batch of 32 does not divide into 3 micro-batches",
+            "micro-batches are equal parts of the batch",
+        ),
+        (
+            &["--sequence", "4096"],
+            "gpt2: a sequence has 4096 tokens, the model has 1024 positions",
+            "give --sequence 1024 or less",
+        ),
+        (
+            &["--pin", "block.*.mlp.up: n=width"],
+            "no dimension of a mesh is called 'width', expected one of data, dp, 0, tensor, tp, 1",
+            "data, dp and 0 are the first one, tensor, tp and 1 the second",
+        ),
+        (
+            &["--activation-codecs", "randomk:1"],
+            "codec randomk:1 draws the same elements on all ranks, expected one",
+            "f16, bf16, e4m3 and int8 are such codecs",
+        ),
+    ] {
+        let ended = folder.run(&[&price[..], flags].concat());
+        assert!(ended.error().starts_with(&format!("error: {error}")), "{}", ended.stderr);
+        assert!(ended.hint().starts_with(&format!("hint: {hint}")), "{}", ended.stderr);
     }
     let ended = folder.run(&["plan", "calibrate", "--ranks", "1", "--output", "."]);
     assert_eq!(ended.error(), "error: cannot write the cluster: . is a folder");

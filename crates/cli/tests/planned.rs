@@ -274,7 +274,11 @@ fn ranks_plan_for_themselves() {
     let ended = run(&["--parallel", "semi", "--pin", "block.*.mlp.up: n"]);
     assert!(ended.error().contains("expected NODES: AXIS=DIMENSION"), "{}", ended.error());
     let ended = run(&["--parallel", "semi", "--pin", "block.*.nothing: n=tp"]);
-    assert!(ended.error().contains("nothing"), "{}", ended.error());
+    let expected = "error: pin 'block.*.nothing: n=tensor' fits none of the model's ";
+    assert!(ended.error().starts_with(expected), "before ranks are started: {}", ended.stderr);
+    assert!(ended.hint().starts_with("hint: nodes are called "), "{}", ended.stderr);
+    let ended = run(&["--parallel", "semi", "--pin", "block.*.mlp.up: z=tp"]);
+    assert!(ended.error().ends_with("expected one of b, s, k, n, -"), "{}", ended.stderr);
     let ended = run(&["--parallel", "auto", "--cluster", "text.txt"]);
     assert!(ended.error().contains("line 1"), "{}", ended.error());
     std::fs::write(folder.path().join("cluster.toml"), CLUSTER).unwrap();

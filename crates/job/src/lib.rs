@@ -40,6 +40,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod absence;
 mod address;
 mod dialect;
 mod environment;
@@ -51,6 +52,7 @@ mod place;
 mod rendezvous;
 mod slurm;
 
+pub use absence::decline;
 pub use address::{PORT, is_loopback};
 pub use environment::{Variables, find, process};
 pub use error::{Error, Kind};

@@ -25,7 +25,7 @@ use crate::rendezvous::bind;
 const NAME_BYTES_MAX: usize = 48;
 
 /// How long rank 0, as the store's host, stays to tell the others that it is over.
-const LINGER: Duration = Duration::from_secs(2);
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// What the links between ranks are like.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,7 +109,7 @@ impl Meeting {
     /// # Errors
     /// If a rank does not appear.
     pub fn link(&self) -> Result<Box<dyn Link>, Error> {
-        self.link_in(|uses| format!("link/{uses}"), String::new())
+        self.link_in(part, String::new())
     }
 
     /// A fresh link to all other ranks that make one of the same name; every rank makes equally
@@ -148,7 +148,8 @@ impl Meeting {
         match tcp::connect(self.world, &Part::new(&client, part), &self.options) {
             Ok(link) => Ok(Box::new(link)),
             Err(error) => {
-                if error.kind == Kind::WorldMismatch && self.server.is_some() {
+                let told = matches!(error.kind, Kind::WorldMismatch | Kind::Absent);
+                if told && self.server.is_some() {
                     thread::sleep(LINGER);
                 }
                 Err(error.into())
@@ -163,6 +164,11 @@ impl Meeting {
         *uses += 1;
         *uses - 1
     }
+}
+
+/// The part of the store where the ranks of a link without a name meet.
+pub(crate) fn part(uses: u32) -> String {
+    format!("link/{uses}")
 }
 
 /// A name as a word that stores accept, a different one for each name.

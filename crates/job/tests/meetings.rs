@@ -4,7 +4,8 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thinwire_job::{Error, Form, Host, Kind, Meeting, Place, Settings, open};
+use thinwire_job::{Error, Form, Host, Kind, Meeting, Place, Settings, decline, open};
+use thinwire_link::store::Store;
 use thinwire_link::store::tcp::Client;
 use thinwire_link::{self as link, Link, Port, Token};
 use thinwire_wire::{Header, Kind as Frame, Rank, Tag};
@@ -190,6 +191,40 @@ fn the_host_of_the_store_stays_until_others_know() {
     zero.store().unwrap().0.get("link/0/epoch/0/rank/1", LONG).unwrap();
     assert_eq!(disagrees(Ok(zero)), "rank 0 was started with world 2, rank 1 with world 3");
     assert_eq!(one.join().unwrap(), "rank 1 was started with world 3, rank 0 with world 2");
+}
+
+/// Whoever it is, rank 0 that would host the store included.
+#[test]
+fn a_rank_that_does_not_come_is_not_waited_for() {
+    for absent in 0..3 {
+        let (coordinator, start) = (free(), Instant::now());
+        let rank = |rank| {
+            let place = place(rank, 3, &coordinator, Host::RankZero);
+            thread::spawn(move || match rank == absent {
+                true => decline(&place, "secret", "no data").map(|()| "absent".to_owned()).unwrap(),
+                false => {
+                    let meeting = meet(rank, 3, &place.coordinator, Host::RankZero);
+                    meeting.and_then(|meeting| meeting.link().map(|_| ())).unwrap_err().to_string()
+                }
+            })
+        };
+        let ranks = [0, 1, 2].map(rank);
+        for (rank, said) in (0..).zip(ranks.map(|rank| rank.join().unwrap())) {
+            let told = format!("rank {absent} does not come: no data");
+            assert_eq!(said, if rank == absent { "absent" } else { &told });
+        }
+        assert!(start.elapsed() < LONG / 2);
+    }
+}
+
+/// Who runs the ranks of one machine sees them end.
+#[test]
+fn a_launcher_is_not_told() {
+    let (_store, coordinator) = open("127.0.0.1", 0, "secret").unwrap();
+    decline(&place(0, 2, &coordinator, Host::Launcher), "other", "no data").unwrap();
+    decline(&place(0, 1, "nowhere:1", Host::RankZero), "", "no data").unwrap();
+    let client = Client::connect(&coordinator, &Token::new("secret"), LONG).unwrap();
+    assert!(client.get("link/0/epoch/0/objection", Duration::ZERO).is_err());
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub enum Kind {
         /// Who said so.
         by: Rank,
     },
+    /// A rank has ended before all had met; `rank` names it.
+    Absent,
     /// Something did not happen in time.
     Timeout,
     /// The other side does not prove the same job token.
@@ -106,6 +108,7 @@ impl Error {
             Kind::RankTaken => {
                 "give every process its own rank; if an earlier job used the same rendezvous, use a fresh one"
             }
+            Kind::Absent => "mend what keeps that rank away, and start all ranks again",
             Kind::Unreachable => {
                 "check the address, that rank 0 is running, and that no firewall is between"
             }
@@ -128,6 +131,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.kind, self.rank) {
             (Kind::PeerLost, Some(rank)) => write!(f, "lost {rank}: {}", self.context),
+            (Kind::Absent, Some(rank)) => write!(f, "{rank} does not come: {}", self.context),
             _ => f.write_str(&self.context),
         }
     }

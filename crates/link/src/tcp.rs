@@ -19,6 +19,7 @@ mod transfer;
 mod wake;
 mod writer;
 
+pub use agreement::decline;
 pub use connect::connect;
 pub use options::{CONNECTIONS_MAX, Encryption, Options, address_towards};
 

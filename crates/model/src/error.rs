@@ -25,18 +25,30 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     message: String,
+    hint: Option<String>,
 }
 
 impl Error {
     /// An error of a kind, in one line.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into() }
+        Error { kind, message: message.into(), hint: None }
+    }
+
+    /// The same error with what can be done about it.
+    #[must_use]
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Error {
+        Error { hint: Some(hint.into()), ..self }
     }
 
     /// The same error, with the place where it happened before it.
     #[must_use]
     pub fn at(self, place: &str) -> Error {
         Error { message: format!("{place}: {}", self.message), ..self }
+    }
+
+    /// What the user may do about it, in one line.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 
     /// The sort of mistake.

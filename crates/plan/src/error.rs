@@ -58,7 +58,8 @@ impl Error {
 
     /// What the model's builder complains about.
     pub fn from_model(error: &thinwire_model::Error) -> Error {
-        Error::impossible(error.to_string())
+        let hint = error.hint().map(str::to_owned);
+        Error { hint, ..Error::impossible(error.to_string()) }
     }
 
     #[must_use]

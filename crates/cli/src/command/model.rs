@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde::Serialize;
-use thinwire_model::{Block, Graph, Node, Operator, Summary, classes, summary};
+use thinwire_model::{Block, Declaration, Graph, Node, Operator, Split, Summary, classes, summary};
 
-use crate::figures::{bytes, count, scaled};
+use crate::figures::{binary, count, scaled};
 use crate::file;
 use crate::output::{print, print_json, say};
 use crate::source::Source;
@@ -78,6 +78,9 @@ struct Line<'a> {
     operator: String,
     /// The axes that it runs over, with their lengths.
     axes: Vec<(char, usize)>,
+    /// What a pin may put on a dimension of the mesh: those of its axes that can be cut, `-` for none,
+    /// and `+`, partial sums, where it is linear.
+    cuts: String,
     /// The shape of its first output.
     shape: &'a [usize],
     flops: f64,
@@ -157,23 +160,31 @@ fn line<'a>(graph: &'a Graph, block: &Block, node: &'a Node) -> Line<'a> {
         name: within.unwrap_or(&node.name),
         operator: operator(&node.operator),
         axes: declaration.axes.iter().map(|axis| (axis.name, axis.length)).collect(),
+        cuts: cuts(&declaration),
         shape: &graph.tensors[node.outputs[0]].shape,
         flops: declaration.flops,
     }
 }
 
+fn cuts(declaration: &Declaration) -> String {
+    let cut = declaration.axes.iter().filter(|axis| axis.split != Split::Never);
+    let sums = if declaration.linear { "+" } else { "" };
+    cut.map(|axis| axis.name).chain(['-']).chain(sums.chars()).collect()
+}
+
 fn text(report: &Report<'_>) -> String {
     let mut text = format!(
         "{}, a micro-batch of {} × {}\nparameters: {}\nflops: {} forward, {} backward\n\
-         activations in 16 bits: {}, of which {} are kept for backward\n",
+         activations in 16 bits: {}, of which {} are kept for backward\n\
+         axes in brackets cannot be cut\n",
         report.model,
         report.batch,
         report.sequence,
         count(report.parameters as u64),
         flops(report.forward_flops),
         flops(report.backward_flops),
-        bytes(report.activation_bytes as f64),
-        bytes(report.kept_activation_bytes as f64),
+        binary(report.activation_bytes as f64),
+        binary(report.kept_activation_bytes as f64),
     );
     for class in &report.classes {
         text += &format!("\n{}\n{}", headline(class), table(class));
@@ -191,8 +202,11 @@ fn headline(class: &Class<'_>) -> String {
 fn table(class: &Class<'_>) -> Table {
     let mut table = Table::new(["node", "operator", "axes", "output", "flops"]);
     for line in &class.nodes {
-        let axes: Vec<String> =
-            line.axes.iter().map(|(name, length)| format!("{name}={length}")).collect();
+        let axis = |(name, length): &(char, usize)| match line.cuts.contains(*name) {
+            true => format!("{name}={length}"),
+            false => format!("({name}={length})"),
+        };
+        let axes: Vec<String> = line.axes.iter().map(axis).collect();
         let shape: Vec<String> = line.shape.iter().map(usize::to_string).collect();
         let (name, operator) = (line.name.to_owned(), line.operator.clone());
         table.row([name, operator, axes.join(" "), shape.join("×"), flops(line.flops)]);
@@ -200,8 +214,15 @@ fn table(class: &Class<'_>) -> Table {
     table
 }
 
-/// "1.25 Tflop".
+/// "1.25 TFLOP".
 fn flops(flops: f64) -> String {
-    let scales = [(1e15, "Pflop"), (1e12, "Tflop"), (1e9, "Gflop"), (1e6, "Mflop"), (1.0, "flop")];
+    let scales = [
+        (1e15, "PFLOP"),
+        (1e12, "TFLOP"),
+        (1e9, "GFLOP"),
+        (1e6, "MFLOP"),
+        (1e3, "kFLOP"),
+        (1.0, "FLOP"),
+    ];
     scaled(flops, &scales)
 }

@@ -8,6 +8,7 @@ use thinwire_sync::Policy;
 use crate::codings::Activations;
 use crate::failure::hinted;
 use crate::output::{print, print_json};
+use crate::ranks;
 use crate::report::{lines, summary};
 use crate::training::planned::{self, Asked, Parallel, Request};
 use crate::training::{self, Done, Keep, PathFlag, Plan, Settings};
@@ -70,6 +71,21 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 fn train(args: &Args) -> Result<Done> {
+    match ranks::prepared(&args.settings.place, || work(args))? {
+        Work::Planned(request) => planned::train(&request),
+        Work::Plain(plan, codec) => training::train(&plan, std::slice::from_ref(&codec)),
+    }
+}
+
+/// What is to be done.
+enum Work {
+    /// A training under a plan for the whole model.
+    Planned(Box<Request>),
+    /// One whose ranks all have the model, under a codec.
+    Plain(Box<Plan>, Policy),
+}
+
+fn work(args: &Args) -> Result<Work> {
     let folder = args.checkpoint_dir.0.clone();
     let keep = folder.map(|folder| Keep { folder, every: args.checkpoint_every });
     if args.parallel.is_none() {
@@ -79,11 +95,8 @@ fn train(args: &Args) -> Result<Done> {
     if let Some(plan) = &args.plan {
         check_made(args)?;
         planned::check_codec(args.codec.as_ref())?;
-        return planned::train(&Request::of_file(
-            &args.settings,
-            plan,
-            (args.resume.clone(), keep),
-        )?);
+        let request = Request::of_file(&args.settings, plan, (args.resume.clone(), keep))?;
+        return Ok(Work::Planned(Box::new(request)));
     }
     if let Some(parallel) = args.parallel {
         let asked = Asked {
@@ -94,11 +107,11 @@ fn train(args: &Args) -> Result<Done> {
             activations: &args.activations,
         };
         let frozen = (args.resume.clone(), keep);
-        return planned::train(&Request::made(&args.settings, &asked, frozen)?);
+        return Ok(Work::Planned(Box::new(Request::made(&args.settings, &asked, frozen)?)));
     }
     let plan = Plan::resolve(&args.settings, args.resume.as_ref(), keep)?;
     let codec = args.codec.clone().unwrap_or(Policy::Auto(Vec::new()));
-    training::train(&plan, std::slice::from_ref(&codec))
+    Ok(Work::Plain(Box::new(plan), codec))
 }
 
 /// Refuses flags of a plan that is to be made where there is one.

@@ -2,12 +2,13 @@
 //! offline, in the dark and without script.
 
 mod mesh;
+mod stages;
 mod tables;
 mod timeline;
 
 use anyhow::Result;
 use thinwire_plan::Cluster;
-use thinwire_plan::output::{PlanFile, again_text, moved, traffic, zero_text};
+use thinwire_plan::output::{PlanFile, counted, describe, moved, traffic};
 use thinwire_plan::search::{Found, Planner};
 
 use crate::figures;
@@ -37,7 +38,12 @@ pub fn page(
         section(
             "Mesh",
             "One square per device, coloured by its stage; the dimension of a stage’s mesh that is nearest runs from above to below, the first one from left to right.",
-            &mesh::mesh(&found.best),
+            &mesh::mesh(&found.best, |rank| stages::device(plan, rank)),
+        ),
+        section(
+            "Stages",
+            "The blocks of every stage, in the order in which they are done, and its devices: numbers of the cluster file, counted from 0, in the order of ranks.",
+            &stages::stages(plan, planner, cluster, found)?,
         ),
         section(
             "Memory",
@@ -71,7 +77,8 @@ pub fn page(
             &format!("<pre class=\"command\">{}</pre>\n", escape(command)),
         ),
     ];
-    let title = format!("thinwire: {} on {} devices", plan.model, cluster.size());
+    let devices = counted(cluster.size(), "device");
+    let title = format!("thinwire: {} on {devices}", plan.model);
     Ok(document(&escape(&title), &body.concat()))
 }
 
@@ -86,35 +93,24 @@ fn codecs(plan: &PlanFile) -> String {
 
 fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
     let best = &found.best;
-    let mesh: Vec<String> = plan.mesh.iter().map(usize::to_string).collect();
     let lead = format!(
-        "{} of {} devices, {} micro-batch{}, {}, {}{}. No plan of this search takes less than {}.",
-        if plan.stage.len() == 1 {
-            "One stage".to_owned()
-        } else {
-            format!("{} stages", plan.stage.len())
-        },
-        mesh.join(" × "),
-        plan.micro_batches,
-        if plan.micro_batches == 1 { "" } else { "es" },
-        plan.schedule,
-        zero_text(best),
-        again_text(best),
+        "{}. No plan of this search takes less than {}.",
+        describe(best).replace(" x ", " × "),
         figures::seconds(found.bound_s)
     );
     let tiles = [
         (figures::seconds(best.seconds), "per step"),
         (figures::digits(plan.batch as f64 / best.seconds), "sequences a second"),
         (figures::percent(found.gap()), "at most from the best plan"),
-        (figures::bytes(best.bytes()), "of the fullest device"),
+        (figures::binary(best.bytes()), "of the fullest device"),
     ];
     let tiles =
         tiles.map(|(value, name)| format!("<div><dd>{value}</dd><dt>{name}</dt></div>\n")).concat();
     format!(
-        "<header>\n<p class=\"brand\">thinwire {}</p>\n<h1>{} on {} devices</h1>\n<p class=\"lead\">{}</p>\n<dl class=\"tiles\">\n{tiles}</dl>\n</header>\n",
+        "<header>\n<p class=\"brand\">thinwire {}</p>\n<h1>{} on {}</h1>\n<p class=\"lead\">{}</p>\n<dl class=\"tiles\">\n{tiles}</dl>\n</header>\n",
         env!("CARGO_PKG_VERSION"),
         escape(&plan.model),
-        cluster.size(),
+        counted(cluster.size(), "device"),
         escape(&lead)
     )
 }

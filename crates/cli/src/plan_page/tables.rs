@@ -134,7 +134,7 @@ fn way(way: &WayFile) -> String {
     format!("<details><summary>{blocks}</summary>\n{}</details>\n", table(&["cuts"], &rows))
 }
 
-fn table(header: &[&str], rows: &[(String, Vec<String>)]) -> String {
+pub(super) fn table(header: &[&str], rows: &[(String, Vec<String>)]) -> String {
     let header: String = header.iter().map(|name| format!("<th>{name}</th>")).collect();
     let row = |(name, cells): &(String, Vec<String>)| {
         let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::Report;
 use super::page::{escape, section};
-use crate::figures::{bytes, ratio, seconds};
+use crate::figures::{binary, bytes, ratio, seconds};
 use crate::table::Table;
 
 /// A planned training.
@@ -61,8 +61,8 @@ impl Planned {
                 rank.stage.to_string(),
                 bytes(rank.predicted_bytes as f64 / steps),
                 bytes(rank.counted_bytes as f64 / steps),
-                bytes(rank.predicted_memory_bytes as f64),
-                bytes(rank.memory_bytes as f64),
+                binary(rank.predicted_memory_bytes as f64),
+                binary(rank.memory_bytes as f64),
                 seconds(rank.busy_s),
             ]
         };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use thinwire_sync::Error::Invalid;
 use thinwire_sync::{State, Synchronizer, reshard};
-use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
+use thinwire_train::checkpoint::{Checkpoint, Progress};
 use thinwire_train::spmd::Derived;
 use thinwire_train::{Model, Parameter, Sampler, Trainer};
 use thinwire_wire::Rank;
@@ -32,11 +32,7 @@ pub fn save(
     let (world, step) = (sync.world(), trainer.next_step());
     let first = world.rank() == Rank(0);
     let gather = |mine: &[f32]| anyhow::Ok(sync.gather(mine)?);
-    let draft = match first {
-        true => Draft::create(&keep.folder, step),
-        false => Ok(Draft::open(&keep.folder, step)),
-    };
-    let draft = shared::all_done(draft.map_err(Into::into), gather)?;
+    let draft = shared::begin(keep, (world, step), gather)?;
     let state = sync.state();
     let write = || -> Result<()> {
         draft.write_exchange(world.rank(), &state.tensors)?;

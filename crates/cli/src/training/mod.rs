@@ -28,6 +28,7 @@ use crate::file;
 use crate::output::say;
 use crate::ranks::{self, Start};
 use crate::report::{self, Report, Run};
+use folder::Held;
 use interrupt::Interrupt;
 use trace::Trace;
 
@@ -48,18 +49,10 @@ pub enum Done {
 /// If the settings cannot be followed, or a rank is lost.
 pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
     let settings = &plan.settings;
-    if let Some(ranks) = plan.ranks() {
-        plan.check_world(ranks)?;
-    }
-    check_outputs(plan)?;
-    check_budget(settings.error_budget, codecs)?;
-    check_feedback(settings.feedback, codecs)?;
-    let place = match ranks::start(&settings.place, settings.ranks, plan.ranks().unwrap_or(2))? {
-        Start::Rank(place) => place,
+    let (place, _held) = match ranks::prepared(&settings.place, || start(plan, codecs))? {
+        Start::Rank(started) => started,
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
     };
-    plan.check_world(place.world)?;
-    let _held = folder::hold(plan.keep.as_ref(), place.rank, plan.resume.as_ref())?;
     let interrupt = Interrupt::listen()?;
     let meeting = settings.link.meet(&place, &settings.place, plan.settings.limit(&place))?;
     let threads = plan.settings.threads(&place);
@@ -86,6 +79,24 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
         say(format!("report: {}", path.display()));
     }
     Ok(Done::Here(Box::new(report), code))
+}
+
+/// This rank, with the folder of its checkpoints, or the code of ranks that have run elsewhere.
+fn start(plan: &Plan, codecs: &[Policy]) -> Result<Start<(Place, Held)>> {
+    let settings = &plan.settings;
+    if let Some(ranks) = plan.ranks() {
+        plan.check_world(ranks)?;
+    }
+    check_outputs(plan)?;
+    check_budget(settings.error_budget, codecs)?;
+    check_feedback(settings.feedback, codecs)?;
+    let place = match ranks::start(&settings.place, settings.ranks, plan.ranks().unwrap_or(2))? {
+        Start::Rank(place) => place,
+        Start::Done(code) => return Ok(Start::Done(code)),
+    };
+    plan.check_world(place.world)?;
+    let held = folder::hold(plan.keep.as_ref(), place.rank, plan.resume.as_ref())?;
+    Ok(Start::Rank((place, held)))
 }
 
 /// Rank 0 writes the trace, if anybody does.

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
-use thinwire_model::fingerprint;
+use thinwire_model::{Graph, fingerprint};
 use thinwire_train::Config;
 use thinwire_train::spmd::Derived;
 
@@ -80,7 +80,7 @@ impl Model {
             (asked, _) => source.sequence(asked),
         };
         let rows = source.fixed_batch()?.unwrap_or(1);
-        let graph = source.graph(rows, sequence.with_context(|| name.to_owned())?).or_hint(HINT)?;
+        let graph = graph(&source, rows, sequence.with_context(|| name.to_owned())?)?;
         let elements: usize = graph.parameters().map(|(_, tensor)| tensor.elements()).sum();
         if elements > ELEMENTS_MAX {
             let error =
@@ -125,7 +125,7 @@ impl Model {
             return Err(hinted(error, "--batch N says the rows of all ranks together"));
         }
         let sequence = sequence(&source, self.context())?;
-        Derived::new(&source.graph(micro_batch, sequence)?, self.tokens()).or_hint(HINT)
+        Derived::new(&graph(&source, micro_batch, sequence)?, self.tokens()).or_hint(HINT)
     }
 
     /// The model for one row, or for as many as it must have.
@@ -198,6 +198,14 @@ pub fn writer(
 /// The length to ask a source for, so that its sequences have so many tokens: a file may have but one.
 fn sequence(source: &Source, context: usize) -> Result<usize> {
     source.sequence(Some(context)).or_else(|_| source.sequence(None))
+}
+
+/// The model for so many rows; a mistake that says not itself what to do gets the usual hint.
+fn graph(source: &Source, rows: usize, sequence: usize) -> Result<Graph> {
+    source.graph(rows, sequence).map_err(|error| match error.hint() {
+        Some(_) => error.into(),
+        None => hinted(error, HINT),
+    })
 }
 
 const HINT: &str = "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128; \

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use thinwire_job::{Meeting, Place};
 use thinwire_link::Bandwidth;
+use thinwire_plan::output::counted;
 use thinwire_sync::{Policy, Synchronizer};
 use thinwire_train::checkpoint::Draft;
 use thinwire_train::spmd::{Derived, Sampled};
@@ -271,11 +272,11 @@ fn title(
     let elements: usize =
         trainer.model().parameters().iter().map(|parameter| parameter.elements()).sum();
     let millions = crate::figures::digits(elements as f64 / 1e6);
-    let (world, link) =
-        (place.world, plan.settings.link.describe(plan.settings.limit(place), place));
+    let link = plan.settings.link.describe(plan.settings.limit(place), place);
     format!(
-        "training {millions} M parameters on {} with codec {codec}, {world} ranks, link: {link}",
-        plan.data
+        "training {millions} M parameters on {} with codec {codec}, {}, link: {link}",
+        plan.data,
+        counted(place.world as usize, "rank")
     )
 }
 

@@ -7,6 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
+use thinwire_train::checkpoint::Draft;
+use thinwire_wire::{Rank, World};
 
 use super::plan::Keep;
 use crate::failure::{echo, hinted};
@@ -49,6 +51,22 @@ fn missed(folder: &Path, all: &[f32]) -> Result<()> {
     Err(hinted(anyhow!(message), HINT))
 }
 
+/// The draft of a step's checkpoint, once rank 0 has begun it; all ranks call this.
+///
+/// # Errors
+/// If rank 0 cannot begin it, or a rank is lost.
+pub fn begin(
+    keep: &Keep,
+    (world, step): (World, u64),
+    gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,
+) -> Result<Draft> {
+    let draft = match world.rank() == Rank(0) {
+        true => Draft::create(&keep.folder, step),
+        false => Ok(Draft::open(&keep.folder, step)),
+    };
+    all_done(draft.map_err(Into::into), gather)
+}
+
 /// What a rank has done, once all have done theirs; all ranks call this.
 ///
 /// # Errors
@@ -77,6 +95,22 @@ mod tests {
         let (message, hint) = crate::failure::lines(&error);
         assert_eq!(message, "rank 2 does not see in there what rank 0 writes there");
         assert_eq!(hint.as_deref(), Some(HINT));
+    }
+
+    #[test]
+    fn a_checkpoint_that_cannot_be_begun_is_begun_by_no_rank() {
+        let taken = std::env::temp_dir().join(format!("thinwire-begin-{}", std::process::id()));
+        fs::write(&taken, "a file").unwrap();
+        let begin = |folder: &Path, rank| {
+            let keep = Keep { folder: folder.to_owned(), every: None };
+            let world = World::new(rank, 2).unwrap();
+            // The other rank does as well as this one.
+            begin(&keep, (world, 7), |mine| Ok(vec![mine[0].min(f32::from(folder.is_dir())); 2]))
+        };
+        assert!(begin(&taken, 0).unwrap_err().to_string().contains("cannot create"));
+        assert!(crate::failure::is_echo(&begin(&taken, 1).unwrap_err()));
+        assert!(begin(&std::env::temp_dir(), 1).is_ok());
+        fs::remove_file(&taken).unwrap();
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! That all ranks believe in the same world, before they exchange addresses.
+//! That all ranks come and believe in the same world, before they exchange addresses.
 //!
 //! The first rank leaves its own belief in the store, every other compares. Who differs leaves an
-//! objection, which those who wait for an address look for: so both sides know within a second,
-//! whoever comes first, and whether or not the rank they wait for exists.
+//! objection, and so does who cannot come; those who wait for an address look for it: so all know
+//! within a second, whoever comes first, and whether or not the rank they wait for exists.
 
 use std::time::Duration;
 
@@ -11,27 +11,46 @@ use thinwire_wire::{Rank, World};
 use crate::store::Store;
 use crate::{Error, Kind};
 
+/// Letters of a reason that are passed on.
+const WHY_MAX: usize = 1000;
+
+/// Leaves word that this rank will not come, and why: who waits in [`super::connect`] ends with that.
+///
+/// # Errors
+/// If the store does not answer.
+pub fn decline(world: World, store: &dyn Store, epoch: u32, why: &str) -> Result<(), Error> {
+    let why: String = why.chars().take(WHY_MAX).collect();
+    let text = format!("{} {} {why}", world.rank().0, world.size());
+    match store.set(&objection(epoch), text.as_bytes()) {
+        // Another objection says enough.
+        Err(error) if error.kind == Kind::RankTaken => Ok(()),
+        done => done,
+    }
+}
+
 /// Leaves this rank's belief in the store, or compares it with what is there.
 ///
 /// # Errors
-/// [`Kind::WorldMismatch`] with both sizes.
+/// [`Kind::WorldMismatch`] with both sizes; [`Kind::Absent`].
 pub fn claim(world: World, store: &dyn Store, epoch: u32) -> Result<(), Error> {
     let mine = format!("{} {}", world.rank().0, world.size());
     match store.set(&first(epoch), mine.as_bytes()) {
         Err(error) if error.kind == Kind::RankTaken => {}
-        done => return done,
+        Err(error) => return Err(error),
+        Ok(()) => return check(world, store, epoch),
     }
     let found = store.get(&first(epoch), Duration::ZERO)?;
     compare(world, &found).inspect_err(|_| {
         // Another objection says enough, and nobody may be left to read this one.
         let _ = store.set(&objection(epoch), mine.as_bytes());
-    })
+    })?;
+    check(world, store, epoch)
 }
 
-/// Looks for a rank that believes in another world.
+/// Looks for a rank that believes in another world, or does not come.
 ///
 /// # Errors
-/// [`Kind::WorldMismatch`] with both sizes.
+/// [`Kind::WorldMismatch`] with both sizes; [`Kind::Absent`].
 pub fn check(world: World, store: &dyn Store, epoch: u32) -> Result<(), Error> {
     match store.get(&objection(epoch), Duration::ZERO) {
         Ok(found) => compare(world, &found),
@@ -56,13 +75,17 @@ fn objection(epoch: u32) -> String {
 
 fn compare(world: World, found: &[u8]) -> Result<(), Error> {
     let text = String::from_utf8_lossy(found);
-    let parsed = text
-        .split_once(' ')
-        .and_then(|(rank, size)| Some((rank.parse().ok()?, size.parse::<usize>().ok()?)));
-    match parsed {
-        Some((_, size)) if size == world.size() => Ok(()),
-        Some((rank, size)) => Err(mismatch(world, Rank(rank), size)),
-        None => {
+    let mut words = text.splitn(3, ' ');
+    let rank = words.next().and_then(|rank| rank.parse().ok());
+    let size = words.next().and_then(|size| size.parse::<usize>().ok());
+    match (rank.zip(size), words.next()) {
+        (Some((rank, size)), _) if size != world.size() => Err(mismatch(world, Rank(rank), size)),
+        (Some(_), None) => Ok(()),
+        (Some((rank, _)), Some(why)) => {
+            let why: String = why.chars().filter(|letter| !letter.is_control()).collect();
+            Err(Error::new(Kind::Absent, why).with_rank(Rank(rank)))
+        }
+        (None, _) => {
             let text = text.escape_debug();
             let context = format!("the store says '{text}', expected a rank and its world");
             Err(Error::new(Kind::Corrupt, context))
@@ -91,6 +114,23 @@ mod tests {
         let error = check(world(1, 3), &store, 0).unwrap_err();
         assert_eq!(error.context, "rank 1 was started with world 3, rank 0 with world 2");
         claim(world(0, 2), &store, 1).unwrap();
+    }
+
+    #[test]
+    fn who_does_not_come_is_named_with_the_reason_to_who_waits_and_who_comes_later() {
+        let store = Mem::new();
+        claim(world(0, 3), &store, 0).unwrap();
+        decline(world(2, 3), &store, 0, &format!("no\u{1b}[2J\ndata{}", "x".repeat(2000))).unwrap();
+        decline(world(1, 3), &store, 0, "nor this one").unwrap();
+        for error in [check(world(0, 3), &store, 0), claim(world(1, 3), &store, 0)] {
+            let error = error.unwrap_err();
+            assert_eq!((error.kind, error.rank), (Kind::Absent, Some(Rank(2))));
+            assert!(error.to_string().starts_with("rank 2 does not come: no[2Jdatax"), "{error}");
+            assert!(error.context.len() < 1100);
+        }
+        let error = check(world(0, 2), &store, 0).unwrap_err();
+        assert_eq!(error.kind, Kind::WorldMismatch);
+        claim(world(0, 3), &store, 1).unwrap();
     }
 
     #[test]

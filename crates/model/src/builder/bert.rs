@@ -48,8 +48,7 @@ pub(super) const SPELLED: &str = "bert:layers=N,width=N,heads=N,vocabulary=N,pos
 /// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
 /// Feed-forward parts are four times as wide.
 pub(super) fn spelled(name: &str) -> Option<Result<Bert, Error>> {
-    let text = name.strip_prefix("bert:")?;
-    let found = sizes(text, ["layers", "width", "heads", "vocabulary", "positions"]);
+    let found = sizes("bert", name, ["layers", "width", "heads", "vocabulary", "positions"])?;
     Some(found.and_then(|[layers, hidden, heads, vocabulary, positions]| {
         check_layers(layers)?;
         let (attention, feed_forward) = (AttentionKind::Fused, 4 * hidden);

@@ -36,8 +36,7 @@ pub(super) const SPELLED: &str = "bytes:layers=N,width=N,heads=N,positions=N";
 
 /// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
 pub(super) fn spelled(name: &str) -> Option<Result<Bytes, Error>> {
-    let text = name.strip_prefix("bytes:")?;
-    let found = sizes(text, ["layers", "width", "heads", "positions"]);
+    let found = sizes("bytes", name, ["layers", "width", "heads", "positions"])?;
     Some(found.and_then(|[layers, hidden, heads, positions]| {
         check_layers(layers)?;
         Ok(Bytes { layers, hidden, heads, positions })

@@ -64,8 +64,7 @@ pub(super) const SPELLED: &str = "gpt:layers=N,width=N,heads=N,vocabulary=N,posi
 /// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
 /// Attention is fused, nothing is dropped, and feed-forward parts are four times as wide.
 pub(super) fn spelled(name: &str) -> Option<Result<Gpt, Error>> {
-    let text = name.strip_prefix("gpt:")?;
-    let found = sizes(text, ["layers", "width", "heads", "vocabulary", "positions"]);
+    let found = sizes("gpt", name, ["layers", "width", "heads", "vocabulary", "positions"])?;
     let (attention, dropout) = (AttentionKind::Fused, 0.0);
     Some(found.and_then(|[layers, hidden, heads, vocabulary, positions]| {
         check_layers(layers)?;

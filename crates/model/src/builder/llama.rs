@@ -54,10 +54,9 @@ pub(super) const SPELLED: &str =
 
 /// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
 pub(super) fn spelled(name: &str) -> Option<Result<Llama, Error>> {
-    let text = name.strip_prefix("llama:")?;
     let names =
         ["layers", "width", "heads", "key_heads", "feed_forward", "vocabulary", "positions"];
-    Some(sizes(text, names).and_then(|sizes| of_sizes(&sizes)))
+    Some(sizes("llama", name, names)?.and_then(|sizes| of_sizes(&sizes)))
 }
 
 /// A Llama of sizes in the order of [`SPELLED`].

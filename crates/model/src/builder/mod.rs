@@ -95,7 +95,7 @@ pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> 
     } else {
         return Err(unknown(name));
     };
-    graph.map_err(|error| error.at(name))
+    graph.map_err(|error| error.at(name.trim_end_matches(':')))
 }
 
 /// The length of a sequence that the model of a name is usually trained with; 1 without sequences.
@@ -116,7 +116,8 @@ fn check_sequence(sequence: usize, positions: usize) -> Result<(), Error> {
     if sequence > positions {
         let message =
             format!("a sequence has {sequence} tokens, the model has {positions} positions");
-        return Err(Error::new(Kind::Sizes, message));
+        let hint = format!("give --sequence {positions} or less");
+        return Err(Error::new(Kind::Sizes, message).with_hint(hint));
     }
     Ok(())
 }
@@ -125,7 +126,7 @@ fn check_sequence(sequence: usize, positions: usize) -> Result<(), Error> {
 fn alone(sequence: usize) -> Result<(), Error> {
     if sequence != 1 {
         let message = format!("a sequence has {sequence} tokens, the model has no sequences");
-        return Err(Error::new(Kind::Sizes, message));
+        return Err(Error::new(Kind::Sizes, message).with_hint("leave --sequence out"));
     }
     Ok(())
 }

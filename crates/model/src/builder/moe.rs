@@ -50,7 +50,6 @@ pub(super) const SPELLED: &str = "moe:layers=N,width=N,heads=N,key_heads=N,feed_
 /// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
 /// Experts have a quarter more places than they need if all get equally many tokens.
 pub(super) fn spelled(name: &str) -> Option<Result<Moe, Error>> {
-    let text = name.strip_prefix("moe:")?;
     let names = [
         "layers",
         "width",
@@ -62,7 +61,7 @@ pub(super) fn spelled(name: &str) -> Option<Result<Moe, Error>> {
         "experts",
         "chosen",
     ];
-    Some(sizes(text, names).and_then(|[trunk @ .., experts, chosen]: [usize; 9]| {
+    Some(sizes("moe", name, names)?.and_then(|[trunk @ .., experts, chosen]: [usize; 9]| {
         let trunk = llama::of_sizes(&trunk)?;
         Ok(Moe { trunk, experts, chosen, capacity_factor: 1.25 })
     }))

@@ -22,13 +22,39 @@ pub(super) fn check_layers(layers: usize) -> Result<(), Error> {
     }
 }
 
-/// The value of every name, each of which stands in the text once.
+/// The sizes that a model's name says after `family:`; none if it is a name of another sort.
 ///
 /// # Errors
-/// If a name is missing, unknown or there twice, or a value is no number from 1 to 2^24.
-pub(super) fn sizes<const N: usize>(text: &str, names: [&str; N]) -> Result<[usize; N], Error> {
+/// If one is missing, unknown or there twice, or a value is no number from 1 to 2^24.
+pub(super) fn sizes<const N: usize>(
+    family: &str,
+    name: &str,
+    names: [&str; N],
+) -> Option<Result<[usize; N], Error>> {
+    let text = name.strip_prefix(family)?.strip_prefix(':')?;
+    let example = names.map(|name| format!("{name}={}", small(name))).join(",");
+    let hint = format!("for instance {family}:{example}");
+    Some(values(text, names).map_err(|error| error.with_hint(hint)))
+}
+
+/// A value that makes a small model, whatever the other sizes of an example are.
+fn small(name: &str) -> usize {
+    match name {
+        "width" | "positions" => 128,
+        "feed_forward" | "vocabulary" => 256,
+        "experts" => 8,
+        "layers" | "heads" => 4,
+        _ => 2,
+    }
+}
+
+/// The value of every name, each of which stands in the text once.
+fn values<const N: usize>(text: &str, names: [&str; N]) -> Result<[usize; N], Error> {
     let expected = || names.map(|name| format!("{name}=N")).join(",");
     let mistake = |what: String| Error::new(Kind::Name, format!("{what}, expected {}", expected()));
+    if text.trim().is_empty() {
+        return Err(mistake("there are no sizes".to_owned()));
+    }
     let mut found = [None; N];
     for part in text.split(',') {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
@@ -53,15 +79,27 @@ mod tests {
 
     #[test]
     fn every_size_stands_there_once() {
-        assert_eq!(sizes("b=2, a=1", ["a", "b"]).unwrap(), [1, 2]);
+        assert_eq!(sizes("a", "a:b=2, a=1", ["a", "b"]).unwrap().unwrap(), [1, 2]);
+        assert!(sizes("a", "b:b=2, a=1", ["a", "b"]).is_none());
         for (text, expected) in [
             ("a=1", "'a=1' does not say b, expected a=N,b=N"),
             ("a=1,b=0", "'b=0' says no number from 1 to 16777216, expected a=N,b=N"),
             ("a=1,c=2", "'c' is no size of this model, expected a=N,b=N"),
             ("a=1,a=2", "a is both 1 and 2, expected a=N,b=N"),
-            ("", "'' is no size of this model, expected a=N,b=N"),
+            ("", "there are no sizes, expected a=N,b=N"),
         ] {
-            assert_eq!(sizes(text, ["a", "b"]).unwrap_err().to_string(), expected);
+            assert_eq!(values(text, ["a", "b"]).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_hint_says_is_a_model() {
+        for family in ["gpt:", "llama:", "moe:", "bert:", "bytes:"] {
+            let error = crate::named(family, 1, 4).unwrap_err();
+            let expected = format!("{family} there are no sizes, expected layers=N,width=N,");
+            assert!(error.to_string().starts_with(&expected), "{error}");
+            let example = error.hint().and_then(|hint| hint.strip_prefix("for instance "));
+            assert!(crate::named(example.unwrap(), 1, 4).is_ok(), "{error:?}");
         }
     }
 }

@@ -47,7 +47,7 @@ fn grown(once: &Value, twice: &Value) -> Option<Value> {
     }
     let (once, twice) = (once.as_f64()?, twice.as_f64()?);
     let count = (1.0 / once).round();
-    let exact = 1.0 / count == once && 1.0 / (2.0 * count) == twice;
+    let exact = count >= 1.0 && 1.0 / count == once && 1.0 / (2.0 * count) == twice;
     exact.then(|| json!({ "one_over": { "batch": count as u64 } }))
 }
 
@@ -59,11 +59,11 @@ pub(super) fn fill(value: &Value, batch: usize) -> Result<Value, Error> {
     match value {
         Value::Array(values) => values.iter().map(|value| fill(value, batch)).collect(),
         Value::Object(fields) => match one_field(fields) {
-            Some(("batch", Value::Number(number))) => grow(number.as_u64(), batch),
-            Some(("one_over", inner)) if inner.is_object() => {
-                let count = fill(inner, batch)?.as_f64().unwrap_or(1.0);
-                Ok(json!(1.0 / count))
-            }
+            Some(("batch", number @ Value::Number(_))) => grow(number, batch),
+            Some(("one_over", inner)) if inner.is_object() => match fill(inner, batch)?.as_u64() {
+                Some(count @ 1..) => Ok(json!(1.0 / count as f64)),
+                _ => Err(wrong("one over", inner)),
+            },
             _ => {
                 let filled =
                     |(key, value): (&String, &Value)| Ok((key.clone(), fill(value, batch)?));
@@ -82,12 +82,18 @@ fn one_field(fields: &Map<String, Value>) -> Option<(&str, &Value)> {
     (fields.len() == 1).then_some((key, value))
 }
 
-fn grow(number: Option<u64>, batch: usize) -> Result<Value, Error> {
-    let grown = number.and_then(|number| number.checked_mul(batch as u64));
-    match grown {
+fn grow(number: &Value, batch: usize) -> Result<Value, Error> {
+    let count = number.as_u64().filter(|count| *count > 0);
+    let count = count.ok_or_else(|| wrong("the batch times", number))?;
+    match count.checked_mul(batch as u64) {
         Some(grown) if grown <= NUMBER_MAX => Ok(json!(grown)),
-        _ => Err(large(format!("{} × {batch}", number.unwrap_or_default()))),
+        _ => Err(large(format!("{count} × {batch}"))),
     }
+}
+
+fn wrong(what: &str, found: &Value) -> Error {
+    let message = format!("{what} {found}, expected a whole number from 1 on");
+    Error::new(Kind::Sizes, message)
 }
 
 fn large(number: impl std::fmt::Display) -> Error {

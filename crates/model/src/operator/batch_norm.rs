@@ -104,6 +104,7 @@ fn statistics(epsilon: Epsilon, region: &Region<'_>, of: [f64; 2]) -> (f64, f64,
 impl Rule for BatchNorm {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x, _, _, _, _] = inputs(shapes)?;
+        self.0.check()?;
         let operands =
             [("x", true), ("sum", false), ("squares", false), ("gain", false), ("bias", false)];
         images(x, &operands, &[("y", true)], 4.0)

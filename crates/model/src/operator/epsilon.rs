@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check_number;
+use crate::error::Error;
+
 /// A small number; 1e-5 unless a file says another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Option<Given>")]
@@ -9,6 +12,16 @@ pub struct Epsilon {
     /// The number.
     #[serde(rename = "epsilon")]
     pub value: f64,
+}
+
+/// A larger one is taken for a slip.
+const MAX: f64 = 1e3;
+
+impl Epsilon {
+    /// Refuses a number below 0, of which with a variance there is no root.
+    pub(super) fn check(self) -> Result<(), Error> {
+        check_number("epsilon", self.value, 0.0..=MAX)
+    }
 }
 
 /// What a file says of it, if it does.

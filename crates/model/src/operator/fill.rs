@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, inputs};
+use super::{Rule, SINGLE, check_number, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
 use crate::backward::Gradients;
@@ -22,6 +22,7 @@ pub struct Fill {
 impl Rule for Fill {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [] = inputs(shapes)?;
+        check_number("value", self.value, SINGLE)?;
         let mut axes = Axes::default();
         let dims = axes.all(&self.shape)?;
         Ok(axes.declare([], [Operand::new("x", dims)], 0.0))

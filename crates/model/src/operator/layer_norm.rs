@@ -44,6 +44,7 @@ pub(super) fn tokens(
 
 impl Rule for LayerNorm {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        self.0.check()?;
         let [x, _, _] = inputs(shapes)?;
         tokens(x, &[("x", true), ("gain", false), ("bias", false)], &[("y", true)], 8.0)
     }

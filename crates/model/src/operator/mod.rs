@@ -58,6 +58,8 @@ pub use softmax::{Softmax, SoftmaxBackward};
 pub use sum::{Sum, Summed};
 pub use transpose::Transpose;
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::array::Array;
@@ -220,6 +222,19 @@ impl Operator {
     pub(crate) fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
         self.rule().gradients(node)
     }
+}
+
+/// What single precision has, endless values aside.
+const SINGLE: RangeInclusive<f64> = -(f32::MAX as f64)..=f32::MAX as f64;
+
+/// Refuses a number that an operator is told and cannot mean anything by.
+fn check_number(name: &str, found: f64, expected: RangeInclusive<f64>) -> Result<(), Error> {
+    if expected.contains(&found) {
+        return Ok(());
+    }
+    let (least, most) = expected.into_inner();
+    let message = format!("{name} is {found:?}, expected {least:?} to {most:?}");
+    Err(Error::new(Kind::Operands, message))
 }
 
 /// Exactly N inputs.

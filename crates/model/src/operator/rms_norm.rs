@@ -23,6 +23,7 @@ pub struct RmsNormBackward(pub RmsNorm);
 
 impl Rule for RmsNorm {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        self.0.check()?;
         let [x, _] = inputs(shapes)?;
         tokens(x, &[("x", true), ("gain", false)], &[("y", true)], 4.0)
     }

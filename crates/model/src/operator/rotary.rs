@@ -3,9 +3,11 @@
 //! Su et al., "RoFormer", section 3.2: within a head, features i and i + d/2 are a pair that turns
 //! by an angle that grows with the token's place in its sequence.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, dims, inputs, quotient};
+use super::{Rule, check_number, dims, inputs, quotient};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
 use crate::backward::Gradients;
@@ -24,6 +26,9 @@ pub struct Rotary {
     pub back: bool,
 }
 
+/// Others are taken for a slip.
+const BASES: RangeInclusive<f64> = 1e-6..=1e12;
+
 impl Rule for Rotary {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
@@ -33,6 +38,7 @@ impl Rule for Rotary {
                 format!("a head has {} features, expected an even number", self.head_size);
             return Err(Error::new(Kind::Operands, message));
         }
+        check_number("base", self.base, BASES)?;
         let heads = quotient("x", features, self.head_size)?;
         let mut axes = Axes::default();
         let dims = [axes.even('b', b), axes.even('s', s), axes.even('g', heads)];

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, inputs};
+use super::{Rule, SINGLE, check_number, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
 use crate::backward::Gradients;
@@ -16,6 +16,7 @@ pub struct Scale(pub f64);
 impl Rule for Scale {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
+        check_number("factor", self.0, SINGLE)?;
         let mut axes = Axes::default();
         let dims = axes.all(x)?;
         let flops = axes.points();

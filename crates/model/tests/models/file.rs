@@ -194,6 +194,69 @@ fn what_is_wrong_is_named() {
     assert!(error.starts_with("it is no JSON: EOF"), "{error}");
 }
 
+#[test]
+fn numbers_that_an_operator_cannot_mean_are_refused() {
+    let told = |name: &str, operator: &str, number: Value| {
+        let change = |file: &mut Value| {
+            let nodes = file["nodes"].as_array_mut().unwrap();
+            let node = nodes.iter_mut().find(|node| !node["operator"][operator].is_null());
+            let told = &mut node.unwrap_or_else(|| panic!("{name} has no {operator}"))["operator"];
+            match number {
+                Value::Object(fields)
+                    if told[operator].is_object() && !fields.contains_key("one_over") =>
+                {
+                    fields.into_iter().for_each(|(key, value)| told[operator][key] = value);
+                }
+                number => told[operator] = number,
+            }
+        };
+        let read = changed(&file(name), change);
+        let read = read.and_then(|file| file.graph(2).map_err(|error| error.to_string()));
+        read.map(|_| "accepted".to_owned()).unwrap_or_else(|error| error)
+    };
+    for (name, operator, number, expected) in [
+        ("gpt2", "layer_norm", json!({"epsilon": -1}), "epsilon is -1.0, expected 0.0 to 1000.0"),
+        ("gpt2", "layer_norm", json!({"epsilon": 1e9}), "epsilon is 1000000000.0, expected"),
+        ("gpt2", "layer_norm", json!({"epsilon": null}), "invalid type: null"),
+        ("gpt2", "layer_norm", json!({"epsilon": 0}), "accepted"),
+        ("llama2-7b", "rms_norm", json!({"epsilon": -1e-9}), "epsilon is -1e-9, expected"),
+        ("resnet50", "batch_norm", json!({"epsilon": -1}), "epsilon is -1.0, expected"),
+        (
+            "llama2-7b",
+            "rotary",
+            json!({"base": 0}),
+            "base is 0.0, expected 1e-6 to 1000000000000.0",
+        ),
+        ("llama2-7b", "rotary", json!({"base": -1e4}), "base is -10000.0, expected"),
+        ("llama2-7b", "rotary", json!({"head_size": 0}), "expected a multiple of 0"),
+        ("llama2-7b", "attention", json!({"head_size": 0}), "expected a multiple of 0"),
+        ("llama2-7b", "attention", json!({"queries_per_key": 0}), "expected a multiple of 0"),
+        ("llama2-7b", "attention", json!({"queries_per_key": -1}), "invalid value: integer `-1`"),
+        ("gpt2", "scale", json!(1e300), "factor is 1e300, expected -3.4028234663852886e38 to"),
+        ("gpt2", "scale", json!({"one_over": {"batch": 0}}), "the batch times 0, expected a whole"),
+        ("gpt2", "scale", json!({"one_over": {"batch": -2}}), "the batch times -2, expected a"),
+        ("gpt2", "scale", json!({"one_over": {}}), "one over {}, expected a whole number from 1"),
+        ("moe-small", "route", json!({"chosen": 0}), "a token goes to 0 experts, expected 1 to 8"),
+        ("moe-small", "dispatch", json!({"capacity": 0}), "expected"),
+        ("resnet50", "conv2d", json!({"stride": 0}), "with stride 0"),
+        ("resnet50", "conv2d", json!({"dilation": 0}), "have no window of"),
+        ("resnet50", "conv2d", json!({"groups": 0}), "expected a multiple of 0"),
+        ("resnet50", "pool", json!({"size": 0}), "have no window of"),
+        ("resnet50", "pool", json!({"stride": 0}), "with stride 0"),
+    ] {
+        let error = told(name, operator, number);
+        assert!(error.contains(expected) && !error.contains('\n'), "{operator}: {error}");
+    }
+    for rate in [json!(-0.1), json!(1)] {
+        let error = refusal(|file| {
+            let nodes = file["nodes"].as_array_mut().unwrap();
+            let node = nodes.iter_mut().find(|node| !node["operator"]["activation"].is_null());
+            node.unwrap()["operator"] = json!({"dropout": {"rate": rate, "stream": 1}});
+        });
+        assert!(error.contains(&format!("rate is {rate}, expected 0 or more and less")), "{error}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 

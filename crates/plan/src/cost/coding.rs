@@ -52,12 +52,18 @@ impl Coding {
     /// As [`Coding::parse`], or if the codec loses nearly all.
     pub fn of_activations(name: &str) -> Result<Coding, Error> {
         let coding = Coding::parse(name)?;
-        if coding.loss < MOST && !coding.codec.shares_randomness() {
-            return Ok(coding);
-        }
-        let found = format!("codec {name} loses {:.2} of activations", coding.loss);
-        let error = Error::impossible(format!("{found}, expected less than {MOST}"));
-        Err(error.with_hint("f16, bf16, e4m3 and int8 are such codecs"))
+        let message = match coding.codec.shares_randomness() {
+            true => format!(
+                "codec {name} draws the same elements on all ranks, expected one for activations \
+                 that encodes all of them"
+            ),
+            false if coding.loss < MOST => return Ok(coding),
+            false => {
+                let found = format!("codec {name} loses {:.2} of activations", coding.loss);
+                format!("{found}, expected less than {MOST}")
+            }
+        };
+        Err(Error::impossible(message).with_hint("f16, bf16, e4m3 and int8 are such codecs"))
     }
 
     /// The codec.
@@ -128,6 +134,13 @@ mod tests {
         let error = Coding::parse("powersgd:4").unwrap_err();
         let expected = "codec powersgd:4 sends sums, expected one that sends bytes";
         assert_eq!(error.to_string(), expected);
+        let error = Coding::of_activations("randomk:1").unwrap_err().to_string();
+        assert!(
+            error.starts_with("codec randomk:1 draws the same elements on all ranks"),
+            "{error}"
+        );
+        let error = Coding::of_activations("onebit").unwrap_err().to_string();
+        assert!(error.starts_with("codec onebit loses 0."), "{error}");
         assert!(Coding::parse("zip").unwrap_err().to_string().starts_with("unknown codec 'zip'"));
     }
 }

@@ -6,25 +6,34 @@
 
 use thinwire_model::{NodeId, Strategy};
 
-use super::moved::{moved, of_node};
-use super::report::{GIB, describe, seconds, tensor};
+use super::counted::counted;
+use super::moved::{Moved, MovedTensor, moved, of_node};
+use super::report::{describe, seconds, tensor};
 use crate::Error;
 use crate::cluster::Cluster;
+use crate::error::size;
 use crate::search::{
     Chain, Found, Given, Outcome, Part, Planner, Prepared, Verdict, best_of, costs,
 };
 use crate::stage::Weights;
 
-const MIB: f64 = (1_u64 << 20) as f64;
 /// Node names that a hint repeats.
 const NAMES: usize = 8;
 
 /// A node, and all that stand at the same place of equal blocks.
 struct Place {
     block: usize,
+    /// The node itself.
+    asked: NodeId,
     /// The node of the first block of the class.
     node: NodeId,
 }
+
+/// What the columns of strategies are.
+const HEADS: [[&str; 6]; 2] = [
+    ["", "computing", "transfers", "transfers", "memory of", "the step"],
+    ["cuts", "a micro-batch", "a micro-batch", "once a step", "a device", "takes more"],
+];
 
 /// What is asked.
 struct Question<'a> {
@@ -48,7 +57,7 @@ struct Row {
     bytes: f64,
 }
 
-/// Every strategy of a node with what it takes, and why one was chosen.
+/// Every strategy of a node with what it takes, and why one was chosen; `*` is the one.
 ///
 /// # Errors
 /// If no node has this name, or the planner has not made this plan.
@@ -74,20 +83,17 @@ pub fn explain(
     let mut rows = part.strategies.iter().map(row).collect::<Result<Vec<_>, _>>()?;
     rows.sort_by(|a, b| a.key().total_cmp(&b.key()));
     let axes = declaration.axes.iter().map(|axis| format!("{} {}", axis.name, axis.length));
+    let node = &prepared.graph.nodes[question.place.asked];
     let mut lines = vec![
-        format!("{name} in {}", describe(best)),
-        format!("axes {}; {alike} blocks alike", axes.collect::<Vec<_>>().join(", ")),
+        format!("{} in {}", node.name, describe(best)),
+        format!("axes {}; {} alike", axes.collect::<Vec<_>>().join(", "), counted(alike, "block")),
         String::new(),
-        format!(
-            "  {:10} {:>12} {:>12} {:>12} {:>12} {:>10}",
-            "cuts", "compute", "transfers", "a step", "memory", "step"
-        ),
     ];
+    lines.extend(HEADS.map(|heads| columns(' ', heads.map(str::to_owned))));
     let least = rows.first().map_or(f64::INFINITY, Row::key);
     lines.extend(rows.iter().map(|row| row.line(&chosen, least)));
     lines.push(String::new());
-    let node = question.place.node;
-    let sent = of_node(prepared, &moved(planner, cluster, found)?, node);
+    let sent = question.sent(&moved(planner, cluster, found)?);
     if !sent.is_empty() {
         lines.push("a device sends in a step, of what it reads and writes:".to_owned());
         lines.extend(sent.iter().map(tensor));
@@ -113,10 +119,39 @@ fn place(prepared: &Prepared, name: &str) -> Result<Place, Error> {
     let block = graph.blocks.iter().position(|block| block.nodes.contains(&id));
     let block = block.ok_or_else(unknown)?;
     let class = &prepared.classes[prepared.of_block[block]];
-    Ok(Place { block, node: class.nodes.start + id - graph.blocks[block].nodes.start })
+    let node = class.nodes.start + id - graph.blocks[block].nodes.start;
+    Ok(Place { block, asked: id, node })
+}
+
+/// A line of the table of strategies.
+fn columns(mark: char, [cuts, cells @ ..]: [String; 6]) -> String {
+    let cells: String = cells.iter().map(|cell| format!(" {cell:>13}")).collect();
+    format!("{mark} {cuts:10}{cells}")
 }
 
 impl Question<'_> {
+    /// What is sent of the tensors that the node reads and writes, by their names in its own block.
+    fn sent(&self, moved: &Moved) -> Vec<MovedTensor> {
+        let graph = &self.prepared.graph;
+        let Place { block, asked, node } = self.place;
+        let tensors = |node: NodeId| {
+            let node = &graph.nodes[node];
+            node.inputs.iter().chain(&node.outputs).map(|tensor| &graph.tensors[*tensor].name)
+        };
+        let here = |mut one: MovedTensor| {
+            let (name, into) = match one.name.split_once(" into ") {
+                Some((name, _)) => (name, format!(" into {}", graph.blocks[block].name)),
+                None => (&one.name[..], String::new()),
+            };
+            let mine = tensors(node).zip(tensors(asked)).find(|(of_first, _)| *of_first == name);
+            if let Some((_, mine)) = mine {
+                one.name = format!("{mine}{into}");
+            }
+            one
+        };
+        of_node(self.prepared, moved, node).into_iter().map(here).collect()
+    }
+
     /// What becomes of the step where the node has a strategy.
     fn row(&self, strategy: &Strategy, text: String) -> Result<Row, Error> {
         let candidate = &self.best.candidate;
@@ -155,17 +190,12 @@ impl Row {
     fn line(&self, chosen: &str, least: f64) -> String {
         let mark = if self.strategy == chosen { '*' } else { ' ' };
         let step = match self.step {
-            Ok(seconds) => format!("{:+.2} %", 100.0 * (seconds / least - 1.0)),
-            Err(bytes) => format!("{:.1} GiB", bytes / GIB),
+            Ok(seconds) => format!("{:.2} %", 100.0 * (seconds / least - 1.0)),
+            Err(bytes) => format!("needs {}", size(bytes)),
         };
-        format!(
-            "{mark} {:10} {:>12} {:>12} {:>12} {:>8.1} MiB {step:>10}",
-            self.strategy,
-            seconds(self.compute_s),
-            seconds(self.travel_s[0]),
-            seconds(self.travel_s[1]),
-            self.bytes / MIB,
-        )
+        let cells = [seconds(self.compute_s), seconds(self.travel_s[0]), seconds(self.travel_s[1])];
+        let [compute, transfers, once] = cells;
+        columns(mark, [self.strategy.clone(), compute, transfers, once, size(self.bytes), step])
     }
 }
 

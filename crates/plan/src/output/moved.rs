@@ -91,7 +91,8 @@ pub fn moved(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Move
         (0..outcome.choice.ways.len()).flat_map(|way| step.products_of(way)).collect();
     for list in [&mut tensors, &mut products] {
         list.retain(|one| one.sent_bytes > 0.0);
-        list.sort_by(|a, b| b.sent_bytes.total_cmp(&a.sent_bytes).then(a.name.cmp(&b.name)));
+        // Of those that send as much, in the order of the model and of stages.
+        list.sort_by(|a, b| b.sent_bytes.total_cmp(&a.sent_bytes));
     }
     let mean = |bytes: fn(&MovedTensor) -> f64| {
         tensors.iter().map(bytes).sum::<f64>() / candidate.stages as f64

@@ -1,12 +1,13 @@
 //! The report: what a step takes, where its time and memory go, and why.
 
 use std::fmt::Write;
-use std::ops::Range;
 
 use super::activations::activation_text;
 use super::codecs;
+use super::counted::{counted, devices};
 use super::moved::{Moved, MovedTensor, moved};
 use super::spared::{again_text, zero_text};
+use super::stages::stages;
 use super::traffic::{Traffic, traffic};
 use crate::Error;
 use crate::cluster::{Cluster, Level};
@@ -17,7 +18,7 @@ use crate::search::{
     tail_s,
 };
 
-pub(super) const GIB: f64 = (1_u64 << 30) as f64;
+const GIB: f64 = (1_u64 << 30) as f64;
 /// A plan that is faster by less is no other one.
 const FASTER: f64 = 1e-3;
 
@@ -110,7 +111,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     codecs::describe(planner, best).into_iter().for_each(&mut line);
     activation_text(planner, cluster, found)?.into_iter().for_each(&mut line);
     line(String::new());
-    stages(best).into_iter().for_each(&mut line);
+    stages(planner, best)?.into_iter().for_each(&mut line);
     shares(best).into_iter().for_each(&mut line);
     line(String::new());
     line("beside it:".to_owned());
@@ -158,7 +159,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
 }
 
 /// In which order the members of a level stand, where links differ.
-fn placed(level: &Level) -> Option<String> {
+pub fn placed(level: &Level) -> Option<String> {
     let links = level.links.as_ref()?;
     if links.order.is_sorted() {
         return Some(format!("members of level '{}' stand in the order of the file", level.name));
@@ -240,14 +241,11 @@ pub(super) fn tensor(one: &MovedTensor) -> String {
 /// A plan in one line.
 pub fn describe(outcome: &Outcome) -> String {
     let candidate = &outcome.candidate;
-    let mesh: Vec<String> = candidate.mesh.iter().map(usize::to_string).collect();
-    let stages = candidate.stages;
     format!(
-        "{stages} stage{} of {} devices, {} micro-batch{}, {}, {}{}",
-        if stages == 1 { "" } else { "s" },
-        mesh.join(" x "),
-        candidate.micro_batches,
-        if candidate.micro_batches == 1 { "" } else { "es" },
+        "{} of {}, {}, {}, {}{}",
+        counted(candidate.stages, "stage"),
+        devices(&candidate.mesh),
+        counted(candidate.micro_batches, "micro-batch"),
         outcome.schedule,
         zero_text(outcome),
         again_text(outcome),
@@ -300,49 +298,6 @@ fn shares(outcome: &Outcome) -> Option<String> {
     let parts: Vec<String> = parts.iter().map(part).collect();
     let text = || format!("micro-batches along the first dimension: {}", parts.join(", "));
     (!parts.is_empty()).then(text)
-}
-
-/// A line for every stage; of neighbours that have equally many blocks and equal memory, one.
-fn stages(outcome: &Outcome) -> Vec<String> {
-    let stages = &outcome.stages;
-    let told = |stage: &StageOutcome| (stage.blocks.len(), memory_of(stage));
-    let mut lines = Vec::new();
-    let mut first = 0;
-    for next in 1..=stages.len() {
-        let alike = stages.get(next).is_some_and(|stage| told(stage) == told(&stages[first]));
-        if alike {
-            continue;
-        }
-        let (last, memory) = (next - 1, memory_of(&stages[first]));
-        let Range { start, end } = stages[first].blocks;
-        lines.push(match last - first {
-            0 => format!("stage {first:2}  blocks {start:3}..{end:3}  {memory}"),
-            _ => {
-                let (each, all) = (end - start, stages[last].blocks.end);
-                let s = if each == 1 { "" } else { "s" };
-                format!("stages {first}..{last}, each {each} block{s} of {start}..{all}:  {memory}")
-            }
-        });
-        first = next;
-    }
-    lines
-}
-
-/// What a device of a stage has in its memory.
-fn memory_of(stage: &StageOutcome) -> String {
-    let (bytes, state) = (stage.bytes(), stage.cost.state_bytes);
-    let counted = (bytes - stage.fixed_bytes) / (1.0 + stage.slack);
-    let besides = match bytes - counted {
-        none if none < 1.0 => String::new(),
-        besides => format!(", {} besides", size(besides)),
-    };
-    format!(
-        "{} of {} a device: {} parameters and optimiser, {} waiting for backward{besides}",
-        size(bytes),
-        size(stage.memory_bytes),
-        size(state),
-        size((counted - state).max(0.0)),
-    )
 }
 
 pub(super) fn seconds(seconds: f64) -> String {

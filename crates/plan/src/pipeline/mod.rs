@@ -15,6 +15,7 @@
 //! the gradient of weights.
 
 mod cut;
+mod deal;
 mod gpipe;
 mod interleaved;
 mod one_forward;
@@ -22,6 +23,7 @@ mod simulate;
 mod zero_bubble;
 
 pub use cut::{cut, cut_by};
+pub use deal::deal;
 pub use simulate::{Run, Stage, Timeline, simulate};
 
 use std::fmt;

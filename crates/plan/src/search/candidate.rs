@@ -25,9 +25,9 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// How many devices work.
+    /// How many devices work; of more than can be counted, the most that can.
     pub fn devices(&self) -> usize {
-        self.stages * self.mesh.iter().product::<usize>()
+        self.mesh.iter().fold(self.stages, |devices, size| devices.saturating_mul(*size))
     }
 
     /// Which of two that are as fast is taken: the one on a mesh with fewer dimensions of one rank.

@@ -67,9 +67,20 @@ impl Pin {
 fn dimension(name: &str) -> Result<usize, Error> {
     let unknown = || {
         let found = format!("no dimension of a mesh is called '{name}'");
-        Error::impossible(format!("{found}, expected data, tensor, 0 or 1"))
+        let names = DIMS.concat().join(", ");
+        Error::impossible(format!("{found}, expected one of {names}")).with_hint(
+            "data, dp and 0 are the first one, tensor, tp and 1 the second, which lies nearest",
+        )
     };
     DIMS.iter().position(|names| names.contains(&name)).ok_or_else(unknown)
+}
+
+/// Refuses pins that fit no node of a model, name no axis of one, or contradict each other.
+///
+/// # Errors
+/// The first of them, with what would be known there.
+pub fn check_pins(graph: &Graph, pins: &[Pin]) -> Result<(), Error> {
+    pinned(graph, pins).map(|_| ())
 }
 
 /// What is pinned, by node.
@@ -128,7 +139,8 @@ fn cut(declaration: &Declaration, letter: char, pin: &Pin, node: &str) -> Result
     }
     let can = |axis: &&thinwire_model::Axis| axis.split != Split::Never;
     let known = declaration.axes.iter().filter(can).map(|axis| axis.name.to_string());
-    let known = known.chain(["-".to_owned()]).collect::<Vec<_>>().join(", ");
+    let sums = declaration.linear.then(|| "+".to_owned());
+    let known = known.chain(["-".to_owned()]).chain(sums).collect::<Vec<_>>().join(", ");
     match declaration.axis(letter) {
         Some(axis) if declaration.axes[axis].split != Split::Never => Ok(Cut::Axis(axis)),
         Some(_) => {
@@ -201,7 +213,7 @@ mod tests {
             ("mlp.up: nn=0", "pin 'mlp.up: nn=0', expected NODES: AXIS=DIMENSION"),
             (
                 "mlp.up: n=width",
-                "no dimension of a mesh is called 'width', expected data, tensor, 0 or 1",
+                "no dimension of a mesh is called 'width', expected one of data, dp, 0, tensor, tp, 1",
             ),
         ] {
             assert_eq!(text.parse::<Pin>().unwrap_err().to_string(), expected);

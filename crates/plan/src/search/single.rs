@@ -6,6 +6,7 @@ use super::play::{play, refined};
 use super::{Candidate, Found, Planner, Settings, fastest, fit};
 use crate::Error;
 use crate::cluster::Cluster;
+use crate::output::counted;
 use crate::pipeline::Schedule;
 
 impl Planner {
@@ -17,22 +18,28 @@ impl Planner {
         let devices = candidate.devices();
         let Candidate { stages, mesh, micro_batches, .. } = candidate;
         if devices > cluster.size() || devices < cluster.size() && !self.settings().idle {
-            let found = format!("{stages} stages of {mesh:?} are {devices} devices");
-            let expected = format!("the cluster has {}", cluster.size());
-            return Err(Error::impossible(format!("{found}, {expected}")));
+            let (stages, size) = (counted(*stages, "stage"), cluster.size());
+            let found = format!("{stages} of mesh {mesh:?} are {devices} devices");
+            let hint = format!("stages times the mesh make {size} at most: 1 stage of [{size}]");
+            return Err(Error::impossible(format!("{found}, the cluster has {size}"))
+                .with_hint(format!("{hint}, for instance")));
         }
         check_counts(self.batch(), *micro_batches)?;
         if *micro_batches == 0 || !self.batch().is_multiple_of(*micro_batches) {
             let batch = self.batch();
-            let found = format!("batch of {batch} does not divide into {micro_batches}");
-            return Err(Error::impossible(format!("{found} micro-batches")));
+            let parts = counted(*micro_batches, "micro-batch");
+            return Err(Error::impossible(format!(
+                "batch of {batch} does not divide into {parts}"
+            ))
+            .with_hint("micro-batches are equal parts of the batch"));
         }
         self.prepare(std::iter::once(candidate))?;
         let prepared = self.prepared(candidate).expect("it was prepared just now");
         let blocks = prepared.of_block.len();
         if *stages > blocks {
-            let found = format!("{stages} stages for {blocks} blocks");
-            return Err(Error::impossible(format!("{found}, expected at most one for each")));
+            let found = format!("{} for {blocks} blocks", counted(*stages, "stage"));
+            return Err(Error::impossible(format!("{found}, expected at most one for each"))
+                .with_hint(format!("at most {blocks} stages")));
         }
         if let Some(schedule) = self.settings().schedule {
             check_schedule(schedule, *stages, blocks, *micro_batches)?;
@@ -67,7 +74,9 @@ impl Planner {
             }
             Verdict::TooSlow(_) | Verdict::Impossible => {
                 let Candidate { stages, mesh, micro_batches, .. } = candidate;
-                let found = format!("{stages} stages of {mesh:?}, {micro_batches} micro-batches");
+                let (stages, parts) =
+                    (counted(*stages, "stage"), counted(*micro_batches, "micro-batch"));
+                let found = format!("{stages} of {mesh:?}, {parts}");
                 Err(Error::impossible(format!("no strategies and schedule for {found}")))
             }
         }

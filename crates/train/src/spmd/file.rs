@@ -11,7 +11,7 @@ use thinwire_codec::Choice;
 use thinwire_model::Graph;
 use thinwire_plan::cost::Coding;
 use thinwire_plan::output::{ActivationFile, PlanFile};
-use thinwire_plan::pipeline::Schedule;
+use thinwire_plan::pipeline::{Schedule, deal};
 
 use super::carriage::Carriage;
 use super::order::{self, Turn};
@@ -198,42 +198,12 @@ fn orders(
 fn chunks(file: &PlanFile, graph: &Graph) -> Result<Vec<Range<usize>>, Error> {
     let stages = stages(file, graph)?;
     let per_stage = file.schedule.chunks();
-    if per_stage == 1 {
-        return Ok(stages);
-    }
     let count = per_stage.saturating_mul(stages.len());
     if per_stage == 0 || count > graph.blocks.len() {
         let blocks = graph.blocks.len();
         return Err(invalid(format!("{per_stage} chunks a stage for {blocks} blocks")));
     }
-    let flops = |block: usize| -> f64 {
-        let nodes = &graph.nodes[graph.blocks[block].nodes.clone()];
-        1.0 + nodes.iter().map(|node| graph.declaration(node).flops).sum::<f64>()
-    };
-    let work: Vec<f64> = (0..graph.blocks.len()).map(flops).collect();
-    let share = |stage: &Range<usize>| work[stage.clone()].iter().sum::<f64>() / per_stage as f64;
-    let shares: Vec<f64> = stages.iter().map(share).collect::<Vec<_>>().repeat(per_stage);
-    Ok(dealt(&work, &shares))
-}
-
-/// Blocks dealt out in order, so that every chunk has about its share of the work, and a block.
-fn dealt(work: &[f64], shares: &[f64]) -> Vec<Range<usize>> {
-    let mut chunks = Vec::new();
-    let (mut start, mut done, mut wanted) = (0, 0.0, 0.0);
-    for (chunk, share) in shares.iter().enumerate() {
-        wanted += share;
-        let last = work.len() - (shares.len() - chunk - 1);
-        let mut end = start;
-        while end < last
-            && (end == start || chunk + 1 == shares.len() || done + work[end] / 2.0 <= wanted)
-        {
-            done += work[end];
-            end += 1;
-        }
-        chunks.push(start..end);
-        start = end;
-    }
-    chunks
+    Ok(deal(graph, &stages, per_stage))
 }
 
 /// The blocks of every stage: all of them, one after the other.
@@ -259,20 +229,5 @@ fn stages(file: &PlanFile, graph: &Graph) -> Result<Vec<Range<usize>>, Error> {
             let missing = &graph.blocks[end.unwrap_or(0)].name;
             Err(invalid(format!("no stage has block '{missing}'")))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_have_their_shares() {
-        // An embedding, eight layers and a head, on two stages of two chunks.
-        let work = [1.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0, 4.0];
-        let chunks = dealt(&work, &[16.5, 18.0, 16.5, 18.0]);
-        assert_eq!(chunks, [0..3, 3..5, 5..7, 7..10]);
-        let chunks = dealt(&[1.0, 1.0, 1.0], &[3.0, 0.0, 0.0]);
-        assert_eq!(chunks, [0..1, 1..2, 2..3]);
     }
 }

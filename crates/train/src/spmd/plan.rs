@@ -145,7 +145,7 @@ impl Plan {
             ("orders", self.orders.len(), self.stages),
         ];
         if let Some((name, found, expected)) = counts.iter().find(|(_, a, b)| a != b) {
-            return Err(invalid(format!("plan has {found} {name}, expected {expected}")));
+            return Err(invalid(format!("{name} of the plan: {found}, expected {expected}")));
         }
         let sizes = self.sizes();
         for (node, strategy) in graph.nodes.iter().zip(&self.strategies) {

@@ -233,7 +233,7 @@ fn a_plan_for_another_graph_is_refused() {
     let plan = || plans::data(&GPT.graph, &[2]);
     let blocks = GPT.graph.blocks.len();
     let error = refused(&Plan { blocks: Vec::new(), ..plan() });
-    assert_eq!(error, format!("plan has 0 blocks, expected {blocks}"));
+    assert_eq!(error, format!("blocks of the plan: 0, expected {blocks}"));
     let mut uneven = plan();
     uneven.mesh[0].size = 3;
     let error = refused(&uneven);

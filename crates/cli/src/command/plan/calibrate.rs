@@ -33,7 +33,9 @@ pub struct Args {
 /// If a rank is lost, or the file cannot be written.
 pub fn run(args: &Args) -> Result<u8> {
     let output = args.output.as_deref();
-    output.map_or(Ok(()), |path| file::ensure_place(path, "the cluster", "--output"))?;
+    let writable =
+        || output.map_or(Ok(()), |path| file::ensure_place(path, "the cluster", "--output"));
+    ranks::prepared(&args.place, writable)?;
     let place = match ranks::start(&args.place, args.ranks, 2)? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(code),

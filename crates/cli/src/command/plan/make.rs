@@ -15,6 +15,7 @@ use crate::failure::OrHint;
 use crate::file;
 use crate::output::{print, print_json, say};
 use crate::plan_page;
+use crate::wrap::wrapped;
 
 /// Decides which part of a model runs on which device.
 #[derive(clap::Args)]
@@ -78,15 +79,16 @@ pub fn run(args: &Args) -> Result<u8> {
         print_json(&Planned { plan: &plan, moved })?;
         robust.iter().for_each(|robust| say(robust_report(robust).trim_end()));
     } else if let Some(node) = &args.explain {
-        print(explain(&planner, &cluster, &found, node)?)?;
+        print(wrapped(&explain(&planner, &cluster, &found, node)?))?;
     } else {
-        print(report(&planner, &cluster, &found)?)?;
-        robust.iter().try_for_each(|robust| print(format!("\n{}", robust_report(robust))))?;
+        print(wrapped(&report(&planner, &cluster, &found)?))?;
+        let robust = robust.iter().map(|robust| format!("\n{}", wrapped(&robust_report(robust))));
+        robust.into_iter().try_for_each(print)?;
         if args.compare {
             let (codings, activation_codings) = (Vec::new(), Vec::new());
             let raw = Settings { codings, activation_codings, ..settings };
             let raw = subject.planner(&source, raw);
-            print(compared(&planner, &cluster, &found, raw)?)?;
+            print(wrapped(&compared(&planner, &cluster, &found, raw)?))?;
         }
     }
     Ok(0)

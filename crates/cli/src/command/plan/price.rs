@@ -3,10 +3,10 @@
 
 use std::num::NonZeroUsize;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::{PlanFile, activation_text};
+use thinwire_plan::output::{PlanFile, activation_text, counted};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Recompute, Rule, Settings};
 
@@ -14,9 +14,12 @@ use super::choices::Choices;
 use super::subject::Subject;
 use crate::codings::{self, at_least_one};
 use crate::failure::OrHint;
+use crate::figures;
 use crate::output::{print, print_json, say};
+use crate::wrap::wrapped;
 
-/// Plans only how operators are cut, and says what that takes.
+/// Plans only how operators are cut, and says what that takes. Members of the cluster stand in the
+/// order of its file.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -98,7 +101,8 @@ pub fn run(args: &Args) -> Result<u8> {
         false => {
             let travels = activation_text(&planner, &cluster, &found)?;
             let travels = travels.map_or(String::new(), |text| format!("{text}\n"));
-            print(format!("a step takes {}\n{travels}", crate::figures::seconds(plan.step_s)))?;
+            let seconds = figures::seconds(plan.step_s);
+            print(wrapped(&format!("a step takes {seconds}\n{travels}")))?;
         }
     }
     Ok(0)
@@ -107,13 +111,15 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Refuses micro-batches of which ranks that cut nothing else cannot have equal parts.
 fn check_batch(args: &Args) -> Result<()> {
     let (batch, micro_batches) = (args.subject.batch.get(), args.micro_batches.get());
-    let ranks: usize = args.mesh.iter().map(|size| size.get()).product();
+    let ranks = args.mesh.iter().fold(1, |ranks: usize, size| ranks.saturating_mul(size.get()));
     if !matches!(args.cuts, Cuts::Data) || batch.is_multiple_of(micro_batches.saturating_mul(ranks))
     {
         return Ok(());
     }
     let message = format!(
-        "batch of {batch} in {micro_batches} micro-batches does not divide among {ranks} devices"
+        "batch of {batch} in {} does not divide among {}",
+        counted(micro_batches, "micro-batch"),
+        counted(ranks, "device")
     );
     Err(anyhow!(message)).or_hint("give another --batch or --mesh, or --cuts free")
 }
@@ -126,7 +132,8 @@ fn candidate(args: &Args) -> Result<Candidate> {
         Cuts::Plain => Rule::PlainGrid,
     };
     if args.mesh.len() > 3 {
-        bail!("--mesh of {} dimensions, expected 1 to 3", args.mesh.len());
+        let error = anyhow!("--mesh of {} dimensions, expected 1 to 3", args.mesh.len());
+        return Err(error).or_hint("--mesh 4,2 is of two dimensions and 8 devices, for instance");
     }
     Ok(Candidate {
         stages: args.stages.get(),

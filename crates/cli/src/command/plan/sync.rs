@@ -12,6 +12,7 @@ use crate::output::{print, print_json};
 use crate::samples::median;
 use crate::training::planned;
 use crate::training::trace::{self, Line};
+use crate::wrap::wrapped;
 
 /// Explains the plan of a training with --codec auto.
 #[derive(clap::Args)]
@@ -66,7 +67,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if args.json {
         print_json(&explanation)?;
     } else {
-        print(explained::text(&explanation))?;
+        print(wrapped(&explained::text(&explanation)))?;
     }
     Ok(0)
 }

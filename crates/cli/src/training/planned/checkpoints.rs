@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use thinwire_train::Sampler;
-use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
+use thinwire_train::checkpoint::{Checkpoint, Progress};
 use thinwire_train::spmd::Machine;
 use thinwire_wire::{Rank, World};
 
@@ -26,11 +26,7 @@ pub fn save(
     (world, step): (World, u64),
 ) -> Result<Option<PathBuf>> {
     let first = world.rank() == Rank(0);
-    let draft = match first {
-        true => Draft::create(&keep.folder, step),
-        false => Ok(Draft::open(&keep.folder, step)),
-    };
-    let draft = shared::all_done(draft.map_err(Into::into), |mine| Ok(machine.gather(mine)?))?;
+    let draft = shared::begin(keep, (world, step), |mine| Ok(machine.gather(mine)?))?;
     let written = draft.write_shard(world.rank(), &machine.shards());
     shared::all_done(written.map_err(Into::into), |mine| Ok(machine.gather(mine)?))?;
     if !first {

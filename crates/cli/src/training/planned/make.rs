@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use thinwire_collective::Group;
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::output::{PlanFile, counted, devices};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Pin, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
@@ -201,10 +201,10 @@ impl Wish {
         };
         let file = PlanFile::new(&self.model, sequence, &planner, cluster, &found)?;
         say(format!(
-            "planned: {} stages of {:?}, {} micro-batches, ZeRO {}, {}, {:.1} ms a step",
-            file.stage.len(),
-            file.mesh,
-            file.micro_batches,
+            "planned: {} of {}, {}, ZeRO {}, {}, {:.1} ms a step",
+            counted(file.stage.len(), "stage"),
+            devices(&file.mesh),
+            counted(file.micro_batches, "micro-batch"),
             file.zero,
             travels(&file),
             1e3 * file.step_s

@@ -25,6 +25,7 @@ use thinwire_sync::Policy;
 use thinwire_train::Model as _;
 use thinwire_wire::Rank;
 
+use super::folder::Held;
 use super::interrupt::Interrupt;
 use super::trace::Trace;
 use super::{Done, folder, machine, rank, shared};
@@ -46,6 +47,31 @@ pub const NAME: &str = "plan";
 /// If the plan cannot be run as asked, or a rank is lost.
 pub fn train(request: &Request) -> Result<Done> {
     let settings = &request.settings;
+    let (place, _held) = match ranks::prepared(&settings.place, || start(request))? {
+        Start::Rank(started) => started,
+        Start::Done(code) => return Ok(Done::Elsewhere(code)),
+    };
+    let interrupt = Interrupt::listen()?;
+    let link = settings.link.with_bulk();
+    let meeting = link.meet(&place, &settings.place, settings.limit(&place))?;
+    let threads = settings.threads(&place);
+    let (run, planned, kept) =
+        thinwire_train::threads::run(threads, || run(request, (&place, &meeting), &interrupt))??;
+    let code = kept.map(|()| interrupt.exit_code());
+    if place.rank > 0 {
+        return Ok(Done::Silent(code?));
+    }
+    let report = report(request, &place, (run, &planned));
+    if let Some(path) = &settings.report.0 {
+        file::replace(path, report::page(&report).as_bytes())?;
+        say(format!("report: {}", path.display()));
+    }
+    Ok(Done::Here(Box::new(report), code))
+}
+
+/// This rank, with the folder of its checkpoints, or the code of ranks that have run elsewhere.
+fn start(request: &Request) -> Result<Start<(Place, Held)>> {
+    let settings = &request.settings;
     let found = settings.place.find()?;
     match settings.ranks {
         Some(ranks) => request.check_world(ranks, "--ranks says")?,
@@ -65,26 +91,11 @@ pub fn train(request: &Request) -> Result<Done> {
     }
     let place = match ranks::start(&settings.place, settings.ranks, request.usual_ranks())? {
         Start::Rank(place) => place,
-        Start::Done(code) => return Ok(Done::Elsewhere(code)),
+        Start::Done(code) => return Ok(Start::Done(code)),
     };
     request.check_world(place.world, "the job has")?;
-    let _held = folder::hold(request.keep.as_ref(), place.rank, request.resume.as_ref())?;
-    let interrupt = Interrupt::listen()?;
-    let link = settings.link.with_bulk();
-    let meeting = link.meet(&place, &settings.place, settings.limit(&place))?;
-    let threads = settings.threads(&place);
-    let (run, planned, kept) =
-        thinwire_train::threads::run(threads, || run(request, (&place, &meeting), &interrupt))??;
-    let code = kept.map(|()| interrupt.exit_code());
-    if place.rank > 0 {
-        return Ok(Done::Silent(code?));
-    }
-    let report = report(request, &place, (run, &planned));
-    if let Some(path) = &settings.report.0 {
-        file::replace(path, report::page(&report).as_bytes())?;
-        say(format!("report: {}", path.display()));
-    }
-    Ok(Done::Here(Box::new(report), code))
+    let held = folder::hold(request.keep.as_ref(), place.rank, request.resume.as_ref())?;
+    Ok(Start::Rank((place, held)))
 }
 
 fn run(

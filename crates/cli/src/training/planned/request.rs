@@ -3,17 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::output::{PlanFile, counted, devices};
+use thinwire_plan::search as planner;
 use thinwire_train::checkpoint::{self, Checkpoint};
 use thinwire_train::{Corpus, LearningRate};
 
 use super::build::Built;
 use super::make::{Asked, Machines, Wish, name, travels};
 use crate::failure::{OrHint, hinted};
-use crate::file;
 use crate::training::corpus;
 use crate::training::plan::{Keep, Recipe, check_data, kept_model, recipe};
 use crate::training::settings::{GradDtype, RecipeFlags, Settings};
+use crate::{file, source};
 
 /// As many as --ranks can start.
 const RANKS_MAX: usize = 256;
@@ -77,6 +78,7 @@ impl Request {
                 Some(kept) => (kept.name, kept.sequence),
                 None => (name(&recipe.model), recipe.model.context()),
             };
+            check_pins(&decided, &model, sequence)?;
             let (batch, settings) = (recipe.batch, decided);
             let wish = Wish { parallel, settings, cluster, model, sequence, batch };
             Ok(Source::Made(Box::new(wish)))
@@ -170,7 +172,7 @@ impl Request {
         [
             ("model", file.model.clone()),
             ("batch", rows),
-            ("mesh", format!("{} stages of {:?}", file.stage.len(), file.mesh)),
+            ("mesh", format!("{} of {}", counted(file.stage.len(), "stage"), devices(&file.mesh))),
             ("micro-batches", file.micro_batches.to_string()),
             ("encoded", travels(file)),
             ("steps", steps.to_string()),
@@ -193,6 +195,16 @@ pub(super) fn checksum(text: &str) -> String {
 fn read(path: &Path) -> Result<PlanFile> {
     let text = file::text(path, &file::PLAN)?;
     PlanFile::parse(&text).with_context(|| path.display().to_string()).or_hint(file::PLAN.hint)
+}
+
+/// Refuses pins that the model has no node for, before ranks are started and measured.
+fn check_pins(settings: &planner::Settings, model: &str, sequence: usize) -> Result<()> {
+    if settings.pins.is_empty() {
+        return Ok(());
+    }
+    let source = source::Source::open(model)?;
+    let graph = source.graph(source.fixed_batch()?.unwrap_or(1), sequence)?;
+    Ok(planner::check_pins(&graph, &settings.pins)?)
 }
 
 /// Refuses flags about what the plan decides.

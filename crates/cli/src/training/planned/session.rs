@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use thinwire_collective::Group;
+use thinwire_plan::output::{counted, devices};
 use thinwire_sync::StepRecord;
 use thinwire_train::checkpoint::Draft;
 use thinwire_train::spmd::{Agreed, Machine, initial};
@@ -84,12 +85,12 @@ impl<'a> Session<'a> {
             None => 0,
         };
         let title = format!(
-            "training {} on {} ranks: {} stages of {:?}, {} micro-batches",
+            "training {} on {}: {} of {}, {}",
             file.model,
-            world.size(),
-            file.stage.len(),
-            file.mesh,
-            file.micro_batches
+            counted(world.size(), "rank"),
+            counted(file.stage.len(), "stage"),
+            devices(&file.mesh),
+            counted(file.micro_batches, "micro-batch")
         );
         let progress = Progress::new(&title, first, request.recipe.steps, speaks);
         let log = Log::default();

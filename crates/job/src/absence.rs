@@ -1,0 +1,39 @@
+//! A rank that ends before it meets the others: it tells them, so that they need not wait for it.
+//!
+//! They hear of it where they wait for its address, within a second. Where rank 0 is the store's host
+//! and does not come itself, it opens the store for two seconds: who comes later finds nobody.
+
+use std::thread;
+use std::time::Duration;
+
+use thinwire_link::store::tcp::Client;
+use thinwire_link::{Token, tcp};
+
+use crate::error::Error;
+use crate::meeting::{LINGER, part};
+use crate::part::Part;
+use crate::place::{Host, Place};
+use crate::rendezvous::bind;
+
+/// How long a rank that does not come looks for the store.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Tells the others that this rank will not come, and why. A launcher that hosts the store watches
+/// its ranks itself, and is not told.
+///
+/// # Errors
+/// If the store's address is taken or does not answer, or the token is another.
+pub fn decline(place: &Place, token: &str, why: &str) -> Result<(), Error> {
+    let world = place.world()?;
+    if world.size() == 1 || place.host == Host::Launcher {
+        return Ok(());
+    }
+    let secret = Token::new(token);
+    let server = (place.rank == 0).then(|| bind(&place.coordinator, &secret)).transpose()?;
+    let client = Client::connect(&place.coordinator, &secret, PATIENCE)?;
+    tcp::decline(world, &Part::new(&client, part(0)), 0, why)?;
+    if server.is_some() {
+        thread::sleep(LINGER);
+    }
+    Ok(())
+}
