@@ -16,6 +16,9 @@ const MODELS: [&str; 4] = [
     "bert:layers=2,width=16,heads=4,vocabulary=64,positions=16",
 ];
 
+/// A model whose parameters every rank's part of has whole blocks of a codec.
+const WIDE: &str = "gpt:layers=2,width=64,heads=4,vocabulary=256,positions=16";
+
 const MESHES: [(usize, &[usize]); 5] =
     [(1, &[4]), (1, &[2, 2]), (2, &[2]), (2, &[1, 2]), (4, &[1])];
 
@@ -81,10 +84,10 @@ fn check(name: &'static str, settings: Settings, candidate: &Candidate) -> bool 
     let counted = counted(name, &planner, &found);
     let moved = moved(&planner, &cluster(), &found).unwrap();
     let said = moved.sent_bytes * 4.0;
-    assert!((said - counted as f64).abs() < 1e-6 * said, "{what}: {said}, counted {counted}");
+    assert!((said - counted as f64).abs() <= 1e-6 * said, "{what}: {said}, counted {counted}");
     let rows: f64 = moved.tensors.iter().map(|one| one.sent_bytes).sum();
     let stages = found.best.stages.len() as f64;
-    assert!((rows / stages - moved.sent_bytes).abs() < 1e-6 * said, "{what}: rows of {rows}");
+    assert!((rows / stages - moved.sent_bytes).abs() <= 1e-6 * said, "{what}: rows of {rows}");
     let of = |one: &Traffic| one.collective_bytes + one.parameter_bytes + one.message_bytes;
     let busiest: f64 = traffic(&planner, &cluster(), &found).unwrap().iter().map(of).sum();
     assert!(busiest >= moved.sent_bytes * (1.0 - 1e-9), "{what}: the busiest sends {busiest}");
@@ -130,7 +133,7 @@ fn gradients_that_are_encoded_are_said_so() {
             let (mesh, division) = (mesh.to_vec(), Division::Alike(sharding));
             let candidate =
                 Candidate { stages, mesh, micro_batches: 2, division, rule: Rule::Data };
-            assert!(check(MODELS[0], settings, &candidate));
+            assert!(check(WIDE, settings, &candidate));
         }
     }
 }
