@@ -101,7 +101,8 @@ train() { # NETWORK NAME PLAN
 }
 
 export RAYON_NUM_THREADS=1
-shares_up "$RANKS"
+shares_up "$RANKS" "$THINWIRE" train --ranks 1 --model "$model" --batch $(((batch + RANKS - 1) / RANKS)) \
+    --steps 1000000 --report none --checkpoint-dir none
 say "machine: $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
 for network in ${networks//,/ }; do
     network_up "$RANKS" "$network" || exit 2

@@ -1,20 +1,25 @@
 # An equal share of a core for every rank at every moment, whatever the others do: where ranks share
 # cores, one that computes while others wait would else be faster than it was calibrated.
 #
-#   source bench/network.sh; source bench/shares.sh       shares_up RANKS, shares_down; network_ranks obeys
+#   source bench/network.sh; source bench/shares.sh
+#   shares_up RANKS FILLER ...     from here on network_ranks obeys; shares_down
 #
 # Ranks take the cores in turns, and those of a core divide it by the weights of their control groups.
-# While they run, a spinner of idle priority in each group takes what its rank leaves, so that no other
-# gets it. The kernel divides a core when something wakes on it or its clock ticks, every 4 ms; a clock
+# While they run, a filler of idle priority in each group takes what its rank leaves, so that no other
+# gets it. It should work as ranks do, on caches and memory too: beside an empty loop, pipelines are a
+# quarter faster than calibrated. The kernel divides a core when something wakes on it or its clock ticks, every 4 ms; a clock
 # of real-time priority wakes every 0.25 ms in place of that. So 1 ms of work takes as many times 1 ms
 # as 20 do; with quotas (cpu.max), one that has waited runs its first milliseconds at full speed.
 
 SHARES_ROOT=""
 SHARES_RANKS=0
+SHARES_FILLER=()
 
-shares_up() { # RANKS
+shares_up() { # RANKS FILLER ...
     local root rank folder
     SHARES_RANKS=$1
+    shift
+    SHARES_FILLER=("$@")
     for root in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
         if [ -e "$root/cgroup.procs" ] && mkdir "$root/$NETWORK_ID-0" 2>/dev/null; then
             SHARES_ROOT="$root/$NETWORK_ID"
@@ -53,7 +58,7 @@ shares_enter() { # RANK
 shares_helpers() {
     local rank core
     for ((rank = 0; rank < SHARES_RANKS; rank++)); do
-        (shares_enter "$rank" && exec chrt --idle 0 bash -c 'while :; do :; done') &
+        (shares_enter "$rank" && exec chrt --idle 0 "${SHARES_FILLER[@]}" >/dev/null 2>&1) &
     done
     for ((core = 0; core < $(nproc) && core < SHARES_RANKS; core++)); do
         taskset --cpu-list "$core" chrt --fifo 10 "$PYTHON" -c '
