@@ -19,7 +19,7 @@ pub struct Traffic {
     pub parameter_bytes: f64,
     /// Messages between stages.
     pub message_bytes: f64,
-    /// Seconds in which its share of the level's port sends so much.
+    /// Seconds in which the busiest port of the level sends what all devices behind it send.
     pub busy_s: f64,
 }
 
@@ -31,6 +31,22 @@ impl AddAssign<[f64; 3]> for Bytes {
     fn add_assign(&mut self, other: [f64; 3]) {
         self.0.iter_mut().zip(other).for_each(|(sum, bytes)| *sum += bytes);
     }
+}
+
+impl Bytes {
+    fn total(&self) -> f64 {
+        self.0.iter().sum()
+    }
+}
+
+/// The most bytes that leave by one port, which so many devices share in their order; `stages` says
+/// what each device of every stage sends.
+fn busiest_port(stages: &[f64], width: usize, sharing: usize) -> f64 {
+    let mut ports = vec![0.0; (stages.len() * width).div_ceil(sharing)];
+    for device in 0..stages.len() * width {
+        ports[device / sharing] += stages[device / width];
+    }
+    ports.into_iter().fold(0.0, f64::max)
 }
 
 /// What the busiest stage's devices send in a step, for every level of the cluster.
@@ -45,15 +61,17 @@ pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Ve
     let costs = costs(cluster, candidate, &planner.settings_of(outcome));
     let chain = Chain::new(prepared, &costs, candidate.rule)?;
     let step = Step::new((prepared, &chain), &costs, outcome);
-    let mut devices = 1.0;
+    let width = candidate.mesh.iter().product();
+    let mut devices = 1;
     let mut all = Vec::new();
     for (at, level) in cluster.levels.iter().enumerate() {
-        let stages = stages(&step, cluster, at).into_iter().map(|Bytes(bytes)| bytes);
-        let total = |bytes: &[f64; 3]| bytes.iter().sum::<f64>();
-        let busiest = stages.max_by(|a, b| total(a).total_cmp(&total(b))).unwrap_or_default();
-        let busy_s = total(&busiest) * devices / level.bytes_per_s;
-        devices *= level.size as f64;
-        let [collective_bytes, parameter_bytes, message_bytes] = busiest;
+        let stages = stages(&step, cluster, at);
+        let totals: Vec<f64> = stages.iter().map(Bytes::total).collect();
+        let busiest = stages.iter().max_by(|a, b| a.total().total_cmp(&b.total()));
+        let busy_s = busiest_port(&totals, width, devices) / level.bytes_per_s;
+        devices *= level.size;
+        let Bytes([collective_bytes, parameter_bytes, message_bytes]) =
+            busiest.copied().unwrap_or_default();
         let level = level.name.clone();
         all.push(Traffic { level, collective_bytes, parameter_bytes, message_bytes, busy_s });
     }
@@ -100,4 +118,18 @@ fn messages(step: &Step<'_>, cluster: &Cluster, level: usize) -> Vec<(usize, f64
         all.extend([(0, bytes), (count - 1, bytes)]);
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_sends_what_the_devices_behind_it_send() {
+        // Four stages of one device, two to a port; then one stage over both ports.
+        assert_eq!(busiest_port(&[1.0, 2.0, 4.0, 1.0], 1, 2), 5.0);
+        assert_eq!(busiest_port(&[3.0], 4, 2), 6.0);
+        assert_eq!(busiest_port(&[3.0, 1.0], 2, 1), 3.0);
+        assert_eq!(busiest_port(&[3.0, 1.0], 3, 4), 10.0);
+    }
 }

@@ -22,13 +22,13 @@ const MODEL: Gpt = Gpt {
     dropout: 0.1,
 };
 
-/// Two nodes of two devices with so many bytes of memory each.
-fn cluster(bytes: f64) -> Cluster {
-    let gib = bytes / f64::from(1 << 30);
+/// Two nodes of two devices with so many bytes of memory each, and so many Gbit/s between nodes.
+fn cluster(bytes: f64, gbit: f64) -> Cluster {
+    let (gib, inner) = (bytes / f64::from(1 << 30), 10.0 * gbit);
     let text = format!(
         "[[device]]\nname = \"core\"\ntflops = 0.001\nmemory_gib = {gib:e}\nmemory_gbyte_per_s = 1\n\
-         [[level]]\nname = \"node\"\nsize = 2\nlatency_us = 1\ngbit = 10\n\
-         [[level]]\nname = \"pod\"\nsize = 2\nlatency_us = 1\ngbit = 1\n"
+         [[level]]\nname = \"node\"\nsize = 2\nlatency_us = 1\ngbit = {inner}\n\
+         [[level]]\nname = \"pod\"\nsize = 2\nlatency_us = 1\ngbit = {gbit}\n"
     );
     Cluster::parse(&text).unwrap()
 }
@@ -37,7 +37,7 @@ fn planned(candidate: &Candidate, bytes: f64) -> Result<PlanFile, Error> {
     found(candidate, bytes, &[]).map(|(file, _)| file)
 }
 
-/// A plan whose activations may travel by these codecs.
+/// A plan whose activations may travel by these codecs; with any, on links so thin that it pays.
 fn found(candidate: &Candidate, bytes: f64, codecs: &[&str]) -> Result<(PlanFile, Found), Error> {
     let codings = codecs.iter().map(|name| Coding::of_activations(name));
     let settings = Settings {
@@ -48,8 +48,9 @@ fn found(candidate: &Candidate, bytes: f64, codecs: &[&str]) -> Result<(PlanFile
     let mut planner = Planner::new(4 * candidate.micro_batches, settings, |batch| {
         MODEL.graph(batch, 4).map_err(|error| Error::from_model(&error))
     });
-    let found = planner.plan_for(&cluster(bytes), candidate)?;
-    let file = PlanFile::new("small", 4, &planner, &cluster(bytes), &found)?;
+    let cluster = cluster(bytes, if codecs.is_empty() { 1.0 } else { 1e-3 });
+    let found = planner.plan_for(&cluster, candidate)?;
+    let file = PlanFile::new("small", 4, &planner, &cluster, &found)?;
     Ok((file, found))
 }
 
