@@ -7,9 +7,11 @@
 # Ranks take the cores in turns, and those of a core divide it by the weights of their control groups.
 # While they run, a filler of idle priority in each group takes what its rank leaves, so that no other
 # gets it. It should work as ranks do, on caches and memory too: beside an empty loop, pipelines are a
-# quarter faster than calibrated. The kernel divides a core when something wakes on it or its clock ticks, every 4 ms; a clock
-# of real-time priority wakes every 0.25 ms in place of that. So 1 ms of work takes as many times 1 ms
-# as 20 do; with quotas (cpu.max), one that has waited runs its first milliseconds at full speed.
+# quarter faster than calibrated.
+#
+# The kernel divides a core when something wakes on it or its clock ticks, every 4 ms; a clock of
+# real-time priority wakes every 0.25 ms in place of that. So 1 ms of work takes as many times 1 ms as
+# 20 do; with quotas (cpu.max), one that has waited runs its first milliseconds at full speed.
 
 SHARES_ROOT=""
 SHARES_RANKS=0
@@ -55,7 +57,7 @@ shares_enter() { # RANK
 }
 
 # What divides the cores while ranks run.
-shares_helpers() {
+shares_fill() {
     local rank core
     for ((rank = 0; rank < SHARES_RANKS; rank++)); do
         (shares_enter "$rank" && exec chrt --idle 0 "${SHARES_FILLER[@]}" >/dev/null 2>&1) &
@@ -76,13 +78,13 @@ network_exec() { # RANK COMMAND ...
 
 eval "$(declare -f network_ranks | sed '1s/network_ranks/network_ranks_whole/')"
 network_ranks() { # COMMAND ...
-    local status helpers=()
+    local status fillers=()
     if [ -n "$SHARES_ROOT" ]; then
-        shares_helpers
-        mapfile -t helpers < <(jobs -p)
+        shares_fill
+        mapfile -t fillers < <(jobs -p)
     fi
     network_ranks_whole "$@"
     status=$?
-    [ ${#helpers[@]} = 0 ] || { kill "${helpers[@]}" && wait "${helpers[@]}"; } 2>/dev/null
+    [ ${#fillers[@]} = 0 ] || { kill "${fillers[@]}" && wait "${fillers[@]}"; } 2>/dev/null
     return "$status"
 }
