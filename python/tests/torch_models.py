@@ -153,3 +153,15 @@ def digest(model: nn.Module) -> str:
         for value in model.parameters()
     )
     return hashlib.sha256(content).hexdigest()
+
+
+def past_a_barrier() -> None:
+    """A barrier that every rank has come back from when this returns, once in a process.
+
+    After a plain barrier the last messages may be on their way yet, and what ends a rank then ends
+    the others' barrier, not what they do next.
+    """
+    dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"past the barrier {dist.get_rank()}", "")
+    store.wait([f"past the barrier {rank}" for rank in range(dist.get_world_size())])
