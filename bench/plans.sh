@@ -3,7 +3,7 @@
 # comes from a calibration in the same network, with all ranks at work at once; nothing is fitted to
 # the trainings.
 #
-#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 6] [--rounds 2] [--batch 16] [--codec int8:stochastic] [--json FILE]
+#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 6] [--rounds 2] [--batch 16] [--codec int8:stochastic] [--only REGEX] [--json FILE]
 #
 # At the end the planner's own choice, and the one it makes where gradients may be encoded with --codec.
 # Plans take turns: a machine that is shared is not equally fast at all times, and how far the rounds lie
@@ -20,6 +20,7 @@ steps=6
 rounds=2
 batch=16
 codec=int8:stochastic
+only=.
 model="gpt:layers=6,width=128,heads=4,vocabulary=256,positions=128"
 data=""
 json=""
@@ -37,10 +38,11 @@ while [ $# -gt 0 ]; do
         --rounds) rounds=$2 ;;
         --batch) batch=$2 ;;
         --codec) codec=$2 ;;
+        --only) only=$2 ;;
         --model) model=$2 ;;
         --data) data=$2 ;;
         --json) json=$2 ;;
-        *) fail "unknown option '$1', expected --networks, --steps, --rounds, --batch, --codec, --model, --data or --json" ;;
+        *) fail "unknown option '$1', expected --networks, --steps, --rounds, --batch, --codec, --only, --model, --data or --json" ;;
     esac
     shift 2
 done
@@ -113,6 +115,7 @@ for network in ${networks//,/ }; do
     what=(--model "$model" --cluster "$cluster" --batch "$batch")
     names=()
     for plan in "${PLANS[@]}" "auto|" "auto, $codec|--codecs $codec"; do
+        [[ "${plan%%|*}" =~ $only ]] || continue
         verb=price
         [[ "$plan" != auto* ]] || verb="make --precision single"
         # shellcheck disable=SC2086

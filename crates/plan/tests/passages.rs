@@ -6,6 +6,7 @@ use thinwire_plan::Cluster;
 use thinwire_plan::cost::{Coding, Costs, Passages, Precision};
 
 const CLUSTER: &str = "[[device]]\nname = \"rank\"\ntflops = 1\nmemory_gib = 4\nmemory_gbyte_per_s = 10\n\
+    memory_efficiency = 1\noperators = { layout = 0.5 }\n\
     [[level]]\nname = \"node\"\nsize = 4\nlatency_us = 5\ngbit = 100\n\
     [[level]]\nname = \"pod\"\nsize = 2\nlatency_us = 10\ngbit = 1\n";
 
@@ -55,4 +56,19 @@ proptest! {
             prop_assert_eq!(seconds, expected, "{} to {} of {:?} on {:?}", from, to, shape, mesh);
         }
     }
+}
+
+#[test]
+fn parts_that_do_not_lie_together_are_copied() {
+    let cluster = Cluster::parse(CLUSTER).unwrap();
+    let costs = Costs::new(&cluster, &[8], Precision::SINGLE);
+    let seconds = |from, to| costs.conversion_s(&[8, 16], &Layout(vec![from]), &Layout(vec![to]));
+    let (sum, whole) = (Placement::Partial(Reduction::Sum), Placement::Replicated);
+    let copied_s = 2.0 * (8.0 * 16.0 * 4.0) / (10e9 * 0.5);
+    let scattered = [0, 1].map(|dim| seconds(sum, Placement::Sharded(dim)));
+    let gathered = [0, 1].map(|dim| seconds(Placement::Sharded(dim), whole));
+    for [first, second] in [scattered, gathered] {
+        assert!((second - first - copied_s).abs() < 1e-12, "{first} {second}");
+    }
+    assert!((seconds(sum, whole) - 2.0 * scattered[0]).abs() < 1e-12);
 }

@@ -48,8 +48,9 @@ const SLACK_MAX: f64 = 10.0;
 const DEVICES_MAX: usize = 1 << 20;
 /// More levels than this are taken for a slip, too.
 const LEVELS_MAX: usize = 32;
-/// What is measured beside the model's operators: the optimiser, and adding up gradients.
-const BESIDE: [&str; 2] = [crate::cost::UPDATE, crate::cost::ADD];
+/// What is measured beside the model's operators: the optimiser, adding up gradients, and copying
+/// what travels.
+const BESIDE: [&str; 3] = [crate::cost::UPDATE, crate::cost::ADD, crate::cost::LAYOUT];
 /// The links of a level of one member, by which nothing travels.
 const ALONE: Lane = Lane { latency_s: 0.0, bytes_per_s: 1e15 };
 

@@ -55,6 +55,8 @@ impl Precision {
 pub(crate) const UPDATE: &str = "update";
 /// The same of what a micro-batch adds to the sum of gradients.
 pub(crate) const ADD: &str = "add";
+/// The same of values that lie otherwise than they travel.
+pub(crate) const LAYOUT: &str = "layout";
 
 /// A mesh of devices, and what it is asked.
 #[derive(Clone, Debug)]

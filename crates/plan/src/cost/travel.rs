@@ -3,7 +3,7 @@
 use thinwire_model::{Collective, Layout, Leg, Step, conversion, legs};
 
 use super::encoded::encodes;
-use super::{Coding, Costs, Group, Hop};
+use super::{Coding, Costs, Group, Hop, LAYOUT};
 
 /// What any tensor goes through from some layouts to others, whatever its shape, the mesh's sizes
 /// and the links: for every pair collectives along dimensions of the mesh.
@@ -81,12 +81,13 @@ impl Costs<'_> {
 
     /// Seconds of a collective on a tensor that may be encoded, or may not.
     fn step_s(&self, step: &Step, encodes: bool) -> f64 {
+        let copying_s = self.copying_s(step);
         if let Some(coding) = self.coding_of(encodes, step) {
-            return self.encoded_s(step, coding);
+            return copying_s + self.encoded_s(step, coding);
         }
         let bytes = step.elements as f64 * self.precision.element;
         let group = &self.groups[step.mesh_dim];
-        match step.collective {
+        let wire_s = match step.collective {
             Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
             Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
                 self.exchange.scatter_s(group, bytes)
@@ -95,7 +96,24 @@ impl Costs<'_> {
                 self.exchange.all_to_all_s(group, bytes / group.size as f64)
             }
             Collective::AllReduce { .. } => self.exchange.all_reduce_s(group, bytes),
-        }
+        };
+        copying_s + wire_s
+    }
+
+    /// Seconds in which the parts of all ranks are made contiguous before a collective and brought
+    /// together after it, where the device says how fast it does so: reads and writes of either, and
+    /// of the room in which parts are gathered. Parts of the first dimension are contiguous.
+    fn copying_s(&self, step: &Step) -> f64 {
+        let Some(pace) = self.device.pace(LAYOUT) else { return 0.0 };
+        let turned = |dim: usize| if dim == 0 { 0.0 } else { 2.0 };
+        let size = self.groups[step.mesh_dim].size as f64;
+        let times = match step.collective {
+            Collective::Slice { .. } | Collective::Pad { .. } | Collective::AllReduce { .. } => 0.0,
+            Collective::ReduceScatter { dim, .. } => turned(dim),
+            Collective::AllGather { dim } => 1.0 + turned(dim),
+            Collective::AllToAll { from, to } => (2.0 + turned(from) + turned(to)) / size,
+        };
+        self.memory_s(times * step.elements as f64 * self.precision.element) / pace
     }
 
     /// Bytes that a device sends in it, over one level of the cluster or over all; infinitely many

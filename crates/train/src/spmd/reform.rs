@@ -52,8 +52,8 @@ impl Reform {
     /// The values, laid out anew.
     pub fn apply(&self, values: Vec<f32>) -> Vec<f32> {
         match self {
-            Reform::Split { outer, parts } => swap(&values, *outer, *parts),
-            Reform::Join { outer, parts } => swap(&values, *parts, *outer),
+            Reform::Split { outer, parts } => swap(values, *outer, *parts),
+            Reform::Join { outer, parts } => swap(values, *parts, *outer),
             Reform::Take(range) => values[range.clone()].to_vec(),
             Reform::Place { start, length, rest } => {
                 let mut all = vec![*rest; *length];
@@ -71,9 +71,9 @@ impl Reform {
 }
 
 /// `[a, b, rest]` becomes `[b, a, rest]`.
-fn swap(values: &[f32], a: usize, b: usize) -> Vec<f32> {
+fn swap(values: Vec<f32>, a: usize, b: usize) -> Vec<f32> {
     if a == 1 || b == 1 || values.is_empty() {
-        return values.to_vec();
+        return values;
     }
     let rest = values.len() / (a * b);
     let mut swapped = Vec::with_capacity(values.len());

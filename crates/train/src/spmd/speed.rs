@@ -16,6 +16,7 @@ use thinwire_model::{
 };
 
 use super::kernel;
+use super::reform::Reform;
 use super::value::Value;
 use crate::{AdamW, AdamWOptions, Pace, global_norm};
 
@@ -45,6 +46,9 @@ const FEW: usize = 1024;
 /// Elements of a parameter, as the optimiser is timed, and how many there are.
 const WEIGHTS: usize = 1 << 17;
 const PARAMETERS: usize = 16;
+/// A few sequences, whose halves two ranks have: how they lie when they are sent, and how otherwise.
+const AS_SENT: Reform = Reform::Split { outer: ROWS, parts: 2 };
+const AS_GATHERED: Reform = Reform::Join { outer: ROWS, parts: 2 };
 /// Bytes of an element.
 const ELEMENT: f64 = 4.0;
 /// More than a core's own cache holds.
@@ -279,8 +283,8 @@ fn timed(name: &'static str, jobs: &mut [Job], overhead_s: f64) -> Timed {
     Timed { name, multiplies, flops: each(|job| job.flops), bytes: each(|job| job.bytes), seconds }
 }
 
-/// What is done with parameters and their gradients, besides operators.
-fn keeping() -> [Timed; 2] {
+/// What is done with parameters and their gradients, and with what travels, besides operators.
+fn keeping() -> [Timed; 3] {
     let shape = vec![WEIGHTS];
     let of = crate::Parameter { name: String::new(), shape, initial: crate::Initial::Zeros };
     let of = vec![of; PARAMETERS];
@@ -302,11 +306,16 @@ fn keeping() -> [Timed; 2] {
             sum.iter_mut().zip(&share.floats()).for_each(|(a, b)| *a += b);
         }
     });
+    let layout = mean_s(|| {
+        for values in &mut gradients {
+            *values = AS_GATHERED.apply(AS_SENT.apply(take(values)));
+        }
+    });
     let timed = |name, words: f64, seconds| {
         let bytes = words * ELEMENT * (PARAMETERS * WEIGHTS) as f64;
         Timed { name, multiplies: false, flops: 0.0, bytes, seconds }
     };
-    [timed("update", 8.0, update), timed("add", 3.0, add)]
+    [timed("update", 8.0, update), timed("add", 3.0, add), timed("layout", 4.0, layout)]
 }
 
 /// The mean seconds of all jobs in turn: where ranks share a core, waiting for it counts too.
