@@ -1,6 +1,6 @@
 """From planned trainings' JSON lines on stdin to a table per network: predicted beside measured.
 
-Where a plan was trained several times its step is the median. Below each table: whether bytes are
+Where a plan was trained several times its step, predicted and measured, is the median. Below each table: whether bytes are
 equal, how far trainings of one plan lie apart, the mean error of the step, Kendall's tau between
 predicted and measured steps (and between the first round and the last, which is what the machine
 allows), and the plan that `auto` chose beside the fastest measured. Standard library only.
@@ -32,16 +32,16 @@ def main() -> None:
 def row(name, rounds) -> list:
     ranks = [rank for planned in rounds for rank in planned["ranks"]]
     steps = rounds[0]["steps"]
-    predicted, counted = (
+    sent, counted = (
         max(rank[key] for rank in ranks) / steps / 1e3
         for key in ("predicted_bytes", "counted_bytes")
     )
-    step = rounds[0]["predicted_step_s"]
+    step = predicted(rounds)
     memory = max(rank["predicted_memory_bytes"] for rank in ranks) / 1e6
     grown = max(rank["memory_bytes"] for rank in ranks) / 1e6
     return [
         name,
-        f"{predicted:.1f}",
+        f"{sent:.1f}",
         f"{counted:.1f}",
         f"{1e3 * step:.1f}",
         f"{1e3 * measured(rounds):.1f}",
@@ -50,6 +50,10 @@ def row(name, rounds) -> list:
         f"{memory:.0f}",
         f"{grown:.0f}",
     ]
+
+
+def predicted(rounds) -> float:
+    return statistics.median(planned["predicted_step_s"] for planned in rounds)
 
 
 def measured(rounds) -> float:
@@ -71,8 +75,8 @@ def verdicts(plans):
         f"one plan's trainings lie {100 * statistics.mean(spread):.1f} % apart, "
         f"at most {100 * max(spread):.1f} %"
     )
-    pairs = [(rounds[0]["predicted_step_s"], measured(rounds)) for rounds in fixed.values()]
-    errors = [abs(predicted / taken - 1) for predicted, taken in pairs]
+    pairs = [(predicted(rounds), measured(rounds)) for rounds in fixed.values()]
+    errors = [abs(told / taken - 1) for told, taken in pairs]
     within = sum(error <= 0.15 for error in errors)
     yield (
         f"step: mean error {100 * statistics.mean(errors):.1f} %, "

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Plans of one GPT on four ranks: what is predicted of each beside what is measured. The cluster file
-# comes from a calibration in the same network, with all ranks at work at once; nothing is fitted to
-# the trainings.
+# comes from a calibration in the same network, with all ranks at work at once, before each round;
+# nothing is fitted to the trainings.
 #
 #   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 6] [--rounds 2] [--batch 16] [--codec int8:stochastic] [--only REGEX] [--json FILE]
 #
@@ -102,17 +102,13 @@ train() { # NETWORK NAME PLAN
     fi
 }
 
-export RAYON_NUM_THREADS=1
-shares_up "$RANKS" "$THINWIRE" train --ranks 1 --model "$model" --batch $(((batch + RANKS - 1) / RANKS)) \
-    --steps 1000000 --report none --checkpoint-dir none
-say "machine: $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
-for network in ${networks//,/ }; do
-    network_up "$RANKS" "$network" || exit 2
-    cluster="$SCRATCH/$network.toml"
+# Calibrates, and prices all plans as the machine is now; their names are in `names`.
+priced() { # NETWORK
+    local cluster="$SCRATCH/$1.toml" plan verb
     network_ranks "$THINWIRE" plan calibrate --output "$cluster" 2>"$SCRATCH/errors" ||
         fail "calibration: $(tail -n 2 "$SCRATCH/errors")"
-    say "$network: $(grep -E '^(tflops|memory_gbyte|latency|gbit|overhead)' "$cluster" | tr '\n' ' ')"
-    what=(--model "$model" --cluster "$cluster" --batch "$batch")
+    say "$1: $(grep -E '^(tflops|memory_gbyte|latency|gbit|overhead)' "$cluster" | tr '\n' ' ')"
+    local what=(--model "$model" --cluster "$cluster" --batch "$batch")
     names=()
     for plan in "${PLANS[@]}" "auto|" "auto, $codec|--codecs $codec"; do
         [[ "${plan%%|*}" =~ $only ]] || continue
@@ -125,7 +121,16 @@ for network in ${networks//,/ }; do
             say "no plan: ${plan%%|*}: $(head -n 1 "$SCRATCH/errors")"
         fi
     done
+}
+
+export RAYON_NUM_THREADS=1
+shares_up "$RANKS" "$THINWIRE" train --ranks 1 --model "$model" --batch $(((batch + RANKS - 1) / RANKS)) \
+    --steps 1000000 --report none --checkpoint-dir none
+say "machine: $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
+for network in ${networks//,/ }; do
+    network_up "$RANKS" "$network" || exit 2
     for ((round = 0; round < rounds; round++)); do
+        priced "$network"
         for index in "${!names[@]}"; do
             train "$network" "${names[$index]}" "$SCRATCH/$index.toml"
         done
