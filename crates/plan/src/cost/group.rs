@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::{Cluster, Lane};
+use crate::cluster::{Cluster, Handling, Lane};
 
 /// The part of a group's traffic that crosses one level.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,6 +75,18 @@ impl Group {
         for hop in &mut self.hops {
             hop.latency_s = 0.0;
             hop.ring = hop.ring.map(|ring| Lane { latency_s: 0.0, ..ring });
+        }
+        self
+    }
+
+    /// The same as who waits for an exchange sees it: no link is faster than the device itself moves
+    /// bytes.
+    pub fn handled(mut self, handling: &Handling) -> Group {
+        let most = 1.0 / handling.byte_s;
+        for hop in &mut self.hops {
+            hop.bytes_per_s = hop.bytes_per_s.min(most);
+            hop.ring =
+                hop.ring.map(|ring| Lane { bytes_per_s: ring.bytes_per_s.min(most), ..ring });
         }
         self
     }
@@ -149,7 +161,7 @@ fn sets(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{Device, Efficiency, Handling, Level};
+    use crate::cluster::{Device, Efficiency, Level};
 
     fn cluster() -> Cluster {
         let level = |name: &str, size, bytes_per_s| Level {
@@ -189,6 +201,17 @@ mod tests {
         assert_eq!(group(&[8, 16], &[1]), [(8.0, 1.0, 300e9), (2.0, 8.0, 12.5e9)]);
         assert_eq!(group(&[16, 8], &[0, 1]), [(8.0, 1.0, 300e9), (16.0, 8.0, 12.5e9)]);
         assert_eq!(group(&[128, 1], &[1]), []);
+    }
+
+    #[test]
+    fn no_link_is_faster_than_who_moves_the_bytes() {
+        let handled = |byte_s| {
+            let handling = Handling { byte_s, ..Handling::default() };
+            let group = Group::along(&cluster(), &[16, 8], &[0, 1]).handled(&handling);
+            group.hops.iter().map(|hop| hop.bytes_per_s).collect::<Vec<_>>()
+        };
+        assert_eq!(handled(0.0), [300e9, 12.5e9]);
+        assert_eq!(handled(1e-10), [10e9, 10e9]);
     }
 
     #[test]

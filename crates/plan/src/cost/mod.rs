@@ -89,10 +89,12 @@ pub struct Costs<'a> {
 impl<'a> Costs<'a> {
     /// A mesh over neighbouring devices of a cluster.
     pub fn new(cluster: &'a Cluster, mesh: &[usize], precision: Precision) -> Costs<'a> {
-        let groups = (0..mesh.len()).map(|dim| Group::along(cluster, mesh, &[dim])).collect();
+        let device = cluster.pace();
+        let along = |dim| Group::along(cluster, mesh, &[dim]).handled(&device.handling);
+        let groups = (0..mesh.len()).map(along).collect();
         Costs {
             cluster,
-            device: cluster.pace(),
+            device,
             mesh: mesh.to_vec(),
             precision,
             keeping: Keeping::OURS,
@@ -225,7 +227,7 @@ impl<'a> Costs<'a> {
     fn sharing(&self, sides: &Sides) -> Group {
         let partial = |dim: &usize| matches!(sides.gradient.0[*dim], Placement::Partial(_));
         let dims: Vec<usize> = (0..self.mesh.len()).filter(partial).collect();
-        Group::along(self.cluster, &self.mesh, &dims)
+        Group::along(self.cluster, &self.mesh, &dims).handled(&self.device.handling)
     }
 
     /// The ranks that share a parameter's work as its exchanges see them: side by side their

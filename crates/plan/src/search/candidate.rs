@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rule::Rule;
 use crate::Error;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Level};
 use crate::cost::{Division, Sharding};
 
 /// A pipeline of equal meshes, and how a step's batch goes through it.
@@ -68,8 +68,9 @@ impl Expert {
     }
 }
 
-/// Sizes of micro-batches that are tried: sequences per part of a batch.
-const SEQUENCES: [usize; 5] = [1, 2, 4, 8, 16];
+/// The most sequences per part of a batch that micro-batches have at first; more are tried where as
+/// many are best.
+pub(super) const SEQUENCES: usize = 16;
 
 /// More micro-batches than this are taken for a slip; no training takes more.
 pub const MICRO_BATCHES_MAX: usize = 1 << 16;
@@ -90,19 +91,21 @@ pub(super) fn check_counts(batch: usize, micro_batches: usize) -> Result<(), Err
     }
 }
 
-/// All candidates for a batch of so many sequences and a model of so many blocks.
+/// All candidates for a batch of so many sequences and a model of so many blocks, where parameters
+/// may be divided so, devices may be idle or not, and a part of a micro-batch has so many sequences
+/// at most.
 pub fn candidates(
     cluster: &Cluster,
     batch: usize,
     blocks: usize,
-    (divisions, idle): (&[Division], bool),
+    (divisions, idle, sequences): (&[Division], bool, usize),
 ) -> Vec<Candidate> {
     let mut all = Vec::new();
-    let counts = if idle { counts(cluster.size(), batch) } else { vec![cluster.size()] };
+    let counts = if idle { counts(cluster, batch) } else { vec![cluster.size()] };
     for devices in counts {
         for stages in divisors(devices).filter(|stages| *stages <= blocks) {
             for mesh in flat(devices / stages) {
-                for micro_batches in micro_batches(batch, mesh[0]) {
+                for micro_batches in micro_batches(batch, mesh[0], sequences) {
                     for division in divisions.iter().copied() {
                         let (mesh, rule) = (mesh.clone(), Rule::Free);
                         all.push(Candidate { stages, mesh, micro_batches, division, rule });
@@ -114,16 +117,19 @@ pub fn candidates(
     all
 }
 
-/// With how many of some devices a plan may work: with all; and where their number does not divide
-/// the batch, with the most whose number does, and with the most that have no prime factor beyond 3.
-fn counts(devices: usize, batch: usize) -> Vec<usize> {
-    if batch.is_multiple_of(devices) {
-        return vec![devices];
+/// With how many devices of a cluster a plan may work: with all; with those of one unit of any level,
+/// so that slow links may stay unused; and where their number does not divide the batch, with the
+/// most whose number does, and with the most that have no prime factor beyond 3.
+fn counts(cluster: &Cluster, batch: usize) -> Vec<usize> {
+    let devices = cluster.size();
+    let unit =
+        |inner: &mut usize, level: &Level| Some(std::mem::replace(inner, *inner * level.size));
+    let mut all: Vec<usize> = cluster.levels.iter().scan(1, unit).chain([devices]).collect();
+    if !batch.is_multiple_of(devices) {
+        let most = |fits: &dyn Fn(usize) -> bool| (1..=devices).rev().find(|count| fits(*count));
+        all.extend(most(&|count| batch.is_multiple_of(count)));
+        all.extend(most(&|count| [2, 3].into_iter().fold(count, without) == 1));
     }
-    let most = |fits: &dyn Fn(usize) -> bool| (1..=devices).rev().find(|count| fits(*count));
-    let of_batch = most(&|count| batch.is_multiple_of(count));
-    let smooth = most(&|count| [2, 3].into_iter().fold(count, without) == 1);
-    let mut all: Vec<usize> = of_batch.into_iter().chain(smooth).chain([devices]).collect();
     all.sort_unstable();
     all.dedup();
     all
@@ -137,8 +143,13 @@ fn without(mut number: usize, prime: usize) -> usize {
     number
 }
 
-/// The candidates of an expert plan.
-pub fn experts(cluster: &Cluster, batch: usize, blocks: usize, expert: Expert) -> Vec<Candidate> {
+/// The candidates of an expert plan, where a part of a micro-batch has so many sequences at most.
+pub fn experts(
+    cluster: &Cluster,
+    (batch, sequences): (usize, usize),
+    blocks: usize,
+    expert: Expert,
+) -> Vec<Candidate> {
     let devices = cluster.size();
     let (rule, sharding) = match expert {
         Expert::Data => (Rule::Data, Sharding::None),
@@ -154,7 +165,7 @@ pub fn experts(cluster: &Cluster, batch: usize, blocks: usize, expert: Expert) -
             let within = mesh[1..].iter().all(|inner| *inner <= cluster.levels[0].size);
             let allowed = (expert == Expert::Grid && within) || mesh.len() == 1;
             if allowed && batch.is_multiple_of(mesh[0]) {
-                for micro_batches in micro_batches(batch, mesh[0]) {
+                for micro_batches in micro_batches(batch, mesh[0], sequences) {
                     let mesh = mesh.clone();
                     all.push(Candidate { stages, mesh, micro_batches, division, rule });
                 }
@@ -186,12 +197,13 @@ fn flat(devices: usize) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// Numbers of micro-batches with which each of `parts` parts gets few sequences at a time; one
-/// micro-batch where there are fewer sequences than parts.
-fn micro_batches(batch: usize, parts: usize) -> Vec<usize> {
-    let whole = (batch.is_multiple_of(parts)).then_some(batch / parts);
-    let whole = whole.filter(|sequences| *sequences < SEQUENCES[SEQUENCES.len() - 1]);
-    let sequences = SEQUENCES.into_iter().chain(whole);
+/// Numbers of micro-batches with which each of `parts` parts gets so many sequences at a time at most;
+/// one micro-batch where there are fewer sequences than parts.
+fn micro_batches(batch: usize, parts: usize, most: usize) -> Vec<usize> {
+    let whole = batch.is_multiple_of(parts).then_some(batch / parts);
+    let doubled = std::iter::successors(Some(1_usize), |sequences| sequences.checked_mul(2));
+    let doubled = doubled.take_while(|sequences| sequences.saturating_mul(parts) <= batch);
+    let sequences = doubled.chain(whole).filter(|sequences| *sequences <= most);
     let sizes = sequences.map(|sequences| sequences * parts);
     let found = sizes.filter(|size| batch.is_multiple_of(*size)).map(|size| batch / size);
     let found = found.filter(|count| *count <= MICRO_BATCHES_MAX);

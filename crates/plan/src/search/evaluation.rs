@@ -108,13 +108,15 @@ impl Evaluation<'_> {
         let mut verdicts = vec![free, self.at(family, beyond, DEAR * scale)];
         for _ in 0..ROUNDS {
             let verdict = self.at(family, beyond, rates.next);
-            match &verdict {
-                Verdict::Found(outcome) => rates.narrow(outcome.choice.loss <= self.budget()),
-                _ => return best_bounded(verdicts, Some(verdict)),
-            }
+            let found = match &verdict {
+                Verdict::Found(outcome) => Some(outcome.choice.loss <= self.budget()),
+                _ => None,
+            };
             verdicts.push(verdict);
+            let Some(fits) = found else { break };
+            rates.narrow(fits);
         }
-        best_bounded(verdicts, None)
+        best_bounded(verdicts)
     }
 
     /// What gradients may lose, in elements.
@@ -314,18 +316,19 @@ impl Evaluation<'_> {
     }
 }
 
-/// The fastest of the plans at several prices of losses, with the best of their bounds; where the
-/// last price had no plan that is fast enough, that is what there is to say.
-fn best_bounded(verdicts: Vec<Verdict>, last: Option<Verdict>) -> Verdict {
+/// The fastest of the plans at several prices of losses, with the best of their bounds, which holds
+/// for all of them: at a high price the bound of that price alone may say nothing.
+fn best_bounded(verdicts: Vec<Verdict>) -> Verdict {
     let bound = |verdict: &Verdict| match verdict {
         Verdict::Found(outcome) => outcome.bound_s,
-        _ => 0.0,
+        Verdict::TooSlow(seconds) => *seconds,
+        Verdict::TooLarge(_) | Verdict::Impossible => 0.0,
     };
-    let bounds = verdicts.iter().map(bound).fold(0.0, f64::max);
-    match verdicts.into_iter().chain(last).fold(Verdict::Impossible, better) {
-        Verdict::Found(outcome) => {
-            Verdict::Found(Box::new(Outcome { bound_s: bounds.max(outcome.bound_s), ..*outcome }))
-        }
+    let bound_s = verdicts.iter().map(bound).fold(0.0, f64::max);
+    let bounded = |verdict: Verdict| match verdict {
+        Verdict::Found(outcome) => Verdict::Found(Box::new(Outcome { bound_s, ..*outcome })),
+        Verdict::TooSlow(_) => Verdict::TooSlow(bound_s),
         other => other,
-    }
+    };
+    verdicts.into_iter().map(bounded).fold(Verdict::Impossible, better)
 }

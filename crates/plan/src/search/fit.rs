@@ -39,7 +39,7 @@ pub(super) fn hint(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> St
         }
         false => "more memory on the smaller kinds may do".to_owned(),
     };
-    match enough(planner, cluster) {
+    match enough(planner, cluster, least_bytes) {
         Some(devices) => format!("{tried}; {devices} such devices or {each}"),
         None => format!("{tried}; {each}, or a smaller model or sequence"),
     }
@@ -53,15 +53,26 @@ fn at_least(bytes: f64) -> String {
     }
 }
 
-/// The least number of devices that is enough, by doubling the outermost level.
-fn enough(planner: &Planner, cluster: &Cluster) -> Option<usize> {
+/// The least number of devices that is enough, by doubling the outermost level; where so many bytes
+/// are needed now, twice as many devices need half of them at least.
+fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usize> {
+    let room = |part: f64| {
+        let least =
+            |device: &Device| device.fixed_bytes + part * (least_bytes - device.fixed_bytes);
+        let reserve = planner.settings().reserve;
+        let fits = |device: &Device| least(device) <= (1.0 - reserve) * device.memory_bytes;
+        cluster.devices.iter().any(fits)
+    };
     let mut larger = cluster.clone();
-    for _ in 0..DOUBLINGS {
+    for doubling in 1..=DOUBLINGS {
         let last = larger.levels.last_mut()?;
         *last = last.resized(2 * last.size);
         larger.kinds = larger.kinds.repeat(2);
         if larger.size() > DEVICES_MAX {
             return None;
+        }
+        if !room(0.5_f64.powi(doubling as i32)) {
+            continue;
         }
         match planner.again().plan_once(&larger) {
             Ok(_) => return Some(larger.size()),

@@ -54,7 +54,7 @@ pub use thrift::{Spared, Treated};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use candidate::check_counts;
+use candidate::{SEQUENCES, check_counts};
 use known::Seen;
 use rayon::prelude::*;
 use round::Round;
@@ -212,12 +212,28 @@ impl Planner {
         wanted: &dyn Fn(&Candidate) -> bool,
     ) -> Result<Found, Error> {
         check_counts(self.batch, 1)?;
+        let found = self.search_up_to(cluster, wanted, SEQUENCES)?;
+        let Candidate { mesh, micro_batches, .. } = &found.best.candidate;
+        let (sequences, most) = (self.batch / micro_batches, SEQUENCES * mesh[0]);
+        match sequences >= most && *micro_batches > 1 {
+            true => self.search_up_to(cluster, wanted, usize::MAX),
+            false => Ok(found),
+        }
+    }
+
+    /// The same where a part of a micro-batch has so many sequences at most.
+    fn search_up_to(
+        &mut self,
+        cluster: &Cluster,
+        wanted: &dyn Fn(&Candidate) -> bool,
+        sequences: usize,
+    ) -> Result<Found, Error> {
         let blocks = (self.graph)(1)?.blocks.len();
-        let choices = (&self.settings.divisions(cluster)[..], self.settings.idle);
+        let choices = (&self.settings.divisions(cluster)[..], self.settings.idle, sequences);
         let mut all = candidates(cluster, self.batch, blocks, choices);
         all.retain(wanted);
         let of_expert = Expert::ALL.map(|expert| {
-            let mut list = experts(cluster, self.batch, blocks, expert);
+            let mut list = experts(cluster, (self.batch, sequences), blocks, expert);
             list.retain(wanted);
             (expert, list)
         });
@@ -252,8 +268,9 @@ impl Planner {
         let experts = experts.collect();
         let bounded = round.bounded(all);
         round.evaluate(&bounded);
-        round.evaluate(&round.bounded(&round.deeper()));
-        round.finish(&bounded, experts)
+        let deep = round.bounded(&round.deeper());
+        round.evaluate(&deep);
+        round.finish(bounded.len() + deep.len(), experts)
     }
 
     /// Builds the model for every size of micro-batch.

@@ -22,6 +22,9 @@ const PLANNED: [usize; 2] = [5, 1 << 9];
 const ROUNDS: usize = 3;
 /// With so many members every first order leads on to others; with more, the best alone.
 const FEW: usize = 8;
+/// With more members than this fewer orders are tried, as each takes as much longer as there are
+/// links; and the first order is the one for groups of all sizes alone.
+const MANY: usize = 32;
 /// What differs by less is equal.
 const NEAR: f64 = 1e-9;
 
@@ -140,6 +143,7 @@ fn starts(cluster: &Cluster) -> Vec<Cluster> {
         }
         best
     };
+    let most = if most > MANY { 0 } else { most };
     let widths = (1..most).filter(|width| linked().any(|one| one.members() % width == 0));
     let widths: Vec<Cluster> = widths.map(|width| best(&staged(width))).collect();
     std::iter::once(best(&whole)).chain(widths).collect()
@@ -223,6 +227,7 @@ fn order(
     if links.members() <= all {
         return of_all(links, seconds);
     }
+    let most = most / links.members().div_ceil(MANY).pow(2);
     let mut best: Vec<usize> = (0..links.members()).collect();
     let mut least = seconds(&best);
     for seed in seeds {

@@ -18,9 +18,13 @@ use super::outcome::{Outcome, Overlap, simulated_s};
 use super::prepare::Prepared;
 use super::settings::Settings;
 use crate::cluster::Cluster;
+use crate::cost::{Division, Sharding};
 
 /// How many plans are played through at least, if there are so many, and at most.
 const PLAYED: Range<usize> = 20..200;
+
+/// How all parameters may be divided alike.
+const ALIKE: [Sharding; 3] = [Sharding::None, Sharding::Optimizer, Sharding::Parameters];
 
 /// The closed form exceeds what playing gives by less than this factor.
 const SLACK: f64 = 1.05;
@@ -99,28 +103,54 @@ pub(super) fn played(mut found: Vec<Outcome>, overlap: Overlap) -> Vec<Outcome> 
     found
 }
 
-/// The same candidate with strategies that are chosen for each of its schedules alone, where that is
-/// faster.
+/// The same candidate with all parameters divided alike, or with gradients as they are, and then with
+/// strategies that are chosen for each of its schedules alone, where that is faster: what is divided
+/// and encoded parameter by parameter is chosen after the strategies.
 pub(super) fn refined(
     cluster: &Cluster,
     prepared: &Prepared,
     settings: &Settings,
     best: &Outcome,
 ) -> Outcome {
-    let families = settings.schedules(&best.candidate, prepared.of_block.len());
-    let alone: Vec<_> = families.into_iter().filter(|family| family.len() > 1).flatten().collect();
-    let enough_s = || SLACK * best.seconds;
-    let of = |schedule| {
-        let settings = Settings { schedule: Some(schedule), ..settings.clone() };
-        match evaluate(cluster, prepared, &best.candidate, &settings, &enough_s) {
-            Verdict::Found(mut outcome) => {
-                play(&mut outcome, settings.overlap);
-                Some(*outcome)
+    let fastest = |best: (Outcome, Settings), others: Vec<(Candidate, Settings)>| {
+        let enough_s = || SLACK * best.0.seconds;
+        let of = |(candidate, settings): (Candidate, Settings)| {
+            match evaluate(cluster, prepared, &candidate, &settings, &enough_s) {
+                Verdict::Found(mut outcome) => {
+                    play(&mut outcome, settings.overlap);
+                    Some((*outcome, settings))
+                }
+                _ => None,
             }
-            _ => None,
-        }
+        };
+        let found: Vec<_> = others.into_par_iter().map(of).collect();
+        let faster = |best: (Outcome, Settings), one: (Outcome, Settings)| {
+            if one.0.seconds < best.0.seconds { one } else { best }
+        };
+        found.into_iter().flatten().fold(best, faster)
     };
-    let found: Vec<Option<Outcome>> = alone.into_par_iter().map(of).collect();
-    let faster = |best: Outcome, one: Outcome| if one.seconds < best.seconds { one } else { best };
-    found.into_iter().flatten().fold(best.clone(), faster)
+    let plainer = plainer(&best.candidate, settings);
+    let (best, settings) = fastest((best.clone(), settings.clone()), plainer);
+    let families = settings.schedules(&best.candidate, prepared.of_block.len());
+    let alone = families.into_iter().filter(|family| family.len() > 1).flatten();
+    let alone = alone.map(|schedule| {
+        let settings = Settings { schedule: Some(schedule), ..settings.clone() };
+        (best.candidate.clone(), settings)
+    });
+    let alone = alone.collect();
+    fastest((best, settings), alone).0
+}
+
+/// A candidate with fewer choices.
+fn plainer(candidate: &Candidate, settings: &Settings) -> Vec<(Candidate, Settings)> {
+    let each = candidate.division == Division::Each;
+    let alike = ALIKE.iter().filter(|_| each).map(|sharding| {
+        let division = Division::Alike(*sharding);
+        (Candidate { division, ..candidate.clone() }, settings.clone())
+    });
+    let raw = (!settings.codings.is_empty()).then(|| {
+        let settings = Settings { codings: Vec::new(), ..settings.clone() };
+        (candidate.clone(), settings)
+    });
+    alike.chain(raw).collect()
 }

@@ -194,10 +194,10 @@ impl<'a> Round<'a> {
         Candidate { division, ..candidate.clone() }
     }
 
-    /// What was found, and what is known now.
+    /// What was found among so many candidates, and what is known now.
     pub fn finish(
         self,
-        bounded: &[(Known, Candidate)],
+        candidates: usize,
         mut experts: Vec<(Expert, Result<Outcome, f64>)>,
     ) -> Result<(Found, Seen), Error> {
         let mut found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
@@ -225,7 +225,7 @@ impl<'a> Round<'a> {
             best = refined(self.cluster, prepared, self.settings, &best);
         }
         let bound_s = least.min(best.seconds);
-        let candidates = [bounded.len(), solved];
+        let candidates = [candidates, solved];
         Ok((Found { best, others: found, experts, bound_s, candidates }, seen))
     }
 

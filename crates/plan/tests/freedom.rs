@@ -1,0 +1,115 @@
+//! Laws of freedom: whoever may choose from more is never slower, and what is proven of all plans is
+//! true of each.
+
+mod made;
+
+use proptest::prelude::*;
+use thinwire_plan::Cluster;
+use thinwire_plan::cost::{Coding, Division, Sharding};
+use thinwire_plan::search::{Candidate, Rule, Settings};
+
+/// So much slower may a plan be: which plan is refined schedule by schedule depends on what was found
+/// before.
+const SLOWER: f64 = 1.005;
+
+const CODECS: [&str; 3] = ["int8", "int4", "onebit"];
+
+/// Two nodes of four devices, which move so many gigabytes a second themselves, where they do.
+fn cluster(gbit: f64, memory_gib: f64, handling_gbyte_per_s: f64) -> Cluster {
+    let mut cluster = made::cluster(2, 4, gbit, memory_gib);
+    cluster.devices[0].handling.byte_s = 1e-9 / handling_gbyte_per_s;
+    cluster
+}
+
+fn codings() -> Vec<Coding> {
+    CODECS.iter().map(|name| Coding::parse(name).unwrap()).collect()
+}
+
+fn candidates() -> impl Strategy<Value = Candidate> {
+    let shapes = [(1, vec![8]), (1, vec![2, 4]), (2, vec![4]), (4, vec![2]), (2, vec![2, 2])];
+    let shapes = proptest::sample::select(shapes.to_vec());
+    (shapes, proptest::sample::select(vec![1, 2, 4])).prop_map(|((stages, mesh), micro_batches)| {
+        let (division, rule) = (Division::Each, Rule::Free);
+        Candidate { stages, mesh, micro_batches, division, rule }
+    })
+}
+
+/// Seconds of the best plan of a candidate, if it fits.
+fn seconds(cluster: &Cluster, candidate: &Candidate, settings: Settings) -> f64 {
+    let mut planner = made::planner(made::gpt(4, 256, 128), 32, settings);
+    planner.plan_for(cluster, candidate).map_or(f64::INFINITY, |found| found.best.seconds)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn parameters_divided_each_as_is_best_are_as_fast_as_alike(
+        candidate in candidates(),
+        (gbit, memory_gib, handling) in (0.5_f64..800.0, 0.05_f64..4.0, 0.5_f64..500.0),
+    ) {
+        let cluster = cluster(gbit, memory_gib, handling);
+        let each_s = seconds(&cluster, &candidate, Settings::default());
+        for sharding in [Sharding::None, Sharding::Optimizer, Sharding::Parameters] {
+            let division = Division::Alike(sharding);
+            let alike = Candidate { division, ..candidate.clone() };
+            let alike_s = seconds(&cluster, &alike, Settings::default());
+            prop_assert!(each_s <= SLOWER * alike_s, "{:?}: {}, each {}", sharding, alike_s, each_s);
+        }
+    }
+
+    #[test]
+    fn whoever_may_encode_gradients_is_as_fast_as_who_may_not(
+        candidate in candidates(),
+        (gbit, memory_gib) in (0.5_f64..800.0, 0.05_f64..4.0),
+        error_budget in 0.0_f64..0.1,
+    ) {
+        let cluster = cluster(gbit, memory_gib, f64::INFINITY);
+        let raw_s = seconds(&cluster, &candidate, Settings::default());
+        let settings = Settings { codings: codings(), error_budget, ..Settings::default() };
+        let encoded_s = seconds(&cluster, &candidate, settings);
+        prop_assert!(encoded_s <= SLOWER * raw_s, "{}, raw {}", encoded_s, raw_s);
+    }
+}
+
+#[test]
+fn a_bound_is_near_plans_whatever_is_encoded() {
+    for (gbit, error_budget) in [(25.0, 0.02), (200.0, 0.005), (670.0, 0.02)] {
+        let activation_codings = ["f16", "int8"].map(|name| Coding::of_activations(name).unwrap());
+        let settings = Settings {
+            codings: codings(),
+            error_budget,
+            activation_codings: activation_codings.to_vec(),
+            ..Settings::default()
+        };
+        let mut planner = made::planner(made::gpt(6, 512, 128), 64, settings);
+        let found = planner.plan(&cluster(gbit, 80.0, f64::INFINITY)).unwrap();
+        assert!(found.bound_s > 0.0 && found.bound_s <= found.best.seconds, "{}", found.bound_s);
+    }
+}
+
+#[test]
+fn a_large_batch_is_one_micro_batch_where_memory_allows() {
+    let cluster = made::cluster(1, 2, 100.0, 80.0);
+    let settings = Settings::default();
+    let mut planner = made::planner(made::gpt(2, 128, 32), 256, settings.clone());
+    let found = planner.plan(&cluster).unwrap();
+    for micro_batches in [1, 2, 4, 8] {
+        let (division, rule) = (Division::Each, Rule::Free);
+        let candidate = Candidate { stages: 1, mesh: vec![2], micro_batches, division, rule };
+        let known_s = planner.plan_for(&cluster, &candidate).unwrap().best.seconds;
+        assert!(found.best.seconds <= known_s, "{}, {known_s}", found.best.seconds);
+        assert!(found.bound_s <= known_s, "{}, a plan {known_s}", found.bound_s);
+    }
+}
+
+#[test]
+fn a_link_that_is_too_slow_stays_unused() {
+    let mut cluster = made::cluster(2, 4, 1.0, 80.0);
+    cluster.levels[1].latency_s = 1.0;
+    let mut planner = made::planner(made::gpt(2, 128, 32), 64, Settings::default());
+    let found = planner.plan(&cluster).unwrap();
+    let alone = planner.plan(&made::cluster(1, 4, 1.0, 80.0)).unwrap();
+    assert!(found.best.seconds <= alone.best.seconds * (1.0 + 1e-9));
+    assert!(found.best.candidate.devices() <= 4, "{:?}", found.best.candidate);
+}
