@@ -30,7 +30,6 @@ pub(super) const VALIDATIONS: u64 = 10;
 pub(super) const VALIDATION_BATCHES: usize = 8;
 /// How often compute alone is measured, in the second half of the steps.
 const ALONE_RUNS: u64 = 25;
-pub(super) const SAMPLE_BYTES: usize = 400;
 const SAMPLE_TEMPERATURE: f32 = 0.7;
 
 /// Trains under one codec. What comes back is complete on rank 0 only; beside it whether the last
@@ -64,14 +63,16 @@ pub fn train(
     };
     run.checkpoint = checkpoint.map(|path| path.display().to_string());
     if place.rank == 0 && interrupt.signal().is_none() {
-        run.sample = sample(&plan.recipe.model.writer(SAMPLE_BYTES)?, &values, plan.recipe.seed);
+        let bytes = usize::from(plan.settings.sample_bytes);
+        let writer = plan.recipe.model.writer(bytes)?;
+        run.sample = sample(&writer, &values, (bytes, plan.recipe.seed));
     }
     Ok((run, kept))
 }
 
-/// Text of the model, if it can write any.
-pub(super) fn sample(writer: &Derived, values: &[Vec<f32>], seed: u64) -> String {
-    let options = Sampled { bytes: SAMPLE_BYTES, temperature: SAMPLE_TEMPERATURE, seed };
+/// So many bytes of text of the model, drawn by a seed, if it can write any.
+pub(super) fn sample(writer: &Derived, values: &[Vec<f32>], (bytes, seed): (usize, u64)) -> String {
+    let options = Sampled { bytes, temperature: SAMPLE_TEMPERATURE, seed };
     let written = writer.sample(values, b"", &options);
     written.map_or(String::new(), |text| harmless(&text))
 }

@@ -48,6 +48,9 @@ pub struct Settings {
     /// Where to write what every step's exchange took, a line of JSON each
     #[arg(long, value_name = "PATH")]
     pub trace: Option<PathBuf>,
+    /// Bytes of text that the trained model writes in the end; 0 for none
+    #[arg(long, default_value_t = 400, value_name = "BYTES", value_parser = clap::value_parser!(u16))]
+    pub sample_bytes: u16,
     /// One JSON object per training on standard output
     #[arg(long)]
     pub json: bool,

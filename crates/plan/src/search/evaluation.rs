@@ -274,8 +274,7 @@ impl Evaluation<'_> {
             best = self.fitter(best, next);
         }
         let Within { bound_s, seconds_per_byte, .. } = *found;
-        best.rivals.iter_mut().for_each(|rival| rival.bound_s = bound_s);
-        Some(Outcome { bound_s, seconds_per_byte, ..best })
+        Some(Outcome { seconds_per_byte, ..best.bounded(bound_s) })
     }
 
     /// The fastest cut of which every stage fits its memory, if there is one.
@@ -326,7 +325,7 @@ fn best_bounded(verdicts: Vec<Verdict>) -> Verdict {
     };
     let bound_s = verdicts.iter().map(bound).fold(0.0, f64::max);
     let bounded = |verdict: Verdict| match verdict {
-        Verdict::Found(outcome) => Verdict::Found(Box::new(Outcome { bound_s, ..*outcome })),
+        Verdict::Found(outcome) => Verdict::Found(Box::new(outcome.bounded(bound_s))),
         Verdict::TooSlow(_) => Verdict::TooSlow(bound_s),
         other => other,
     };

@@ -179,6 +179,14 @@ impl Outcome {
         self
     }
 
+    /// The same where no strategies of the candidate take less than so many seconds, under any of its
+    /// orders of passes.
+    pub(super) fn bounded(mut self, bound_s: f64) -> Outcome {
+        self.rivals.iter_mut().for_each(|rival| rival.bound_s = bound_s);
+        let left_s = self.left_s.max(bound_s);
+        Outcome { bound_s, left_s, ..self }
+    }
+
     /// What none of its orders of passes goes below.
     pub(super) fn least_s(&self) -> f64 {
         let all = self.rivals.iter().chain([self]);

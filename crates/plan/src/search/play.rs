@@ -114,14 +114,14 @@ pub(super) fn refined(
 ) -> Outcome {
     let fastest = |best: (Outcome, Settings), others: Vec<(Candidate, Settings)>| {
         let enough_s = || SLACK * best.0.seconds;
-        let of = |(candidate, settings): (Candidate, Settings)| {
-            match evaluate(cluster, prepared, &candidate, &settings, &enough_s) {
-                Verdict::Found(mut outcome) => {
-                    play(&mut outcome, settings.overlap);
-                    Some((*outcome, settings))
-                }
-                _ => None,
+        let of = |(candidate, settings): (Candidate, Settings)| match evaluate(
+            cluster, prepared, &candidate, &settings, &enough_s,
+        ) {
+            Verdict::Found(mut outcome) => {
+                play(&mut outcome, settings.overlap);
+                Some((*outcome, settings))
             }
+            _ => None,
         };
         let found: Vec<_> = others.into_par_iter().map(of).collect();
         let faster = |best: (Outcome, Settings), one: (Outcome, Settings)| {

@@ -150,7 +150,10 @@ fn run(
     run.checkpoint = saved.map(|path| path.display().to_string());
     run.planned = Some(planned);
     match (whole, &run.checkpoint) {
-        (Some(whole), _) => run.sample = sample(built, whole, request.recipe.seed)?,
+        (Some(whole), _) => {
+            let bytes = usize::from(request.settings.sample_bytes);
+            run.sample = sample(built, whole, (bytes, request.recipe.seed))?;
+        }
         (None, Some(path)) if writes => {
             say(format!("the model lies in parts: thinwire sample {path} lets it write"));
         }
@@ -159,12 +162,17 @@ fn run(
     Ok((run, built.file.clone(), kept))
 }
 
-/// Text of a model that this rank has as a whole, if it can write any.
-fn sample(built: &Built, mut whole: BTreeMap<String, Vec<f32>>, seed: u64) -> Result<String> {
-    let writer = built.writer(rank::SAMPLE_BYTES)?;
+/// So many bytes of text of a model that this rank has as a whole, drawn by a seed, if it can write
+/// any.
+fn sample(
+    built: &Built,
+    mut whole: BTreeMap<String, Vec<f32>>,
+    (bytes, seed): (usize, u64),
+) -> Result<String> {
+    let writer = built.writer(bytes)?;
     let values = writer.parameters().iter().map(|parameter| whole.remove(&parameter.name));
     let values: Option<Vec<Vec<f32>>> = values.collect();
-    Ok(values.map_or(String::new(), |values| rank::sample(&writer, &values, seed)))
+    Ok(values.map_or(String::new(), |values| rank::sample(&writer, &values, (bytes, seed))))
 }
 
 fn report(request: &Request, place: &Place, (run, file): (Run, &PlanFile)) -> Report {
