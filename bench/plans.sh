@@ -92,7 +92,7 @@ network_burst() { # NETWORK
 
 # One planned training, as one line.
 train() { # NETWORK NAME PLAN
-    local line flags=(--plan "$3" --steps "$steps" --link none --report none --checkpoint-dir none --sample-bytes 0 --json)
+    local line flags=(--plan "$3" --steps "$steps" --link none --report none --checkpoint-dir none --sample-bytes 0 --validation-batches 0 --json)
     [ -z "$data" ] || flags+=(--data "$data")
     if line=$(cd "$SCRATCH" && network_ranks "$THINWIRE" train "${flags[@]}" 2>"$SCRATCH/errors" | tail -n 1) &&
         [ -n "$line" ]; then

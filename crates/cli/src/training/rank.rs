@@ -25,9 +25,8 @@ use super::trace::Trace;
 use crate::output::{harmless, say};
 use crate::report::Run;
 
-/// How often the validation loss is measured, and on how many batches at most.
+/// How often the validation loss is measured.
 pub(super) const VALIDATIONS: u64 = 10;
-pub(super) const VALIDATION_BATCHES: usize = 8;
 /// How often compute alone is measured, in the second half of the steps.
 const ALONE_RUNS: u64 = 25;
 const SAMPLE_TEMPERATURE: f32 = 0.7;
@@ -106,7 +105,8 @@ impl<'a> Session<'a> {
         let sampling = Sampling { context, global_batch, world, seed: recipe.seed };
         let mut sampler = Sampler::new(plan.corpus.clone(), sampling)?;
         let rows = global_batch / world.size();
-        let validation = validation_batches(&plan.corpus, context, rows, world, VALIDATION_BATCHES);
+        let most = plan.settings.validation_batches.into();
+        let validation = validation_batches(&plan.corpus, context, rows, world, most);
         let mut trainer = Trainer::new(model, sync, plan.options(), recipe.seed);
         if let Some(checkpoint) = &plan.resume {
             checkpoints::load(checkpoint, &mut trainer, &mut sampler)?;

@@ -48,6 +48,10 @@ pub struct Settings {
     /// Where to write what every step's exchange took, a line of JSON each
     #[arg(long, value_name = "PATH")]
     pub trace: Option<PathBuf>,
+    /// On how many batches the validation loss is measured at most, ten times in a training; 0 for
+    /// never
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16))]
+    pub validation_batches: u16,
     /// Bytes of text that the trained model writes in the end; 0 for none
     #[arg(long, default_value_t = 400, value_name = "BYTES", value_parser = clap::value_parser!(u16))]
     pub sample_bytes: u16,

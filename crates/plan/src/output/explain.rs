@@ -13,7 +13,7 @@ use crate::Error;
 use crate::cluster::Cluster;
 use crate::error::size;
 use crate::search::{
-    Chain, Found, Given, Outcome, Part, Planner, Prepared, Verdict, best_of, costs,
+    Chain, Found, Given, Outcome, Part, Planner, Prepared, Rule, Verdict, best_of, costs,
 };
 use crate::stage::Weights;
 
@@ -100,6 +100,9 @@ pub fn explain(
         lines.push(String::new());
     }
     lines.push(why(&rows, &chosen));
+    if let Some(narrow) = narrow(found.best.candidate.rule) {
+        lines.push(narrow);
+    }
     Ok(lines.join("\n") + "\n")
 }
 
@@ -197,6 +200,21 @@ impl Row {
         let [compute, transfers, once] = cells;
         columns(mark, [self.strategy.clone(), compute, transfers, once, size(self.bytes), step])
     }
+}
+
+/// What the rule of an expert plan leaves out, if the plan is one.
+fn narrow(rule: Rule) -> Option<String> {
+    let what = match rule {
+        Rule::Free => return None,
+        Rule::Data => "batches alone are cut",
+        Rule::Grid => {
+            "batches are cut along its first dimension, and anything else along the second"
+        }
+        Rule::PlainGrid => {
+            "batches are cut along its first dimension, and along the second anything but sequences"
+        }
+    };
+    Some(format!("the plan is an expert's: on its mesh {what}"))
 }
 
 /// The strategy that was chosen beside the best other one.

@@ -302,6 +302,9 @@ fn round_s(
     most
 }
 
+/// Pipelines of more passes forward are left to the closed form.
+const PASSES_MAX: f64 = (1_u64 << 20) as f64;
+
 /// Seconds of a step, played through.
 pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
     Some(timeline(outcome, overlap)?.seconds + tail_s(&outcome.stages, overlap))
@@ -316,10 +319,14 @@ fn home_s(stage: &StageOutcome, overlap: Overlap) -> f64 {
     if home_s > 0.0 { home_s + ahead_s } else { 0.0 }
 }
 
-/// What every stage does when, until the last micro-batch is done.
+/// What every stage does when, until the last micro-batch is done; nothing where that are too many
+/// passes to be played.
 pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
     let ranks = outcome.stages.len();
     let chunks = outcome.schedule.chunks() as f64;
+    if (ranks * outcome.rounds) as f64 * chunks > PASSES_MAX {
+        return None;
+    }
     let stage = |(place, stage): (usize, &StageOutcome)| {
         let Cost { backward_s, backward_wire_s, again_s, .. } = stage.cost;
         let waits = if overlap.messages { stage.handling_s } else { stage.message_s };

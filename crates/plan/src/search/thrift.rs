@@ -8,7 +8,7 @@
 //!
 //! Law: nothing is bought where everything fits, and never more seconds than the cheapest bytes take.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use thinwire_model::TensorId;
@@ -98,6 +98,8 @@ struct Stage<'a> {
     limits: Limits,
     sum: Cost,
     again: Vec<bool>,
+    /// What blocks that compute again keep, as bits, and how many of them keep so much.
+    scratch: BTreeMap<u64, usize>,
 }
 
 /// Adds to `spared` what a stage of these blocks gives up. `whole` is what blocks cost that give up
@@ -110,8 +112,7 @@ pub fn spare(
     spared: &mut Spared,
 ) {
     let sum = whole[blocks.clone()].iter().copied().sum();
-    let again = vec![limits.recompute == Recompute::Always; blocks.len()];
-    let mut stage = Stage { blocks: blocks.clone(), whole, limits, sum, again };
+    let mut stage = Stage::new(blocks.clone(), whole, limits, sum);
     if limits.recompute == Recompute::Always {
         stage.sum = blocks.clone().map(|block| whole[block].recomputed()).sum();
     }
@@ -128,7 +129,15 @@ pub fn spare(
     }
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
+    fn new(blocks: Range<usize>, whole: &'a [Cost], limits: Limits, sum: Cost) -> Stage<'a> {
+        let always = limits.recompute == Recompute::Always;
+        let (again, scratch) = (vec![false; blocks.len()], BTreeMap::new());
+        let mut stage = Stage { blocks, whole, limits, sum, again, scratch };
+        stage.blocks.clone().filter(|_| always).for_each(|block| stage.compute(block, true));
+        stage
+    }
+
     /// Buys where a byte is cheapest until the stage fits, and says what is kept of that.
     fn buy(&mut self, steps: &[Step]) -> Vec<Step> {
         let mut taken: Vec<Step> = Vec::new();
@@ -202,13 +211,21 @@ impl Stage<'_> {
 
     fn take(&mut self, step: &Step) {
         self.sum += step.change;
-        self.compute(step, true);
+        if let Item::Again(block) = step.item {
+            self.compute(block, true);
+        }
     }
 
-    /// Has the block of a step compute again, or not.
-    fn compute(&mut self, step: &Step, again: bool) {
-        if let Item::Again(block) = step.item {
-            self.again[block - self.blocks.start] = again;
+    /// Has a block that did otherwise compute again, or not.
+    fn compute(&mut self, block: usize, again: bool) {
+        self.again[block - self.blocks.start] = again;
+        // Numbers that are not negative are in the order of their bits.
+        let kept = self.whole[block].kept_bytes.max(0.0).to_bits();
+        let count = self.scratch.entry(kept).or_default();
+        match again {
+            true => *count += 1,
+            false if *count > 1 => *count -= 1,
+            false => drop(self.scratch.remove(&kept)),
         }
     }
 
@@ -224,10 +241,14 @@ impl Stage<'_> {
             }
             let before = self.sum;
             self.sum = self.sum - step.change;
-            self.compute(&step, false);
+            if let Item::Again(block) = step.item {
+                self.compute(block, false);
+            }
             if !self.fits() {
                 self.sum = before;
-                self.compute(&step, true);
+                if let Item::Again(block) = step.item {
+                    self.compute(block, true);
+                }
                 kept.push(step);
                 rest.extend(of);
             }
@@ -237,7 +258,7 @@ impl Stage<'_> {
     }
 
     fn fits(&self) -> bool {
-        let scratch = scratch_bytes(&self.whole[self.blocks.clone()], &self.again);
+        let scratch = self.scratch.last_key_value().map_or(0.0, |(bits, _)| f64::from_bits(*bits));
         let waiting = self.limits.in_flight * self.sum.kept_bytes;
         self.sum.state_bytes + waiting + scratch <= self.limits.bytes
     }
@@ -283,8 +304,7 @@ mod tests {
             let whole: Vec<Cost> = blocks.iter().map(block).collect();
             let sum: Cost = whole.iter().copied().sum();
             let limits = Limits { bytes: part * LIMITS.in_flight * sum.kept_bytes, ..LIMITS };
-            let again = vec![false; whole.len()];
-            let mut stage = Stage { blocks: 0..whole.len(), whole: &whole, limits, sum, again };
+            let mut stage = Stage::new(0..whole.len(), &whole, limits, sum);
             let mut steps: Vec<Step> =
                 (0..whole.len()).filter_map(|block| stage.computing_again(block)).collect();
             let taken = stage.buy(&steps);
@@ -298,8 +318,7 @@ mod tests {
             let key = |step: &Step| step.change.micro_s() / -step.change.kept_bytes;
             steps.sort_by(|a, b| key(a).total_cmp(&key(b)));
             let fits = |count: &usize| {
-                let (blocks, again) = (0..whole.len(), vec![false; whole.len()]);
-                let mut stage = Stage { blocks, whole: &whole, limits, sum, again };
+                let mut stage = Stage::new(0..whole.len(), &whole, limits, sum);
                 steps[..*count].iter().for_each(|step| stage.take(step));
                 stage.fits()
             };

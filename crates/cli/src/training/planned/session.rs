@@ -21,7 +21,7 @@ use crate::report::Planned;
 use crate::training::interrupt::Interrupt;
 use crate::training::log::{Log, Step};
 use crate::training::progress::{News, Progress};
-use crate::training::rank::{VALIDATION_BATCHES, VALIDATIONS};
+use crate::training::rank::VALIDATIONS;
 use crate::training::trace::Trace;
 
 /// A training under way.
@@ -69,7 +69,7 @@ impl<'a> Session<'a> {
             file.sequence,
             file.batch,
             World::alone(),
-            VALIDATION_BATCHES,
+            request.settings.validation_batches.into(),
         );
         let start = initial(&built.training.graph, seed);
         let machine = Machine::new(&built.training, &built.plan, group, &start)?;
