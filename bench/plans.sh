@@ -3,7 +3,7 @@
 # comes from a calibration in the same network, with all ranks at work at once, before each round;
 # nothing is fitted to the trainings.
 #
-#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 12] [--rounds 3] [--batch 16] [--codec int8:stochastic] [--only REGEX] [--json FILE]
+#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 8] [--rounds 2] [--batch 16] [--codec int8:stochastic] [--only REGEX] [--json FILE]
 #
 # At the end the planner's own choice, and the one it makes where gradients may be encoded with --codec.
 # Plans take turns: a machine that is shared is not equally fast at all times, and how far the rounds lie
@@ -16,8 +16,8 @@ source "$BENCH/shares.sh"
 
 RANKS=4
 networks=100mbit,1gbit
-steps=12
-rounds=3
+steps=8
+rounds=2
 batch=16
 codec=int8:stochastic
 only=.

@@ -9,16 +9,22 @@
 # gets it. It should work as ranks do, on caches and memory too: beside an empty loop, pipelines are a
 # quarter faster than calibrated.
 #
-# The kernel divides a core when something wakes on it or its clock ticks, every 4 ms; a clock of
-# real-time priority wakes every 0.25 ms in place of that. So 1 ms of work takes as many times 1 ms as
-# 20 do; with quotas (cpu.max), one that has waited runs its first milliseconds at full speed.
+# A core of a shared machine is up to twice as fast at one second as at the next, because others have
+# the other half of a physical core: governor.py keeps each at less than half of its best speed. It
+# wakes every 0.25 ms. The kernel divides a core when something wakes on it or its clock ticks, every
+# 4 ms; so 1 ms of work takes as many times 1 ms as 20 do. With quotas (cpu.max), one that has waited
+# runs its first milliseconds at full speed.
 
 SHARES_ROOT=""
 SHARES_RANKS=0
 SHARES_FILLER=()
+SHARES_SPEED=""
+# So many times as long as a core's best does work take; half of a physical core is a little less than
+# half as fast.
+SHARES_SLOWER=2.25
 
 shares_up() { # RANKS FILLER ...
-    local root rank folder
+    local root rank folder core
     SHARES_RANKS=$1
     shift
     SHARES_FILLER=("$@")
@@ -42,6 +48,13 @@ shares_up() { # RANKS FILLER ...
             echo 100000 >"$folder/cpu.shares"
         fi
     done
+    SHARES_SPEED=$(for ((core = 0; core < $(nproc) && core < SHARES_RANKS; core++)); do
+        shares_govern "$core" measure 4
+    done | awk -v slower="$SHARES_SLOWER" 'NR == 1 || $1 < least { least = $1 } END { print slower * least }')
+}
+
+shares_govern() { # CORE ...
+    taskset --cpu-list "$1" chrt --fifo 10 "$PYTHON" "$BENCH/governor.py" "${@:2}"
 }
 
 shares_down() {
@@ -63,11 +76,7 @@ shares_fill() {
         (shares_enter "$rank" && exec chrt --idle 0 "${SHARES_FILLER[@]}" >/dev/null 2>&1) &
     done
     for ((core = 0; core < $(nproc) && core < SHARES_RANKS; core++)); do
-        taskset --cpu-list "$core" chrt --fifo 10 "$PYTHON" -c '
-import time
-while True:
-    time.sleep(250e-6)
-' &
+        taskset --cpu-list "$core" chrt --fifo 10 "$PYTHON" "$BENCH/governor.py" keep "$SHARES_SPEED" &
     done
 }
 
