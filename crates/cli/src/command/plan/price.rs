@@ -108,7 +108,9 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Refuses micro-batches of which ranks that cut nothing else cannot have equal parts.
 fn check_batch(args: &Args) -> Result<()> {
     let (batch, micro_batches) = (args.subject.batch.get(), args.micro_batches.get());
-    let ranks = args.mesh.iter().fold(1, |ranks: usize, size| ranks.saturating_mul(size.get()));
+    let ranks = args.mesh.iter().try_fold(1, |ranks: usize, size| ranks.checked_mul(size.get()));
+    // More devices than can be counted are more than the cluster has, which is said later.
+    let Some(ranks) = ranks else { return Ok(()) };
     if !matches!(args.cuts, Cuts::Data) || batch.is_multiple_of(micro_batches.saturating_mul(ranks))
     {
         return Ok(());
