@@ -8,7 +8,7 @@ use thinwire_plan::cost::Coding;
 use thinwire_plan::search::{ACTIVATION_BUDGET, Settings};
 use thinwire_sync::Policy;
 
-use crate::failure::hinted;
+use crate::failure::{OrHint, hinted};
 use crate::output::say;
 
 /// What `auto` lets a planner choose from, beside none: as while training.
@@ -91,7 +91,10 @@ pub fn of_gradients(policy: &Policy, budget: f64) -> Result<Vec<Coding>> {
 /// # Errors
 /// If there is none such, it makes no bytes, or a plan could not hold its name.
 pub fn of_name(name: &str) -> Result<Coding> {
-    of_choice(&Choice::parse(name)?)
+    let choice = Choice::parse(name);
+    of_choice(
+        &choice.or_hint("int8, int4 and onebit are codecs; docs/algorithms.md describes all")?,
+    )
 }
 
 fn of_choice(choice: &Choice) -> Result<Coding> {

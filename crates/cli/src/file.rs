@@ -7,9 +7,9 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 
-use crate::failure::hinted;
+use crate::failure::{self, hinted};
 
 /// What a file is to be.
 #[derive(Clone, Copy, Debug)]
@@ -67,19 +67,34 @@ pub fn text(path: &Path, sort: &Sort) -> Result<String> {
 /// # Errors
 /// If it cannot be read, is no regular file, or is too long.
 pub fn bytes(path: &Path, sort: &Sort) -> Result<Vec<u8>> {
-    let about = || format!("cannot read {}", path.display());
-    let metadata = path.metadata().with_context(about)?;
+    let unread = |error: io::Error| {
+        hinted(Error::new(error).context(format!("cannot read {}", path.display())), sort.hint)
+    };
+    let metadata = path.metadata().map_err(unread)?;
     if !metadata.is_file() {
         return Err(refused(path, sort, "is no regular file"));
     }
     let mut bytes = Vec::new();
-    let file = File::open(path).with_context(about)?;
-    file.take(sort.bytes_max + 1).read_to_end(&mut bytes).with_context(about)?;
+    let file = File::open(path).map_err(unread)?;
+    file.take(sort.bytes_max + 1).read_to_end(&mut bytes).map_err(unread)?;
     if bytes.len() as u64 > sort.bytes_max {
         let length = metadata.len().max(sort.bytes_max + 1);
         return Err(refused(path, sort, &format!("has {length} bytes")));
     }
     Ok(bytes)
+}
+
+/// What was made of a file's text, or why nothing was, with the file's name, and with what helps: what
+/// the error itself knows, or else where such a file comes from.
+///
+/// # Errors
+/// Those of the text.
+pub fn parsed<T, E: Into<Error>>(path: &Path, sort: &Sort, parsed: Result<T, E>) -> Result<T> {
+    parsed.map_err(|error| {
+        let error = error.into().context(path.display().to_string());
+        let knows = failure::lines(&error).1.is_some();
+        if knows { error } else { hinted(error, sort.hint) }
+    })
 }
 
 fn refused(path: &Path, Sort { name, bytes_max, hint }: &Sort, found: &str) -> anyhow::Error {

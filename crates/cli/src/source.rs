@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use thinwire_model::{Error, Graph, ModelFile, named, usual_sequence};
 use thinwire_onnx::OnnxFile;
 use thinwire_plan::Cluster;
 
-use crate::failure::OrHint;
 use crate::file;
 
 /// The machines of a cluster file's text.
@@ -15,8 +14,7 @@ use crate::file;
 /// # Errors
 /// If it describes none.
 pub fn cluster(path: &Path, text: &str) -> Result<Cluster> {
-    let parsed = Cluster::parse(text).with_context(|| path.display().to_string());
-    parsed.or_hint(file::CLUSTER.hint)
+    file::parsed(path, &file::CLUSTER, Cluster::parse(text))
 }
 
 /// A model that graphs can be made of.
@@ -39,13 +37,15 @@ impl Source {
         match Path::new(text).extension().and_then(|extension| extension.to_str()) {
             Some("json") => {
                 let read = file::text(Path::new(text), &file::MODEL)?;
-                let parsed = ModelFile::parse(&read).with_context(|| text.to_owned());
-                Ok(Source::File(text.to_owned(), parsed.or_hint(file::MODEL.hint)?))
+                let parsed = ModelFile::parse(&read);
+                let parsed = file::parsed(Path::new(text), &file::MODEL, parsed)?;
+                Ok(Source::File(text.to_owned(), parsed))
             }
             Some("onnx") => {
                 let bytes = file::bytes(Path::new(text), &file::ONNX)?;
-                let parsed = OnnxFile::new(bytes).with_context(|| text.to_owned());
-                Ok(Source::Onnx(text.to_owned(), parsed.or_hint(file::ONNX.hint)?))
+                let parsed = OnnxFile::new(bytes);
+                let parsed = file::parsed(Path::new(text), &file::ONNX, parsed)?;
+                Ok(Source::Onnx(text.to_owned(), parsed))
             }
             _ => Ok(Source::Name(text.to_owned())),
         }

@@ -2,6 +2,8 @@
 
 /// The longest line in letters.
 const WIDTH: usize = 100;
+/// Letters of words that stay together.
+const TOGETHER_MAX: usize = 24;
 /// Columns that begin further to the right leave too little room below them.
 const COLUMN_MAX: usize = 48;
 
@@ -20,7 +22,7 @@ fn broken(line: &str) -> Vec<String> {
     let indent = " ".repeat(column(line));
     let mut lines = Vec::new();
     let mut now = String::new();
-    for (at, word) in line.split(' ').enumerate() {
+    for (at, word) in together(line).iter().enumerate() {
         let long = now.chars().count() + 1 + word.chars().count() > WIDTH;
         if long && !word.is_empty() && !now.trim().is_empty() {
             lines.push(format!("{}\n", now.trim_end()));
@@ -32,6 +34,34 @@ fn broken(line: &str) -> Vec<String> {
     }
     lines.push(format!("{}\n", now.trim_end()));
     lines
+}
+
+/// The words of a line; some that belong together are one, as long as they stay short.
+fn together(line: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for word in line.split(' ') {
+        match all.last_mut() {
+            Some(last) if belongs(last, word) && last.len() + 1 + word.len() <= TOGETHER_MAX => {
+                *last += " ";
+                *last += word;
+            }
+            _ => all.push(word.to_owned()),
+        }
+    }
+    all
+}
+
+/// Whether a number goes with its unit or with what it is the number of, "1.5 MiB" and "ZeRO 1", or
+/// a small word with the next one.
+fn belongs(before: &str, word: &str) -> bool {
+    let last = before.rsplit(' ').next().unwrap_or(before);
+    let number = |word: &str| word.starts_with(|letter: char| letter.is_ascii_digit());
+    let small = ["a", "of", "in", "to", "x", "and", "the", "at", "by"].contains(&last);
+    !last.is_empty()
+        && !word.is_empty()
+        && !last.ends_with([',', ';', ':', ')'])
+        && (small || number(last) != number(word))
+        && !last.ends_with('%')
 }
 
 /// How far the lines that go on are indented.

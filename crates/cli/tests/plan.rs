@@ -175,6 +175,11 @@ fn reports_fit_a_terminal() {
         make(&folder, CLUSTER, &["--explain", "mlp.up"]).done(),
         folder.run(&price).done(),
     ] {
+        assert!(text.contains(" a device sends ") || text.contains("\na device sends "), "{text}");
+        assert!(
+            text.lines().all(|line| !line.ends_with(" ZeRO") && !line.ends_with(" of")),
+            "{text}"
+        );
         let long = text.lines().find(|line| line.chars().count() > 100);
         assert_eq!(long, None, "{text}");
     }
@@ -188,7 +193,7 @@ fn impossible_plans_say_why_in_one_line() {
         (
             CLUSTER,
             &["--pin", "layers.*: n=tp"][..],
-            "error: pin 'layers.*: n=tensor' fits none of the model's",
+            "error: pin 'layers.*: n=tp' fits none of the model's",
             "hint: nodes are called ",
         ),
         (
@@ -209,6 +214,18 @@ fn impossible_plans_say_why_in_one_line() {
             &[],
             "error: cluster.toml: level 'pod': size 2000000 makes 8000000 devices",
             "",
+        ),
+        (
+            &CLUSTER.replace("gbit = 25", "gbit = 5e-324"),
+            &[],
+            "error: cluster.toml: level 'pod': gbit is 5e-324, expected 1e-6 to 1e6",
+            "hint: gbit counts 10^9 bits a second",
+        ),
+        (
+            CLUSTER,
+            &["--codecs", "zip"],
+            "error: unknown codec 'zip'",
+            "hint: int8, int4 and onebit are codecs",
         ),
         (
             &small,
@@ -245,8 +262,13 @@ fn impossible_plans_say_why_in_one_line() {
         ),
         (
             &["--mesh", "4294967296,4294967296"],
-            "1 stage of mesh [4294967296, 4294967296] are 18446744073709551615 devices",
+            "1 stage of mesh [4294967296, 4294967296] are too many devices to count, the cluster has 8",
             "stages times the mesh",
+        ),
+        (
+            &["--mesh", "8", "--pin", "block.*.mlp.up: n=tp"],
+            "pin 'block.*.mlp.up: n=tp' is on tensor, dimension 2 of a mesh, expected at most 1",
+            "a mesh of 2 dimensions, such as 1,8, or a pin on data",
         ),
         (&["--mesh", "2,2,2,1"], "--mesh of 4 dimensions, expected 1 to 3", "--mesh 4,2"),
         (
@@ -274,6 +296,9 @@ fn impossible_plans_say_why_in_one_line() {
         assert!(ended.error().starts_with(&format!("error: {error}")), "{}", ended.stderr);
         assert!(ended.hint().starts_with(&format!("hint: {hint}")), "{}", ended.stderr);
     }
+    let ended = folder.run(&[&price[..4], &["--cluster", "no.toml", "--batch", "8"]].concat());
+    assert!(ended.error().starts_with("error: cannot read no.toml: "), "{}", ended.stderr);
+    assert!(ended.hint().starts_with("hint: thinwire plan calibrate "), "{}", ended.stderr);
     let ended = folder.run(&["plan", "calibrate", "--ranks", "1", "--output", "."]);
     assert_eq!(ended.error(), "error: cannot write the cluster: . is a folder");
     for (flags, expected) in [

@@ -40,6 +40,15 @@ impl Error {
         Error { hint: Some(hint.into()), ..self }
     }
 
+    /// The same error with this hint, if it has none.
+    #[must_use]
+    pub(crate) fn or_hint(self, hint: &str) -> Error {
+        match self.hint {
+            Some(_) => self,
+            None => self.with_hint(hint),
+        }
+    }
+
     /// The same error, with the place where it happened before it.
     #[must_use]
     pub fn at(self, place: &str) -> Error {

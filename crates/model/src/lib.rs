@@ -55,8 +55,8 @@ pub use array::Array;
 pub use axis::{Axes, Axis, Declaration, Dim, Operand, Split};
 pub use backward::{Origin, Training, backward};
 pub use builder::{
-    AttentionKind, Bert, Bytes, Composer, Gpt, Llama, Mlp, Moe, NAMES, Resnet, Vgg, gpt, named,
-    usual_sequence,
+    AttentionKind, Bert, Bytes, Composer, Gpt, Llama, Mlp, Moe, NAMES, Resnet, SPELLED, Vgg, gpt,
+    named, usual_sequence,
 };
 pub use class::{Class, classes, fingerprint};
 pub use conversion::{Collective, Leg, Step, conversion, legs};

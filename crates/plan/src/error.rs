@@ -75,16 +75,21 @@ impl Error {
 
 /// Bytes with a unit and three digits.
 pub(crate) fn size(bytes: f64) -> String {
-    let scales =
-        [(30, "GiB"), (20, "MiB"), (10, "KiB")].map(|(bits, unit)| (f64::from(1 << bits), unit));
-    let (scale, unit) = scales.into_iter().find(|(scale, _)| bytes >= *scale).unwrap_or((1.0, "B"));
-    let value = bytes / scale;
-    let decimals = if value >= 100.0 || scale == 1.0 {
-        0
-    } else if value >= 10.0 {
-        1
-    } else {
-        2
+    let kib = 1024.0;
+    scaled(bytes, &[(kib * kib * kib, "GiB"), (kib * kib, "MiB"), (kib, "KiB"), (1.0, "B")])
+}
+
+/// A number with three digits in the largest of some units that it has one of, or else in the
+/// smallest. 999.6 would be printed as 1000, so the next unit begins a little early.
+pub(crate) fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
+    let smallest = &scales[scales.len() - 1];
+    let fits = |(scale, _): &&(f64, &str)| value >= 0.9995 * scale;
+    let (scale, unit) = scales.iter().find(fits).unwrap_or(smallest);
+    let value = value / scale;
+    let decimals = match value {
+        _ if value >= 99.95 || value.fract() == 0.0 && *unit == smallest.1 => 0,
+        _ if value >= 9.995 => 1,
+        _ => 2,
     };
     format!("{value:.decimals$} {unit}")
 }

@@ -33,6 +33,7 @@ fn chunks_go_round_the_stages_and_have_all_blocks() {
         let (planner, found) = priced(chunks);
         let blocks = stage_blocks(&planner, &found.best).unwrap();
         assert!(blocks.iter().all(|ranges| ranges.len() == chunks), "{blocks:?}");
+        let graph = &planner.prepared(&found.best.candidate).unwrap().graph;
         let (mut next, text) = (0, report(&planner, &made::cluster(2, 2, 25.0, 80.0), &found));
         let text = text.unwrap();
         for chunk in 0..chunks {
@@ -40,7 +41,9 @@ fn chunks_go_round_the_stages_and_have_all_blocks() {
                 assert!(ranges[chunk].start == next && !ranges[chunk].is_empty(), "{blocks:?}");
                 next = ranges[chunk].end;
                 let line = text.lines().find(|line| line.starts_with(&format!("stage  {stage}")));
-                let range = format!("{}..{next}", ranges[chunk].start);
+                let [from, to] =
+                    [ranges[chunk].start, next - 1].map(|block| &graph.blocks[block].name[..]);
+                let range = if from == to { from.to_owned() } else { format!("{from} to {to}") };
                 assert!(line.unwrap().contains(&range), "{range} in {text}");
             }
         }

@@ -64,12 +64,12 @@ fn nonsense_is_refused_with_both_values() {
     for (pins, expected, hint) in [
         (
             &["layers.*.mlp.up: n=tp"][..],
-            "pin 'layers.*.mlp.up: n=tensor' fits none of the model's",
+            "pin 'layers.*.mlp.up: n=tp' fits none of the model's",
             "nodes are called block.0.mlp.up, ",
         ),
         (
             &["block.*.mlp.up: z=0"],
-            "pin 'block.*.mlp.up: z=data': 'block.0.mlp.up' has no axis 'z', expected one of b, s, ",
+            "pin 'block.*.mlp.up: z=0': 'block.0.mlp.up' has no axis 'z', expected one of b, s, ",
             "",
         ),
         (

@@ -107,11 +107,21 @@ fn a_plan_file_is_read_back_and_fits_its_model_alone() {
         let text = file.text();
         text.lines().find(|line| line.starts_with(field)).unwrap().to_owned()
     };
+    let starved =
+        format!("micro_batches = {}\nshares = {:?}", file.micro_batches, vec![0; file.mesh[0]]);
+    let chunks = |chunks: i64| format!("schedule = {{ interleaved = {{ chunks = {chunks} }} }}");
     for (from, to, expected) in [
         ("version = 1", "version = 99", "a plan of version 99, expected 1 to 2"),
         (&line("step_s"), "step_s = nan", "step_s is NaN, expected a number from 0 on"),
         (&line("bound_s"), "bound_s = -1", "bound_s is -1, expected a number from 0 on"),
         (&line("batch"), "batch = 12\nshares = [1, 1, 1, 1, 1, 1, 1, 1, 1]", "shares of 9 parts"),
+        (&line("micro_batches"), &starved, "that make "),
+        (&line("schedule"), &chunks(0), "schedule has 0 chunks a stage, expected 1 to "),
+        (
+            &line("schedule"),
+            &chunks(i64::MAX),
+            "schedule has 9223372036854775807 chunks a stage, expected 1 to ",
+        ),
         (&line("micro_batches"), "micro_batches = 24", "batch of 32 does not divide into 24 micro"),
         (&line("micro_batches"), "micro_batches = 65537", "65537 micro-batches, expected 1 to"),
         ("\nblocks = [", "\nblocks = [\"tail\", ", "a way is for block 'tail', the model has none"),

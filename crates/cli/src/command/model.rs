@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde::Serialize;
-use thinwire_model::{Block, Declaration, Graph, Node, Operator, Split, Summary, classes, summary};
+use thinwire_model::{
+    Block, Declaration, Graph, NAMES, Node, Operator, SPELLED, Split, Summary, classes, summary,
+};
 
 use crate::figures::{binary, count, scaled};
 use crate::file;
 use crate::output::{print, print_json, say};
 use crate::source::Source;
 use crate::table::Table;
+use crate::wrap::wrapped;
 
 /// Look at a model that a plan can be made for.
 #[derive(clap::Args)]
@@ -28,9 +31,9 @@ enum What {
 
 /// Shows a model, each layer once.
 #[derive(clap::Args)]
+#[command(after_help = names())]
 struct Show {
-    /// gpt2-medium, gpt3-175b, llama2-7b, mixtral-8x7b, bert-large, resnet50, vgg16, mlp, ..., or a
-    /// file: model.json, model.onnx
+    /// One of the names below, or a file: model.json, model.onnx
     #[arg(value_name = "MODEL")]
     name: String,
     /// Sequences or images of a micro-batch [default: 1, or what the file is for]
@@ -75,6 +78,9 @@ struct Class<'a> {
 struct Line<'a> {
     /// Its name within the block.
     name: &'a str,
+    /// Whether the block's name and a dot go before it.
+    #[serde(skip)]
+    within: bool,
     operator: String,
     /// The axes that it runs over, with their lengths.
     axes: Vec<(char, usize)>,
@@ -84,6 +90,12 @@ struct Line<'a> {
     /// The shape of its first output.
     shape: &'a [usize],
     flops: f64,
+}
+
+/// All names that a model can have.
+fn names() -> String {
+    let (names, spelled) = (NAMES.join(", "), SPELLED.join("\n  "));
+    wrapped(&format!("Models:\n  {names}\nOf any size:\n  {spelled}\n"))
 }
 
 /// Bytes of an element of 16 bits.
@@ -158,6 +170,7 @@ fn line<'a>(graph: &'a Graph, block: &Block, node: &'a Node) -> Line<'a> {
     let within = node.name.strip_prefix(&block.name).and_then(|name| name.strip_prefix('.'));
     Line {
         name: within.unwrap_or(&node.name),
+        within: within.is_some(),
         operator: operator(&node.operator),
         axes: declaration.axes.iter().map(|axis| (axis.name, axis.length)).collect(),
         cuts: cuts(&declaration),
@@ -176,7 +189,7 @@ fn text(report: &Report<'_>) -> String {
     let mut text = format!(
         "{}, a micro-batch of {} × {}\nparameters: {}\nflops: {} forward, {} backward\n\
          activations in 16 bits: {}, of which {} are kept for backward\n\
-         axes in brackets cannot be cut\n",
+         axes in brackets cannot be cut{}\n",
         report.model,
         report.batch,
         report.sequence,
@@ -185,11 +198,22 @@ fn text(report: &Report<'_>) -> String {
         flops(report.backward_flops),
         binary(report.activation_bytes as f64),
         binary(report.kept_activation_bytes as f64),
+        pinned(report),
     );
     for class in &report.classes {
         text += &format!("\n{}\n{}", headline(class), table(class));
     }
     text
+}
+
+/// What pins call a node whose line does not repeat its block's name.
+fn pinned(report: &Report<'_>) -> String {
+    let within = |class: &Class<'_>| {
+        let node = class.nodes.iter().find(|line| line.within)?;
+        let (block, name) = (class.first, node.name);
+        Some(format!("; pins call {name} of {block} '{block}.{name}'"))
+    };
+    report.classes.iter().find_map(within).unwrap_or_default()
 }
 
 fn headline(class: &Class<'_>) -> String {

@@ -23,6 +23,8 @@ pub use resnet::Resnet;
 pub use transformer::AttentionKind;
 pub use vgg::Vgg;
 
+use strsim::jaro_winkler;
+
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
 
@@ -53,6 +55,10 @@ pub const NAMES: &[&str] = &[
     "vgg19",
     "resnet50",
 ];
+
+/// Names of models of any size.
+pub const SPELLED: &[&str] =
+    &[gpt::SPELLED, llama::SPELLED, moe::SPELLED, bert::SPELLED, bytes::SPELLED];
 
 /// The model of a name, for a micro-batch of so many sequences of so many tokens. A GPT of any
 /// size is `gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128`; so are a `bert:`, a
@@ -131,6 +137,8 @@ fn alone(sequence: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// Names that an error proposes.
+const NEAR: usize = 4;
 /// Characters of a name that an error repeats.
 const ECHO_MAX: usize = 60;
 
@@ -139,10 +147,10 @@ fn unknown(name: &str) -> Error {
     if echo.len() < name.len() {
         echo.push('…');
     }
-    let message = format!(
-        "no model is called '{echo}', expected one of {} or {}",
-        NAMES.join(", "),
-        [gpt::SPELLED, llama::SPELLED, moe::SPELLED, bert::SPELLED, bytes::SPELLED].join(" or ")
-    );
+    let mut near = NAMES.to_vec();
+    near.sort_by(|a, b| jaro_winkler(b, &echo).total_cmp(&jaro_winkler(a, &echo)));
+    let near = near[..NEAR].join(", ");
+    let message = format!("no model is called '{echo}', expected a name such as {near}");
     Error::new(Kind::Name, message)
+        .with_hint("thinwire model show --help has all names; files end in .json or .onnx")
 }

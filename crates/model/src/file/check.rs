@@ -5,9 +5,18 @@ use super::sizes::NUMBER_MAX;
 use crate::error::{Error, Kind};
 use crate::graph::{Block, Element, Graph, Node, Role, Tensor, TensorId, check_sizes};
 
-/// Tensors of countable sizes, none of them empty.
+/// More dimensions than this are taken for a slip.
+const DIMENSIONS_MAX: usize = 16;
+
+/// Tensors of countable sizes and dimensions, none of them empty.
 pub(super) fn tensors(tensors: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
     for tensor in &tensors {
+        let dimensions = tensor.shape.len();
+        if dimensions > DIMENSIONS_MAX {
+            let message =
+                format!("a shape of {dimensions} dimensions, expected at most {DIMENSIONS_MAX}");
+            return Err(Error::new(Kind::Sizes, message).at(&tensor.name));
+        }
         if tensor.shape.contains(&0) {
             let message = format!("shape {:?} has nothing in it, expected 1 or more", tensor.shape);
             return Err(Error::new(Kind::Sizes, message).at(&tensor.name));
@@ -121,10 +130,13 @@ pub(super) fn blocks(graph: &mut Graph, blocks: &[Stretch]) -> Result<(), Error>
         graph.blocks.push(Block { name: name.clone(), nodes: next..end });
         next = end;
     }
-    if next != graph.nodes.len() || blocks.iter().any(|block| block.nodes == 0) {
-        let message =
-            format!("blocks have {next} nodes, expected {} and none empty", graph.nodes.len());
-        return Err(Error::new(Kind::File, message));
+    let refused = |message: String| Err(Error::new(Kind::File, message));
+    if let Some(at) = blocks.iter().position(|block| block.nodes == 0) {
+        let name = &blocks[at].name;
+        return refused(format!("block {at} '{name}' has 0 nodes, expected 1 or more"));
+    }
+    if next != graph.nodes.len() {
+        return refused(format!("blocks have {next} nodes, expected all {}", graph.nodes.len()));
     }
     Ok(())
 }

@@ -20,6 +20,9 @@ use crate::trainable::check_trainable;
 /// The version that is written and read.
 const VERSION: u64 = 1;
 
+/// Where it stands what a file may say.
+const HINT: &str = "docs/planning.md, 'The model file', says what its fields may be";
+
 /// A file that was read or is to be written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -122,6 +125,10 @@ impl ModelFile {
     /// If an operator cannot take its operands, a shape is none that it gives, something is read
     /// before it is there, or something could not be trained.
     pub fn graph(&self, batch: usize) -> Result<Graph, Error> {
+        self.built(batch).map_err(|error| error.or_hint(HINT))
+    }
+
+    fn built(&self, batch: usize) -> Result<Graph, Error> {
         if batch == 0 {
             return Err(Error::new(Kind::Sizes, "a batch of 0, expected 1 or more"));
         }

@@ -136,7 +136,7 @@ type Case = (&'static str, fn(&mut Value));
 
 #[test]
 fn what_is_wrong_is_named() {
-    let cases: [Case; 16] = [
+    let cases: [Case; 18] = [
         ("thinwire_model is 2, expected 1", |file| file["thinwire_model"] = 2.into()),
         ("node 0 'layer.0.linear': unknown variant `lunar`", |file| {
             file["nodes"][0]["operator"] = json!({ "lunar": null });
@@ -151,8 +151,15 @@ fn what_is_wrong_is_named() {
             file["tensors"][2]["shape"] = json!([784, 100]);
             file["tensors"][3]["shape"] = json!([100]);
         }),
-        ("blocks have 8 nodes, expected 9 and none empty", |file| {
+        ("blocks have 8 nodes, expected all 9", |file| {
             file["blocks"][0]["nodes"] = 1.into();
+        }),
+        ("block 0 'empty' has 0 nodes, expected 1 or more", |file| {
+            let empty = json!({ "name": "empty", "nodes": 0 });
+            file["blocks"].as_array_mut().unwrap().insert(0, empty);
+        }),
+        ("a shape of 100000 dimensions, expected at most 16", |file| {
+            file["tensors"][0]["shape"] = vec![1; 100_000].into();
         }),
         ("the number 4294967296, expected at most 1073741824", |file| {
             file["tensors"][0]["shape"][1] = 4_294_967_296_u64.into();
@@ -188,8 +195,9 @@ fn what_is_wrong_is_named() {
         assert!(error.contains(expected) && !error.contains('\n'), "{error}");
     }
     let other = changed(&file("gpt2"), |file| file["sequence"] = 7.into());
-    let error = other.unwrap().graph(2).unwrap_err().to_string();
-    assert_eq!(error, "a sequence of 7, expected 16 of input 'tokens'");
+    let error = other.unwrap().graph(2).unwrap_err();
+    assert_eq!(error.to_string(), "a sequence of 7, expected 16 of input 'tokens'");
+    assert!(error.hint().unwrap().starts_with("docs/planning.md, "), "{error:?}");
     let error = ModelFile::parse("{ \"thinwire_model\": 1,").unwrap_err().to_string();
     assert!(error.starts_with("it is no JSON: EOF"), "{error}");
 }

@@ -21,11 +21,17 @@ use crate::import::{Call, Importer};
 use crate::value::Value;
 
 /// What is supported, beside all that can be worked out from known numbers.
-const SUPPORTED: &str = "Add, Attention, AveragePool, BatchNormalization, Cast, Concat, Constant, Conv, Div, \
-    Dropout, Erf, Expand, Flatten, Gather, Gelu, Gemm, GlobalAveragePool, Identity, \
-    IsNaN, LayerNormalization, LogSoftmax, MatMul, Max, MaxPool, Mul, Neg, PRelu, Pow, RMSNormalization, Reciprocal, \
-    ReduceMean, ReduceSum, Relu, Reshape, RotaryEmbedding, Sigmoid, Slice, Softmax, Split, Sqrt, Squeeze, Sub, \
-    Swish, Tanh, Transpose, Unsqueeze, Where";
+#[rustfmt::skip]
+const SUPPORTED: [&str; 47] = [
+    "Add", "Attention", "AveragePool", "BatchNormalization", "Cast", "Concat", "Constant", "Conv", "Div",
+    "Dropout", "Erf", "Expand", "Flatten", "Gather", "Gelu", "Gemm", "GlobalAveragePool", "Identity",
+    "IsNaN", "LayerNormalization", "LogSoftmax", "MatMul", "Max", "MaxPool", "Mul", "Neg", "PRelu", "Pow",
+    "RMSNormalization", "Reciprocal", "ReduceMean", "ReduceSum", "Relu", "Reshape", "RotaryEmbedding",
+    "Sigmoid", "Slice", "Softmax", "Split", "Sqrt", "Squeeze", "Sub", "Swish", "Tanh", "Transpose",
+    "Unsqueeze", "Where",
+];
+/// How many of them an error repeats.
+const SHOWN: usize = 4;
 
 /// What a node's outputs stand for.
 pub(crate) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
@@ -65,8 +71,10 @@ pub(crate) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Vec<
 
 /// The refusal of an operator.
 pub(crate) fn unsupported(operator: &str) -> Error {
-    let message = format!("operator {operator} is not supported, only {SUPPORTED}");
-    Error::new(Kind::Operands, message)
+    let (count, some) = (SUPPORTED.len(), SUPPORTED[..SHOWN].join(", "));
+    let expected =
+        format!("expected one of {count}, such as {some}: docs/planning.md has them all");
+    Error::new(Kind::Operands, format!("operator {operator} is not supported, {expected}"))
 }
 
 /// A dimension, counted from the end where it is negative.
@@ -74,4 +82,16 @@ pub(crate) fn dimension(call: &Call<'_>, axis: i64, dimensions: usize) -> Result
     let from_start = if axis < 0 { axis + dimensions as i64 } else { axis };
     let found = usize::try_from(from_start).ok().filter(|dim| *dim < dimensions);
     found.ok_or_else(|| call.refuse(format!("axis {axis} of {dimensions} dimensions")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_docs_have_all_operators() {
+        let docs = include_str!("../../../../docs/planning.md");
+        let expected = format!("(`{}`)", SUPPORTED.join("`, `"));
+        assert!(docs.contains(&expected), "{expected}");
+    }
 }

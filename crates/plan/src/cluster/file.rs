@@ -37,13 +37,14 @@ use serde::Deserialize;
 use thinwire_model::Operator;
 
 use super::matrix;
+use super::range::{
+    FIXED_MIB, GBIT, GBYTE_PER_S, GFLOP, MEMORY_GIB, PACE, PART, SLACK, TFLOPS, TIME_US, within,
+};
 use super::{Cluster, Device, Efficiency, Handling, Lane, Level};
 use crate::Error;
 
 const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;
-/// A larger part than this beyond what is counted is taken for a slip.
-const SLACK_MAX: f64 = 10.0;
 /// More devices than this are taken for a slip.
 const DEVICES_MAX: usize = 1 << 20;
 /// More levels than this are taken for a slip, too.
@@ -146,33 +147,30 @@ fn unique(what: &str, names: &[&str]) -> Result<(), Error> {
 
 fn device(table: &DeviceTable) -> Result<Device, Error> {
     let about = format!("device '{}'", table.name);
-    let positive = |field, value| positive(&about, field, value);
-    fraction(&about, "memory_efficiency", table.memory_efficiency)?;
-    let memory_gbyte_per_s = positive("memory_gbyte_per_s", table.memory_gbyte_per_s)?;
-    // Values and residual are read and the residual is written.
-    let passes = 3.0;
-    let usual = memory_gbyte_per_s * table.memory_efficiency / passes;
-    let codec_gbyte_per_s = table.codec_gbyte_per_s.unwrap_or(usual);
-    let fixed_bytes = MIB * not_negative(&about, "fixed_mib", table.fixed_mib)?;
-    if fixed_bytes >= GIB * table.memory_gib {
-        let (fixed, memory) = (table.fixed_mib, 1024.0 * table.memory_gib);
-        let found = format!("fixed_mib is {fixed} of {memory} MiB");
+    let within = |field, value, range| within(&about, field, value, range);
+    let memory_gib = within("memory_gib", table.memory_gib, MEMORY_GIB)?;
+    let fixed_mib = within("fixed_mib", table.fixed_mib, FIXED_MIB)?;
+    if MIB * fixed_mib >= GIB * memory_gib {
+        let found = format!("fixed_mib is {fixed_mib} of {} MiB", 1024.0 * memory_gib);
         return Err(Error::file(format!("{about}: {found}, expected less than memory_gib")));
     }
-    if table.memory_slack > SLACK_MAX {
-        let found = format!("memory_slack is {}", table.memory_slack);
-        return Err(Error::file(format!("{about}: {found}, expected at most {SLACK_MAX}")));
-    }
+    let memory_gbyte_per_s = within("memory_gbyte_per_s", table.memory_gbyte_per_s, GBYTE_PER_S)?;
+    let memory_efficiency = within("memory_efficiency", table.memory_efficiency, PART)?;
+    let codec_gbyte_per_s = match table.codec_gbyte_per_s {
+        Some(rate) => within("codec_gbyte_per_s", rate, GBYTE_PER_S)?,
+        // Values and residual are read and the residual is written.
+        None => memory_gbyte_per_s * memory_efficiency / 3.0,
+    };
     Ok(Device {
         name: table.name.clone(),
-        flops_per_s: 1e12 * positive("tflops", table.tflops)?,
-        memory_bytes: GIB * positive("memory_gib", table.memory_gib)?,
-        fixed_bytes,
-        slack: not_negative(&about, "memory_slack", table.memory_slack)?,
+        flops_per_s: 1e12 * within("tflops", table.tflops, TFLOPS)?,
+        memory_bytes: GIB * memory_gib,
+        fixed_bytes: MIB * fixed_mib,
+        slack: within("memory_slack", table.memory_slack, SLACK)?,
         memory_bytes_per_s: 1e9 * memory_gbyte_per_s,
-        memory_efficiency: table.memory_efficiency,
-        codec_bytes_per_s: 1e9 * positive("codec_gbyte_per_s", codec_gbyte_per_s)?,
-        overhead_s: 1e-6 * not_negative(&about, "overhead_us", table.overhead_us)?,
+        memory_efficiency,
+        codec_bytes_per_s: 1e9 * codec_gbyte_per_s,
+        overhead_s: 1e-6 * within("overhead_us", table.overhead_us, TIME_US)?,
         efficiency: efficiency(&about, &table.efficiency)?,
         handling: handling(&about, table)?,
         operators: operators(&about, &table.operators)?,
@@ -186,17 +184,17 @@ fn operators(about: &str, paces: &BTreeMap<String, f64>) -> Result<BTreeMap<Stri
             let error = Error::file(format!("{about}: no operator is called '{operator}'"));
             return Err(error.with_hint("thinwire model show prints what operators are called"));
         }
-        positive(about, &format!("operators.{operator}"), *pace)?;
+        within(about, &format!("operators.{operator}"), *pace, PACE)?;
     }
     Ok(paces.clone())
 }
 
 fn handling(about: &str, table: &DeviceTable) -> Result<Handling, Error> {
     let byte_s = match table.handling_gbyte_per_s {
-        Some(rate) => 1e-9 / positive(about, "handling_gbyte_per_s", rate)?,
+        Some(rate) => 1e-9 / within(about, "handling_gbyte_per_s", rate, GBYTE_PER_S)?,
         None => 0.0,
     };
-    let message_s = 1e-6 * not_negative(about, "handling_us", table.handling_us)?;
+    let message_s = 1e-6 * within(about, "handling_us", table.handling_us, TIME_US)?;
     Ok(Handling { byte_s, message_s })
 }
 
@@ -210,11 +208,8 @@ fn efficiency(about: &str, points: &[Vec<f64>]) -> Result<Efficiency, Error> {
     };
     let points = points.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
     for (gflop, fraction) in &points {
-        positive(about, "efficiency's gflop", *gflop)?;
-        if !(*fraction > 0.0 && *fraction <= 1.0) {
-            let found = format!("efficiency is {fraction} at {gflop} gflop");
-            return Err(Error::file(format!("{about}: {found}, expected above 0 and at most 1")));
-        }
+        within(about, "efficiency's gflop", *gflop, GFLOP)?;
+        within(about, &format!("efficiency at {gflop} gflop"), *fraction, PART)?;
     }
     if let Some(pair) = points.windows(2).find(|pair| pair[1].0 <= pair[0].0) {
         let found = format!("at {} gflop follows that at {} gflop", pair[1].0, pair[0].0);
@@ -243,8 +238,8 @@ fn level(table: &LevelTable) -> Result<Level, Error> {
         Some(links) => links.worst(),
         None => Lane {
             latency_s: 1e-6
-                * not_negative(&about, "latency_us", one("latency_us", table.latency_us)?)?,
-            bytes_per_s: 1e9 / 8.0 * positive(&about, "gbit", one("gbit", table.gbit)?)?,
+                * within(&about, "latency_us", one("latency_us", table.latency_us)?, TIME_US)?,
+            bytes_per_s: 1e9 / 8.0 * within(&about, "gbit", one("gbit", table.gbit)?, GBIT)?,
         },
     };
     Ok(Level { name: table.name.clone(), size: table.size, latency_s, bytes_per_s, links })
@@ -283,21 +278,4 @@ fn kinds(kinds: &[String], names: &[&str], levels: &[Level]) -> Result<Vec<usize
         found.ok_or_else(|| Error::file(unknown()))
     };
     kinds.iter().map(place).collect()
-}
-
-pub(super) fn positive(about: &str, field: &str, value: f64) -> Result<f64, Error> {
-    expect(value > 0.0 && value.is_finite(), about, field, value, "a number above 0")
-}
-
-pub(super) fn not_negative(about: &str, field: &str, value: f64) -> Result<f64, Error> {
-    expect(value >= 0.0 && value.is_finite(), about, field, value, "a number from 0 on")
-}
-
-fn fraction(about: &str, field: &str, value: f64) -> Result<f64, Error> {
-    expect(value > 0.0 && value <= 1.0, about, field, value, "a number above 0 and at most 1")
-}
-
-fn expect(holds: bool, about: &str, field: &str, value: f64, what: &str) -> Result<f64, Error> {
-    let refusal = || Error::file(format!("{about}: {field} is {value}, expected {what}"));
-    holds.then_some(value).ok_or_else(refusal)
 }

@@ -1,7 +1,8 @@
 //! Matrices of a cluster file: what each member of a level has to each other one.
 
-use super::file::{LevelTable, not_negative, positive};
+use super::file::LevelTable;
 use super::links::Links;
+use super::range::{GBIT, Range, TIME_US, within};
 use crate::Error;
 
 /// A matrix of more members is taken for a slip.
@@ -19,8 +20,8 @@ pub(super) fn links(about: &str, table: &LevelTable) -> Result<Option<Links>, Er
     }
     let gbit = ("gbit", table.gbit, &table.gbit_matrix);
     let latency_us = ("latency_us", table.latency_us, &table.latency_us_matrix);
-    let bytes_per_s = matrix(about, size, gbit, (1e9 / 8.0, f64::INFINITY), positive)?;
-    let latency_s = matrix(about, size, latency_us, (1e-6, 0.0), not_negative)?;
+    let bytes_per_s = matrix(about, size, gbit, (1e9 / 8.0, f64::INFINITY), GBIT)?;
+    let latency_s = matrix(about, size, latency_us, (1e-6, 0.0), TIME_US)?;
     let links = Links { latency_s, bytes_per_s, order: (0..size).collect() };
     Ok((size > 1).then_some(links))
 }
@@ -31,7 +32,7 @@ fn matrix(
     size: usize,
     (field, one, rows): (&str, Option<f64>, &Option<Vec<Vec<f64>>>),
     (scale, own): (f64, f64),
-    check: fn(&str, &str, f64) -> Result<f64, Error>,
+    range: Range,
 ) -> Result<Vec<Vec<f64>>, Error> {
     let wrong = |found: String| Error::file(format!("{about}: {found}"));
     let mut all = match (one, rows) {
@@ -41,13 +42,13 @@ fn matrix(
         (Some(_), Some(_)) => {
             return Err(wrong(format!("both {field} and {field}_matrix, expected one of them")));
         }
-        (Some(value), None) => vec![vec![check(about, field, value)?; size]; size],
+        (Some(value), None) => vec![vec![within(about, field, value, range)?; size]; size],
         (None, Some(rows)) => square(&format!("{field}_matrix"), size, rows).map_err(wrong)?,
     };
     for (from, row) in all.iter_mut().enumerate() {
         for (to, value) in row.iter_mut().enumerate() {
             let place = format!("{field}_matrix from {} to {}", from + 1, to + 1);
-            *value = if from == to { own } else { scale * check(about, &place, *value)? };
+            *value = if from == to { own } else { scale * within(about, &place, *value, range)? };
         }
     }
     Ok(all)

@@ -12,9 +12,11 @@ mod device;
 mod file;
 mod links;
 mod matrix;
+mod range;
 
 pub use device::{Device, Efficiency, Handling};
 pub use links::{Lane, Links};
+pub(crate) use range::{LEFT, PROBABILITY, SLOWER, within};
 
 use crate::Error;
 
@@ -210,13 +212,23 @@ mod tests {
     fn refusals_name_the_field_and_both_values() {
         for (from, to, expected) in [
             ("size = 8", "size = 0", "level 'node': size is 0, expected at least 1"),
-            ("gbit = 800", "gbit = -1", "level 'pod': gbit is -1, expected a number above 0"),
+            ("gbit = 800", "gbit = -1", "level 'pod': gbit is -1, expected 1e-6 to 1e6"),
             (
                 "latency_us = 3",
                 "latency_us = -3",
-                "level 'node': latency_us is -3, expected a number from 0 on",
+                "level 'node': latency_us is -3, expected 0 or 1e-6 to 1e9",
             ),
-            ("tflops = 312", "tflops = 0", "device 'a100': tflops is 0, expected a number above 0"),
+            ("tflops = 312", "tflops = 0", "device 'a100': tflops is 0, expected 1e-6 to 1e6"),
+            (
+                "memory_gib = 80",
+                "memory_gib = -1",
+                "device 'a100': memory_gib is -1, expected 1e-6 to 1e6",
+            ),
+            (
+                "memory_gib = 80",
+                "memory_gib = 80\nfixed_mib = 1e308",
+                "device 'a100': fixed_mib is 1e308, expected 0 or 1e-6 to 1e9",
+            ),
             (
                 "memory_gib = 80",
                 "memory_gib = 1\nfixed_mib = 1024",
@@ -225,12 +237,12 @@ mod tests {
             (
                 "memory_gib = 80",
                 "memory_gib = 80\nmemory_slack = 1e9",
-                "device 'a100': memory_slack is 1000000000, expected at most 10",
+                "device 'a100': memory_slack is 1e9, expected 0 or 1e-6 to 10",
             ),
             (
                 "memory_gib = 80",
                 "memory_gib = nan",
-                "device 'a100': memory_gib is NaN, expected a number above 0",
+                "device 'a100': memory_gib is NaN, expected 1e-6 to 1e6",
             ),
             (
                 "name = \"pod\"",
@@ -245,7 +257,7 @@ mod tests {
             (
                 "memory_gib = 80",
                 "memory_gib = 80\nefficiency = [[1, 1.5]]",
-                "device 'a100': efficiency is 1.5 at 1 gflop, expected above 0 and at most 1",
+                "device 'a100': efficiency at 1 gflop is 1.5, expected 1e-6 to 1",
             ),
         ] {
             assert_eq!(refusal(from, to), expected);
@@ -288,7 +300,7 @@ mod tests {
             ),
             (
                 "gbit_matrix = [[0, 1], [0, 0]]",
-                "level 'pod': gbit_matrix from 2 to 1 is 0, expected a number above 0",
+                "level 'pod': gbit_matrix from 2 to 1 is 0, expected 1e-6 to 1e6",
             ),
             (
                 "gbit = 8\nlatency_us_matrix = [[0, 1], [-2, 0]]",
@@ -304,7 +316,7 @@ mod tests {
         let slow = with("gbit = 8\nlatency_us_matrix = [[0, 1], [-2, 0]]");
         let slow = Cluster::parse(&slow.replacen("latency_us = 10\n", "", 1)).unwrap_err();
         let expected =
-            "level 'pod': latency_us_matrix from 2 to 1 is -2, expected a number from 0 on";
+            "level 'pod': latency_us_matrix from 2 to 1 is -2, expected 0 or 1e-6 to 1e9";
         assert_eq!(slow.to_string(), expected);
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use thinwire_model::Graph;
 
+use super::counted::counted;
 use super::file::{PlanFile, WayFile};
 use crate::Error;
 use crate::search::MICRO_BATCHES_MAX;
@@ -31,6 +32,7 @@ pub(super) fn file(file: &PlanFile) -> Result<(), Error> {
     seconds("bound_s", file.bound_s)?;
     micro_batches(file)?;
     shares(file)?;
+    chunks(file)?;
     devices(file)?;
     let blocks = file.way.iter().flat_map(|way| &way.blocks);
     once("block", "ways", blocks)?;
@@ -114,7 +116,31 @@ fn shares(file: &PlanFile) -> Result<(), Error> {
         let message = format!("shares of {shares} parts, expected {parts} as in mesh {mesh:?}");
         return Err(Error::file(message));
     }
+    let all = parts.checked_mul(file.micro_batches);
+    let sum = file.shares.iter().try_fold(0_usize, |sum, share| sum.checked_add(*share));
+    if shares != 0 && (sum != all || file.shares.contains(&0)) {
+        let (found, each) = (&file.shares, file.micro_batches);
+        let expected = format!("expected {parts} of 1 or more that make {parts} times {each}");
+        return Err(Error::file(format!("shares are {found:?}, {expected}")).with_hint(
+            "a share is how many micro-batches a part along the first dimension of the mesh does",
+        ));
+    }
     Ok(())
+}
+
+/// Chunks that all have a block.
+fn chunks(file: &PlanFile) -> Result<(), Error> {
+    let (stages, chunks) = (file.stage.len(), file.schedule.chunks());
+    let blocks: usize = file.way.iter().map(|way| way.blocks.len()).sum();
+    // Without a stage or a way there is another error.
+    let most = (blocks / stages.max(1)).max(1);
+    if (1..=most).contains(&chunks) {
+        return Ok(());
+    }
+    let found = format!("schedule has {chunks} chunks a stage");
+    let of = format!("{} of {}", counted(stages, "stage"), counted(blocks, "block"));
+    Err(Error::file(format!("{found}, expected 1 to {most} of {of}"))
+        .with_hint("every chunk has a block; fewer stages leave room for more chunks"))
 }
 
 /// A device of its own for every rank, or none.

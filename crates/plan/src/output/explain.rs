@@ -4,10 +4,12 @@
 //! alike held to it and everything else free. So what is shown beside a strategy is what it really
 //! costs, not what it costs while its neighbours stay as they are.
 
+use std::collections::HashSet;
+
 use thinwire_model::{NodeId, Strategy};
 
 use super::counted::counted;
-use super::moved::{Moved, MovedTensor, moved, of_node};
+use super::moved::{moved, of_node};
 use super::report::{describe, seconds, tensor};
 use crate::Error;
 use crate::cluster::Cluster;
@@ -75,12 +77,17 @@ pub fn explain(
     let way = best.choice.of_block[place.block];
     let part = chain.part(&best.choice, way, place.node).ok_or_else(unplanned)?;
     let declaration = prepared.graph.declaration(&prepared.graph.nodes[place.node]);
-    let chosen = declaration.describe(&part.strategies[part.chosen]);
+    // Along a dimension of one device nothing is cut, whatever a strategy says of it.
+    let shown = |strategy: &Strategy| shown(&declaration.describe(strategy), &best.candidate.mesh);
+    let chosen = shown(&part.strategies[part.chosen]);
     let alike = prepared.of_block.iter().filter(|of| **of == prepared.of_block[place.block]);
     let alike = alike.count();
     let question = Question { planner, cluster, best, prepared, place };
-    let row = |strategy: &Strategy| question.row(strategy, declaration.describe(strategy));
-    let mut rows = part.strategies.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    let mut told = HashSet::from([chosen.clone()]);
+    let others = part.strategies.iter().filter(|strategy| told.insert(shown(strategy)));
+    let all: Vec<&Strategy> = [&part.strategies[part.chosen]].into_iter().chain(others).collect();
+    let row = |strategy: &&Strategy| question.row(strategy, shown(strategy));
+    let mut rows = all.iter().map(row).collect::<Result<Vec<_>, _>>()?;
     rows.sort_by(|a, b| a.key().total_cmp(&b.key()));
     let axes = declaration.axes.iter().map(|axis| format!("{} {}", axis.name, axis.length));
     let node = &prepared.graph.nodes[question.place.asked];
@@ -93,9 +100,11 @@ pub fn explain(
     let least = rows.first().map_or(f64::INFINITY, Row::key);
     lines.extend(rows.iter().map(|row| row.line(&chosen, least)));
     lines.push(String::new());
-    let sent = question.sent(&moved(planner, cluster, found)?);
+    let asked = (question.place.block, question.place.asked);
+    let sent = of_node(prepared, &moved(planner, cluster, found)?, asked);
     if !sent.is_empty() {
-        lines.push("a device sends in a step, of what it reads and writes:".to_owned());
+        let title = "a device sends in a step, mean of all stages, of what it reads and writes:";
+        lines.push(title.to_owned());
         lines.extend(sent.iter().map(tensor));
         lines.push(String::new());
     }
@@ -126,6 +135,15 @@ fn place(prepared: &Prepared, name: &str) -> Result<Place, Error> {
     Ok(Place { block, asked: id, node })
 }
 
+/// A strategy's text, without the dimensions of the mesh that are of one device.
+fn shown(text: &str, mesh: &[usize]) -> String {
+    let cuts = text.split(',').zip(mesh).filter(|(_, size)| **size > 1);
+    match cuts.map(|(cut, _)| cut).collect::<Vec<_>>().join(",") {
+        none if none.is_empty() => "-".to_owned(),
+        cuts => cuts,
+    }
+}
+
 /// A line of the table of strategies.
 fn columns(mark: char, [cuts, cells @ ..]: [String; 6]) -> String {
     let cells: String = cells.iter().map(|cell| format!(" {cell:>13}")).collect();
@@ -133,28 +151,6 @@ fn columns(mark: char, [cuts, cells @ ..]: [String; 6]) -> String {
 }
 
 impl Question<'_> {
-    /// What is sent of the tensors that the node reads and writes, by their names in its own block.
-    fn sent(&self, moved: &Moved) -> Vec<MovedTensor> {
-        let graph = &self.prepared.graph;
-        let Place { block, asked, node } = self.place;
-        let tensors = |node: NodeId| {
-            let node = &graph.nodes[node];
-            node.inputs.iter().chain(&node.outputs).map(|tensor| &graph.tensors[*tensor].name)
-        };
-        let here = |mut one: MovedTensor| {
-            let (name, into) = match one.name.split_once(" into ") {
-                Some((name, _)) => (name, format!(" into {}", graph.blocks[block].name)),
-                None => (&one.name[..], String::new()),
-            };
-            let mine = tensors(node).zip(tensors(asked)).find(|(of_first, _)| *of_first == name);
-            if let Some((_, mine)) = mine {
-                one.name = format!("{mine}{into}");
-            }
-            one
-        };
-        of_node(self.prepared, moved, node).into_iter().map(here).collect()
-    }
-
     /// What becomes of the step where the node has a strategy.
     fn row(&self, strategy: &Strategy, text: String) -> Result<Row, Error> {
         let candidate = &self.best.candidate;

@@ -266,8 +266,13 @@ impl PlanFile {
     pub fn strategies(&self, graph: &Graph) -> Result<Vec<Strategy>, Error> {
         let actual = format!("{:016x}", fingerprint(graph));
         if actual != self.fingerprint {
-            let found = format!("the plan is for a model with fingerprint {}", self.fingerprint);
-            return Err(Error::impossible(format!("{found}, this one has {actual}")));
+            let PlanFile { fingerprint, batch, micro_batches, sequence, .. } = self;
+            let found = format!("the plan is for a model with fingerprint {fingerprint}");
+            let sizes = format!("{micro_batches} micro-batches of a batch of {batch}");
+            let here = format!("this one has {actual} in {sizes} with sequences of {sequence}");
+            return Err(Error::impossible(format!("{found}, {here}")).with_hint(
+                "a fingerprint is of batch, micro-batches and sequence, too: make the plan again",
+            ));
         }
         check::ways(&self.way, graph)?;
         let mut all = vec![None; graph.nodes.len()];

@@ -23,7 +23,9 @@ pub use counted::{counted, devices};
 pub use explain::explain;
 pub use file::{ActivationFile, CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile};
 pub use moved::{Moved, MovedKind, MovedTensor, moved};
-pub use report::{NO_EXPERT, Sensitivity, describe, idle, placed, report, sensitivities};
+pub use report::{
+    NO_EXPERT, Sensitivity, describe, idle, placed, price_report, report, sensitivities,
+};
 pub use robust::robust_report;
 pub use spared::{again_text, zero_text};
 pub use stages::stage_blocks;

@@ -29,7 +29,7 @@ pub struct Moved {
     pub tensors: Vec<MovedTensor>,
     /// The products of which anything is sent, by their nodes; what they send is in `tensors`.
     pub products: Vec<MovedTensor>,
-    /// Bytes that a device sends in a step, mean over all.
+    /// Bytes that a device sends in a step, mean over those of all stages.
     pub sent_bytes: f64,
     /// The least that it could.
     pub least_bytes: f64,
@@ -44,10 +44,15 @@ pub struct MovedTensor {
     pub kind: MovedKind,
     /// How many blocks are meant.
     pub blocks: usize,
-    /// Bytes that a device of each block's stage sends in a step, for all blocks together.
+    /// The last of them, if there are several.
+    pub last: Option<String>,
+    /// Bytes that a device sends in a step for all these blocks, mean over those of all stages.
     pub sent_bytes: f64,
     /// The least that it could.
     pub least_bytes: f64,
+    /// The blocks that it is of, each with its own tensor there.
+    #[serde(skip)]
+    pub(super) of: Vec<(usize, TensorId)>,
 }
 
 /// What is sent.
@@ -89,15 +94,19 @@ pub fn moved(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Move
     tensors.extend(step.messages());
     let mut products: Vec<MovedTensor> =
         (0..outcome.choice.ways.len()).flat_map(|way| step.products_of(way)).collect();
+    // Rows are of the devices of their blocks' stages, and of none on the others.
+    let stages = candidate.stages as f64;
     for list in [&mut tensors, &mut products] {
+        for one in &mut *list {
+            one.sent_bytes /= stages;
+            one.least_bytes /= stages;
+        }
         list.retain(|one| one.sent_bytes > 0.0);
         // Of those that send as much, in the order of the model and of stages.
         list.sort_by(|a, b| b.sent_bytes.total_cmp(&a.sent_bytes));
     }
-    let mean = |bytes: fn(&MovedTensor) -> f64| {
-        tensors.iter().map(bytes).sum::<f64>() / candidate.stages as f64
-    };
-    let (sent_bytes, least_bytes) = (mean(|one| one.sent_bytes), mean(|one| one.least_bytes));
+    let sum = |bytes: fn(&MovedTensor) -> f64| tensors.iter().map(bytes).sum::<f64>();
+    let (sent_bytes, least_bytes) = (sum(|one| one.sent_bytes), sum(|one| one.least_bytes));
     Ok(Moved { tensors, products, sent_bytes, least_bytes })
 }
 
@@ -166,12 +175,18 @@ impl<'a> Step<'a> {
             let Ways { sent, least } = self.ways(*tensor, path, None);
             let twice = self.again(class, (*tensor, path), &redone, None);
             let sent = count * (sent[0] + sent[1]) + again * twice;
+            let of: Vec<_> = blocks
+                .iter()
+                .map(|block| (*block, self.tensor_in(class, *tensor, *block)))
+                .collect();
             MovedTensor {
-                name: self.name(class, *tensor, path),
+                name: self.name(of[0], path),
                 kind: MovedKind::Activation,
                 blocks: blocks.len(),
+                last: self.last(&of),
                 sent_bytes: rounds * sent,
                 least_bytes: rounds * count * (least[0] + least[1]),
+                of,
             }
         };
         paths.iter().map(activation).collect()
@@ -321,15 +336,34 @@ impl<'a> Step<'a> {
         if readers.is_empty() { 0.0 } else { sent(made, middle) + parts }
     }
 
-    /// What a tensor is called; of one that enters, into what.
-    fn name(&self, class: &Class, tensor: TensorId, path: &Path) -> String {
+    /// What a tensor of a block is called; of one that enters, into what.
+    fn name(&self, (block, tensor): (usize, TensorId), path: &Path) -> String {
         let graph = &self.prepared.graph;
         let name = &graph.tensors[tensor].name;
-        let into = graph.blocks.iter().find(|block| block.nodes.start == class.nodes.start);
-        match (&path.made, into) {
-            (None, Some(block)) => format!("{name} into {}", block.name),
-            _ => name.clone(),
+        match &path.made {
+            None => format!("{name} into {}", graph.blocks[block].name),
+            Some(_) => name.clone(),
         }
+    }
+
+    /// What stands in a block at the place of a tensor of its class.
+    fn tensor_in(&self, class: &Class, tensor: TensorId, block: usize) -> TensorId {
+        let graph = &self.prepared.graph;
+        let shift = graph.blocks[block].nodes.start - class.nodes.start;
+        let same = |(mine, there): (&Vec<TensorId>, &Vec<TensorId>)| {
+            mine.iter().position(|one| *one == tensor).map(|place| there[place])
+        };
+        let of_node = |id: NodeId| {
+            let (mine, there) = (&graph.nodes[id], &graph.nodes[id + shift]);
+            same((&mine.outputs, &there.outputs)).or_else(|| same((&mine.inputs, &there.inputs)))
+        };
+        class.nodes.clone().find_map(of_node).unwrap_or(tensor)
+    }
+
+    /// The last of several blocks by its name.
+    pub fn last(&self, of: &[(usize, TensorId)]) -> Option<String> {
+        let last = of.iter().map(|(block, _)| *block).max()?;
+        (of.len() > 1).then(|| self.prepared.graph.blocks[last].name.clone())
     }
 
     /// What is sent of parameters, and of those that stand at its place in equal blocks.
@@ -338,15 +372,21 @@ impl<'a> Step<'a> {
         for parameter in &self.parameters {
             let first = &parameter.users[0];
             let empty = || MovedTensor {
-                name: self.prepared.graph.tensors[first.tensor].name.clone(),
+                name: self.prepared.graph.tensors[parameter.tensor].name.clone(),
                 kind: MovedKind::Parameter,
                 blocks: 0,
+                last: None,
                 sent_bytes: 0.0,
                 least_bytes: 0.0,
+                of: Vec::new(),
             };
             let way = self.outcome.choice.of_block[first.block];
             let row = rows.entry((way, first.tensor)).or_insert_with(empty);
             row.blocks += 1;
+            if row.blocks > 1 {
+                row.last = Some(self.prepared.graph.blocks[first.block].name.clone());
+            }
+            row.of.extend(parameter.users.iter().map(|user| (user.block, parameter.tensor)));
             row.sent_bytes += self.sent_of(parameter);
             row.least_bytes += self.least(parameter);
         }
@@ -389,26 +429,34 @@ impl<'a> Step<'a> {
                 name: format!("stage {at} to stage {}", (at + 1) % stages.len()),
                 kind: MovedKind::Message,
                 blocks: 1,
+                last: None,
                 sent_bytes: times * stage.message_bytes,
                 least_bytes: times * elements / devices * self.costs.precision.element,
+                of: Vec::new(),
             })
         };
         stages.iter().enumerate().filter(|_| last > 0).filter_map(row).collect()
     }
 }
 
-/// Of all tensors, those that a node reads or writes.
-pub(super) fn of_node(prepared: &Prepared, moved: &Moved, node: NodeId) -> Vec<MovedTensor> {
-    let node = &prepared.graph.nodes[node];
-    let names: Vec<&str> = node
-        .inputs
-        .iter()
-        .chain(&node.outputs)
-        .map(|tensor| &prepared.graph.tensors[*tensor].name[..])
-        .collect();
-    let is_it = |one: &&MovedTensor| {
-        let name = one.name.split_once(" into ").map_or(&one.name[..], |(name, _)| name);
-        names.contains(&name)
+/// Of all tensors, those that a node of a block reads or writes.
+pub(super) fn of_node(
+    prepared: &Prepared,
+    moved: &Moved,
+    (block, node): (usize, NodeId),
+) -> Vec<MovedTensor> {
+    let graph = &prepared.graph;
+    let node = &graph.nodes[node];
+    let mine: Vec<(usize, TensorId)> =
+        node.inputs.iter().chain(&node.outputs).map(|tensor| (block, *tensor)).collect();
+    let named = |one: &MovedTensor| {
+        let (_, tensor) = one.of.iter().find(|of| mine.contains(of))?;
+        let name = &graph.tensors[*tensor].name;
+        let name = match one.name.contains(" into ") {
+            true => format!("{name} into {}", graph.blocks[block].name),
+            false => name.clone(),
+        };
+        Some(MovedTensor { name, ..one.clone() })
     };
-    moved.tensors.iter().filter(is_it).cloned().collect()
+    moved.tensors.iter().filter_map(named).collect()
 }

@@ -76,13 +76,24 @@ impl Step<'_> {
         }
         let element = self.costs.precision.element;
         let least: f64 = blocks.iter().map(|block| self.needed(product, *block)).sum();
+        let of: Vec<_> = blocks.iter().map(|block| (*block, product.output)).collect();
         MovedTensor {
-            name: self.prepared.graph.nodes[id].name.clone(),
+            name: self.node_in(id, blocks[0]),
             kind: MovedKind::Product,
             blocks: blocks.len(),
+            last: self.last(&of),
             sent_bytes: sent,
             least_bytes: element * least,
+            of,
         }
+    }
+
+    /// What the node of a class's first block is called in another one.
+    fn node_in(&self, id: NodeId, block: usize) -> String {
+        let prepared = self.prepared;
+        let first = prepared.classes[prepared.of_block[block]].nodes.start;
+        let shift = prepared.graph.blocks[block].nodes.start - first;
+        prepared.graph.nodes[id + shift].name.clone()
     }
 
     /// What some blocks' parameter sends, with all who use it.

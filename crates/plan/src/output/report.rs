@@ -1,7 +1,5 @@
 //! The report: what a step takes, where its time and memory go, and why.
 
-use std::fmt::Write;
-
 use super::activations::activation_text;
 use super::codecs;
 use super::counted::{counted, devices};
@@ -12,7 +10,7 @@ use super::traffic::{Traffic, traffic};
 use crate::Error;
 use crate::cluster::{Cluster, Level};
 use crate::cost::Cost;
-use crate::error::size;
+use crate::error::{scaled, size};
 use crate::search::{
     Candidate, Chain, Found, Outcome, Overlap, Planner, StageOutcome, Verdict, best_of, costs,
     tail_s,
@@ -94,68 +92,97 @@ fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64,
 }
 
 /// The report as text.
+///
+/// # Errors
+/// If the planner has not made this plan.
 pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String, Error> {
     let best = &found.best;
-    let overlap = planner.settings().overlap;
-    let mut text = String::new();
-    let mut line = |what: String| {
-        let _ = writeln!(text, "{what}");
-    };
-    let rate = planner.batch() as f64 / best.seconds;
-    line(format!("a step takes {}: {rate:.1} sequences a second", seconds(best.seconds)));
-    line(describe(best));
-    idle(cluster, best).into_iter().for_each(&mut line);
-    cluster.levels.iter().filter_map(placed).for_each(&mut line);
-    line(String::new());
-    split(best, overlap).into_iter().for_each(&mut line);
-    codecs::describe(planner, best).into_iter().for_each(&mut line);
-    activation_text(planner, cluster, found)?.into_iter().for_each(&mut line);
-    line(String::new());
-    stages(planner, best)?.into_iter().for_each(&mut line);
-    shares(best).into_iter().for_each(&mut line);
-    line(String::new());
-    line("beside it:".to_owned());
-    for (expert, outcome) in &found.experts {
-        line(match outcome {
-            Ok(outcome) => {
-                let slower = 100.0 * (outcome.seconds / best.seconds - 1.0);
-                let plan = describe(outcome);
-                format!(
-                    "  {:14} {} ({slower:+.1} %)  {plan}",
-                    expert.name(),
-                    seconds(outcome.seconds)
-                )
-            }
-            Err(bytes) if bytes.is_finite() => {
-                format!("  {:14} does not fit: {} a device", expert.name(), size(*bytes))
-            }
-            Err(_) => format!("  {:14} {NO_EXPERT}", expert.name()),
-        });
-    }
-    line(String::new());
-    traffic(planner, cluster, found)?.iter().map(level).for_each(&mut line);
-    line(String::new());
-    let moved = moved(planner, cluster, found)?;
-    products(&moved).into_iter().for_each(&mut line);
-    line(String::new());
-    tensors(&moved).into_iter().for_each(&mut line);
-    line(String::new());
+    let mut lines = headlines(planner, best);
+    lines.extend(idle(cluster, best));
+    lines.extend(summary(planner, cluster, found)?);
+    lines.extend([String::new(), "beside it:".to_owned()]);
+    lines.extend(found.experts.iter().map(|(expert, plan)| beside(best, expert.name(), plan)));
+    lines.push(String::new());
+    lines.extend(sent(planner, cluster, found)?);
+    lines.push(String::new());
     for Sensitivity { change, seconds: then } in sensitivities(planner, cluster, best)? {
         let faster = 100.0 * (1.0 - then / best.seconds);
-        line(format!("{change} would save {faster:.1} % of the step with this plan"));
+        lines.push(format!("{change} would save {faster:.1} % of the step with this plan"));
     }
-    line(memory(planner, cluster, found)?);
+    lines.push(memory(planner, cluster, found)?);
+    lines.push(searched(found));
+    Ok(lines.join("\n") + "\n")
+}
+
+/// What a plan takes and sends whose mesh and schedule were given: nothing was compared.
+///
+/// # Errors
+/// If the planner has not made this plan.
+pub fn price_report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String, Error> {
+    let mut lines = headlines(planner, &found.best);
+    lines.extend(summary(planner, cluster, found)?);
+    lines.push(String::new());
+    lines.extend(sent(planner, cluster, found)?);
+    Ok(lines.join("\n") + "\n")
+}
+
+/// What a step takes, and the plan in one line.
+fn headlines(planner: &Planner, best: &Outcome) -> Vec<String> {
+    let rate = planner.batch() as f64 / best.seconds;
+    let step = format!("a step takes {}: {rate:.1} sequences a second", seconds(best.seconds));
+    vec![step, describe(best)]
+}
+
+/// Who stands where, where time goes, what is encoded, and what stages have.
+fn summary(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Vec<String>, Error> {
+    let best = &found.best;
+    let mut lines: Vec<String> = cluster.levels.iter().filter_map(placed).collect();
+    lines.push(String::new());
+    lines.extend(split(best, planner.settings().overlap));
+    lines.extend(codecs::describe(planner, best));
+    lines.extend(activation_text(planner, cluster, found)?);
+    lines.push(String::new());
+    lines.extend(stages(planner, best)?);
+    lines.extend(shares(best));
+    Ok(lines)
+}
+
+/// What is sent: by level, for products, and by tensor.
+fn sent(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Vec<String>, Error> {
+    let moved = moved(planner, cluster, found)?;
+    let mut lines: Vec<String> = traffic(planner, cluster, found)?.iter().map(level).collect();
+    lines.push(String::new());
+    lines.extend(products(&moved, found.best.candidate.stages));
+    lines.push(String::new());
+    lines.extend(tensors(&moved));
+    Ok(lines)
+}
+
+/// An expert's plan beside the one that was found.
+fn beside(best: &Outcome, name: &str, plan: &Result<Outcome, f64>) -> String {
+    match plan {
+        Ok(plan) => {
+            let slower = 100.0 * (plan.seconds / best.seconds - 1.0);
+            let (takes, plan) = (seconds(plan.seconds), describe(plan));
+            format!("  {name:14} {takes} ({slower:+.1} %)  {plan}")
+        }
+        Err(bytes) if bytes.is_finite() => {
+            format!("  {name:14} does not fit: {} a device", size(*bytes))
+        }
+        Err(_) => format!("  {name:14} {NO_EXPERT}"),
+    }
+}
+
+/// How many candidates there were, and how far from the best the plan may be.
+fn searched(found: &Found) -> String {
     let [all, solved] = found.candidates;
     let gap = 100.0 * found.gap();
     let searched = match all == solved {
         true => format!("all {all} candidates solved"),
         false => format!("{solved} of {all} candidates solved, the others are bounded"),
     };
-    line(format!(
-        "no plan of this search takes less than {}: the gap is {gap:.1} %; {searched}",
-        seconds(found.bound_s)
-    ));
-    Ok(text)
+    let bound = seconds(found.bound_s);
+    format!("no plan of this search takes less than {bound}: the gap is {gap:.1} %; {searched}")
 }
 
 /// In which order the members of a level stand, where links differ.
@@ -183,28 +210,27 @@ pub fn idle(cluster: &Cluster, outcome: &Outcome) -> Option<String> {
 /// What a device sends over a level.
 fn level(traffic: &Traffic) -> String {
     let Traffic { level, collective_bytes, parameter_bytes, message_bytes, busy_s } = traffic;
-    let mib = |bytes: &f64| bytes / (GIB / 1024.0);
+    let [collectives, parameters, messages] =
+        [collective_bytes, parameter_bytes, message_bytes].map(|bytes| size(*bytes));
     format!(
-        "a device sends over level '{level}': {:.1} MiB in collectives, {:.1} MiB for parameters, {:.1} MiB between stages; {}",
-        mib(collective_bytes),
-        mib(parameter_bytes),
-        mib(message_bytes),
+        "a device sends over level '{level}': {collectives} in collectives, {parameters} for parameters, {messages} between stages; {}",
         seconds(*busy_s)
     )
 }
 
 /// What the products of the way that most blocks have send, in one of these blocks.
-fn products(moved: &Moved) -> Vec<String> {
+fn products(moved: &Moved, stages: usize) -> Vec<String> {
     let Some(most) = moved.products.iter().map(|one| one.blocks).max() else { return Vec::new() };
     let row = |one: &MovedTensor| {
-        let sent = one.sent_bytes / one.blocks as f64 / (GIB / 1024.0);
+        let sent = size(one.sent_bytes * stages as f64 / one.blocks as f64);
         let over = match one.ratio() {
             Some(ratio) => format!("{ratio:.2} times the least where operands lie so"),
             None => "nothing needs to be".to_owned(),
         };
-        format!("  {:28} {sent:10.1} MiB, {over}", one.name)
+        format!("  {:28} {sent:>9}, {over}", one.name)
     };
-    let title = "a device sends in a step, for the operands and results of a block's products:";
+    let title =
+        "a device of its stage sends in a step, for operands and results of a block's products:";
     let rows = moved.products.iter().filter(|one| one.blocks == most).map(row);
     std::iter::once(title.to_owned()).chain(rows).collect()
 }
@@ -221,7 +247,7 @@ fn tensors(moved: &Moved) -> Vec<String> {
     };
     let sent = size(*sent_bytes);
     let mut lines = vec![format!(
-        "of all tensors a device sends {sent} in a step, the mean of all stages, {over}; most of"
+        "a device sends {sent} of tensors in a step, mean of all stages, {over}; most of it:"
     )];
     lines.extend(tensors.iter().take(TENSORS).map(tensor));
     lines
@@ -229,12 +255,13 @@ fn tensors(moved: &Moved) -> Vec<String> {
 
 /// What one tensor sends.
 pub(super) fn tensor(one: &MovedTensor) -> String {
-    let MovedTensor { name, blocks, sent_bytes, .. } = one;
+    let MovedTensor { name, blocks, last, sent_bytes, .. } = one;
     let over = match one.ratio() {
         Some(ratio) => format!("{ratio:.2} times the least"),
         None => "nothing needs to be".to_owned(),
     };
-    let blocks = if *blocks > 1 { format!(" in {blocks} blocks") } else { String::new() };
+    let blocks = last.as_ref().map(|last| format!(" in {blocks} blocks to {last}"));
+    let blocks = blocks.unwrap_or_default();
     format!("  {name:36} {:>9}{blocks}, {over}", size(*sent_bytes))
 }
 
@@ -300,11 +327,10 @@ fn shares(outcome: &Outcome) -> Option<String> {
     (!parts.is_empty()).then(text)
 }
 
+/// Seconds with a unit and three digits.
 pub(super) fn seconds(seconds: f64) -> String {
-    match seconds {
-        endless if endless >= 1e15 => format!("{endless:.2e} s"),
-        long if long >= 1.0 => format!("{long:.2} s"),
-        middle if middle >= 1e-3 => format!("{:.2} ms", 1e3 * middle),
-        short => format!("{:.1} us", 1e6 * short),
+    if seconds >= 1e15 {
+        return format!("{seconds:.2e} s");
     }
+    scaled(seconds, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")])
 }

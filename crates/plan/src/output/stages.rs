@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use thinwire_model::Graph;
+
 use super::counted::counted;
 use crate::Error;
 use crate::error::size;
@@ -26,6 +28,12 @@ pub fn stage_blocks(planner: &Planner, outcome: &Outcome) -> Result<Vec<Vec<Rang
 /// A line for every stage; of neighbours that have equally many blocks and equal memory, one.
 pub(super) fn stages(planner: &Planner, outcome: &Outcome) -> Result<Vec<String>, Error> {
     let blocks = stage_blocks(planner, outcome)?;
+    let unplanned = || Error::impossible("the planner has not made this plan");
+    let prepared = planner.prepared(&outcome.candidate).ok_or_else(unplanned)?;
+    let ranges = |all: &[Range<usize>]| {
+        let range = |range: &Range<usize>| named(&prepared.graph, range);
+        all.iter().map(range).collect::<Vec<_>>().join(" and ")
+    };
     let told = |at: usize| {
         let lengths: Vec<usize> = blocks[at].iter().map(Range::len).collect();
         (lengths, memory_of(&outcome.stages[at]))
@@ -38,9 +46,13 @@ pub(super) fn stages(planner: &Planner, outcome: &Outcome) -> Result<Vec<String>
         }
         let (last, (_, memory)) = (next - 1, told(first));
         lines.push(match last - first {
-            0 => format!("stage {first:2}  blocks {}  {memory}", ranges(&blocks[first])),
+            0 => format!("stage {first:2}  {}  {memory}", ranges(&blocks[first])),
             _ => {
-                format!("stages {first}..{last}, each {}:  {memory}", shares(&blocks[first..next]))
+                let chunks = blocks[first].iter().zip(&blocks[last]);
+                let chunks: Vec<_> = chunks.map(|(from, to)| from.start..to.end).collect();
+                let each = blocks[first].iter().map(Range::len).sum();
+                let (each, chunks) = (counted(each, "block"), ranges(&chunks));
+                format!("stages {first} to {last}  {each} each of {chunks}  {memory}")
             }
         });
         first = next;
@@ -48,19 +60,13 @@ pub(super) fn stages(planner: &Planner, outcome: &Outcome) -> Result<Vec<String>
     Ok(lines)
 }
 
-/// "0..3, 5..7".
-fn ranges(blocks: &[Range<usize>]) -> String {
-    let range = |Range { start, end }: &Range<usize>| format!("{start}..{end}");
-    blocks.iter().map(range).collect::<Vec<_>>().join(", ")
-}
-
-/// How many blocks each of some stages has, and of which, chunk by chunk.
-fn shares(stages: &[Vec<Range<usize>>]) -> String {
-    let (Some(first), Some(last)) = (stages.first(), stages.last()) else { return String::new() };
-    let share = |(first, last): (&Range<usize>, &Range<usize>)| {
-        format!("{} of {}..{}", counted(first.len(), "block"), first.start, last.end)
-    };
-    first.iter().zip(last).map(share).collect::<Vec<_>>().join(" and ")
+/// "block.0 to block.3".
+fn named(graph: &Graph, blocks: &Range<usize>) -> String {
+    let name = |block: usize| &graph.blocks[block].name;
+    match blocks.len() {
+        1 => name(blocks.start).clone(),
+        _ => format!("{} to {}", name(blocks.start), name(blocks.end - 1)),
+    }
 }
 
 /// What a device of a stage has in its memory.

@@ -23,6 +23,8 @@ const NAMES: usize = 8;
 /// A cut that the user has chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
+    /// As it was written.
+    text: String,
     pattern: String,
     /// The letters of axes, and the dimensions of the mesh that they are put on.
     cuts: Vec<(char, usize)>,
@@ -44,19 +46,51 @@ impl FromStr for Pin {
             Ok((letter, dimension(dim.trim())?))
         };
         let cuts = cuts.split(',').map(cut).collect::<Result<Vec<_>, _>>()?;
-        let pattern = pattern.trim().to_owned();
-        if pattern.is_empty() { Err(form()) } else { Ok(Pin { pattern, cuts }) }
+        match pattern.trim() {
+            "" => Err(form()),
+            pattern => Pin { text: text.to_owned(), pattern: pattern.to_owned(), cuts }.checked(),
+        }
     }
 }
 
 impl fmt::Display for Pin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cuts = self.cuts.iter().map(|(axis, dim)| format!("{axis}={}", DIMS[*dim][0]));
-        write!(f, "{}: {}", self.pattern, cuts.collect::<Vec<_>>().join(","))
+        f.write_str(&self.text)
     }
 }
 
 impl Pin {
+    /// Refuses a pin that puts two things on one dimension.
+    fn checked(self) -> Result<Pin, Error> {
+        let mut known: [Option<char>; DIMS.len()] = Default::default();
+        for (letter, dim) in &self.cuts {
+            if let Some(other) = known[*dim].replace(*letter).filter(|other| other != letter) {
+                let (pin, dim) = (&self.text, DIMS[*dim][0]);
+                let both = format!("pin '{pin}' puts {other} and {letter} on dimension {dim}");
+                return Err(Error::impossible(format!("{both}, expected one of them"))
+                    .with_hint(format!("leave {other} or {letter} out")));
+            }
+        }
+        Ok(self)
+    }
+
+    /// Refuses a mesh without a dimension that the pin names.
+    ///
+    /// # Errors
+    /// The pin, and the mesh.
+    pub fn check_mesh(&self, mesh: &[usize]) -> Result<(), Error> {
+        let Some((_, dim)) = self.cuts.iter().find(|(_, dim)| *dim >= mesh.len()) else {
+            return Ok(());
+        };
+        let (name, place) = (DIMS[*dim][0], dim + 1);
+        let found = format!("pin '{self}' is on {name}, dimension {place} of a mesh");
+        let mesh: Vec<String> = mesh.iter().map(usize::to_string).collect();
+        let (count, mesh) = (mesh.len(), mesh.join(","));
+        let error = Error::impossible(format!("{found}, expected at most {count} as in {mesh}"));
+        Err(error
+            .with_hint(format!("a mesh of {place} dimensions, such as 1,{mesh}, or a pin on data")))
+    }
+
     /// Whether it binds anything on a mesh: no dimension that it cuts an axis on has the size 1.
     pub(super) fn binds(&self, mesh: &[usize]) -> bool {
         let cuts = self.cuts.iter().filter(|(letter, _)| *letter != '-');
@@ -119,8 +153,10 @@ pub(crate) fn pinned(graph: &Graph, pins: &[Pin]) -> Result<HashMap<NodeId, Vec<
 fn placed(graph: &Graph) -> Result<Vec<Pin>, Error> {
     let pin = |(name, place): (&str, &Place)| {
         let cut = |(dim, letter): (&String, &char)| Ok((*letter, dimension(dim)?));
+        let texts = place.cuts.iter().map(|(dim, letter)| format!("{letter}={dim}"));
+        let text = format!("{name}: {}", texts.collect::<Vec<_>>().join(","));
         let cuts = place.cuts.iter().map(cut).collect::<Result<_, Error>>()?;
-        Ok(Pin { pattern: name.to_owned(), cuts })
+        Pin { text, pattern: name.to_owned(), cuts }.checked()
     };
     let places = graph.nodes.iter().filter_map(|node| match &node.operator {
         Operator::Place(place) => Some((&node.name[..], place)),
@@ -157,12 +193,13 @@ fn cut(declaration: &Declaration, letter: char, pin: &Pin, node: &str) -> Result
 /// An error that names nodes which the pattern may have meant: those that end alike, or any.
 fn no_node(graph: &Graph, pin: &Pin) -> Error {
     let last = pin.pattern.rsplit('.').next().unwrap_or("");
-    let alike = graph.nodes.iter().filter(|node| node.name.rsplit('.').next() == Some(last));
-    let any = graph.nodes.iter();
-    let names: Vec<&str> = alike.chain(any).take(NAMES).map(|node| node.name.as_str()).collect();
-    let count = graph.nodes.len();
+    let ends = |name: &&str| name.rsplit('.').next() == Some(last);
+    let names = || graph.nodes.iter().map(|node| &node.name[..]);
+    let alike = names().filter(ends).chain(names().filter(|name| !ends(name)));
+    let (count, alike) = (graph.nodes.len(), alike.take(NAMES).collect::<Vec<_>>().join(", "));
+    let more = if count > NAMES { ", ..." } else { "" };
     Error::impossible(format!("pin '{pin}' fits none of the model's {count} nodes"))
-        .with_hint(format!("nodes are called {}, ...", names.join(", ")))
+        .with_hint(format!("nodes are called {alike}{more}"))
 }
 
 /// Whether a name fits a pattern in which `*` stands for any letters.
@@ -206,6 +243,21 @@ mod tests {
     }
 
     #[test]
+    fn a_mesh_needs_the_dimensions_of_a_pin() {
+        let pin: Pin = "*.up: n=tp".parse().unwrap();
+        let error = pin.check_mesh(&[4]).unwrap_err();
+        let expected =
+            "pin '*.up: n=tp' is on tensor, dimension 2 of a mesh, expected at most 1 as in 4";
+        assert_eq!(error.to_string(), expected);
+        let hint = "a mesh of 2 dimensions, such as 1,4, or a pin on data";
+        assert_eq!(error.hint(), Some(hint));
+        assert!(
+            pin.check_mesh(&[1, 4]).is_ok()
+                && "*: b=0".parse::<Pin>().unwrap().check_mesh(&[4]).is_ok()
+        );
+    }
+
+    #[test]
     fn what_is_no_pin_is_refused_in_one_line() {
         for (text, expected) in [
             ("mlp.up", "pin 'mlp.up', expected NODES: AXIS=DIMENSION"),
@@ -215,10 +267,14 @@ mod tests {
                 "mlp.up: n=width",
                 "no dimension of a mesh is called 'width', expected one of data, dp, 0, tensor, tp, 1",
             ),
+            (
+                "*.up: n=tp,k=1",
+                "pin '*.up: n=tp,k=1' puts n and k on dimension tensor, expected one of them",
+            ),
         ] {
             assert_eq!(text.parse::<Pin>().unwrap_err().to_string(), expected);
         }
         let pin: Pin = "block.*: n=tp, b=0".parse().unwrap();
-        assert_eq!(pin.to_string(), "block.*: n=tensor,b=data");
+        assert_eq!(pin.to_string(), "block.*: n=tp, b=0", "a pin is told as it was written");
     }
 }

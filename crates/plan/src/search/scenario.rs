@@ -19,7 +19,7 @@
 use serde::Deserialize;
 
 use crate::Error;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, LEFT, PROBABILITY, SLOWER, within};
 
 /// Something that may befall a cluster.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -93,16 +93,14 @@ impl Scenario {
 
     fn check(&self, cluster: &Cluster) -> Result<(), Error> {
         let about = format!("scenario '{}'", self.name);
-        let expect = |holds: bool, field: &str, value: f64, what: &str| {
-            let refusal = || Error::file(format!("{about}: {field} is {value}, expected {what}"));
-            holds.then_some(()).ok_or_else(refusal)
-        };
-        let (left, part) = (self.bandwidth, self.probability);
-        expect((0.0..=1.0).contains(&part), "probability", part, "a number from 0 to 1")?;
-        expect(left > 0.0 && left <= 1.0, "bandwidth", left, "a number above 0 and at most 1")?;
-        expect(self.slower >= 1.0 && self.slower.is_finite(), "slower", self.slower, "1 or more")?;
+        within(&about, "probability", self.probability, PROBABILITY)?;
+        within(&about, "bandwidth", self.bandwidth, LEFT)?;
+        within(&about, "slower", self.slower, SLOWER)?;
         let units = cluster.size() / cluster.levels[0].size;
-        expect(self.lost < units, "lost", self.lost as f64, &format!("less than {units}"))?;
+        if self.lost >= units {
+            let found = format!("{about}: lost is {}", self.lost);
+            return Err(Error::file(format!("{found}, expected less than {units}")));
+        }
         let names: Vec<&str> = cluster.levels.iter().map(|level| level.name.as_str()).collect();
         match &self.level {
             Some(level) if !names.contains(&level.as_str()) => {

@@ -19,7 +19,11 @@ impl Planner {
         let Candidate { stages, mesh, micro_batches, .. } = candidate;
         if devices > cluster.size() || devices < cluster.size() && !self.settings().idle {
             let (stages, size) = (counted(*stages, "stage"), cluster.size());
-            let found = format!("{stages} of mesh {mesh:?} are {devices} devices");
+            let devices = match candidate.devices() {
+                usize::MAX => "too many devices to count".to_owned(),
+                devices => format!("{devices} devices"),
+            };
+            let found = format!("{stages} of mesh {mesh:?} are {devices}");
             let hint = format!("stages times the mesh make {size} at most: 1 stage of [{size}]");
             return Err(Error::impossible(format!("{found}, the cluster has {size}"))
                 .with_hint(format!("{hint}, for instance")));
@@ -77,7 +81,8 @@ impl Planner {
                 let (stages, parts) =
                     (counted(*stages, "stage"), counted(*micro_batches, "micro-batch"));
                 let found = format!("{stages} of {mesh:?}, {parts}");
-                Err(Error::impossible(format!("no strategies and schedule for {found}")))
+                Err(Error::impossible(format!("no strategies and schedule for {found}"))
+                    .with_hint("give another mesh or other cuts, or leave pins out"))
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use serde::Serialize;
 use thinwire_plan::Cluster;
 use thinwire_plan::output::{Moved, PlanFile, compare, explain, moved, report, robust_report};
@@ -112,8 +112,7 @@ fn robust_plan(args: &Args, planner: &mut Planner, cluster: &Cluster) -> Result<
         None => Scenario::usual(),
         Some(path) => {
             let text = file::text(path, &file::SCENARIOS)?;
-            let parsed = Scenario::parse(&text, cluster);
-            parsed.with_context(|| path.display().to_string()).or_hint(file::SCENARIOS.hint)?
+            file::parsed(path, &file::SCENARIOS, Scenario::parse(&text, cluster))?
         }
     };
     Ok(Some(robust(planner, cluster, &scenarios, measure)?))

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::{PlanFile, activation_text, counted};
+use thinwire_plan::output::{PlanFile, counted, price_report};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Recompute, Rule, Settings};
 
@@ -14,7 +14,6 @@ use super::choices::Choices;
 use super::subject::Subject;
 use crate::codings::{self, at_least_one};
 use crate::failure::OrHint;
-use crate::figures;
 use crate::output::{print, print_json, say};
 use crate::wrap::wrapped;
 
@@ -33,7 +32,8 @@ pub struct Args {
     /// Micro-batches of a step
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     micro_batches: NonZeroUsize,
-    /// What is divided among ranks that share a parameter's work: 0, 1, 2, 3, or each parameter its own
+    /// What is divided among ranks that share a parameter's work: 0, 1, 2 or 3 of all parameters
+    /// alike, or 'each' for what suits each parameter
     #[arg(long, value_name = "STAGE", default_value = "0", value_parser = division)]
     zero: Division,
     /// What may be cut
@@ -87,8 +87,10 @@ pub fn run(args: &Args) -> Result<u8> {
     let settings = Settings { recompute, schedule, ..args.choices.settings()? };
     codings::tell(&settings);
     check_batch(args)?;
+    let candidate = candidate(args)?;
+    settings.pins.iter().try_for_each(|pin| pin.check_mesh(&candidate.mesh))?;
     let mut planner = args.subject.planner(&source, settings);
-    let found = planner.plan_for(&cluster, &candidate(args)?)?;
+    let found = planner.plan_for(&cluster, &candidate)?;
     let plan = PlanFile::new(&args.subject.model, source.1, &planner, &cluster, &found)?;
     args.subject.write(&plan)?;
     let used = found.best.candidate.stages * found.best.candidate.mesh.iter().product::<usize>();
@@ -98,12 +100,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     match args.subject.json {
         true => print_json(&plan)?,
-        false => {
-            let travels = activation_text(&planner, &cluster, &found)?;
-            let travels = travels.map_or(String::new(), |text| format!("{text}\n"));
-            let seconds = figures::seconds(plan.step_s);
-            print(wrapped(&format!("a step takes {seconds}\n{travels}")))?;
-        }
+        false => print(wrapped(&price_report(&planner, &cluster, &found)?))?,
     }
     Ok(0)
 }
@@ -111,7 +108,9 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Refuses micro-batches of which ranks that cut nothing else cannot have equal parts.
 fn check_batch(args: &Args) -> Result<()> {
     let (batch, micro_batches) = (args.subject.batch.get(), args.micro_batches.get());
-    let ranks = args.mesh.iter().fold(1, |ranks: usize, size| ranks.saturating_mul(size.get()));
+    let ranks = args.mesh.iter().try_fold(1, |ranks: usize, size| ranks.checked_mul(size.get()));
+    // More devices than can be counted are more than the cluster has, which is said later.
+    let Some(ranks) = ranks else { return Ok(()) };
     if !matches!(args.cuts, Cuts::Data) || batch.is_multiple_of(micro_batches.saturating_mul(ranks))
     {
         return Ok(());
