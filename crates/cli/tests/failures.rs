@@ -326,9 +326,8 @@ fn a_folder_that_is_moved_ends_its_training() {
     std::fs::rename(&kept, folder.path().join("old")).unwrap();
     folder.train(&["--steps", "1"]).done();
     let ended = finish(launcher);
-    let error = ended.error();
-    let found = ["is another folder than when", "was moved or removed while"];
-    assert!(found.iter().any(|what| error.contains(what)), "{error}");
+    // It may have been about to write one when the folder was moved.
+    assert!(ended.error().contains("saving step "), "{}", ended.stderr);
     let names = std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), ["step-000001"]);
 }

@@ -58,20 +58,17 @@ pub fn hold(keep: Option<&Keep>, rank: u32, resumed: Option<&Checkpoint>) -> Res
         return Ok(Held::default());
     };
     let file = File::open(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let held = match file.try_lock() {
-        Ok(()) => {
-            checkpoint::clean(folder)?;
-            Held(Some((folder.clone(), file)))
-        }
+    match file.try_lock() {
+        Ok(()) => checkpoint::clean(folder)?,
         Err(TryLockError::WouldBlock) => {
             let error = anyhow!("another training writes its checkpoints to {}", folder.display());
             return Err(hinted(error, "wait for its end, or give another --checkpoint-dir"));
         }
-        Err(TryLockError::Error(_)) => Held::default(),
-    };
+        Err(TryLockError::Error(_)) => {}
+    }
     let newest = checkpoint::latest(folder)?;
     newest.filter(|newest| !is(newest, resumed)).iter().for_each(|newest| warn(folder, newest));
-    Ok(held)
+    Ok(Held(Some((folder.clone(), file))))
 }
 
 /// The flags with which a training that has ended goes on, if there is a checkpoint; `plan` says by
