@@ -77,6 +77,18 @@ pub fn is_echo(error: &Error) -> bool {
     error.chain().any(echoes) || links_of(error).any(|error| of_another(error.kind))
 }
 
+/// Where it is a rank that was lost, adds how to go on, if there is a way.
+pub fn or_way_on(error: Error, way: impl FnOnce() -> Option<String>) -> Error {
+    let known = error.chain().any(|cause| library_hint(cause).is_some());
+    match links_of(&error).find_map(loss_hint).filter(|_| !known) {
+        Some(look) => match way() {
+            Some(way) => hinted(error, format!("{look}; go on with {way}")),
+            None => error,
+        },
+        None => error,
+    }
+}
+
 /// What the libraries below know about what to do.
 fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(error) = cause.downcast_ref::<Hinted>() {
@@ -94,16 +106,23 @@ fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(error) = cause.downcast_ref::<thinwire_plan::Error>() {
         return error.hint().map(str::to_owned);
     }
+    if cause.downcast_ref::<io::Error>().is_some_and(is_full) {
+        return Some("make room there, or write to another place".to_owned());
+    }
     let link = cause.downcast_ref::<thinwire_link::Error>().and_then(thinwire_link::Error::hint);
     let collective = cause.downcast_ref::<thinwire_collective::Error>().and_then(|e| e.hint());
     let sync = cause.downcast_ref::<thinwire_sync::Error>().and_then(|e| e.hint());
     link.or(collective).or(sync).map(str::to_owned)
 }
 
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Of a lost rank we know no more than that.
 fn loss_hint(error: &thinwire_link::Error) -> Option<String> {
     let rank = error.rank.filter(|_| is_loss(error.kind))?;
-    Some(format!("look at {rank}'s own output; go on with --resume"))
+    Some(format!("look at {rank}'s own output"))
 }
 
 fn is_loss(kind: thinwire_link::Kind) -> bool {
@@ -221,8 +240,24 @@ mod tests {
     #[test]
     fn a_lost_rank_is_where_to_look() {
         let lost = thinwire_link::Error::lost(thinwire_wire::Rank(3), "connection closed");
-        let (_, hint) = lines(&Error::new(lost).context("ending step 7"));
-        assert_eq!(hint.as_deref(), Some("look at rank 3's own output; go on with --resume"));
+        let error = Error::new(lost).context("ending step 7");
+        assert_eq!(lines(&error).1.as_deref(), Some("look at rank 3's own output"));
+        let error = or_way_on(error, || Some("--resume here".to_owned()));
+        let expected = "look at rank 3's own output; go on with --resume here";
+        assert_eq!(
+            lines(&error),
+            ("ending step 7: lost rank 3: connection closed".to_owned(), Some(expected.to_owned()))
+        );
+        assert!(is_echo(&error));
+        let other = or_way_on(anyhow!("no data"), || Some("--resume here".to_owned()));
+        assert_eq!(lines(&other).1, None);
+    }
+
+    #[test]
+    fn a_full_disk_has_a_hint() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let (_, hint) = lines(&Error::new(full).context("cannot write report.html"));
+        assert_eq!(hint.as_deref(), Some("make room there, or write to another place"));
     }
 
     #[test]

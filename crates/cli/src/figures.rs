@@ -8,13 +8,20 @@ pub fn seconds(seconds: f64) -> String {
 
 /// "1.25 MB", in powers of ten, as networks count.
 pub fn bytes(bytes: f64) -> String {
-    scaled(bytes, &[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
+    few(bytes)
+        .unwrap_or_else(|| scaled(bytes, &[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")]))
 }
 
 /// "1.25 MiB", in powers of two, as plans count memory.
 pub fn binary(bytes: f64) -> String {
     let kib = 1024.0;
-    scaled(bytes, &[(kib * kib * kib, "GiB"), (kib * kib, "MiB"), (kib, "KiB"), (1.0, "B")])
+    let units = [(kib * kib * kib, "GiB"), (kib * kib, "MiB"), (kib, "KiB"), (1.0, "B")];
+    few(bytes).unwrap_or_else(|| scaled(bytes, &units))
+}
+
+/// Of few bytes a mean is told in whole ones.
+fn few(bytes: f64) -> Option<String> {
+    (bytes.abs() < 999.5).then(|| format!("{} B", bytes.round() + 0.0))
 }
 
 /// "12.5 MB/s".
@@ -98,6 +105,7 @@ mod tests {
         assert_eq!(bytes(1_250_000.0), "1.25 MB");
         assert_eq!(bytes(999_700.0), "1.00 MB");
         assert_eq!(binary(1.5 * 1024.0 * 1024.0), "1.50 MiB");
+        assert_eq!((binary(3.75), bytes(99.4)), ("4 B".to_owned(), "99 B".to_owned()));
         assert_eq!(bytes_per_s(12.5e6), "12.5 MB/s");
         assert_eq!(ratio(3.966), "3.97×");
         assert_eq!(count(1_234_567), "1\u{2009}234\u{2009}567");

@@ -118,7 +118,7 @@ impl Settings {
 }
 
 /// "100 Mbit/s".
-fn rate_in_words(bandwidth: Bandwidth) -> String {
+pub fn rate_in_words(bandwidth: Bandwidth) -> String {
     let bits = 8.0 * bandwidth.bytes_per_s();
     let (unit, name) = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")]
         .into_iter()

@@ -24,13 +24,14 @@ mod table;
 mod training;
 mod wrap;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Trains deep-learning models over slow networks
 #[derive(Parser)]
-#[command(name = "thinwire", version, disable_help_subcommand = true)]
+#[command(name = "thinwire", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -63,9 +64,23 @@ fn main() -> ExitCode {
     let parsed = with_negative_numbers(Cli::command()).try_get_matches();
     let result = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => run(cli.command),
-        Err(error) => output::usage(&error),
+        Err(error) => output::usage(&error, &typed(&Cli::command(), std::env::args_os().skip(1))),
     };
     output::exit(result)
+}
+
+/// The subcommand that was typed, as far as it is one.
+fn typed(command: &clap::Command, words: impl Iterator<Item = OsString>) -> String {
+    let mut names = vec![command.get_name()];
+    let mut command = command;
+    for word in words {
+        match command.find_subcommand(&word) {
+            Some(found) => command = found,
+            None => break,
+        }
+        names.push(command.get_name());
+    }
+    names.join(" ")
 }
 
 /// In `--lr -1`, -1 is the value of --lr, so that its range can answer.

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use anyhow::{Error, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use clap::error::ErrorKind;
 use serde::Serialize;
 
@@ -20,8 +20,8 @@ const ERROR: u8 = 2;
 /// If standard output is closed.
 pub fn print(text: impl Display) -> Result<()> {
     let mut output = std::io::stdout().lock();
-    write!(output, "{text}")?;
-    Ok(output.flush()?)
+    let written = write!(output, "{text}").and_then(|()| output.flush());
+    written.context("cannot write to standard output")
 }
 
 /// Prints a value as JSON on one line.
@@ -70,11 +70,11 @@ pub fn exit(result: Result<u8>) -> ExitCode {
     }
 }
 
-/// What was typed is no command: help and version are data, the rest is an error.
+/// What was typed is no command: help and version are data, the rest is an error of `command`.
 ///
 /// # Errors
 /// The mistake in one line.
-pub fn usage(error: &clap::Error) -> Result<u8> {
+pub fn usage(error: &clap::Error, command: &str) -> Result<u8> {
     if !error.use_stderr() {
         error.print()?;
         return Ok(0);
@@ -83,7 +83,7 @@ pub fn usage(error: &clap::Error) -> Result<u8> {
         say(error.render());
         return Ok(ERROR);
     }
-    let usage = usage_error(&error.render().to_string());
+    let usage = usage_error(&error.render().to_string(), command);
     let about = std::error::Error::source(error).and_then(failure::excerpt);
     Err(match about {
         Some(lines) => excerpted(usage, lines),
@@ -91,8 +91,8 @@ pub fn usage(error: &clap::Error) -> Result<u8> {
     })
 }
 
-/// The first paragraph of clap's message; a tip becomes the hint.
-fn usage_error(text: &str) -> Error {
+/// The first paragraph of clap's message; a tip becomes the hint, else where to look.
+fn usage_error(text: &str, command: &str) -> Error {
     let paragraph = |text: &str| text.split_whitespace().map(short).collect::<Vec<_>>().join(" ");
     let mut paragraphs = text.split("\n\n").map(paragraph);
     let first = paragraphs.next().unwrap_or_default();
@@ -100,7 +100,7 @@ fn usage_error(text: &str) -> Error {
     let message =
         message.replace("invalid digit found in string", "expected a whole number of 0 or more");
     let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(str::to_owned));
-    hinted(anyhow!(message), tip.unwrap_or_else(|| "see thinwire --help".to_owned()))
+    hinted(anyhow!(message), tip.unwrap_or_else(|| format!("see {command} --help")))
 }
 
 /// Letters of a word that an error repeats.
@@ -126,21 +126,22 @@ mod tests {
     #[test]
     fn a_usage_error_is_short_however_much_was_typed() {
         let text = format!("error: invalid value '{}' for '--codec <CODEC>'", "x".repeat(100_000));
-        let (message, _) = failure::lines(&usage_error(&text));
+        let (message, _) = failure::lines(&usage_error(&text, "thinwire"));
         assert!(message.len() < 300 && message.ends_with("x… for '--codec <CODEC>'"), "{message}");
     }
 
     #[test]
     fn a_usage_error_is_one_line_and_a_hint() {
         let text = "error: unexpected argument '--rnks' found\n\n  tip: a similar argument exists: '--ranks'\n\nUsage: x\n";
-        let (message, hint) = failure::lines(&usage_error(text));
+        let (message, hint) = failure::lines(&usage_error(text, "thinwire"));
         assert_eq!(message, "unexpected argument '--rnks' found");
         assert_eq!(hint.as_deref(), Some("a similar argument exists: '--ranks'"));
         let text = "error: invalid value '-1' for '--width <N>': invalid digit found in string\n";
-        let (message, _) = failure::lines(&usage_error(text));
+        let (message, hint) = failure::lines(&usage_error(text, "thinwire plan price"));
         assert_eq!(
             message,
             "invalid value '-1' for '--width <N>': expected a whole number of 0 or more"
         );
+        assert_eq!(hint.as_deref(), Some("see thinwire plan price --help"));
     }
 }

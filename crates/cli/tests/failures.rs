@@ -3,6 +3,7 @@
 mod support;
 
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use support::{Ended, Folder, eventually, finish, kill, lives, rank_of, train_arguments};
@@ -27,10 +28,14 @@ fn a_killed_rank_ends_the_job_in_time_and_the_checkpoint_loads() {
     let ended = finish(launcher);
     assert!(ended.at - begun < Duration::from_secs(5), "{:?}", ended.at - begun);
     let error = ended.error();
-    for part in ["rank 1 was killed by signal 9", "lost rank 1", "step ", "(in "] {
+    for part in ["rank 1 was killed by signal 9", "lost rank 1", "step ", " ("] {
         assert!(error.contains(part), "{part} in {error}");
     }
-    assert!(ended.hint().ends_with("look at rank 1's own output; go on with --resume"));
+    assert!(
+        ended.hint().ends_with("rank 1's own output; go on with --resume thinwire-checkpoints"),
+        "{}",
+        ended.hint()
+    );
     assert!(!lives(survivor));
     let resumed = ["--resume", "thinwire-checkpoints", "--steps", "1"];
     let error = folder.train(&resumed);
@@ -91,7 +96,7 @@ fn mistakes_are_named_with_a_hint() {
     std::fs::write(folder.path().join("empty"), "").unwrap();
     std::fs::write(folder.path().join("short"), "ten bytes.").unwrap();
     std::fs::create_dir(folder.path().join("nothing")).unwrap();
-    let table: [(&[&str], &str); 24] = [
+    let table: [(&[&str], &str); 25] = [
         (&["--data", "absent.txt"], "cannot read absent.txt: No such file or directory"),
         (&["--data", "empty"], "no text in empty"),
         (&["--data", "nothing"], "no text in nothing"),
@@ -103,6 +108,7 @@ fn mistakes_are_named_with_a_hint() {
         (&["--batch", "100000000"], "expected at most 16777216 bytes together"),
         (&["--report", "."], "cannot write the report: . is a folder"),
         (&["--report", "absent/report.html"], "absent is no folder"),
+        (&["--trace", "absent/t"], "cannot write the trace absent/t: absent is no folder"),
         (&["--checkpoint-dir", "text.txt"], "cannot write checkpoints to text.txt"),
         (&["--checkpoint-dir", "/proc/here"], "cannot write checkpoints to /proc/here"),
         (&["--codec", "int9"], "unknown codec 'int9', expected one of none, f16"),
@@ -271,6 +277,59 @@ fn other_tokens_worlds_and_ports_are_refused() {
         "{}",
         ended.error()
     );
+}
+
+/// Whatever was typed as far as it is a command is where to look.
+#[test]
+fn help_is_of_the_command_that_was_typed() {
+    let folder = Folder::new("help");
+    for (typed, command) in [
+        (&["plan", "price", "--stages", "x"][..], "thinwire plan price"),
+        (&["train", "--steps", "x"], "thinwire train"),
+        (&["nothing"], "thinwire"),
+    ] {
+        assert_eq!(folder.run(typed).hint(), format!("hint: see {command} --help"));
+    }
+    let same = |words: &[&str]| folder.run(words).done();
+    assert_eq!(same(&["help", "train"]), same(&["train", "--help"]));
+}
+
+#[test]
+fn folders_may_have_any_name() {
+    let folder = Folder::new("names");
+    let name = std::ffi::OsStr::from_bytes(b"c\xff");
+    let mut command = folder.command(&train_arguments(&["--steps", "1", "--checkpoint-dir"]));
+    finish(command.arg(name).spawn().unwrap()).done();
+    assert!(folder.path().join(name).join("step-000001").is_dir());
+}
+
+#[test]
+fn a_full_output_is_named() {
+    let folder = Folder::new("full");
+    for json in [&[][..], &["--json"]] {
+        let mut command = folder.command(&train_arguments(&[&["--steps", "1"], json].concat()));
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let ended = finish(command.stdout(full).spawn().unwrap());
+        let expected = "rank 0: cannot write to standard output: No space left on device";
+        assert_eq!(ended.error(), format!("error: {expected}"));
+        assert!(ended.hint().starts_with("hint: make room there"), "{}", ended.hint());
+    }
+}
+
+/// Another training may begin in a new folder of the same name.
+#[test]
+fn a_folder_that_is_moved_ends_its_training() {
+    let folder = Folder::new("moved");
+    let launcher = folder.command(&train_arguments(&ENDLESS)).spawn().unwrap();
+    wait_for_a_checkpoint(&folder);
+    let kept = folder.path().join("thinwire-checkpoints");
+    std::fs::rename(&kept, folder.path().join("old")).unwrap();
+    folder.train(&["--steps", "1"]).done();
+    let ended = finish(launcher);
+    // It may have been about to write one when the folder was moved.
+    assert!(ended.error().contains("saving step "), "{}", ended.stderr);
+    let names = std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["step-000001"]);
 }
 
 /// Two ranks with a folder each would notice with the first checkpoint only, after the last step.

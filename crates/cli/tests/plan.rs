@@ -136,8 +136,15 @@ fn a_plan_is_explained_compared_and_made_robust() {
     assert!(!text.contains("block.0."), "{text}");
     let text = make(&folder, CLUSTER, &["--codecs", "int4", "--compare"]).done();
     assert!(text.contains("faster than codecs after"), "{text}");
-    let text = make(&folder, CLUSTER, &["--robust", "tail:0.2"]).done();
+    let robust = ["--robust", "tail:0.2", "--page", "plan.html"];
+    let text = make(&folder, CLUSTER, &robust).done();
     assert!(text.contains("in the calm case this costs "), "{text}");
+    let page = std::fs::read_to_string(folder.path().join("plan.html")).unwrap();
+    for part in
+        ["<h2>Whatever befalls</h2>", "<th>fastest calm</th>", "in the calm case this costs "]
+    {
+        assert!(page.contains(part), "{part}");
+    }
 }
 
 /// Four nodes of two devices on a line, the even ones before the odd ones.

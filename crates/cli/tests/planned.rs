@@ -271,6 +271,8 @@ fn ranks_plan_for_themselves() {
     }
     let ended = run(&["--parallel", "auto", "--pin", "block.*.mlp.up: n=tp"]);
     assert_eq!(ended.error(), "error: --pin block.*.mlp.up: n=tp without --parallel semi");
+    let ended = run(&["--parallel", "semi"]);
+    assert!(ended.error().contains("--parallel semi without --pin"), "{}", ended.error());
     let ended = run(&["--parallel", "semi", "--pin", "block.*.mlp.up: n"]);
     assert!(ended.error().contains("expected NODES: AXIS=DIMENSION"), "{}", ended.error());
     let ended = run(&["--parallel", "semi", "--pin", "block.*.nothing: n=tp"]);
@@ -323,6 +325,7 @@ fn ranks_plan_with_the_codecs_that_they_are_given() {
         (&["--parallel", "auto", "--activation-codecs", "f16,int4"], "they are", "f16"),
     ] {
         let ended = run(flags);
+        assert!(!ended.stderr.contains("is emulated"), "{}", ended.stderr);
         let said = ended.stderr.lines().find(|line| line.starts_with("planned: ")).unwrap();
         let named = |what: &str, name: &str| {
             let (_, told) = said.split_once(&format!("{what} as ")).unwrap();
@@ -340,6 +343,18 @@ fn ranks_plan_with_the_codecs_that_they_are_given() {
             assert!((one - other).abs() < 0.05, "{flags:?}: {alone:?}, {:?}", losses(&runs[0]));
         }
     }
+}
+
+#[test]
+fn links_that_are_not_those_of_the_plan_are_warned_of() {
+    let folder = Folder::new("planned-links");
+    thin(&folder);
+    let fixed = ["train", "--data", "text.txt", "--report", "none", "--checkpoint-dir", "none"];
+    let auto = ["--parallel", "auto", "--cluster", "thin.toml", "--steps", "1"];
+    let ended = folder.run(&[&fixed[..], &auto, &SMALL].concat());
+    let said = "warning: thin.toml has links of 10 Mbit/s to a device, here 100 Mbit/s is emulated";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    ended.done();
 }
 
 #[test]
@@ -378,7 +393,8 @@ fn a_killed_rank_ends_a_planned_training() {
     plan(&folder, 4);
     let flags = ["train", "--plan", "plan.toml", "--data", "text.txt", "--report", "none"];
     let endless = ["--steps", "100000000", "--link", "none", "--trace", "trace.jsonl"];
-    let launcher = folder.command(&[&flags[..], &endless[..]].concat()).spawn().unwrap();
+    let often = ["--checkpoint-every", "2"];
+    let launcher = folder.command(&[&flags[..], &endless[..], &often].concat()).spawn().unwrap();
     let trace = folder.path().join("trace.jsonl");
     eventually(|| std::fs::read_to_string(&trace).ok().filter(|text| text.lines().count() > 3));
     let ended = train(&folder, &["--steps", "1"]);
@@ -389,6 +405,11 @@ fn a_killed_rank_ends_a_planned_training() {
     let begun = Instant::now();
     let ended = finish(launcher);
     assert!(ended.at - begun < Duration::from_secs(5), "{:?}", ended.at - begun);
-    assert!(ended.error().contains("rank 3 was killed by signal 9"), "{}", ended.error());
+    let error = ended.error();
+    assert!(error.contains("rank 3 was killed by signal 9"), "{error}");
+    // The step is said once, by what counts steps.
+    assert!(error.contains("step ") && !error.contains(" of step "), "{error}");
+    let way = "go on with --resume thinwire-checkpoints --plan plan.toml";
+    assert!(ended.hint().ends_with(way), "{}", ended.hint());
     assert!(others.iter().all(|rank| !lives(*rank)));
 }

@@ -32,7 +32,13 @@ pub enum Kind {
     Stopped,
 }
 
-/// Steps from here on are calls of plain operations, not steps of training.
+/// Steps from here on are counts of exchanges, not steps of training: errors do not name them.
+pub(crate) const COUNTS: u64 = 1 << 62;
+
+/// What a group does that has no run: its ranks compute.
+pub(crate) const BETWEEN: &str = "between exchanges";
+
+/// Steps from here on are calls of plain operations.
 pub(crate) const CALLS: u64 = 1 << 63;
 
 /// Steps from here on are messages between two ranks.
@@ -87,7 +93,7 @@ impl Error {
     /// collectives of a step, which does not know of steps.
     #[must_use]
     pub fn in_step(self, step: u64) -> Error {
-        let step = self.step.filter(|step| *step < CALLS).unwrap_or(step);
+        let step = self.step.filter(|step| *step < COUNTS).unwrap_or(step);
         Error { step: Some(step), ..self }
     }
 
@@ -134,9 +140,10 @@ impl fmt::Display for Error {
         if self.kind == Kind::Stopped {
             return f.write_str(&self.detail);
         }
-        write!(f, "{} (in {}", self.detail, self.operation)?;
+        let within = if self.operation == BETWEEN { "" } else { "in " };
+        write!(f, "{} ({within}{}", self.detail, self.operation)?;
         match self.step {
-            Some(step) if step < CALLS => write!(f, " of step {step})"),
+            Some(step) if step < COUNTS => write!(f, " of step {step})"),
             _ => write!(f, ")"),
         }
     }
@@ -151,6 +158,15 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_step_of_training_is_not_called_one() {
+        let address = crate::Address::counted(7, 1, "a message between stages");
+        let error = Error::corrupt(address.operation, Some(address.step), None, "short".to_owned());
+        assert_eq!(error.to_string(), "short (in a message between stages)");
+        let error = Error::corrupt(BETWEEN, Some(7), None, "short".to_owned());
+        assert_eq!(error.to_string(), "short (between exchanges of step 7)");
+    }
 
     #[test]
     fn a_step_is_said_where_none_was() {

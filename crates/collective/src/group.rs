@@ -9,7 +9,7 @@ use thinwire_link::{Link, Waker};
 use thinwire_wire::{Rank, Tag, World};
 
 use self::desk::{Desk, deliver};
-use crate::error::{CALLS, Error, MESSAGES, NUMBERS, is_call};
+use crate::error::{BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, is_call};
 use crate::inbox::Inbox;
 use crate::pool::Pool;
 use crate::run::{Address, Run};
@@ -127,7 +127,7 @@ impl Group {
     pub fn admit<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, run: &mut Run<V>) -> Result<(), Error> {
         self.check()?;
         self.moved = Instant::now();
-        if run.address.step < CALLS {
+        if run.address.step < COUNTS {
             self.step = Some(run.address.step);
         }
         self.begun += u64::from(is_call(run.address.step));
@@ -268,7 +268,7 @@ impl Group {
         runs: &[Run<V>],
     ) -> (&'static str, Option<u64>) {
         let run = runs.iter().find(|run| !run.is_done());
-        run.map_or(("waiting", self.step), |run| (run.address.operation, Some(run.address.step)))
+        run.map_or((BETWEEN, self.step), |run| (run.address.operation, Some(run.address.step)))
     }
 
     /// Fails if the group is over, or is to end now.

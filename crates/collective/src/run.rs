@@ -11,7 +11,7 @@ use thinwire_schedule::Operation;
 use thinwire_wire::{DType, HEADER_BYTES, Header, Kind, Rank, Tag, World};
 
 use self::compute::decode;
-use crate::error::{Error, is_call};
+use crate::error::{COUNTS, Error, is_call};
 use crate::pool::Pool;
 use crate::program::{Home, Program};
 
@@ -26,6 +26,14 @@ pub struct Address {
     pub seed: u64,
     /// What to call it in an error: "all_reduce".
     pub operation: &'static str,
+}
+
+impl Address {
+    /// The address of an exchange that is counted by itself and not by steps of training; `count` is
+    /// below 2^62.
+    pub fn counted(count: u64, tensor: u32, operation: &'static str) -> Address {
+        Address { step: COUNTS | count, tensor, seed: 0, operation }
+    }
 }
 
 /// What a run has cost so far.

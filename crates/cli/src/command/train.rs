@@ -18,7 +18,7 @@ use crate::training::{self, Done, Keep, PathFlag, Plan, Settings};
 pub struct Args {
     /// What gradients are encoded with: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file
     /// of your own (./mine.codec:tau=0.02), auto, or auto among some (auto:int8+onebit); with --parallel,
-    /// what the plan may encode them with where that is faster [default: auto, with --parallel none]
+    /// what the plan may encode them with where that is faster [default: auto; with --parallel, nothing]
     #[arg(long)]
     codec: Option<Policy>,
     /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one

@@ -14,7 +14,7 @@ pub fn mesh(plan: &Outcome, device: impl Fn(usize) -> usize) -> String {
     let inner: usize = plan.candidate.mesh[1..].iter().product();
     let shown = (SQUARES / (outer * inner)).clamp(1, stages);
     let (rows, columns) = if inner == 1 { folded(outer) } else { (inner, outer) };
-    let side = (WIDTH / (columns + 1)).clamp(3, 16);
+    let side = (WIDTH / (columns + 1)).clamp(3, 12);
     let (wide, high) = (columns * side + 14, rows * side + 26);
     let across = (WIDTH / wide).clamp(1, shown);
     let height = shown.div_ceil(across) * high;
@@ -47,8 +47,34 @@ pub fn mesh(plan: &Outcome, device: impl Fn(usize) -> usize) -> String {
     svg
 }
 
-/// A mesh of one dimension as rows of sixteen.
+/// What the squares are.
+pub fn caption(plan: &Outcome) -> String {
+    let mesh = &plan.candidate.mesh;
+    let (outer, inner) = (mesh[0], mesh[1..].iter().product::<usize>());
+    let (rows, columns) = folded(outer);
+    let order = match (inner, rows) {
+        (1, 1) => "the ranks of a stage from left to right".to_owned(),
+        (1, _) => format!("the ranks of a stage in order, in rows of {columns}"),
+        _ => "the dimension of a stage’s mesh that is nearest runs from above to below, the first one from left to right".to_owned(),
+    };
+    format!("One square per device, coloured by its stage; {order}.")
+}
+
+/// A mesh of one dimension as rows, at most a quarter as many as they have squares.
 fn folded(devices: usize) -> (usize, usize) {
-    let columns = devices.min(16);
+    let columns = devices.min(16.max((2.0 * (devices as f64).sqrt()).ceil() as usize));
     (devices.div_ceil(columns), columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mesh_of_one_dimension_is_folded_into_few_rows() {
+        assert_eq!(
+            [1, 16, 17, 64, 1024].map(folded),
+            [(1, 1), (1, 16), (2, 16), (4, 16), (16, 64)]
+        );
+    }
 }

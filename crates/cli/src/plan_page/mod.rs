@@ -8,13 +8,13 @@ mod timeline;
 
 use anyhow::Result;
 use thinwire_plan::Cluster;
-use thinwire_plan::output::{PlanFile, counted, describe, moved, traffic};
-use thinwire_plan::search::{Found, Planner};
+use thinwire_plan::output::{PlanFile, counted, describe, moved, robust_report, traffic};
+use thinwire_plan::search::{Found, Planner, Robust};
 
 use crate::figures;
 use crate::report::{document, escape, section};
 
-/// The page of a plan; `command` made it.
+/// The page of a plan, which may be made for bad days as well; `command` made it.
 ///
 /// # Errors
 /// If the planner has not made this plan.
@@ -22,7 +22,7 @@ pub fn page(
     plan: &PlanFile,
     planner: &Planner,
     cluster: &Cluster,
-    found: &Found,
+    (found, robust): (&Found, Option<&Robust>),
     command: &str,
 ) -> Result<String> {
     let overlap = planner.settings().overlap;
@@ -37,7 +37,7 @@ pub fn page(
         ),
         section(
             "Mesh",
-            "One square per device, coloured by its stage; the dimension of a stage’s mesh that is nearest runs from above to below, the first one from left to right.",
+            &mesh::caption(&found.best),
             &mesh::mesh(&found.best, |rank| stages::device(plan, rank)),
         ),
         section(
@@ -52,15 +52,16 @@ pub fn page(
         ),
         section(
             "Bytes per link",
-            "What a device of the busiest stage sends in a step; before gradients are encoded.",
+            "What a device of the busiest stage sends in a step, encoded where the plan encodes.",
             &tables::traffic(&traffic),
         ),
         codecs(plan),
         section(
             "Bytes per tensor",
-            "What a device sends in a step, beside the least that it could with every operator cut as it is; before gradients are encoded.",
+            "What a device sends in a step, beside the least that it could with every operator cut as it is; encoded where the plan encodes, without the headers of messages.",
             &tables::moved(&moved),
         ),
+        robust.map_or(String::new(), whatever_befalls),
         section(
             "Expert plans",
             "What people would run, each at its best.",
@@ -91,6 +92,17 @@ fn codecs(plan: &PlanFile) -> String {
     section("Codecs", lead, &tables::codecs(plan))
 }
 
+/// What the plan takes whatever befalls, in the words of the report.
+fn whatever_befalls(robust: &Robust) -> String {
+    let lead =
+        "A step in every case, of this plan and of the one that is fastest in the calm case.";
+    let said = robust_report(robust);
+    let words = said.lines().filter(|line| !line.starts_with(' '));
+    let words = words.map(|line| format!("<p class=\"note\">{}.</p>\n", escape(line)));
+    let body = tables::cases(robust) + &words.collect::<String>();
+    section("Whatever befalls", lead, &body)
+}
+
 fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
     let best = &found.best;
     let lead = format!(
@@ -101,7 +113,7 @@ fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
     let tiles = [
         (figures::seconds(best.seconds), "per step"),
         (figures::digits(plan.batch as f64 / best.seconds), "sequences a second"),
-        (figures::percent(found.gap()), "at most from the best plan"),
+        (figures::percent(found.gap()), "of a step, at most, could another plan save"),
         (figures::binary(best.bytes()), "of the fullest device"),
     ];
     let tiles =

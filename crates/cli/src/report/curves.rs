@@ -67,7 +67,7 @@ fn axes(runs: &[Run], across: Across, [left, right, bottom, top]: [f64; 4]) -> (
 }
 
 fn grid(svg: &mut String, across: Across, x: &Axis, y: &Axis, [left, right, bottom, _]: [f64; 4]) {
-    let ticks = y.ticks(5);
+    let ticks = y.ticks(8);
     for tick in &ticks {
         let (at, text) = (y.at(*tick), label(*tick, &ticks));
         *svg += &format!(

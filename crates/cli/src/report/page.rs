@@ -70,16 +70,21 @@ fn headline(report: &Report) -> String {
 
 fn lead(report: &Report, best: &Run) -> String {
     let fastest = if report.runs.len() == 1 { "A step" } else { "The fastest step" };
-    let arithmetic = match best.planned {
-        Some(_) => "the busiest rank’s arithmetic",
-        None => "the arithmetic alone",
+    let (with, arithmetic) = match best.planned {
+        Some(_) => (" under the plan".to_owned(), "the busiest rank’s arithmetic"),
+        None => (format!(" with <code>{}</code>", escape(&best.codec)), "the arithmetic alone"),
+    };
+    // As many bytes, but for headers and rounding, are nothing to tell of.
+    let fewer = match best.compression() {
+        times if times.is_finite() && times >= 1.005 => {
+            format!(", with {} fewer bytes on the wire than raw f32", figures::ratio(times))
+        }
+        _ => String::new(),
     };
     format!(
-        "{fastest} took {} with <code>{}</code>: {} the time of {arithmetic}, with {} fewer bytes on the wire than raw f32. {}Link: {}.",
+        "{fastest} took {}{with}: {} the time of {arithmetic}{fewer}. {}Link: {}.",
         figures::seconds(best.time.step_s),
-        escape(&best.codec),
         figures::ratio(best.over_compute()),
-        figures::ratio(best.compression()),
         accuracy(report, best),
         escape(&report.link)
     )
@@ -146,9 +151,22 @@ fn step_time(report: &Report) -> String {
         true => &BARS[..3],
         false => &BARS,
     });
-    let floors = "<p class=\"legend\"><span><i class=\"mark\"></i>floor: compute alone</span><span><i class=\"mark dashed\"></i>floor: bytes over bandwidth</span></p>\n";
-    let note = "The wide bar is the step as it passed; the narrow one is what the communication thread did beside it. A step cannot end before either floor.";
-    section("Where a step’s time goes", note, &(legend + floors + &bars::step_time(&report.runs)))
+    let compute = match report.is_planned() {
+        true => "floor: compute of the busiest rank",
+        false => "floor: compute alone",
+    };
+    let mut floors = format!("<span><i class=\"mark\"></i>{compute}</span>");
+    if report.runs.iter().any(|run| run.floors.wire_s.is_some()) {
+        floors += "<span><i class=\"mark dashed\"></i>floor: bytes over bandwidth</span>";
+    }
+    let floors = format!("<p class=\"legend\">{floors}</p>\n");
+    let note = match report.is_planned() {
+        true => "The step as it passed on rank 0. No step ends before a floor.",
+        false => {
+            "The wide bar is the step as it passed; the narrow one is what the communication thread did beside it. No step ends before a floor."
+        }
+    };
+    section("Where a step’s time goes", note, &(legend + &floors + &bars::step_time(&report.runs)))
 }
 
 fn figures_table(report: &Report) -> String {
@@ -277,7 +295,7 @@ pub fn legend(entries: &[(&str, &str)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Bucket, Floors, Point, Split};
+    use crate::report::{Bucket, Floors, Planned, Point, Split};
 
     /// A run as it might be: `speed` scales what the exchange costs.
     fn run(codec: &str, speed: f64) -> Run {
@@ -363,6 +381,23 @@ mod tests {
                 std::fs::write(std::path::Path::new(&folder).join(format!("{name}.html")), page)
                     .unwrap();
             }
+        }
+    }
+
+    /// What there is none of is not named.
+    #[test]
+    fn a_page_tells_of_what_the_run_has() {
+        let plain = page(&report(vec![run("int8", 0.26)]));
+        for part in ["took", "with <code>int8</code>", "3.85× fewer bytes", "bytes over bandwidth<"]
+        {
+            assert!(plain.contains(part), "{part}");
+        }
+        let floors = Floors { compute_s: 0.4, wire_s: None };
+        let planned = Run { planned: Some(Planned::default()), floors, ..run("plan", 1.0) };
+        let planned = page(&report(vec![planned]));
+        assert!(planned.contains("under the plan: ") && planned.contains("of the busiest rank<"));
+        for part in ["<code>plan</code>", "fewer bytes", "bytes over bandwidth", "narrow"] {
+            assert!(!planned.contains(part), "{part}");
         }
     }
 

@@ -41,6 +41,9 @@ pub struct PlannedRank {
     pub busy_s: f64,
 }
 
+/// Where a step takes so many times what was predicted, the reason is looked for.
+const FAR: f64 = 1.3;
+
 const HEADER: [&str; 7] = [
     "rank",
     "stage",
@@ -69,11 +72,13 @@ impl Planned {
         self.ranks.iter().map(row)
     }
 
-    fn verdicts(&self) -> [String; 2] {
+    fn verdicts(&self) -> Vec<String> {
         let equal = self.ranks.iter().all(|rank| rank.predicted_bytes == rank.counted_bytes);
         let verdict = if equal { "as many as predicted" } else { "NOT as many as predicted" };
         let (predicted, measured) = (self.predicted_step_s, self.step_s);
-        [
+        let longer = measured > FAR * predicted && predicted > 0.0;
+        let why = "the step takes longer than predicted: are links and cores here those that the plan was made for? thinwire plan calibrate with the same --link measures them";
+        let told = [
             format!("bytes sent in {} steps: {verdict}", self.steps),
             format!(
                 "step: {} predicted, {} measured ({} of it)",
@@ -81,7 +86,8 @@ impl Planned {
                 seconds(measured),
                 ratio(measured / predicted)
             ),
-        ]
+        ];
+        told.into_iter().chain(longer.then(|| why.to_owned())).collect()
     }
 }
 
@@ -89,8 +95,7 @@ impl Planned {
 pub fn table(planned: &Planned) -> String {
     let mut table = Table::new(HEADER);
     planned.rows().for_each(|row| table.row(row));
-    let [sent, step] = planned.verdicts();
-    format!("{table}\n{sent}\n{step}\n")
+    format!("{table}\n{}\n", planned.verdicts().join("\n"))
 }
 
 /// The same on a page; nothing where there was no plan.
@@ -139,6 +144,11 @@ mod tests {
         for part in ["<th>sent, predicted</th>", "<th>1</th>", "NOT as many as predicted"] {
             assert!(page.contains(part), "{part}: {page}");
         }
+        let told = |step_s| {
+            let planned = Planned { predicted_step_s: 1.0, step_s, ..Planned::default() };
+            table(&planned).contains("longer than predicted")
+        };
+        assert!(!told(1.29) && told(1.31));
         assert_eq!(on_page(&Report { runs: vec![Run::default()], ..Report::default() }), "");
     }
 }

@@ -10,6 +10,7 @@ use thinwire_train::spmd::Derived;
 use thinwire_train::{Model, Parameter, Sampler, Trainer};
 use thinwire_wire::Rank;
 
+use super::folder::Held;
 use super::plan::{Keep, Plan};
 use super::shared;
 use crate::failure::hinted;
@@ -24,7 +25,7 @@ const ORDER: &str = "order";
 /// If a file cannot be written, or a rank is lost.
 pub fn save(
     plan: &Plan,
-    keep: &Keep,
+    kept: (&Keep, &Held),
     trainer: &Trainer<Derived, Synchronizer>,
     sampler: &Sampler,
 ) -> Result<Option<PathBuf>> {
@@ -32,7 +33,7 @@ pub fn save(
     let (world, step) = (sync.world(), trainer.next_step());
     let first = world.rank() == Rank(0);
     let gather = |mine: &[f32]| anyhow::Ok(sync.gather(mine)?);
-    let draft = shared::begin(keep, (world, step), gather)?;
+    let draft = shared::begin(kept, (world, step), gather)?;
     let state = sync.state();
     let write = || -> Result<()> {
         draft.write_exchange(world.rank(), &state.tensors)?;

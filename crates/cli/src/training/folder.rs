@@ -1,22 +1,51 @@
 //! The folder of the checkpoints while a training writes to it.
 //!
 //! One training at a time: two would write the same files. Rank 0 holds a lock on the folder itself,
-//! which the system lifts however the process ends. File systems without locks are trusted.
+//! which the system lifts however the process ends. File systems without locks are trusted. A lock is
+//! the folder's, wherever it is moved to: law: nothing is written to another folder of its name.
 
 use std::fs::{File, TryLockError};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use thinwire_train::checkpoint::{self, Checkpoint};
+use thinwire_train::checkpoint::{self, Checkpoint, Draft};
 
+use super::machine::quoted;
 use super::plan::Keep;
 use crate::failure::hinted;
 use crate::output::say;
 
-/// The folder is this training's for as long as this lives.
-#[derive(Debug)]
-pub struct Held {
-    _folder: Option<File>,
+/// The folder is this training's for as long as this lives; other ranks than 0 hold nothing.
+#[derive(Debug, Default)]
+pub struct Held(Option<(PathBuf, File)>);
+
+impl Held {
+    /// Makes sure that the folder is still the one that is held.
+    ///
+    /// # Errors
+    /// If it was moved, removed or replaced.
+    pub fn check(&self) -> Result<()> {
+        let Some((path, held)) = &self.0 else { return Ok(()) };
+        let number = |found: std::fs::Metadata| (found.dev(), found.ino());
+        let expected = held.metadata().map(number).ok();
+        if expected.is_none() || path.metadata().map(number).ok() == expected {
+            return Ok(());
+        }
+        let what = match path.exists() {
+            true => "is another folder than when this training began",
+            false => "was moved or removed while this training ran",
+        };
+        let error = anyhow!("{} {what}", path.display());
+        Err(hinted(error, "leave the folder of a training where it is until its end"))
+    }
+
+    /// Removes what has been written of a step's checkpoint, if it is in this folder.
+    pub fn discard(&self, step: u64) {
+        if let Some((path, _)) = self.0.as_ref().filter(|_| self.check().is_ok()) {
+            Draft::discard(path, step);
+        }
+    }
 }
 
 /// Takes the folder on rank 0; removes what an earlier training has left incomplete, and warns of
@@ -26,10 +55,10 @@ pub struct Held {
 /// If another training has it, or it cannot be read.
 pub fn hold(keep: Option<&Keep>, rank: u32, resumed: Option<&Checkpoint>) -> Result<Held> {
     let Some(Keep { folder, .. }) = keep.filter(|_| rank == 0) else {
-        return Ok(Held { _folder: None });
+        return Ok(Held::default());
     };
-    let held = File::open(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    match held.try_lock() {
+    let file = File::open(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    match file.try_lock() {
         Ok(()) => checkpoint::clean(folder)?,
         Err(TryLockError::WouldBlock) => {
             let error = anyhow!("another training writes its checkpoints to {}", folder.display());
@@ -39,7 +68,21 @@ pub fn hold(keep: Option<&Keep>, rank: u32, resumed: Option<&Checkpoint>) -> Res
     }
     let newest = checkpoint::latest(folder)?;
     newest.filter(|newest| !is(newest, resumed)).iter().for_each(|newest| warn(folder, newest));
-    Ok(Held { _folder: Some(held) })
+    Ok(Held(Some((folder.clone(), file))))
+}
+
+/// The flags with which a training that has ended goes on, if there is a checkpoint; `plan` says by
+/// which plan.
+pub fn way_on(
+    keep: Option<&Keep>,
+    resumed: Option<&Checkpoint>,
+    plan: Option<String>,
+) -> Option<String> {
+    let kept = keep.map(|keep| keep.folder.as_path());
+    let kept = kept.filter(|folder| checkpoint::latest(folder).is_ok_and(|found| found.is_some()));
+    let place = kept.or(resumed.map(Checkpoint::path))?;
+    let resume = format!("--resume {}", quoted(&place.to_string_lossy()));
+    Some([Some(resume), plan].into_iter().flatten().collect::<Vec<_>>().join(" "))
 }
 
 fn is(newest: &Path, resumed: Option<&Checkpoint>) -> bool {
@@ -53,4 +96,32 @@ fn warn(folder: &Path, newest: &Path) {
         "warning: this training does not go on from {newest}: it replaces checkpoints of equal \
          steps, and --resume {folder} takes the newest of all"
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_was_moved_is_not_written_to() {
+        let root = std::env::temp_dir().join(format!("thinwire-held-{}", std::process::id()));
+        let keep = Keep { folder: root.join("kept"), every: None };
+        fs::create_dir_all(&keep.folder).unwrap();
+        let hold = || hold(Some(&keep), 0, None);
+        let first = hold().unwrap();
+        assert!(first.check().is_ok() && hold().is_err());
+        fs::rename(&keep.folder, root.join("moved")).unwrap();
+        assert!(first.check().unwrap_err().to_string().contains("was moved or removed"));
+        fs::create_dir(&keep.folder).unwrap();
+        let second = hold().unwrap();
+        Draft::create(&keep.folder, 7).unwrap();
+        assert!(first.check().unwrap_err().to_string().contains("is another folder"));
+        first.discard(7);
+        assert_eq!(fs::read_dir(&keep.folder).unwrap().count(), 1);
+        second.discard(7);
+        assert_eq!(fs::read_dir(&keep.folder).unwrap().count(), 0);
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

@@ -34,7 +34,8 @@ pub fn command_line() -> String {
     words.join(" ")
 }
 
-fn quoted(word: &str) -> String {
+/// A word as a shell takes it.
+pub fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=:,./@%+".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

@@ -23,7 +23,7 @@ use anyhow::{Result, anyhow};
 use thinwire_job::Place;
 use thinwire_sync::{Feedback, Policy};
 
-use crate::failure::hinted;
+use crate::failure::{self, hinted};
 use crate::file;
 use crate::output::say;
 use crate::ranks::{self, Start};
@@ -49,18 +49,19 @@ pub enum Done {
 /// If the settings cannot be followed, or a rank is lost.
 pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
     let settings = &plan.settings;
-    let (place, _held) = match ranks::prepared(&settings.place, || start(plan, codecs))? {
+    let (place, held) = match ranks::prepared(&settings.place, || start(plan, codecs))? {
         Start::Rank(started) => started,
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
     };
     let interrupt = Interrupt::listen()?;
     let meeting = settings.link.meet(&place, &settings.place, plan.settings.limit(&place))?;
     let threads = plan.settings.threads(&place);
-    let (runs, kept) = thinwire_train::threads::run(threads, || -> Result<(Vec<Run>, _)> {
+    let ran = thinwire_train::threads::run(threads, || -> Result<(Vec<Run>, _)> {
         let (mut runs, mut kept) = (Vec::new(), Ok(()));
         for codec in codecs {
             let trace = trace(plan, codec, &place, runs.is_empty())?;
-            let (run, saved) = rank::train(plan, codec, (&place, &meeting), &interrupt, trace)?;
+            let (run, saved) =
+                rank::train(plan, codec, (&place, &meeting), (&interrupt, &held), trace)?;
             runs.push(run);
             kept = saved;
             if kept.is_err() || interrupt.signal().is_some() {
@@ -68,7 +69,12 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
             }
         }
         Ok((runs, kept))
-    })??;
+    })?;
+    let way_on = |error| {
+        failure::or_way_on(error, || folder::way_on(plan.keep.as_ref(), plan.resume.as_ref(), None))
+    };
+    let (runs, kept) = ran.map_err(way_on)?;
+    let kept = kept.map_err(way_on);
     let code = kept.map(|()| interrupt.exit_code());
     if place.rank > 0 {
         return Ok(Done::Silent(code?));
@@ -128,16 +134,16 @@ fn check_budget(budget: f64, codecs: &[Policy]) -> Result<()> {
 }
 
 /// Finds what cannot be written before hours of training are lost. All ranks write checkpoints,
-/// rank 0 alone writes the report.
+/// rank 0 alone writes the report and the trace.
 fn check_outputs(plan: &Plan) -> Result<()> {
     if let Some(keep) = &plan.keep {
         machine::ensure_writable(&keep.folder)?;
     }
-    let place = plan.settings.place.find()?;
-    match &plan.settings.report.0 {
-        Some(path) if place.is_none_or(|place| place.rank == 0) => {
-            file::ensure_place(path, "the report", "--report, or none")
-        }
-        _ => Ok(()),
+    if plan.settings.place.find()?.is_some_and(|place| place.rank > 0) {
+        return Ok(());
     }
+    if let Some(path) = &plan.settings.report.0 {
+        file::ensure_place(path, "the report", "--report, or none")?;
+    }
+    trace::ensure(plan.settings.trace.as_deref())
 }

@@ -8,7 +8,6 @@ use thinwire_job::{Meeting, Place};
 use thinwire_link::Bandwidth;
 use thinwire_plan::output::counted;
 use thinwire_sync::{Policy, Synchronizer};
-use thinwire_train::checkpoint::Draft;
 use thinwire_train::spmd::{Derived, Sampled};
 use thinwire_train::{
     Batch, Model as _, Sampler, Sampling, Trainer, exchanged_parameters, validation_batches,
@@ -16,6 +15,7 @@ use thinwire_train::{
 use thinwire_wire::Rank;
 
 use super::checkpoints;
+use super::folder::Held;
 use super::interrupt::Interrupt;
 use super::log::{Log, Step};
 use super::plan::Plan;
@@ -40,10 +40,10 @@ pub fn train(
     plan: &Plan,
     codec: &Policy,
     (place, meeting): (&Place, &Meeting),
-    interrupt: &Interrupt,
+    (interrupt, held): (&Interrupt, &Held),
     trace: Trace,
 ) -> Result<(Run, Result<()>)> {
-    let mut session = Session::start(plan, codec, (place, meeting), interrupt, trace)?;
+    let mut session = Session::start(plan, codec, (place, meeting), (interrupt, held), trace)?;
     let saved = session.run()?;
     let Session { trainer, log, progress, .. } = session;
     drop(progress);
@@ -83,6 +83,7 @@ struct Session<'a> {
     sampler: Sampler,
     validation: Vec<Batch>,
     interrupt: &'a Interrupt,
+    held: &'a Held,
     progress: Progress,
     log: Log,
     trace: Trace,
@@ -94,7 +95,7 @@ impl<'a> Session<'a> {
         plan: &'a Plan,
         codec: &Policy,
         (place, meeting): (&Place, &Meeting),
-        interrupt: &'a Interrupt,
+        (interrupt, held): (&'a Interrupt, &'a Held),
         trace: Trace,
     ) -> Result<Session<'a>> {
         let recipe = &plan.recipe;
@@ -116,7 +117,18 @@ impl<'a> Session<'a> {
         let progress =
             Progress::new(&title(plan, codec, place, &trainer), first, recipe.steps, speaks);
         let log = Log::default();
-        Ok(Session { plan, trainer, sampler, validation, interrupt, progress, log, trace, first })
+        Ok(Session {
+            plan,
+            trainer,
+            sampler,
+            validation,
+            interrupt,
+            held,
+            progress,
+            log,
+            trace,
+            first,
+        })
     }
 
     /// All steps; the path of the last checkpoint, on rank 0, or why that could not be written.
@@ -137,9 +149,10 @@ impl<'a> Session<'a> {
                 && (over || keep.every.is_some_and(|every| done.is_multiple_of(every)))
             {
                 self.log.pause();
-                let written = checkpoints::save(self.plan, keep, &self.trainer, &self.sampler);
-                if written.is_err() && self.trainer.exchange().world().rank() == Rank(0) {
-                    Draft::discard(&keep.folder, done);
+                let kept = (keep, self.held);
+                let written = checkpoints::save(self.plan, kept, &self.trainer, &self.sampler);
+                if written.is_err() {
+                    self.held.discard(done);
                 }
                 saved = written.with_context(|| format!("saving step {done}"));
                 if !over {

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use thinwire_train::checkpoint::Draft;
 use thinwire_wire::{Rank, World};
 
+use super::folder::Held;
 use super::plan::Keep;
 use crate::failure::{echo, hinted};
 
@@ -54,17 +55,17 @@ fn missed(folder: &Path, all: &[f32]) -> Result<()> {
 /// The draft of a step's checkpoint, once rank 0 has begun it; all ranks call this.
 ///
 /// # Errors
-/// If rank 0 cannot begin it, or a rank is lost.
+/// If rank 0 cannot begin it, its folder was moved, or a rank is lost.
 pub fn begin(
-    keep: &Keep,
+    (keep, held): (&Keep, &Held),
     (world, step): (World, u64),
     gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,
 ) -> Result<Draft> {
     let draft = match world.rank() == Rank(0) {
-        true => Draft::create(&keep.folder, step),
+        true => held.check().and_then(|()| Ok(Draft::create(&keep.folder, step)?)),
         false => Ok(Draft::open(&keep.folder, step)),
     };
-    all_done(draft.map_err(Into::into), gather)
+    all_done(draft, gather)
 }
 
 /// What a rank has done, once all have done theirs; all ranks call this.
@@ -105,7 +106,9 @@ mod tests {
             let keep = Keep { folder: folder.to_owned(), every: None };
             let world = World::new(rank, 2).unwrap();
             // The other rank does as well as this one.
-            begin(&keep, (world, 7), |mine| Ok(vec![mine[0].min(f32::from(folder.is_dir())); 2]))
+            begin((&keep, &Held::default()), (world, 7), |mine| {
+                Ok(vec![mine[0].min(f32::from(folder.is_dir())); 2])
+            })
         };
         assert!(begin(&taken, 0).unwrap_err().to_string().contains("cannot create"));
         assert!(crate::failure::is_echo(&begin(&taken, 1).unwrap_err()));

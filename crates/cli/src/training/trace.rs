@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_sync::StepRecord;
 
 use crate::failure::OrHint;
+use crate::file;
 
 /// More than a trace of a million steps has.
 const BYTES_MAX: u64 = 1 << 32;
@@ -29,6 +30,27 @@ pub struct Line {
 pub struct Trace {
     codec: String,
     file: Option<(PathBuf, BufWriter<File>)>,
+}
+
+/// Makes sure that a trace can be written to `path`, before anything is trained.
+///
+/// # Errors
+/// If it cannot.
+pub fn ensure(path: Option<&Path>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    file::ensure_place(path, "the trace", "--trace")?;
+    let made = !path.exists();
+    // Appending changes nothing of what is there; whoever opens a pipe waits for its reader.
+    if made || path.is_file() {
+        let opened = File::options().create(true).append(true).open(path);
+        opened
+            .with_context(|| format!("cannot write the trace {}", path.display()))
+            .or_hint("give the path of a writable file with --trace")?;
+    }
+    if made {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
 }
 
 impl Trace {

@@ -38,9 +38,9 @@ impl Probe {
             let transfer = Transfer::new(sum, &[elements], (size, at), &raw);
             let before = transfer.before.iter();
             let values = before.fold(value.floats(), |values, one| one.apply(values));
-            let (step, tensor) = (self.moment, tensor as u32);
+            let (count, tensor) = (self.moment, tensor as u32);
             let exchange = Exchange {
-                address: Address { step, tensor, seed: 0, operation: "probe" },
+                address: Address::counted(count, tensor, "a measurement of links"),
                 voice: self.world,
                 legs: transfer.legs.into_iter().map(|leg| leg.bound(&everybody)).collect(),
                 residual: None,

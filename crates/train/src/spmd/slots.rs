@@ -199,7 +199,7 @@ impl Slots {
         let members = program.mesh.group(convert.step.mesh_dim);
         let residual = owed.map(|elements| self.residuals.take(convert.number, elements));
         let exchange = Exchange {
-            address: address(convert.number, when.moment, "convert"),
+            address: Address::counted(when.moment, convert.number, "a change of layout"),
             voice: program.mesh.voice(&program.slots[convert.from].layout),
             legs: transfer.legs.into_iter().map(|leg| leg.bound(&members)).collect(),
             residual: residual.transpose()?,
@@ -262,7 +262,7 @@ impl Slots {
         let bound = Bound::plain(schedule, values.len(), program.message_codec(slot, to));
         // Nobody wants them back, and many messages may be under way.
         let leg = Leg { program: Arc::new(bound), own: None, after: vec![Reform::Take(0..0)] };
-        let sent = (address(number, when.moment, "send"), when.haste);
+        let sent = (Address::counted(when.moment, number, "a message between stages"), when.haste);
         let ticket = self.message((program, slot), values, leg, sent);
         self.outgoing.push(ticket);
     }
@@ -286,7 +286,8 @@ impl Slots {
         let schedule = schedule::recv(from, elements);
         let bound = Bound::plain(schedule, elements, program.message_codec(slot, from));
         let leg = Leg { program: Arc::new(bound), own: None, after: Vec::new() };
-        let awaited = (address(number, moment, "recv"), Haste::Next);
+        let address = Address::counted(moment, number, "a message between stages");
+        let awaited = (address, Haste::Next);
         Content::Coming(self.message((program, slot), vec![0.0; elements], leg, awaited))
     }
 
@@ -320,8 +321,4 @@ fn arrived(
         Content::Here(value) => Ok(value.clone()),
         Content::Coming(_) => unreachable!("it has just come"),
     }
-}
-
-fn address(number: u32, moment: u64, operation: &'static str) -> Address {
-    Address { step: moment, tensor: number, seed: 0, operation }
 }

@@ -100,7 +100,7 @@ impl Wires {
         let program = Program::new(schedule::all_gather(world, &shape), all, thinwire_codec::raw());
         let mut values = vec![0.0; all];
         values[world.rank().index() * mine.len()..][..mine.len()].copy_from_slice(mine);
-        let address = Address { step: moment, tensor: GATHER, seed: 0, operation: "gather" };
+        let address = Address::counted(moment, GATHER, "an exchange of all ranks");
         let legs = vec![Leg { program: Arc::new(program), own: None, after: Vec::new() }];
         let exchange = Exchange { address, voice: world, legs, residual: None, haste: Haste::Next };
         self.counted(values, exchange, Tally::default()).0

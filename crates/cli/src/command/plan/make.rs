@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<u8> {
     subject.write(&plan)?;
     if let Some(path) = &args.page {
         let command = std::env::args().collect::<Vec<_>>().join(" ");
-        let page = plan_page::page(&plan, &planner, &cluster, &found, &command)?;
+        let page = plan_page::page(&plan, &planner, &cluster, (&found, robust.as_ref()), &command)?;
         file::replace(path, page.as_bytes())?;
         say(format!("wrote {}", path.display()));
     }

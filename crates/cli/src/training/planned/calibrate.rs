@@ -3,10 +3,13 @@
 use anyhow::{Result, bail};
 use thinwire_collective::Group;
 use thinwire_plan::cluster::Efficiency;
+use thinwire_plan::output::counted;
 use thinwire_train::spmd::{Probe, Speed, Timed};
+use thinwire_wire::Rank;
 
 use super::footprint::Footprint;
 use super::links::Links;
+use crate::output::say;
 
 const MIB: f64 = (1_u64 << 20) as f64;
 /// Ranks whose rates differ by a smaller factor are alike.
@@ -19,13 +22,23 @@ const GIB: f64 = (1_u64 << 30) as f64;
 /// If a peer is lost.
 pub fn cluster(group: Group) -> Result<(String, Group)> {
     let ranks = group.world().size();
+    let speaks = group.world().rank() == Rank(0);
+    let tell = |what: &str| {
+        if speaks {
+            say(format!("calibrating {}: {what}", counted(ranks, "rank")))
+        }
+    };
+    tell("memory and kernels, all ranks at once, half a minute or so");
     let footprint = Footprint::measure()?;
     let mut probe = Probe::new(group);
     let mine = Speed::measure(|| probe.gather(&[0.0]).map(drop))?;
     let speed = agreed(&mut probe, &mine)?;
     let links = match ranks {
         1 => Links { latency_s: 0.0, bytes_per_s: 1e9, byte_s: 0.0, message_s: 0.0 },
-        _ => Links::measure(&mut probe, ranks)?,
+        _ => {
+            tell("links, half a minute at most where they are not slow");
+            Links::measure(&mut probe, ranks)?
+        }
     };
     Ok((text(ranks, footprint, (&speed, &links)), probe.into_group()?))
 }

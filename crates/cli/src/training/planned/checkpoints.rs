@@ -12,6 +12,7 @@ use super::Request;
 use super::build::Built;
 use crate::failure::hinted;
 use crate::output::say;
+use crate::training::folder::Held;
 use crate::training::plan::{Keep, KeptModel, changes, kept_model, kept_recipe, planned_config};
 use crate::training::shared;
 
@@ -21,12 +22,12 @@ use crate::training::shared;
 /// If a file cannot be written, or a rank is lost.
 pub fn save(
     (request, built): (&Request, &Built),
-    keep: &Keep,
+    kept: (&Keep, &Held),
     (machine, sampler): (&mut Machine<'_>, &Sampler),
     (world, step): (World, u64),
 ) -> Result<Option<PathBuf>> {
     let first = world.rank() == Rank(0);
-    let draft = shared::begin(keep, (world, step), |mine| Ok(machine.gather(mine)?))?;
+    let draft = shared::begin(kept, (world, step), |mine| Ok(machine.gather(mine)?))?;
     let written = draft.write_shard(world.rank(), &machine.shards());
     shared::all_done(written.map_err(Into::into), |mine| Ok(machine.gather(mine)?))?;
     if !first {

@@ -1,7 +1,7 @@
 //! Plans made on the spot, for the ranks that are there.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
@@ -15,13 +15,15 @@ use thinwire_sync::Policy;
 use thinwire_train::Config;
 
 use super::calibrate;
-use super::request::checksum;
+use super::machines::Machines;
+use super::request::{checksum, start_hint};
 use crate::codings::{self, Activations};
 use crate::failure::hinted;
 use crate::output::say;
+use crate::source;
+use crate::training::machine::quoted;
 use crate::training::model::Model;
 use crate::training::plan::check_batch;
-use crate::{file, source};
 
 /// How much of a plan is made for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -56,6 +58,12 @@ impl Asked<'_> {
     pub fn settings(&self, error_budget: f64) -> Result<Settings> {
         let pins = self.pins.iter().map(|pin| pin.parse()).collect::<Result<Vec<Pin>, _>>()?;
         let mut settings = Settings { pins, idle: false, ..Settings::of_executor() };
+        if self.pins.is_empty() && self.parallel == Parallel::Semi {
+            let error = anyhow!("--parallel semi without --pin, by which nothing is decided");
+            let hint =
+                "--parallel auto plans all of it; --pin 'block.*.mlp.up: n=tp' decides a cut";
+            return Err(hinted(error, hint));
+        }
         if let (Some(pin), Parallel::Data | Parallel::Auto) = (self.pins.first(), self.parallel) {
             let error = anyhow!("--pin {pin} without --parallel semi");
             return Err(hinted(error, "only --parallel semi lets the user decide some cuts"));
@@ -106,29 +114,6 @@ pub fn name(model: &Model) -> String {
     }
 }
 
-/// A cluster file.
-#[derive(Clone, Debug)]
-pub struct Machines {
-    /// Where it is.
-    pub path: PathBuf,
-    /// What it says.
-    pub text: String,
-    /// How many devices it has.
-    pub devices: usize,
-}
-
-impl Machines {
-    /// Reads a cluster file.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is none.
-    pub fn read(path: &Path) -> Result<Machines> {
-        let text = file::text(path, &file::CLUSTER)?;
-        let devices = source::cluster(path, &text)?.size();
-        Ok(Machines { path: path.to_owned(), text, devices })
-    }
-}
-
 impl Wish {
     /// Refuses ranks that the machines are not, or that cannot share the batch as they are to.
     ///
@@ -139,13 +124,26 @@ impl Wish {
             && *devices != ranks
         {
             let error = anyhow!("{} is of {devices} devices, {said} {ranks}", path.display());
-            let hint = format!("start {devices} ranks, or leave --cluster out to measure {ranks}");
+            let other = format!("leave --cluster out to measure {ranks}");
+            let hint = start_hint(*devices, &other);
             return Err(hinted(error, hint));
         }
         match self.parallel {
             Parallel::Data => check_batch(self.batch, ranks),
             Parallel::Semi | Parallel::Auto => Ok(()),
         }
+    }
+
+    /// The flags that ask for the same.
+    pub fn flags(&self) -> String {
+        let how = format!("--parallel {}", self.how());
+        let pins =
+            self.settings.pins.iter().map(|pin| format!("--pin {}", quoted(&pin.to_string())));
+        std::iter::once(how).chain(pins).collect::<Vec<_>>().join(" ")
+    }
+
+    fn how(&self) -> String {
+        format!("{:?}", self.parallel).to_lowercase()
     }
 
     /// What all ranks must have in common, by name.
@@ -156,7 +154,7 @@ impl Wish {
         let activations = listed(&settings.activation_codings);
         let activations = format!("{activations} within {activation_budget}");
         [
-            ("--parallel", format!("{:?}", self.parallel).to_lowercase()),
+            ("--parallel", self.how()),
             ("model", self.model.clone()),
             ("batch", self.batch.to_string()),
             ("--pin", listed(&settings.pins)),

@@ -6,6 +6,7 @@ mod checkpoints;
 mod figures;
 mod footprint;
 mod links;
+mod machines;
 mod make;
 mod memory;
 mod request;
@@ -27,8 +28,9 @@ use thinwire_wire::Rank;
 
 use super::folder::Held;
 use super::interrupt::Interrupt;
-use super::trace::Trace;
+use super::trace::{self, Trace};
 use super::{Done, folder, machine, rank, shared};
+use crate::failure;
 use crate::file;
 use crate::output::say;
 use crate::ranks::{self, Start};
@@ -47,7 +49,7 @@ pub const NAME: &str = "plan";
 /// If the plan cannot be run as asked, or a rank is lost.
 pub fn train(request: &Request) -> Result<Done> {
     let settings = &request.settings;
-    let (place, _held) = match ranks::prepared(&settings.place, || start(request))? {
+    let (place, held) = match ranks::prepared(&settings.place, || start(request))? {
         Start::Rank(started) => started,
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
     };
@@ -55,8 +57,12 @@ pub fn train(request: &Request) -> Result<Done> {
     let link = settings.link.with_bulk();
     let meeting = link.meet(&place, &settings.place, settings.limit(&place))?;
     let threads = settings.threads(&place);
-    let (run, planned, kept) =
-        thinwire_train::threads::run(threads, || run(request, (&place, &meeting), &interrupt))??;
+    let ran = thinwire_train::threads::run(threads, || {
+        run(request, (&place, &meeting), (&interrupt, &held))
+    })?;
+    let way_on = |error| failure::or_way_on(error, || request.way_on());
+    let (run, planned, kept) = ran.map_err(way_on)?;
+    let kept = kept.map_err(way_on);
     let code = kept.map(|()| interrupt.exit_code());
     if place.rank > 0 {
         return Ok(Done::Silent(code?));
@@ -80,11 +86,11 @@ fn start(request: &Request) -> Result<Start<(Place, Held)>> {
         }
         None => {}
     }
-    match &settings.report.0 {
-        Some(path) if found.is_none_or(|place| place.rank == 0) => {
+    if found.is_none_or(|place| place.rank == 0) {
+        if let Some(path) = &settings.report.0 {
             file::ensure_place(path, "the report", "--report, or none")?;
         }
-        _ => {}
+        trace::ensure(settings.trace.as_deref())?;
     }
     if let Some(keep) = &request.keep {
         machine::ensure_writable(&keep.folder)?;
@@ -101,7 +107,7 @@ fn start(request: &Request) -> Result<Start<(Place, Held)>> {
 fn run(
     request: &Request,
     (place, meeting): (&Place, &Meeting),
-    interrupt: &Interrupt,
+    (interrupt, held): (&Interrupt, &Held),
 ) -> Result<(Run, PlanFile, Result<()>)> {
     let path = request.settings.trace.as_deref().filter(|_| place.rank == 0);
     let trace = Trace::open(path, NAME, true)?;
@@ -110,6 +116,14 @@ fn run(
     shared::check_folder(request.keep.as_ref(), place.rank, |mine| {
         Ok(thinwire_collective::all_gather(&mut group, mine)?)
     })?;
+    if let (Source::Made(wish), 0) = (&request.source, place.rank) {
+        let limit = request.settings.limit(place);
+        wish.cluster
+            .as_ref()
+            .and_then(|machines| machines.warning(limit))
+            .into_iter()
+            .for_each(say);
+    }
     let made;
     let built = match &request.source {
         Source::File(_, built) => built.as_ref(),
@@ -126,7 +140,7 @@ fn run(
             "warning: the plan was made for mixed precision, and training is in single: step and memory are predicted for something else",
         );
     }
-    let mut session = Session::start((request, built), group, interrupt, trace)?;
+    let mut session = Session::start((request, built), group, (interrupt, held), trace)?;
     let planned = session.run()?;
     let raw_bytes = session.raw_bytes();
     let writes = place.rank == 0 && interrupt.signal().is_none();

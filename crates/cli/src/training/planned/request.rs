@@ -9,9 +9,12 @@ use thinwire_train::checkpoint::{self, Checkpoint};
 use thinwire_train::{Corpus, LearningRate};
 
 use super::build::Built;
-use super::make::{Asked, Machines, Wish, name, travels};
+use super::machines::Machines;
+use super::make::{Asked, Wish, name, travels};
 use crate::failure::{OrHint, hinted};
 use crate::training::corpus;
+use crate::training::folder::way_on;
+use crate::training::machine::quoted;
 use crate::training::plan::{Keep, Recipe, check_data, kept_model, recipe};
 use crate::training::settings::{GradDtype, RecipeFlags, Settings};
 use crate::{file, source};
@@ -109,6 +112,15 @@ impl Request {
         ranks.min(RANKS_MAX) as u32
     }
 
+    /// How the training goes on after its end, if it can.
+    pub fn way_on(&self) -> Option<String> {
+        let plan = match &self.source {
+            Source::File(path, _) => format!("--plan {}", quoted(&path.to_string_lossy())),
+            Source::Made(wish) => wish.flags(),
+        };
+        way_on(self.keep.as_ref(), self.resume.as_ref(), Some(plan))
+    }
+
     /// Refuses a world that the plan is not for.
     ///
     /// # Errors
@@ -119,7 +131,7 @@ impl Request {
             Source::File(path, built) if built.plan.ranks() != ranks => {
                 let planned = built.plan.ranks();
                 let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
-                Err(hinted(error, format!("start {planned} ranks, or make a plan for {world}")))
+                Err(hinted(error, start_hint(planned, &format!("make a plan for {world}"))))
             }
             Source::File(..) => Ok(()),
             Source::Made(wish) => wish.check_world(ranks, said),
@@ -184,6 +196,16 @@ impl Request {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec()
+    }
+}
+
+/// How so many ranks are started, and what else can be done.
+pub(super) fn start_hint(ranks: usize, other: &str) -> String {
+    match ranks <= RANKS_MAX {
+        true => format!("start {ranks} ranks, or {other}"),
+        false => format!(
+            "start every rank by itself with --rank, --world {ranks} and --coordinator, or by torchrun, mpirun or srun; or {other}"
+        ),
     }
 }
 
@@ -269,5 +291,16 @@ fn check_dtype(flags: &RecipeFlags) -> Result<()> {
             anyhow!("--grad-dtype {} with --plan, whose gradients are f32", spelled(dtype)),
             "leave --grad-dtype out",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_ranks_than_one_command_starts_are_started_one_by_one() {
+        assert_eq!(start_hint(256, "less"), "start 256 ranks, or less");
+        assert!(start_hint(257, "less").contains("--rank, --world 257 and --coordinator"));
     }
 }

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use thinwire_collective::Group;
 use thinwire_plan::output::{counted, devices};
 use thinwire_sync::StepRecord;
-use thinwire_train::checkpoint::Draft;
 use thinwire_train::spmd::{Agreed, Machine, initial};
 use thinwire_train::{AdamWOptions, Batch, Pace, Sampler, Sampling, validation_batches};
 use thinwire_wire::{Rank, World};
@@ -18,6 +17,7 @@ use super::memory::Growth;
 use super::{Request, checkpoints, figures};
 use crate::output::say;
 use crate::report::Planned;
+use crate::training::folder::Held;
 use crate::training::interrupt::Interrupt;
 use crate::training::log::{Log, Step};
 use crate::training::progress::{News, Progress};
@@ -32,6 +32,7 @@ pub struct Session<'a> {
     sampler: Sampler,
     validation: Vec<Batch>,
     interrupt: &'a Interrupt,
+    held: &'a Held,
     progress: Progress,
     log: Log,
     trace: Trace,
@@ -50,7 +51,7 @@ impl<'a> Session<'a> {
     pub fn start(
         (request, built): (&'a Request, &'a Built),
         group: Group,
-        interrupt: &'a Interrupt,
+        (interrupt, held): (&'a Interrupt, &'a Held),
         trace: Trace,
     ) -> Result<Session<'a>> {
         let growth = Growth::from_now();
@@ -101,6 +102,7 @@ impl<'a> Session<'a> {
             sampler,
             validation,
             interrupt,
+            held,
             progress,
             log,
             trace,
@@ -130,9 +132,10 @@ impl<'a> Session<'a> {
             {
                 let of = (self.request, self.built);
                 let state = (&mut self.machine, &self.sampler);
-                let saved = checkpoints::save(of, keep, state, (self.world, self.done));
-                if saved.is_err() && self.world.rank() == Rank(0) {
-                    Draft::discard(&keep.folder, self.done);
+                let saved =
+                    checkpoints::save(of, (keep, self.held), state, (self.world, self.done));
+                if saved.is_err() {
+                    self.held.discard(self.done);
                 }
                 self.log.pause();
                 self.saved = saved.with_context(|| format!("saving step {}", self.done));

@@ -1,0 +1,92 @@
+//! The machines that a plan is made for, as a file says, and whether the links here are theirs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use thinwire_link::Bandwidth;
+use thinwire_plan::Cluster;
+
+use crate::link::rate_in_words;
+use crate::{file, source};
+
+/// Rates that differ by a smaller factor are alike.
+const ALIKE: f64 = 1.1;
+
+/// A cluster file.
+#[derive(Clone, Debug)]
+pub struct Machines {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says.
+    pub text: String,
+    /// How many devices it has.
+    pub devices: usize,
+    /// Bytes per second that a device can send where links are the slowest and all send at once.
+    bytes_per_s: f64,
+}
+
+impl Machines {
+    /// Reads a cluster file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is none.
+    pub fn read(path: &Path) -> Result<Machines> {
+        let text = file::text(path, &file::CLUSTER)?;
+        let cluster = source::cluster(path, &text)?;
+        let (devices, bytes_per_s) = (cluster.size(), slowest(&cluster));
+        Ok(Machines { path: path.to_owned(), text, devices, bytes_per_s })
+    }
+
+    /// What to say where links are emulated at another rate than those of the file.
+    pub fn warning(&self, limit: Option<Bandwidth>) -> Option<String> {
+        let limit = limit.filter(|_| self.devices > 1)?;
+        let times = self.bytes_per_s / limit.bytes_per_s();
+        if (1.0 / ALIKE..=ALIKE).contains(&times) {
+            return None;
+        }
+        let expected = Bandwidth::bits_per_s((8.0 * self.bytes_per_s).round());
+        let longer = if times > 1.0 { "longer" } else { "less" };
+        Some(format!(
+            "warning: {} has links of {} to a device, here {} is emulated: steps will take {longer} than is predicted; give --link {expected}",
+            self.path.display(),
+            rate_in_words(expected),
+            rate_in_words(limit),
+        ))
+    }
+}
+
+/// What a device can send over the level where that is least, its share of the members' port.
+fn slowest(cluster: &Cluster) -> f64 {
+    let (mut within, mut least) = (1.0, f64::INFINITY);
+    for level in cluster.levels.iter().filter(|level| level.size > 1) {
+        least = least.min(level.bytes_per_s / within);
+        within *= level.size as f64;
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_another_rate_are_warned_of() {
+        let text = "[[device]]\nname = \"a\"\ntflops = 1\nmemory_gib = 1\nmemory_gbyte_per_s = 1\n\
+            [[level]]\nname = \"node\"\nsize = 2\nlatency_us = 1\ngbit = 8\n\
+            [[level]]\nname = \"pod\"\nsize = 2\nlatency_us = 1\ngbit = 2\n";
+        let cluster = Cluster::parse(text).unwrap();
+        let machines = Machines {
+            path: "c.toml".into(),
+            text: text.to_owned(),
+            devices: cluster.size(),
+            bytes_per_s: slowest(&cluster),
+        };
+        let said = |limit| machines.warning(Some(Bandwidth::bits_per_s(limit)));
+        assert_eq!((said(1e9), said(1.05e9), machines.warning(None)), (None, None, None));
+        assert_eq!(
+            said(1e8).unwrap(),
+            "warning: c.toml has links of 1 Gbit/s to a device, here 100 Mbit/s is emulated: steps will take longer than is predicted; give --link 1gbit"
+        );
+        assert!(said(1e10).unwrap().contains("take less than"));
+    }
+}
