@@ -103,12 +103,20 @@ pub fn candidates(
     let mut all = Vec::new();
     let counts = if idle { counts(cluster, batch) } else { vec![cluster.size()] };
     for devices in counts {
+        // Experts' grids, which copy products as well, are else tried on all devices.
+        let rules = match devices == cluster.size() {
+            true => &[Rule::Free][..],
+            false => &[Rule::Free, Rule::Grid],
+        };
         for stages in divisors(devices).filter(|stages| *stages <= blocks) {
             for mesh in flat(devices / stages) {
                 for micro_batches in micro_batches(batch, mesh[0], sequences) {
                     for division in divisions.iter().copied() {
-                        let (mesh, rule) = (mesh.clone(), Rule::Free);
-                        all.push(Candidate { stages, mesh, micro_batches, division, rule });
+                        let one = |rule: &Rule| {
+                            let (mesh, rule) = (mesh.clone(), *rule);
+                            Candidate { stages, mesh, micro_batches, division, rule }
+                        };
+                        all.extend(rules.iter().map(one));
                     }
                 }
             }
