@@ -9,13 +9,19 @@ use thinwire_model::{Axis, Declaration, Operand, Split};
 use super::{Costs, Work, WorkKind};
 
 impl Costs<'_> {
-    /// The least seconds of one device for some nodes: forward, and backward.
-    pub fn least_s<'b>(&self, work: impl Iterator<Item = &'b Work>) -> [f64; 2] {
+    /// The least seconds of one device for some nodes: forward, and backward. Where devices may do the
+    /// same, fewer and larger parts may be faster.
+    pub fn least_s<'b>(&self, work: impl Iterator<Item = &'b Work>, copies: bool) -> [f64; 2] {
         work.fold([0.0; 2], |[forward_s, backward_s], work| {
-            let most = self.parts(work) as f64;
+            let most = self.parts(work);
             let least = |declaration: &Declaration, kind: WorkKind, operator: &str| {
-                let bytes = elements(declaration) * self.precision.element / most;
-                self.seconds((kind, operator), declaration.flops / most, bytes)
+                let all = elements(declaration) * self.precision.element;
+                let seconds = |parts: usize| {
+                    let parts = parts as f64;
+                    self.seconds((kind, operator), declaration.flops / parts, all / parts)
+                };
+                let fewer = (1..most).filter(|parts| copies && most.is_multiple_of(*parts));
+                fewer.map(seconds).fold(seconds(most), f64::min)
             };
             let gradients = work.gradients.iter();
             let gradients: f64 =

@@ -23,8 +23,10 @@ pub fn bound_s(
     let costs = costs(cluster, candidate, settings);
     let forwards = if settings.recompute == Recompute::Always { 2.0 } else { 1.0 };
     // In the order of nodes, so that sums are the same to the last bit.
-    let of =
-        |class: &Class| costs.least_s(class.nodes.clone().filter_map(|node| class.work.get(&node)));
+    let copies = candidate.rule != Rule::Free;
+    let of = |class: &Class| {
+        costs.least_s(class.nodes.clone().filter_map(|node| class.work.get(&node)), copies)
+    };
     let of_class: Vec<[f64; 2]> = prepared.classes.iter().map(of).collect();
     let mut counts = vec![0_usize; of_class.len()];
     prepared.of_block.iter().for_each(|class| counts[*class] += 1);
