@@ -80,11 +80,9 @@ pub fn is_echo(error: &Error) -> bool {
 /// Where it is a rank that was lost, adds how to go on, if there is a way.
 pub fn or_way_on(error: Error, way: impl FnOnce() -> Option<String>) -> Error {
     let known = error.chain().any(|cause| library_hint(cause).is_some());
-    match links_of(&error).find_map(loss_hint).filter(|_| !known) {
-        Some(look) => match way() {
-            Some(way) => hinted(error, format!("{look}; go on with {way}")),
-            None => error,
-        },
+    let look = links_of(&error).find_map(loss_hint).filter(|_| !known);
+    match look.and_then(|look| Some((look, way()?))) {
+        Some((look, way)) => hinted(error, format!("{look}; go on with {way}")),
         None => error,
     }
 }
