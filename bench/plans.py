@@ -1,9 +1,10 @@
 """From planned trainings' JSON lines on stdin to a table per network: predicted beside measured.
 
-Where a plan was trained several times its step, predicted and measured, is the median. Below each table: whether bytes are
-equal, how far trainings of one plan lie apart, the mean error of the step, Kendall's tau between
-predicted and measured steps (and between the first round and the last, which is what the machine
-allows), and the plan that `auto` chose beside the fastest measured. Standard library only.
+Where a plan was trained several times its step, predicted and measured, is the median. Below each
+table: whether bytes are equal, how far trainings of one plan lie apart, the mean error of the step,
+Kendall's tau between predicted and measured steps (and between the first round and the last, which
+is what the machine allows), and the plan that `auto` chose beside the fastest measured. Standard
+library only.
 """
 
 import collections
