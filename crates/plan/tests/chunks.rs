@@ -2,6 +2,8 @@
 
 mod made;
 
+use std::collections::HashSet;
+
 use thinwire_plan::cost::{Division, Sharding};
 use thinwire_plan::output::{MovedKind, explain, moved, report, stage_blocks};
 use thinwire_plan::pipeline::Schedule;
@@ -79,4 +81,19 @@ fn a_node_is_explained_by_the_names_of_its_own_block() {
         let mut rows = table.lines().skip(3).take_while(|line| !line.is_empty());
         assert!(rows.all(|line| line.chars().count() == 82), "heads stand above columns: {text}");
     }
+}
+
+#[test]
+fn dimensions_of_one_device_are_not_told() {
+    let mut planner = made::planner(made::gpt(2, 256, 64), 4, Settings::of_executor());
+    let division = Division::Alike(Sharding::None);
+    let (stages, mesh, micro_batches, rule) = (1, vec![1, 4], 1, Rule::Free);
+    let candidate = Candidate { stages, mesh, micro_batches, division, rule };
+    let cluster = made::cluster(1, 4, 25.0, 80.0);
+    let found = planner.plan_for(&cluster, &candidate).unwrap();
+    let text = explain(&planner, &cluster, &found, "block.1.mlp.up").unwrap();
+    let rows = text.lines().skip(5).take_while(|line| !line.is_empty());
+    let cuts: Vec<&str> = rows.map(|row| row[2..].split(' ').next().unwrap()).collect();
+    assert!(cuts.len() > 2 && cuts.iter().all(|cut| cut.len() == 1), "{text}");
+    assert_eq!(cuts.iter().collect::<HashSet<_>>().len(), cuts.len(), "{text}");
 }

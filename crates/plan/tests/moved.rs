@@ -22,6 +22,9 @@ fn check(planner: &Planner, cluster: &Cluster, found: &Found) -> usize {
         let enough = one.sent_bytes >= one.least_bytes * (1.0 - 1e-9);
         assert!(enough && one.sent_bytes.is_finite(), "{what}: {one:?}");
     }
+    let mut names: Vec<&str> = moved.tensors.iter().map(|one| &one.name[..]).collect();
+    names.sort_unstable();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{what}: {names:?}");
     assert!(moved.sent_bytes >= moved.least_bytes * (1.0 - 1e-9), "{what}");
     let rows: f64 = moved.tensors.iter().map(|one| one.sent_bytes).sum();
     let total = moved.sent_bytes;

@@ -256,3 +256,25 @@ fn dividing_states_takes_the_published_bytes() {
         assert!((state / gigabytes - 1.0).abs() < 0.005, "{sharding:?}: {state}");
     }
 }
+
+#[test]
+fn the_slowest_and_the_fastest_machine_have_plans_of_finite_steps() {
+    let cluster = |rate: &str, part: &str, time: &str| {
+        let rates = ["tflops", "memory_gbyte_per_s", "codec_gbyte_per_s", "handling_gbyte_per_s"];
+        let rates: String = rates.iter().map(|field| format!("{field} = {rate}\n")).collect();
+        let text = format!(
+            "[[device]]\nname = \"rank\"\nmemory_gib = 1e6\n{rates}memory_efficiency = {part}\n\
+             overhead_us = {time}\nhandling_us = {time}\noperators = {{ attention = {rate} }}\n\
+             efficiency = [[1, {part}]]\n[[level]]\nname = \"node\"\nsize = 4\n\
+             latency_us = {time}\ngbit = {rate}\n"
+        );
+        Cluster::parse(&text).unwrap()
+    };
+    for (rate, part, time) in [("1e-6", "1e-6", "1e9"), ("1e6", "1", "0")] {
+        let (mut planner, cluster) = (small(), cluster(rate, part, time));
+        let found = planner.plan(&cluster).unwrap();
+        assert!(found.best.seconds > 0.0 && found.best.seconds.is_finite(), "{:?}", found.best);
+        let file = PlanFile::new("small", 512, &planner, &cluster, &found).unwrap();
+        assert_eq!(PlanFile::parse(&file.text()).unwrap(), file);
+    }
+}
