@@ -72,6 +72,9 @@ impl Expert {
 /// many are best.
 pub(super) const SEQUENCES: usize = 16;
 
+/// Of so many units at most one alone is tried.
+const UNITS_MAX: usize = 32;
+
 /// More micro-batches than this are taken for a slip; no training takes more.
 pub const MICRO_BATCHES_MAX: usize = 1 << 16;
 /// More sequences of a step than this are taken for a slip.
@@ -104,9 +107,9 @@ pub fn candidates(
     let counts = if idle { counts(cluster, batch) } else { vec![cluster.size()] };
     for devices in counts {
         // Experts' grids, which copy products as well, are else tried on all devices.
-        let rules = match devices == cluster.size() {
-            true => &[Rule::Free][..],
-            false => &[Rule::Free, Rule::Grid],
+        let rules = match units(cluster).any(|unit| unit == devices) {
+            true => &[Rule::Free, Rule::Grid][..],
+            false => &[Rule::Free],
         };
         for stages in divisors(devices).filter(|stages| *stages <= blocks) {
             for mesh in flat(devices / stages) {
@@ -125,14 +128,22 @@ pub fn candidates(
     all
 }
 
+/// The devices of one unit of each level, where there are few such units: of many no single one is as
+/// fast as all.
+fn units(cluster: &Cluster) -> impl Iterator<Item = usize> {
+    let all = cluster.size();
+    let inner =
+        |inner: &mut usize, level: &Level| Some(std::mem::replace(inner, *inner * level.size));
+    let units = cluster.levels.iter().scan(1, inner);
+    units.filter(move |unit| *unit < all && all / unit <= UNITS_MAX)
+}
+
 /// With how many devices of a cluster a plan may work: with all; with those of one unit of any level,
 /// so that slow links may stay unused; and where their number does not divide the batch, with the
 /// most whose number does, and with the most that have no prime factor beyond 3.
 fn counts(cluster: &Cluster, batch: usize) -> Vec<usize> {
     let devices = cluster.size();
-    let unit =
-        |inner: &mut usize, level: &Level| Some(std::mem::replace(inner, *inner * level.size));
-    let mut all: Vec<usize> = cluster.levels.iter().scan(1, unit).chain([devices]).collect();
+    let mut all: Vec<usize> = units(cluster).chain([devices]).collect();
     if !batch.is_multiple_of(devices) {
         let most = |fits: &dyn Fn(usize) -> bool| (1..=devices).rev().find(|count| fits(*count));
         all.extend(most(&|count| batch.is_multiple_of(count)));
