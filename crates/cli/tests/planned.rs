@@ -276,7 +276,7 @@ fn ranks_plan_for_themselves() {
     let ended = run(&["--parallel", "semi", "--pin", "block.*.mlp.up: n"]);
     assert!(ended.error().contains("expected NODES: AXIS=DIMENSION"), "{}", ended.error());
     let ended = run(&["--parallel", "semi", "--pin", "block.*.nothing: n=tp"]);
-    let expected = "error: pin 'block.*.nothing: n=tensor' fits none of the model's ";
+    let expected = "error: pin 'block.*.nothing: n=tp' fits none of the model's ";
     assert!(ended.error().starts_with(expected), "before ranks are started: {}", ended.stderr);
     assert!(ended.hint().starts_with("hint: nodes are called "), "{}", ended.stderr);
     let ended = run(&["--parallel", "semi", "--pin", "block.*.mlp.up: z=tp"]);
