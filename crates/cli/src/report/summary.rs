@@ -38,7 +38,9 @@ pub type Figure = fn(&Run) -> String;
 /// who computes the longest is not always rank 0.
 pub fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
     let planned = report.is_planned();
+    let limited = report.runs.iter().any(|run| run.floors.wire_s.is_some());
     let shown = FIGURES.iter().filter(|(name, _)| !planned || !OF_BUCKETS.contains(name));
+    let shown = shown.filter(|(name, _)| limited || *name != WIRE_FLOOR);
     let named = shown.map(|(name, figure)| match *name {
         "floor: compute alone" if planned => ("floor: compute of the busiest rank", *figure),
         "step over compute alone" if planned => ("step over that compute", *figure),
@@ -46,6 +48,9 @@ pub fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
     });
     named.collect()
 }
+
+/// What there is of links alone whose bandwidth is known.
+const WIRE_FLOOR: &str = "floor: bytes over bandwidth";
 
 /// What only buckets tell.
 const OF_BUCKETS: [&str; 5] = [
@@ -72,7 +77,7 @@ const FIGURES: &[(&str, Figure)] = &[
     ("beside it: decode", |run| seconds(run.time.decode_s)),
     ("exchange hidden behind backward", |run| percent(run.overlap)),
     ("floor: compute alone", |run| seconds(run.floors.compute_s)),
-    ("floor: bytes over bandwidth", |run| run.floors.wire_s.map_or("–".to_owned(), seconds)),
+    (WIRE_FLOOR, |run| run.floors.wire_s.map_or("–".to_owned(), seconds)),
     ("step over compute alone", |run| ratio(run.over_compute())),
     ("step over the larger floor", |run| ratio(run.time.step_s / run.floors.larger_s())),
     ("steps skipped", |run| count(run.skipped_steps)),
