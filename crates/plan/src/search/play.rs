@@ -23,6 +23,9 @@ use crate::cost::{Division, Sharding};
 /// How many plans are played through at least, if there are so many, and at most.
 const PLAYED: Range<usize> = 20..200;
 
+/// A plan that exceeds its bound by less than this factor is not tried with fewer choices.
+const NEAR: f64 = 1.05;
+
 /// How all parameters may be divided alike.
 const ALIKE: [Sharding; 3] = [Sharding::None, Sharding::Optimizer, Sharding::Parameters];
 
@@ -129,7 +132,9 @@ pub(super) fn refined(
         };
         found.into_iter().flatten().fold(best, faster)
     };
-    let plainer = plainer(&best.candidate, settings);
+    // What no choice goes below, fewer choices do not either.
+    let far = best.seconds > NEAR * best.bound_s;
+    let plainer = if far { plainer(&best.candidate, settings) } else { Vec::new() };
     let (best, settings) = fastest((best.clone(), settings.clone()), plainer);
     let families = settings.schedules(&best.candidate, prepared.of_block.len());
     let alone = families.into_iter().filter(|family| family.len() > 1).flatten();
