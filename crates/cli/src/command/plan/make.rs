@@ -69,7 +69,9 @@ pub fn run(args: &Args) -> Result<u8> {
     let plan = PlanFile::new(&subject.model, source.1, &planner, &cluster, &found)?;
     subject.write(&plan)?;
     if let Some(path) = &args.page {
-        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        let typed = std::env::args_os();
+        let typed: Vec<String> = typed.map(|one| one.to_string_lossy().into_owned()).collect();
+        let command = typed.join(" ");
         let page = plan_page::page(&plan, &planner, &cluster, (&found, robust.as_ref()), &command)?;
         file::replace(path, page.as_bytes())?;
         say(format!("wrote {}", path.display()));
