@@ -368,6 +368,7 @@ fn codecs_that_no_plan_can_have_are_named() {
         (&["--codec", "intsgd"], "codec intsgd sends sums"),
         (&["--codec", "mine.codec"], "is a file's, expected one whose name a plan can hold"),
         (&["--error-budget", "0.3"], "--error-budget 0.3 with codec none, by which nothing"),
+        (&["--codec", "int8", "--error-budget", "2"], "expected 0 or more and less than 1"),
         (&["--activation-codecs", "onebit"], "codec onebit loses 0."),
         (&["--activation-codecs", "powersgd:4"], "codec powersgd:4 sends sums"),
     ] {

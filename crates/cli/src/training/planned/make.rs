@@ -58,6 +58,11 @@ impl Asked<'_> {
     pub fn settings(&self, error_budget: f64) -> Result<Settings> {
         let pins = self.pins.iter().map(|pin| pin.parse()).collect::<Result<Vec<Pin>, _>>()?;
         let mut settings = Settings { pins, idle: false, ..Settings::of_executor() };
+        if error_budget >= 1.0 {
+            let found = format!("--error-budget {error_budget} with --parallel");
+            let error = anyhow!("{found}, expected 0 or more and less than 1");
+            return Err(hinted(error, "it is the part of all gradients that may be lost"));
+        }
         if self.pins.is_empty() && self.parallel == Parallel::Semi {
             let error = anyhow!("--parallel semi without --pin, by which nothing is decided");
             let hint =
