@@ -4,12 +4,14 @@
 mod made;
 
 use proptest::prelude::*;
-use thinwire_plan::Cluster;
 use thinwire_plan::cost::{Coding, Division, Sharding};
-use thinwire_plan::search::{Candidate, Rule, Settings};
+use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
+use thinwire_plan::{Cluster, Error};
 
 /// So much slower may a plan be: one that is as near to its bound is good enough.
 const SLOWER: f64 = 1.05;
+
+const SMALL: &str = "gpt:layers=4,width=64,heads=2,vocabulary=512,positions=16";
 
 const CODECS: [&str; 3] = ["int8", "int4", "onebit"];
 
@@ -112,4 +114,23 @@ fn a_link_that_is_too_slow_stays_unused() {
     let seconds = [found.best.seconds, alone.best.seconds];
     assert!(seconds[0] <= seconds[1] * (1.0 + 1e-9), "{seconds:?}");
     assert!(found.best.candidate.devices() <= 4, "{:?}", found.best.candidate);
+}
+
+#[test]
+fn a_small_budget_slows_no_plan() {
+    let cluster = "[[device]]\nname = \"a\"\ntflops = 10\nmemory_gib = 0.05\nmemory_gbyte_per_s = 500\n\
+        [[level]]\nname = \"node\"\nsize = 4\nlatency_us = 1\ngbit = 100\n";
+    let cluster = Cluster::parse(cluster).unwrap();
+    let (stages, mesh, micro_batches) = (2, vec![2, 1], 2);
+    let (division, rule) = (Division::Each, Rule::Free);
+    let candidate = Candidate { stages, mesh, micro_batches, division, rule };
+    let seconds = |codings| {
+        let settings = Settings { codings, error_budget: 1e-3, ..Settings::default() };
+        let mut planner = Planner::new(8, settings, |batch| {
+            thinwire_model::named(SMALL, batch, 16).map_err(|error| Error::from_model(&error))
+        });
+        planner.plan_for(&cluster, &candidate).unwrap().best.seconds
+    };
+    let [raw_s, encoded_s] = [Vec::new(), codings()].map(seconds);
+    assert!(encoded_s <= raw_s, "{encoded_s}, raw {raw_s}");
 }
