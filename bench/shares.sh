@@ -48,13 +48,21 @@ shares_up() { # RANKS FILLER ...
             echo 100000 >"$folder/cpu.shares"
         fi
     done
-    SHARES_SPEED=$(for ((core = 0; core < $(nproc) && core < SHARES_RANKS; core++)); do
-        shares_govern "$core" measure 4
+    SHARES_SPEED=$(for core in $(shares_cores); do
+        (shares_govern "$core" measure 4)
     done | awk -v slower="$SHARES_SLOWER" 'NR == 1 || $1 < least { least = $1 } END { print slower * least }')
 }
 
+# The cores that have a rank.
+shares_cores() {
+    local cores
+    cores=$(nproc)
+    seq 0 $(((cores < SHARES_RANKS ? cores : SHARES_RANKS) - 1))
+}
+
+# Becomes a core's governor.
 shares_govern() { # CORE ...
-    taskset --cpu-list "$1" chrt --fifo 10 "$PYTHON" "$BENCH/governor.py" "${@:2}"
+    exec taskset --cpu-list "$1" chrt --fifo 10 "$PYTHON" "$BENCH/governor.py" "${@:2}"
 }
 
 shares_down() {
@@ -75,8 +83,8 @@ shares_fill() {
     for ((rank = 0; rank < SHARES_RANKS; rank++)); do
         (shares_enter "$rank" && exec chrt --idle 0 "${SHARES_FILLER[@]}" >/dev/null 2>&1) &
     done
-    for ((core = 0; core < $(nproc) && core < SHARES_RANKS; core++)); do
-        taskset --cpu-list "$core" chrt --fifo 10 "$PYTHON" "$BENCH/governor.py" keep "$SHARES_SPEED" &
+    for core in $(shares_cores); do
+        shares_govern "$core" keep "$SHARES_SPEED" &
     done
 }
 

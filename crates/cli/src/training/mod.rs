@@ -16,6 +16,7 @@ mod settings;
 mod shared;
 pub mod trace;
 
+pub use machine::command_line;
 pub use plan::{Keep, Plan, kept_writer};
 pub use settings::{PathFlag, Settings};
 

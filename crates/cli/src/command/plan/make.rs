@@ -15,6 +15,7 @@ use crate::failure::OrHint;
 use crate::file;
 use crate::output::{print, print_json, say};
 use crate::plan_page;
+use crate::training::command_line;
 use crate::wrap::wrapped;
 
 /// Decides which part of a model runs on which device.
@@ -69,9 +70,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let plan = PlanFile::new(&subject.model, source.1, &planner, &cluster, &found)?;
     subject.write(&plan)?;
     if let Some(path) = &args.page {
-        let typed = std::env::args_os();
-        let typed: Vec<String> = typed.map(|one| one.to_string_lossy().into_owned()).collect();
-        let command = typed.join(" ");
+        let command = command_line();
         let page = plan_page::page(&plan, &planner, &cluster, (&found, robust.as_ref()), &command)?;
         file::replace(path, page.as_bytes())?;
         say(format!("wrote {}", path.display()));
