@@ -118,7 +118,7 @@ fn random(seed: u64, variables: usize, options: usize) -> Formulation {
     let carried = carried.collect();
     let mut wire = || {
         let cost = cost();
-        Wire { forward_s: cost.forward_s, backward_s: cost.backward_s }
+        Wire { forward_s: cost.forward_s, backward_s: cost.backward_s, covered_s: cost.covered_s }
     };
     let edges = (1..variables)
         .map(|second| ([second - 1, second], (0..options * options).map(|_| wire()).collect()));

@@ -99,7 +99,7 @@ fn settings(row: &Row) -> Settings {
     };
     Settings {
         exchange: Exchange::Ring,
-        overlap: Overlap { sync: 1.0, messages: false, exchanges: false },
+        overlap: Overlap { sync: 1.0, messages: false, exchanges: false, products: false },
         recompute: Recompute::Always,
         schedule: Some(schedule),
         ..Settings::default()

@@ -79,6 +79,16 @@ impl Group {
         self
     }
 
+    /// The same as if links took no time at all.
+    pub fn free(self) -> Group {
+        let mut group = self.without_latency();
+        for hop in &mut group.hops {
+            hop.bytes_per_s = f64::INFINITY;
+            hop.ring = hop.ring.map(|ring| Lane { bytes_per_s: f64::INFINITY, ..ring });
+        }
+        group
+    }
+
     /// The same as who waits for an exchange sees it: no link is faster than the device itself moves
     /// bytes.
     pub fn handled(mut self, handling: &Handling) -> Group {

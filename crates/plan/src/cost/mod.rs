@@ -77,6 +77,8 @@ pub struct Costs<'a> {
     pub exchange: Exchange,
     /// Whether exchanges of gradients are under way side by side.
     pub side_by_side: bool,
+    /// Whether the gradient of a product's input is on its way while that of its weight is computed.
+    pub products: bool,
     /// What gradients may be encoded with.
     pub codings: Vec<Coding>,
     /// For every level, what activations that cross it and none beyond are encoded with; those of
@@ -101,6 +103,7 @@ impl<'a> Costs<'a> {
             division: Division::Alike(Sharding::None),
             exchange: Exchange::Direct,
             side_by_side: false,
+            products: false,
             codings: Vec::new(),
             activations: Vec::new(),
             groups,
@@ -110,13 +113,29 @@ impl<'a> Costs<'a> {
     /// The work of a node under a strategy.
     pub fn node(&self, work: &Work, strategy: &Strategy) -> Cost {
         let forward_s = self.compute_s(&work.declaration, (work.kind, work.operator), strategy);
+        let backward_s = self.gradients_s(work, &work.gradients, strategy);
+        let kept_bytes = self.kept_bytes(work, strategy);
+        Cost { forward_s, backward_s, kept_bytes, ..Cost::ZERO }
+    }
+
+    /// Seconds of what a node computes in backward behind the gradient of one of its inputs.
+    pub fn behind_s(&self, work: &Work, input: usize, strategy: &Strategy) -> f64 {
+        self.gradients_s(work, &work.gradients[work.before[input]..], strategy)
+    }
+
+    /// Seconds of some nodes that compute gradients.
+    fn gradients_s(&self, work: &Work, gradients: &[Gradient], strategy: &Strategy) -> f64 {
         let gradient = |Gradient { declaration, kind, operator }: &Gradient| {
             let carried = work.declaration.carried(strategy, declaration);
             self.compute_s(declaration, (*kind, operator), &carried)
         };
-        let backward_s = work.gradients.iter().map(gradient).sum();
-        let kept_bytes = self.kept_bytes(work, strategy);
-        Cost { forward_s, backward_s, kept_bytes, ..Cost::ZERO }
+        gradients.iter().map(gradient).sum()
+    }
+
+    /// The same devices where links take no time: what is left is the devices' own.
+    pub fn unlinked(&self) -> Costs<'a> {
+        let free = |group: &Group| group.clone().free().handled(&self.device.handling);
+        Costs { groups: self.groups.iter().map(free).collect(), ..self.clone() }
     }
 
     /// Seconds of one device for its part of an operator.

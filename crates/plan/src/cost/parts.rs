@@ -11,6 +11,9 @@ pub struct Cost {
     pub forward_wire_s: f64,
     /// Collectives of backward, for one micro-batch.
     pub backward_wire_s: f64,
+    /// What of them gradients of weights hide where they are computed in the same pass, for one
+    /// micro-batch. It comes on top.
+    pub covered_s: f64,
     /// Gathering parameters for forward, for one micro-batch.
     pub gather_s: f64,
     /// Computing forward again in backward, with its collectives, for one micro-batch.
@@ -44,6 +47,7 @@ impl Cost {
         backward_s: 0.0,
         forward_wire_s: 0.0,
         backward_wire_s: 0.0,
+        covered_s: 0.0,
         gather_s: 0.0,
         again_s: 0.0,
         sync_s: 0.0,
@@ -86,6 +90,7 @@ impl std::ops::AddAssign for Cost {
         self.backward_s += other.backward_s;
         self.forward_wire_s += other.forward_wire_s;
         self.backward_wire_s += other.backward_wire_s;
+        self.covered_s += other.covered_s;
         self.gather_s += other.gather_s;
         self.again_s += other.again_s;
         self.sync_s += other.sync_s;
@@ -109,6 +114,7 @@ impl std::ops::Sub for Cost {
             backward_s: self.backward_s - other.backward_s,
             forward_wire_s: self.forward_wire_s - other.forward_wire_s,
             backward_wire_s: self.backward_wire_s - other.backward_wire_s,
+            covered_s: self.covered_s - other.covered_s,
             gather_s: self.gather_s - other.gather_s,
             again_s: self.again_s - other.again_s,
             sync_s: self.sync_s - other.sync_s,

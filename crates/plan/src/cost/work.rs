@@ -18,8 +18,10 @@ pub struct Work {
     pub kind: WorkKind,
     /// What its operator is called.
     pub operator: &'static str,
-    /// The nodes that compute its gradients.
+    /// The nodes that compute its gradients, in their order.
     pub gradients: Vec<Gradient>,
+    /// For every input how many of them come before its own gradient is there.
+    pub before: Vec<usize>,
     /// Its inputs that wait for backward, each counted with the first node that reads it.
     pub kept_inputs: Vec<usize>,
     /// Its outputs that wait for backward and that no node reads which keeps them.
@@ -109,6 +111,7 @@ impl WorkKind {
 /// The work of some nodes.
 pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> {
     let graph = &training.graph;
+    let terms = terms(training);
     let mut gradients: HashMap<NodeId, Vec<&Node>> = HashMap::new();
     for (node, origin) in graph.nodes.iter().zip(&training.origins) {
         if let Origin::Gradient(of) = origin
@@ -142,11 +145,17 @@ pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> 
             let places = tensors.iter().enumerate().filter(|(_, tensor)| reads.contains(tensor));
             places.map(|(place, _)| place).collect()
         };
+        let before = |tensor: &TensorId| {
+            let of = |made: &TensorId| terms.get(made) == Some(tensor);
+            let maker = backward.iter().position(|node| node.outputs.iter().any(of));
+            maker.map_or(backward.len(), |maker| maker + 1)
+        };
         let work = Work {
             declaration: graph.declaration(node),
             kind: WorkKind::of(&node.operator),
             operator: node.operator.name(),
             gradients: backward.iter().map(declared).collect(),
+            before: node.inputs.iter().map(before).collect(),
             kept_inputs,
             kept_outputs,
             written: Written::default(),
@@ -160,6 +169,18 @@ pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> 
     }
     write(training, nodes, &mut all);
     all
+}
+
+/// Of which tensor each is a gradient, or a term of one.
+fn terms(training: &Training) -> HashMap<TensorId, TensorId> {
+    let whole = training.gradients.iter().enumerate();
+    let whole = whole.filter_map(|(of, gradient)| Some(((*gradient)?, of)));
+    let nodes = training.graph.nodes.iter().zip(&training.origins);
+    let sums = nodes.filter_map(|(node, origin)| match origin {
+        Origin::Accumulate(of) => Some(node.inputs.iter().map(|term| (*term, *of))),
+        _ => None,
+    });
+    sums.flatten().chain(whole).collect()
 }
 
 /// Counts what waits with the nodes that write it.

@@ -83,6 +83,8 @@ impl Allowed<'_> {
 /// Prices of one block's nodes.
 pub(super) struct BlockPricing<'a> {
     pub costs: &'a Costs<'a>,
+    /// The same where links take no time, if collectives begin before they are waited for.
+    pub unlinked: Option<&'a Costs<'a>>,
     pub work: &'a HashMap<NodeId, Work>,
     pub allowed: &'a Allowed<'a>,
     pub memo: &'a OnMesh,
@@ -111,6 +113,24 @@ fn key(from: &[Layout], to: &[Layout]) -> Option<Vec<u64>> {
     codes.collect()
 }
 
+impl BlockPricing<'_> {
+    /// Seconds of all conversions between some layouts on some devices.
+    fn conversions_on(
+        &self,
+        costs: &Costs<'_>,
+        shape: &[usize],
+        (from, to): (&[Layout], &[Layout]),
+    ) -> Vec<f64> {
+        let key = key(from, to);
+        let work_out = || Ok::<_, Infallible>(Passages::new(from, to));
+        if let Some(Ok(passages)) = key.map(|key| self.memo.passages.of(key, work_out)) {
+            return costs.passages_s(shape, &passages, (from, to));
+        }
+        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from, to)));
+        pairs.map(|(from, to)| costs.conversion_s(shape, from, to)).collect()
+    }
+}
+
 impl Pricing for BlockPricing<'_> {
     fn node(&self, id: NodeId, _: &Declaration, strategy: &Strategy) -> Cost {
         self.costs.node(&self.work[&id], strategy)
@@ -133,17 +153,15 @@ impl Pricing for BlockPricing<'_> {
     }
 
     fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64> {
-        let key = key(from, to);
-        let work_out = || Ok::<_, Infallible>(Passages::new(from, to));
-        if let Some(Ok(passages)) = key.map(|key| self.memo.passages.of(key, work_out)) {
-            return self.costs.passages_s(shape, &passages, (from, to));
-        }
-        let seconds = |(from, to): (&Layout, &Layout)| match from == to {
-            true => 0.0,
-            false => self.conversion_s(shape, from, to),
-        };
-        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from, to)));
-        pairs.map(seconds).collect()
+        self.conversions_on(self.costs, shape, (from, to))
+    }
+
+    fn own_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Option<Vec<f64>> {
+        Some(self.conversions_on(self.unlinked?, shape, (from, to)))
+    }
+
+    fn behind_s(&self, id: NodeId, input: usize, strategy: &Strategy) -> f64 {
+        self.costs.behind_s(&self.work[&id], input, strategy)
     }
 
     fn entry(&self, shape: &[usize], sides: &Sides) -> Cost {

@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_ends_last_counts_beside_what_takes_longest() {
-        let overlap = Overlap { sync: 1.0, messages: true, exchanges: true };
+        let overlap = Overlap { sync: 1.0, messages: true, exchanges: true, products: false };
         let terms = Terms { rounds: 8.0, overlap, budget: 1.0, room: vec![0.0; 3] };
         let stage = |forward_s, sync_s| Cost { forward_s, sync_s, ..Cost::ZERO };
         let stages = [stage(1.0, 2.0), stage(1.5, 0.0), stage(1.0, 1.0)];

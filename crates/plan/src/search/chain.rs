@@ -93,11 +93,13 @@ impl<'a> Chain<'a> {
     ) -> Result<Chain<'a>, Error> {
         allowed.check(prepared, &costs.mesh)?;
         let memo = prepared.memo.on(costs);
+        let unlinked = costs.products.then(|| costs.unlinked());
+        let unlinked = unlinked.as_ref();
         let layouts = OnceCell::new();
         let (mut formulations, mut orders) = (Vec::new(), Vec::new());
         for (place, class) in prepared.classes.iter().enumerate() {
             let work = &class.work;
-            let pricing = BlockPricing { costs, work, allowed: &allowed, memo: &memo };
+            let pricing = BlockPricing { costs, unlinked, work, allowed: &allowed, memo: &memo };
             let outline = || {
                 let layouts = layouts.get_or_init(|| layouts_of(prepared, costs, &allowed));
                 Outline::new(&block(prepared, class, layouts), &costs.mesh, &pricing)

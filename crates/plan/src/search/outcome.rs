@@ -86,6 +86,8 @@ pub struct Overlap {
     /// Whether exchanges of gradients are under way side by side, so that their latencies do not add
     /// up.
     pub exchanges: bool,
+    /// Whether the gradient of a product's input is on its way while that of its weight is computed.
+    pub products: bool,
 }
 
 impl Beyond {
@@ -134,14 +136,15 @@ impl StageOutcome {
         self.fixed_bytes + (1.0 + self.slack) * (self.cost.state_bytes + waiting)
     }
 
-    /// The same as if links took no time.
+    /// The same as if links took no time, without what hides them.
     fn alone(&self) -> StageOutcome {
         let Cost { forward_s, forward_wire_s, again_s, .. } = self.cost;
         let computed = forward_s / (forward_s + forward_wire_s).max(f64::MIN_POSITIVE);
         let (forward_wire_s, backward_wire_s, gather_s) = (0.0, 0.0, 0.0);
         let (sync_s, home_s, again_s) = (0.0, 0.0, again_s * computed);
         let cost = Cost { forward_wire_s, backward_wire_s, gather_s, again_s, ..self.cost };
-        let cost = Cost { sync_s, home_s, ..cost };
+        let backward_s = self.cost.backward_s - self.cost.covered_s;
+        let cost = Cost { sync_s, home_s, backward_s, covered_s: 0.0, ..cost };
         StageOutcome { cost, message_s: 0.0, ..self.clone() }
     }
 
@@ -260,7 +263,10 @@ pub fn estimate_s(
 ) -> f64 {
     let waits = if overlap.messages { 0.0 } else { 2.0 };
     let chunks = schedule.chunks();
-    let micro = |stage: &StageOutcome| stage.micro_s(chunks) + waits * stage.message_s;
+    let apart = if schedule == Schedule::ZeroBubble { 1.0 } else { 0.0 };
+    let micro = |stage: &StageOutcome| {
+        stage.micro_s(chunks) + apart * stage.cost.covered_s + waits * stage.message_s
+    };
     let slowest = stages.iter().map(micro).fold(0.0, f64::max);
     let once: f64 = stages.iter().map(micro).sum();
     let part = match schedule {
@@ -328,15 +334,16 @@ pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
         return None;
     }
     let stage = |(place, stage): (usize, &StageOutcome)| {
-        let Cost { backward_s, backward_wire_s, again_s, .. } = stage.cost;
+        let Cost { backward_s, backward_wire_s, covered_s, again_s, .. } = stage.cost;
         let waits = if overlap.messages { stage.handling_s } else { stage.message_s };
-        let weight_s = match outcome.schedule {
-            Schedule::ZeroBubble => 0.5 * backward_s,
-            _ => 0.0,
+        let (weight_s, covered_s) = match outcome.schedule {
+            Schedule::ZeroBubble => (0.5 * backward_s, covered_s),
+            _ => (0.0, 0.0),
         };
         pipeline::Stage {
             forward_s: stage.cost.ahead_s() / chunks + waits,
-            backward_s: (again_s + backward_s + backward_wire_s - weight_s) / chunks + waits,
+            backward_s: (again_s + backward_s + backward_wire_s + covered_s - weight_s) / chunks
+                + waits,
             weight_s: weight_s / chunks,
             message_s: if overlap.messages { stage.message_s } else { 0.0 },
             // Parameters come in the order in which they are used.

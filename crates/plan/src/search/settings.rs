@@ -63,7 +63,7 @@ impl Default for Settings {
         Settings {
             precision: Precision::MIXED,
             exchange: Exchange::Direct,
-            overlap: Overlap { sync: 1.0, messages: true, exchanges: true },
+            overlap: Overlap { sync: 1.0, messages: true, exchanges: true, products: false },
             reserve: 0.1,
             recompute: Recompute::Free,
             idle: true,
@@ -79,10 +79,12 @@ impl Default for Settings {
 
 impl Settings {
     /// For plans that our executor runs: in single precision, with exchanges that know no levels in
-    /// what is not encoded.
+    /// what is not encoded, and that begin where what they carry is made.
     pub fn of_executor() -> Settings {
         let (precision, exchange) = (Precision::SINGLE, Exchange::Flat);
-        Settings { precision, exchange, ..Settings::default() }
+        let all = Settings::default();
+        let overlap = Overlap { products: true, ..all.overlap };
+        Settings { precision, exchange, overlap, ..all }
     }
 
     /// The same where one encoding of an activation may lose so much.
@@ -152,6 +154,7 @@ pub fn costs<'a>(cluster: &'a Cluster, candidate: &Candidate, settings: &Setting
     costs.division = candidate.division;
     costs.exchange = settings.exchange;
     costs.side_by_side = settings.overlap.exchanges;
+    costs.products = settings.overlap.products;
     costs.codings.clone_from(&settings.codings);
     let codings = (&settings.activation_codings[..], settings.activation_budget);
     let pace = cluster.pace();

@@ -11,13 +11,21 @@ use super::pricing::Pricing;
 use crate::Error;
 use crate::cost::Cost;
 
-/// An end of an edge: a variable, and the layouts of a tensor under each of its options.
+/// An end of an edge: a variable, and under each of its options the layouts of a tensor and what is
+/// computed behind its gradient.
 struct End {
     variable: usize,
     sides: Vec<Sides>,
+    behind_s: Vec<f64>,
 }
 
 impl End {
+    /// An end that computes nothing behind a gradient.
+    fn new(variable: usize, sides: Vec<Sides>) -> End {
+        let behind_s = vec![0.0; sides.len()];
+        End { variable, sides, behind_s }
+    }
+
     fn values(&self) -> impl Iterator<Item = &Layout> {
         self.sides.iter().map(|sides| &sides.value)
     }
@@ -71,12 +79,16 @@ impl<'a> Builder<'a> {
                     let sides = different.into_iter().cloned().collect();
                     self.parameters.push(Parameter { variable, tensor: *tensor, sides, of });
                 }
-                _ => self.read(*tensor, End { variable, sides: sides.collect() }),
+                _ => {
+                    let behind = |strategy| self.pricing.behind_s(id, place, strategy);
+                    let behind_s = strategies.iter().map(behind).collect();
+                    self.read(*tensor, End { variable, sides: sides.collect(), behind_s });
+                }
             }
         }
         for (place, tensor) in node.outputs.iter().enumerate() {
             let sides = strategies.iter().map(|strategy| declaration.output_sides(place, strategy));
-            self.writers.insert(*tensor, End { variable, sides: sides.collect() });
+            self.writers.insert(*tensor, End::new(variable, sides.collect()));
         }
         self.options.push(costs);
         self.variables.push(Variable::Node(id, strategies));
@@ -144,7 +156,7 @@ impl<'a> Builder<'a> {
         let cost = |sides| if enters { self.pricing.entry(shape, sides) } else { Cost::ZERO };
         self.options.push(sides.iter().map(cost).collect());
         self.variables.push(Variable::Tensor(tensor, sides.clone()));
-        End { variable: self.variables.len() - 1, sides }
+        End::new(self.variables.len() - 1, sides)
     }
 
     fn edge(&mut self, tensor: TensorId, from: &End, to: &End) {
@@ -154,6 +166,7 @@ impl<'a> Builder<'a> {
             turned: false,
             forward: way(from.values(), to.values()),
             backward: way(to.gradients(), from.gradients()),
+            behind_s: to.behind_s.clone(),
         });
     }
 

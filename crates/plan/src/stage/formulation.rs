@@ -143,6 +143,7 @@ impl Formulation {
             let wire = wires[choices[*first] * self.options[*second].len() + choices[*second]];
             sum.forward_wire_s += wire.forward_s;
             sum.backward_wire_s += wire.backward_s;
+            sum.covered_s += wire.covered_s;
         }
         sum
     }
@@ -155,6 +156,7 @@ impl Formulation {
                 let wire = wires[choices[*first] * self.options[*second].len() + choices[*second]];
                 sum.forward_s += wire.forward_s;
                 sum.backward_s += wire.backward_s;
+                sum.covered_s += wire.covered_s;
             }
         }
         (self.options[variable][choices[variable]], sum)

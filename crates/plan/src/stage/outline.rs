@@ -52,6 +52,8 @@ pub(super) struct Joint {
     pub turned: bool,
     pub forward: Way,
     pub backward: Way,
+    /// For every option of the reader what it computes behind the gradient that travels: seconds.
+    pub behind_s: Vec<f64>,
 }
 
 /// The layouts from and to which a tensor travels, each once, and for every option of either end
@@ -133,6 +135,10 @@ impl Parameter {
     }
 }
 
+/// An option of what reads a tensor: the layouts of the tensor and of its gradient, and what is
+/// computed behind the latter.
+type Reader<'a> = ((&'a usize, &'a usize), &'a f64);
+
 impl Joint {
     /// Has the end that is eliminated first stand last.
     pub fn turn(&mut self, order: &[usize]) {
@@ -149,20 +155,22 @@ impl Joint {
         let seconds = |way: &Way| pricing.conversions_s(shape, &way.from, &way.to);
         let (forward_s, backward_s) = (seconds(&self.forward), seconds(&self.backward));
         let (there, back) = (&self.forward, &self.backward);
-        let wire = |((row, end), (column, start)): ((&usize, &usize), (&usize, &usize))| Wire {
-            forward_s: forward_s[row * there.to.len() + column],
-            backward_s: backward_s[start * back.to.len() + end],
+        let hides = self.behind_s.iter().any(|behind_s| *behind_s > 0.0);
+        let own_s = if hides { pricing.own_s(shape, &back.from, &back.to) } else { None };
+        let wire = |(row, end): (&usize, &usize), ((column, start), behind_s): Reader<'_>| {
+            let place = start * back.to.len() + end;
+            let forward_s = forward_s[row * there.to.len() + column];
+            let wire = Wire { forward_s, backward_s: backward_s[place], covered_s: 0.0 };
+            own_s.as_ref().map_or(wire, |own_s| wire.covered(*behind_s, own_s[place]))
         };
         let writers = || there.rows.iter().zip(&back.columns);
-        let readers = || there.columns.iter().zip(&back.rows);
+        let readers = || there.columns.iter().zip(&back.rows).zip(&self.behind_s);
         let mut wires = Vec::with_capacity(there.rows.len() * there.columns.len());
         match self.turned {
             false => {
-                writers().for_each(|one| wires.extend(readers().map(|other| wire((one, other)))))
+                writers().for_each(|one| wires.extend(readers().map(|other| wire(one, other))))
             }
-            true => {
-                readers().for_each(|other| wires.extend(writers().map(|one| wire((one, other)))))
-            }
+            true => readers().for_each(|other| wires.extend(writers().map(|one| wire(one, other)))),
         }
         wires
     }

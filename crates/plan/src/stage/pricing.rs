@@ -52,6 +52,18 @@ pub trait Pricing {
         pairs.map(seconds).collect()
     }
 
+    /// Seconds of a device's own time in each of the same, which nothing hides; none where no
+    /// collective begins before it is waited for.
+    fn own_s(&self, _shape: &[usize], _from: &[Layout], _to: &[Layout]) -> Option<Vec<f64>> {
+        None
+    }
+
+    /// Seconds of what a node computes behind the gradient of one of its inputs: other gradients of
+    /// its own.
+    fn behind_s(&self, _id: NodeId, _input: usize, _strategy: &Strategy) -> f64 {
+        0.0
+    }
+
     /// Keeping the tensor that enters.
     fn entry(&self, _shape: &[usize], _sides: &Sides) -> Cost {
         Cost::ZERO
@@ -65,6 +77,20 @@ pub struct Wire {
     pub forward_s: f64,
     /// Seconds of backward.
     pub backward_s: f64,
+    /// Seconds of backward that come on top where gradients of weights are computed in another pass.
+    pub covered_s: f64,
+}
+
+impl Wire {
+    /// The same of which so many seconds are computed behind backward's, as far as these are not the
+    /// device's own.
+    pub fn covered(self, behind_s: f64, own_s: f64) -> Wire {
+        if self.backward_s.is_infinite() {
+            return self;
+        }
+        let covered_s = behind_s.min(self.backward_s - own_s).max(0.0);
+        Wire { backward_s: self.backward_s - covered_s, covered_s, ..self }
+    }
 }
 
 /// What costs come to in a whole step, and in a device's memory.
@@ -78,6 +104,8 @@ pub struct Weights {
     pub backward: f64,
     /// How often collectives of backward count.
     pub backward_wire: f64,
+    /// How often what of them gradients of weights may hide counts.
+    pub covered: f64,
     /// How often gathering parameters for forward counts.
     pub gather: f64,
     /// How often what happens once a step counts.
@@ -107,6 +135,7 @@ impl Weights {
         forward_wire: 1.0,
         backward: 1.0,
         backward_wire: 1.0,
+        covered: 0.0,
         gather: 1.0,
         step: 1.0,
         sync: 1.0,
@@ -124,7 +153,7 @@ impl Weights {
         let seconds = |weights: &Weights| {
             let Weights { forward, backward, forward_wire, backward_wire, gather, .. } = *weights;
             let Weights { step, sync, handling, home, home_handling, loss, .. } = *weights;
-            let once = [step, sync, handling, home, home_handling, loss];
+            let once = [step, sync, handling, home, home_handling, loss, weights.covered];
             [forward, backward, forward_wire, backward_wire, gather].into_iter().chain(once)
         };
         let part = |(this, other): (f64, f64)| match other > 0.0 {
@@ -137,13 +166,15 @@ impl Weights {
 
     /// The seconds of a wire.
     pub fn wire_s(&self, wire: &Wire) -> f64 {
-        self.forward_wire * wire.forward_s + self.backward_wire * wire.backward_s
+        let covered_s = self.covered * wire.covered_s;
+        self.forward_wire * wire.forward_s + self.backward_wire * wire.backward_s + covered_s
     }
 
     /// The price of a cost.
     pub fn price(&self, cost: &Cost) -> Price {
         let forward = self.forward * cost.forward_s + self.forward_wire * cost.forward_wire_s;
-        let backward = self.backward * cost.backward_s + self.backward_wire * cost.backward_wire_s;
+        let back_s = self.backward_wire * cost.backward_wire_s + self.covered * cost.covered_s;
+        let backward = self.backward * cost.backward_s + back_s;
         let gather = self.gather * cost.gather_s;
         let sync = self.sync * cost.sync_s + self.handling * cost.handling_s;
         let home = self.home * cost.home_s + self.home_handling * cost.home_handling_s;
@@ -160,6 +191,20 @@ impl Weights {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wire_hides_behind_what_is_computed_but_for_the_devices_own_time() {
+        let wire = Wire { forward_s: 1.0, backward_s: 5.0, covered_s: 0.0 };
+        let parts = |behind_s, own_s| {
+            let Wire { backward_s, covered_s, .. } = wire.covered(behind_s, own_s);
+            [backward_s, covered_s]
+        };
+        assert_eq!(parts(3.0, 1.0), [2.0, 3.0]);
+        assert_eq!(parts(9.0, 1.0), [1.0, 4.0]);
+        assert_eq!(parts(9.0, 6.0), [5.0, 0.0]);
+        let never = Wire { backward_s: f64::INFINITY, ..wire };
+        assert_eq!(never.covered(3.0, f64::INFINITY), never);
+    }
 
     proptest::proptest! {
         #[test]

@@ -4,6 +4,7 @@
 //! tensor in a layout: it is there, or is converted from a layout that is there, or is received, or
 //! (what was not kept for backward) is computed again. So recomputation needs no rule of its own.
 
+mod early;
 mod parameters;
 mod shares;
 mod slots;
@@ -20,6 +21,7 @@ use super::order::Pass;
 use super::plan::Plan;
 use super::program::{Held, Instruction, Parameter, Program, Slot};
 use crate::error::Error;
+use early::begin_early;
 
 /// The first number of messages between stages; below it are collectives'.
 const MESSAGES: u32 = 1 << 30;
@@ -105,15 +107,20 @@ impl Derivation<'_> {
         for chunk in &mine {
             self.turn(*chunk, Pass::Forward)?;
             self.end_forward(*chunk, parameters)?;
-            phases.push(((*chunk, Pass::Forward), std::mem::take(&mut self.list)));
+            phases.push(((*chunk, Pass::Forward), self.take_list()));
         }
         for pass in [Pass::Backward, Pass::Weight] {
             for chunk in mine.iter().rev() {
                 self.turn(*chunk, pass)?;
-                phases.push(((*chunk, pass), std::mem::take(&mut self.list)));
+                phases.push(((*chunk, pass), self.take_list()));
             }
         }
         Ok(phases)
+    }
+
+    /// What was derived of one turn, in the order in which it is done.
+    fn take_list(&mut self) -> Vec<Instruction> {
+        begin_early(std::mem::take(&mut self.list), &self.assignment.training.origins)
     }
 
     fn turn(&mut self, chunk: usize, pass: Pass) -> Result<(), Error> {
