@@ -2,9 +2,9 @@
 
 Where a plan was trained several times its step, predicted and measured, is the median. Below each
 table: whether bytes are equal, how far trainings of one plan lie apart, the mean error of the step,
-Kendall's tau between predicted and measured steps (and between the first round and the last, which
-is what the machine allows), and the plan that `auto` chose beside the fastest measured. Standard
-library only.
+Kendall's tau between predicted and measured steps (also between the first round and the last, which
+is what the machine allows, and over the pairs of plans that all rounds measured in one order), and
+the plan that `auto` chose beside the fastest measured. Standard library only.
 """
 
 import collections
@@ -85,11 +85,24 @@ def verdicts(plans):
     )
     again = [(rounds[0]["step_s"], rounds[-1]["step_s"]) for rounds in fixed.values()]
     yield f"Kendall tau {tau(pairs):.2f}; between the first round and the last {tau(again):.2f}"
+    ordered = [
+        [(predicted(plan), measured(plan)) for plan in pair]
+        for pair in itertools.combinations(fixed.values(), 2)
+        if in_one_order(*pair)
+    ]
+    told = statistics.mean(tau(pair) for pair in ordered) if ordered else 0.0
+    count = len(fixed) * (len(fixed) - 1) // 2
+    yield f"{len(ordered)} of {count} pairs are in one order in all rounds; their tau {told:.2f}"
     best = min(fixed, key=lambda name: measured(fixed[name]))
     for name, rounds in plans.items():
         if name.startswith("auto"):
             over = measured(rounds) / measured(fixed[best]) - 1
             yield f"{name}: {100 * over:+.1f} % beside the fastest measured, {best}"
+
+
+def in_one_order(one, other) -> bool:
+    signs = {a["step_s"] < b["step_s"] for a, b in zip(one, other)}
+    return len(signs) == 1
 
 
 def tau(pairs) -> float:

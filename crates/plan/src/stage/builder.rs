@@ -26,6 +26,11 @@ impl End {
         End { variable, sides, behind_s }
     }
 
+    /// The same where its gradient is waited for at once.
+    fn waiting(&self) -> End {
+        End::new(self.variable, self.sides.clone())
+    }
+
     fn values(&self) -> impl Iterator<Item = &Layout> {
         self.sides.iter().map(|sides| &sides.value)
     }
@@ -125,11 +130,17 @@ impl<'a> Builder<'a> {
                 let sides = given.unwrap_or_else(|| union(&writer, readers));
                 let between = self.between(tensor, sides);
                 self.edge(tensor, &writer, &between);
-                readers.iter().for_each(|reader| self.edge(tensor, &between, reader));
+                // Several gradients are added before anybody waits for them.
+                readers.iter().for_each(|reader| self.edge(tensor, &between, &reader.waiting()));
             }
             (None, Some(sides)) if is_entry => {
                 let between = self.between(tensor, sides);
-                readers.iter().for_each(|reader| self.edge(tensor, &between, reader));
+                match readers {
+                    [reader] => self.edge(tensor, &between, reader),
+                    _ => readers
+                        .iter()
+                        .for_each(|reader| self.edge(tensor, &between, &reader.waiting())),
+                }
             }
             (None, _) => return self.check_data(tensor),
         }

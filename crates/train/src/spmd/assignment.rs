@@ -2,8 +2,9 @@
 //! layout.
 //!
 //! A plan speaks of the model's nodes only. Gradients are in their node's chunk and cut the axes of
-//! the same names. Sums of gradients stay as their terms are, where those agree; else they are as
-//! the gradient of the node that computed the tensor wants them. Nothing that is chosen here has to
+//! the same names. Sums of gradients are formed where least is sent, before them and behind them: as
+//! their terms lie, where those agree, or as one of them does, or as the node that computed the tensor
+//! wants its gradient. Nothing that is chosen here has to
 //! be right: whatever layouts come of it, conversions are put between them.
 
 mod place;

@@ -2,7 +2,7 @@
 //! sums as their terms.
 
 use thinwire_model::{
-    Cut, Declaration, Layout, NodeId, Origin, Placement, Reduction, Strategy, TensorId,
+    Cut, Declaration, Layout, NodeId, Origin, Placement, Reduction, Strategy, TensorId, conversion,
 };
 
 use super::{Assignment, End};
@@ -92,19 +92,40 @@ impl Assignment<'_> {
         );
         let agreed = layouts[0].0.iter().zip(&layouts[1].0).zip(&wanted.0);
         let agreed = agreed.map(|((a, b), wanted)| if a == b { *a } else { *wanted });
+        let agreed = Layout(agreed.collect());
         let declaration = &self.declarations[node];
-        let cuts = |layout: &mut dyn Iterator<Item = Placement>| {
-            Strategy(layout.map(|placement| cut_of(declaration, placement)).collect())
+        let sent =
+            |layout: &Layout| self.sent(of, &layouts, layout) + self.sent(of, [layout], &wanted);
+        let places = [&agreed, &layouts[0], &layouts[1], &wanted].into_iter();
+        let tried = places.map(|layout| (layout, cuts(declaration, layout)));
+        let allowed = tried.filter(|(_, strategy)| declaration.allows(strategy, &self.sizes));
+        // Of equal ones the first.
+        let best = allowed.min_by(|(a, _), (b, _)| sent(a).total_cmp(&sent(b)));
+        (chunk, best.map_or_else(|| cuts(declaration, &wanted), |(_, strategy)| strategy))
+    }
+
+    /// Elements that a rank sends to bring tensors of one shape to a layout; infinitely many if that
+    /// cannot be.
+    fn sent<'b>(
+        &self,
+        tensor: TensorId,
+        from: impl IntoIterator<Item = &'b Layout>,
+        to: &Layout,
+    ) -> f64 {
+        let shape = &self.training.graph.tensors[tensor].shape;
+        let sent = |from: &Layout| match conversion(shape, &self.sizes, from, to) {
+            Ok(steps) => steps.iter().map(|step| step.sent(self.sizes[step.mesh_dim])).sum(),
+            Err(_) => f64::INFINITY,
         };
-        let strategy = cuts(&mut agreed.into_iter());
-        match declaration.allows(&strategy, &self.sizes) {
-            true => (chunk, strategy),
-            false => (chunk, cuts(&mut wanted.0.into_iter())),
-        }
+        from.into_iter().map(sent).sum()
     }
 }
 
 /// What a sum of two tensors does so that all three lie so.
+fn cuts(declaration: &Declaration, layout: &Layout) -> Strategy {
+    Strategy(layout.0.iter().map(|placement| cut_of(declaration, *placement)).collect())
+}
+
 fn cut_of(declaration: &Declaration, placement: Placement) -> Cut {
     match placement {
         Placement::Replicated => Cut::Whole,
