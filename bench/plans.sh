@@ -6,8 +6,8 @@
 #   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 8] [--rounds 2] [--batch 16] [--codec int8:stochastic] [--only REGEX] [--json FILE]
 #
 # At the end the planner's own choice, and the one it makes where gradients may be encoded with --codec.
-# Plans take turns: a machine that is shared is not equally fast at all times, and how far the rounds lie
-# apart says what a measurement is worth.
+# Plans take turns, every other round backwards: a machine that is shared is not equally fast at all
+# times, and how far the rounds lie apart says what a measurement is worth.
 
 set -u
 BENCH=$(cd "$(dirname "$0")" && pwd)
@@ -131,7 +131,9 @@ for network in ${networks//,/ }; do
     network_up "$RANKS" "$network" || exit 2
     for ((round = 0; round < rounds; round++)); do
         priced "$network"
-        for index in "${!names[@]}"; do
+        order=("${!names[@]}")
+        ((round % 2 == 0)) || mapfile -t order < <(printf '%s\n' "${order[@]}" | tac)
+        for index in "${order[@]}"; do
             train "$network" "${names[$index]}" "$SCRATCH/$index.toml"
         done
     done

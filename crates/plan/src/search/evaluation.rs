@@ -209,7 +209,7 @@ impl Evaluation<'_> {
             forward_wire: rounds,
             backward: if apart { m / p } else { rounds } - hidden(beyond.sync),
             backward_wire: rounds,
-            covered: if apart { rounds } else { 0.0 },
+            covered: if apart { rounds } else { 0.0 } + hidden(beyond.sync),
             gather: rounds,
             step: 1.0 / p,
             sync: once(beyond.sync),

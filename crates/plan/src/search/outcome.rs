@@ -104,9 +104,9 @@ impl Beyond {
 
 impl Overlap {
     /// Seconds that bringing gradients together takes beyond backward, which hides what does not
-    /// take the device's own time.
+    /// take the device's own time. What hides collectives of backward hides nothing else.
     pub fn exposed_s(self, cost: &Cost) -> f64 {
-        (cost.sync_s - self.sync * cost.backward_s).max(cost.handling_s)
+        (cost.sync_s - self.sync * (cost.backward_s - cost.covered_s)).max(cost.handling_s)
     }
 
     /// Seconds after the last micro-batch, once a step.
@@ -221,7 +221,7 @@ impl Outcome {
         let alone: Vec<StageOutcome> = self.stages.iter().map(StageOutcome::alone).collect();
         let hides = |stage: &StageOutcome| {
             let Beyond { sync, home } = overlap.beyond(&stage.cost);
-            let backward_s = if sync { stage.cost.backward_s } else { 0.0 };
+            let backward_s = if sync { stage.cost.backward_s - stage.cost.covered_s } else { 0.0 };
             let forward_s = if home { stage.cost.forward_s } else { 0.0 };
             overlap.sync * (backward_s + forward_s)
         };
