@@ -13,6 +13,16 @@ const MODEL: &str = "gpt:layers=4,width=256,heads=4,vocabulary=512,positions=128
 
 /// A plan of four devices, with links of so many Gbit/s.
 fn plan(gbit: f64, stages: usize, micro_batches: usize, division: Division) -> Outcome {
+    plan_under(Schedule::OneForwardOneBackward, gbit, (stages, micro_batches), division)
+}
+
+/// The same under an order of passes.
+fn plan_under(
+    schedule: Schedule,
+    gbit: f64,
+    (stages, micro_batches): (usize, usize),
+    division: Division,
+) -> Outcome {
     let text = format!(
         "[[device]]\nname = \"rank\"\ntflops = 100\nmemory_gib = 80\nmemory_gbyte_per_s = 1000\n\
          overhead_us = 10\n[[level]]\nname = \"link\"\nsize = 4\nlatency_us = 10\ngbit = {gbit}\n"
@@ -22,7 +32,7 @@ fn plan(gbit: f64, stages: usize, micro_batches: usize, division: Division) -> O
     let prepared = Prepared::new(graph).unwrap();
     let (mesh, rule) = (vec![4 / stages], Rule::Data);
     let candidate = Candidate { stages, mesh, micro_batches, division, rule };
-    let schedule = Some(Schedule::OneForwardOneBackward);
+    let schedule = Some(schedule);
     let settings = Settings { recompute: Recompute::Never, schedule, ..Settings::default() };
     let verdict = evaluate(&cluster, &prepared, &candidate, &settings, &|| f64::INFINITY);
     let Verdict::Found(plan) = verdict else { panic!("no plan of {candidate:?}") };
@@ -89,5 +99,24 @@ proptest! {
         prop_assert!((seconds(2) - calm - beyond(2)).abs() < 1e-9, "{}", seconds(2) - calm);
         prop_assert!(seconds(1) >= seconds(2) - 1e-9 && seconds(0) >= seconds(1) - 1e-9);
         prop_assert!(seconds(0) <= calm + beyond(0) + 1e-9);
+    }
+}
+
+#[test]
+fn gradients_travel_behind_the_last_of_what_makes_them() {
+    let overlap = Settings::default().overlap;
+    let orders = [
+        (Schedule::OneForwardOneBackward, 1.0),
+        (Schedule::Gpipe, 1.0),
+        (Schedule::ZeroBubble, 0.5),
+    ];
+    for (schedule, part) in orders {
+        let plan = plan_under(schedule, 1.0, (2, 4), Division::Alike(Sharding::None));
+        let end = |cost: Cost| cost.sync_s - part * cost.backward_s + cost.optimizer_s;
+        let expected_s = plan.stages.iter().map(|stage| end(stage.cost)).fold(0.0, f64::max);
+        let found_s = plan.tail_s(overlap);
+        assert!((found_s / expected_s - 1.0).abs() < 1e-9, "{schedule}: {found_s} {expected_s}");
+        let played_s = simulated_s(&plan, overlap).unwrap();
+        assert!(plan.bound_s <= played_s.min(plan.seconds) * (1.0 + 1e-9), "{schedule}");
     }
 }

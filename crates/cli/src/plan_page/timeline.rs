@@ -1,7 +1,7 @@
 //! The pipeline's run: a row per stage, a bar per pass.
 
 use thinwire_plan::pipeline::{Kind, Run};
-use thinwire_plan::search::{Outcome, Overlap, tail_s, timeline as played};
+use thinwire_plan::search::{Outcome, Overlap, timeline as played};
 
 use crate::figures;
 use crate::report::axis::Axis;
@@ -18,7 +18,7 @@ const BARS: usize = 6000;
 /// The timeline of a plan's step.
 pub fn timeline(plan: &Outcome, overlap: Overlap) -> String {
     let Some(run) = played(plan, overlap) else { return String::new() };
-    let tail = tail_s(&plan.stages, overlap);
+    let tail = plan.tail_s(overlap);
     let each = BARS / run.ranks.len().max(1);
     let shown = |runs: &Vec<Run>| runs.get(each).map(|run| run.start_s);
     let cut = run.ranks.iter().filter_map(shown).fold(f64::INFINITY, f64::min);

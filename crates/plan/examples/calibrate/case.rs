@@ -99,7 +99,13 @@ fn settings(row: &Row) -> Settings {
     };
     Settings {
         exchange: Exchange::Ring,
-        overlap: Overlap { sync: 1.0, messages: false, exchanges: false, products: false },
+        overlap: Overlap {
+            sync: 1.0,
+            home: 1.0,
+            messages: false,
+            exchanges: false,
+            products: false,
+        },
         recompute: Recompute::Always,
         schedule: Some(schedule),
         ..Settings::default()

@@ -13,7 +13,6 @@ use crate::cost::Cost;
 use crate::error::{scaled, size};
 use crate::search::{
     Candidate, Chain, Found, Outcome, Overlap, Planner, StageOutcome, Verdict, best_of, costs,
-    tail_s,
 };
 
 const GIB: f64 = (1_u64 << 30) as f64;
@@ -290,7 +289,7 @@ fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     let compute = rounds * (forward_s + backward_s);
     let wire = rounds * (forward_wire_s + gather_s + backward_wire_s);
     let again = rounds * again_s;
-    let tail = tail_s(&outcome.stages, overlap);
+    let tail = outcome.tail_s(overlap);
     let idle = (outcome.seconds - compute - again - wire - tail).max(0.0);
     let share = |part: f64| format!("{} ({:.1} %)", seconds(part), 100.0 * part / outcome.seconds);
     let mut lines = vec![

@@ -140,10 +140,11 @@ fn rate(at: &Cost, way: &Carriage, (terms, beyond): (&Terms, Beyond)) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::search::Settings;
 
     #[test]
     fn what_ends_last_counts_beside_what_takes_longest() {
-        let overlap = Overlap { sync: 1.0, messages: true, exchanges: true, products: false };
+        let overlap = Settings::default().overlap;
         let terms = Terms { rounds: 8.0, overlap, budget: 1.0, room: vec![0.0; 3] };
         let stage = |forward_s, sync_s| Cost { forward_s, sync_s, ..Cost::ZERO };
         let stages = [stage(1.0, 2.0), stage(1.5, 0.0), stage(1.0, 1.0)];

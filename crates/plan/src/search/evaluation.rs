@@ -203,13 +203,15 @@ impl Evaluation<'_> {
         let apart = family.contains(&Schedule::ZeroBubble);
         let rounds = (m + (p - 1.0) / chunks) / p;
         let once = |counts: bool| if counts { 1.0 / p } else { 0.0 };
-        let hidden = |beyond: bool| once(beyond) * self.settings.overlap.sync;
+        // The orders of a family agree in what they hide.
+        let overlap = self.settings.overlap.under(family[0]);
+        let gradients = once(beyond.sync) * overlap.sync;
         Weights {
-            forward: rounds - hidden(beyond.home),
+            forward: rounds - once(beyond.home) * overlap.home,
             forward_wire: rounds,
-            backward: if apart { m / p } else { rounds } - hidden(beyond.sync),
+            backward: if apart { m / p } else { rounds } - gradients,
             backward_wire: rounds,
-            covered: if apart { rounds } else { 0.0 } + hidden(beyond.sync),
+            covered: if apart { rounds } else { 0.0 } + gradients,
             gather: rounds,
             step: 1.0 / p,
             sync: once(beyond.sync),

@@ -66,6 +66,9 @@ pub struct StageOutcome {
     pub handling_s: f64,
 }
 
+/// The part of backward that computes gradients of weights.
+const WEIGHTS: f64 = 0.5;
+
 /// What goes beyond what hides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beyond {
@@ -78,9 +81,10 @@ pub struct Beyond {
 /// What may happen at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overlap {
-    /// The part of the last backward in which gradients may travel, and of the first forward in which
-    /// new parameters may.
+    /// The part of the last backward in which gradients may travel.
     pub sync: f64,
+    /// The part of the first forward in which new parameters may.
+    pub home: f64,
     /// Whether stages compute while their messages travel.
     pub messages: bool,
     /// Whether exchanges of gradients are under way side by side, so that their latencies do not add
@@ -103,6 +107,15 @@ impl Beyond {
 }
 
 impl Overlap {
+    /// What happens at the same time under an order of passes: where gradients of weights have passes
+    /// of their own, they are not there before the last of these, which is half of backward.
+    pub fn under(self, schedule: Schedule) -> Overlap {
+        match schedule {
+            Schedule::ZeroBubble => Overlap { sync: WEIGHTS * self.sync, ..self },
+            _ => self,
+        }
+    }
+
     /// Seconds that bringing gradients together takes beyond backward, which hides what does not
     /// take the device's own time. What hides collectives of backward hides nothing else.
     pub fn exposed_s(self, cost: &Cost) -> f64 {
@@ -117,7 +130,7 @@ impl Overlap {
     /// Seconds that bringing new parameters home takes beyond the next forward, which hides the same
     /// of it.
     pub fn away_s(self, cost: &Cost) -> f64 {
-        (cost.home_s - self.sync * cost.forward_s).max(cost.home_handling_s)
+        (cost.home_s - self.home * cost.forward_s).max(cost.home_handling_s)
     }
 
     /// What of a stage goes beyond what hides it.
@@ -198,6 +211,7 @@ impl Outcome {
 
     /// What goes beyond what hides it, on any stage.
     pub fn beyond(&self, overlap: Overlap) -> Beyond {
+        let overlap = overlap.under(self.schedule);
         self.stages
             .iter()
             .map(|stage| overlap.beyond(&stage.cost))
@@ -219,14 +233,22 @@ impl Outcome {
     /// Seconds of a step, in closed form, in which nothing travels: what faster links leave of it.
     pub fn computed_s(&self, overlap: Overlap) -> f64 {
         let alone: Vec<StageOutcome> = self.stages.iter().map(StageOutcome::alone).collect();
-        let hides = |stage: &StageOutcome| {
-            let Beyond { sync, home } = overlap.beyond(&stage.cost);
-            let backward_s = if sync { stage.cost.backward_s - stage.cost.covered_s } else { 0.0 };
-            let forward_s = if home { stage.cost.forward_s } else { 0.0 };
-            overlap.sync * (backward_s + forward_s)
+        let here = overlap.under(self.schedule);
+        let hides = |StageOutcome { cost, .. }: &StageOutcome| {
+            let Beyond { sync, home } = here.beyond(cost);
+            let backward_s = if sync { cost.backward_s - cost.covered_s } else { 0.0 };
+            let forward_s = if home { cost.forward_s } else { 0.0 };
+            here.sync * backward_s + here.home * forward_s
         };
         let hides_s = self.stages.iter().map(hides).fold(0.0, f64::max);
         (estimate_s(&alone, self.schedule, self.rounds, overlap) - hides_s).max(0.0)
+    }
+
+    /// What happens once a step, after the last micro-batch.
+    pub fn tail_s(&self, overlap: Overlap) -> f64 {
+        let here = overlap.under(self.schedule);
+        let tail = |stage: &StageOutcome| here.tail_s(&stage.cost);
+        self.stages.iter().map(tail).fold(0.0, f64::max)
     }
 
     /// Whether messages set the pace, and not stages.
@@ -242,13 +264,7 @@ impl Outcome {
     }
 }
 
-/// What happens once a step, after the last micro-batch.
-pub fn tail_s(stages: &[StageOutcome], overlap: Overlap) -> f64 {
-    let tail = |stage: &StageOutcome| overlap.tail_s(&stage.cost);
-    stages.iter().map(tail).fold(0.0, f64::max)
-}
-
-/// The same with what the first micro-batch then waits for.
+/// What happens once a step, after the last micro-batch, and what the first one then waits for.
 fn once_s(stages: &[StageOutcome], overlap: Overlap) -> f64 {
     let once = |stage: &StageOutcome| overlap.tail_s(&stage.cost) + overlap.away_s(&stage.cost);
     stages.iter().map(once).fold(0.0, f64::max)
@@ -273,14 +289,17 @@ pub fn estimate_s(
         Schedule::Gpipe | Schedule::OneForwardOneBackward => 1.0,
         Schedule::Interleaved { chunks } => 1.0 / chunks as f64,
         Schedule::ZeroBubble => {
-            let weights: f64 = stages.iter().map(|stage| 0.5 * stage.cost.backward_s).sum();
+            let weights: f64 = stages.iter().map(|stage| WEIGHTS * stage.cost.backward_s).sum();
             1.0 - 2.0 * weights / once
         }
     };
     let messages: f64 = stages.iter().map(|stage| stage.message_s).sum();
     let fill = (once - slowest).max(0.0) * part + (2.0 - waits) * messages;
     let round_s = if overlap.messages { round_s(stages, schedule, &micro) } else { 0.0 };
-    slowest + (micro_batches as f64 - 1.0) * slowest.max(round_s) + fill + once_s(stages, overlap)
+    slowest
+        + (micro_batches as f64 - 1.0) * slowest.max(round_s)
+        + fill
+        + once_s(stages, overlap.under(schedule))
 }
 
 /// Seconds that messages leave between two micro-batches at least. Each link carries them one after
@@ -297,7 +316,7 @@ fn round_s(
             return schedule.chunks() as f64 * link;
         }
         Schedule::OneForwardOneBackward => 0.0,
-        Schedule::ZeroBubble => 0.5,
+        Schedule::ZeroBubble => WEIGHTS,
     };
     let (mut back, mut ahead, mut most) = (0.0, 0.0, link);
     for stage in stages.iter().rev() {
@@ -313,7 +332,7 @@ const PASSES_MAX: f64 = (1_u64 << 20) as f64;
 
 /// Seconds of a step, played through.
 pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
-    Some(timeline(outcome, overlap)?.seconds + tail_s(&outcome.stages, overlap))
+    Some(timeline(outcome, overlap)?.seconds + outcome.tail_s(overlap))
 }
 
 /// Seconds before which no first forward of a stage is done, because its parameters are on their way
@@ -321,7 +340,7 @@ pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
 fn home_s(stage: &StageOutcome, overlap: Overlap) -> f64 {
     let Cost { home_s, forward_s, .. } = stage.cost;
     // Collectives of forward take the same links.
-    let ahead_s = stage.cost.ahead_s() - overlap.sync * forward_s;
+    let ahead_s = stage.cost.ahead_s() - overlap.home * forward_s;
     if home_s > 0.0 { home_s + ahead_s } else { 0.0 }
 }
 
@@ -337,7 +356,7 @@ pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
         let Cost { backward_s, backward_wire_s, covered_s, again_s, .. } = stage.cost;
         let waits = if overlap.messages { stage.handling_s } else { stage.message_s };
         let (weight_s, covered_s) = match outcome.schedule {
-            Schedule::ZeroBubble => (0.5 * backward_s, covered_s),
+            Schedule::ZeroBubble => (WEIGHTS * backward_s, covered_s),
             _ => (0.0, 0.0),
         };
         pipeline::Stage {

@@ -63,7 +63,13 @@ impl Default for Settings {
         Settings {
             precision: Precision::MIXED,
             exchange: Exchange::Direct,
-            overlap: Overlap { sync: 1.0, messages: true, exchanges: true, products: false },
+            overlap: Overlap {
+                sync: 1.0,
+                home: 1.0,
+                messages: true,
+                exchanges: true,
+                products: false,
+            },
             reserve: 0.1,
             recompute: Recompute::Free,
             idle: true,

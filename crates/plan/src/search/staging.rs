@@ -42,7 +42,7 @@ impl Evaluation<'_> {
         };
         let mut stages = all(&blocks, &spared);
         if !self.settings.codings.is_empty() {
-            let terms = self.terms(&stages);
+            let terms = self.terms(&stages, schedule);
             carry(self.chain, choice, cuts, &terms, (&mut spared.treated, &mut blocks));
             stages = all(&blocks, &spared);
         }
@@ -110,14 +110,14 @@ impl Evaluation<'_> {
         }
     }
 
-    fn terms(&self, stages: &[StageOutcome]) -> Terms {
+    fn terms(&self, stages: &[StageOutcome], schedule: Schedule) -> Terms {
         let room = |stage: &StageOutcome| {
             ((1.0 - self.settings.reserve) * stage.memory_bytes - stage.bytes())
                 / (1.0 + stage.slack)
         };
         Terms {
             rounds: self.candidate.micro_batches as f64,
-            overlap: self.settings.overlap,
+            overlap: self.settings.overlap.under(schedule),
             budget: self.budget(),
             room: stages.iter().map(room).collect(),
         }
