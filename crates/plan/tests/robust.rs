@@ -5,7 +5,7 @@ mod made;
 use thinwire_plan::Cluster;
 use thinwire_plan::cluster::Links;
 use thinwire_plan::output::robust_report;
-use thinwire_plan::search::{Measure, Planner, Robust, Scenario, Settings, robust};
+use thinwire_plan::search::{Measure, Planner, Robust, Scenario, Settings, robust, simulated_s};
 
 fn cluster() -> Cluster {
     made::cluster(4, 2, 50.0, 80.0)
@@ -23,7 +23,8 @@ fn planned(text: &str, measure: Measure) -> Robust {
 #[test]
 fn the_worst_case_is_no_worse_and_the_calm_one_no_better() {
     for measure in [Measure::Worst, Measure::Tail(0.3), Measure::Tail(1.0)] {
-        let made = robust(&mut planner(), &cluster(), &Scenario::usual(), measure).unwrap();
+        let made =
+            robust(&mut planner(), &cluster(), &Scenario::usual(&cluster()), measure).unwrap();
         let [this, calm] = made.measures();
         assert!(this <= calm, "{measure:?}: {this} {calm}");
         assert!(made.rows.iter().all(|(_, _, both)| both.iter().all(|s| s.is_finite())));
@@ -73,7 +74,8 @@ fn members_stand_as_the_fastest_calm_plan_wants_them() {
     level.bytes_per_s = 20.0 * 1e9 / 8.0;
     let planner = || made::planner(made::gpt(6, 1024, 512), 32, Settings::default());
     let (arranged, found) = planner().placed(&cluster).unwrap();
-    let made = robust(&mut planner(), &cluster, &Scenario::usual(), Measure::Worst).unwrap();
+    let made =
+        robust(&mut planner(), &cluster, &Scenario::usual(&cluster), Measure::Worst).unwrap();
     assert_eq!(made.cluster, arranged);
     assert!(!made.cluster.order().is_empty());
     let (_, _, [_, calm]) = made.rows[0];
@@ -137,4 +139,31 @@ fn a_tail_is_the_mean_of_the_worst() {
     ] {
         assert!((measure.of(&rows) - expected).abs() < 1e-12, "{measure:?}");
     }
+}
+
+#[test]
+fn of_one_level_a_device_is_lost() {
+    let cluster = made::cluster(1, 4, 100.0, 80.0);
+    let one = Cluster { levels: cluster.levels[..1].to_vec(), ..cluster };
+    let cases = Scenario::usual(&one);
+    let made = robust(&mut planner(), &one, &cases, Measure::Worst).unwrap();
+    let names: Vec<&str> = made.rows.iter().map(|(name, ..)| name.as_str()).collect();
+    assert_eq!(names, ["calm", "half bandwidth", "one device +20 %", "one device lost"]);
+    let calm_s = made.rows[0].2[0];
+    made.rows.iter().for_each(|(name, _, [seconds, _])| {
+        assert!(seconds.is_finite() && *seconds >= calm_s * (1.0 - 1e-9), "{name}: {seconds}");
+    });
+    let alone = Cluster { levels: vec![one.levels[0].resized(1)], ..one.clone() };
+    assert_eq!(Scenario::usual(&alone).len(), 2);
+    let text = "[[scenario]]\nname = \"gone\"\nlost = 4\n";
+    let error = Scenario::parse(text, &one).unwrap_err().to_string();
+    assert_eq!(error, "scenario 'gone': lost is 4, expected less than 4");
+}
+
+#[test]
+fn a_plan_from_another_network_is_timed_in_the_calm_one() {
+    let thin = "[[scenario]]\nname = \"thin\"\nbandwidth = 0.05\n";
+    let made = planned(thin, Measure::Worst);
+    let played_s = simulated_s(&made.found.best, Settings::default().overlap).unwrap();
+    assert!((played_s / made.found.best.seconds - 1.0).abs() < 1e-9, "{played_s}");
 }

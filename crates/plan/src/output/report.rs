@@ -105,7 +105,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     lines.extend(sent(planner, cluster, found)?);
     lines.push(String::new());
     for Sensitivity { change, seconds: then } in sensitivities(planner, cluster, best)? {
-        let faster = 100.0 * (1.0 - then / best.seconds);
+        let faster = (100.0 * (1.0 - then / best.seconds)).max(0.0);
         lines.push(format!("{change} would save {faster:.1} % of the step with this plan"));
     }
     lines.push(memory(planner, cluster, found)?);

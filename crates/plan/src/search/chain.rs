@@ -11,7 +11,7 @@ use std::sync::Arc;
 use thinwire_model::{Cut, NodeId, Sides, Strategy, TensorId};
 
 use super::block::{Allowed, BlockPricing, Given, layouts_of};
-use super::prepare::{Class, Prepared};
+use super::prepare::{Class, Prepared, User};
 use super::rule::Rule;
 use super::thrift::Treated;
 use crate::Error;
@@ -226,6 +226,26 @@ impl<'a> Chain<'a> {
         let variable = one.exit?;
         let Variable::Tensor(id, sides) = &one.variables[variable] else { return None };
         Some((&self.prepared.graph.tensors[*id].shape, &sides[options[variable]]))
+    }
+
+    /// Of parameters that several blocks read, who reads them.
+    pub(super) fn shared(&self) -> &[Vec<User>] {
+        &self.prepared.shared
+    }
+
+    /// The shape of a parameter, what the first block of the class calls it, and how a user has it.
+    pub(super) fn parameter(
+        &self,
+        choice: &Choice,
+        user: &User,
+    ) -> Option<(&[usize], TensorId, Sides)> {
+        let (class, options) = &choice.ways[choice.of_block[user.block]];
+        let mut strategies = self.formulations[*class].strategies(options);
+        let (_, strategy) = strategies.find(|(id, _)| *id == user.node)?;
+        let tensor = self.prepared.graph.nodes[user.node].inputs[user.input];
+        let work = &self.prepared.classes[*class].work[&user.node];
+        let sides = work.declaration.input_sides(user.input, strategy);
+        Some((&self.prepared.graph.tensors[tensor].shape, tensor, sides))
     }
 
     /// The strategy of every node of a way, in order.

@@ -34,6 +34,7 @@ mod single;
 mod spread;
 mod staging;
 mod thrift;
+mod tie;
 
 pub use after::codecs_after;
 pub use block::Given;

@@ -64,6 +64,11 @@ pub struct StageOutcome {
     pub message_bytes: f64,
     /// Seconds of a device's own time that messages take of every pass.
     pub handling_s: f64,
+    /// Seconds once a step in which sums of what this stage updates come from other stages, and new
+    /// values go there, beyond what is computed between them.
+    pub tied_s: f64,
+    /// Seconds of that, where anything goes beyond it.
+    pub tied_hides_s: f64,
 }
 
 /// The part of backward that computes gradients of weights.
@@ -158,7 +163,7 @@ impl StageOutcome {
         let cost = Cost { forward_wire_s, backward_wire_s, gather_s, again_s, ..self.cost };
         let backward_s = self.cost.backward_s - self.cost.covered_s;
         let cost = Cost { sync_s, home_s, backward_s, covered_s: 0.0, ..cost };
-        StageOutcome { cost, message_s: 0.0, ..self.clone() }
+        StageOutcome { cost, message_s: 0.0, tied_s: 0.0, ..self.clone() }
     }
 
     /// Seconds of one micro-batch's passes.
@@ -234,11 +239,11 @@ impl Outcome {
     pub fn computed_s(&self, overlap: Overlap) -> f64 {
         let alone: Vec<StageOutcome> = self.stages.iter().map(StageOutcome::alone).collect();
         let here = overlap.under(self.schedule);
-        let hides = |StageOutcome { cost, .. }: &StageOutcome| {
+        let hides = |StageOutcome { cost, tied_hides_s, .. }: &StageOutcome| {
             let Beyond { sync, home } = here.beyond(cost);
             let backward_s = if sync { cost.backward_s - cost.covered_s } else { 0.0 };
             let forward_s = if home { cost.forward_s } else { 0.0 };
-            here.sync * backward_s + here.home * forward_s
+            here.sync * backward_s + here.home * forward_s + tied_hides_s
         };
         let hides_s = self.stages.iter().map(hides).fold(0.0, f64::max);
         (estimate_s(&alone, self.schedule, self.rounds, overlap) - hides_s).max(0.0)
@@ -247,7 +252,7 @@ impl Outcome {
     /// What happens once a step, after the last micro-batch.
     pub fn tail_s(&self, overlap: Overlap) -> f64 {
         let here = overlap.under(self.schedule);
-        let tail = |stage: &StageOutcome| here.tail_s(&stage.cost);
+        let tail = |stage: &StageOutcome| here.tail_s(&stage.cost) + stage.tied_s;
         self.stages.iter().map(tail).fold(0.0, f64::max)
     }
 
@@ -266,7 +271,9 @@ impl Outcome {
 
 /// What happens once a step, after the last micro-batch, and what the first one then waits for.
 fn once_s(stages: &[StageOutcome], overlap: Overlap) -> f64 {
-    let once = |stage: &StageOutcome| overlap.tail_s(&stage.cost) + overlap.away_s(&stage.cost);
+    let once = |stage: &StageOutcome| {
+        overlap.tail_s(&stage.cost) + overlap.away_s(&stage.cost) + stage.tied_s
+    };
     stages.iter().map(once).fold(0.0, f64::max)
 }
 

@@ -1,10 +1,10 @@
 //! A model for one size of micro-batch, ready to be planned: its blocks, of which equal ones are
 //! one class, the tensors between them, and the work of each class.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use thinwire_model::{Graph, NodeId, Role, TensorId, backward, classes};
+use thinwire_model::{Block, Graph, NodeId, Role, TensorId, backward, classes};
 
 use super::memo::Memo;
 use super::pin::{Pin, pinned};
@@ -22,6 +22,8 @@ pub struct Prepared {
     pub of_block: Vec<usize>,
     /// Elements of all parameters.
     pub parameters: f64,
+    /// Of parameters that several blocks read, who reads them, in order.
+    pub(super) shared: Vec<Vec<User>>,
     /// What is known on meshes.
     pub(super) memo: Memo,
 }
@@ -37,6 +39,17 @@ pub struct Class {
     pub exit: Option<TensorId>,
     /// What its nodes compute.
     pub work: HashMap<NodeId, Work>,
+}
+
+/// An input of a node that is a parameter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct User {
+    /// The block.
+    pub block: usize,
+    /// The node, as the first block of the class calls it.
+    pub node: NodeId,
+    /// Which input of it.
+    pub input: usize,
 }
 
 impl Prepared {
@@ -75,13 +88,31 @@ impl Prepared {
         }
         let parameters = graph.parameters().map(|(_, tensor)| tensor.elements() as f64).sum();
         let memo = Memo::default();
-        Ok(Prepared { graph, classes: all, of_block, parameters, memo })
+        let shared = shared(&graph, |block| all[of_block[block]].nodes.start);
+        Ok(Prepared { graph, classes: all, of_block, parameters, shared, memo })
     }
 
     /// The same model for another size of micro-batch keeps what both have in common together.
     pub(super) fn beside(self, other: &Prepared) -> Prepared {
         Prepared { memo: Memo::beside(&other.memo), ..self }
     }
+}
+
+/// Who reads parameters that several blocks read; `first` is the first node of a block's class.
+fn shared(graph: &Graph, first: impl Fn(usize) -> NodeId) -> Vec<Vec<User>> {
+    let mut users: BTreeMap<TensorId, Vec<User>> = BTreeMap::new();
+    for (block, Block { nodes, .. }) in graph.blocks.iter().enumerate() {
+        for id in nodes.clone() {
+            for (input, tensor) in graph.nodes[id].inputs.iter().enumerate() {
+                if matches!(graph.tensors[*tensor].role, Role::Parameter(_)) {
+                    let node = id - nodes.start + first(block);
+                    users.entry(*tensor).or_default().push(User { block, node, input });
+                }
+            }
+        }
+    }
+    let several = |users: &Vec<User>| users.iter().any(|user| user.block != users[0].block);
+    users.into_values().filter(several).collect()
 }
 
 /// What is pinned of some nodes, by their places among them.

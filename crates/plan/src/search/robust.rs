@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use super::chain::Chain;
 use super::evaluation::Evaluation;
 use super::outcome::{Outcome, simulated_s};
-use super::scenario::Scenario;
+use super::scenario::{Scenario, unit};
 use super::settings::{Recompute, costs};
 use super::spread::Spread;
 use super::{Found, Planner};
@@ -122,7 +122,9 @@ pub fn robust(
     let both = times[best].iter().zip(&times[0]).map(|(robust, calm)| [*robust, *calm]);
     let rows = names.map(str::to_owned).zip(parts).zip(both);
     let rows: Vec<_> = rows.map(|((name, part), both)| (name, part, both)).collect();
-    let plan = Outcome { seconds: times[best][0], ..pool[best].clone() };
+    // It may come from a search where links are others.
+    let Outcome { stages, shares, rounds, .. } = staged(planner, &cluster, &pool[best])?;
+    let plan = Outcome { stages, shares, rounds, seconds: times[best][0], ..pool[best].clone() };
     let found = Found { best: plan, ..calm };
     Ok(Robust { cluster, found, measure, rows, bound })
 }
@@ -195,7 +197,7 @@ fn left(planner: &Planner, cluster: &Cluster, outcome: &Outcome, lost: usize) ->
     }
     let outer = candidate.mesh[0];
     let inner: usize = candidate.mesh[1..].iter().product();
-    let gone = (lost * cluster.levels[0].size).div_ceil(inner);
+    let gone = (lost * unit(cluster)).div_ceil(inner);
     (gone < outer).then(|| (outer - gone) as f64 / outer as f64)
 }
 

@@ -13,7 +13,7 @@
 //!
 //! [[scenario]]
 //! name = "lost"
-//! lost = 1                 # units of the innermost level that are gone
+//! lost = 1                 # units of the innermost level that are gone; of one level, devices
 //! ```
 
 use serde::Deserialize;
@@ -38,7 +38,7 @@ pub struct Scenario {
     /// How much longer one device takes for everything.
     #[serde(default = "whole")]
     pub slower: f64,
-    /// Units of the innermost level that are gone.
+    /// Units of the innermost level that are gone; devices, where there is one level.
     #[serde(default)]
     pub lost: usize,
 }
@@ -64,13 +64,16 @@ impl Scenario {
         Scenario { name, probability, bandwidth: 1.0, level: None, slower: 1.0, lost: 0 }
     }
 
-    /// Half the bandwidth, a device that takes a fifth longer, and a unit that is lost.
-    pub fn usual() -> Vec<Scenario> {
-        vec![
+    /// Half the bandwidth, a device that takes a fifth longer, and a unit that is lost, where there is
+    /// another.
+    pub fn usual(cluster: &Cluster) -> Vec<Scenario> {
+        let lost = if cluster.levels.len() > 1 { "one node lost" } else { "one device lost" };
+        let all = [
             Scenario { bandwidth: 0.5, ..Scenario::nothing("half bandwidth", 0.1) },
             Scenario { slower: 1.2, ..Scenario::nothing("one device +20 %", 0.1) },
-            Scenario { lost: 1, ..Scenario::nothing("one node lost", 0.1) },
-        ]
+            Scenario { lost: 1, ..Scenario::nothing(lost, 0.1) },
+        ];
+        all.into_iter().filter(|scenario| scenario.check(cluster).is_ok()).collect()
     }
 
     /// Reads scenarios for a cluster.
@@ -96,7 +99,7 @@ impl Scenario {
         within(&about, "probability", self.probability, PROBABILITY)?;
         within(&about, "bandwidth", self.bandwidth, LEFT)?;
         within(&about, "slower", self.slower, SLOWER)?;
-        let units = cluster.size() / cluster.levels[0].size;
+        let units = cluster.size() / unit(cluster);
         if self.lost >= units {
             let found = format!("{about}: lost is {}", self.lost);
             return Err(Error::file(format!("{found}, expected less than {units}")));
@@ -141,11 +144,16 @@ impl Scenario {
         let mut left = self.links(cluster);
         let within: usize =
             left.levels[..left.levels.len() - 1].iter().map(|one| one.size).product();
-        let lost = (self.lost * left.levels[0].size).div_ceil(within);
+        let lost = (self.lost * unit(cluster)).div_ceil(within);
         let last = left.levels.last_mut()?;
         *last = last.resized(last.size.checked_sub(lost).filter(|size| *size > 0)?);
         let units = left.size() / left.levels[0].size;
         left.kinds.truncate(units);
         Some(left)
     }
+}
+
+/// How many devices are gone together.
+pub(super) fn unit(cluster: &Cluster) -> usize {
+    if cluster.levels.len() > 1 { cluster.levels[0].size } else { 1 }
 }

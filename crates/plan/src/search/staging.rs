@@ -46,6 +46,7 @@ impl Evaluation<'_> {
             carry(self.chain, choice, cuts, &terms, (&mut spared.treated, &mut blocks));
             stages = all(&blocks, &spared);
         }
+        self.tie(choice, &spared, &mut stages);
         spared.treated.sort_by_key(|one| (one.block, one.tensor));
         Outcome {
             candidate: self.candidate.clone(),
@@ -157,6 +158,8 @@ impl Evaluation<'_> {
             message_s: sent.seconds,
             message_bytes: sent.bytes,
             handling_s: sent.handling_s + received_s,
+            tied_s: 0.0,
+            tied_hides_s: 0.0,
         }
     }
 }

@@ -110,7 +110,7 @@ fn check_outputs(args: &Args) -> Result<()> {
 fn robust_plan(args: &Args, planner: &mut Planner, cluster: &Cluster) -> Result<Option<Robust>> {
     let Some(measure) = args.robust else { return Ok(None) };
     let scenarios = match &args.scenarios {
-        None => Scenario::usual(),
+        None => Scenario::usual(cluster),
         Some(path) => {
             let text = file::text(path, &file::SCENARIOS)?;
             file::parsed(path, &file::SCENARIOS, Scenario::parse(&text, cluster))?

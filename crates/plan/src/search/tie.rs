@@ -1,0 +1,87 @@
+//! Ties: parameters that several stages use, as an embedding that is the head's weight as well. The
+//! first of these stages updates them: once a step the others send it their sums, and get new values.
+//!
+//! What stages between compute hides a part of either: a later stage is done with its last backward
+//! sooner by theirs, and begins its first forward later.
+
+use thinwire_model::{Placement, Sides};
+
+use super::chain::Choice;
+use super::evaluation::Evaluation;
+use super::outcome::StageOutcome;
+use super::thrift::Spared;
+use crate::cost::{Cost, Group, Sharding, message_s};
+
+/// What stages send each other of one parameter.
+struct Tie {
+    owner: usize,
+    other: usize,
+    sum_bytes: f64,
+    value_bytes: f64,
+}
+
+impl Evaluation<'_> {
+    /// Adds to stages what the parameters cost that others use, too.
+    pub(super) fn tie(&self, choice: &Choice, spared: &Spared, stages: &mut [StageOutcome]) {
+        for Tie { owner, other, sum_bytes, value_bytes } in self.ties(choice, spared, stages) {
+            let between = &stages[owner..other];
+            let passes = |of: &dyn Fn(&Cost) -> f64| {
+                between.iter().map(|stage| of(&stage.cost)).sum::<f64>()
+            };
+            let ways = [
+                (sum_bytes, passes(&|cost| cost.backward_s)),
+                (value_bytes, passes(&|cost| cost.forward_s)),
+            ];
+            for (bytes, hidden_s) in ways {
+                let beyond_s = self.between_s([owner, other], bytes) - hidden_s;
+                if beyond_s > 0.0 {
+                    stages[owner].tied_s += beyond_s;
+                    stages[owner].tied_hides_s += hidden_s;
+                }
+            }
+        }
+    }
+
+    /// Seconds of a message from one stage to another: of the slowest way between neighbours.
+    fn between_s(&self, [owner, other]: [usize; 2], bytes: f64) -> f64 {
+        let devices = self.candidate.mesh.iter().product();
+        let hops = (owner..other).map(|at| Group::next_stage(self.costs.cluster, devices, at));
+        hops.map(|hop| message_s(&hop, bytes)).fold(0.0, f64::max)
+    }
+
+    fn ties(&self, choice: &Choice, spared: &Spared, stages: &[StageOutcome]) -> Vec<Tie> {
+        let stage_of = |block: usize| stages.iter().position(|stage| stage.blocks.contains(&block));
+        let mut ties = Vec::new();
+        for users in self.chain.shared() {
+            let mut users = users.iter().filter_map(|user| Some((stage_of(user.block)?, user)));
+            let Some((owner, _)) = users.next() else { continue };
+            let mut known = vec![owner];
+            for (other, user) in users {
+                if known.contains(&other) {
+                    continue;
+                }
+                known.push(other);
+                let Some((shape, tensor, sides)) = self.chain.parameter(choice, user) else {
+                    continue;
+                };
+                let mut treated = spared.treated.iter();
+                let treated = treated.find(|one| one.of() == (user.block, tensor));
+                let sharding = treated
+                    .map_or(self.costs.division.usual(), |treated| treated.carriage.sharding);
+                let bytes = self.costs.bytes(shape, &sides.value);
+                let part = |least| if sharding >= least { self.share(&sides) } else { 1.0 };
+                let sum_bytes = bytes * part(Sharding::Optimizer);
+                let value_bytes = bytes * part(Sharding::Parameters);
+                ties.push(Tie { owner, other, sum_bytes, value_bytes });
+            }
+        }
+        ties
+    }
+
+    /// The part of a parameter that each of those has who divide its work.
+    fn share(&self, sides: &Sides) -> f64 {
+        let dims = sides.gradient.0.iter().zip(&self.costs.mesh);
+        let dims = dims.filter(|(placement, _)| matches!(placement, Placement::Partial(_)));
+        1.0 / dims.map(|(_, size)| *size as f64).product::<f64>()
+    }
+}
