@@ -41,8 +41,38 @@ fn seconds(cluster: &Cluster, candidate: &Candidate, settings: Settings) -> f64 
     planner.plan_for(cluster, candidate).map_or(f64::INFINITY, |found| found.best.seconds)
 }
 
+/// Three devices of which a batch of 32 keeps two busy.
+fn three(latency_us: f64, gbit: f64) -> Cluster {
+    Cluster::parse(&format!(
+        "[[device]]\nname = \"d\"\ntflops = 14.37\nmemory_gib = 0.759\nmemory_gbyte_per_s = 2068\noverhead_us = 1\n\
+         efficiency = [[1, 0.06], [12, 0.4], [1000, 0.8]]\n\
+         [[level]]\nname = \"l\"\nsize = 3\nlatency_us = {latency_us}\ngbit = {gbit}\n"
+    ))
+    .unwrap()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn no_candidate_alone_is_faster_than_the_search(
+        latency_us in 0.0_f64..1000.0,
+        gbit in 5.0_f64..50.0,
+    ) {
+        let cluster = three(latency_us, gbit);
+        let mut planner = Planner::new(32, Settings::of_executor(), |batch| {
+            let model = "bert:layers=2,width=128,heads=4,vocabulary=512,positions=64";
+            thinwire_model::named(model, batch, 64).map_err(|error| Error::from_model(&error))
+        });
+        let found = planner.plan(&cluster).unwrap();
+        for (stages, mesh, micro_batches) in [(1, vec![2], 1), (1, vec![2], 2), (2, vec![1], 4), (3, vec![1], 2)] {
+            let (division, rule) = (Division::Each, Rule::Free);
+            let candidate = Candidate { stages, mesh, micro_batches, division, rule };
+            let alone_s = planner.plan_for(&cluster, &candidate).unwrap().best.seconds;
+            let found_s = found.best.seconds;
+            prop_assert!(found_s <= alone_s * (1.0 + 1e-9), "{candidate:?}: {alone_s}, found {found_s}");
+        }
+    }
 
     #[test]
     fn parameters_divided_each_as_is_best_are_as_fast_as_alike(

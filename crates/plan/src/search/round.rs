@@ -203,8 +203,10 @@ impl<'a> Round<'a> {
         let mut found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
         // What some order of threads would have left out counts in none.
         let most_s = self.best.seconds();
-        found.retain(|outcome| outcome.bound_s <= most_s);
-        found.iter_mut().for_each(|one| one.rivals.retain(|rival| rival.bound_s <= most_s));
+        // Of a plan that is as fast as its bound the bound may be rounded up.
+        let counts = |one: &Outcome| one.bound_s.min(one.seconds) <= most_s;
+        found.retain(counts);
+        found.iter_mut().for_each(|one| one.rivals.retain(counts));
         let overlap = self.settings.overlap;
         for (_, plan) in &mut experts {
             plan.iter_mut().for_each(|outcome| play(outcome, overlap));
