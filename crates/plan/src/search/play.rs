@@ -146,12 +146,13 @@ pub(super) fn refined(
     fastest((best, settings), alone).0
 }
 
-/// A candidate with fewer choices, or with others of a kind.
+/// A candidate with fewer choices.
 fn plainer(candidate: &Candidate, settings: &Settings) -> Vec<(Candidate, Settings)> {
-    let alike = ALIKE.map(Division::Alike).into_iter();
-    let alike = alike.filter(|division| *division != candidate.division);
-    let alike =
-        alike.map(|division| (Candidate { division, ..candidate.clone() }, settings.clone()));
+    let each = candidate.division == Division::Each;
+    let alike = ALIKE.iter().filter(|_| each).map(|sharding| {
+        let division = Division::Alike(*sharding);
+        (Candidate { division, ..candidate.clone() }, settings.clone())
+    });
     let raw = (!settings.codings.is_empty()).then(|| {
         let settings = Settings { codings: Vec::new(), ..settings.clone() };
         (candidate.clone(), settings)
