@@ -7,20 +7,33 @@ use proptest::prelude::*;
 use thinwire_plan::cost::{Carriage, Cost, Division, Sharding};
 use thinwire_plan::output::{PlanFile, report};
 use thinwire_plan::pipeline::Schedule;
-use thinwire_plan::search::{Candidate, Found, Outcome, Recompute, Rule, Settings, estimate_s};
+use thinwire_plan::search::{
+    Candidate, Found, Outcome, Planner, Recompute, Rule, Settings, estimate_s,
+};
 use thinwire_plan::stage::{Carried, Formulation, Weights, Wire, solve};
 use thinwire_plan::{Cluster, Error};
 use thinwire_wire::random::Key;
 
+fn gpt(settings: Settings) -> Planner {
+    made::planner(made::gpt(6, 512, 512), 32, settings)
+}
+
+/// A model whose head has a weight of its own: what stages share is no part of what is chosen by.
+fn llama(settings: Settings) -> Planner {
+    let model = "llama:layers=6,width=512,heads=8,key_heads=8,feed_forward=2048,vocabulary=8192,positions=512";
+    Planner::new(32, settings, |batch| {
+        thinwire_model::named(model, batch, 512).map_err(|error| Error::from_model(&error))
+    })
+}
+
 fn found(
     cluster: &Cluster,
-    recompute: Recompute,
-    division: Division,
+    planner: fn(Settings) -> Planner,
+    (recompute, division): (Recompute, Division),
     (stages, mesh): (usize, &[usize]),
     schedule: Option<Schedule>,
 ) -> Result<Found, Error> {
-    let settings = Settings { recompute, schedule, ..Settings::default() };
-    let mut planner = made::planner(made::gpt(6, 512, 512), 32, settings);
+    let mut planner = planner(Settings { recompute, schedule, ..Settings::default() });
     let (mesh, rule) = (mesh.to_vec(), Rule::Free);
     let candidate = Candidate { stages, mesh, micro_batches: 8, division, rule };
     planner.plan_for(cluster, &candidate)
@@ -42,7 +55,7 @@ proptest! {
         schedule in prop::sample::select(vec![Schedule::OneForwardOneBackward, Schedule::ZeroBubble]),
     ) {
         let cluster = made::cluster(2, 4, gbit, memory_gib);
-        let at = |recompute, division| found(&cluster, recompute, division, (stages, &mesh), Some(schedule));
+        let at = |recompute, division| found(&cluster, llama, (recompute, division), (stages, &mesh), Some(schedule));
         let free = at(Recompute::Free, Division::Each);
         let alike = [Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters];
         let alike = alike.map(|sharding| at(Recompute::Free, Division::Alike(sharding)));
@@ -63,7 +76,7 @@ proptest! {
 fn mixed(stages: usize, mesh: &[usize]) -> Cluster {
     let sizes = (0..80).map(|step| made::cluster(2, 4, 400.0, 4.0 * 0.95_f64.powi(step)));
     let some = |cluster: &Cluster| {
-        let found = found(cluster, Recompute::Free, Division::Each, (stages, mesh), None);
+        let found = found(cluster, gpt, (Recompute::Free, Division::Each), (stages, mesh), None);
         let (again, all) =
             found.map_or((0, 0), |found| (found.best.recomputed(), found.best.spared.again.len()));
         0 < again && again < all
