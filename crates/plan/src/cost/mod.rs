@@ -242,6 +242,14 @@ impl<'a> Costs<'a> {
         0.5 * self.device.handling.seconds(1.0, bytes + HEADER_BYTES as f64)
     }
 
+    /// How many ranks share a parameter's work.
+    pub fn sharers(&self, sides: &Sides) -> f64 {
+        let partial =
+            |(placement, _): &(&Placement, &usize)| matches!(placement, Placement::Partial(_));
+        let sharing = sides.gradient.0.iter().zip(&self.mesh).filter(partial);
+        sharing.map(|(_, size)| *size as f64).product()
+    }
+
     /// The ranks that share a parameter's work.
     fn sharing(&self, sides: &Sides) -> Group {
         let partial = |dim: &usize| matches!(sides.gradient.0[*dim], Placement::Partial(_));

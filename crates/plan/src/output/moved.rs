@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
-use thinwire_model::{Layout, NodeId, Placement, Role, Sides, TensorId};
+use thinwire_model::{Layout, NodeId, Role, Sides, TensorId};
 
 use super::least::relayout;
 use super::parameter::Parameter;
@@ -396,14 +396,6 @@ impl<'a> Step<'a> {
     /// Bytes that devices of all its stages send of a parameter.
     pub fn sent_of(&self, parameter: &Parameter) -> f64 {
         self.sent(parameter, None).into_iter().map(|(_, sent)| sent.all()).sum()
-    }
-
-    /// How many ranks share a parameter.
-    pub fn sharing(&self, sides: &Sides) -> f64 {
-        let partial =
-            |(placement, _): &(&Placement, &usize)| matches!(placement, Placement::Partial(_));
-        let sharing = sides.gradient.0.iter().zip(&self.costs.mesh).filter(partial);
-        sharing.map(|(_, size)| *size as f64).product()
     }
 
     /// How a block's parameter is divided.

@@ -215,7 +215,7 @@ impl Step<'_> {
     pub(super) fn least(&self, parameter: &Parameter) -> f64 {
         let tensor = &self.prepared.graph.tensors[parameter.tensor];
         let alone = |user: &User| {
-            let ranks = self.sharing(&user.sides);
+            let ranks = self.costs.sharers(&user.sides);
             2.0 * (ranks - 1.0) / ranks * self.costs.bytes(&tensor.shape, &user.sides.value)
         };
         let mut stages: BTreeMap<usize, f64> = BTreeMap::new();

@@ -141,7 +141,7 @@ impl Step<'_> {
             Role::Activation => self.local(tensor, &origin.unwrap_or(read).value),
             Role::Input => self.local(tensor, &read.value),
             Role::Parameter(_) => match self.sharding(block, tensor) {
-                Sharding::Parameters => self.local(tensor, &read.value) / self.sharing(read),
+                Sharding::Parameters => self.local(tensor, &read.value) / self.costs.sharers(read),
                 _ => self.local(tensor, &read.value),
             },
         }

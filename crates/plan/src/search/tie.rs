@@ -4,8 +4,6 @@
 //! What stages between compute hides a part of either: a later stage is done with its last backward
 //! sooner by theirs, and begins its first forward later.
 
-use thinwire_model::{Placement, Sides};
-
 use super::chain::Choice;
 use super::evaluation::Evaluation;
 use super::outcome::StageOutcome;
@@ -69,19 +67,13 @@ impl Evaluation<'_> {
                 let sharding = treated
                     .map_or(self.costs.division.usual(), |treated| treated.carriage.sharding);
                 let bytes = self.costs.bytes(shape, &sides.value);
-                let part = |least| if sharding >= least { self.share(&sides) } else { 1.0 };
+                let part =
+                    |least| if sharding >= least { 1.0 / self.costs.sharers(&sides) } else { 1.0 };
                 let sum_bytes = bytes * part(Sharding::Optimizer);
                 let value_bytes = bytes * part(Sharding::Parameters);
                 ties.push(Tie { owner, other, sum_bytes, value_bytes });
             }
         }
         ties
-    }
-
-    /// The part of a parameter that each of those has who divide its work.
-    fn share(&self, sides: &Sides) -> f64 {
-        let dims = sides.gradient.0.iter().zip(&self.costs.mesh);
-        let dims = dims.filter(|(placement, _)| matches!(placement, Placement::Partial(_)));
-        1.0 / dims.map(|(_, size)| *size as f64).product::<f64>()
     }
 }
