@@ -17,6 +17,7 @@ mod pending;
 mod reader;
 mod transfer;
 mod wake;
+mod way;
 mod writer;
 
 pub use agreement::decline;
@@ -32,6 +33,7 @@ use crate::duplex::timespec;
 use crate::tcp::peer::Peer;
 use crate::tcp::transfer::{Counted, receive, transmit};
 use crate::tcp::wake::Wake;
+use crate::tcp::way::Way;
 use crate::{Counters, Error, Kind, Limiter, Link, Port, Waker, poison};
 
 /// How long a poisoner waits for the others to take note.
@@ -66,6 +68,8 @@ pub struct Tcp {
     counters: Counters,
     /// Whose turn comes first, so that a limit is shared.
     first: usize,
+    /// Who goes first on the wire, once there is bulk.
+    way: Option<Way>,
     /// When the sockets were last polled.
     polled: Instant,
     /// When the thread last slept, and how many bytes had moved by then.
@@ -88,6 +92,7 @@ impl Tcp {
             wake: Wake::new()?,
             counters: Counters::default(),
             first: 0,
+            way: None,
             polled: now,
             slept: (now, 0),
             dead: None,
@@ -110,7 +115,8 @@ impl Tcp {
         for peer in self.peers.iter_mut().flatten() {
             self.counters.received_bytes += peer.listen(now)? as u64;
         }
-        let mut moved = false;
+        let (mut moved, mut urgent_moved) = (false, false);
+        let holds = self.way.as_ref().is_some_and(|way| !way.wait(now).is_zero());
         self.first = (self.first + 1) % self.peers.len();
         for offset in 0..self.peers.len() {
             let index = (self.first + offset) % self.peers.len();
@@ -118,12 +124,25 @@ impl Tcp {
             let mut port = Counted { port: &mut *port, counters: &mut self.counters };
             for data in 0..peer.data.len() {
                 moved |= receive(peer, data, &mut self.ingress, &mut port, now)?;
-                moved |= transmit(peer, data, &mut self.egress, &mut port, now)?;
+                let bulk = peer.is_bulk(data);
+                if !(bulk && holds) {
+                    let sent = transmit(peer, data, &mut self.egress, &mut port, now)?;
+                    urgent_moved |= sent && !bulk;
+                    moved |= sent;
+                }
             }
             self.counters.sent_bytes += peer.speak(self.heartbeat, now)? as u64;
             peer.judge(self.silence, now)?;
         }
+        self.note_urgent(urgent_moved, now);
         Ok(moved)
+    }
+
+    /// Takes note of whether anything but bulk is queued, and has just moved or come.
+    fn note_urgent(&mut self, moved: bool, now: Instant) {
+        if let Some(way) = &mut self.way {
+            way.note(self.peers.iter().flatten().any(Peer::is_urgent), moved, now);
+        }
     }
 
     /// Asks the operating system what the sockets are ready for; `wakeable` if a waker may end it.
@@ -179,11 +198,13 @@ impl Tcp {
             if let Some(due) = peer.due(self.heartbeat, self.silence) {
                 delay = delay.min(due.saturating_duration_since(now));
             }
-            for data in &peer.data {
+            for (number, data) in peer.data.iter().enumerate() {
                 let (out, into) = (data.writable_bytes(), data.may_read());
                 if out > 0 {
-                    let egress = self.egress.as_mut();
-                    delay = delay.min(egress.map_or(Duration::ZERO, |l| l.delay(out, now)));
+                    let egress = self.egress.as_mut().map(|limit| limit.delay(out, now));
+                    let way = self.way.as_ref().filter(|_| peer.is_bulk(number));
+                    let waits = way.map_or(Duration::ZERO, |way| way.wait(now));
+                    delay = delay.min(egress.unwrap_or_default().max(waits));
                 }
                 if into || self.ingress.is_some() {
                     let ingress = self.ingress.as_mut();
@@ -234,9 +255,14 @@ impl Link for Tcp {
 
     fn send(&mut self, to: Rank, header: Header) {
         self.peer(to, &header).send(header);
+        self.note_urgent(true, Instant::now());
     }
 
     fn send_bulk(&mut self, to: Rank, header: Header) {
+        if self.way.is_none() {
+            self.peers.iter_mut().flatten().for_each(Peer::part);
+            self.way = Some(Way::default());
+        }
         self.peer(to, &header).send_bulk(header);
     }
 

@@ -182,3 +182,60 @@ fn bulk_holds_up_nothing_else() {
         assert_eq!(gate.0.received[&(from, tag(message))], expected);
     }
 }
+
+/// Three ranks with a connection for bulk, whose links are emulated.
+fn three_with_bulk() -> [Box<dyn Link>; 3] {
+    let limit = Some("100mbit".parse().unwrap());
+    let links = tcp_mesh(3, &Options { connections: 2, limit, ..options() });
+    links.try_into().unwrap_or_else(|_| panic!("three ranks have three links"))
+}
+
+/// Reads until a message has come.
+fn receives(mut link: Box<dyn Link>) -> thread::JoinHandle<Result<Box<dyn Link>, Error>> {
+    thread::spawn(move || {
+        Post::default().drive(&mut *link, |post| !post.received.is_empty())?;
+        Ok(link)
+    })
+}
+
+/// Queues a message that nobody waits for yet.
+fn send_bulk(link: &mut dyn Link, post: &mut Post, to: Rank, length: usize) {
+    let from = link.world().rank();
+    post.outgoing.insert((to, tag(0)), pattern(from, to, tag(0), length));
+    link.send_bulk(to, Header::new(Kind::Data, 0, tag(0), length));
+}
+
+#[test]
+fn bulk_gives_way_to_what_goes_to_others() {
+    const BULK: usize = 4 << 20;
+    const URGENT: usize = 500_000;
+    let [mut sender, first, second] = three_with_bulk();
+    let readers = [receives(first), receives(second)];
+    let mut post = Post::default();
+    send_bulk(&mut *sender, &mut post, Rank(1), BULK);
+    while sender.counters().sent_bytes < 200_000 {
+        if !sender.progress(&mut post).unwrap() {
+            sender.wait(LONG).unwrap();
+        }
+    }
+    post.send(&mut *sender, Rank(2), tag(1), URGENT);
+    let before = sender.counters().sent_bytes;
+    post.drive(&mut *sender, |post| !post.outgoing.contains_key(&(Rank(2), tag(1)))).unwrap();
+    let sent = (sender.counters().sent_bytes - before) as usize;
+    assert!(sent < URGENT + URGENT / 4, "{sent} bytes left before {URGENT} had");
+    post.drive(&mut *sender, |post| post.outgoing.is_empty()).unwrap();
+    readers.into_iter().for_each(|reader| drop(reader.join().unwrap().unwrap()));
+}
+
+#[test]
+fn bulk_does_not_wait_for_what_nobody_reads() {
+    let [mut sender, _busy, second] = three_with_bulk();
+    let reader = receives(second);
+    let mut post = Post::default();
+    // More than sockets take, to a rank that is busy with something else.
+    post.send(&mut *sender, Rank(1), tag(1), 32 << 20);
+    send_bulk(&mut *sender, &mut post, Rank(2), BULK_BYTES);
+    post.drive(&mut *sender, |post| !post.outgoing.contains_key(&(Rank(2), tag(0)))).unwrap();
+    assert!(post.outgoing.contains_key(&(Rank(1), tag(1))), "nobody reads it");
+    reader.join().unwrap().unwrap();
+}

@@ -7,6 +7,7 @@ use thinwire_plan::cost::{Cost, Division, Sharding};
 use thinwire_plan::pipeline::{Schedule, Stage, simulate};
 use thinwire_plan::search::{
     Candidate, Outcome, Prepared, Recompute, Rule, Settings, Verdict, evaluate, simulated_s,
+    timeline,
 };
 
 const MODEL: &str = "gpt:layers=4,width=256,heads=4,vocabulary=512,positions=128";
@@ -118,5 +119,24 @@ fn gradients_travel_behind_the_last_of_what_makes_them() {
         assert!((found_s / expected_s - 1.0).abs() < 1e-9, "{schedule}: {found_s} {expected_s}");
         let played_s = simulated_s(&plan, overlap).unwrap();
         assert!(plan.bound_s <= played_s.min(plan.seconds) * (1.0 + 1e-9), "{schedule}");
+    }
+}
+
+#[test]
+fn a_stage_that_is_done_early_has_as_long_for_its_gradients() {
+    let overlap = Settings::default().overlap;
+    let schedule = Schedule::OneForwardOneBackward;
+    let mut plan = plan_under(schedule, 1.0, (2, 4), Division::Alike(Sharding::None));
+    plan.stages.iter_mut().for_each(|stage| stage.cost.sync_s = 0.0);
+    let calm_s = simulated_s(&plan, overlap).unwrap();
+    let runs = timeline(&plan, overlap).unwrap().ranks;
+    let [first, last] = [0, 1].map(|place: usize| runs[place].last().unwrap().end_s);
+    assert!(last < first, "the last stage is done before the first one: {last} {first}");
+    // It begins when its last message is gone, and has until the first stage is done with all.
+    let room_s = calm_s - last - plan.stages[1].cost.optimizer_s;
+    for (sync_s, later_s) in [(0.99 * room_s, 0.0), (room_s + 1.0, 1.0)] {
+        plan.stages[1].cost.sync_s = sync_s;
+        let found_s = simulated_s(&plan, overlap).unwrap();
+        assert!((found_s - calm_s - later_s).abs() < 1e-9, "{sync_s}: {found_s} {calm_s}");
     }
 }

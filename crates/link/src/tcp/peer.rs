@@ -28,6 +28,8 @@ pub struct Peer {
     heard: Instant,
     spoke: Instant,
     suspect: Option<(Instant, String)>,
+    /// The first of the connections that bulk has to itself; beyond all, if there is no bulk.
+    bulk: usize,
 }
 
 fn push_where_least(data: &mut [Connection], header: Header) {
@@ -39,8 +41,26 @@ impl Peer {
     /// A peer that has just been connected to.
     pub fn new(rank: Rank, epoch: u32, control: Connection, data: Vec<Connection>) -> Peer {
         let now = Instant::now();
-        let (port, suspect) = (Control::default(), None);
-        Peer { rank, control, data, port, epoch, heard: now, spoke: now, suspect }
+        let (port, suspect, bulk) = (Control::default(), None, data.len());
+        Peer { rank, control, data, port, epoch, heard: now, spoke: now, suspect, bulk }
+    }
+
+    /// Gives half of several connections to bulk from now on: what is in a socket can be overtaken on
+    /// another one alone.
+    pub fn part(&mut self) {
+        if self.data.len() > 1 {
+            self.bulk = self.data.len() / 2;
+        }
+    }
+
+    /// Whether a data connection is for bulk alone.
+    pub fn is_bulk(&self, data: usize) -> bool {
+        data >= self.bulk
+    }
+
+    /// Whether anything but bulk is queued.
+    pub fn is_urgent(&self) -> bool {
+        self.data[..self.bulk].iter().any(|data| data.writer.pending_bytes() > 0)
     }
 
     /// Every connection, control first.
@@ -50,13 +70,12 @@ impl Peer {
 
     /// Queues a data frame where least is queued.
     pub fn send(&mut self, header: Header) {
-        push_where_least(&mut self.data, header);
+        push_where_least(&mut self.data[..self.bulk], header);
     }
 
-    /// The same, but not on the first of several connections: what is in a socket can be overtaken
-    /// on another one alone.
+    /// The same among the connections for bulk, if there are such.
     pub fn send_bulk(&mut self, header: Header) {
-        let first = usize::from(self.data.len() > 1);
+        let first = if self.bulk < self.data.len() { self.bulk } else { 0 };
         push_where_least(&mut self.data[first..], header);
     }
 

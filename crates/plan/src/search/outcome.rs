@@ -166,6 +166,11 @@ impl StageOutcome {
         StageOutcome { cost, message_s: 0.0, tied_s: 0.0, ..self.clone() }
     }
 
+    /// Seconds after its last micro-batch, once a step.
+    fn after_s(&self, overlap: Overlap) -> f64 {
+        overlap.tail_s(&self.cost) + self.tied_s
+    }
+
     /// Seconds of one micro-batch's passes.
     fn micro_s(&self, chunks: usize) -> f64 {
         self.cost.micro_s() + 2.0 * chunks as f64 * self.handling_s
@@ -252,8 +257,7 @@ impl Outcome {
     /// What happens once a step, after the last micro-batch.
     pub fn tail_s(&self, overlap: Overlap) -> f64 {
         let here = overlap.under(self.schedule);
-        let tail = |stage: &StageOutcome| here.tail_s(&stage.cost) + stage.tied_s;
-        self.stages.iter().map(tail).fold(0.0, f64::max)
+        self.stages.iter().map(|stage| stage.after_s(here)).fold(0.0, f64::max)
     }
 
     /// Whether messages set the pace, and not stages.
@@ -271,9 +275,7 @@ impl Outcome {
 
 /// What happens once a step, after the last micro-batch, and what the first one then waits for.
 fn once_s(stages: &[StageOutcome], overlap: Overlap) -> f64 {
-    let once = |stage: &StageOutcome| {
-        overlap.tail_s(&stage.cost) + overlap.away_s(&stage.cost) + stage.tied_s
-    };
+    let once = |stage: &StageOutcome| stage.after_s(overlap) + overlap.away_s(&stage.cost);
     stages.iter().map(once).fold(0.0, f64::max)
 }
 
@@ -337,9 +339,17 @@ fn round_s(
 /// Pipelines of more passes forward are left to the closed form.
 const PASSES_MAX: f64 = (1_u64 << 20) as f64;
 
-/// Seconds of a step, played through.
+/// Seconds of a step, played through. A stage behind others brings its gradients together when its last
+/// message is on its way, while those before it still work; passes of weights send none.
 pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
-    Some(timeline(outcome, overlap)?.seconds + outcome.tail_s(overlap))
+    let timeline = timeline(outcome, overlap)?;
+    let here = overlap.under(outcome.schedule);
+    let done_s = |(place, stage): (usize, &StageOutcome)| {
+        let end_s = timeline.ranks[place].last().map_or(0.0, |run| run.end_s);
+        let hides = place == 0 || outcome.schedule == Schedule::ZeroBubble;
+        end_s + stage.after_s(Overlap { sync: if hides { here.sync } else { 0.0 }, ..here })
+    };
+    Some(outcome.stages.iter().enumerate().map(done_s).fold(0.0, f64::max))
 }
 
 /// Seconds before which no first forward of a stage is done, because its parameters are on their way

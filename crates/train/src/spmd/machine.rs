@@ -45,6 +45,8 @@ pub struct Machine<'a> {
     parts: Vec<Vec<Vec<Part>>>,
     pub(super) slots: Slots,
     sums: Vec<Sum>,
+    /// The parameters of whose gradients all shares are there, and no reduction has begun.
+    complete: Vec<usize>,
     pub(super) optimizer: Optimizer,
     seed: u64,
     pub(super) step: u64,
@@ -94,6 +96,7 @@ impl<'a> Machine<'a> {
         Ok(Machine {
             training,
             sums: program.parameters.iter().map(|_| Sum::default()).collect(),
+            complete: Vec::new(),
             declarations: assignment.declarations,
             program,
             parts,

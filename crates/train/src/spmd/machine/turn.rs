@@ -18,10 +18,15 @@ const EVALUATIONS: u64 = 1 << 52;
 impl Machine<'_> {
     pub(super) fn turn(&mut self, turn: Turn, data: &Inputs) -> Result<(), Error> {
         let list = std::mem::take(self.list(turn));
+        let sends = |instruction: &Instruction| matches!(instruction, Instruction::Send { .. });
+        let last_send = list.iter().rposition(sends);
         let mut places = 0..list.len();
         let done = places.try_for_each(|at| {
             let last_read = freed(&list[at + 1..]);
-            self.execute((&list[at], last_read), turn.micro_batch, data)
+            self.execute((&list[at], last_read), turn.micro_batch, data)?;
+            // Another stage waits for what this turn sends, and nobody yet for gradients, which would
+            // take the same link, and cores.
+            if last_send.is_none_or(|send| send <= at) { self.reduce() } else { Ok(()) }
         });
         *self.list(turn) = list;
         done
@@ -70,7 +75,7 @@ impl Machine<'_> {
             Instruction::Gradient { parameter, slot } => {
                 let value = self.value(micro_batch, *slot)?;
                 last_read.iter().for_each(|slot| self.slots.free(micro_batch, *slot));
-                self.share(*parameter, value)?;
+                self.share(*parameter, value);
             }
             Instruction::Loss { slot } => {
                 let loss = self.value(micro_batch, *slot)?.floats()[0];

@@ -21,8 +21,8 @@ pub(super) struct Sum {
 }
 
 impl Machine<'_> {
-    /// Adds a share of a gradient; the last one of a step starts its reduction.
-    pub(super) fn share(&mut self, index: usize, value: Value) -> Result<(), Error> {
+    /// Adds a share of a gradient; after the last one of a step it is to be reduced.
+    pub(super) fn share(&mut self, index: usize, value: Value) {
         let (sum, share) = (&mut self.sums[index], value.into_floats());
         match &mut sum.total {
             Some(total) => total.iter_mut().zip(&share).for_each(|(a, b)| *a += b),
@@ -30,16 +30,23 @@ impl Machine<'_> {
         }
         sum.shares += 1;
         let parameter = &self.program.parameters[index];
-        if sum.shares < parameter.shares * self.program.micro_batches {
-            return Ok(());
+        if sum.shares == parameter.shares * self.program.micro_batches {
+            self.complete.push(index);
         }
-        let total = std::mem::take(sum).total.expect("the last share has just come");
-        let shape = &self.program.slots[parameter.sum].shape;
-        let content = Content::Here(Value::new(shape, total, self.slots.device()));
+    }
+
+    /// Starts the reductions of gradients of which all shares are there.
+    pub(super) fn reduce(&mut self) -> Result<(), Error> {
         let moment = self.moment(0);
-        let reduced =
-            self.slots.chain(&self.program, &parameter.reduce, content, When::later(moment))?;
-        self.sums[index].reduced = Some(reduced);
+        for index in std::mem::take(&mut self.complete) {
+            let parameter = &self.program.parameters[index];
+            let total = self.sums[index].total.take().expect("all its shares have come");
+            let shape = &self.program.slots[parameter.sum].shape;
+            let content = Content::Here(Value::new(shape, total, self.slots.device()));
+            let reduced =
+                self.slots.chain(&self.program, &parameter.reduce, content, When::later(moment))?;
+            self.sums[index].reduced = Some(reduced);
+        }
         Ok(())
     }
 
