@@ -116,25 +116,40 @@ impl Tcp {
             self.counters.received_bytes += peer.listen(now)? as u64;
         }
         let (mut moved, mut urgent_moved) = (false, false);
-        let holds = self.way.as_ref().is_some_and(|way| !way.wait(now).is_zero());
         self.first = (self.first + 1) % self.peers.len();
-        for offset in 0..self.peers.len() {
-            let index = (self.first + offset) % self.peers.len();
+        for index in self.in_turn() {
             let Some(peer) = &mut self.peers[index] else { continue };
             let mut port = Counted { port: &mut *port, counters: &mut self.counters };
             for data in 0..peer.data.len() {
                 moved |= receive(peer, data, &mut self.ingress, &mut port, now)?;
-                let bulk = peer.is_bulk(data);
-                if !(bulk && holds) {
-                    let sent = transmit(peer, data, &mut self.egress, &mut port, now)?;
-                    urgent_moved |= sent && !bulk;
-                    moved |= sent;
+                if !peer.is_bulk(data) {
+                    urgent_moved |= transmit(peer, data, &mut self.egress, &mut port, now)?;
                 }
             }
             self.counters.sent_bytes += peer.speak(self.heartbeat, now)? as u64;
             peer.judge(self.silence, now)?;
         }
         self.note_urgent(urgent_moved, now);
+        Ok(moved | urgent_moved | self.transmit_bulk(port, now)?)
+    }
+
+    /// The places of all ranks, from whose turn it is on.
+    fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, ranks) = (self.first, self.peers.len());
+        (0..ranks).map(move |offset| (first + offset) % ranks)
+    }
+
+    /// Writes bulk, unless it gives way.
+    fn transmit_bulk(&mut self, port: &mut dyn Port, now: Instant) -> Result<bool, Error> {
+        let goes = self.way.as_ref().is_some_and(|way| way.wait(now).is_zero());
+        let mut moved = false;
+        for index in self.in_turn().filter(|_| goes) {
+            let Some(peer) = &mut self.peers[index] else { continue };
+            let mut port = Counted { port: &mut *port, counters: &mut self.counters };
+            for data in peer.bulk() {
+                moved |= transmit(peer, data, &mut self.egress, &mut port, now)?;
+            }
+        }
         Ok(moved)
     }
 
@@ -255,7 +270,7 @@ impl Link for Tcp {
 
     fn send(&mut self, to: Rank, header: Header) {
         self.peer(to, &header).send(header);
-        self.note_urgent(true, Instant::now());
+        self.note_urgent(false, Instant::now());
     }
 
     fn send_bulk(&mut self, to: Rank, header: Header) {

@@ -1,8 +1,9 @@
 //! Laws of what moving bytes takes of a device's own time.
 
 use proptest::prelude::*;
-use thinwire_model::named;
-use thinwire_plan::cost::{Division, Precision, Sharding};
+use thinwire_model::{Layout, Placement, Reduction, named};
+use thinwire_plan::cost::{Costs, Division, Precision, Sharding};
+use thinwire_plan::pipeline::{Schedule, Stage, simulate};
 use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
 
@@ -49,7 +50,9 @@ proptest! {
         message_us in 0.0_f64..200.0,
         more_us in 0.0_f64..200.0,
     ) {
-        let text = |rate: f64, us: f64| format!("handling_gbyte_per_s = {rate}\nhandling_us = {us}");
+        let text = |rate: f64, us: f64| {
+            format!("handling_gbyte_per_s = {rate}\nhandling_us = {us}\nexchange_us = {us}")
+        };
         let free = price("", shape).0;
         let some = price(&text(rate, message_us), shape).0;
         let dear = price(&text(rate * slower, message_us + more_us), shape).0;
@@ -72,4 +75,50 @@ proptest! {
         let fixed = mib * f64::from(1 << 20);
         prop_assert!((more - bytes - fixed).abs() < 1.0, "{bytes} {more} {fixed}");
     }
+}
+
+#[test]
+fn messages_are_moved_while_a_rank_would_wait() {
+    let seconds = |handling_s: f64, message_s, micro_batches| {
+        let stage = Stage { forward_s: 1.0, backward_s: 2.0, message_s, ..Stage::default() };
+        let orders = Schedule::OneForwardOneBackward.orders(2, micro_batches).unwrap();
+        simulate(&orders, &[Stage { handling_s, ..stage }; 2]).unwrap().seconds
+    };
+    for handling_s in [0.1, 1.0, 3.0] {
+        // The first stage waits between its passes; the last one goes on at once.
+        let later_s = seconds(handling_s, 0.5, 1) - seconds(0.0, 0.5, 1);
+        assert!((later_s - handling_s).abs() < 1e-9, "{handling_s}: {later_s}");
+    }
+    // Where messages take no time the last stage never waits, and has it after all passes but one.
+    let later_s = seconds(0.1, 0.0, 64) - seconds(0.0, 0.0, 64);
+    assert!((later_s - 0.1 * 127.0).abs() < 1e-9, "{later_s}");
+}
+
+#[test]
+fn every_collective_that_is_waited_for_takes_its_own_time_once() {
+    const SHAPE: [usize; 2] = [64, 64];
+    let taken_s = |mesh: &[usize], from: &Layout, to: &Layout| {
+        let [with, without] = ["exchange_us = 700", ""].map(|fields| {
+            let cluster = cluster(fields);
+            Costs::new(&cluster, mesh, Precision::SINGLE).conversion_s(&SHAPE, from, to)
+        });
+        with - without
+    };
+    let (whole, cut) = (Placement::Replicated, Placement::Sharded(0));
+    let sum = Placement::Partial(Reduction::Sum);
+    for (from, to, collectives) in [
+        (sum, whole, 1.0),
+        (sum, cut, 1.0),
+        (cut, whole, 1.0),
+        (cut, Placement::Sharded(1), 1.0),
+        // Nobody sends anything.
+        (whole, cut, 0.0),
+        (whole, whole, 0.0),
+    ] {
+        let one = |placement| Layout(vec![placement]);
+        let found_s = taken_s(&[4], &one(from), &one(to));
+        assert!((found_s - 7e-4 * collectives).abs() < 1e-9, "{from:?} {to:?}: {found_s}");
+    }
+    let found_s = taken_s(&[2, 2], &Layout(vec![sum, sum]), &Layout(vec![whole, whole]));
+    assert!((found_s - 2.0 * 7e-4).abs() < 1e-9, "of two dimensions of the mesh: {found_s}");
 }

@@ -264,7 +264,7 @@ fn the_slowest_and_the_fastest_machine_have_plans_of_finite_steps() {
         let rates: String = rates.iter().map(|field| format!("{field} = {rate}\n")).collect();
         let text = format!(
             "[[device]]\nname = \"rank\"\nmemory_gib = 1e6\n{rates}memory_efficiency = {part}\n\
-             overhead_us = {time}\nhandling_us = {time}\noperators = {{ attention = {rate} }}\n\
+             overhead_us = {time}\nhandling_us = {time}\nexchange_us = {time}\noperators = {{ attention = {rate} }}\n\
              efficiency = [[1, {part}]]\n[[level]]\nname = \"node\"\nsize = 4\n\
              latency_us = {time}\ngbit = {rate}\n"
         );

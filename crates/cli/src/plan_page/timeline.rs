@@ -1,7 +1,7 @@
 //! The pipeline's run: a row per stage, a bar per pass.
 
 use thinwire_plan::pipeline::{Kind, Run};
-use thinwire_plan::search::{Outcome, Overlap, timeline as played};
+use thinwire_plan::search::{Outcome, Overlap, done_s, timeline as played};
 
 use crate::figures;
 use crate::report::axis::Axis;
@@ -18,11 +18,12 @@ const BARS: usize = 6000;
 /// The timeline of a plan's step.
 pub fn timeline(plan: &Outcome, overlap: Overlap) -> String {
     let Some(run) = played(plan, overlap) else { return String::new() };
-    let tail = plan.tail_s(overlap);
+    let done_s = done_s(plan, overlap, &run);
+    let whole_s = done_s.iter().copied().fold(run.seconds, f64::max);
     let each = BARS / run.ranks.len().max(1);
     let shown = |runs: &Vec<Run>| runs.get(each).map(|run| run.start_s);
     let cut = run.ranks.iter().filter_map(shown).fold(f64::INFINITY, f64::min);
-    let end = cut.min(run.seconds + tail);
+    let end = cut.min(whole_s);
     let x = Axis::new(0.0, 1e3 * end, LEFT, RIGHT);
     let height = ROW * run.ranks.len() as f64 + 38.0;
     let mut svg = legend(&[
@@ -44,13 +45,14 @@ pub fn timeline(plan: &Outcome, overlap: Overlap) -> String {
         );
         let shown = runs.iter().filter(|run| run.end_s <= cut);
         svg += &shown.map(|run| pass(run, &x, top)).collect::<String>();
-        if cut.is_infinite() && tail > 0.0 {
-            svg += &bar("decode", run.seconds, run.seconds + tail, "end of step", &x, top);
+        let end_s = runs.last().map_or(0.0, |run| run.end_s);
+        if cut.is_infinite() && done_s[rank] > end_s {
+            svg += &bar("decode", end_s, done_s[rank], "end of step", &x, top);
         }
     }
     svg += "</svg>\n";
     if cut.is_finite() {
-        let whole = figures::seconds(run.seconds + tail);
+        let whole = figures::seconds(whole_s);
         svg += &format!("<p class=\"note\">The first {} of {whole}.</p>\n", figures::seconds(cut));
     }
     svg

@@ -53,7 +53,12 @@ impl Peer {
         }
     }
 
-    /// Whether a data connection is for bulk alone.
+    /// The data connections that are for bulk alone.
+    pub fn bulk(&self) -> std::ops::Range<usize> {
+        self.bulk..self.data.len()
+    }
+
+    /// Whether a data connection is one of them.
     pub fn is_bulk(&self, data: usize) -> bool {
         data >= self.bulk
     }

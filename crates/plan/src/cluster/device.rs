@@ -57,6 +57,9 @@ pub struct Handling {
     pub byte_s: f64,
     /// Seconds of a message that is sent, and of one that is received.
     pub message_s: f64,
+    /// Seconds by which a tensor's change of layout takes longer than what travels, where nothing is
+    /// computed meanwhile: it begins with the last device, and waking up takes its time.
+    pub exchange_s: f64,
 }
 
 impl Handling {

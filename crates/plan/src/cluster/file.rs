@@ -11,6 +11,7 @@
 //! codec_gbyte_per_s = 300                # f32 encoded or decoded; a third of memory's rate unless said
 //! handling_gbyte_per_s = 2               # sent and received, if it takes the device's own time
 //! handling_us = 20                       # of every message
+//! exchange_us = 50                       # of every change of layout, beyond what travels
 //! operators = { attention = 0.5 }        # half as fast as other operators of its kind
 //! efficiency = [[0.1, 0.2], [10, 0.6]]   # pairs of gflop and the fraction of tflops
 //!
@@ -83,6 +84,8 @@ struct DeviceTable {
     handling_gbyte_per_s: Option<f64>,
     #[serde(default)]
     handling_us: f64,
+    #[serde(default)]
+    exchange_us: f64,
     #[serde(default)]
     operators: BTreeMap<String, f64>,
     #[serde(default)]
@@ -195,7 +198,8 @@ fn handling(about: &str, table: &DeviceTable) -> Result<Handling, Error> {
         None => 0.0,
     };
     let message_s = 1e-6 * within(about, "handling_us", table.handling_us, TIME_US)?;
-    Ok(Handling { byte_s, message_s })
+    let exchange_s = 1e-6 * within(about, "exchange_us", table.exchange_us, TIME_US)?;
+    Ok(Handling { byte_s, message_s, exchange_s })
 }
 
 fn efficiency(about: &str, points: &[Vec<f64>]) -> Result<Efficiency, Error> {

@@ -154,6 +154,7 @@ impl Cluster {
             handling: Handling {
                 byte_s: least(&|device| device.handling.byte_s),
                 message_s: least(&|device| device.handling.message_s),
+                exchange_s: least(&|device| device.handling.exchange_s),
             },
             ..fast.expect("a cluster has a device").clone()
         }

@@ -33,7 +33,7 @@ use std::borrow::Cow;
 use thinwire_model::{Declaration, Layout, Placement, Sides, Strategy};
 use thinwire_wire::HEADER_BYTES;
 
-use crate::cluster::{Cluster, Device};
+use crate::cluster::{Cluster, Device, Handling};
 
 /// How many bytes numbers have.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -135,7 +135,11 @@ impl<'a> Costs<'a> {
     /// The same devices where links take no time: what is left is the devices' own.
     pub fn unlinked(&self) -> Costs<'a> {
         let free = |group: &Group| group.clone().free().handled(&self.device.handling);
-        Costs { groups: self.groups.iter().map(free).collect(), ..self.clone() }
+        let groups = self.groups.iter().map(free).collect();
+        // A device that computes meanwhile waits for no other.
+        let handling = Handling { exchange_s: 0.0, ..self.device.handling };
+        let device = Device { handling, ..self.device.clone() };
+        Costs { groups, device, ..self.clone() }
     }
 
     /// Seconds of one device for its part of an operator.

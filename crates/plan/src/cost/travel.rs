@@ -81,9 +81,14 @@ impl Costs<'_> {
 
     /// Seconds of a collective on a tensor that may be encoded, or may not.
     fn step_s(&self, step: &Step, encodes: bool) -> f64 {
-        let copying_s = self.copying_s(step);
+        let exchanges = match step.collective {
+            Collective::Slice { .. } | Collective::Pad { .. } => false,
+            _ => self.groups[step.mesh_dim].size > 1,
+        };
+        let exchange_s = if exchanges { self.device.handling.exchange_s } else { 0.0 };
+        let own_s = self.copying_s(step) + exchange_s;
         if let Some(coding) = self.coding_of(encodes, step) {
-            return copying_s + self.encoded_s(step, coding);
+            return own_s + self.encoded_s(step, coding);
         }
         let bytes = step.elements as f64 * self.precision.element;
         let group = &self.groups[step.mesh_dim];
@@ -97,7 +102,7 @@ impl Costs<'_> {
             }
             Collective::AllReduce { .. } => self.exchange.all_reduce_s(group, bytes),
         };
-        copying_s + wire_s
+        own_s + wire_s
     }
 
     /// Seconds in which the parts of all ranks are made contiguous before a collective and brought

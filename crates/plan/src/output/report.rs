@@ -13,6 +13,7 @@ use crate::cost::Cost;
 use crate::error::{scaled, size};
 use crate::search::{
     Candidate, Chain, Found, Outcome, Overlap, Planner, StageOutcome, Verdict, best_of, costs,
+    timeline,
 };
 
 const GIB: f64 = (1_u64 << 30) as f64;
@@ -289,7 +290,9 @@ fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     let compute = rounds * (forward_s + backward_s);
     let wire = rounds * (forward_wire_s + gather_s + backward_wire_s);
     let again = rounds * again_s;
-    let tail = outcome.tail_s(overlap);
+    let played = timeline(outcome, overlap);
+    let tail = played
+        .map_or_else(|| outcome.tail_s(overlap), |run| (outcome.seconds - run.seconds).max(0.0));
     let idle = (outcome.seconds - compute - again - wire - tail).max(0.0);
     let share = |part: f64| format!("{} ({:.1} %)", seconds(part), 100.0 * part / outcome.seconds);
     let mut lines = vec![

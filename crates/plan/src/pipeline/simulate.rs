@@ -2,7 +2,8 @@
 //!
 //! A rank does its passes in the order of its list, each as soon as what it needs is there: forward
 //! what the stage before sends, backward what the stage behind does. Messages leave when a pass is
-//! done, one after the other on each way, while the rank goes on.
+//! done, one after the other on each way, while the rank goes on; what moving them takes of the rank
+//! itself delays its next pass, if that is not waiting anyway.
 
 use super::{Kind, Pass};
 
@@ -17,6 +18,8 @@ pub struct Stage {
     pub weight_s: f64,
     /// Seconds in which a message goes from this stage to the next one, or back.
     pub message_s: f64,
+    /// Seconds that messages take of the rank's own time, after a pass forward or backward.
+    pub handling_s: f64,
     /// Seconds from the beginning until new parameters have come home: no forward is done before.
     pub home_s: f64,
     /// Seconds that the first forward takes longer, because they come.
@@ -89,7 +92,7 @@ pub fn simulate(orders: &[Vec<Pass>], stages: &[Stage]) -> Option<Timeline> {
         advanced = false;
         for (rank, order) in orders.iter().enumerate() {
             while let Some(pass) = order.get(runs[rank].len()) {
-                let now = runs[rank].last().map_or(0.0, |run: &Run| run.end_s);
+                let now = runs[rank].last().map_or(0.0, |run| play.free_s(rank, run));
                 let Some(run) = play.run(rank, *pass, now) else { break };
                 runs[rank].push(run);
                 advanced = true;
@@ -115,6 +118,14 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
+    /// When a rank may go on after a pass.
+    fn free_s(&self, rank: usize, run: &Run) -> f64 {
+        match run.pass.kind {
+            Kind::Weight => run.end_s,
+            _ => run.end_s + self.stages[run.pass.chunk * self.ranks + rank].handling_s,
+        }
+    }
+
     /// Does a pass, if what it needs will be there.
     fn run(&mut self, rank: usize, pass: Pass, now: f64) -> Option<Run> {
         let stage = pass.chunk * self.ranks + rank;

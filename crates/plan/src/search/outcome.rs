@@ -339,17 +339,24 @@ fn round_s(
 /// Pipelines of more passes forward are left to the closed form.
 const PASSES_MAX: f64 = (1_u64 << 20) as f64;
 
-/// Seconds of a step, played through. A stage behind others brings its gradients together when its last
-/// message is on its way, while those before it still work; passes of weights send none.
+/// Seconds of a step, played through.
 pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
     let timeline = timeline(outcome, overlap)?;
+    Some(done_s(outcome, overlap, &timeline).into_iter().fold(0.0, f64::max))
+}
+
+/// When every stage of a plan that was played through is done with its gradients and the optimiser. A
+/// stage behind others brings gradients together when its last message is on its way, while those
+/// before it still work; passes of weights send none. Gradients of an interleaved stage's later chunks
+/// are on their way before that, which is left out.
+pub fn done_s(outcome: &Outcome, overlap: Overlap, timeline: &Timeline) -> Vec<f64> {
     let here = overlap.under(outcome.schedule);
     let done_s = |(place, stage): (usize, &StageOutcome)| {
         let end_s = timeline.ranks[place].last().map_or(0.0, |run| run.end_s);
         let hides = place == 0 || outcome.schedule == Schedule::ZeroBubble;
         end_s + stage.after_s(Overlap { sync: if hides { here.sync } else { 0.0 }, ..here })
     };
-    Some(outcome.stages.iter().enumerate().map(done_s).fold(0.0, f64::max))
+    outcome.stages.iter().enumerate().map(done_s).collect()
 }
 
 /// Seconds before which no first forward of a stage is done, because its parameters are on their way
@@ -371,7 +378,10 @@ pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
     }
     let stage = |(place, stage): (usize, &StageOutcome)| {
         let Cost { backward_s, backward_wire_s, covered_s, again_s, .. } = stage.cost;
-        let waits = if overlap.messages { stage.handling_s } else { stage.message_s };
+        let [waits, handling_s] = match overlap.messages {
+            true => [0.0, stage.handling_s],
+            false => [stage.message_s, 0.0],
+        };
         let (weight_s, covered_s) = match outcome.schedule {
             Schedule::ZeroBubble => (WEIGHTS * backward_s, covered_s),
             _ => (0.0, 0.0),
@@ -382,6 +392,7 @@ pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
                 + waits,
             weight_s: weight_s / chunks,
             message_s: if overlap.messages { stage.message_s } else { 0.0 },
+            handling_s,
             // Parameters come in the order in which they are used.
             home_s: home_s(stage, overlap) * ((place / ranks + 1) as f64 / chunks),
             first_s: stage.cost.home_handling_s / chunks,

@@ -34,7 +34,9 @@ pub fn cluster(group: Group) -> Result<(String, Group)> {
     let mine = Speed::measure(|| probe.gather(&[0.0]).map(drop))?;
     let speed = agreed(&mut probe, &mine)?;
     let links = match ranks {
-        1 => Links { latency_s: 0.0, bytes_per_s: 1e9, byte_s: 0.0, message_s: 0.0 },
+        1 => {
+            Links { latency_s: 0.0, bytes_per_s: 1e9, byte_s: 0.0, message_s: 0.0, exchange_s: 0.0 }
+        }
         _ => {
             tell("links, half a minute at most where they are not slow");
             Links::measure(&mut probe, ranks)?
@@ -123,7 +125,8 @@ fn operators(speed: &Speed, best: f64) -> String {
 fn handling(links: &Links) -> String {
     let rate = (links.byte_s > 0.0).then(|| 1e-9 / links.byte_s);
     let rate = rate.map_or(String::new(), |rate| format!("handling_gbyte_per_s = {rate:.4}\n"));
-    format!("{rate}handling_us = {:.2}\n", 1e6 * links.message_s)
+    let [message_us, exchange_us] = [links.message_s, links.exchange_s].map(|s| 1e6 * s);
+    format!("{rate}handling_us = {message_us:.2}\nexchange_us = {exchange_us:.1}\n")
 }
 
 /// What this machine has; 1 GiB where it does not say.
@@ -165,7 +168,13 @@ mod tests {
         let operators = vec![timed("sum", 5e-4), timed("update", 2e-3)];
         let speed = Speed { products, memory_bytes_per_s: 5e9, overhead_s: 3e-6, operators };
         let footprint = Footprint { fixed_bytes: f64::from(7 << 20), slack: 0.125 };
-        let links = Links { latency_s: 1e-4, bytes_per_s: 1.25e7, byte_s: 1e-9, message_s: 2e-5 };
+        let links = Links {
+            latency_s: 1e-4,
+            bytes_per_s: 1.25e7,
+            byte_s: 1e-9,
+            message_s: 2e-5,
+            exchange_s: 3e-5,
+        };
         let cluster = thinwire_plan::Cluster::parse(&text(4, footprint, (&speed, &links))).unwrap();
         let handling = cluster.pace().handling;
         assert!((handling.seconds(10.0, 1e6) - 1.2e-3).abs() < 1e-9);

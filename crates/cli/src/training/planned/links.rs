@@ -22,6 +22,10 @@ const IN_TURN: usize = 6;
 const LONGER: usize = 4;
 /// Work between two short exchanges.
 const PIECE_S: f64 = 4e-3;
+/// Elements of a tensor of usual size, the work between two sums of it, and how often they take turns.
+const USUAL: usize = 1 << 15;
+const USUAL_PIECE_S: f64 = 16e-3;
+const USUAL_TURNS: usize = 6;
 /// How often a round is timed.
 const ROUNDS: usize = 5;
 /// How often work and short exchanges take turns in a round.
@@ -41,6 +45,8 @@ pub struct Links {
     pub byte_s: f64,
     /// The same for a message.
     pub message_s: f64,
+    /// By how many seconds an exchange that is waited for takes longer than what travels in it.
+    pub exchange_s: f64,
 }
 
 impl Links {
@@ -58,11 +64,15 @@ impl Links {
         let byte_s = (beside_s / bytes).clamp(0.0, bulk_s / bytes);
         let short_s = test.beside_s((SHORT, FEW), PROBE_S / 2.0, chore_s)?;
         let short_s = short_s - SHORT as f64 * test.bytes(FEW) * byte_s;
+        let bytes_per_s = test.bytes_per_s(elements)?;
+        let usual_s = test.added_s(USUAL, (USUAL_PIECE_S / chore_s, USUAL_TURNS))?;
+        let travels_s = 2.0 * latency_s + test.bytes(USUAL) * byte_s.max(1.0 / bytes_per_s);
         Ok(Links {
             latency_s,
-            bytes_per_s: test.bytes_per_s(elements)?,
+            bytes_per_s,
             byte_s,
             message_s: (short_s / (SHORT as f64 * test.messages)).max(0.0),
+            exchange_s: (usual_s - travels_s).max(0.0),
         })
     }
 }
@@ -135,22 +145,29 @@ impl Test<'_> {
     /// What a short exchange adds to the work before it, by the step.
     fn latency_s(&mut self, chore_s: f64) -> Result<f64> {
         let bare_s = self.timed(|test| test.exchange(1, 1))?;
-        let times = (PIECE_S / chore_s).ceil().max(1.0) as usize;
+        let added_s = self.added_s(1, (PIECE_S / chore_s, TURNS))?;
+        Ok(added_s.max(bare_s) / 2.0)
+    }
+
+    /// What an exchange of one tensor adds to the work before it, so many chores, where they take
+    /// turns.
+    fn added_s(&mut self, elements: usize, (chores, turns): (f64, usize)) -> Result<f64> {
+        let times = chores.ceil().max(1.0) as usize;
         let mut added = Vec::new();
         for _ in 0..PAIRS {
             let alone_s = self.slowest_s(|test| {
-                test.work(TURNS * times);
+                test.work(turns * times);
                 Ok(())
             })?;
             let turns_s = self.slowest_s(|test| {
-                (0..TURNS).try_for_each(|_| {
+                (0..turns).try_for_each(|_| {
                     test.work(times);
-                    test.exchange(1, 1)
+                    test.exchange(1, elements)
                 })
             })?;
-            added.push((turns_s - alone_s) / TURNS as f64);
+            added.push((turns_s - alone_s) / turns as f64);
         }
-        Ok(crate::samples::median(&mut added).max(bare_s) / 2.0)
+        Ok(crate::samples::median(&mut added))
     }
 
     /// How large tensors are that take long enough, and how long.
