@@ -153,7 +153,7 @@ impl Tcp {
         Ok(moved)
     }
 
-    /// Takes note of whether anything but bulk is queued, and has just moved or come.
+    /// Takes note of whether anything but bulk is queued, and has just moved.
     fn note_urgent(&mut self, moved: bool, now: Instant) {
         if let Some(way) = &mut self.way {
             way.note(self.peers.iter().flatten().any(Peer::is_urgent), moved, now);
@@ -270,7 +270,9 @@ impl Link for Tcp {
 
     fn send(&mut self, to: Rank, header: Header) {
         self.peer(to, &header).send(header);
-        self.note_urgent(false, Instant::now());
+        if let Some(way) = &mut self.way {
+            way.note(true, false, Instant::now());
+        }
     }
 
     fn send_bulk(&mut self, to: Rank, header: Header) {
