@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ports::{LONG, Post, every_link, options, pattern, tag, tcp_mesh};
-use thinwire_link::tcp::Options;
+use thinwire_link::tcp::{Encryption, Options};
 use thinwire_link::{Counters, Error, Link, Place, Port};
 use thinwire_wire::random::{Key, permutation};
 use thinwire_wire::{HEADER_BYTES, Header, Kind, Rank, Tag};
@@ -121,6 +121,27 @@ fn ten_thousand_tiny_messages_arrive() {
         for rank in ranks {
             rank.join().unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
         }
+    }
+}
+
+/// Whoever is told that all is sent may turn to other things: nothing waits for another turn, not
+/// even what was sealed ahead of a socket that was full.
+#[test]
+fn what_is_sent_needs_no_more_turns() {
+    for encryption in [Encryption::Never, Encryption::Always] {
+        let mut links = tcp_mesh(2, &Options { encryption, ..options() });
+        let (mut sender, mut receiver) = (links.pop().unwrap(), links.pop().unwrap());
+        let (mut outbox, mut inbox) = (Post::default(), Post::default());
+        let (to, mut messages) = (receiver.world().rank(), 0);
+        // Until the socket is full, as nobody reads it.
+        while outbox.outgoing.is_empty() {
+            outbox.send(&mut *sender, to, tag(messages), 65_519);
+            messages += 1;
+            while sender.progress(&mut outbox).unwrap() {}
+            sender.wait(Duration::ZERO).unwrap();
+        }
+        let sent = messages as usize - outbox.outgoing.len();
+        inbox.drive(&mut *receiver, |inbox| inbox.received.len() == sent).unwrap();
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::net::TcpStream;
 
-use thinwire_wire::{HEADER_BYTES, Header, Rank, checksum};
+use thinwire_wire::{HEADER_BYTES, Header, Rank, Tag, checksum};
 
 use crate::Port;
 use crate::secure::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session};
@@ -47,6 +47,8 @@ struct Sealed {
     records: Box<[u8]>,
     start: usize,
     end: usize,
+    /// The frames that end in these records, and the end of the record that each ends in.
+    ending: VecDeque<(Tag, usize)>,
 }
 
 /// What a write achieved.
@@ -72,6 +74,7 @@ impl Writer {
             records: vec![0; RECORDS_AHEAD * RECORD_BYTES_MAX].into(),
             start: 0,
             end: 0,
+            ending: VecDeque::new(),
         });
         Writer { to, check, queue: VecDeque::new(), queued_bytes: 0, sealed }
     }
@@ -93,9 +96,10 @@ impl Writer {
         self.queued_bytes + seals + sealed.end - sealed.start
     }
 
-    /// Whether frames wait whose payload the port still owns.
+    /// Whether frames wait that the port has not been told to be sent.
     pub fn has_frames(&self) -> bool {
         !self.queue.is_empty()
+            || self.sealed.as_ref().is_some_and(|sealed| !sealed.ending.is_empty())
     }
 
     /// Writes up to `limit` bytes, in one system call.
@@ -114,7 +118,7 @@ impl Writer {
             None => self.write_clear(stream, port, limit),
             Some(session) => {
                 self.seal(session, port);
-                self.write_sealed(stream, limit)
+                self.write_sealed(stream, port, limit)
             }
         }
     }
@@ -143,7 +147,8 @@ impl Writer {
         }
         let wanted = limit - room;
         let written = attempt(wanted, || stream.write_vectored(&slices[..count]))?;
-        self.advance(written.bytes, port);
+        let to = self.to;
+        self.advance(written.bytes, |tag| port.sent(to, &tag));
         Ok(written)
     }
 
@@ -161,8 +166,8 @@ impl Writer {
         }
     }
 
-    /// Accounts for `bytes` of header and payload that the port need not keep.
-    fn advance(&mut self, mut bytes: usize, port: &mut dyn Port) {
+    /// Accounts for `bytes` of header and payload that were taken; `done` gets what is complete.
+    fn advance(&mut self, mut bytes: usize, mut done: impl FnMut(Tag)) {
         self.queued_bytes -= bytes;
         while let Some(front) = self.queue.front_mut() {
             let step = bytes.min(front.len() - front.gone);
@@ -171,9 +176,8 @@ impl Writer {
             if front.gone < front.len() {
                 break;
             }
-            let tag = front.header.tag;
+            done(front.header.tag);
             self.queue.pop_front();
-            port.sent(self.to, &tag);
             if bytes == 0 {
                 break;
             }
@@ -181,24 +185,24 @@ impl Writer {
     }
 
     /// Seals frames until enough records lie ahead of the socket.
-    fn seal(&mut self, session: &mut Session, port: &mut dyn Port) {
+    fn seal(&mut self, session: &mut Session, port: &dyn Port) {
         let Some(mut sealed) = self.sealed.take() else { return };
         if sealed.start == sealed.end {
             (sealed.start, sealed.end) = (0, 0);
         }
-        while self.has_frames() && sealed.records.len() - sealed.end >= RECORD_BYTES_MAX {
-            self.make_headers(&*port);
-            let front = &self.queue[0];
-            let [header, payload] = parts(self.to, front, &*port);
+        while !self.queue.is_empty() && sealed.records.len() - sealed.end >= RECORD_BYTES_MAX {
+            self.make_headers(port);
+            let [header, payload] = parts(self.to, &self.queue[0], port);
             let plain = if header.is_empty() && payload.len() >= SEAL_IN_PLACE_BYTES_MIN {
                 &payload[..payload.len().min(RECORD_PLAIN_BYTES_MAX)]
             } else {
-                self.gather(&mut sealed.gathered, &*port);
+                self.gather(&mut sealed.gathered, port);
                 &sealed.gathered
             };
             let length = plain.len();
             sealed.end += session.seal_into(plain, &mut sealed.records[sealed.end..]);
-            self.advance(length, port);
+            let end = sealed.end;
+            self.advance(length, |tag| sealed.ending.push_back((tag, end)));
         }
         self.sealed = Some(sealed);
     }
@@ -219,12 +223,22 @@ impl Writer {
         }
     }
 
-    fn write_sealed(&mut self, stream: &mut TcpStream, limit: usize) -> io::Result<Written> {
+    /// Writes what is sealed. A frame is sent when its last record has left, not when it is sealed:
+    /// whoever has sent everything may not have another turn for long.
+    fn write_sealed(
+        &mut self,
+        stream: &mut TcpStream,
+        port: &mut dyn Port,
+        limit: usize,
+    ) -> io::Result<Written> {
         let sealed = self.sealed.as_mut().expect("a session comes with its buffer");
         let end = sealed.end.min(sealed.start.saturating_add(limit));
         let written =
             attempt(end - sealed.start, || stream.write(&sealed.records[sealed.start..end]))?;
         sealed.start += written.bytes;
+        while let Some((tag, _)) = sealed.ending.pop_front_if(|(_, end)| *end <= sealed.start) {
+            port.sent(self.to, &tag);
+        }
         Ok(written)
     }
 }

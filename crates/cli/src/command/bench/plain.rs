@@ -3,11 +3,11 @@
 //! Standard library only, blocking, large pieces: what any program gets without effort. Rank 0
 //! listens, leaves its address in the job's store, and both take turns.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use thinwire_link::store::Store;
 
 use crate::samples::{median, timed};
@@ -88,11 +88,11 @@ impl Plain {
         for _ in 0..pings(bytes) {
             seconds.push(timed(|| -> Result<()> {
                 if self.first {
-                    self.stream.write_all(&message)?;
-                    self.stream.read_exact(&mut message)?;
+                    there(self.stream.write_all(&message))?;
+                    there(self.stream.read_exact(&mut message))?;
                 } else {
-                    self.stream.read_exact(&mut message)?;
-                    self.stream.write_all(&message)?;
+                    there(self.stream.read_exact(&mut message))?;
+                    there(self.stream.write_all(&message))?;
                 }
                 Ok(())
             })?);
@@ -107,11 +107,11 @@ impl Plain {
     pub fn agree(&mut self, number: u64) -> Result<u64> {
         let mut bytes = number.to_le_bytes();
         if self.first {
-            self.stream.write_all(&bytes)?;
-            self.stream.read_exact(&mut [0])?;
+            there(self.stream.write_all(&bytes))?;
+            there(self.stream.read_exact(&mut [0]))?;
         } else {
-            self.stream.read_exact(&mut bytes)?;
-            self.stream.write_all(&[0])?;
+            there(self.stream.read_exact(&mut bytes))?;
+            there(self.stream.write_all(&[0]))?;
         }
         Ok(u64::from_le_bytes(bytes))
     }
@@ -148,7 +148,7 @@ fn accept(host: IpAddr, store: &dyn Store) -> Result<TcpStream> {
                 stream.set_nonblocking(false)?;
                 return Ok(stream);
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 ensure!(begun.elapsed() < TIMEOUT, "rank 1 did not connect within {TIMEOUT:?}");
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -157,10 +157,18 @@ fn accept(host: IpAddr, store: &dyn Store) -> Result<TcpStream> {
     }
 }
 
+/// Tells whoever waits too long for what.
+fn there(result: std::io::Result<()>) -> Result<()> {
+    result.map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => anyhow!("the other rank was silent for {TIMEOUT:?}"),
+        _ => Error::new(error).context("the other rank is gone"),
+    })
+}
+
 fn send(stream: &mut TcpStream, pieces: usize) -> Result<()> {
     let piece = vec![0; PIECE_BYTES];
     for _ in 0..pieces {
-        stream.write_all(&piece)?;
+        there(stream.write_all(&piece))?;
     }
     Ok(())
 }
@@ -168,7 +176,7 @@ fn send(stream: &mut TcpStream, pieces: usize) -> Result<()> {
 fn receive(stream: &mut TcpStream, pieces: usize) -> Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
     for _ in 0..pieces {
-        stream.read_exact(&mut piece)?;
+        there(stream.read_exact(&mut piece))?;
     }
     Ok(())
 }
