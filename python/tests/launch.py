@@ -9,7 +9,9 @@ stands before it ends.
     outcomes = launch.run(2, Path("examples/python/train.py"), arguments=["--steps", "3"])
 
 A function is one at the top of its file; its result is what it returns, as JSON. A script's result is
-the last line of its stdout, where that is JSON.
+the last line of its stdout, where that is JSON. Ranks of a framework are
+forked from a process that has imported it (fork_server.py), if nothing is added to their environment but
+Thinwire's own variables: others may be read when the framework is imported.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -26,13 +29,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import fork_server
 
 RANK = Path(__file__).with_name("rank.py")
 Environment = Mapping[str, str | None]
 
 # What another launcher, in whose job the tests may run, would say about ranks.
 FOREIGN = ("OMPI_", "PMI_", "MPI_", "SLURM_", "MS_", "THINWIRE_", "TORCHELASTIC_", "GROUP_")
+OURS = "THINWIRE_"
+IMPORTS = re.compile(r"^\s*(?:import|from) (torch|mindspore)\b", re.MULTILINE)
+# What ranks of a framework import sooner or later.
+IMPORTED = {
+    "torch": ("torch", "torch.distributed.fsdp", "torch._dynamo"),
+    "mindspore": ("mindspore",),
+}
 GRACE_S = 5.0
 LOOK_S = 0.02
 
@@ -46,6 +58,16 @@ class Outcome:
     result: Any
     stdout: str
     stderr: str
+
+
+class Process(Protocol):
+    """A rank that was started."""
+
+    def exit_code(self) -> int | None:
+        """How it has ended, None while it runs; its number stays its own."""
+
+    def kill(self) -> int:
+        """Ends it and whatever it started, and returns its exit code."""
 
 
 def run(
@@ -65,12 +87,12 @@ def run(
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thinwire-ranks-")))
         port = stack.enter_context(reserved_ports(2))
-        processes: list[subprocess.Popen[bytes]] = []
-        stack.callback(lambda: [kill(process) for process in processes])
+        processes: list[Process] = []
+        stack.callback(lambda: [process.kill() for process in processes])
         for rank in range(world):
             added = env(rank) if callable(env) else env
-            variables = environment(rank, world, port, added or {})
-            processes.append(start(rank, program, arguments, variables, timeout, folder))
+            task = task_of(rank, program, arguments, timeout, folder)
+            processes.append(start(task, rank, world, port, added or {}, folder))
         codes = wait(processes, timeout + GRACE_S, wait_for_all)
         return [outcome(rank, code, folder) for rank, code in enumerate(codes)]
 
@@ -123,39 +145,104 @@ def bound(stack: contextlib.ExitStack, port: int) -> int:
 
 def environment(rank: int, world: int, port: int, added: Environment) -> dict[str, str]:
     """The environment of one rank: ours without foreign ranks, torchrun's variables, and `added`."""
-    variables: dict[str, str | None] = {
-        name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)
-    }
+    variables: dict[str, str | None] = dict(surroundings())
     for name, number in {"RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}.items():
         variables[name] = str(number)
     variables |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world)}
-    variables |= {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    variables |= {"MASTER_ADDR": "127.0.0.1"}
     variables |= added
     return {name: value for name, value in variables.items() if value is not None}
 
 
-def start(
+def surroundings() -> dict[str, str]:
+    """What all ranks have in their environment; what pytest says there changes from test to test."""
+    strange = (*FOREIGN, "PYTEST_")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(strange)}
+    return variables | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def task_of(
     rank: int,
     program: Callable[..., Any] | Path | str,
     arguments: Sequence[Any],
-    variables: Mapping[str, str],
     timeout: float,
     folder: Path,
-) -> subprocess.Popen[bytes]:
-    """Starts one rank as the leader of a process group of its own."""
+) -> dict[str, Any]:
+    """What rank.py is told."""
     file, function = named(program)
     task = {"file": file, "function": function, "arguments": list(arguments)}
-    task |= {"timeout_s": timeout, "result": str(folder / f"{rank}.json")}
+    return task | {"timeout_s": timeout, "result": str(folder / f"{rank}.json")}
+
+
+def start(
+    task: dict[str, Any], rank: int, world: int, port: int, added: Environment, folder: Path
+) -> Process:
+    """Starts one rank as the leader of a process group of its own."""
+    variables = environment(rank, world, port, added)
     stdout, stderr = (folder / f"{rank}.{name}" for name in ("stdout", "stderr"))
+    framework = IMPORTS.search(Path(task["file"]).read_text())
+    if framework and all(name.startswith(OURS) for name in added):
+        servers = fork_server.servers(IMPORTED[framework[1]], tuple(surroundings().items()))
+        order = {"task": task, "environment": variables}
+        order |= {"stdout": str(stdout), "stderr": str(stderr)}
+        server = servers[rank % len(servers)]
+        return Forked(server, server.ask("start", order))
     with stdout.open("wb") as out, stderr.open("wb") as err:
-        return subprocess.Popen(
-            [sys.executable, str(RANK), json.dumps(task)],
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
+        return Spawned(
+            subprocess.Popen(
+                [sys.executable, str(RANK), json.dumps(task)],
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
         )
+
+
+@dataclasses.dataclass
+class Spawned:
+    """A rank that is our child."""
+
+    process: subprocess.Popen[bytes]
+
+    def exit_code(self) -> int | None:
+        """How it has ended; it is not reaped."""
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        ended = os.waitid(os.P_PID, self.process.pid, flags)
+        return None if ended is None else fork_server.exit_code(ended)
+
+    def kill(self) -> int:
+        """Kills its group and reaps it."""
+        if self.process.returncode is None:
+            kill_group(self.process.pid)
+        return self.process.wait()
+
+
+@dataclasses.dataclass
+class Forked:
+    """A rank that is a fork server's child."""
+
+    server: fork_server.ForkServer
+    pid: int
+    code: int | None = None
+
+    def exit_code(self) -> int | None:
+        """How it has ended; it is not reaped."""
+        return self.server.ask("state", self.pid) if self.code is None else self.code
+
+    def kill(self) -> int:
+        """Kills its group and reaps it."""
+        if self.code is None:
+            kill_group(self.pid)
+            self.code = self.server.ask("reap", self.pid)
+        return self.code
+
+
+def kill_group(leader: int) -> None:
+    """Kills a process and whatever it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def named(program: Callable[..., Any] | Path | str) -> tuple[str, str | None]:
@@ -167,35 +254,25 @@ def named(program: Callable[..., Any] | Path | str) -> tuple[str, str | None]:
     return str(sys.modules[program.__module__].__file__), program.__qualname__
 
 
-def wait(
-    processes: Sequence[subprocess.Popen[bytes]], timeout: float, wait_for_all: bool
-) -> list[int]:
+def wait(processes: Sequence[Process], timeout: float, wait_for_all: bool) -> list[int]:
     """Waits until all have ended, kills what is left at the end of the time, and returns exit codes."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        codes = [exit_code(process) for process in processes]
+        codes = [process.exit_code() for process in processes]
         if None not in codes:
             break
         if not wait_for_all and any(codes):
             wait_for_all, deadline = True, min(deadline, time.monotonic() + GRACE_S)
         time.sleep(LOOK_S)
-    return [kill(process) for process in processes]
+    return [process.kill() for process in processes]
 
 
-def exit_code(process: subprocess.Popen[bytes]) -> int | None:
-    """How the process has ended, None while it runs; it is not reaped, so its number stays its own."""
-    state = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if state is None:
-        return None
-    return state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
-
-
-def kill(process: subprocess.Popen[bytes]) -> int:
-    """Ends a rank and whatever it started, and returns its exit code."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    return process.wait()
+def runs(process: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        return " Z " not in Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def outcome(rank: int, code: int, folder: Path) -> Outcome:

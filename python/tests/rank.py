@@ -11,11 +11,11 @@ import runpy
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 
-def main() -> None:
-    """Does what the first argument, JSON, says."""
-    task = json.loads(sys.argv[1])
+def play(task: dict[str, Any]) -> None:
+    """Does what `task` says."""
     faulthandler.enable()
     # A shell's background jobs inherit that an interrupt is ignored, and Python leaves it so.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,4 +38,5 @@ def load(file: Path, function: str):
     return getattr(module, function)
 
 
-main()
+if __name__ == "__main__":
+    play(json.loads(sys.argv[1]))

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -34,14 +33,6 @@ def hang_with_a_child():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     print(child.pid, flush=True)
     child.wait()
-
-
-def runs(process):
-    """Whether a process runs; one that has ended and waits for its parent does not."""
-    try:
-        return " Z " not in Path(f"/proc/{process}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def kill_itself():
@@ -81,7 +72,7 @@ def test_hanging_rank_shows_where_and_takes_its_children_along():
     (outcome,) = launch.run(1, hang_with_a_child, timeout=2)
     assert outcome.code != 0 and "in hang_with_a_child" in outcome.stderr
     deadline = time.monotonic() + 10
-    while runs(int(outcome.stdout)):
+    while launch.runs(int(outcome.stdout)):
         assert time.monotonic() < deadline, "its child has outlived it"
 
 
