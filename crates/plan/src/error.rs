@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::search::TooLarge;
+
 /// The sort of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -21,7 +23,7 @@ pub struct Error {
     pub kind: Kind,
     message: String,
     hint: Option<String>,
-    least_bytes: Option<f64>,
+    pub(crate) too_large: Option<TooLarge>,
 }
 
 impl Error {
@@ -33,27 +35,18 @@ impl Error {
         Error::new(Kind::Impossible, message)
     }
 
-    /// Nothing fits, and the smallest plan needs so many bytes of a device.
-    pub(crate) fn memory(message: impl Into<String>, least_bytes: f64) -> Error {
-        Error { least_bytes: Some(least_bytes), ..Error::new(Kind::Memory, message) }
-    }
-
-    /// `what` needs more bytes of a device than it has.
-    pub(crate) fn too_large(what: &str, needed: f64, has: f64) -> Error {
-        let (found, expected) = (size(needed), size(has));
-        Error::memory(
-            format!("{what} needs {found} per device, expected at most {expected}"),
-            needed,
-        )
+    /// Nothing fits.
+    pub(crate) fn memory(message: impl Into<String>, too_large: TooLarge) -> Error {
+        Error { too_large: Some(too_large), ..Error::new(Kind::Memory, message) }
     }
 
     fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), hint: None, least_bytes: None }
+        Error { kind, message: message.into(), hint: None, too_large: None }
     }
 
     /// Bytes of a device that the smallest plan needs, where nothing fits.
     pub fn least_bytes(&self) -> Option<f64> {
-        self.least_bytes
+        self.too_large.map(|all| all.bytes)
     }
 
     /// What the model's builder complains about.
@@ -80,12 +73,16 @@ pub(crate) fn size(bytes: f64) -> String {
 }
 
 /// A number with three digits in the largest of some units that it has one of, or else in the
-/// smallest. 999.6 would be printed as 1000, so the next unit begins a little early.
+/// smallest. 999.6 would be printed as 1000, so the next unit begins a little early; what would be
+/// printed as 0.00 of the smallest, as sums of fractions leave it, is 0.
 pub(crate) fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
     let smallest = &scales[scales.len() - 1];
     let fits = |(scale, _): &&(f64, &str)| value >= 0.9995 * scale;
     let (scale, unit) = scales.iter().find(fits).unwrap_or(smallest);
-    let value = value / scale;
+    let value = match value / scale {
+        value if value.abs() < 0.005 => 0.0,
+        value => value,
+    };
     let decimals = match value {
         _ if value >= 99.95 || value.fract() == 0.0 && *unit == smallest.1 => 0,
         _ if value >= 9.995 => 1,
@@ -107,12 +104,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn next_to_nothing_is_nothing() {
+        let seconds = |value| scaled(value, &[(1e-6, "µs"), (1e-9, "ns")]);
+        assert_eq!([seconds(1e-17), seconds(6e-12), seconds(0.0)], ["0 ns", "0.01 ns", "0 ns"]);
+    }
+
+    #[test]
     fn sizes_are_told_apart_however_small() {
-        let error = Error::too_large("the smallest plan", 3.5e6, 1024.0).to_string();
-        assert_eq!(error, "the smallest plan needs 3.34 MiB per device, expected at most 1.00 KiB");
         assert_eq!(
-            [size(12.0), size(16.0 * 1024.0), size(1.5e11)],
-            ["12 B", "16.0 KiB", "140 GiB"]
+            [size(12.0), size(1024.0), size(16.0 * 1024.0), size(3.5e6), size(1.5e11)],
+            ["12 B", "1.00 KiB", "16.0 KiB", "3.34 MiB", "140 GiB"]
         );
     }
 }

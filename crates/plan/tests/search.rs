@@ -204,6 +204,24 @@ fn what_cannot_fit_says_by_how_much() {
     }
 }
 
+/// The smallest plan is one that was made: with memory for it, and no more, it is found.
+#[test]
+fn what_the_smallest_plan_needs_is_enough() {
+    for name in ["vgg16", "bert-base", "gpt2"] {
+        let sequence = thinwire_model::usual_sequence(name).min(128);
+        let mut planner = Planner::new(12, Settings::default(), move |batch| {
+            thinwire_model::named(name, batch, sequence).map_err(|error| Error::from_model(&error))
+        });
+        for memory_gib in [0.02, 0.1] {
+            let mut cluster = made::cluster(1, 6, 25.0, memory_gib);
+            let needed = planner.plan(&cluster).unwrap_err().least_bytes().unwrap();
+            cluster.devices[0].memory_bytes = needed / 0.9 * (1.0 + 1e-9);
+            let found = planner.plan(&cluster);
+            assert!(found.is_ok(), "{name}, {memory_gib} GiB: {needed} bytes, {:?}", found.err());
+        }
+    }
+}
+
 #[test]
 fn a_layer_keeps_what_the_published_formula_says_but_for_masks() {
     let (batch, hidden, tensor) = (8, 1024, 4);

@@ -19,12 +19,39 @@ const GAIN: f64 = 0.1;
 pub enum Verdict {
     /// Its best plan.
     Found(Box<Outcome>),
-    /// Nothing fits: the least bytes found of a device's memory.
-    TooLarge(f64),
+    /// Nothing was found that fits.
+    TooLarge(TooLarge),
     /// None of its plans takes less than these seconds, which was not enough.
     TooSlow(f64),
     /// The candidate contradicts itself.
     Impossible,
+}
+
+/// What is known of plans of which none was found to fit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TooLarge {
+    /// Bytes of a device that the smallest plan needs that was looked at.
+    pub bytes: f64,
+    /// Bytes that no plan goes below.
+    pub least_bytes: f64,
+    /// No plan that fits takes less than these seconds: infinitely many if none fits.
+    pub bound_s: f64,
+}
+
+impl TooLarge {
+    /// What is known of both kinds of plans together.
+    pub fn and(self, other: TooLarge) -> TooLarge {
+        TooLarge {
+            bytes: self.bytes.min(other.bytes),
+            least_bytes: self.least_bytes.min(other.least_bytes),
+            bound_s: self.bound_s.min(other.bound_s),
+        }
+    }
+
+    /// Whether some plan may fit all the same.
+    pub fn may_fit(&self) -> bool {
+        self.bound_s.is_finite()
+    }
 }
 
 /// The best plan of a candidate, if it takes less than `enough_s()` seconds.
@@ -51,7 +78,7 @@ pub fn evaluate(
     bounded(best, bounds)
 }
 
-/// Whether memory binds, so that giving up alike may be faster, and fast enough. With codecs it may
+/// Whether memory binds, so that giving up alike may be faster, and fast enough, or may fit at all. With codecs it may
 /// be anyway: block by block what is given up is chosen before what is encoded, alike both are
 /// chosen at once.
 fn worth(verdict: &mut Verdict, enough_s: f64, settings: &Settings) -> bool {
@@ -66,7 +93,7 @@ fn worth(verdict: &mut Verdict, enough_s: f64, settings: &Settings) -> bool {
             outcome.left_s = outcome.left_s.min(gained_s);
             false
         }
-        Verdict::TooLarge(_) => true,
+        Verdict::TooLarge(all) => all.may_fit(),
         Verdict::TooSlow(_) | Verdict::Impossible => false,
     }
 }
@@ -134,14 +161,18 @@ pub fn best_of(
             enough_s: faster_s,
         };
         best = better(best, evaluation.run());
-        let found = matches!(&best, Verdict::Found(_));
-        let more = !found || worth(&mut best, enough_s(), settings);
-        // What is free to do either is as fast as both.
-        let slow = recompute == Recompute::Free && matches!(&best, Verdict::TooSlow(_));
-        if recompute == Recompute::Free {
+        let free = recompute == Recompute::Free;
+        if free {
             bounds = bounds_of(&best);
         }
-        if slow || !more {
+        let more = match &best {
+            Verdict::Found(_) => worth(&mut best, enough_s(), settings),
+            // What is free to do either is as fast as both, and as small.
+            Verdict::TooSlow(_) => !free,
+            Verdict::TooLarge(all) => !free || all.may_fit(),
+            Verdict::Impossible => true,
+        };
+        if !more {
             break;
         }
     }
@@ -167,6 +198,16 @@ fn seconds(verdict: &Verdict) -> f64 {
     }
 }
 
+/// Seconds that no plan takes less than.
+pub(super) fn bound_s(verdict: &Verdict) -> f64 {
+    match verdict {
+        Verdict::Found(outcome) => outcome.bound_s,
+        Verdict::TooSlow(seconds) => *seconds,
+        Verdict::TooLarge(all) => all.bound_s,
+        Verdict::Impossible => f64::INFINITY,
+    }
+}
+
 /// The one that is faster, or nearer to a plan.
 pub(super) fn better(one: Verdict, other: Verdict) -> Verdict {
     use Verdict::{Found, Impossible, TooLarge, TooSlow};
@@ -176,14 +217,11 @@ pub(super) fn better(one: Verdict, other: Verdict) -> Verdict {
             let (faster, other) = if a.seconds <= b.seconds { (a, b) } else { (b, a) };
             Found(Box::new(Outcome { left_s, ..faster.beside(*other) }))
         }
-        (Found(a), TooSlow(b)) | (TooSlow(b), Found(a)) => {
-            Found(Box::new(Outcome { left_s: a.left_s.min(b), ..*a }))
+        (Impossible, any) | (any, Impossible) => any,
+        (Found(a), other) | (other, Found(a)) => {
+            Found(Box::new(Outcome { left_s: a.left_s.min(bound_s(&other)), ..*a }))
         }
-        (Found(a), _) | (_, Found(a)) => Found(a),
-        (TooSlow(a), TooSlow(b)) => TooSlow(a.min(b)),
-        (TooSlow(a), _) | (_, TooSlow(a)) => TooSlow(a),
-        (TooLarge(a), TooLarge(b)) => TooLarge(a.min(b)),
-        (TooLarge(a), Impossible) | (Impossible, TooLarge(a)) => TooLarge(a),
-        (Impossible, Impossible) => Impossible,
+        (TooLarge(a), TooLarge(b)) => TooLarge(a.and(b)),
+        (a, b) => TooSlow(bound_s(&a).min(bound_s(&b))),
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::candidate::Candidate;
 use super::chain::{Chain, Choice};
-use super::evaluate::{Verdict, better};
+use super::evaluate::{TooLarge, Verdict, better};
 use super::outcome::{Beyond, Outcome, StageOutcome};
 use super::relax::Shares;
 use super::room::{Need, first_that_fits};
@@ -14,14 +14,14 @@ use super::spread::Spread;
 use super::thrift::Spared;
 use crate::cost::{Cost, Costs};
 use crate::pipeline::{Schedule, cut, cut_by};
-use crate::stage::{Lack, Price, Rates, Weights, Within, within};
+use crate::stage::{DEAR, Lack, Price, Rates, Weights, Within, within};
 
 /// How often the price of losses is changed at most.
 const ROUNDS: usize = 4;
 /// The first price: what all losses of the choice without a budget cost together, in steps.
 const FIRST: f64 = 0.1;
 /// The last price, at which next to nothing is encoded.
-const DEAR: f64 = 1e3;
+const LAST: f64 = 1e3;
 
 /// The part of a step that may hide exchanges beyond which what is hidden is looked at first.
 const HIDDEN: f64 = 0.1;
@@ -105,7 +105,7 @@ impl Evaluation<'_> {
         }
         let scale = seconds / lost;
         let mut rates = Rates::from(FIRST * scale);
-        let mut verdicts = vec![free, self.at(family, beyond, DEAR * scale)];
+        let mut verdicts = vec![free, self.at(family, beyond, LAST * scale)];
         for _ in 0..ROUNDS {
             let verdict = self.at(family, beyond, rates.next);
             let found = match &verdict {
@@ -132,60 +132,71 @@ impl Evaluation<'_> {
         let weights = Weights { loss: seconds_per_loss, ..self.weights(family, beyond) };
         let mut shares = self.shares(family, &Cost::ZERO);
         let mut limit = whole;
-        let mut verdict = Verdict::Impossible;
-        let mut fastest = None;
-        let mut bound_s = 0.0;
+        let (mut bound_s, mut seconds_per_byte) = (0.0, 0.0);
         // Other limits ask for the same rates again.
         let mut known: Vec<(f64, Price, Choice)> = Vec::new();
+        let mut solve = |rate: f64| {
+            if let Some((_, price, choice)) = known.iter().find(|(at, ..)| *at == rate) {
+                return (*price, choice.clone());
+            }
+            let (mut price, choice) =
+                self.chain.solve_any(&self.modes(weights, shares, rate), rate);
+            if rate == 0.0 {
+                let total = self.chain.costs(&choice).into_iter().sum();
+                shares = self.shares(family, &total);
+                price.bytes = self.modes(weights, shares, 0.0)[0].price(&total).bytes;
+            }
+            price.seconds -= worth_s;
+            known.push((rate, price, choice.clone()));
+            (price, choice)
+        };
         // What stages need beyond their shares is taken off the limit, twice at most.
         for _ in 0..3 {
-            let solve = |rate: f64| {
-                if let Some((_, price, choice)) = known.iter().find(|(at, ..)| *at == rate) {
-                    if rate == 0.0 {
-                        fastest = Some(choice.clone());
-                    }
-                    return (*price, choice.clone());
-                }
-                let (mut price, choice) =
-                    self.chain.solve_any(&self.modes(weights, shares, rate), rate);
-                if rate == 0.0 {
-                    let total = self.chain.costs(&choice).into_iter().sum();
-                    shares = self.shares(family, &total);
-                    price.bytes = self.modes(weights, shares, 0.0)[0].price(&total).bytes;
-                    fastest = Some(choice.clone());
-                }
-                price.seconds -= worth_s;
-                known.push((rate, price, choice.clone()));
-                (price, choice)
-            };
-            let found = match within(limit, (self.enough_s)(), solve) {
+            let found = match within(limit, (self.enough_s)(), &mut solve) {
                 Ok(found) => found,
-                Err(Lack::Bytes(bytes)) => {
-                    let taken = device.taken(bytes + whole - limit);
-                    return better(verdict, Verdict::TooLarge(taken));
-                }
+                Err(Lack::Bytes(_)) => break,
                 Err(Lack::Seconds(seconds)) if limit == whole => return Verdict::TooSlow(seconds),
-                Err(Lack::Seconds(_)) => return better(verdict, Verdict::TooSlow(bound_s)),
+                Err(Lack::Seconds(_)) => return Verdict::TooSlow(bound_s),
             };
             if limit == whole {
                 bound_s = found.bound_s;
             }
-            let thrifty = fastest.take().filter(|_| found.seconds_per_byte > 0.0);
-            let thrifty = thrifty
+            seconds_per_byte = found.seconds_per_byte;
+            let fastest = (found.seconds_per_byte > 0.0).then(|| solve(0.0).1);
+            let thrifty = fastest
                 .and_then(|choice| self.outcome(family, &Within { choice, ..found.clone() }));
             let outcome = self.outcome(family, &found);
             let Some(outcome) = outcome.into_iter().chain(thrifty).reduce(|a, b| self.fitter(a, b))
             else {
-                return verdict;
+                return Verdict::Impossible;
             };
             let over = outcome.over(self.settings.reserve);
             if over <= 0.0 {
                 return Verdict::Found(Box::new(outcome));
             }
-            verdict = better(verdict, Verdict::TooLarge(device.taken(whole) + over));
             limit -= over;
         }
-        verdict
+        let bound_s = solve(0.0).0.seconds.max(bound_s);
+        let (price, choice) = solve(DEAR);
+        self.smallest(family, &Within { price, choice, bound_s, seconds_per_byte })
+    }
+
+    /// The plan with the smallest choice, or by how much it does not fit.
+    fn smallest(&self, family: &[Schedule], choice: &Within<Choice>) -> Verdict {
+        let Some(outcome) = self.outcome(family, choice) else { return Verdict::Impossible };
+        let over = outcome.over(self.settings.reserve);
+        if over <= 0.0 {
+            return Verdict::Found(Box::new(outcome));
+        }
+        let device = &self.costs.device;
+        let whole = device.room(device.memory_bytes, self.settings.reserve);
+        // Where kinds differ some stages may have more than the least of them.
+        let none_fits = choice.price.bytes > whole && self.spread.is_none();
+        Verdict::TooLarge(TooLarge {
+            bytes: device.taken(whole) + over,
+            least_bytes: device.taken(choice.price.bytes),
+            bound_s: if none_fits { f64::INFINITY } else { choice.bound_s },
+        })
     }
 
     /// The one that fits; of two that do, the faster one.
@@ -330,7 +341,10 @@ fn best_bounded(verdicts: Vec<Verdict>) -> Verdict {
     let bounded = |verdict: Verdict| match verdict {
         Verdict::Found(outcome) => Verdict::Found(Box::new(outcome.bounded(bound_s))),
         Verdict::TooSlow(_) => Verdict::TooSlow(bound_s),
-        other => other,
+        Verdict::TooLarge(all) => {
+            Verdict::TooLarge(TooLarge { bound_s: all.bound_s.max(bound_s), ..all })
+        }
+        Verdict::Impossible => Verdict::Impossible,
     };
     verdicts.into_iter().map(bounded).fold(Verdict::Impossible, better)
 }

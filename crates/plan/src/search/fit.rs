@@ -1,6 +1,6 @@
 //! What would make a model fit that does not.
 
-use super::Planner;
+use super::{Planner, TooLarge};
 use crate::Error;
 use crate::cluster::{Cluster, Device};
 use crate::error::{Kind, size};
@@ -14,32 +14,35 @@ const GIB: f64 = (1_u64 << 30) as f64;
 
 /// `what` needs more bytes of a device than it has. Where kinds differ what a plan needs depends on
 /// who does what of it, so only what the smallest kind has is said.
-pub(super) fn too_large(what: &str, bytes: f64, cluster: &Cluster, reserve: f64) -> Error {
+pub(super) fn too_large(what: &str, all: TooLarge, cluster: &Cluster, reserve: f64) -> Error {
     let room = |device: &Device| (1.0 - reserve) * device.memory_bytes;
     let smallest = cluster.devices.iter().min_by(|a, b| room(a).total_cmp(&room(b)));
     match smallest.filter(|_| !cluster.kinds.is_empty()) {
         Some(device) => {
             let (name, has) = (&device.name, size(room(device)));
             let found = format!("{what} does not fit devices of every kind");
-            Error::memory(format!("{found}, expected at most {has} on '{name}'"), bytes)
+            Error::memory(format!("{found}, expected at most {has} on '{name}'"), all)
         }
-        None => Error::too_large(what, bytes, room(&cluster.pace())),
+        None => {
+            let (needed, has) = (size(all.bytes), size(room(&cluster.pace())));
+            Error::memory(format!("{what} needs {needed} per device, expected at most {has}"), all)
+        }
     }
 }
 
 /// A hint: how many devices of the same kind would do, or how much memory.
 ///
 /// Recomputation, ZeRO and small micro-batches are no hints, because the search has tried them.
-pub(super) fn hint(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> String {
+fn hint(planner: &Planner, cluster: &Cluster, all: TooLarge) -> String {
     let settings = planner.settings();
     let tried = "recomputation, ZeRO 3 and the smallest micro-batches are not enough";
     let each = match cluster.kinds.is_empty() {
         true => {
-            format!("devices with {} would do", at_least(least_bytes / (1.0 - settings.reserve)))
+            format!("devices with {} would do", at_least(all.bytes / (1.0 - settings.reserve)))
         }
         false => "more memory on the smaller kinds may do".to_owned(),
     };
-    match enough(planner, cluster, least_bytes) {
+    match enough(planner, cluster, all.least_bytes) {
         Some(devices) => format!("{tried}; {devices} such devices or {each}"),
         None => format!("{tried}; {each}, or a smaller model or sequence"),
     }
@@ -85,8 +88,8 @@ fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usiz
 
 /// An error with the hint, if it is one of memory.
 pub(super) fn explained(planner: &Planner, cluster: &Cluster, error: Error) -> Error {
-    match error.least_bytes() {
-        Some(bytes) => error.with_hint(hint(planner, cluster, bytes)),
+    match error.too_large {
+        Some(all) => error.with_hint(hint(planner, cluster, all)),
         None => error,
     }
 }

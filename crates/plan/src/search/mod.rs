@@ -41,7 +41,7 @@ pub use block::Given;
 pub use bound::bound_s;
 pub use candidate::{Candidate, Expert, MICRO_BATCHES_MAX, candidates, experts};
 pub use chain::{Chain, Choice, Part};
-pub use evaluate::{Verdict, best_of, evaluate};
+pub use evaluate::{TooLarge, Verdict, best_of, evaluate};
 pub use outcome::{Outcome, Overlap, StageOutcome, done_s, estimate_s, simulated_s, timeline};
 pub(crate) use pin::pinned;
 pub use pin::{Pin, check_pins};

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::bound::bound_s;
 use super::candidate::{Candidate, Expert, deeper};
-use super::evaluate::{Verdict, evaluate};
+use super::evaluate::{TooLarge, Verdict, evaluate};
 use super::known::{Guess, Known, Least, Seen, faster};
 use super::outcome::Outcome;
 use super::pin::Pin;
@@ -27,7 +27,7 @@ pub(super) struct Round<'a> {
     /// The fastest plan, with what playing adds to its closed form.
     best: Fastest,
     found: Mutex<Vec<Outcome>>,
-    least_bytes: Mutex<f64>,
+    too_large: Mutex<Option<TooLarge>>,
     solved: AtomicUsize,
     /// What is known of candidates.
     seen: Mutex<Seen>,
@@ -47,7 +47,7 @@ impl<'a> Round<'a> {
             settings,
             best: Fastest::default(),
             found: Mutex::default(),
-            least_bytes: Mutex::new(f64::INFINITY),
+            too_large: Mutex::default(),
             solved: AtomicUsize::new(0),
             seen: Mutex::default(),
         }
@@ -66,7 +66,10 @@ impl<'a> Round<'a> {
             self.remember(one, *known);
             Some(match known.least {
                 Least::Seconds(seconds) => Verdict::TooSlow(seconds),
-                Least::Bytes(bytes) => Verdict::TooLarge(bytes),
+                Least::Bytes(bytes) => {
+                    let bound_s = f64::INFINITY;
+                    Verdict::TooLarge(TooLarge { bytes, least_bytes: bytes, bound_s })
+                }
             })
         };
         let verdicts: Vec<Verdict> =
@@ -76,7 +79,7 @@ impl<'a> Round<'a> {
             best = match (verdict, best) {
                 (Verdict::Found(outcome), Ok(best)) if best.seconds <= outcome.seconds => Ok(best),
                 (Verdict::Found(outcome), _) => Ok(*outcome),
-                (Verdict::TooLarge(bytes), Err(least)) => Err(least.min(bytes)),
+                (Verdict::TooLarge(all), Err(least)) => Err(least.min(all.bytes)),
                 (_, best) => best,
             };
         }
@@ -100,10 +103,14 @@ impl<'a> Round<'a> {
                 };
                 Known { least, plan, ..known }
             }
-            Verdict::TooLarge(bytes) => {
-                let mut least = self.least_bytes.lock().expect("no thread has panicked");
-                *least = least.min(*bytes);
-                Known { least: Least::Bytes(*bytes), ..known }
+            Verdict::TooLarge(all) => {
+                let mut known_of_all = self.too_large.lock().expect("no thread has panicked");
+                *known_of_all = Some(known_of_all.map_or(*all, |before| before.and(*all)));
+                let least = match all.may_fit() {
+                    true => Least::Seconds(all.bound_s.max(known.bound_s())),
+                    false => Least::Bytes(all.bytes),
+                };
+                Known { least, ..known }
             }
             Verdict::TooSlow(seconds) => Known { least: Least::Seconds(*seconds), ..known },
             Verdict::Impossible => Known { least: Least::Bytes(f64::INFINITY), ..known },
@@ -243,11 +250,8 @@ impl<'a> Round<'a> {
     }
 
     fn too_large(&self) -> Error {
-        let least = *self.least_bytes.lock().expect("no thread has panicked");
-        if !least.is_finite() {
-            return self.impossible();
-        }
-        let reserve = self.settings.reserve;
-        fit::too_large("the smallest plan", least, self.cluster, reserve)
+        let all = *self.too_large.lock().expect("no thread has panicked");
+        let Some(all) = all else { return self.impossible() };
+        fit::too_large("the smallest plan", all, self.cluster, self.settings.reserve)
     }
 }

@@ -71,8 +71,8 @@ impl Planner {
                 let (others, experts) = (Vec::new(), Vec::new());
                 Ok(Found { best, others, experts, bound_s, candidates: [1, 1] })
             }
-            Verdict::TooLarge(bytes) => {
-                let error = fit::too_large("this plan", bytes, cluster, settings.reserve);
+            Verdict::TooLarge(all) => {
+                let error = fit::too_large("this plan", all, cluster, settings.reserve);
                 Err(error
                     .with_hint("more stages or micro-batches, ZeRO 3 or recomputation need less"))
             }

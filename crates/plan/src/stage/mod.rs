@@ -12,6 +12,7 @@ mod problem;
 
 pub use formulation::{Block, Carried, Formulation, Variable};
 pub use frontier::{Eliminated, eliminate, solve};
+pub(crate) use lagrange::DEAR;
 pub use lagrange::{Lack, Rates, Within, within};
 pub use order::order;
 pub use outline::Outline;
