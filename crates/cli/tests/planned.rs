@@ -72,7 +72,7 @@ fn rewrite(folder: &Folder, text: &str, changes: &[(&str, &str)]) {
 fn any_plan_learns_as_one_rank_does_and_sends_what_it_says() {
     let folder = Folder::new("planned");
     let run = || {
-        let mut runs = train(&folder, &["--steps", "6", "--json", "--trace", "trace.jsonl"]).json();
+        let mut runs = train(&folder, &["--steps", "6", "--json"]).json();
         runs.remove(0)
     };
     plan(&folder, 1);
@@ -94,10 +94,42 @@ fn any_plan_learns_as_one_rank_does_and_sends_what_it_says() {
         assert_eq!(run["raw_bytes"], run["sent_bytes"], "{run}");
         assert!(run["planned"]["predicted_step_s"].as_f64() > Some(0.0));
     }
-    assert_eq!(
-        std::fs::read_to_string(folder.path().join("trace.jsonl")).unwrap().lines().count(),
-        6
-    );
+}
+
+#[test]
+fn what_ranks_did_when_is_told() {
+    let folder = Folder::new("planned-times");
+    let text = plan(&folder, 4);
+    let count = |name: &str| -> u64 {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    };
+    let fixed = ["train", "--plan", "plan.toml", "--data", "text.txt", "--link", "none"];
+    let told = ["--steps", "3", "--report", "page.html", "--trace", "trace.jsonl"];
+    folder.run(&[&fixed[..], &told[..]].concat()).done();
+    let trace = std::fs::read_to_string(folder.path().join("trace.jsonl")).unwrap();
+    let steps: Vec<Value> = trace.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(steps.len(), 3);
+    for step in &steps {
+        let passes = step["passes"].as_array().unwrap();
+        for kind in ["forward", "backward"] {
+            let of_kind = passes.iter().filter(|pass| pass["kind"] == kind).count() as u64;
+            assert!(of_kind > 0 && of_kind.is_multiple_of(count("micro_batches")), "{step}");
+        }
+        let mut before_s = f64::NEG_INFINITY;
+        for pass in passes {
+            let [start_s, end_s, waited_s] =
+                ["start_s", "end_s", "waited_s"].map(|name| pass[name].as_f64().unwrap());
+            assert!(before_s <= start_s && start_s < end_s && end_s < 0.0, "{step}");
+            assert!((0.0..=end_s - start_s).contains(&waited_s), "{step}");
+            before_s = end_s;
+        }
+    }
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    let drawn = &page[page.find("aria-label=\"the last step\"").unwrap()..];
+    for part in [">rank 0<", ">rank 3<", "forward of micro-batch 0, chunk 0 (", "optimiser ("] {
+        assert!(drawn.contains(part), "{part}: {drawn}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 pub mod axis;
 pub mod bars;
 mod curves;
+mod gantt;
 mod json;
 mod page;
 mod planned;
@@ -11,10 +12,12 @@ mod timeline;
 
 use serde::Serialize;
 
+pub use gantt::{Bar, Row, gantt};
 pub use json::lines;
 pub use page::{document, escape, legend, page, section};
-pub use planned::{Planned, PlannedRank};
+pub use planned::{Passage, Passed, Planned, PlannedRank};
 pub use summary::summary;
+pub use timeline::PASSES;
 
 /// One or several runs of the same training, under different codecs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

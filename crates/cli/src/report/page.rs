@@ -190,15 +190,15 @@ fn figures_table(report: &Report) -> String {
 }
 
 fn timelines(report: &Report) -> String {
-    if report.is_planned() {
-        return String::new();
-    }
-    let body = per_run(report, timeline::timeline);
-    section(
-        "One step",
-        "Above, what the rank computes; below, each bucket of gradients from the moment it is ready.",
-        &body,
-    )
+    let note = match report.is_planned() {
+        true => {
+            "What every rank did in the last step; what it waited for in a pass is drawn where the pass begins. Numbers of micro-batches under the pointer."
+        }
+        false => {
+            "Above, what the rank computes; below, each bucket of gradients from the moment it is ready."
+        }
+    };
+    section("One step", note, &per_run(report, timeline::timeline))
 }
 
 fn buckets(report: &Report) -> String {
@@ -212,7 +212,11 @@ fn buckets(report: &Report) -> String {
 /// A drawing of every run; of several, all but the fastest are folded.
 fn per_run(report: &Report, draw: impl Fn(&Run) -> String) -> String {
     if let [run] = report.runs.as_slice() {
-        return format!("<p class=\"chosen\">{}</p>\n{}", escape(&choice(run)), draw(run));
+        let choice = match choice(run) {
+            none if none.is_empty() => none,
+            choice => format!("<p class=\"chosen\">{}</p>\n", escape(&choice)),
+        };
+        return choice + &draw(run);
     }
     let fastest = fastest(report).map(|run| run.codec.as_str());
     let fold = |run: &Run| {

@@ -1,6 +1,6 @@
 //! What was predicted of a planned training beside what was counted.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Report;
 use super::page::{escape, section};
@@ -39,6 +39,48 @@ pub struct PlannedRank {
     pub memory_bytes: u64,
     /// Seconds of a step in which it waited for nobody: the median of the second half.
     pub busy_s: f64,
+    /// What it did in the last step, in this order.
+    #[serde(skip)]
+    pub passed: Vec<Passed>,
+    /// When it was done with that, in seconds since the first rank began the step.
+    #[serde(skip)]
+    pub end_s: f64,
+}
+
+/// The sorts of passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Passage {
+    /// From the data to the loss.
+    #[default]
+    Forward,
+    /// From the loss to the gradients.
+    Backward,
+    /// The gradients of weights, where they are apart.
+    Weight,
+}
+
+impl Passage {
+    /// All of them.
+    pub const ALL: [Passage; 3] = [Passage::Forward, Passage::Backward, Passage::Weight];
+}
+
+/// One pass of a micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Passed {
+    /// Which.
+    pub kind: Passage,
+    /// The chunk of the pipeline.
+    pub chunk: usize,
+    /// The micro-batch.
+    pub micro_batch: usize,
+    /// When it began, in seconds since the first rank began the step; in a trace, since all ranks had
+    /// told each other of their gradients, so that it is negative.
+    pub start_s: f64,
+    /// When it ended.
+    pub end_s: f64,
+    /// Seconds of it in which the rank waited for others.
+    pub waited_s: f64,
 }
 
 /// Where a step takes so many times what was predicted, the reason is looked for.

@@ -1,33 +1,29 @@
-//! One step as it passes: compute above, every bucket's way below it.
+//! One step as it passes: compute above, every bucket's way below it; under a plan, every rank.
 
-use super::axis::Axis;
-use super::bars::time_axis;
-use super::page::escape;
-use super::{Bucket, Run};
-use crate::figures;
+use super::gantt::{Bar, Row, gantt};
+use super::page::legend;
+use super::{Bucket, Passed, Planned, PlannedRank, Run};
 
-const WIDTH: f64 = 960.0;
-const LEFT: f64 = 116.0;
-const RIGHT: f64 = 930.0;
-const ROW: f64 = 20.0;
+/// What passes of a pipeline look like, in the order of [`super::Passage::ALL`].
+pub const PASSES: [(&str, &str); 3] =
+    [("compute", "forward"), ("wire", "backward"), ("encode", "gradients of weights")];
 
 /// The timeline of a typical step of `run`.
 pub fn timeline(run: &Run) -> String {
-    let done = run.buckets.iter().map(|bucket| bucket.done_s).fold(run.time.step_s, f64::max);
-    let x = Axis::new(0.0, 1e3 * done * 1.02, LEFT, RIGHT);
-    let height = ROW * (run.buckets.len() + 1) as f64 + 42.0;
-    let mut svg = format!(
-        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"one step\">\n"
-    );
-    svg += &time_axis(&x, height - 26.0);
-    svg += &compute_row(run, &x);
-    for (index, bucket) in run.buckets.iter().enumerate() {
-        svg += &bucket_row(bucket, index, &x, ROW * (index + 1) as f64 + 10.0);
+    if let Some(planned) = &run.planned {
+        return of_ranks(planned);
     }
-    svg + "</svg>\n"
+    let done = run.buckets.iter().map(|bucket| bucket.done_s).fold(run.time.step_s, f64::max);
+    let buckets = run.buckets.iter().enumerate().map(|(index, bucket)| way(bucket, index));
+    let rows: Vec<Row> = std::iter::once(compute(run)).chain(buckets).collect();
+    gantt("one step", &rows, 1.02 * done)
 }
 
-fn compute_row(run: &Run, x: &Axis) -> String {
+fn bar((class, from_s, to_s, what): (&'static str, f64, f64, &str)) -> Bar {
+    Bar { class, from_s, to_s, what: what.to_owned() }
+}
+
+fn compute(run: &Run) -> Row {
     let time = run.time;
     let waited = time.backward_s + time.wait_s;
     let parts = [
@@ -36,11 +32,11 @@ fn compute_row(run: &Run, x: &Axis) -> String {
         ("decode", waited, waited + time.commit_s, "decode of the result"),
         ("compute", waited + time.commit_s, time.step_s, "optimiser"),
     ];
-    row("compute", 4.0) + &parts.map(|part| bar(part, x, 4.0)).concat()
+    Row { name: "compute".to_owned(), bars: parts.map(bar).to_vec() }
 }
 
 /// Encode at its begin and decode at its end; between them the way over the wire.
-fn bucket_row(bucket: &Bucket, index: usize, x: &Axis, top: f64) -> String {
+fn way(bucket: &Bucket, index: usize) -> Row {
     let encoded = (bucket.ready_s + bucket.encode_s).min(bucket.done_s);
     let arrived = (bucket.done_s - bucket.decode_s).max(encoded);
     let what = format!("{}: {}, {}", bucket.name, bucket.codec, bucket.algorithm);
@@ -49,25 +45,33 @@ fn bucket_row(bucket: &Bucket, index: usize, x: &Axis, top: f64) -> String {
         ("wire", encoded, arrived, what.as_str()),
         ("decode", arrived, bucket.done_s, what.as_str()),
     ];
-    row(&format!("bucket {index}"), top) + &parts.map(|part| bar(part, x, top)).concat()
+    Row { name: format!("bucket {index}"), bars: parts.map(bar).to_vec() }
 }
 
-fn row(name: &str, top: f64) -> String {
-    let (right, middle) = (LEFT - 12.0, top + 12.0);
-    format!(
-        "<text class=\"row small\" x=\"{right}\" y=\"{middle}\" text-anchor=\"end\">{name}</text>\n"
-    )
+/// The last step of a planned training.
+fn of_ranks(planned: &Planned) -> String {
+    let rows: Vec<Row> = planned.ranks.iter().map(of_rank).collect();
+    let end_s = planned.ranks.iter().map(|rank| rank.end_s).fold(0.0, f64::max);
+    let ends = [("wait", "waits for others"), ("decode", "gradients arrive, optimiser")];
+    legend(&[&PASSES[..], &ends[..]].concat()) + &gantt("the last step", &rows, end_s)
 }
 
-fn bar((class, from_s, to_s, what): (&str, f64, f64, &str), x: &Axis, top: f64) -> String {
-    if to_s <= from_s {
-        return String::new();
-    }
-    let (from, to) = (x.at(1e3 * from_s), x.at(1e3 * to_s));
-    format!(
-        "<rect class=\"{class}\" x=\"{from:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"14\"><title>{} ({})</title></rect>\n",
-        (to - from).max(0.5),
-        escape(what),
-        figures::seconds(to_s - from_s)
-    )
+/// What a rank waited for in a pass is drawn where the pass begins.
+fn of_rank(rank: &PlannedRank) -> Row {
+    let of_pass = |pass: &Passed| {
+        let (class, what) = PASSES[pass.kind as usize];
+        let what = format!("{what} of micro-batch {}, chunk {}", pass.micro_batch, pass.chunk);
+        let begun_s = (pass.start_s + pass.waited_s).min(pass.end_s);
+        let waits = Bar {
+            class: "wait",
+            from_s: pass.start_s,
+            to_s: begun_s,
+            what: format!("{what}: waits"),
+        };
+        [waits, Bar { class, from_s: begun_s, to_s: pass.end_s, what }]
+    };
+    let last_s = rank.passed.last().map_or(rank.end_s, |pass| pass.end_s);
+    let end = bar(("decode", last_s, rank.end_s, "gradients arrive, optimiser"));
+    let bars = rank.passed.iter().flat_map(of_pass).chain([end]).collect();
+    Row { name: format!("rank {}", rank.rank), bars }
 }

@@ -45,7 +45,8 @@ pub struct Settings {
     /// Where the report goes, or none
     #[arg(long, default_value = "report.html", value_name = "PATH")]
     pub report: PathFlag,
-    /// Where to write what every step's exchange took, a line of JSON each
+    /// Where to write what every step's exchange took, or under a plan when rank 0 did what, a line of
+    /// JSON each
     #[arg(long, value_name = "PATH")]
     pub trace: Option<PathBuf>,
     /// On how many batches the validation loss is measured at most, ten times in a training; 0 for

@@ -1,5 +1,5 @@
 //! The trace of a training: one line of JSON per step, with what every bucket's exchange took and
-//! what was planned. `thinwire plan sync` reads it.
+//! what was planned, or under a plan what rank 0 did when. `thinwire plan sync` reads it.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
@@ -11,6 +11,7 @@ use thinwire_sync::StepRecord;
 
 use crate::failure::OrHint;
 use crate::file;
+use crate::report::Passed;
 
 /// More than a trace of a million steps has.
 const BYTES_MAX: u64 = 1 << 32;
@@ -23,6 +24,9 @@ pub struct Line {
     /// What the step's exchange took.
     #[serde(flatten)]
     pub record: StepRecord,
+    /// Under a plan, what rank 0 did in the step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passes: Vec<Passed>,
 }
 
 /// A trace that is being written, or none.
@@ -72,9 +76,9 @@ impl Trace {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn step(&mut self, record: &StepRecord) -> Result<()> {
+    pub fn step(&mut self, record: &StepRecord, passes: Vec<Passed>) -> Result<()> {
         let Some((path, file)) = &mut self.file else { return Ok(()) };
-        let line = Line { codec: self.codec.clone(), record: record.clone() };
+        let line = Line { codec: self.codec.clone(), record: record.clone(), passes };
         let text = serde_json::to_string(&line)?;
         // Whoever watches sees whole steps.
         let written = writeln!(file, "{text}").and_then(|()| file.flush());

@@ -1,10 +1,12 @@
 //! The machine: one rank at work on its program.
 
 mod evaluate;
+mod times;
 mod turn;
 mod update;
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
 
 use thinwire_collective::Group;
 use thinwire_model::{Array, Declaration, Layout, Part, TensorId, Training};
@@ -20,7 +22,10 @@ use super::start::Start;
 use super::value::Value;
 use crate::error::Error;
 use crate::{AdamWOptions, Pace};
+use times::Watch;
 use update::Sum;
+
+pub use times::{Times, Went};
 
 /// The inputs of one micro-batch, all of each.
 pub type Inputs = HashMap<TensorId, Array>;
@@ -60,6 +65,7 @@ pub struct Machine<'a> {
     gradient_norm: f64,
     said: f32,
     agreed: Agreed,
+    times: Times,
     pub(super) owing_plan: Option<String>,
 }
 
@@ -113,6 +119,7 @@ impl<'a> Machine<'a> {
             gradient_norm: 0.0,
             said: 0.0,
             agreed: Agreed::default(),
+            times: Times::default(),
             owing_plan: plan.owing(),
         })
     }
@@ -169,6 +176,11 @@ impl<'a> Machine<'a> {
         self.slots.gather(mine)
     }
 
+    /// When this rank did what in the last step.
+    pub fn times(&self) -> &Times {
+        &self.times
+    }
+
     /// The most elements that micro-batches have held at the end of a turn.
     pub fn elements_max(&self) -> usize {
         self.elements_max
@@ -189,15 +201,18 @@ impl<'a> Machine<'a> {
         self.slots.flush()?;
         // What the last step's messages met after its end, their receivers have told then.
         self.slots.take_finite();
-        let order = self.program.order.clone();
+        let (order, mut watch) = (self.program.order.clone(), Watch::start());
         for (at, turn) in order.iter().enumerate() {
             // What the next turn awaits may come while this one computes.
             order.get(at + 1).into_iter().for_each(|next| self.await_messages(*next));
             let source = self.program.source(turn.micro_batch).0;
+            let (begun, waited_s) = (Instant::now(), self.slots.waited_s());
             self.turn(*turn, &data[source])?;
+            watch.turn(*turn, begun, self.slots.waited_s() - waited_s);
             self.elements_max = self.elements_max.max(self.slots.elements(&self.program));
         }
-        self.update(pace, options)?;
+        self.update(pace, options, &mut watch)?;
+        self.times = watch.end();
         self.step += 1;
         Ok(self.loss.map(|_| self.agreed.loss as f32))
     }

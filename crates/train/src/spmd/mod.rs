@@ -37,7 +37,7 @@ pub use carriage::Carriage;
 pub use derive::program;
 pub use derived::{Derived, Sampled};
 pub use leg::Leg;
-pub use machine::{Agreed, Inputs, Machine};
+pub use machine::{Agreed, Inputs, Machine, Times, Went};
 pub use mesh::Mesh;
 pub use order::{Pass, Turn};
 pub use plan::{BlockPlan, MeshDim, Plan, Sharding, Share};

@@ -1,14 +1,19 @@
-//! What was predicted of a planned training, and what was counted.
+//! What was predicted of a planned training, and what was counted; what every rank did when.
 
 use anyhow::Result;
 use thinwire_plan::output::PlanFile;
-use thinwire_train::spmd::{Machine, Plan};
+use thinwire_train::spmd::{Machine, Pass, Plan, Times, Turn, Went};
 
-use crate::report::{Planned, PlannedRank};
+use crate::report::{Passage, Passed, Planned, PlannedRank};
 
 /// What a rank tells of itself, as numbers of 16 bits, which f32 keeps.
 const DIGITS: usize = 4;
 const FIGURES: usize = 4;
+
+/// What a rank tells of a pass: three small numbers and three times.
+const PASSED: usize = 6;
+/// Of so many passes each rank tells at most.
+const PASSES_MAX: usize = 4096;
 
 /// The figures of all ranks, once everything has arrived.
 ///
@@ -24,6 +29,7 @@ pub fn gather(
     let mine = [predicted, machine.sent_bytes(), memory_bytes, (1e6 * busy_s).ceil() as u64];
     let digits: Vec<f32> = mine.iter().flat_map(|figure| digits(*figure)).collect();
     let all = machine.gather(&digits)?;
+    let times = times(machine)?;
     let per_stage = plan.stage_ranks();
     let rank = |(rank, digits): (usize, &[f32])| {
         let figures: Vec<u64> = digits.chunks(DIGITS).map(number).collect();
@@ -35,10 +41,78 @@ pub fn gather(
             predicted_memory_bytes: file.stage[rank / per_stage].memory_bytes,
             memory_bytes: figures[2],
             busy_s: figures[3] as f64 / 1e6,
+            passed: times[rank].0.clone(),
+            end_s: times[rank].1,
         }
     };
     let ranks = all.chunks(FIGURES * DIGITS).enumerate().map(rank).collect();
     Ok(Planned { model: file.model.clone(), steps, predicted_step_s: file.step_s, step_s, ranks })
+}
+
+/// What every rank did in the last step, and when it was done, in seconds since the first one began.
+fn times(machine: &mut Machine<'_>) -> Result<Vec<(Vec<Passed>, f64)>> {
+    let mine = machine.times().clone();
+    let told = mine.turns.len().min(PASSES_MAX);
+    let counts = machine.gather(&[told as f32])?;
+    let most = counts.iter().copied().fold(0.0, f32::max) as usize;
+    let all = machine.gather(&numbers(&mine, most))?;
+    let of_rank = |(numbers, count): (&[f32], &f32)| {
+        let passed = numbers[1..].chunks(PASSED).take(*count as usize).map(passed);
+        (passed.collect::<Vec<_>>(), f64::from(numbers[0]))
+    };
+    let mut ranks: Vec<_> = all.chunks(1 + most * PASSED).zip(&counts).map(of_rank).collect();
+    let starts = ranks.iter().filter_map(|(passed, _)| Some(passed.first()?.start_s));
+    let zero_s = starts.fold(0.0, f64::min);
+    for (passed, end_s) in &mut ranks {
+        *end_s -= zero_s;
+        for pass in passed {
+            pass.start_s -= zero_s;
+            pass.end_s -= zero_s;
+        }
+    }
+    Ok(ranks)
+}
+
+/// What a rank did in the last step.
+pub fn passes(times: &Times) -> Vec<Passed> {
+    let passed = |went: &Went| {
+        let Turn { pass, chunk, micro_batch } = went.turn;
+        let kind = match pass {
+            Pass::Forward => Passage::Forward,
+            Pass::Backward => Passage::Backward,
+            Pass::Weight => Passage::Weight,
+        };
+        let Went { start_s, end_s, waited_s, .. } = *went;
+        Passed { kind, chunk, micro_batch, start_s, end_s, waited_s }
+    };
+    times.turns.iter().map(passed).collect()
+}
+
+/// Times as numbers, filled up to so many passes.
+fn numbers(times: &Times, count: usize) -> Vec<f32> {
+    let of_pass = |pass: &Passed| {
+        let whole = [pass.kind as usize, pass.chunk, pass.micro_batch].map(|number| number as f32);
+        let times = [pass.start_s, pass.end_s, pass.waited_s].map(|time| time as f32);
+        [whole, times].concat()
+    };
+    let told = passes(times);
+    let told = told.iter().take(count).flat_map(of_pass);
+    let mut all: Vec<f32> = std::iter::once(times.end_s as f32).chain(told).collect();
+    all.resize(1 + count * PASSED, 0.0);
+    all
+}
+
+fn passed(numbers: &[f32]) -> Passed {
+    let whole = |place: usize| numbers[place] as usize;
+    let time = |place: usize| f64::from(numbers[place]);
+    Passed {
+        kind: Passage::ALL[whole(0)],
+        chunk: whole(1),
+        micro_batch: whole(2),
+        start_s: time(3),
+        end_s: time(4),
+        waited_s: time(5),
+    }
 }
 
 fn digits(figure: u64) -> [f32; DIGITS] {
@@ -52,6 +126,24 @@ fn number(digits: &[f32]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passes_come_back_from_their_numbers() {
+        let turn = Turn { pass: Pass::Weight, chunk: 3, micro_batch: 70 };
+        let went = Went { turn, start_s: -2.5, end_s: -2.0, waited_s: 0.25 };
+        let times = Times { turns: vec![went], end_s: 0.5 };
+        let all = numbers(&times, 2);
+        assert_eq!((all.len(), all[0]), (1 + 2 * PASSED, 0.5));
+        let expected = Passed {
+            kind: Passage::Weight,
+            chunk: 3,
+            micro_batch: 70,
+            start_s: -2.5,
+            end_s: -2.0,
+            waited_s: 0.25,
+        };
+        assert_eq!(passed(&all[1..=PASSED]), expected);
+    }
 
     #[test]
     fn numbers_travel_exactly() {

@@ -224,7 +224,7 @@ impl<'a> Session<'a> {
         }
         let wait_s = self.machine.waited_s() - waited;
         let record = StepRecord { step: self.done, wait_s, ..StepRecord::default() };
-        self.trace.step(&record)?;
+        self.trace.step(&record, figures::passes(self.machine.times()))?;
         let step_s = begun.elapsed().as_secs_f64();
         let optimizer_s = self.machine.optimizer_s();
         let (number, skipped) = (self.done, !self.machine.gradient_norm().is_finite());

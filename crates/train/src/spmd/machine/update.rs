@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use thinwire_model::{Layout, Placement};
 
-use super::{Agreed, Machine, known_loss};
+use super::{Agreed, Machine, Watch, known_loss};
 use crate::error::Error;
 use crate::spmd::mesh::Mesh;
 use crate::spmd::program::{Owner, Parameter, Program};
@@ -51,7 +51,12 @@ impl Machine<'_> {
     }
 
     /// Brings all sums to their owners, lets the optimiser work, and brings the values home.
-    pub(super) fn update(&mut self, pace: Pace, options: &AdamWOptions) -> Result<(), Error> {
+    pub(super) fn update(
+        &mut self,
+        pace: Pace,
+        options: &AdamWOptions,
+        watch: &mut Watch,
+    ) -> Result<(), Error> {
         let (moment, slots, program) = (self.moment(0), &mut self.slots, &self.program);
         let sums = std::mem::take(&mut self.sums).into_iter().zip(&program.parameters);
         let gradients =
@@ -62,6 +67,7 @@ impl Machine<'_> {
         let started = Instant::now();
         let waited_s = self.slots.waited_s();
         let all = self.tell(&gradients)?;
+        watch.told();
         let clip = self.clip(&all, mean);
         self.slots.residuals_mut().settle(clip.is_some())?;
         if let Some(clip) = clip {

@@ -1,0 +1,111 @@
+//! Who does what when: a row each, bars on a common axis of time.
+
+use super::axis::Axis;
+use super::bars::time_axis;
+use super::page::escape;
+use crate::figures;
+
+const WIDTH: f64 = 960.0;
+const LEFT: f64 = 116.0;
+const RIGHT: f64 = 930.0;
+const ROW: f64 = 20.0;
+/// Bars that a page draws at most; what comes later is left out and said.
+const BARS_MAX: usize = 6000;
+
+/// One bar.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// The class of its colour.
+    pub class: &'static str,
+    /// Seconds of its beginning.
+    pub from_s: f64,
+    /// Seconds of its end.
+    pub to_s: f64,
+    /// What is said under the pointer, beside how long it takes.
+    pub what: String,
+}
+
+/// What one of them does, in the order of time.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Who it is.
+    pub name: String,
+    /// What they do; bars that take no time are not drawn.
+    pub bars: Vec<Bar>,
+}
+
+/// A drawing called `name` of rows, until `end_s`, or as far as there is room for all their bars.
+pub fn gantt(name: &str, rows: &[Row], end_s: f64) -> String {
+    let each = BARS_MAX / rows.len().max(1);
+    let left_out = rows.iter().filter_map(|row| row.bars.get(each)).map(|bar| bar.from_s);
+    let shown_s = left_out.fold(end_s, f64::min);
+    let x = Axis::new(0.0, 1e3 * shown_s, LEFT, RIGHT);
+    let height = ROW * rows.len() as f64 + 42.0;
+    let mut svg = format!(
+        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{name}\">\n"
+    );
+    svg += &time_axis(&x, height - 26.0);
+    for (at, row) in rows.iter().enumerate() {
+        let top = ROW * at as f64 + 4.0;
+        svg += &format!(
+            "<text class=\"row small\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n",
+            LEFT - 12.0,
+            top + 12.0,
+            escape(&row.name)
+        );
+        let shown = row.bars.iter().filter(|bar| bar.from_s < bar.to_s && bar.to_s <= shown_s);
+        svg += &shown.map(|bar| drawn(bar, &x, top)).collect::<String>();
+    }
+    svg += "</svg>\n";
+    if shown_s < end_s {
+        let (shown, whole) = (figures::seconds(shown_s), figures::seconds(end_s));
+        svg += &format!("<p class=\"note\">The first {shown} of {whole}.</p>\n");
+    }
+    svg
+}
+
+fn drawn(bar: &Bar, x: &Axis, top: f64) -> String {
+    let (from, to) = (x.at(1e3 * bar.from_s), x.at(1e3 * bar.to_s));
+    format!(
+        "<rect class=\"{}\" x=\"{from:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"14\"><title>{} ({})</title></rect>\n",
+        bar.class,
+        (to - from - 0.3).max(0.3),
+        escape(&bar.what),
+        figures::seconds(bar.to_s - bar.from_s)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(bars: usize) -> Row {
+        let bar = |at: usize| Bar {
+            class: "compute",
+            from_s: at as f64,
+            to_s: at as f64 + 1.0,
+            what: "a < b".to_owned(),
+        };
+        Row { name: "rank 0".to_owned(), bars: (0..bars).map(bar).collect() }
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_said() {
+        let svg = gantt("step", &[row(3)], 3.0);
+        assert_eq!(svg.matches("<rect class=\"compute\"").count(), 3);
+        assert!(svg.contains("a &lt; b (1.00 s)") && !svg.contains("The first"), "{svg}");
+        let many = gantt("step", &[row(BARS_MAX), row(BARS_MAX)], BARS_MAX as f64);
+        assert_eq!(many.matches("<rect").count(), BARS_MAX);
+        assert!(
+            many.contains("The first 3.00 ks of 6.00 ks") || many.contains("The first "),
+            "{svg}"
+        );
+    }
+
+    #[test]
+    fn what_takes_no_time_is_not_drawn() {
+        let mut empty = row(1);
+        empty.bars[0].to_s = 0.0;
+        assert!(!gantt("step", &[empty], 1.0).contains("<rect"));
+    }
+}
