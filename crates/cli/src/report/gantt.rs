@@ -96,10 +96,7 @@ mod tests {
         assert!(svg.contains("a &lt; b (1.00 s)") && !svg.contains("The first"), "{svg}");
         let many = gantt("step", &[row(BARS_MAX), row(BARS_MAX)], BARS_MAX as f64);
         assert_eq!(many.matches("<rect").count(), BARS_MAX);
-        assert!(
-            many.contains("The first 3.00 ks of 6.00 ks") || many.contains("The first "),
-            "{svg}"
-        );
+        assert!(many.contains("The first ") && many.contains(" of "), "{many}");
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Peer {
 
     /// Whether a data connection is one of them.
     pub fn is_bulk(&self, data: usize) -> bool {
-        data >= self.bulk
+        self.bulk().contains(&data)
     }
 
     /// Whether anything but bulk is queued.

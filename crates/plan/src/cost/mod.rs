@@ -248,17 +248,18 @@ impl<'a> Costs<'a> {
 
     /// How many ranks share a parameter's work.
     pub fn sharers(&self, sides: &Sides) -> f64 {
-        let partial =
-            |(placement, _): &(&Placement, &usize)| matches!(placement, Placement::Partial(_));
-        let sharing = sides.gradient.0.iter().zip(&self.mesh).filter(partial);
-        sharing.map(|(_, size)| *size as f64).product()
+        self.shared(sides).iter().map(|dim| self.mesh[*dim] as f64).product()
     }
 
     /// The ranks that share a parameter's work.
     fn sharing(&self, sides: &Sides) -> Group {
+        Group::along(self.cluster, &self.mesh, &self.shared(sides)).handled(&self.device.handling)
+    }
+
+    /// The dimensions of the mesh along which ranks share a parameter's work.
+    fn shared(&self, sides: &Sides) -> Vec<usize> {
         let partial = |dim: &usize| matches!(sides.gradient.0[*dim], Placement::Partial(_));
-        let dims: Vec<usize> = (0..self.mesh.len()).filter(partial).collect();
-        Group::along(self.cluster, &self.mesh, &dims).handled(&self.device.handling)
+        (0..self.mesh.len()).filter(partial).collect()
     }
 
     /// The ranks that share a parameter's work as its exchanges see them: side by side their

@@ -400,9 +400,8 @@ impl<'a> Step<'a> {
 
     /// How a block's parameter is divided.
     pub fn sharding(&self, block: usize, tensor: TensorId) -> Sharding {
-        let treated = &self.outcome.spared.treated;
-        let mine = treated.iter().find(|one| (one.block, one.tensor) == (block, tensor));
-        mine.map_or(self.outcome.candidate.division.usual(), |one| one.carriage.sharding)
+        let usual = self.outcome.candidate.division.usual();
+        self.outcome.spared.sharding((block, tensor)).unwrap_or(usual)
     }
 
     /// What goes from stage to stage, there and back; with chunks also from the last to the first.

@@ -16,7 +16,7 @@ use thinwire_model::TensorId;
 use super::chain::{Chain, Choice};
 use super::hull::hull;
 use super::settings::Recompute;
-use crate::cost::{Carriage, Cost};
+use crate::cost::{Carriage, Cost, Sharding};
 use crate::stage::Carried;
 
 /// A parameter that is divided otherwise than usual, or whose gradient is encoded.
@@ -52,6 +52,14 @@ pub struct Spared {
     pub again: Vec<bool>,
     /// Parameters that are divided otherwise than usual.
     pub treated: Vec<Treated>,
+}
+
+impl Spared {
+    /// How a block's parameter is divided, if not as is usual.
+    pub fn sharding(&self, of: (usize, TensorId)) -> Option<Sharding> {
+        let treated = self.treated.iter().find(|one| one.of() == of)?;
+        Some(treated.carriage.sharding)
+    }
 }
 
 /// What a stage has to keep to.

@@ -62,10 +62,8 @@ impl Evaluation<'_> {
                 let Some((shape, tensor, sides)) = self.chain.parameter(choice, user) else {
                     continue;
                 };
-                let mut treated = spared.treated.iter();
-                let treated = treated.find(|one| one.of() == (user.block, tensor));
-                let sharding = treated
-                    .map_or(self.costs.division.usual(), |treated| treated.carriage.sharding);
+                let usual = self.costs.division.usual();
+                let sharding = spared.sharding((user.block, tensor)).unwrap_or(usual);
                 let bytes = self.costs.bytes(shape, &sides.value);
                 let part =
                     |least| if sharding >= least { 1.0 / self.costs.sharers(&sides) } else { 1.0 };
