@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import gc
 import importlib
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
+
+# What a framework may take to be imported on a machine that is busy.
+ANSWER_S = 120.0
 
 
 class ForkServer:
@@ -44,28 +47,40 @@ class ForkServer:
         self.process.communicate()
 
     def ask(self, request: str, subject: Any) -> Any:
-        """What the server answers."""
+        """What the server answers; RuntimeError, and the end of it, if it does not in time."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps({request: subject}), file=self.process.stdin, flush=True)
-        line = self.process.stdout.readline()
+        try:
+            print(json.dumps({request: subject}), file=self.process.stdin, flush=True)
+            ready, _, _ = select.select([self.process.stdout], [], [], ANSWER_S)
+            line = self.process.stdout.readline() if ready else ""
+        except BrokenPipeError:
+            line = ""
         if not line:
-            raise RuntimeError(f"the fork server ended with {self.process.wait()}")
+            self.close()
+            raise RuntimeError(f"no answer to {request}: the fork server has ended, or hangs")
         return json.loads(line)
 
 
-@functools.cache
-def servers(modules: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -> list[ForkServer]:
-    """Two servers that have imported `modules`."""
-    return [ForkServer(modules, dict(variables)) for _ in range(2)]
+STARTED: dict[tuple[Any, ...], ForkServer] = {}
 
 
-def serve() -> dict[str, Any] | None:
+def server(modules: Sequence[str], variables: Mapping[str, str], rank: int) -> ForkServer:
+    """The server of a rank, one of two that have imported `modules`."""
+    keys = [(number, *modules, *variables.items()) for number in range(2)]
+    for key in keys:  # both import at the same time
+        if key not in STARTED or STARTED[key].process.poll() is not None:
+            STARTED[key] = ForkServer(modules, variables)
+    return STARTED[keys[rank % 2]]
+
+
+def serve(answers: TextIO) -> dict[str, Any] | None:
     """Answers until the launcher is gone; in a rank, returns its task."""
     for line in iter(sys.stdin.readline, ""):
         ((request, subject),) = json.loads(line).items()
         if request == "start":
             answer: int | None = os.fork()
             if answer == 0:
+                answers.close()
                 return become(subject)
             # The rank does so too: whoever comes second finds it done, or the rank gone.
             with contextlib.suppress(PermissionError, ProcessLookupError):
@@ -74,7 +89,7 @@ def serve() -> dict[str, Any] | None:
             wait = os.WNOHANG | os.WNOWAIT if request == "state" else 0
             ended = os.waitid(os.P_PID, subject, os.WEXITED | wait)
             answer = None if ended is None else exit_code(ended)
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(answer), file=answers, flush=True)
     return None
 
 
@@ -100,9 +115,14 @@ def become(start: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    # What is printed while frameworks are imported is no answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     for module in sys.argv[1:]:
         importlib.import_module(module)
+    threads = len(os.listdir("/proc/self/task"))
+    assert threads == 1, f"{threads} threads: what the others hold, no fork would ever get"
     gc.freeze()  # or each rank's collector goes through all that was imported
-    task = serve()
+    task = serve(answers)
     if task is not None:
         importlib.import_module("rank").play(task)

@@ -88,11 +88,11 @@ def run(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thinwire-ranks-")))
         port = stack.enter_context(reserved_ports(2))
         processes: list[Process] = []
-        stack.callback(lambda: [process.kill() for process in processes])
         for rank in range(world):
             added = env(rank) if callable(env) else env
             task = task_of(rank, program, arguments, timeout, folder)
             processes.append(start(task, rank, world, port, added or {}, folder))
+            stack.callback(processes[-1].kill)
         codes = wait(processes, timeout + GRACE_S, wait_for_all)
         return [outcome(rank, code, folder) for rank, code in enumerate(codes)]
 
@@ -182,10 +182,9 @@ def start(
     stdout, stderr = (folder / f"{rank}.{name}" for name in ("stdout", "stderr"))
     framework = IMPORTS.search(Path(task["file"]).read_text())
     if framework and all(name.startswith(OURS) for name in added):
-        servers = fork_server.servers(IMPORTED[framework[1]], tuple(surroundings().items()))
+        server = fork_server.server(IMPORTED[framework[1]], surroundings(), rank)
         order = {"task": task, "environment": variables}
         order |= {"stdout": str(stdout), "stderr": str(stderr)}
-        server = servers[rank % len(servers)]
         return Forked(server, server.ask("start", order))
     with stdout.open("wb") as out, stderr.open("wb") as err:
         return Spawned(

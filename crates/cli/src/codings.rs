@@ -86,6 +86,26 @@ pub fn of_gradients(policy: &Policy, budget: f64) -> Result<Vec<Coding>> {
     encoded.map(of_choice).collect()
 }
 
+/// What gradients may be encoded with by codecs' names, of which one may be `auto`.
+///
+/// # Errors
+/// If there is none such, it makes no bytes, or a plan could not hold its name.
+pub fn of_names(names: &[String], budget: f64) -> Result<Vec<Coding>> {
+    let mut all: Vec<Coding> = Vec::new();
+    for name in names {
+        let named = match &name[..] {
+            "auto" => of_gradients(&Policy::Auto(Vec::new()), budget)?,
+            name => vec![of_name(name)?],
+        };
+        for one in named {
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+    }
+    Ok(all)
+}
+
 /// What gradients may be encoded with by a codec's name.
 ///
 /// # Errors
@@ -144,6 +164,18 @@ mod tests {
             Ok(codings) => codings.iter().map(Coding::to_string).collect::<Vec<_>>().join(","),
             Err(error) => error.to_string(),
         }
+    }
+
+    #[test]
+    fn auto_is_a_name_beside_others() {
+        let names = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let all = of_names(&names, 0.1).map_err(|error| error.to_string())?;
+            Ok::<_, String>(all.iter().map(Coding::to_string).collect::<Vec<_>>().join(","))
+        };
+        assert_eq!(names(&["auto"]).unwrap(), "bf16,int8,int4");
+        assert_eq!(names(&["topk:0.01", "int8", "auto"]).unwrap(), "topk:0.01,int8,bf16,int4");
+        assert!(names(&["auto", "int9"]).unwrap_err().starts_with("unknown codec 'int9'"));
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub trait Port {
     /// The payload of a queued frame: the same bytes each time until it is sent.
     fn outgoing(&self, to: Rank, tag: &Tag) -> &[u8];
 
-    /// The frame is with the operating system: the link needs neither the payload nor another turn.
+    /// The frame has left: the link needs neither the payload nor another turn for it.
     fn sent(&mut self, to: Rank, tag: &Tag);
 
     /// The place of a payload, asked for once or more per frame: the same place each time.

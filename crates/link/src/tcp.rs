@@ -340,7 +340,7 @@ impl Link for Tcp {
     }
 
     fn finish(&mut self, timeout: Duration) -> Result<(), Error> {
-        let queued = |peer: &&Peer| peer.data.iter().any(|data| data.writer.has_frames());
+        let queued = |peer: &&Peer| peer.data.iter().any(|data| data.writer.has_unsent());
         if let Some(peer) = self.peers.iter().flatten().find(queued) {
             let context = format!("frames to {} are still queued", peer.rank);
             return Err(Error::new(Kind::Invalid, context));

@@ -45,8 +45,8 @@ impl Error {
     }
 
     /// Bytes of a device that the smallest plan needs, where nothing fits.
-    pub fn least_bytes(&self) -> Option<f64> {
-        self.too_large.map(|all| all.bytes)
+    pub fn needed_bytes(&self) -> Option<f64> {
+        self.too_large.map(|all| all.needed_bytes)
     }
 
     /// What the model's builder complains about.

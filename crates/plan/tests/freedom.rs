@@ -5,7 +5,9 @@ mod made;
 
 use proptest::prelude::*;
 use thinwire_plan::cost::{Coding, Division, Sharding};
-use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
+use thinwire_plan::search::{
+    Candidate, Planner, Prepared, Recompute, Rule, Settings, Verdict, evaluate,
+};
 use thinwire_plan::{Cluster, Error};
 
 /// So much slower may a plan be: one that is as near to its bound is good enough.
@@ -39,6 +41,13 @@ fn candidates() -> impl Strategy<Value = Candidate> {
 fn seconds(cluster: &Cluster, candidate: &Candidate, settings: Settings) -> f64 {
     let mut planner = made::planner(made::gpt(4, 256, 128), 32, settings);
     planner.plan_for(cluster, candidate).map_or(f64::INFINITY, |found| found.best.seconds)
+}
+
+/// What is known of all plans of a candidate.
+fn verdict(cluster: &Cluster, candidate: &Candidate, settings: &Settings) -> Verdict {
+    let micro = 32 / candidate.micro_batches;
+    let prepared = Prepared::new(made::gpt(4, 256, 128).graph(micro, 128).unwrap()).unwrap();
+    evaluate(cluster, &prepared, candidate, settings, &|| f64::INFINITY)
 }
 
 /// Three devices of which a batch of 32 keeps two busy.
@@ -86,6 +95,49 @@ proptest! {
             let alike = Candidate { division, ..candidate.clone() };
             let alike_s = seconds(&cluster, &alike, Settings::default());
             prop_assert!(each_s <= SLOWER * alike_s, "{:?}: {}, each {}", sharding, alike_s, each_s);
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_all_plans_holds_for_those_that_give_up_alike(
+        candidate in candidates(),
+        (gbit, room) in (0.5_f64..800.0, prop_oneof![0.8_f64..1.0, 1.0_f64..6.0]),
+        encoded in any::<bool>(),
+    ) {
+        let codings = if encoded { codings() } else { Vec::new() };
+        let free = Settings { codings, ..Settings::default() };
+        // About as much memory as the smallest plan needs.
+        let mut cluster = cluster(gbit, 1e-3, f64::INFINITY);
+        let Verdict::TooLarge(all) = verdict(&cluster, &candidate, &free) else {
+            panic!("1 MiB is no room for {candidate:?}");
+        };
+        cluster.devices[0].memory_bytes = room * all.needed_bytes / (1.0 - free.reserve);
+        let all = verdict(&cluster, &candidate, &free);
+        let (bound_s, least_bytes) = match &all {
+            Verdict::Found(plan) => {
+                let bounds = plan.rivals.iter().map(|rival| rival.bound_s);
+                (bounds.fold(plan.bound_s.min(plan.unfit_s), f64::min), 0.0)
+            }
+            Verdict::TooLarge(all) => (all.bound_s, all.least_bytes),
+            Verdict::TooSlow(seconds) => (*seconds, 0.0),
+            Verdict::Impossible => (f64::INFINITY, 0.0),
+        };
+        for recompute in [Recompute::Never, Recompute::Always] {
+            for sharding in [Sharding::None, Sharding::Optimizer, Sharding::Parameters] {
+                let candidate = Candidate { division: Division::Alike(sharding), ..candidate.clone() };
+                let settings = Settings { recompute, ..free.clone() };
+                match verdict(&cluster, &candidate, &settings) {
+                    Verdict::Found(plan) => {
+                        let seconds = plan.seconds * (1.0 + 1e-9);
+                        prop_assert!(bound_s <= seconds, "{sharding:?}: {bound_s}, a plan {seconds}");
+                    }
+                    Verdict::TooLarge(some) => {
+                        let bytes = some.needed_bytes * (1.0 + 1e-9);
+                        prop_assert!(least_bytes <= bytes, "{sharding:?}: {least_bytes}, a plan {bytes}");
+                    }
+                    Verdict::TooSlow(_) | Verdict::Impossible => {}
+                }
+            }
         }
     }
 

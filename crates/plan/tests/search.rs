@@ -214,7 +214,7 @@ fn what_the_smallest_plan_needs_is_enough() {
         });
         for memory_gib in [0.02, 0.1] {
             let mut cluster = made::cluster(1, 6, 25.0, memory_gib);
-            let needed = planner.plan(&cluster).unwrap_err().least_bytes().unwrap();
+            let needed = planner.plan(&cluster).unwrap_err().needed_bytes().unwrap();
             cluster.devices[0].memory_bytes = needed / 0.9 * (1.0 + 1e-9);
             let found = planner.plan(&cluster);
             assert!(found.is_ok(), "{name}, {memory_gib} GiB: {needed} bytes, {:?}", found.err());

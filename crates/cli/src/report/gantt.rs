@@ -37,7 +37,7 @@ pub struct Row {
 /// A drawing called `name` of rows, until `end_s`, or as far as there is room for all their bars.
 pub fn gantt(name: &str, rows: &[Row], end_s: f64) -> String {
     let each = BARS_MAX / rows.len().max(1);
-    let left_out = rows.iter().filter_map(|row| row.bars.get(each)).map(|bar| bar.from_s);
+    let left_out = rows.iter().filter_map(|row| bars(row).nth(each)).map(|bar| bar.from_s);
     let shown_s = left_out.fold(end_s, f64::min);
     let x = Axis::new(0.0, 1e3 * shown_s, LEFT, RIGHT);
     let height = ROW * rows.len() as f64 + 42.0;
@@ -53,7 +53,7 @@ pub fn gantt(name: &str, rows: &[Row], end_s: f64) -> String {
             top + 12.0,
             escape(&row.name)
         );
-        let shown = row.bars.iter().filter(|bar| bar.from_s < bar.to_s && bar.to_s <= shown_s);
+        let shown = bars(row).filter(|bar| bar.from_s < shown_s);
         svg += &shown.map(|bar| drawn(bar, &x, top)).collect::<String>();
     }
     svg += "</svg>\n";
@@ -62,6 +62,11 @@ pub fn gantt(name: &str, rows: &[Row], end_s: f64) -> String {
         svg += &format!("<p class=\"note\">The first {shown} of {whole}.</p>\n");
     }
     svg
+}
+
+/// The bars that take any time.
+fn bars(row: &Row) -> impl Iterator<Item = &Bar> {
+    row.bars.iter().filter(|bar| bar.from_s < bar.to_s)
 }
 
 fn drawn(bar: &Bar, x: &Axis, top: f64) -> String {

@@ -2,13 +2,13 @@
 
 use super::gantt::{Bar, Row, gantt};
 use super::page::legend;
-use super::{Bucket, Passed, Planned, PlannedRank, Run};
+use super::{Bucket, Passage, Passed, Planned, PlannedRank, Run};
 
-/// What passes of a pipeline look like, in the order of [`super::Passage::ALL`].
+/// What passes of a pipeline look like.
 pub const PASSES: [(&str, &str); 3] =
     [("compute", "forward"), ("wire", "backward"), ("encode", "gradients of weights")];
 
-/// The timeline of a typical step of `run`.
+/// The timeline of a typical step of `run`, under a plan of the last one.
 pub fn timeline(run: &Run) -> String {
     if let Some(planned) = &run.planned {
         return of_ranks(planned);
@@ -59,7 +59,11 @@ fn of_ranks(planned: &Planned) -> String {
 /// What a rank waited for in a pass is drawn where the pass begins.
 fn of_rank(rank: &PlannedRank) -> Row {
     let of_pass = |pass: &Passed| {
-        let (class, what) = PASSES[pass.kind as usize];
+        let (class, what) = match pass.kind {
+            Passage::Forward => PASSES[0],
+            Passage::Backward => PASSES[1],
+            Passage::Weight => PASSES[2],
+        };
         let what = format!("{what} of micro-batch {}, chunk {}", pass.micro_batch, pass.chunk);
         let begun_s = (pass.start_s + pass.waited_s).min(pass.end_s);
         let waits = Bar {

@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
             self.interrupt.follow(signal);
         }
         let record = self.trainer.exchange().record().clone();
-        self.trace.step(&record, Vec::new())?;
+        self.trace.step(&record, Vec::new)?;
         let sent_bytes = record.total(|bucket| bucket.sent_bytes);
         let step = Step {
             number: report.step,

@@ -13,7 +13,7 @@ use crate::failure::OrHint;
 use crate::file;
 use crate::report::Passed;
 
-/// More than a trace of a million steps has.
+/// More than a trace of a million steps has whose gradients travel in some dozen buckets.
 const BYTES_MAX: u64 = 1 << 32;
 
 /// One line: a step of the training under one codec.
@@ -76,9 +76,13 @@ impl Trace {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn step(&mut self, record: &StepRecord, passes: Vec<Passed>) -> Result<()> {
+    pub fn step(
+        &mut self,
+        record: &StepRecord,
+        passes: impl FnOnce() -> Vec<Passed>,
+    ) -> Result<()> {
         let Some((path, file)) = &mut self.file else { return Ok(()) };
-        let line = Line { codec: self.codec.clone(), record: record.clone(), passes };
+        let line = Line { codec: self.codec.clone(), record: record.clone(), passes: passes() };
         let text = serde_json::to_string(&line)?;
         // Whoever watches sees whole steps.
         let written = writeln!(file, "{text}").and_then(|()| file.flush());

@@ -169,7 +169,7 @@ impl Peer {
         }
         if self.port.bye && !torn {
             self.suspect = None;
-            if ended && self.data.iter().any(|data| data.writer.has_frames()) {
+            if ended && self.data.iter().any(|data| data.writer.has_unsent()) {
                 return Err(Error::lost(self.rank, "it has left and takes no more data"));
             }
             return Ok(());

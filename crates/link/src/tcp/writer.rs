@@ -97,7 +97,7 @@ impl Writer {
     }
 
     /// Whether frames wait that the port has not been told to be sent.
-    pub fn has_frames(&self) -> bool {
+    pub fn has_unsent(&self) -> bool {
         !self.queue.is_empty()
             || self.sealed.as_ref().is_some_and(|sealed| !sealed.ending.is_empty())
     }

@@ -160,7 +160,7 @@ impl Question<'_> {
         let chain = Chain::given_by(self.prepared, &here, candidate.rule, &given)?;
         let (step, choice) = match best_of(&chain, &here, candidate, settings, &|| f64::INFINITY) {
             Verdict::Found(outcome) => (Ok(outcome.seconds), outcome.choice),
-            Verdict::TooLarge(all) => (Err(all.bytes), chain.solve(&Weights::ONCE, 0.0).1),
+            Verdict::TooLarge(all) => (Err(all.needed_bytes), chain.solve(&Weights::ONCE, 0.0).1),
             Verdict::TooSlow(_) | Verdict::Impossible => return Err(unplanned()),
         };
         let way = choice.of_block[self.place.block];

@@ -30,8 +30,8 @@ pub enum Verdict {
 /// What is known of plans of which none was found to fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TooLarge {
-    /// Bytes of a device that the smallest plan needs that was looked at.
-    pub bytes: f64,
+    /// Bytes of a device that the smallest plan needs that was made.
+    pub needed_bytes: f64,
     /// Bytes that no plan goes below.
     pub least_bytes: f64,
     /// No plan that fits takes less than these seconds: infinitely many if none fits.
@@ -42,7 +42,7 @@ impl TooLarge {
     /// What is known of both kinds of plans together.
     pub fn and(self, other: TooLarge) -> TooLarge {
         TooLarge {
-            bytes: self.bytes.min(other.bytes),
+            needed_bytes: self.needed_bytes.min(other.needed_bytes),
             least_bytes: self.least_bytes.min(other.least_bytes),
             bound_s: self.bound_s.min(other.bound_s),
         }
@@ -113,22 +113,24 @@ fn once(
     }
 }
 
-/// What no plan goes below, and what those do not that were given up.
-type Bounds = (f64, f64);
+/// What no plan goes below that fits, what those do not that were given up, and what those do not that
+/// were not found to fit.
+type Bounds = [f64; 3];
 
 /// What is known of all plans of which this is the best.
 fn bounds_of(verdict: &Verdict) -> Option<Bounds> {
     match verdict {
-        Verdict::Found(outcome) => Some((outcome.bound_s, outcome.left_s)),
-        _ => None,
+        Verdict::Found(outcome) => Some([outcome.bound_s, outcome.left_s, outcome.unfit_s]),
+        Verdict::TooLarge(all) => Some([all.bound_s; 3]),
+        Verdict::TooSlow(_) | Verdict::Impossible => None,
     }
 }
 
 /// The same with other bounds, if there are any.
 fn bounded(verdict: Verdict, bounds: Option<Bounds>) -> Verdict {
     match (verdict, bounds) {
-        (Verdict::Found(outcome), Some((bound_s, left_s))) => {
-            Verdict::Found(Box::new(Outcome { bound_s, left_s, ..*outcome }))
+        (Verdict::Found(outcome), Some([bound_s, left_s, unfit_s])) => {
+            Verdict::Found(Box::new(Outcome { bound_s, left_s, unfit_s, ..*outcome }))
         }
         (other, _) => other,
     }
@@ -198,30 +200,29 @@ fn seconds(verdict: &Verdict) -> f64 {
     }
 }
 
-/// Seconds that no plan takes less than.
-pub(super) fn bound_s(verdict: &Verdict) -> f64 {
-    match verdict {
-        Verdict::Found(outcome) => outcome.bound_s,
-        Verdict::TooSlow(seconds) => *seconds,
-        Verdict::TooLarge(all) => all.bound_s,
-        Verdict::Impossible => f64::INFINITY,
-    }
-}
-
 /// The one that is faster, or nearer to a plan.
 pub(super) fn better(one: Verdict, other: Verdict) -> Verdict {
     use Verdict::{Found, Impossible, TooLarge, TooSlow};
     match (one, other) {
         (Found(a), Found(b)) => {
-            let left_s = a.left_s.min(b.left_s);
+            let (left_s, unfit_s) = (a.left_s.min(b.left_s), a.unfit_s.min(b.unfit_s));
             let (faster, other) = if a.seconds <= b.seconds { (a, b) } else { (b, a) };
-            Found(Box::new(Outcome { left_s, ..faster.beside(*other) }))
+            Found(Box::new(Outcome { left_s, unfit_s, ..faster.beside(*other) }))
         }
         (Impossible, any) | (any, Impossible) => any,
-        (Found(a), other) | (other, Found(a)) => {
-            Found(Box::new(Outcome { left_s: a.left_s.min(bound_s(&other)), ..*a }))
+        (Found(a), TooSlow(b)) | (TooSlow(b), Found(a)) => {
+            Found(Box::new(Outcome { left_s: a.left_s.min(b), ..*a }))
         }
+        (Found(a), TooLarge(b)) | (TooLarge(b), Found(a)) => {
+            let (left_s, unfit_s) = (a.left_s.min(b.bound_s), a.unfit_s.min(b.bound_s));
+            Found(Box::new(Outcome { left_s, unfit_s, ..*a }))
+        }
+        (TooSlow(a), TooSlow(b)) => TooSlow(a.min(b)),
         (TooLarge(a), TooLarge(b)) => TooLarge(a.and(b)),
-        (a, b) => TooSlow(bound_s(&a).min(bound_s(&b))),
+        // What may fit and be fast enough counts for more than what is too slow.
+        (TooSlow(a), TooLarge(b)) | (TooLarge(b), TooSlow(a)) => match b.may_fit() {
+            true => TooLarge(self::TooLarge { bound_s: a.min(b.bound_s), ..b }),
+            false => TooSlow(a),
+        },
     }
 }

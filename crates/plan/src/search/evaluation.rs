@@ -132,7 +132,7 @@ impl Evaluation<'_> {
         let weights = Weights { loss: seconds_per_loss, ..self.weights(family, beyond) };
         let mut shares = self.shares(family, &Cost::ZERO);
         let mut limit = whole;
-        let (mut bound_s, mut seconds_per_byte) = (0.0, 0.0);
+        let mut bound_s = 0.0;
         // Other limits ask for the same rates again.
         let mut known: Vec<(f64, Price, Choice)> = Vec::new();
         let mut solve = |rate: f64| {
@@ -156,12 +156,12 @@ impl Evaluation<'_> {
                 Ok(found) => found,
                 Err(Lack::Bytes(_)) => break,
                 Err(Lack::Seconds(seconds)) if limit == whole => return Verdict::TooSlow(seconds),
-                Err(Lack::Seconds(_)) => return Verdict::TooSlow(bound_s),
+                // What takes more than this limit may fit all the same.
+                Err(Lack::Seconds(_)) => break,
             };
             if limit == whole {
                 bound_s = found.bound_s;
             }
-            seconds_per_byte = found.seconds_per_byte;
             let fastest = (found.seconds_per_byte > 0.0).then(|| solve(0.0).1);
             let thrifty = fastest
                 .and_then(|choice| self.outcome(family, &Within { choice, ..found.clone() }));
@@ -176,24 +176,26 @@ impl Evaluation<'_> {
             }
             limit -= over;
         }
-        let bound_s = solve(0.0).0.seconds.max(bound_s);
+        let (fastest, _) = solve(0.0);
         let (price, choice) = solve(DEAR);
+        let bound_s = fastest.seconds.max(bound_s);
+        let (saved, spent_s) = (fastest.bytes - price.bytes, price.seconds - fastest.seconds);
+        let seconds_per_byte = if saved > 0.0 { spent_s.max(0.0) / saved } else { 0.0 };
         self.smallest(family, &Within { price, choice, bound_s, seconds_per_byte })
     }
 
     /// The plan with the smallest choice, or by how much it does not fit.
     fn smallest(&self, family: &[Schedule], choice: &Within<Choice>) -> Verdict {
         let Some(outcome) = self.outcome(family, choice) else { return Verdict::Impossible };
-        let over = outcome.over(self.settings.reserve);
-        if over <= 0.0 {
+        if outcome.over(self.settings.reserve) <= 0.0 {
             return Verdict::Found(Box::new(outcome));
         }
+        // Where kinds differ, this is a device with the largest memory of any.
         let device = &self.costs.device;
         let whole = device.room(device.memory_bytes, self.settings.reserve);
-        // Where kinds differ some stages may have more than the least of them.
-        let none_fits = choice.price.bytes > whole && self.spread.is_none();
+        let none_fits = choice.price.bytes > whole;
         Verdict::TooLarge(TooLarge {
-            bytes: device.taken(whole) + over,
+            needed_bytes: outcome.bytes(),
             least_bytes: device.taken(choice.price.bytes),
             bound_s: if none_fits { f64::INFINITY } else { choice.bound_s },
         })

@@ -24,7 +24,7 @@ pub(super) fn too_large(what: &str, all: TooLarge, cluster: &Cluster, reserve: f
             Error::memory(format!("{found}, expected at most {has} on '{name}'"), all)
         }
         None => {
-            let (needed, has) = (size(all.bytes), size(room(&cluster.pace())));
+            let (needed, has) = (size(all.needed_bytes), size(room(&cluster.pace())));
             Error::memory(format!("{what} needs {needed} per device, expected at most {has}"), all)
         }
     }
@@ -38,7 +38,10 @@ fn hint(planner: &Planner, cluster: &Cluster, all: TooLarge) -> String {
     let tried = "recomputation, ZeRO 3 and the smallest micro-batches are not enough";
     let each = match cluster.kinds.is_empty() {
         true => {
-            format!("devices with {} would do", at_least(all.bytes / (1.0 - settings.reserve)))
+            format!(
+                "devices with {} would do",
+                at_least(all.needed_bytes / (1.0 - settings.reserve))
+            )
         }
         false => "more memory on the smaller kinds may do".to_owned(),
     };

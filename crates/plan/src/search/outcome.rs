@@ -35,6 +35,8 @@ pub struct Outcome {
     pub bound_s: f64,
     /// What was given up of this candidate, because it was not fast enough, takes no less.
     pub left_s: f64,
+    /// Plans of this candidate of which none was found to fit take no less.
+    pub unfit_s: f64,
     /// What one more byte of memory would save, in seconds.
     pub seconds_per_byte: f64,
     /// What one encoding of an activation was allowed to lose; the setting allows as much or more.
@@ -213,10 +215,10 @@ impl Outcome {
         Outcome { bound_s, left_s, ..self }
     }
 
-    /// What none of its orders of passes goes below.
+    /// What none of its orders of passes goes below, nor what was not found to fit.
     pub(super) fn least_s(&self) -> f64 {
         let all = self.rivals.iter().chain([self]);
-        all.map(|one| one.bound_s.min(one.seconds)).fold(f64::INFINITY, f64::min)
+        all.map(|one| one.bound_s.min(one.seconds)).fold(self.unfit_s, f64::min)
     }
 
     /// What goes beyond what hides it, on any stage.

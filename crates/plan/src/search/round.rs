@@ -68,7 +68,7 @@ impl<'a> Round<'a> {
                 Least::Seconds(seconds) => Verdict::TooSlow(seconds),
                 Least::Bytes(bytes) => {
                     let bound_s = f64::INFINITY;
-                    Verdict::TooLarge(TooLarge { bytes, least_bytes: bytes, bound_s })
+                    Verdict::TooLarge(TooLarge { needed_bytes: bytes, least_bytes: 0.0, bound_s })
                 }
             })
         };
@@ -79,7 +79,7 @@ impl<'a> Round<'a> {
             best = match (verdict, best) {
                 (Verdict::Found(outcome), Ok(best)) if best.seconds <= outcome.seconds => Ok(best),
                 (Verdict::Found(outcome), _) => Ok(*outcome),
-                (Verdict::TooLarge(all), Err(least)) => Err(least.min(all.bytes)),
+                (Verdict::TooLarge(all), Err(least)) => Err(least.min(all.needed_bytes)),
                 (_, best) => best,
             };
         }
@@ -108,7 +108,7 @@ impl<'a> Round<'a> {
                 *known_of_all = Some(known_of_all.map_or(*all, |before| before.and(*all)));
                 let least = match all.may_fit() {
                     true => Least::Seconds(all.bound_s.max(known.bound_s())),
-                    false => Least::Bytes(all.bytes),
+                    false => Least::Bytes(all.needed_bytes),
                 };
                 Known { least, ..known }
             }
@@ -186,8 +186,11 @@ impl<'a> Round<'a> {
         let size = self.cluster.size();
         let fits = |one: &Candidate| one.is_deep() && one.devices() <= size;
         let deep = seen.iter().filter(|(candidate, _)| fits(candidate));
+        // One of which a plan was found first.
+        let key = |known: &Known| (known.plan.seconds() == 0.0, known.expected_s());
         let best = deep.min_by(|(one, a), (other, b)| {
-            a.expected_s().total_cmp(&b.expected_s()).then_with(|| one.before(other))
+            let (a, b) = (key(a), key(b));
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then_with(|| one.before(other))
         });
         best.map(|(candidate, _)| candidate.clone())
     }

@@ -60,6 +60,7 @@ impl Evaluation<'_> {
             stages,
             bound_s: 0.0,
             left_s: f64::INFINITY,
+            unfit_s: f64::INFINITY,
             seconds_per_byte: 0.0,
             activation_budget: self.settings.activation_budget,
         }

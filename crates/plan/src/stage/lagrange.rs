@@ -14,7 +14,7 @@ use super::problem::Price;
 /// How often the price is changed at most.
 const ROUNDS: usize = 24;
 /// Seconds per byte beside which no time counts.
-pub const DEAR: f64 = 1e9;
+pub(crate) const DEAR: f64 = 1e9;
 /// A gap that is not worth another round.
 const CLOSE: f64 = 1e-3;
 /// What is left for the bound to gain where no round is worth it.

@@ -19,7 +19,8 @@ pub struct Choices {
     /// An axis that nodes put on a dimension of the mesh: 'block.*.mlp.up: n=tensor'
     #[arg(long, value_name = "NODES: AXIS=DIMENSION")]
     pin: Vec<String>,
-    /// Codecs that gradients may be encoded with, planned together with everything else
+    /// Codecs that gradients may be encoded with, planned together with everything else; auto stands
+    /// for those of bf16, int8, int4, int3, int2 and onebit that keep to the budget
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
     codecs: Vec<String>,
     /// The part of gradients that codecs may lose: the mean of relative squared errors
@@ -47,8 +48,7 @@ impl Choices {
             Numbers::Mixed => Settings::default(),
             Numbers::Single => Settings::of_executor(),
         };
-        let codings = self.codecs.iter().map(|name| codings::of_name(name));
-        let codings = codings.collect::<Result<_>>()?;
+        let codings = codings::of_names(&self.codecs, self.error_budget)?;
         let pins = self.pin.iter().map(|pin| pin.parse()).collect::<Result<_, Error>>()?;
         let (reserve, error_budget) = (self.reserve, self.error_budget);
         let settings = Settings { reserve, pins, codings, error_budget, ..base };

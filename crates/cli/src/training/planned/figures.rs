@@ -1,6 +1,6 @@
 //! What was predicted of a planned training, and what was counted; what every rank did when.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use thinwire_plan::output::PlanFile;
 use thinwire_train::spmd::{Machine, Pass, Plan, Times, Turn, Went};
 
@@ -12,8 +12,8 @@ const FIGURES: usize = 4;
 
 /// What a rank tells of a pass: three small numbers and three times.
 const PASSED: usize = 6;
-/// Of so many passes each rank tells at most.
-const PASSES_MAX: usize = 4096;
+/// Of so many passes each rank tells at most: of more than a page draws.
+const PASSES_MAX: usize = 8192;
 
 /// The figures of all ranks, once everything has arrived.
 ///
@@ -54,13 +54,14 @@ fn times(machine: &mut Machine<'_>) -> Result<Vec<(Vec<Passed>, f64)>> {
     let mine = machine.times().clone();
     let told = mine.turns.len().min(PASSES_MAX);
     let counts = machine.gather(&[told as f32])?;
-    let most = counts.iter().copied().fold(0.0, f32::max) as usize;
+    let most = (counts.iter().copied().fold(0.0, f32::max) as usize).min(PASSES_MAX);
     let all = machine.gather(&numbers(&mine, most))?;
     let of_rank = |(numbers, count): (&[f32], &f32)| {
         let passed = numbers[1..].chunks(PASSED).take(*count as usize).map(passed);
-        (passed.collect::<Vec<_>>(), f64::from(numbers[0]))
+        Ok((passed.collect::<Result<Vec<_>>>()?, f64::from(numbers[0])))
     };
-    let mut ranks: Vec<_> = all.chunks(1 + most * PASSED).zip(&counts).map(of_rank).collect();
+    let ranks = all.chunks(1 + most * PASSED).zip(&counts).map(of_rank);
+    let mut ranks = ranks.collect::<Result<Vec<_>>>()?;
     let starts = ranks.iter().filter_map(|(passed, _)| Some(passed.first()?.start_s));
     let zero_s = starts.fold(0.0, f64::min);
     for (passed, end_s) in &mut ranks {
@@ -102,17 +103,18 @@ fn numbers(times: &Times, count: usize) -> Vec<f32> {
     all
 }
 
-fn passed(numbers: &[f32]) -> Passed {
+fn passed(numbers: &[f32]) -> Result<Passed> {
     let whole = |place: usize| numbers[place] as usize;
     let time = |place: usize| f64::from(numbers[place]);
-    Passed {
-        kind: Passage::ALL[whole(0)],
+    let kind = Passage::ALL.get(whole(0)).copied();
+    Ok(Passed {
+        kind: kind.with_context(|| format!("a rank told of a pass of kind {}", numbers[0]))?,
         chunk: whole(1),
         micro_batch: whole(2),
         start_s: time(3),
         end_s: time(4),
         waited_s: time(5),
-    }
+    })
 }
 
 fn digits(figure: u64) -> [f32; DIGITS] {
@@ -142,7 +144,7 @@ mod tests {
             end_s: -2.0,
             waited_s: 0.25,
         };
-        assert_eq!(passed(&all[1..=PASSED]), expected);
+        assert_eq!(passed(&all[1..=PASSED]).unwrap(), expected);
     }
 
     #[test]

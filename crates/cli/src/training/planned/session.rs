@@ -224,8 +224,8 @@ impl<'a> Session<'a> {
         }
         let wait_s = self.machine.waited_s() - waited;
         let record = StepRecord { step: self.done, wait_s, ..StepRecord::default() };
-        self.trace.step(&record, figures::passes(self.machine.times()))?;
         let step_s = begun.elapsed().as_secs_f64();
+        self.trace.step(&record, || figures::passes(self.machine.times()))?;
         let optimizer_s = self.machine.optimizer_s();
         let (number, skipped) = (self.done, !self.machine.gradient_norm().is_finite());
         // What ranks tell each other is in what they wait for.
