@@ -91,11 +91,13 @@ impl<'a> Round<'a> {
         let enough_s = || fastest.enough_s(candidate);
         let settings = self.settings;
         let verdict = evaluate(self.cluster, prepared, candidate, settings, &enough_s);
+        // What was known before holds as well, and may be sharper.
+        let least = |seconds: f64| Least::Seconds(seconds.max(known.bound_s()));
         let known = match &verdict {
             Verdict::Found(outcome) => {
                 self.meet(outcome, candidate, fastest);
                 self.found.lock().expect("no thread has panicked").push((**outcome).clone());
-                let least = Least::Seconds(outcome.least_s());
+                let least = least(outcome.least_s());
                 let found_s = outcome.seconds.min(outcome.left_s);
                 let plan = match outcome.waits() {
                     true => Guess::NONE,
@@ -107,12 +109,12 @@ impl<'a> Round<'a> {
                 let mut known_of_all = self.too_large.lock().expect("no thread has panicked");
                 *known_of_all = Some(known_of_all.map_or(*all, |before| before.and(*all)));
                 let least = match all.may_fit() {
-                    true => Least::Seconds(all.bound_s.max(known.bound_s())),
+                    true => least(all.bound_s),
                     false => Least::Bytes(all.needed_bytes),
                 };
                 Known { least, ..known }
             }
-            Verdict::TooSlow(seconds) => Known { least: Least::Seconds(*seconds), ..known },
+            Verdict::TooSlow(seconds) => Known { least: least(*seconds), ..known },
             Verdict::Impossible => Known { least: Least::Bytes(f64::INFINITY), ..known },
         };
         self.remember(candidate, known);
