@@ -9,9 +9,9 @@ stands before it ends.
     outcomes = launch.run(2, Path("examples/python/train.py"), arguments=["--steps", "3"])
 
 A function is one at the top of its file; its result is what it returns, as JSON. A script's result is
-the last line of its stdout, where that is JSON. Ranks of a framework are
-forked from a process that has imported it (fork_server.py), if nothing is added to their environment but
-Thinwire's own variables: others may be read when the framework is imported.
+the last line of its stdout, where that is JSON. Ranks of a framework are forked from a process that has
+imported it (fork_server.py), if nothing is added to their environment but Thinwire's own variables:
+others may be read when the framework is imported.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 //! The pipeline's run: a row per stage, a bar per pass.
 
-use thinwire_plan::pipeline::{Kind, Run};
+use thinwire_plan::pipeline::Run;
 use thinwire_plan::search::{Outcome, Overlap, done_s, timeline as played};
 
-use crate::report::{Bar, PASSES, Row, gantt, legend};
+use crate::report::{Bar, PASSES, Row, gantt, legend, pass};
 
 /// What follows the last pass.
 const END: (&str, &str) = ("decode", "gradients travel, optimiser");
@@ -17,19 +17,14 @@ pub fn timeline(plan: &Outcome, overlap: Overlap) -> String {
         let (class, what) = END;
         let from_s = runs.last().map_or(0.0, |run| run.end_s);
         let end = Bar { class, from_s, to_s: *done_s, what: what.to_owned() };
-        let bars = runs.iter().map(pass).chain([end]).collect();
+        let bars = runs.iter().map(bar).chain([end]).collect();
         Row { name: format!("stage {rank}"), bars }
     };
     let rows: Vec<Row> = run.ranks.iter().zip(&done_s).enumerate().map(stage).collect();
     legend(&[&PASSES[..], &[END]].concat()) + &gantt("pipeline", &rows, whole_s)
 }
 
-fn pass(run: &Run) -> Bar {
-    let (class, what) = match run.pass.kind {
-        Kind::Forward => PASSES[0],
-        Kind::Backward => PASSES[1],
-        Kind::Weight => PASSES[2],
-    };
-    let what = format!("{what} of micro-batch {}, chunk {}", run.pass.micro_batch, run.pass.chunk);
+fn bar(run: &Run) -> Bar {
+    let (class, what) = pass(run.pass.kind, run.pass.micro_batch, run.pass.chunk);
     Bar { class, from_s: run.start_s, to_s: run.end_s, what }
 }

@@ -15,9 +15,9 @@ use serde::Serialize;
 pub use gantt::{Bar, Row, gantt};
 pub use json::lines;
 pub use page::{document, escape, legend, page, section};
-pub use planned::{Passage, Passed, Planned, PlannedRank};
+pub use planned::{Passed, Planned, PlannedRank};
 pub use summary::summary;
-pub use timeline::PASSES;
+pub use timeline::{PASSES, pass};
 
 /// One or several runs of the same training, under different codecs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -1,6 +1,7 @@
 //! What was predicted of a planned training beside what was counted.
 
 use serde::{Deserialize, Serialize};
+use thinwire_plan::pipeline::Kind;
 
 use super::Report;
 use super::page::{escape, section};
@@ -47,29 +48,11 @@ pub struct PlannedRank {
     pub end_s: f64,
 }
 
-/// The sorts of passes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Passage {
-    /// From the data to the loss.
-    #[default]
-    Forward,
-    /// From the loss to the gradients.
-    Backward,
-    /// The gradients of weights, where they are apart.
-    Weight,
-}
-
-impl Passage {
-    /// All of them.
-    pub const ALL: [Passage; 3] = [Passage::Forward, Passage::Backward, Passage::Weight];
-}
-
 /// One pass of a micro-batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Passed {
     /// Which.
-    pub kind: Passage,
+    pub kind: Kind,
     /// The chunk of the pipeline.
     pub chunk: usize,
     /// The micro-batch.

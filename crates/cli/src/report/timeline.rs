@@ -1,12 +1,24 @@
 //! One step as it passes: compute above, every bucket's way below it; under a plan, every rank.
 
+use thinwire_plan::pipeline::Kind;
+
 use super::gantt::{Bar, Row, gantt};
 use super::page::legend;
-use super::{Bucket, Passage, Passed, Planned, PlannedRank, Run};
+use super::{Bucket, Passed, Planned, PlannedRank, Run};
 
 /// What passes of a pipeline look like.
 pub const PASSES: [(&str, &str); 3] =
     [("compute", "forward"), ("wire", "backward"), ("encode", "gradients of weights")];
+
+/// What one pass looks like, and what is said of it.
+pub fn pass(kind: Kind, micro_batch: usize, chunk: usize) -> (&'static str, String) {
+    let (class, what) = match kind {
+        Kind::Forward => PASSES[0],
+        Kind::Backward => PASSES[1],
+        Kind::Weight => PASSES[2],
+    };
+    (class, format!("{what} of micro-batch {micro_batch}, chunk {chunk}"))
+}
 
 /// The timeline of a typical step of `run`, under a plan of the last one.
 pub fn timeline(run: &Run) -> String {
@@ -58,21 +70,11 @@ fn of_ranks(planned: &Planned) -> String {
 
 /// What a rank waited for in a pass is drawn where the pass begins.
 fn of_rank(rank: &PlannedRank) -> Row {
-    let of_pass = |pass: &Passed| {
-        let (class, what) = match pass.kind {
-            Passage::Forward => PASSES[0],
-            Passage::Backward => PASSES[1],
-            Passage::Weight => PASSES[2],
-        };
-        let what = format!("{what} of micro-batch {}, chunk {}", pass.micro_batch, pass.chunk);
-        let begun_s = (pass.start_s + pass.waited_s).min(pass.end_s);
-        let waits = Bar {
-            class: "wait",
-            from_s: pass.start_s,
-            to_s: begun_s,
-            what: format!("{what}: waits"),
-        };
-        [waits, Bar { class, from_s: begun_s, to_s: pass.end_s, what }]
+    let of_pass = |one: &Passed| {
+        let (class, what) = pass(one.kind, one.micro_batch, one.chunk);
+        let begun_s = (one.start_s + one.waited_s).min(one.end_s);
+        let waits = bar(("wait", one.start_s, begun_s, &format!("{what}: waits")));
+        [waits, Bar { class, from_s: begun_s, to_s: one.end_s, what }]
     };
     let last_s = rank.passed.last().map_or(rank.end_s, |pass| pass.end_s);
     let end = bar(("decode", last_s, rank.end_s, "gradients arrive, optimiser"));

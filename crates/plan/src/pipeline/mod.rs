@@ -31,7 +31,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// What a rank does with a micro-batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Forward.
     Forward,
@@ -39,6 +40,11 @@ pub enum Kind {
     Backward,
     /// The gradient of weights, where it is apart.
     Weight,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::Forward, Kind::Backward, Kind::Weight];
 }
 
 /// One entry of a rank's list.

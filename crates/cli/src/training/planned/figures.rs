@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result};
 use thinwire_plan::output::PlanFile;
+use thinwire_plan::pipeline::Kind;
 use thinwire_train::spmd::{Machine, Pass, Plan, Times, Turn, Went};
 
-use crate::report::{Passage, Passed, Planned, PlannedRank};
+use crate::report::{Passed, Planned, PlannedRank};
 
 /// What a rank tells of itself, as numbers of 16 bits, which f32 keeps.
 const DIGITS: usize = 4;
@@ -79,9 +80,9 @@ pub fn passes(times: &Times) -> Vec<Passed> {
     let passed = |went: &Went| {
         let Turn { pass, chunk, micro_batch } = went.turn;
         let kind = match pass {
-            Pass::Forward => Passage::Forward,
-            Pass::Backward => Passage::Backward,
-            Pass::Weight => Passage::Weight,
+            Pass::Forward => Kind::Forward,
+            Pass::Backward => Kind::Backward,
+            Pass::Weight => Kind::Weight,
         };
         let Went { start_s, end_s, waited_s, .. } = *went;
         Passed { kind, chunk, micro_batch, start_s, end_s, waited_s }
@@ -106,7 +107,7 @@ fn numbers(times: &Times, count: usize) -> Vec<f32> {
 fn passed(numbers: &[f32]) -> Result<Passed> {
     let whole = |place: usize| numbers[place] as usize;
     let time = |place: usize| f64::from(numbers[place]);
-    let kind = Passage::ALL.get(whole(0)).copied();
+    let kind = Kind::ALL.get(whole(0)).copied();
     Ok(Passed {
         kind: kind.with_context(|| format!("a rank told of a pass of kind {}", numbers[0]))?,
         chunk: whole(1),
@@ -137,7 +138,7 @@ mod tests {
         let all = numbers(&times, 2);
         assert_eq!((all.len(), all[0]), (1 + 2 * PASSED, 0.5));
         let expected = Passed {
-            kind: Passage::Weight,
+            kind: Kind::Weight,
             chunk: 3,
             micro_batch: 70,
             start_s: -2.5,
