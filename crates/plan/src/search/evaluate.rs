@@ -78,9 +78,9 @@ pub fn evaluate(
     bounded(best, bounds)
 }
 
-/// Whether memory binds, so that giving up alike may be faster, and fast enough, or may fit at all. With codecs it may
-/// be anyway: block by block what is given up is chosen before what is encoded, alike both are
-/// chosen at once.
+/// Whether memory binds, so that giving up alike may be faster, and fast enough, or may fit at all.
+/// With codecs it may be anyway: block by block what is given up is chosen before what is encoded,
+/// alike both are chosen at once.
 fn worth(verdict: &mut Verdict, enough_s: f64, settings: &Settings) -> bool {
     match verdict {
         Verdict::Found(_) if !settings.codings.is_empty() => true,
