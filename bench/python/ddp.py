@@ -53,6 +53,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--data", help="a text file for gpt")
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cpu", help="cuda: all ranks share one GPU"
+    )
     parser.add_argument("--steps", type=int, default=12, help="steps that are timed")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--loss-steps", type=int, default=0)
@@ -70,6 +73,7 @@ def measure(method: str, options: argparse.Namespace) -> dict:
         "model": options.model,
         "world": world,
         "network": os.environ.get("NETWORK", "loopback"),
+        "device": options.device,
         "parameters": result["parameters"],
         "step_ms": 1e3 * step_s,
         "compute_ms": 1e3 * compute_s,
@@ -82,7 +86,9 @@ def measure(method: str, options: argparse.Namespace) -> dict:
 
 def run(method: str | None, bucket_mb: float | None, options: argparse.Namespace) -> dict:
     """Trains under one method; compute alone without one."""
-    model, data = models.make(options.model, options.data, options.batch, dist.get_rank())
+    model, data = models.make(
+        options.model, options.data, options.batch, dist.get_rank(), options.device
+    )
     hook, wrapped = None, model
     if method is not None:
         wrapped = DistributedDataParallel(
@@ -102,6 +108,8 @@ def run(method: str | None, bucket_mb: float | None, options: argparse.Namespace
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if options.device == "cuda":
+            torch.cuda.synchronize()
         if warmup <= step < warmup + options.steps:
             times.append(time.perf_counter() - begin)
         if step == warmup + options.steps - 1:

@@ -11,7 +11,7 @@ ddp() {
             --methods) methods=$2 ;;
             --rounds) rounds=$2 ;;
             --json) json=$2 ;;
-            --data | --batch | --steps | --loss-steps) rest+=("$1" "$2") ;;
+            --data | --batch | --steps | --loss-steps | --device) rest+=("$1" "$2") ;;
             *) fail "unknown flag '$1'" ;;
         esac
         shift 2

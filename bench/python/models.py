@@ -46,7 +46,9 @@ class GPT(nn.Module):
         self.head = nn.Linear(width, vocabulary)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        hidden = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+        hidden = self.tokens(tokens) + self.places(
+            torch.arange(tokens.shape[1], device=tokens.device)
+        )
         return self.head(self.norm(self.blocks(hidden))).transpose(1, 2)
 
 
@@ -65,12 +67,13 @@ def cnn(classes: int = 10) -> nn.Module:
 class Text:
     """Windows of a text: bytes in, next bytes out. The last tenth is for validation."""
 
-    def __init__(self, path: str | None, batch: int, rank: int) -> None:
+    def __init__(self, path: str | None, batch: int, rank: int, device: str = "cpu") -> None:
         raw = pathlib.Path(path).read_bytes() if path else made_text()
         letters = sorted(set(raw))
         codes = {letter: code for code, letter in enumerate(letters)}
         text = torch.tensor([codes[letter] for letter in raw])
         cut = len(text) * 9 // 10
+        self.device = device
         self.vocabulary = len(letters)
         self.parts = {"training": text[:cut], "validation": text[cut:]}
         self.batch = batch
@@ -81,16 +84,18 @@ class Text:
         text, generator = self.parts[part], generator or self.generator
         starts = torch.randint(len(text) - CONTEXT - 1, (self.batch,), generator=generator)
         windows = torch.stack([text[start : start + CONTEXT + 1] for start in starts])
+        windows = windows.to(self.device)
         return windows[:, :-1], windows[:, 1:]
 
 
 class Pictures:
     """Ten patterns under noise."""
 
-    def __init__(self, batch: int, rank: int) -> None:
+    def __init__(self, batch: int, rank: int, device: str = "cpu") -> None:
         made = torch.Generator().manual_seed(7)
         self.patterns = torch.randn(10, 3, 32, 32, generator=made)
         self.batch = batch
+        self.device = device
         self.generator = torch.Generator().manual_seed(1000 + rank)
 
     def draw(self, part: str, generator: torch.Generator | None = None):
@@ -98,7 +103,8 @@ class Pictures:
         generator = generator or self.generator
         labels = torch.randint(10, (self.batch,), generator=generator)
         noise = torch.randn(self.batch, 3, 32, 32, generator=generator)
-        return 0.5 * self.patterns[labels] + 2.0 * noise, labels
+        images = 0.5 * self.patterns[labels] + 2.0 * noise
+        return images.to(self.device), labels.to(self.device)
 
 
 def made_text() -> bytes:
@@ -107,10 +113,10 @@ def made_text() -> bytes:
     return "".join(lines).encode()
 
 
-def make(name: str, data: str | None, batch: int, rank: int):
+def make(name: str, data: str | None, batch: int, rank: int, device: str = "cpu"):
     """A model and its data, the same on all ranks but for the rank's own batches."""
     torch.manual_seed(0)
     if name == "gpt":
-        text = Text(data, batch, rank)
-        return GPT(text.vocabulary), text
-    return cnn(), Pictures(batch, rank)
+        text = Text(data, batch, rank, device)
+        return GPT(text.vocabulary).to(device), text
+    return cnn().to(device), Pictures(batch, rank, device)
