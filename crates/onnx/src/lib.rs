@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 mod constant;
-mod depth;
 mod fold;
 mod half;
 mod import;
@@ -17,6 +16,7 @@ mod names;
 mod operator;
 mod prune;
 mod value;
+mod wire;
 
 use onnx_rs::ast::Model;
 use thinwire_model::{Error, Graph, Kind, check_trainable, divide, learn, simplify};
@@ -36,7 +36,7 @@ impl OnnxFile {
     /// If it is no ONNX file, or is cut off.
     pub fn new(bytes: Vec<u8>) -> Result<OnnxFile, Error> {
         let file = OnnxFile { bytes };
-        depth::check(&file.bytes)?;
+        wire::check(&file.bytes)?;
         match file.model()?.graph {
             Some(graph) if !graph.node.is_empty() => Ok(file),
             _ => Err(none("it has no nodes")),

@@ -2,6 +2,7 @@
 
 mod attention;
 mod files;
+mod hostile;
 mod rotary;
 
 use files::{BATCH, Maker, cnn, gpt, int, mlp};
@@ -312,14 +313,7 @@ fn bytes_of_something_else_are_refused() {
     assert!(error(b"{ \"json\": 1 }".to_vec()).starts_with("it is no ONNX file: "));
     let mut cut = cnn().bytes();
     cut.truncate(cut.len() / 2);
-    assert!(error(cut).starts_with("it is no ONNX file: truncated message at offset "));
-    // A graph in an attribute of a node of a graph …
-    let mut deep = Vec::new();
-    for tag in [6, 5, 1].into_iter().cycle().take(3 * 10_000) {
-        deep = wrapped(tag, &deep);
-    }
-    let file = wrapped(7, &deep);
-    assert_eq!(error(file), "messages lie more than 64 deep in each other");
+    assert!(error(cut).starts_with("it is no ONNX file: cut off at offset "));
 }
 
 proptest! {

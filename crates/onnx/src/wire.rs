@@ -1,0 +1,131 @@
+//! The protobuf form of a file, checked before it is parsed.
+//!
+//! The parser goes by a field's number and ignores its wire type, and it calls itself for messages
+//! within messages, so that a file made for it could exhaust the stack. Every field that the parser
+//! reads must have the wire type that the format gives it: then this walk, which calls nothing of
+//! itself, sees the same messages as the parser.
+
+mod field;
+
+use thinwire_model::{Error, Kind};
+
+use crate::none;
+use field::{Form, Message, form};
+
+/// Deeper than any real file.
+const DEPTH_MAX: usize = 64;
+/// More messages than any real file has: one takes two bytes of a file, and some hundred when read.
+const MESSAGES_MAX: usize = 1 << 21;
+
+/// Wire types of the format.
+const VARINT: u64 = 0;
+const FIXED64: u64 = 1;
+const BYTES: u64 = 2;
+const FIXED32: u64 = 5;
+
+/// A message that is still to be looked at.
+struct Waiting<'a> {
+    message: Message,
+    reader: Reader<'a>,
+    depth: usize,
+}
+
+/// Refuses bytes that are not of the format, and messages that lie too deep or are too many.
+pub(crate) fn check(bytes: &[u8]) -> Result<(), Error> {
+    let reader = Reader { bytes, offset: 0 };
+    let mut waiting = vec![Waiting { message: Message::Model, reader, depth: 0 }];
+    let mut messages = 0;
+    while let Some(Waiting { message, mut reader, depth }) = waiting.pop() {
+        if depth > DEPTH_MAX {
+            return Err(file(format!("messages lie more than {DEPTH_MAX} deep in each other")));
+        }
+        while !reader.bytes.is_empty() {
+            if let Some((message, reader)) = inner(message, &mut reader)? {
+                messages += 1;
+                waiting.push(Waiting { message, reader, depth: depth + 1 });
+            }
+            if messages > MESSAGES_MAX {
+                return Err(file(format!("more than {MESSAGES_MAX} messages")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a field, and gives the message in it.
+fn inner<'a>(
+    message: Message,
+    reader: &mut Reader<'a>,
+) -> Result<Option<(Message, Reader<'a>)>, Error> {
+    let at = reader.offset;
+    let tag = reader.varint()?;
+    let (number, wire) = (tag >> 3, tag & 7);
+    if number == 0 || tag > u64::from(u32::MAX) {
+        return Err(none(&format!("tag {tag} at offset {at} is none of a field")));
+    }
+    let form = form(message, number);
+    let expected = form.map_or(&[VARINT, FIXED64, BYTES, FIXED32][..], Form::wires);
+    if !expected.contains(&wire) {
+        let expected = expected.iter().map(u64::to_string).collect::<Vec<_>>().join(" or ");
+        let place = format!("field {number} of a message {message:?} at offset {at}");
+        return Err(none(&format!("{place} has wire type {wire}, expected {expected}")));
+    }
+    let value = match wire {
+        VARINT => return reader.varint().map(|_| None),
+        FIXED64 => reader.take(8)?,
+        FIXED32 => reader.take(4)?,
+        _ => {
+            let length = reader.varint()?;
+            reader.take(length)?
+        }
+    };
+    let size = form.map_or(1, Form::size);
+    if wire == BYTES && !value.bytes.len().is_multiple_of(size) {
+        let length = value.bytes.len();
+        let found = format!("{length} bytes at offset {}", value.offset);
+        return Err(none(&format!("{found}, expected numbers of {size}")));
+    }
+    Ok(match form {
+        Some(Form::Inner(message)) => Some((message, value)),
+        _ => None,
+    })
+}
+
+/// Bytes that are left of a message, and where in the file they begin.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// The next bytes.
+    fn take(&mut self, length: u64) -> Result<Reader<'a>, Error> {
+        let (offset, left) = (self.offset, self.bytes.len());
+        let parts = usize::try_from(length).ok().and_then(|n| self.bytes.split_at_checked(n));
+        let (bytes, rest) = parts.ok_or_else(|| {
+            none(&format!("cut off at offset {offset}: {length} bytes expected, {left} left"))
+        })?;
+        *self = Reader { bytes: rest, offset: offset + bytes.len() };
+        Ok(Reader { bytes, offset })
+    }
+
+    /// A number of seven bits a byte, the lowest first.
+    fn varint(&mut self) -> Result<u64, Error> {
+        let (offset, mut value) = (self.offset, 0);
+        for shift in (0..64).step_by(7) {
+            let byte = u64::from(self.take(1)?.bytes[0]);
+            if shift == 63 && byte > 1 {
+                break;
+            }
+            value |= (byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(none(&format!("the number at offset {offset} has more than 64 bits")))
+    }
+}
+
+fn file(message: String) -> Error {
+    Error::new(Kind::File, message)
+}
