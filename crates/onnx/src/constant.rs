@@ -35,6 +35,26 @@ impl Constant {
         }
     }
 
+    /// The number that it is everywhere, if it is but one.
+    pub fn uniform(&self) -> Option<f64> {
+        let first = self.values.first().copied()?;
+        self.values.iter().all(|value| *value == first).then_some(first)
+    }
+
+    /// Whether it counts from 0 along its last dimension.
+    pub fn is_counted(&self) -> bool {
+        let Some(last) = self.shape.last() else { return false };
+        self.values.iter().enumerate().all(|(at, value)| *value == (at % last) as f64)
+    }
+
+    /// A matrix with rows as columns.
+    pub fn turned(&self) -> Constant {
+        let [rows, columns] = self.shape[..] else { return self.clone() };
+        let values = (0..columns).flat_map(|column| (0..rows).map(move |row| (row, column)));
+        let values = values.map(|(row, column)| self.values[row * columns + column]).collect();
+        Constant { shape: vec![columns, rows], values, whole: self.whole }
+    }
+
     /// Integers, as the list that they are.
     pub fn integers(&self) -> Vec<i64> {
         self.values.iter().map(|value| *value as i64).collect()

@@ -9,7 +9,11 @@ use thinwire_model::Error;
 use crate::constant::{Constant, ELEMENTS_MAX};
 use crate::import::{Call, Importer};
 use crate::operator;
+use crate::value::Value;
 use element::broadcast;
+
+/// Types of real numbers, as a cast calls them.
+const REAL: [i64; 4] = [1, 10, 11, 16];
 
 /// The numbers that a node gives, if all that it reads is known.
 pub(crate) fn fold(importer: &Importer<'_>, call: &Call<'_>) -> Result<Option<Constant>, Error> {
@@ -22,16 +26,29 @@ pub(crate) fn fold(importer: &Importer<'_>, call: &Call<'_>) -> Result<Option<Co
         }
         _ => {}
     }
-    let read = (0..call.inputs()).filter(|index| call.has(*index));
-    let known = |index: usize| importer.constant(call, index).ok();
-    let Some(inputs) = read.map(known).collect::<Option<Vec<Constant>>>() else { return Ok(None) };
-    if inputs.is_empty() {
+    let read: Vec<usize> = (0..call.inputs()).filter(|index| call.has(*index)).collect();
+    let fixed = read.iter().all(|index| importer.is_fixed(call, *index));
+    if read.is_empty() || !fixed || is_still_stored(importer, call) {
         return Ok(None);
     }
+    let known = |index: usize| importer.constant(call, index).ok();
+    let inputs = read.into_iter().map(known).collect::<Option<Vec<Constant>>>();
+    let Some(inputs) = inputs else { return Ok(None) };
     let folded = known_numbers(importer, call, &inputs)?;
     match folded.as_ref().map(|constant| constant.values.len()) {
         Some(count) if count > ELEMENTS_MAX => Err(large(call)),
         _ => Ok(folded),
+    }
+}
+
+/// Whether a node leaves numbers of the file that may be trained what they are.
+fn is_still_stored(importer: &Importer<'_>, call: &Call<'_>) -> bool {
+    let Ok(Value::Stored(weight)) = importer.value(call, 0) else { return false };
+    match call.operator {
+        "Identity" => true,
+        "Cast" => REAL.contains(&call.integer("to", 0)),
+        "Transpose" => operator::order(call, weight.shape.len()).is_ok_and(|order| order == [1, 0]),
+        _ => false,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod call;
 mod form;
+mod mark;
 mod node;
 mod operand;
 mod source;
@@ -13,6 +14,7 @@ use onnx_rs::ast::{Graph as OnnxGraph, Model};
 use thinwire_model::{Error, Graph, Kind, TensorId};
 
 pub(crate) use call::Call;
+pub(crate) use mark::WEIGHT;
 
 use crate::value::{Value, Weight};
 use crate::{fold, operator};

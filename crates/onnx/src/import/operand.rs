@@ -1,10 +1,11 @@
 //! Operands: what a node reads.
 
-use thinwire_model::{Error, TensorId};
+use thinwire_model::Error;
 
 use super::{Call, Importer};
 use crate::constant::Constant;
 use crate::half::Stage;
+use crate::operator;
 use crate::value::{Value, Weight};
 
 impl Importer<'_> {
@@ -22,17 +23,11 @@ impl Importer<'_> {
         })
     }
 
-    /// An input, computed.
-    pub fn tensor(&mut self, call: &Call<'_>, index: usize) -> Result<TensorId, Error> {
-        let value = self.value(call, index)?.clone();
-        let name = call.node.input[index].to_owned();
-        self.tensor_of(&name, value)
-    }
-
     /// An input of known numbers.
     pub fn constant(&self, call: &Call<'_>, index: usize) -> Result<Constant, Error> {
         match self.value(call, index)? {
             Value::Constant(constant) => Ok(constant.clone()),
+            Value::Stored(weight) => self.numbers(weight),
             _ => {
                 let name = call.node.input[index];
                 Err(call.refuse(format!("input '{name}' is not constant, expected known numbers")))
@@ -40,11 +35,29 @@ impl Importer<'_> {
         }
     }
 
-    /// An input that is trained.
+    /// Whether an input is numbers that are known, or may be read.
+    pub fn is_fixed(&self, call: &Call<'_>, index: usize) -> bool {
+        matches!(self.value(call, index), Ok(Value::Constant(_) | Value::Stored(_)))
+    }
+
+    /// An input that is trained where the operator trains what it reads there.
     pub fn weight(&self, call: &Call<'_>, index: usize) -> Option<Weight> {
         match self.value(call, index) {
-            Ok(Value::Weight(weight)) => Some(weight.clone()),
+            Ok(Value::Weight(weight) | Value::Stored(weight)) => Some(weight.clone()),
             _ => None,
+        }
+    }
+
+    /// The same value where no operator trains it: known numbers, if its name does not say that it is
+    /// trained, or if some lie as far below zero as only masks do.
+    pub fn known(&self, value: Value) -> Result<Value, Error> {
+        match &value {
+            Value::Stored(weight) => self.numbers(weight).map(Value::Constant),
+            Value::Weight(weight) => match self.numbers(weight) {
+                Ok(numbers) if operator::hides(&numbers) => Ok(Value::Constant(numbers)),
+                _ => Ok(value),
+            },
+            _ => Ok(value),
         }
     }
 
@@ -68,7 +81,7 @@ impl Importer<'_> {
     pub fn shape(&self, value: &Value) -> Vec<usize> {
         match value {
             Value::Tensor(id) => self.graph.tensors[*id].shape.clone(),
-            Value::Weight(weight) => weight.shape.clone(),
+            Value::Weight(weight) | Value::Stored(weight) => weight.shape.clone(),
             Value::Constant(constant) => constant.shape.clone(),
             Value::Half(half) => {
                 let mut shape = self.graph.tensors[half.x].shape.clone();

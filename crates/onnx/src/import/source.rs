@@ -3,13 +3,10 @@
 use onnx_rs::ast::{Node, TensorProto};
 use thinwire_model::{Element, Error, Initial, Kind, Role, TensorId, Transpose};
 
-use super::Importer;
+use super::{Importer, mark};
 use crate::constant::{self, Constant};
 use crate::input;
 use crate::value::{Value, Weight};
-
-/// The standard deviation of weights before the first step.
-const DEVIATION: Initial = Initial::Normal(0.02);
 
 /// Operators whose single numbers are no weights.
 const FACTORS: [&str; 9] = ["Mul", "Div", "Pow", "Sub", "Where", "Equal", "Max", "Min", "Sqrt"];
@@ -35,7 +32,8 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// What a file has of numbers: real ones are trained, whole ones and single ones are known.
+    /// What a file has of numbers: real ones of a parameter's name are trained, whole ones and single
+    /// ones are known, and of the others their readers decide.
     pub(super) fn initial(&mut self, tensor: &'a TensorProto<'a>) -> Result<(), Error> {
         let shape = constant::shape(tensor)?;
         if shape.contains(&0) && constant::is_float(tensor.data_type()) {
@@ -43,11 +41,14 @@ impl<'a> Importer<'a> {
             return Err(Error::new(Kind::Sizes, message).at(tensor.name()));
         }
         let real = constant::is_float(tensor.data_type());
-        let value = match real && !shape.is_empty() && !self.is_known(tensor.name(), &shape) {
-            true => {
-                Value::Weight(Weight { name: tensor.name().to_owned(), shape, transposed: false })
-            }
-            false => Value::Constant(Constant::read(tensor)?),
+        let known = !real || shape.is_empty() || self.is_known(tensor.name(), &shape);
+        let marked = mark::is_trained(tensor.name());
+        let single = shape.iter().product::<usize>() == 1;
+        let weight = Weight { name: tensor.name().to_owned(), shape, transposed: false };
+        let value = match (known, marked) {
+            (false, true) => Value::Weight(weight),
+            (false, false) if !single => Value::Stored(weight),
+            _ => Value::Constant(Constant::read(tensor)?),
         };
         if self.values.insert(tensor.name(), value).is_some() {
             let message = "two initial values have this name, expected one";
@@ -69,22 +70,22 @@ impl<'a> Importer<'a> {
         name.contains("inv_freq") || turns || (single && readers.all(factor))
     }
 
+    /// The numbers of a weight, as the file has them.
+    pub fn numbers(&self, weight: &Weight) -> Result<Constant, Error> {
+        let mut initial = self.file.initializer.iter();
+        let tensor = initial.find(|tensor| tensor.name() == weight.name);
+        let numbers = Constant::read(tensor.expect("a weight is an initial value"))?;
+        Ok(if weight.transposed { numbers.turned() } else { numbers })
+    }
+
     /// A weight as a parameter, in its order of dimensions if it is the first time that it is used.
-    pub fn parameter(&mut self, weight: &Weight) -> Result<TensorId, Error> {
+    pub fn parameter(&mut self, weight: &Weight, initial: Initial) -> Result<TensorId, Error> {
         if let Some(id) = self.made.get(weight) {
             return Ok(*id);
         }
         let id = match self.made.get(&weight.turned()).copied() {
             Some(other) => self.apply(&weight.name, Transpose::new("kn", "nk"), &[other])?,
             None => {
-                let one = weight.shape.iter().filter(|length| **length > 1).count() <= 1;
-                let gain = ["gain", "scale", "gamma", "norm.weight"].iter();
-                let ones = one && gain.clone().any(|end| weight.name.ends_with(end));
-                let initial = match (one, ones) {
-                    (_, true) => Initial::Ones,
-                    (true, false) => Initial::Zeros,
-                    (false, false) => DEVIATION,
-                };
                 let role = Role::Parameter(initial);
                 self.graph.source(&*weight.name, &*weight.shape, Element::Float, role)
             }

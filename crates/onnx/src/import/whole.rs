@@ -5,7 +5,8 @@ use thinwire_model::{
     TensorId,
 };
 
-use super::Importer;
+use super::{Importer, WEIGHT};
+use crate::constant::Constant;
 use crate::half::{Half, Stage};
 use crate::value::Value;
 
@@ -17,17 +18,32 @@ impl Importer<'_> {
     pub fn tensor_of(&mut self, name: &str, value: Value) -> Result<TensorId, Error> {
         match value {
             Value::Tensor(id) => Ok(id),
-            Value::Weight(weight) => self.parameter(&weight),
-            Value::Constant(constant) => match (constant.single(), constant.whole) {
-                (Some(value), false) => {
-                    self.apply(name, Fill { shape: constant.shape, value }, &[])
-                }
-                (_, whole) => {
-                    let element = if whole { Element::Index } else { Element::Float };
-                    Ok(self.graph.source(name, constant.shape, element, Role::Input))
-                }
-            },
+            Value::Weight(weight) => self.parameter(&weight, WEIGHT),
+            Value::Stored(weight) => {
+                let numbers = self.numbers(&weight)?;
+                self.fixed(name, numbers)
+            }
+            Value::Constant(constant) => self.fixed(name, constant),
             Value::Half(half) => self.finish(&half),
+        }
+    }
+
+    /// Known numbers: one number everywhere, or told like data. Text has places counted from 0 for a
+    /// row of indices, so a row of others is refused.
+    fn fixed(&mut self, name: &str, constant: Constant) -> Result<TensorId, Error> {
+        let row = constant.shape.last() == Some(&constant.values.len());
+        match (constant.uniform(), constant.whole) {
+            (Some(value), false) => self.apply(name, Fill { shape: constant.shape, value }, &[]),
+            (_, true) if row && !constant.is_counted() => {
+                let shape = constant.shape;
+                let message =
+                    format!("'{name}' has indices of shape {shape:?} that are not 0, 1, 2 …");
+                Err(Error::new(Kind::Operands, format!("{message}, expected positions")))
+            }
+            (_, whole) => {
+                let element = if whole { Element::Index } else { Element::Float };
+                Ok(self.graph.source(name, constant.shape, element, Role::Input))
+            }
         }
     }
 

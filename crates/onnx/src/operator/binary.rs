@@ -1,6 +1,6 @@
 //! Functions of two tensors, element by element.
 
-use thinwire_model::{Arithmetic, Error, Fill, Linear, Operator, Scale, TensorId};
+use thinwire_model::{Arithmetic, Error, Fill, Initial, Linear, Operator, Scale, TensorId};
 
 use super::{formula, mask, unsupported};
 use crate::import::{Call, Importer};
@@ -16,6 +16,7 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
     if turns && let Some(value) = formula::visit(importer, call, &right, &left)? {
         return Ok(value);
     }
+    let [left, right] = [importer.known(left)?, importer.known(right)?];
     let orders = [(0, &left, &right), (1, &right, &left)];
     for (first, one, other) in orders.into_iter().take(if turns { 2 } else { 1 }) {
         if let Some(value) = special(importer, call, (first, one), other)? {
@@ -88,7 +89,7 @@ fn biased(
     let Some(node) = node.filter(|node| importer.graph.nodes[*node].operator == linear) else {
         return Ok(None);
     };
-    let bias = importer.parameter(bias)?;
+    let bias = importer.parameter(bias, Initial::Zeros)?;
     let node = &mut importer.graph.nodes[node];
     node.operator = Linear { bias: true }.into();
     node.inputs.push(bias);

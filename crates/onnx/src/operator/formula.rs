@@ -1,6 +1,6 @@
 //! Formulas of two operands, as far as they have come and where they end.
 
-use thinwire_model::{Activation, Epsilon, Error, LayerNorm, Operator, RmsNorm, TensorId};
+use thinwire_model::{Activation, Epsilon, Error, Initial, LayerNorm, Operator, RmsNorm, TensorId};
 
 use crate::half::{Half, Other, Stage, binary, unary};
 use crate::import::{Call, Importer};
@@ -73,19 +73,21 @@ fn end(
         ("Mul", Stage::Phi) if itself => apply(importer, gelu.into(), &[half.x]),
         ("Mul", Stage::OnePlus) if half_of_it => apply(importer, gelu.into(), &[half.x]),
         ("Mul", Stage::Twice) if number == Some(0.5) => apply(importer, gelu.into(), &[half.x]),
-        ("Mul", Stage::Normal) => Ok(feature(importer, half, right)?.map(|gain| {
+        ("Mul", Stage::Normal) => Ok(feature(importer, half, right, Initial::Ones)?.map(|gain| {
             Value::Half(Half { stage: Stage::ScaledNormal, gain: Some(gain), ..half.clone() })
         })),
-        ("Mul", Stage::RootNormal) => match feature(importer, half, right)? {
+        ("Mul", Stage::RootNormal) => match feature(importer, half, right, Initial::Ones)? {
             Some(gain) => apply(importer, RmsNorm(epsilon).into(), &[half.x, gain]),
             None => Ok(None),
         },
-        ("Add", Stage::ScaledNormal) => match (half.gain, feature(importer, half, right)?) {
-            (Some(gain), Some(bias)) => {
-                apply(importer, LayerNorm(epsilon).into(), &[half.x, gain, bias])
+        ("Add", Stage::ScaledNormal) => {
+            match (half.gain, feature(importer, half, right, Initial::Zeros)?) {
+                (Some(gain), Some(bias)) => {
+                    apply(importer, LayerNorm(epsilon).into(), &[half.x, gain, bias])
+                }
+                _ => Ok(None),
             }
-            _ => Ok(None),
-        },
+        }
         _ => Ok(None),
     }
 }
@@ -95,13 +97,14 @@ fn feature(
     importer: &mut Importer<'_>,
     half: &Half,
     value: &Value,
+    initial: Initial,
 ) -> Result<Option<TensorId>, Error> {
     let features = importer.graph.tensors[half.x].shape.last().copied();
     match value {
-        Value::Weight(weight)
+        Value::Weight(weight) | Value::Stored(weight)
             if weight.shape.len() == 1 && weight.shape.last().copied() == features =>
         {
-            importer.parameter(weight).map(Some)
+            importer.parameter(weight, initial).map(Some)
         }
         _ => Ok(None),
     }

@@ -1,12 +1,12 @@
 //! Images: convolutions, pools and batch norm.
 
 use thinwire_model::{
-    Arithmetic, BatchNorm, Conv2d, Error, Moments, Pool, PoolKind, Reshape, Scale, Sum, Summed,
-    TensorId,
+    Arithmetic, BatchNorm, Conv2d, Error, Initial, Moments, Pool, PoolKind, Reshape, Scale, Sum,
+    Summed, TensorId,
 };
 
 use super::norm;
-use crate::import::{Call, Importer};
+use crate::import::{Call, Importer, WEIGHT};
 use crate::value::{Value, Weight};
 
 /// How windows lie in an image.
@@ -82,9 +82,10 @@ fn kernel(importer: &mut Importer<'_>, call: &Call<'_>, row: bool) -> Result<Ten
     match importer.weight(call, 1) {
         Some(weight) if row && weight.shape.len() == 3 => {
             let [out, channels, length] = [0, 1, 2].map(|dim| weight.shape[dim]);
-            importer.parameter(&Weight { shape: vec![out, channels, 1, length], ..weight })
+            let weight = Weight { shape: vec![out, channels, 1, length], ..weight };
+            importer.parameter(&weight, WEIGHT)
         }
-        _ => importer.tensor(call, 1),
+        _ => importer.learned(call, 1, WEIGHT),
     }
 }
 
@@ -127,7 +128,7 @@ pub(super) fn conv(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value
         return Err(call.refuse("its bias is computed, expected one that is trained"));
     };
     let shape = [&bias.shape[..], &[1, 1]].concat();
-    let bias = importer.parameter(&Weight { shape, ..bias })?;
+    let bias = importer.parameter(&Weight { shape, ..bias }, Initial::Zeros)?;
     let name = format!("{}.bias", call.name);
     let y = importer.apply(&name, Arithmetic::Add, &[y, bias])?;
     result(importer, call, y, row)
@@ -205,8 +206,9 @@ pub(super) fn global(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
 
 /// Batch norm as it is in training; the file's statistics are not used.
 pub(super) fn batch_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let inputs = [importer.tensor(call, 0)?, importer.tensor(call, 1)?, importer.tensor(call, 2)?];
-    let [x, gain, bias] = inputs;
+    let x = importer.tensor(call, 0)?;
+    let gain = importer.learned(call, 1, Initial::Ones)?;
+    let bias = importer.learned(call, 2, Initial::Zeros)?;
     let name = format!("{}.moments", call.name);
     let moments = importer.graph.apply(name, Moments.into(), &[x])?;
     let operands = [x, moments[0], moments[1], gain, bias];

@@ -79,6 +79,11 @@ pub(super) fn adds(mask: &Constant) -> Option<Seen> {
     seen(mask, |value| value == 0.0).filter(|_| clear)
 }
 
+/// Whether numbers hide something, as no weights do.
+pub(crate) fn hides(numbers: &Constant) -> bool {
+    numbers.values.iter().any(|value| *value <= FAR)
+}
+
 /// What queries see, if it is the same everywhere.
 fn seen(mask: &Constant, is_seen: impl Fn(f64) -> bool) -> Option<Seen> {
     if mask.values.iter().all(|value| is_seen(*value)) {

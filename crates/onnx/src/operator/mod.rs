@@ -14,6 +14,7 @@ mod unary;
 
 use thinwire_model::{Error, Kind};
 
+pub(crate) use mask::hides;
 pub(crate) use pieces::ranges;
 pub(crate) use shape::{asked, flat, order, squeezed, unsqueezed};
 

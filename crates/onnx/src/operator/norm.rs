@@ -1,7 +1,7 @@
 //! Norms, softmax and masks, means and dropout.
 
 use thinwire_model::{
-    Dropout, Epsilon, Error, Fill, LayerNorm, RmsNorm, Softmax, Sum, Summed, TensorId,
+    Dropout, Epsilon, Error, Fill, Initial, LayerNorm, RmsNorm, Softmax, Sum, Summed, TensorId,
 };
 
 use super::dimension;
@@ -11,10 +11,10 @@ use crate::value::Value;
 
 /// Layer norm over the last dimension.
 pub(super) fn layer_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let [x, gain] = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
+    let [x, gain] = [importer.tensor(call, 0)?, importer.learned(call, 1, Initial::Ones)?];
     let shape = last_axis(importer, call, x)?;
     let bias = match call.has(2) {
-        true => importer.tensor(call, 2)?,
+        true => importer.learned(call, 2, Initial::Zeros)?,
         false => {
             importer.apply(&format!("{}.zeros", call.name), Fill { shape, value: 0.0 }, &[])?
         }
@@ -24,7 +24,7 @@ pub(super) fn layer_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result
 
 /// RMS norm over the last dimension.
 pub(super) fn rms_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let [x, gain] = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
+    let [x, gain] = [importer.tensor(call, 0)?, importer.learned(call, 1, Initial::Ones)?];
     last_axis(importer, call, x)?;
     Ok(Value::Tensor(importer.apply(&call.name, RmsNorm(epsilon(call)), &[x, gain])?))
 }

@@ -3,7 +3,8 @@
 use thinwire_model::{Element, Embedding, Error, Pack, TensorId, Unpack};
 
 use super::{dimension, shape};
-use crate::import::{Call, Importer};
+use crate::constant::Constant;
+use crate::import::{Call, Importer, WEIGHT};
 use crate::value::Value;
 
 /// A dimension taken apart.
@@ -142,10 +143,51 @@ pub(super) fn gather(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
         left.remove(dim);
         return shape::to(importer, &call.name, part, left).map(Value::Tensor);
     }
-    let [table, ids] = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
+    if let (0, Ok(rows)) = (dim, importer.constant(call, 1))
+        && let Some(value) = known_rows(importer, call, &from, &rows)?
+    {
+        return Ok(value);
+    }
+    // A table that is always read at the same places need not be one that is trained.
+    let table = match importer.is_fixed(call, 1) {
+        true => importer.tensor(call, 0)?,
+        false => importer.learned(call, 0, WEIGHT)?,
+    };
+    let ids = importer.tensor(call, 1)?;
     if dim != 0 || from.len() != 2 || importer.graph.tensors[ids].element != Element::Index {
         let message = format!("rows along axis {dim} of shape {from:?}, expected a table");
         return Err(call.refuse(message));
     }
     Ok(Value::Tensor(importer.apply(&call.name, Embedding, &[table, ids])?))
+}
+
+/// Rows of a table at known places: one row again and again, or rows one after the other, but for
+/// those counted from 0, which are positions.
+fn known_rows(
+    importer: &mut Importer<'_>,
+    call: &Call<'_>,
+    table: &[usize],
+    rows: &Constant,
+) -> Result<Option<Value>, Error> {
+    let [known, features] = *table else { return Ok(None) };
+    let Some(first) = rows.values.first().copied() else { return Ok(None) };
+    let rising = rows.values.iter().zip(0..).all(|(row, at)| *row == first + f64::from(at));
+    let count = match rows.uniform() {
+        _ if rows.is_counted() => return Ok(None),
+        Some(_) => 1,
+        None if rising => rows.values.len(),
+        None => return Ok(None),
+    };
+    if first < 0.0 || first as usize + count > known {
+        let message = format!("rows {first} to {} of {known}", first + count as f64 - 1.0);
+        return Err(call.refuse(message));
+    }
+    let (x, first) = (importer.tensor(call, 0)?, first as usize);
+    let part = range(importer, &format!("{}.part", call.name), x, (0, first, first + count))?;
+    let shape = [&rows.shape[..], &[features]].concat();
+    let value = match rows.values.len() == count {
+        true => shape::to(importer, &call.name, part, shape)?,
+        false => importer.expand(&call.name, part, shape)?,
+    };
+    Ok(Some(Value::Tensor(value)))
 }

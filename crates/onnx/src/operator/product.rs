@@ -1,8 +1,8 @@
 //! Products: Gemm and MatMul.
 
-use thinwire_model::{Arithmetic, Error, Linear, MatMul, TensorId};
+use thinwire_model::{Arithmetic, Error, Initial, Linear, MatMul, TensorId};
 
-use crate::import::{Call, Importer};
+use crate::import::{Call, Importer, WEIGHT};
 use crate::value::{Value, Weight};
 
 /// Letters of dimensions before the last two.
@@ -26,7 +26,8 @@ pub(super) fn gemm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value
                 .filter(|bias| bias.shape.len() == 1 && bias.shape.last().copied() == features)
             {
                 Some(bias) if tied(importer, &weight).is_none() => {
-                    let operands = [x, importer.parameter(&weight)?, importer.parameter(&bias)?];
+                    let weight = importer.parameter(&weight, WEIGHT)?;
+                    let operands = [x, weight, importer.parameter(&bias, Initial::Zeros)?];
                     let y = importer.apply(&call.name, Linear { bias: true }, &operands)?;
                     return Ok(Value::Tensor(y));
                 }
@@ -42,7 +43,7 @@ pub(super) fn gemm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value
     if !call.has(2) {
         return Ok(Value::Tensor(product));
     }
-    let added = importer.tensor(call, 2)?;
+    let added = importer.learned(call, 2, Initial::Zeros)?;
     let name = format!("{}.add", call.name);
     Ok(Value::Tensor(importer.apply(&name, Arithmetic::Add, &[product, added])?))
 }
@@ -80,11 +81,11 @@ fn linear(
 ) -> Result<TensorId, Error> {
     match tied(importer, weight) {
         None => {
-            let weight = importer.parameter(weight)?;
+            let weight = importer.parameter(weight, WEIGHT)?;
             importer.apply(name, Linear { bias: false }, &[x, weight])
         }
         Some(table) => {
-            let table = importer.parameter(&table)?;
+            let table = importer.parameter(&table, WEIGHT)?;
             let dimensions = importer.graph.tensors[x].shape.len();
             let rows: String = LEADING.chars().take(dimensions.saturating_sub(1)).collect();
             let product = MatMul::new(format!("{rows}k"), "nk", format!("{rows}n"));

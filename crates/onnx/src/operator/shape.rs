@@ -153,7 +153,10 @@ pub(super) fn transpose(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<
     let shape = importer.shape(importer.value(call, 0)?);
     let order = order(call, shape.len())?;
     if let (Some(weight), [1, 0]) = (importer.weight(call, 0), &order[..]) {
-        return Ok(Value::Weight(weight.turned()));
+        return Ok(match importer.value(call, 0)? {
+            Value::Stored(_) => Value::Stored(weight.turned()),
+            _ => Value::Weight(weight.turned()),
+        });
     }
     let letter = |at: usize| char::from(b'a' + at as u8);
     let input: String = (0..shape.len().min(26)).map(letter).collect();

@@ -1,6 +1,6 @@
 //! Functions of one tensor.
 
-use thinwire_model::{Activation, Arithmetic, Error, Scale};
+use thinwire_model::{Activation, Arithmetic, Error, Initial, Scale};
 
 use super::formula::scaled;
 use crate::half::{Half, Stage, unary};
@@ -44,7 +44,7 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
 /// What is negative times a slope that is trained: the rest less what is negative, turned round, as
 /// often as the slope says. Slopes begin at 0.
 pub(super) fn sloped(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let [x, slope] = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
+    let [x, slope] = [importer.tensor(call, 0)?, importer.learned(call, 1, Initial::Zeros)?];
     let named = |part: &str| format!("{}.{part}", call.name);
     let above = importer.apply(&named("above"), Activation::Relu, &[x])?;
     let turned = importer.apply(&named("turned"), Scale(-1.0), &[x])?;

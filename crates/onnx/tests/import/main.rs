@@ -1,6 +1,7 @@
 //! Files become the graphs that the builders make, and are refused in one line where they cannot.
 
 mod attention;
+mod constants;
 mod files;
 mod hostile;
 mod rotary;

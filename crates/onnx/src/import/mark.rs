@@ -1,0 +1,81 @@
+//! Marks of what is trained: names of parameters, and what an operator reads where weights stand.
+
+use thinwire_model::{Error, Initial, TensorId};
+
+use super::{Call, Importer};
+use crate::value::{Value, Weight};
+
+/// Weights before the first step.
+pub(crate) const WEIGHT: Initial = Initial::Normal(0.02);
+
+/// Words in the last part of a parameter's name, as frameworks choose them.
+const WORDS: [&str; 24] = [
+    "weight",
+    "weights",
+    "bias",
+    "biases",
+    "kernel",
+    "gain",
+    "gamma",
+    "beta",
+    "scale",
+    "slope",
+    "lambda",
+    "embed",
+    "embedding",
+    "embeddings",
+    "embd",
+    "token",
+    "tokens",
+    "table",
+    "param",
+    "parameter",
+    "parameters",
+    "variable",
+    "readvariableop",
+    "w",
+];
+
+/// Whether a name says that something is trained: `h.0.ln.weight`, `pos_embed`, `in_proj_bias`. What
+/// an exporter numbers, such as `onnx::Add_12` or `val_7`, may be anything.
+pub(super) fn is_trained(name: &str) -> bool {
+    let last = name.rsplit(['.', '/']).next().unwrap_or(name).to_lowercase();
+    let mut words = last.split(|c: char| !c.is_ascii_alphabetic());
+    !last.starts_with("onnx::") && words.any(|word| WORDS.contains(&word))
+}
+
+/// What a parameter begins as where elements meet: gains at one, biases at zero.
+fn usual(operator: &str, weight: &Weight) -> Initial {
+    let one = weight.shape.iter().filter(|length| **length > 1).count() <= 1;
+    match operator {
+        _ if !one => WEIGHT,
+        "Mul" | "Div" => Initial::Ones,
+        _ => Initial::Zeros,
+    }
+}
+
+impl Importer<'_> {
+    /// An input that the operator trains, wherever the file has numbers for it: how it begins
+    /// follows from its role there.
+    pub fn learned(
+        &mut self,
+        call: &Call<'_>,
+        index: usize,
+        initial: Initial,
+    ) -> Result<TensorId, Error> {
+        match self.weight(call, index) {
+            Some(weight) => self.parameter(&weight, initial),
+            None => self.tensor(call, index),
+        }
+    }
+
+    /// An input, computed.
+    pub fn tensor(&mut self, call: &Call<'_>, index: usize) -> Result<TensorId, Error> {
+        let value = self.known(self.value(call, index)?.clone())?;
+        let name = call.node.input[index].to_owned();
+        match value {
+            Value::Weight(weight) => self.parameter(&weight, usual(call.operator, &weight)),
+            value => self.tensor_of(&name, value),
+        }
+    }
+}
