@@ -21,7 +21,10 @@ pub struct Duplex {
     pub input: Vec<u8>,
     /// What has not been written yet.
     pub output: Vec<u8>,
-    input_bytes_max: usize,
+    /// How much input to hold at most.
+    pub input_bytes_max: usize,
+    /// Anything has come.
+    pub has_read: bool,
 }
 
 impl Duplex {
@@ -32,7 +35,8 @@ impl Duplex {
     pub fn new(stream: TcpStream, input_bytes_max: usize) -> Result<Duplex, Error> {
         let set = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
         set.map_err(|error| Error::io("cannot set up a connection", error))?;
-        Ok(Duplex { stream, input: Vec::new(), output: Vec::new(), input_bytes_max })
+        let (input, output) = (Vec::new(), Vec::new());
+        Ok(Duplex { stream, input, output, input_bytes_max, has_read: false })
     }
 
     /// What to poll for.
@@ -82,7 +86,10 @@ impl Duplex {
             let room = chunk.len().min(self.input_bytes_max - self.input.len());
             match self.stream.read(&mut chunk[..room]) {
                 Ok(0) => return Err(Error::new(Kind::Io, "closed the connection")),
-                Ok(count) => self.input.extend_from_slice(&chunk[..count]),
+                Ok(count) => {
+                    self.has_read = true;
+                    self.input.extend_from_slice(&chunk[..count]);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(broken(error)),
@@ -105,6 +112,15 @@ impl Duplex {
             }
         }
         Ok(())
+    }
+
+    /// Gives back what empty buffers hold beyond `bytes`.
+    pub fn shrink(&mut self, bytes: usize) {
+        for buffer in [&mut self.input, &mut self.output] {
+            if buffer.is_empty() {
+                buffer.shrink_to(bytes);
+            }
+        }
     }
 
     /// Blocks until [`Duplex::pump`] can do something; false when `deadline` has passed.

@@ -59,6 +59,7 @@ pub mod mem;
 mod poison;
 mod secure;
 pub mod store;
+mod strangers;
 pub mod tcp;
 mod waker;
 
@@ -68,3 +69,12 @@ pub use limiter::Limiter;
 pub use link::{Counters, Link, Place, Port};
 pub use secure::Token;
 pub use waker::Waker;
+
+/// State machines that read bytes from outside, without their sockets, for fuzz targets; no part of
+/// the interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::secure::{Handshake, Preamble, Role, Session};
+    pub use crate::store::tcp::message::{MESSAGE_BYTES_MAX, Request, parse_reply};
+    pub use crate::store::tcp::visitor::{Contents, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Visitor};
+}

@@ -17,6 +17,11 @@ pub const KEY_BYTES_MAX: usize = 200;
 pub const VALUE_BYTES_MAX: usize = 16 << 10;
 /// The most keys of one store.
 pub const KEYS_MAX: usize = 1 << 16;
+/// The most memory that the values of one store may take in bytes, keys and [`KEY_COST_BYTES`] for
+/// each of them included.
+pub const STORE_BYTES_MAX: usize = 32 << 20;
+/// What keeping a key costs beside its letters and its value, in bytes.
+pub const KEY_COST_BYTES: usize = 128;
 
 /// A place for small values that all ranks of a job can reach.
 pub trait Store: Send + Sync {

@@ -3,7 +3,7 @@
 mod ports;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ fn a_rank_that_never_appears_is_named() {
 #[test]
 fn a_rank_that_cannot_be_reached_is_named_with_the_reason() {
     let store = store::mem::Mem::new();
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     store.set("epoch/0/rank/0", format!("2 {closed}").as_bytes()).unwrap();
     let error = failure(connect(World::new(1, 2).unwrap(), &store, &short()));
     let expected = format!(
@@ -131,9 +131,14 @@ fn nonsense_in_the_store_is_an_error() {
     assert_eq!((error.kind, error.rank), (Kind::Corrupt, Some(Rank(0))));
 }
 
-/// Starts rank 0 of 2, lets `disturb` do its worst with its listener, then starts rank 1.
 fn survives(disturb: impl FnOnce(std::net::SocketAddr)) {
+    survives_for(LONG, disturb);
+}
+
+/// Starts rank 0 of 2, lets `disturb` do its worst with its listener, then starts rank 1.
+fn survives_for(timeout: Duration, disturb: impl FnOnce(std::net::SocketAddr)) {
     let store = store::mem::Mem::new();
+    let options = || Options { timeout, ..options() };
     let ranks = thread::scope(|scope| {
         let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &options()));
         let value = String::from_utf8(store.get("epoch/0/rank/0", LONG).unwrap()).unwrap();
@@ -158,6 +163,60 @@ fn silent_strangers_do_not_hold_up_the_job() {
     let mut strangers = Vec::new();
     survives(|address| strangers.extend((0..60).map(|_| TcpStream::connect(address).unwrap())));
     assert!(start.elapsed() < LONG / 2);
+}
+
+/// Places are taken for longer than the ranks are ready to wait.
+#[test]
+fn silent_strangers_of_one_address_lose_their_places_to_ranks() {
+    let mut strangers = Vec::new();
+    survives_for(Duration::from_secs(4), |address| {
+        strangers.extend((0..100).map(|_| TcpStream::connect(address).unwrap()));
+    });
+}
+
+/// What rank 1 says before it has proven anything, as somebody on the way hears it.
+fn overheard() -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = store::mem::Mem::new();
+    let address = format!("2 {}", listener.local_addr().unwrap());
+    store.set("epoch/0/rank/0", address.as_bytes()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| connect(World::new(1, 2).unwrap(), &store, &short()));
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"TWIR\x01\0\0\0").unwrap();
+        let mut said = vec![0; 8 + 2 + 48];
+        stream.read_exact(&mut said).unwrap();
+        said
+    })
+}
+
+#[test]
+fn who_repeats_a_handshake_is_a_stranger() {
+    let said = overheard();
+    let mut strangers = Vec::new();
+    survives_for(Duration::from_secs(4), |address| {
+        strangers.extend((0..100).map(|_| {
+            let mut stranger = TcpStream::connect(address).unwrap();
+            stranger.write_all(&said).unwrap();
+            stranger
+        }));
+    });
+}
+
+#[test]
+fn strangers_are_named_where_a_rank_is_missing() {
+    let store = store::mem::Mem::new();
+    store.set("epoch/0/rank/1", b"2 127.0.0.1:9").unwrap();
+    let error = thread::scope(|scope| {
+        let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &short()));
+        let value = String::from_utf8(store.get("epoch/0/rank/0", LONG).unwrap()).unwrap();
+        let address = value.split_once(' ').unwrap().1;
+        (0..30).for_each(|_| drop(TcpStream::connect(address).unwrap()));
+        failure(zero.join().unwrap())
+    });
+    let strangers = "30 connections did not prove the job token, from 127.0.0.1";
+    let expected = format!("could not connect to rank 1 of 2 within 1 s; {strangers}");
+    assert_eq!((error.kind, error.to_string()), (Kind::Timeout, expected));
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! The contract of every store, and what goes wrong on the way to one.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thinwire_link::store::{KEY_BYTES_MAX, Store, VALUE_BYTES_MAX, file, mem, tcp};
+use thinwire_link::store::{
+    KEY_BYTES_MAX, STORE_BYTES_MAX, Store, VALUE_BYTES_MAX, file, mem, tcp,
+};
 use thinwire_link::{Kind, Token};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -202,6 +204,66 @@ fn strangers_do_not_disturb() {
     client.set("key", b"value").unwrap();
     assert_eq!(client.get("key", LONG).unwrap(), b"value");
     drop(silent);
+}
+
+/// All of an address's places are taken, for longer than the rank is ready to wait.
+#[test]
+fn silent_strangers_do_not_keep_a_rank_of_their_address_out() {
+    let server = tcp::Server::bind(local(), &token()).unwrap();
+    let silent: Vec<_> = (0..300).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let patience = Duration::from_secs(4);
+    let client = tcp::Client::connect(&server.address().to_string(), &token(), patience).unwrap();
+    let said = client.get("rank/1", SHORT).unwrap_err().to_string();
+    assert!(said.contains("connections did not prove the job token, from 127.0.0.1"), "{said}");
+    drop(silent);
+}
+
+/// What a client says before it has proven anything, as somebody on the way hears it.
+fn overheard() -> Vec<u8> {
+    let listener = TcpListener::bind(local()).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::scope(|scope| {
+        scope.spawn(|| tcp::Client::connect(&address, &token(), SHORT));
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"TWIR\x01\x01\0\0").unwrap();
+        let mut said = vec![0; 8 + 2 + 48];
+        stream.read_exact(&mut said).unwrap();
+        said
+    })
+}
+
+/// File descriptors per address that has not proven the token: 64, though it repeats what a rank said.
+#[test]
+fn who_repeats_a_handshake_is_a_stranger() {
+    let server = tcp::Server::bind(local(), &token()).unwrap();
+    let said = overheard();
+    let repeat = |_| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(&said).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        // The server's preamble and handshake message: it was taken in.
+        stream.read_exact(&mut [0; 8 + 2 + 48]).map(|()| stream)
+    };
+    let mut streams: Vec<_> = (0..200).map(repeat).collect::<Result<_, _>>().unwrap();
+    for stream in &mut streams[..136] {
+        let ended = stream.read(&mut [0]);
+        assert!(matches!(ended, Ok(0)) || ended.unwrap_err().kind() == ErrorKind::ConnectionReset);
+    }
+    let client = tcp::Client::connect(&server.address().to_string(), &token(), LONG).unwrap();
+    client.set("key", b"value").unwrap();
+}
+
+#[test]
+fn a_store_has_a_limit_of_bytes() {
+    let store = mem::Mem::new();
+    let value = vec![7; VALUE_BYTES_MAX];
+    let fill = |number: usize| store.set(&format!("key/{number}"), &value);
+    let full = (0..STORE_BYTES_MAX / VALUE_BYTES_MAX + 1).find_map(|number| fill(number).err());
+    let error = full.unwrap();
+    assert_eq!(error.kind, Kind::Limit);
+    assert!(error.to_string().starts_with("the store is full: 335"), "{error}");
+    store.set("key/0", &value).unwrap();
+    store.set("small", b"").unwrap();
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Handshake {
                     };
                     let theirs = Preamble::parse(bytes)?;
                     input.drain(..PREAMBLE_BYTES);
-                    let mut noise = self.noise(theirs);
+                    let mut noise = self.noise(bytes);
                     if self.role == Role::Initiator {
                         write_message(&mut noise, output);
                     }
@@ -105,8 +105,9 @@ impl Handshake {
         }
     }
 
-    fn noise(&self, theirs: Preamble) -> snow::HandshakeState {
-        let (mine, theirs) = (self.mine.to_bytes(), theirs.to_bytes());
+    /// Both sides' preambles are covered as they travelled, flags that nobody knows yet included.
+    fn noise(&self, theirs: [u8; PREAMBLE_BYTES]) -> snow::HandshakeState {
+        let mine = self.mine.to_bytes();
         let prologue = match self.role {
             Role::Initiator => [mine, theirs],
             Role::Responder => [theirs, mine],
@@ -201,14 +202,17 @@ mod tests {
     #[test]
     fn a_changed_preamble_breaks_the_handshake() {
         let token = Token::new("secret");
-        let mut a = Handshake::new(Role::Initiator, &token, Preamble { encrypt: true });
-        let mut b = Handshake::new(Role::Responder, &token, PLAIN);
-        let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
-        a.advance(&mut to_a, &mut to_b).unwrap();
-        to_b[5] = 0;
-        b.advance(&mut to_b, &mut to_a).unwrap();
-        a.advance(&mut to_a, &mut to_b).unwrap();
-        assert!(b.advance(&mut to_b, &mut to_a).is_err());
+        // Known flags, others, and reserved bytes.
+        for (byte, bits) in [(5, 1), (5, 2), (5, 0x80), (6, 1), (7, 0xff)] {
+            let mut a = Handshake::new(Role::Initiator, &token, Preamble { encrypt: true });
+            let mut b = Handshake::new(Role::Responder, &token, PLAIN);
+            let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
+            a.advance(&mut to_a, &mut to_b).unwrap();
+            to_b[byte] ^= bits;
+            b.advance(&mut to_b, &mut to_a).unwrap();
+            a.advance(&mut to_a, &mut to_b).unwrap();
+            assert!(b.advance(&mut to_b, &mut to_a).is_err(), "byte {byte} ^ {bits}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::store::{self, KEYS_MAX, Store};
+use crate::store::{self, KEY_COST_BYTES, KEYS_MAX, STORE_BYTES_MAX, Store};
 use crate::{Error, Kind};
 
 /// A store in memory; clones share it.
@@ -21,30 +21,39 @@ struct Shared {
 
 /// Keys and their values, within the limits of a store.
 #[derive(Debug, Default)]
-pub(super) struct Values(BTreeMap<String, Vec<u8>>);
+pub(super) struct Values {
+    entries: BTreeMap<String, Vec<u8>>,
+    bytes: usize,
+}
 
 impl Values {
     pub(super) fn set(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
         store::check(key, value)?;
-        match self.0.get(key) {
+        let bytes = self.bytes + key.len() + value.len() + KEY_COST_BYTES;
+        match self.entries.get(key) {
             Some(found) if found == value => Ok(()),
             Some(found) => Err(store::taken(key, found)),
-            None if self.0.len() >= KEYS_MAX => {
+            None if self.entries.len() >= KEYS_MAX => {
                 Err(Error::new(Kind::Limit, format!("the store is full: it has {KEYS_MAX} keys")))
             }
+            None if bytes > STORE_BYTES_MAX => {
+                let most = format!("at most {STORE_BYTES_MAX}");
+                Err(Error::new(Kind::Limit, format!("the store is full: {bytes} bytes, {most}")))
+            }
             None => {
-                self.0.insert(key.to_owned(), value.to_vec());
+                self.entries.insert(key.to_owned(), value.to_vec());
+                self.bytes = bytes;
                 Ok(())
             }
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.entries.len()
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&[u8]> {
-        self.0.get(key).map(Vec::as_slice)
+        self.entries.get(key).map(Vec::as_slice)
     }
 }
 

@@ -2,8 +2,9 @@
 //! [`Client`] per rank. Everything after the handshake is sealed.
 
 mod client;
-mod message;
+pub(crate) mod message;
 mod server;
+pub(crate) mod visitor;
 
 pub use client::Client;
 pub use server::Server;

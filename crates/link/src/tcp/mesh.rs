@@ -1,16 +1,18 @@
 //! Making the mesh: every rank connects to all lower ones and is connected to by all higher ones.
 //!
 //! One non-blocking loop for all of them. Strangers have a short deadline and a bounded number of
-//! places; what they do wrong is remembered, in case that it explains why a rank is missing.
+//! places ([`Places`]); what they do wrong is remembered, in case that it explains why a rank is
+//! missing.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use thinwire_wire::{Rank, World};
 
 use crate::duplex::timespec;
+use crate::strangers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, Stranger, Tally};
 use crate::tcp::agreement::mismatch;
 use crate::tcp::connection::{Connection, Parts};
 use crate::tcp::hello::{CONTROL, Hello};
@@ -20,8 +22,7 @@ use crate::tcp::pending::Pending;
 use crate::{Error, Kind};
 
 /// The most connections that have not said who they are, besides those that are expected.
-const STRANGERS_MAX: usize = 64;
-const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
+const STRANGERS: Places = Places { total: 64, per_address: 16 };
 const RETRY: Duration = Duration::from_millis(50);
 
 /// The mesh in the making.
@@ -38,6 +39,9 @@ pub struct Mesh<'a> {
     /// What went wrong last, by rank, and with strangers.
     failures: Vec<Option<Error>>,
     refused: Option<Error>,
+    strangers: Tally,
+    /// When to accept again.
+    resume: Instant,
 }
 
 impl<'a> Mesh<'a> {
@@ -65,6 +69,8 @@ impl<'a> Mesh<'a> {
             made: world.ranks().map(|_| Vec::new()).collect(),
             failures: world.ranks().map(|_| None).collect(),
             refused: None,
+            strangers: Tally::default(),
+            resume: now,
         }
     }
 
@@ -86,7 +92,7 @@ impl<'a> Mesh<'a> {
                 return Err(self.explain(&missing));
             }
             self.poll()?;
-            self.accept()?;
+            self.accept();
         }
     }
 
@@ -120,31 +126,57 @@ impl<'a> Mesh<'a> {
         self.retries.push((Instant::now() + RETRY, rank, channel));
     }
 
-    fn has_room(&self) -> bool {
+    /// All ranks may be on one host, so that expected connections count there, too.
+    fn places(&self) -> Places {
         let expected = self.made.len() * (1 + usize::from(self.options.connections));
-        let strangers = self.pending.iter().filter(|pending| pending.is_stranger());
-        strangers.count() < STRANGERS_MAX + expected
+        let Places { total, per_address } = STRANGERS;
+        Places { total: total + expected, per_address: per_address + expected }
     }
 
-    fn accept(&mut self) -> Result<(), Error> {
-        while self.has_room() {
+    /// The strangers and their places among all that is pending.
+    fn strangers(&self) -> impl Iterator<Item = (usize, Stranger)> {
+        let pending = self.pending.iter().enumerate();
+        pending.filter_map(|(place, pending)| Some((place, pending.stranger()?)))
+    }
+
+    fn has_room(&self) -> bool {
+        self.strangers().count() < self.places().total
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_MAX {
+            if !self.has_room() || Instant::now() < self.resume {
+                return;
+            }
             match self.listener.accept() {
-                Ok((stream, address)) => {
-                    let deadline = (Instant::now() + STRANGER_TIMEOUT).min(self.deadline);
-                    let (rule, token) = (self.options.encryption, &self.options.token);
-                    let pending = Pending::accept(stream, address, rule, token, deadline);
-                    self.pending.extend(pending);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Ok((stream, address)) => self.greet(stream, address),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                Err(error) => return Err(Error::io("cannot accept connections", error)),
+                Err(error) => {
+                    self.resume = Instant::now() + REFUSED_PAUSE;
+                    let refused = Error::io("this rank could not accept a connection", error);
+                    self.refused = Some(refused.of(Kind::Timeout));
+                }
             }
         }
-        Ok(())
+    }
+
+    fn greet(&mut self, stream: TcpStream, address: SocketAddr) {
+        if let Some(place) = self.places().evicted(self.strangers(), address.ip()) {
+            let evicted = self.pending.swap_remove(place);
+            self.strangers.add(evicted.address.ip());
+        }
+        let (rule, token) = (self.options.encryption, &self.options.token);
+        let pending = Pending::accept(stream, address, rule, token, self.deadline);
+        self.pending.extend(pending);
     }
 
     fn advance(&mut self, now: Instant) -> Result<(), Error> {
+        let patience = self.places().patience(self.strangers().count());
         for mut pending in std::mem::take(&mut self.pending) {
+            if let Some(stranger) = pending.stranger() {
+                pending.deadline = (stranger.since + patience).min(self.deadline);
+            }
             match pending.advance(now, |hello| self.admit(hello)) {
                 Ok(false) => self.pending.push(pending),
                 Ok(true) => self.finish(pending),
@@ -205,7 +237,7 @@ impl<'a> Mesh<'a> {
             match error.kind {
                 Kind::WorldMismatch => return Err(error),
                 Kind::TokenMismatch | Kind::VersionMismatch => self.refused = Some(error),
-                _ => {}
+                _ => self.strangers.add(pending.address.ip()),
             }
             return Ok(());
         }
@@ -223,11 +255,14 @@ impl<'a> Mesh<'a> {
 
     fn poll(&self) -> Result<(), Error> {
         let now = Instant::now();
-        let accept = if self.has_room() { PollFlags::IN } else { PollFlags::empty() };
+        let open = self.has_room() && now >= self.resume;
+        let accept = if open { PollFlags::IN } else { PollFlags::empty() };
         let mut fds = vec![PollFd::new(&self.listener, accept)];
         fds.extend(self.pending.iter().map(Pending::poll_fd));
         let retries = self.retries.iter().map(|(at, ..)| *at);
-        let deadlines = self.pending.iter().map(|pending| pending.deadline).chain(retries);
+        let resume = (self.resume > now).then_some(self.resume);
+        let deadlines = self.pending.iter().map(|pending| pending.deadline);
+        let deadlines = deadlines.chain(retries).chain(resume);
         let until = deadlines.fold(self.deadline, Instant::min);
         match poll(&mut fds, Some(&timespec(until.saturating_duration_since(now)))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -247,6 +282,7 @@ impl<'a> Mesh<'a> {
             Some(format!("; {rank} at {}: {}", self.addresses[rank.index()], error.context))
         });
         context.extend(failures);
+        context.extend(self.strangers.describe().map(|strangers| format!("; {strangers}")));
         match &self.refused {
             Some(refused) => Error::new(refused.kind, format!("{context}; {}", refused.context)),
             None => Error::new(Kind::Timeout, context).with_rank(missing[0]),

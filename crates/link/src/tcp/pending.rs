@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::duplex::Duplex;
 use crate::secure::{Handshake, Preamble, Role, Session, Token};
+use crate::strangers::Stranger;
 use crate::tcp::connection::Parts;
 use crate::tcp::hello::{self, HELLO_BYTES_MAX, Hello};
 use crate::tcp::options::Encryption;
@@ -20,6 +21,7 @@ const INPUT_BYTES_MAX: usize = 4096;
 pub struct Pending {
     pub address: SocketAddr,
     pub deadline: Instant,
+    since: Instant,
     /// What I say when I have connected; when I have accepted, what the other said.
     pub hello: Option<Hello>,
     role: Role,
@@ -55,7 +57,8 @@ impl Pending {
         Pending::new(stream, address, Role::Initiator, Some(hello), (rule, token, deadline))
     }
 
-    /// A connection that was accepted from `address`.
+    /// A connection that was accepted from `address`. It stays a stranger's until its hello has
+    /// opened: a handshake's first message can be repeated by anybody who has heard it.
     ///
     /// # Errors
     /// If the socket refuses its options.
@@ -89,12 +92,19 @@ impl Pending {
             Role::Responder => Stage::Shaking(handshake),
         };
         let duplex = Duplex::new(stream, INPUT_BYTES_MAX)?;
-        Ok(Pending { address, deadline, hello, role, duplex, stage, encrypt, same_host })
+        let since = Instant::now();
+        Ok(Pending { address, deadline, since, hello, role, duplex, stage, encrypt, same_host })
     }
 
     /// Whether I have accepted it.
     pub fn is_stranger(&self) -> bool {
         self.role == Role::Responder
+    }
+
+    /// It as a stranger, if I have accepted it.
+    pub fn stranger(&self) -> Option<Stranger> {
+        let (address, silent) = (self.address.ip(), !self.duplex.has_read);
+        self.is_stranger().then_some(Stranger { address, since: self.since, silent })
     }
 
     pub fn poll_fd(&self) -> PollFd<'_> {

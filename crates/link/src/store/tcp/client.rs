@@ -67,18 +67,33 @@ impl Client {
         let deadline = Instant::now() + wait + REPLY_GRACE;
         let mut connection = self.connection.lock().expect("no holder panics");
         let (duplex, session) = &mut *connection;
-        session.seal(&request.to_bytes(), &mut duplex.output);
-        let who = format!("the coordinator at {}", self.address);
-        loop {
-            let pumped = duplex.pump();
-            let reply = session.receive(&mut duplex.input, MESSAGE_BYTES_MAX);
-            if let Some(reply) = reply.map_err(|error| error.by(&who))? {
-                return message::parse_reply(&reply);
+        let reply = converse(duplex, session, request, deadline).map_err(|error| {
+            let error = error.by(format_args!("the coordinator at {}", self.address));
+            match error.kind {
+                Kind::Io | Kind::Timeout => error.of(Kind::Unreachable),
+                _ => error,
             }
-            pumped.map_err(|error| error.by(&who).of(Kind::Unreachable))?;
-            if !duplex.wait(deadline) {
-                return Err(Error::new(Kind::Unreachable, "does not answer").by(&who));
-            }
+        })?;
+        message::parse_reply(&reply)
+    }
+}
+
+/// Sends a request and waits for its reply.
+fn converse(
+    duplex: &mut Duplex,
+    session: &mut Session,
+    request: &Request,
+    deadline: Instant,
+) -> Result<Vec<u8>, Error> {
+    session.seal(&request.to_bytes(), &mut duplex.output);
+    loop {
+        let pumped = duplex.pump();
+        if let Some(reply) = session.receive(&mut duplex.input, MESSAGE_BYTES_MAX)? {
+            return Ok(reply);
+        }
+        pumped?;
+        if !duplex.wait(deadline) {
+            return Err(Error::new(Kind::Timeout, "does not answer"));
         }
     }
 }
@@ -121,8 +136,12 @@ fn greet(
     let mut duplex = Duplex::new(stream, RECORD_BYTES_MAX)?;
     let handshake = Handshake::new(Role::Initiator, token, Preamble { encrypt: true });
     let deadline = deadline.min(Instant::now() + ATTEMPT);
-    let shaken = duplex.shake(handshake, deadline);
-    let (session, _) = shaken.map_err(|error| match error.kind {
+    // Until a record of ours has opened there, we are a stranger with little time: say something.
+    let hello = Request::Get { key: "hello".to_owned(), wait: Duration::ZERO };
+    let greeted = duplex.shake(handshake, deadline).and_then(|(mut session, _)| {
+        converse(&mut duplex, &mut session, &hello, deadline).map(|_| session)
+    });
+    let session = greeted.map_err(|error| match error.kind {
         Kind::Io | Kind::Timeout => error,
         _ => error.by(format_args!("the coordinator at {address}")),
     })?;

@@ -30,12 +30,23 @@ const KINDS: [Kind; 7] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Write a value.
-    Set { key: String, value: Vec<u8> },
+    Set {
+        /// Where.
+        key: String,
+        /// What.
+        value: Vec<u8>,
+    },
     /// Wait for a value.
-    Get { key: String, wait: Duration },
+    Get {
+        /// Where.
+        key: String,
+        /// How long, [`WAIT_MAX`] at most.
+        wait: Duration,
+    },
 }
 
 impl Request {
+    /// The request as it travels.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (operation, key) = match self {
             Request::Set { key, .. } => (1, key),
@@ -53,6 +64,8 @@ impl Request {
         bytes
     }
 
+    /// Reads a request.
+    ///
     /// # Errors
     /// If this is no request.
     pub fn parse(bytes: &[u8]) -> Result<Request, Error> {
@@ -85,6 +98,8 @@ pub fn reply_to_bytes(reply: Result<&[u8], &Error>) -> Vec<u8> {
     [&[code], body].concat()
 }
 
+/// Reads a reply.
+///
 /// # Errors
 /// The one that the reply carries, or that it is no reply.
 pub fn parse_reply(bytes: &[u8]) -> Result<Vec<u8>, Error> {

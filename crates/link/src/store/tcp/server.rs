@@ -1,30 +1,30 @@
 //! The server of a store: one thread, non-blocking, everything bounded.
+//!
+//! It listens as long as it lives, because ranks may make links at any time. Strangers have few
+//! places ([`Places`]) and little time.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::duplex::{Duplex, timespec};
 use crate::error::plain;
-use crate::secure::{Handshake, Preamble, Role, Session};
-use crate::store;
-use crate::store::mem::Values;
-use crate::store::tcp::message::{self, MESSAGE_BYTES_MAX, Request};
+use crate::store::tcp::visitor::{Contents, STRANGER_INPUT_BYTES_MAX, Visitor};
+use crate::strangers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, Stranger};
 use crate::{Error, Kind, Token};
 
 /// The most connections at a time: every rank of the largest world, and some strangers.
-const CLIENTS_MAX: usize = 4096 + STRANGERS_MAX;
+const CLIENTS_MAX: usize = 4096 + STRANGERS.total;
 /// The most of them that have not proven the token.
-const STRANGERS_MAX: usize = 256;
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Room for one request and a part of the next.
-const INPUT_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
-/// How long not to accept when the process has no file descriptor left.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+const STRANGERS: Places = Places { total: 256, per_address: 64 };
+/// Connections that the operating system keeps until they are accepted.
+const BACKLOG: i32 = 1024;
+/// An idle client keeps no larger buffers than this.
+const IDLE_BYTES_MAX: usize = 1024;
 
 /// A store that other processes reach; it ends when it is dropped.
 #[derive(Debug)]
@@ -73,8 +73,12 @@ impl Drop for Server {
 /// # Errors
 /// [`Kind::AddressInUse`], or what else the operating system has against it.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    let bound = TcpListener::bind(address)
-        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        // Once more, for a longer queue.
+        rustix::net::listen(&listener, BACKLOG)?;
+        Ok(listener)
+    });
     bound.map_err(|error| {
         let context = format!("cannot listen on {address}: {}", plain(&error));
         let kind = match error.kind() {
@@ -85,187 +89,160 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     })
 }
 
+/// A connection and who is at its other end.
 struct Client {
     duplex: Duplex,
     peer: SocketAddr,
-    stage: Stage,
-}
-
-enum Stage {
-    Stranger { handshake: Handshake, deadline: Instant },
-    Known { session: Session, waiting: Option<Waiting> },
-}
-
-/// A client that wants a value which nobody has written.
-struct Waiting {
-    key: String,
-    wait: Duration,
-    deadline: Instant,
+    since: Instant,
+    visitor: Visitor,
+    /// The socket may have something for us, or take something.
+    ready: bool,
 }
 
 impl Client {
-    fn deadline(&self) -> Option<Instant> {
-        match &self.stage {
-            Stage::Stranger { deadline, .. } => Some(*deadline),
-            Stage::Known { waiting, .. } => waiting.as_ref().map(|waiting| waiting.deadline),
+    fn stranger(&self) -> Option<Stranger> {
+        let (address, since) = (self.peer.ip(), self.since);
+        let silent = !self.duplex.has_read;
+        self.visitor.is_stranger().then_some(Stranger { address, since, silent })
+    }
+
+    /// When it is to be looked at even if nothing comes.
+    fn deadline(&self, strangers: usize) -> Option<Instant> {
+        match self.visitor.is_stranger() {
+            true => Some(self.since + STRANGERS.patience(strangers)),
+            false => self.visitor.deadline(),
         }
     }
 
-    fn is_stranger(&self) -> bool {
-        matches!(self.stage, Stage::Stranger { .. })
+    /// Serves it as far as it goes.
+    fn serve(&mut self, contents: &mut Contents, now: Instant) -> Result<(), Error> {
+        let pumped = self.duplex.pump();
+        loop {
+            let left = self.duplex.input.len();
+            let Duplex { input, output, .. } = &mut self.duplex;
+            let advanced = self.visitor.advance(input, output, contents, now);
+            let flushed = self.duplex.flush();
+            advanced?;
+            flushed?;
+            // Requests that had to wait until replies were written.
+            if self.duplex.input.len() == left {
+                break;
+            }
+        }
+        self.duplex.input_bytes_max = self.visitor.input_bytes_max();
+        self.duplex.shrink(IDLE_BYTES_MAX);
+        pumped
     }
 }
 
 struct State {
     token: Token,
-    values: Values,
+    contents: Contents,
     clients: Vec<Client>,
-    /// The last stranger that was refused: it may be the rank that somebody waits for.
-    refused: Option<Error>,
+    /// When to accept again.
     resume: Instant,
 }
 
 impl State {
     fn new(token: Token) -> State {
-        State {
-            token,
-            values: Values::default(),
-            clients: Vec::new(),
-            refused: None,
-            resume: Instant::now(),
-        }
+        let contents = Contents::default();
+        State { token, contents, clients: Vec::new(), resume: Instant::now() }
     }
 
     fn serve(&mut self, listener: &TcpListener, stopped: &UnixStream) {
-        loop {
-            if self.poll(listener, stopped) {
-                return;
-            }
+        while !self.poll(listener, stopped) {
             let now = Instant::now();
             self.accept(listener, now);
-            let mut clients = std::mem::take(&mut self.clients);
-            let before = self.values.len();
-            clients.retain_mut(|client| self.keep(client, now));
-            // A value that came after its waiter was looked at.
-            if self.values.len() != before {
-                clients.retain_mut(|client| self.keep(client, now));
+            let before = self.contents.values.len();
+            self.turn(now, false);
+            // Values that came after their waiters were looked at.
+            if self.contents.values.len() != before {
+                self.turn(now, true);
             }
-            self.clients = clients;
         }
     }
 
     /// Waits for something to do; true if the server is to end.
-    fn poll(&self, listener: &TcpListener, stopped: &UnixStream) -> bool {
-        let now = Instant::now();
+    fn poll(&mut self, listener: &TcpListener, stopped: &UnixStream) -> bool {
+        let (now, strangers) = (Instant::now(), self.strangers());
         let open = self.may_accept() && now >= self.resume;
         let accept = if open { PollFlags::IN } else { PollFlags::empty() };
         let mut fds = vec![PollFd::new(stopped, PollFlags::IN), PollFd::new(listener, accept)];
         fds.extend(self.clients.iter().map(|c| PollFd::new(&c.duplex.stream, c.duplex.interest())));
         let resume = (!open && self.may_accept()).then_some(self.resume);
-        let deadlines = self.clients.iter().filter_map(Client::deadline).chain(resume);
-        let timeout =
-            deadlines.min().map(|deadline| timespec(deadline.saturating_duration_since(now)));
+        let deadlines = self.clients.iter().filter_map(|client| client.deadline(strangers));
+        let timeout = deadlines
+            .chain(resume)
+            .min()
+            .map(|deadline| timespec(deadline.saturating_duration_since(now)));
         let polled = poll(&mut fds, timeout.as_ref());
-        polled.is_ok() && !fds[0].revents().is_empty()
+        let found: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        for (client, ready) in self.clients.iter_mut().zip(&found[2..]) {
+            client.ready = *ready;
+        }
+        polled.is_ok() && found[0]
+    }
+
+    fn strangers(&self) -> usize {
+        self.clients.iter().filter(|client| client.visitor.is_stranger()).count()
     }
 
     fn may_accept(&self) -> bool {
-        let strangers = self.clients.iter().filter(|client| client.is_stranger()).count();
-        strangers < STRANGERS_MAX && self.clients.len() < CLIENTS_MAX
+        self.strangers() < STRANGERS.total && self.clients.len() < CLIENTS_MAX
     }
 
     fn accept(&mut self, listener: &TcpListener, now: Instant) {
-        while self.may_accept() {
+        for _ in 0..ACCEPTS_MAX {
+            if !self.may_accept() || now < self.resume {
+                return;
+            }
             match listener.accept() {
                 Ok((stream, peer)) => self.greet(stream, peer, now),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(_) => {
-                    self.resume = now + EXHAUSTED_PAUSE;
-                    return;
+                Err(error) => {
+                    self.resume = now + REFUSED_PAUSE;
+                    let refused = Error::io("the store could not accept a connection", error);
+                    self.contents.refused = Some(refused.of(Kind::Timeout));
                 }
             }
         }
     }
 
     fn greet(&mut self, stream: TcpStream, peer: SocketAddr, now: Instant) {
-        let Ok(duplex) = Duplex::new(stream, INPUT_BYTES_MAX) else { return };
-        let preamble = Preamble { encrypt: true };
-        let handshake = Handshake::new(Role::Responder, &self.token, preamble);
-        let stage = Stage::Stranger { handshake, deadline: now + HANDSHAKE_TIMEOUT };
-        self.clients.push(Client { duplex, peer, stage });
-    }
-
-    /// Serves a client as far as it goes; false if it is over.
-    fn keep(&mut self, client: &mut Client, now: Instant) -> bool {
-        let pumped = client.duplex.pump();
-        let served = self.advance(client, now);
-        let flushed = client.duplex.flush();
-        if let Err(error) = served {
-            if matches!(error.kind, Kind::TokenMismatch | Kind::VersionMismatch) {
-                self.refused = Some(error.by(client.peer));
-            }
-            return false;
+        let strangers = self.clients.iter().enumerate();
+        let strangers = strangers.filter_map(|(place, client)| Some((place, client.stranger()?)));
+        if let Some(place) = STRANGERS.evicted(strangers, peer.ip()) {
+            let evicted = self.clients.swap_remove(place);
+            self.contents.strangers.add(evicted.peer.ip());
         }
-        pumped.is_ok() && flushed.is_ok()
+        let Ok(duplex) = Duplex::new(stream, STRANGER_INPUT_BYTES_MAX) else { return };
+        let visitor = Visitor::new(&self.token);
+        self.clients.push(Client { duplex, peer, since: now, visitor, ready: true });
     }
 
-    fn advance(&mut self, client: &mut Client, now: Instant) -> Result<(), Error> {
-        let Client { duplex, stage, .. } = client;
-        if let Stage::Stranger { handshake, deadline } = stage {
-            match handshake.advance(&mut duplex.input, &mut duplex.output)? {
-                Some((session, _)) => *stage = Stage::Known { session, waiting: None },
-                None if now >= *deadline => {
-                    return Err(Error::new(Kind::Timeout, "did not end its handshake"));
+    /// Gives everybody a turn who may go on; `changed` if there are new values.
+    fn turn(&mut self, now: Instant, changed: bool) {
+        let (strangers, contents) = (self.strangers(), &mut self.contents);
+        self.clients.retain_mut(|client| {
+            let due = client.deadline(strangers).is_some_and(|deadline| now >= deadline);
+            let waits = changed && client.visitor.deadline().is_some();
+            if !due && !waits && !client.ready {
+                return true;
+            }
+            client.ready = false;
+            let served = client.serve(contents, now);
+            let is_stranger = client.visitor.is_stranger();
+            let kept = served.is_ok() && !(due && is_stranger);
+            match served {
+                Err(error) if matches!(error.kind, Kind::TokenMismatch | Kind::VersionMismatch) => {
+                    contents.refused = Some(error.by(client.peer));
                 }
-                None => {}
+                _ if !kept && is_stranger => contents.strangers.add(client.peer.ip()),
+                _ => {}
             }
-        }
-        let Stage::Known { session, waiting } = stage else { return Ok(()) };
-        loop {
-            if let Some(wanted) = waiting {
-                let Some(reply) = self.reply(wanted, now) else { break };
-                session.seal(&reply, &mut duplex.output);
-                *waiting = None;
-            }
-            match session.receive(&mut duplex.input, MESSAGE_BYTES_MAX)? {
-                Some(request) => match Request::parse(&request)? {
-                    Request::Set { key, value } => {
-                        let done = self.values.set(&key, &value);
-                        let reply = message::reply_to_bytes(done.as_ref().map(|()| &[][..]));
-                        session.seal(&reply, &mut duplex.output);
-                    }
-                    Request::Get { key, wait } => {
-                        *waiting = Some(Waiting { key, wait, deadline: now + wait });
-                    }
-                },
-                None => return Ok(()),
-            }
-        }
-        if duplex.input.len() >= INPUT_BYTES_MAX {
-            return Err(Error::new(Kind::Limit, "asks faster than it takes replies"));
-        }
-        Ok(())
-    }
-
-    /// What a waiting client is told, if it is time.
-    fn reply(&self, waiting: &Waiting, now: Instant) -> Option<Vec<u8>> {
-        match self.values.get(&waiting.key) {
-            Some(value) => Some(message::reply_to_bytes(Ok(value))),
-            None if now >= waiting.deadline => {
-                let missing = self.missing(&waiting.key, waiting.wait);
-                Some(message::reply_to_bytes(Err(&missing)))
-            }
-            None => None,
-        }
-    }
-
-    /// Why a value has not come: perhaps its writer was refused.
-    fn missing(&self, key: &str, wait: Duration) -> Error {
-        let missing = store::missing(key, wait);
-        match &self.refused {
-            Some(refused) => Error::new(refused.kind, format!("{missing}; {}", refused.context)),
-            None => missing,
-        }
+            kept
+        });
     }
 }

@@ -1,0 +1,188 @@
+//! Places for connections that have not proven the token yet.
+//!
+//! Anybody can connect to an open port. Every address has places of its own: whoever comes from an
+//! address that has filled them pushes one of its connections out, a silent one first, since ranks
+//! speak at once, and of several the oldest. The more places are taken in all, the less time each
+//! stranger has. Law: strangers from one address never take a place that another address needs, and
+//! silent ones never take one that a rank of their own address needs.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+/// How long a stranger may take while no more than half of the places are taken.
+pub const PATIENCE_MAX: Duration = Duration::from_secs(5);
+/// How long it may take when all places are taken.
+pub const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// The most connections to accept before those that are there already get their turn.
+pub const ACCEPTS_MAX: usize = 32;
+/// How long not to accept when the operating system refuses, for want of file descriptors mostly.
+pub const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+/// Addresses whose strangers are counted one by one.
+const SITES_MAX: usize = 64;
+
+/// The most strangers at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// From everywhere.
+    pub total: usize,
+    /// From one address, or one network of 64 bits under IPv6, all of which one host may own.
+    pub per_address: usize,
+}
+
+/// A connection that has not proven the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stranger {
+    /// The other end.
+    pub address: IpAddr,
+    /// When it came.
+    pub since: Instant,
+    /// Nothing has come from it.
+    pub silent: bool,
+}
+
+impl Places {
+    /// How long strangers may take when so many places are taken.
+    pub fn patience(&self, taken: usize) -> Duration {
+        let half = self.total / 2;
+        let pressure = taken.saturating_sub(half) as f64 / (self.total - half).max(1) as f64;
+        PATIENCE_MAX - (PATIENCE_MAX - PATIENCE_MIN).mul_f64(pressure.min(1.0))
+    }
+
+    /// The place among `strangers` of the one who must go before another may come from `address`.
+    pub fn evicted(
+        &self,
+        strangers: impl Iterator<Item = (usize, Stranger)>,
+        address: IpAddr,
+    ) -> Option<usize> {
+        let site = Site::of(address);
+        let there: Vec<_> =
+            strangers.filter(|(_, stranger)| Site::of(stranger.address) == site).collect();
+        if there.len() < self.per_address {
+            return None;
+        }
+        let first = there.iter().min_by_key(|(_, stranger)| (!stranger.silent, stranger.since));
+        first.map(|(place, _)| *place)
+    }
+}
+
+/// How many strangers left without having proven the token, and from where.
+#[derive(Debug, Default)]
+pub struct Tally {
+    total: u64,
+    sites: BTreeMap<Site, u64>,
+}
+
+impl Tally {
+    /// Counts one more.
+    pub fn add(&mut self, address: IpAddr) {
+        self.total += 1;
+        let site = Site::of(address);
+        if self.sites.len() < SITES_MAX || self.sites.contains_key(&site) {
+            *self.sites.entry(site).or_default() += 1;
+        }
+    }
+
+    /// "900 connections did not prove the job token, 850 of them from 10.0.0.7", if there were any.
+    pub fn describe(&self) -> Option<String> {
+        let (site, most) = self.sites.iter().max_by_key(|(_, count)| **count)?;
+        let (total, plural) = (self.total, if self.total == 1 { "" } else { "s" });
+        let from = match *most == total {
+            true => format!("from {site}"),
+            false => format!("{most} of them from {site}"),
+        };
+        Some(format!("{total} connection{plural} did not prove the job token, {from}"))
+    }
+}
+
+/// An address, or a network of 64 bits under IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Site(IpAddr);
+
+impl Site {
+    fn of(address: IpAddr) -> Site {
+        Site(match address.to_canonical() {
+            IpAddr::V6(address) if !address.is_loopback() => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+            other => other,
+        })
+    }
+}
+
+impl std::fmt::Display for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            IpAddr::V6(address) if !address.is_loopback() => write!(f, "{address}/64"),
+            address => address.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACES: Places = Places { total: 8, per_address: 3 };
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// Strangers in the order in which they came.
+    fn strangers(list: &[(&str, bool)]) -> Vec<(usize, Stranger)> {
+        let start = Instant::now();
+        let stranger = |(place, (from, silent)): (usize, &(&str, bool))| {
+            let since = start + Duration::from_millis(place as u64);
+            (place, Stranger { address: address(from), since, silent: *silent })
+        };
+        list.iter().enumerate().map(stranger).collect()
+    }
+
+    #[test]
+    fn a_full_address_loses_a_silent_stranger_first_then_the_oldest() {
+        type Case<'a> = (&'a [(&'a str, bool)], Option<usize>);
+        let table: [Case<'_>; 5] = [
+            (&[("10.0.0.1", true), ("10.0.0.1", true)], None),
+            (&[("10.0.0.2", true), ("10.0.0.1", true), ("10.0.0.1", true)], None),
+            (&[("10.0.0.1", false), ("10.0.0.1", true), ("10.0.0.1", true)], Some(1)),
+            (&[("10.0.0.1", false), ("10.0.0.1", false), ("10.0.0.1", false)], Some(0)),
+            (&[("::ffff:10.0.0.1", true), ("10.0.0.1", true), ("10.0.0.1", true)], Some(0)),
+        ];
+        for (list, gone) in table {
+            let found = PLACES.evicted(strangers(list).into_iter(), address("10.0.0.1"));
+            assert_eq!(found, gone, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn a_network_of_one_host_counts_as_one_address() {
+        let there =
+            strangers(&[("2001:db8::1", true), ("2001:db8::2", true), ("2001:db8::3", true)]);
+        let evicted = |from| PLACES.evicted(there.iter().copied(), address(from));
+        assert_eq!(evicted("2001:db8::99"), Some(0));
+        assert_eq!(evicted("2001:db8:0:1::99"), None);
+    }
+
+    #[test]
+    fn patience_shrinks_when_more_than_half_of_the_places_are_taken() {
+        let patience = [0, 4, 6, 8, 99].map(|taken| PLACES.patience(taken));
+        let middle = (PATIENCE_MAX + PATIENCE_MIN) / 2;
+        assert_eq!(patience, [PATIENCE_MAX, PATIENCE_MAX, middle, PATIENCE_MIN, PATIENCE_MIN]);
+    }
+
+    #[test]
+    fn strangers_are_counted_by_address_in_bounded_memory() {
+        let mut tally = Tally::default();
+        assert_eq!(tally.describe(), None);
+        tally.add(address("2001:db8::1"));
+        let one = "1 connection did not prove the job token, from 2001:db8::/64";
+        assert_eq!(tally.describe().unwrap(), one);
+        (0..900).for_each(|_| tally.add(address("10.0.0.7")));
+        (0..999u32).for_each(|number| tally.add(IpAddr::V4(number.into())));
+        let many = "1900 connections did not prove the job token, 900 of them from 10.0.0.7";
+        assert_eq!(tally.describe().unwrap(), many);
+        assert_eq!(tally.sites.len(), SITES_MAX);
+    }
+}

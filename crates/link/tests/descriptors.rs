@@ -1,0 +1,81 @@
+//! A process that has no file descriptor left goes on: accepting ends no job.
+
+mod ports;
+
+use std::fs::File;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use ports::{LONG, options};
+use socket2::{Domain, Socket, Type};
+use thinwire_link::Kind;
+use thinwire_link::store::{self, Store};
+use thinwire_link::tcp::{Options, connect};
+use thinwire_wire::World;
+
+const LIMIT: usize = 64;
+
+/// Runs `test` of this file again in a process of its own with few file descriptors.
+fn alone(test: &str) -> bool {
+    if std::env::var_os("THINWIRE_TEST_ALONE").is_some() {
+        return true;
+    }
+    let run = Command::new("sh")
+        .args(["-c", &format!("ulimit -n {LIMIT} && exec \"$0\" --exact \"$1\"")])
+        .arg(std::env::current_exe().unwrap())
+        .arg(test)
+        .env("THINWIRE_TEST_ALONE", "1")
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+    false
+}
+
+/// Opens files until there is no descriptor left.
+fn exhaust() -> Vec<File> {
+    (0..LIMIT).map_while(|_| File::open("/dev/null").ok()).collect()
+}
+
+#[test]
+fn a_mesh_without_file_descriptors_waits_until_its_deadline() {
+    if !alone("a_mesh_without_file_descriptors_waits_until_its_deadline") {
+        return;
+    }
+    let store = store::mem::Mem::new();
+    let options = Options { timeout: Duration::from_millis(500), ..options() };
+    let error = thread::scope(|scope| {
+        let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &options));
+        let value = String::from_utf8(store.get("epoch/0/rank/0", LONG).unwrap()).unwrap();
+        let address: std::net::SocketAddr = value.split_once(' ').unwrap().1.parse().unwrap();
+        let stranger = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let files = exhaust();
+        stranger.connect(&address.into()).unwrap();
+        store.set("epoch/0/rank/1", b"2 127.0.0.1:9").unwrap();
+        let error = zero.join().unwrap().map(|_| ()).unwrap_err();
+        drop((files, stranger));
+        error
+    });
+    let missing = "could not connect to rank 1 of 2 within 1 s";
+    let refused = "this rank could not accept a connection: too many open files";
+    assert_eq!((error.kind, error.to_string()), (Kind::Timeout, format!("{missing}; {refused}")));
+}
+
+#[test]
+fn a_store_without_file_descriptors_goes_on() {
+    if !alone("a_store_without_file_descriptors_goes_on") {
+        return;
+    }
+    let address = "127.0.0.1:0".parse().unwrap();
+    let token = thinwire_link::Token::new("descriptors");
+    let server = store::tcp::Server::bind(address, &token).unwrap();
+    let address = server.address().to_string();
+    let first = store::tcp::Client::connect(&address, &token, LONG).unwrap();
+    let stranger = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let files = exhaust();
+    stranger.connect(&server.address().into()).unwrap();
+    first.set("key", b"value").unwrap();
+    drop(files);
+    let second = store::tcp::Client::connect(&address, &token, LONG).unwrap();
+    assert_eq!(second.get("key", LONG).unwrap(), b"value");
+}
