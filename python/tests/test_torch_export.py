@@ -149,6 +149,82 @@ def test_what_is_not_supported_is_named(tmp_path):
         exported(tmp_path, Odd(), torch.zeros(2, 4))
 
 
+def test_gains_begin_at_one_by_their_operator_and_not_by_their_name(tmp_path):
+    import torch
+    from torch import nn
+
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.g, self.weight = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+            self.score = nn.Linear(8, 1)
+
+        def forward(self, x):
+            normal = nn.functional.rms_norm(x, (8,), self.g, 1e-6)
+            return normal * self.score(x * self.g) + self.weight
+
+    file = exported(tmp_path, Norm(), torch.zeros(2, 8))
+    initial = {t["name"]: t["role"] for t in file["tensors"] if isinstance(t["role"], dict)}
+    assert {name: role["parameter"] for name, role in initial.items()} == {
+        "g": "ones",
+        "weight": "zeros",
+        "score.weight": {"normal": 0.02},
+        "score.bias": "zeros",
+    }
+
+
+def test_regions_and_arguments_that_are_not_known_are_refused_and_named(tmp_path):
+    import torch
+    from torch import nn
+
+    class Region(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            with torch.no_grad():
+                y = self.linear(x)
+            return self.linear(x) + y
+
+    class Number(nn.Module):
+        def forward(self, x):
+            return 3
+
+    class Stable(nn.Module):
+        def forward(self, x):
+            return torch.softmax(x, -1, dtype=torch.float64).argmax(-1, keepdim=True)
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kernel, self.bias = (
+                nn.Parameter(torch.ones(4, 2, 3, 3)),
+                nn.Parameter(torch.ones(4)),
+            )
+
+        def forward(self, x):
+            return torch.conv2d(x, self.kernel, bias=self.bias * 2)
+
+    for module, x, expected in (
+        (
+            Region(),
+            torch.zeros(2, 4),
+            r"^node \d+ '\w+': operator wrap_with_set_grad_enabled is not",
+        ),
+        (Number(), torch.zeros(2, 4), "^the module returns int, expected a tensor"),
+        (Stable(), torch.zeros(2, 4), r"^node \d+ 'argmax': operator aten.argmax"),
+        (
+            Scaled(),
+            torch.zeros(2, 2, 3, 3),
+            r"^node \d+ 'conv2d': operator aten.conv2d.default is ",
+        ),
+    ):
+        with pytest.raises(thinwire.InvalidError, match=expected) as caught:
+            exported(tmp_path, module, x)
+        assert "\n" not in str(caught.value)
+
+
 def test_what_does_not_grow_with_the_batch_is_refused(tmp_path):
     import torch
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from thinwire.torch.export.graph import Weight
 from thinwire.torch.export.walk import Walk, converts
 
 NAMES = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"}
@@ -64,14 +65,24 @@ def number(walk: Walk, value: Any, at: int) -> float | None:
     return float(value) if isinstance(value, int | float) and not is_node else None
 
 
+def operand(walk: Walk, name: str, value: Any) -> int:
+    """An operand of arithmetic; a row that elements are multiplied by begins at one."""
+    gain = isinstance(value, Weight) and value.is_row and name in ("mul", "div")
+    return walk.tensor(value, "ones" if gain else None)
+
+
 def arithmetic(walk: Walk, name: str, x: Any, y: Any) -> int:
     """Arithmetic of two tensors, or of a tensor and a number; the larger one first."""
     graph = walk.graph
     factor = number(walk, y, 1) if walk.node.target is not None else None
     if factor is not None and name in ("mul", "div"):
         return graph.scale(walk.name, walk.tensor(x), factor if name == "mul" else 1.0 / factor)
-    x = walk.tensor(x)
-    y = graph.fill(f"{walk.name}.fill", [], factor) if factor is not None else walk.tensor(y)
+    x = operand(walk, name, x)
+    y = (
+        graph.fill(f"{walk.name}.fill", [], factor)
+        if factor is not None
+        else operand(walk, name, y)
+    )
     shapes = [graph.shape(x), graph.shape(y)]
     if (len(shapes[0]), shapes[0]) < (len(shapes[1]), shapes[1]):
         if name not in ("add", "mul"):

@@ -8,6 +8,8 @@ from typing import Any
 
 Shape = list[int]
 
+NORMAL = {"normal": 0.02}  # what weights are before the first step
+
 
 @dataclass(frozen=True)
 class Weight:
@@ -16,6 +18,11 @@ class Weight:
     name: str
     shape: tuple[int, ...]
     turned: bool = False
+
+    @property
+    def is_row(self) -> bool:
+        """Whether at most one dimension is longer than 1."""
+        return sum(length > 1 for length in self.shape) <= 1
 
     def turn(self) -> Weight:
         """The two dimensions the other way round."""
@@ -48,22 +55,19 @@ class Graph:
         """The lengths of a tensor's dimensions."""
         return list(self.tensors[tensor]["shape"])
 
-    def parameter(self, weight: Weight) -> int:
-        """The parameter, in this order of dimensions if nothing used the other one before."""
+    def parameter(self, weight: Weight, initial: Any = NORMAL) -> int:
+        """The parameter, in this order of dimensions if nothing used the other one before.
+
+        `initial` is what it is before the first step: its role decides, not its name.
+        """
         if weight not in self.weights:
             other = self.weights.get(weight.turn())
             if other is not None:
                 self.weights[weight] = self.transpose(weight.name, other, [1, 0])
             else:
-                role = {"parameter": self.initial(weight)}
+                role = {"parameter": initial}
                 self.weights[weight] = self.source(weight.name, weight.shape, "float", role)
         return self.weights[weight]
-
-    def initial(self, weight: Weight) -> Any:
-        """What a parameter is before the first step."""
-        if sum(length > 1 for length in weight.shape) > 1:
-            return {"normal": 0.02}
-        return "ones" if weight.name.endswith("weight") else "zeros"
 
     def add(self, name: str, operator: Any, inputs: list[int], shapes: list[Shape]) -> list[int]:
         """A node of outputs of these shapes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from thinwire.torch.export.graph import Weight
+from thinwire.torch.export.graph import NORMAL, Weight
 from thinwire.torch.export.walk import Walk, converts
 
 
@@ -43,11 +43,11 @@ def conv2d(
         "dilation": both("dilation", dilation),
         "groups": groups,
     }
-    inputs = [walk.tensor(x), walk.tensor(weight)]
+    inputs = [walk.tensor(x), walk.tensor(weight, NORMAL)]
     y = walk.graph.one(walk.name, {"conv2d": operator}, inputs, walk.result)
     if bias is None:
         return y
-    flat = walk.graph.parameter(Weight(bias.name, (*bias.shape, 1, 1)))
+    flat = walk.graph.parameter(Weight(bias.name, (*bias.shape, 1, 1)), "zeros")
     return walk.graph.one(
         f"{walk.name}.bias", {"arithmetic": "add"}, [y, flat], walk.graph.shape(y)
     )
@@ -60,7 +60,7 @@ def batch_norm(walk: Walk, x: Any, gain: Any, bias: Any, *rest: Any) -> int:
     graph, x = walk.graph, walk.tensor(x)
     channels = graph.shape(x)[1]
     moments = graph.add(f"{walk.name}.moments", {"moments": None}, [x], [[channels], [channels]])
-    inputs = [x, *moments, walk.tensor(gain), walk.tensor(bias)]
+    inputs = [x, *moments, walk.tensor(gain, "ones"), walk.tensor(bias, "zeros")]
     return graph.one(walk.name, {"batch_norm": {"epsilon": epsilon}}, inputs, graph.shape(x))
 
 

@@ -28,8 +28,8 @@ def layer_norm(
     if len(shape) != 1:
         raise ValueError(f"a norm over {list(shape)}, expected the last dimension")
     fill = walk.graph.fill
-    gain = fill(f"{walk.name}.ones", shape, 1.0) if gain is None else walk.tensor(gain)
-    bias = fill(f"{walk.name}.zeros", shape, 0.0) if bias is None else walk.tensor(bias)
+    gain = fill(f"{walk.name}.ones", shape, 1.0) if gain is None else walk.tensor(gain, "ones")
+    bias = fill(f"{walk.name}.zeros", shape, 0.0) if bias is None else walk.tensor(bias, "zeros")
     inputs = [walk.tensor(x), gain, bias]
     return walk.graph.one(walk.name, {"layer_norm": {"epsilon": epsilon}}, inputs, walk.result)
 
@@ -39,8 +39,8 @@ def rms_norm(walk: Walk, x: Any, shape: Any, gain: Any = None, epsilon: float | 
     """Mean square one, then gain."""
     if len(shape) != 1:
         raise ValueError(f"a norm over {list(shape)}, expected the last dimension")
-    ones = walk.graph.fill
-    gain = ones(f"{walk.name}.ones", shape, 1.0) if gain is None else walk.tensor(gain)
+    fill = walk.graph.fill
+    gain = fill(f"{walk.name}.ones", shape, 1.0) if gain is None else walk.tensor(gain, "ones")
     operator = {"rms_norm": {"epsilon": SMALL if epsilon is None else epsilon}}
     return walk.graph.one(walk.name, operator, [walk.tensor(x), gain], walk.result)
 

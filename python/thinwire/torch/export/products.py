@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from thinwire.torch.export.elements import arithmetic
-from thinwire.torch.export.graph import Weight
+from thinwire.torch.export.graph import NORMAL, Weight
 from thinwire.torch.export.walk import Walk, converts
 
 
@@ -16,11 +16,12 @@ def linear(walk: Walk, x: Any, weight: Any, bias: Any = None) -> int:
     shape = graph.shape(x)
     if isinstance(weight, Weight) and walk.users_of(weight) == 1:
         inputs = [x, graph.parameter(weight.turn())]
-        inputs += [] if bias is None else [walk.tensor(bias)]
+        inputs += [] if bias is None else [walk.tensor(bias, "zeros")]
         operator = {"linear": {"bias": bias is not None}}
         return graph.one(walk.name, operator, inputs, [*shape[:-1], weight.shape[0]])
     rows = "bgtuv"[: len(shape) - 1]
-    y = graph.matmul(walk.name, x, walk.tensor(weight), (f"{rows}k", "nk", f"{rows}n"))
+    weight = walk.tensor(weight, NORMAL)
+    y = graph.matmul(walk.name, x, weight, (f"{rows}k", "nk", f"{rows}n"))
     return y if bias is None else arithmetic(walk, "add", y, bias)
 
 
@@ -60,5 +61,5 @@ def addmm(walk: Walk, bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha:
 @converts("embedding")
 def embedding(walk: Walk, table: Any, ids: Any, *_: Any, **__: Any) -> int:
     """Rows of a table."""
-    inputs = [walk.tensor(table), walk.tensor(ids)]
+    inputs = [walk.tensor(table, NORMAL), walk.tensor(ids)]
     return walk.graph.one(walk.name, {"embedding": None}, inputs, walk.result)

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from thinwire.torch.export.graph import Graph, Weight
+from thinwire.torch.export.graph import NORMAL, Graph, Weight
 
 Converter = Callable[..., Any]
 SUPPORTED: dict[str, Converter] = {}
+LINE = 200
 
 
 def converts(*names: str) -> Callable[[Converter], Converter]:
@@ -34,10 +35,15 @@ class Walk:
         self.node: Any = None
         self.name = ""
 
-    def tensor(self, value: Any) -> int:
-        """A value as a tensor; known numbers are told like data."""
+    def tensor(self, value: Any, initial: Any = None) -> int:
+        """A value as a tensor; known numbers are told like data.
+
+        `initial` is what a parameter in this place is before the first step; unless said one row
+        of numbers is zero, as biases are, and more are drawn.
+        """
         if isinstance(value, Weight):
-            return self.graph.parameter(value)
+            usual = "zeros" if value.is_row else NORMAL
+            return self.graph.parameter(value, usual if initial is None else initial)
         if isinstance(value, torch.Tensor):
             element = "float" if value.dtype.is_floating_point else "index"
             return self.graph.source(f"{self.name}.constant", value.shape, element, "input")
@@ -48,6 +54,12 @@ class Walk:
     def shape(self, value: Any) -> list[int]:
         """The lengths of a value's dimensions."""
         return list(value.shape) if not isinstance(value, int) else self.graph.shape(value)
+
+    def value(self, node: Any) -> Any:
+        """What a node of the program has become."""
+        if node not in self.values:
+            raise ValueError(f"it reads '{node}', which is no tensor that the module computes")
+        return self.values[node]
 
     @property
     def result(self) -> list[int]:
@@ -73,12 +85,21 @@ def convert(program: Any) -> dict[str, Any]:
             outputs = [out for out in node.args[0] if out is not None]
             if len(outputs) != 1:
                 raise ValueError(f"the module has {len(outputs)} outputs, expected one")
+            if outputs[0] not in walk.values:
+                kind = type(outputs[0]).__name__
+                raise ValueError(f"the module returns {kind}, expected a tensor")
             output = walk.tensor(walk.values[outputs[0]])
         elif node.op == "call_function":
             try:
                 walk.values[node] = visit(walk)
             except ValueError as error:
                 raise ValueError(f"node {at} '{node.name}': {error}") from None
+            except Exception as error:  # arguments that its converter does not know
+                said = (str(error).splitlines() or [""])[0][:LINE]
+                raise ValueError(
+                    f"node {at} '{node.name}': operator {node.target} is not supported with these "
+                    f"arguments: {type(error).__name__}: {said}"
+                ) from error
     return graph.finished(before_softmax(graph, output))
 
 
@@ -115,18 +136,19 @@ def path(node: Any) -> str:
 def visit(walk: Walk) -> Any:
     """What a node becomes."""
     node = walk.node
-    args = torch.fx.node.map_arg(node.args, lambda n: walk.values[n])
-    kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: walk.values[n])
-    if node.target is python.getitem:
-        return args[0][args[1]]
     name = str(node.target).removeprefix("aten.")
     function = SUPPORTED.get(name.split(".")[0].removesuffix("_"))
-    inputs = [walk.values[n] for n in node.all_input_nodes]
-    if all(isinstance(value, torch.Tensor) for value in inputs):
-        return node.target(*args, **kwargs)  # numbers that are known
-    if function is None:
+    is_item = node.target is python.getitem
+    fixed = all(isinstance(walk.values.get(n), torch.Tensor) for n in node.all_input_nodes)
+    if function is None and not fixed and not is_item:
         known = ", ".join(sorted(SUPPORTED))
         raise ValueError(f"operator {node.target} is not supported, only {known}")
+    args = torch.fx.node.map_arg(node.args, walk.value)
+    kwargs = torch.fx.node.map_arg(node.kwargs, walk.value)
+    if is_item:
+        return args[0][args[1]]
+    if fixed:
+        return node.target(*args, **kwargs)  # numbers that are known
     return function(walk, *args, **kwargs)
 
 
