@@ -149,7 +149,7 @@ def weights(model: nn.Module) -> torch.Tensor:
 def digest(model: nn.Module) -> str:
     """A hash of all parameters, bit for bit."""
     content = b"".join(
-        value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
         for value in model.parameters()
     )
     return hashlib.sha256(content).hexdigest()

@@ -6,8 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch._C import _distributed_c10d as c10d
 
+from thinwire._core import InvalidError
 from thinwire.torch.arguments import listed
 from thinwire.torch.group import Connection
 from thinwire.torch.mailbox import Mailbox
@@ -22,7 +24,14 @@ class Calls(c10d.ProcessGroup):
 
     def __init__(self, store: Any, rank: int, connection: Connection, timeout_s: float) -> None:
         """The ranks of `connection`; operations fail after `timeout_s` unless they say otherwise."""
-        super().__init__(store, rank, connection.group.world)
+        try:
+            super().__init__(store, rank, connection.group.world)
+        except TypeError as error:
+            # Older releases make such an object only in C++.
+            raise InvalidError(
+                f"PyTorch {torch.__version__} makes no process group with a store in Python, expected "
+                '2.15 or later (hint: backend="gloo" with thinwire.torch.hook needs none)'
+            ) from error
         self.connection, self.core = connection, connection.group
         self.connected_s = self.timeout_s = timeout_s
         self.queue, self.callbacks, self.mailbox = Queue(), Callbacks(), Mailbox()

@@ -198,7 +198,7 @@ class Hook:
         if step.error is not None:
             return
         try:
-            step.arrived()
+            step.arrived(index)
             step.given.append(self._averager.give(index, step.flats[index]))
             if step.complete and index + 1 == len(step.flats):
                 self._averager.finish(step.flats, step.given, functools.partial(ended, step))

@@ -1,11 +1,11 @@
 """Tensors of one collective as contiguous host memory, and the way back.
 
 A contiguous tensor on the CPU is itself. A strided one is copied, as is one that is negated or
-conjugated only when it is read, and one on a CUDA device goes
-through pinned memory: the copy there is queued on the stream that is current where the collective is
-called, so it sees what was computed before; an event says when it has arrived. The copy back is queued
-on a stream of its own, and whoever waits for the collective makes its current stream wait for that.
-The CUDA part is written after CUDA's rules and has not run on a GPU yet.
+conjugated only when it is read, and one on a CUDA device goes through pinned memory. Copies to the host
+and copies back have a stream each, so that neither holds up what is computed meanwhile. A copy to the
+host waits for the stream that is current where the collective is called, so it sees what was computed
+before; an event says when it has arrived. Whoever waits for the collective makes its current stream wait
+for the copy back.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Staging:
         """A copy in host memory; from a device it arrives later, see `arrive`."""
         host = self.room(tensor, returns=False)
         with torch.no_grad():
-            host.copy_(tensor, non_blocking=tensor.is_cuda)
+            if tensor.is_cuda:
+                download(tensor, host)
+            else:
+                host.copy_(tensor)
         return host
 
     def room(self, tensor: torch.Tensor, returns: bool) -> torch.Tensor:
@@ -71,9 +74,9 @@ class Staging:
         return host
 
     def depart(self) -> None:
-        """Marks the end of the copies to the host on the current streams."""
+        """Marks the end of the copies to the host, and of all that was computed before."""
         for device in self.devices:
-            self.sent.append(torch.cuda.current_stream(device).record_event())
+            self.sent.append(departures(device).record_event())
 
     def arrive(self) -> None:
         """Waits until the copies to the host are there."""
@@ -121,14 +124,34 @@ def refuse(tensor: torch.Tensor) -> None:
         )
 
 
-STREAMS: dict[torch.device, Any] = {}
+STREAMS: dict[tuple[torch.device, str], Any] = {}
 
 
 def returns(device: torch.device) -> Any:
     """The stream on which results go back to `device`."""
-    if device not in STREAMS:
-        STREAMS[device] = torch.cuda.Stream(device)
-    return STREAMS[device]
+    return side_stream(device, "returns")
+
+
+def departures(device: torch.device) -> Any:
+    """The stream on which tensors leave `device`, behind all that is queued on the current one."""
+    stream = side_stream(device, "departures")
+    stream.wait_stream(torch.cuda.current_stream(device))
+    return stream
+
+
+def side_stream(device: torch.device, purpose: str) -> Any:
+    """The one stream of `device` for this purpose."""
+    if (device, purpose) not in STREAMS:
+        STREAMS[device, purpose] = torch.cuda.Stream(device)
+    return STREAMS[device, purpose]
+
+
+def download(tensor: torch.Tensor, host: torch.Tensor) -> None:
+    """Queues the copy of a tensor to the host."""
+    stream = departures(tensor.device)
+    with torch.cuda.stream(stream):
+        host.copy_(tensor, non_blocking=True)
+    tensor.record_stream(stream)
 
 
 def upload(tensor: torch.Tensor, host: torch.Tensor) -> None:

@@ -1,7 +1,7 @@
 """One step of DDP: its buckets, how far they are, and how it ends.
 
 The futures of all buckets complete together, from the thread of the core that has the averages. Those
-of a GPU carry the end of the copy back to whoever waits for them; that part is untested on GPUs.
+of a GPU carry the end of the copy back to whoever waits for them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Step:
         self.error: BaseException | None = None
         self._buffers: list[torch.Tensor] = []
         self._futures: list[Future[torch.Tensor]] = []
-        self._staging = Staging()
+        self._stagings: list[Staging] = []
 
     def add(
         self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_last: bool
@@ -42,8 +42,10 @@ class Step:
         InvalidError for a bucket that is sparse, on an unknown device, or of an unknown dtype.
         """
         dtype(buffer)
-        self.flats.append(Flat(parameters, self._staging.update(buffer)))
-        self._staging.depart()
+        staging = Staging()
+        self.flats.append(Flat(parameters, staging.update(buffer)))
+        staging.depart()
+        self._stagings.append(staging)
         future: Future[torch.Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
         self._buffers.append(buffer)
         self._futures.append(future)
@@ -55,11 +57,11 @@ class Step:
     @property
     def is_elsewhere(self) -> bool:
         """Whether the gradients lie on a device, so that `arrived` blocks."""
-        return bool(self._staging.devices)
+        return any(staging.devices for staging in self._stagings)
 
-    def arrived(self) -> None:
-        """Waits until the gradients of all buckets so far are in host memory."""
-        self._staging.arrive()
+    def arrived(self, index: int) -> None:
+        """Waits until the gradients of bucket `index` are in host memory."""
+        self._stagings[index].arrive()
 
     def end(self, error: BaseException | None) -> None:
         """Ends the step with its averages, which are in host memory, or with an error."""
@@ -79,12 +81,13 @@ class Step:
 
     def _deliver(self) -> None:
         """Completes each future with its bucket, and lets go of them."""
-        self._staging.deliver()
+        for staging in self._stagings:
+            staging.deliver()
         for buffer, future in zip(self._buffers, self._futures):
             stream = torch.cuda.stream(returns(buffer.device)) if buffer.is_cuda else None
             with stream or contextlib.nullcontext():
                 future.set_result(buffer)
-        self._buffers, self._futures, self.flats, self._staging = [], [], [], Staging()
+        self._buffers, self._futures, self.flats, self._stagings = [], [], [], []
 
 
 def completed(buffer: torch.Tensor) -> Future[torch.Tensor]:
