@@ -19,7 +19,7 @@ import stand_ins
 
 REQUIREMENTS = Path(__file__).parent.with_name("requirements.txt")
 UNREACHABLE = 75
-IMPORTS = "import torch, mindspore"
+IMPORTS = "import torch, mindspore, accelerate, lightning, ray.train, transformers"
 
 
 def main() -> int:

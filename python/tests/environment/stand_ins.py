@@ -3,8 +3,8 @@
 Never shipped. torch's wheel for Linux cannot be loaded without a dozen NVIDIA libraries, gigabytes
 that a machine without a GPU never calls. One small library takes the place of them all: found under
 each of their names, it exports the symbols that torch's own libraries leave undefined, under the
-versions that they want, and answers every call with "no device". Then `torch.cuda.is_available()` is
-False and everything for CPUs works.
+versions that they want, and answers every call with "no device", in words where words are asked for.
+Then `torch.cuda.is_available()` is False and everything for CPUs works.
 """
 
 import re
@@ -17,6 +17,7 @@ from pathlib import Path
 
 TOOLS = ("cc", "ldd", "nm")
 NVIDIA = re.compile(r"_*(cu|Cupti|nccl|nvJit|nvml|nvrtc|nvshmem)")
+TEXT = re.compile(r"(cuda|cudnn|cusparse|nccl|nvrtc)Get(Last)?Error(String|Name)|ncclGetLastError")
 NO_DEVICE = 100  # cudaErrorNoDevice and CUDA_ERROR_NO_DEVICE
 
 
@@ -60,11 +61,17 @@ def build(library: Path, symbols: dict[str, str]) -> None:
             versions[version] += f"{name}; "
     with tempfile.TemporaryDirectory() as folder:
         source, exports = Path(folder, "no_cuda.c"), Path(folder, "no_cuda.map")
-        functions = (f"int {name}(void) {{ return {NO_DEVICE}; }}\n" for name in symbols)
-        source.write_text("".join(functions))
+        source.write_text("".join(map(function, symbols)))
         exports.write_text("".join(f"{v} {{ {names}}};\n" for v, names in versions.items()))
         options = ["-shared", "-fPIC", "-fno-builtin", "-w", f"-Wl,--version-script={exports}"]
         subprocess.run(["cc", *options, "-o", library, source], check=True)
+
+
+def function(name: str) -> str:
+    """A function in C of that name."""
+    if TEXT.fullmatch(name):
+        return f'const char *{name}(void) {{ return "no device"; }}\n'
+    return f"int {name}(void) {{ return {NO_DEVICE}; }}\n"
 
 
 def output(*command: str | Path) -> str:
