@@ -1,6 +1,8 @@
 """How ranks of PyTorch find each other over Thinwire."""
 
+import contextlib
 import socket
+import threading
 
 import pytest
 
@@ -112,16 +114,33 @@ def unheard():
 def test_a_rendezvous_that_cannot_open_is_known_to_all(ranks):
     first, second = ranks(2, unheard)
     assert "0.0.0.0 is no address" in first
-    assert second == f"rank 0 opened no rendezvous: {first}"
+    assert second == f"rank 0 does not come: {first}"
+
+
+def told(action):
+    """The type and the text of what `action` raises; all ranks come back before any ends."""
+    import torch.distributed as dist
+
+    import thinwire
+
+    try:
+        action()
+        said = "joined"
+    except (thinwire.Error, ValueError) as error:
+        said = f"{type(error).__name__}: {error}"
+    dist.barrier()
+    return said
 
 
 def tokens(*given):
-    """Forms a group where each rank has its token or none: what comes of it, and what was published."""
+    """Forms a group where each rank has its token or none: what comes of it, and what was published.
+
+    The ranks would wait for each other for as long as by default.
+    """
     import os
 
     import torch.distributed as dist
 
-    import thinwire
     from thinwire.torch import group
 
     dist.init_process_group("gloo")
@@ -129,11 +148,7 @@ def tokens(*given):
     if given[rank]:
         os.environ["THINWIRE_TOKEN"] = given[rank]
     store = dist.distributed_c10d._get_default_store()
-    try:
-        group.connect(store, rank, 2, "tokens", timeout_s=3)
-        said = "joined"
-    except thinwire.Error as error:
-        said = f"{type(error).__name__}: {error}"
+    said = told(lambda: group.connect(store, rank, len(given), "tokens"))
     published = store.get("thinwire/tokens/meeting/1").decode()
     dist.barrier()
     dist.destroy_process_group()
@@ -145,12 +160,80 @@ def test_a_token_of_the_users_is_not_published(ranks):
         assert said == "joined" and "secret" not in published and '"token": null' in published
 
 
-def test_ranks_with_different_tokens_do_not_meet(ranks):
-    first, second = ranks(2, tokens, arguments=["one", "other"])
-    assert "another job token" in first[0] and "another job token" in second[0]
+def test_all_ranks_learn_of_a_rank_with_another_token(ranks):
+    first, second, third = ranks(3, tokens, arguments=["one", "other", "one"])
+    assert "another job token" in second[0]
+    for said, _ in (first, third):
+        assert said.startswith("PeerError: rank 1 does not come: ") and "another job token" in said
 
 
 @pytest.mark.parametrize(("given", "said"), [(("one", ""), "has"), (("", "other"), "has not")])
-def test_a_token_on_some_ranks_only_is_named(ranks, given, said):
-    _, second = ranks(2, tokens, arguments=list(given))
-    assert second[0].startswith(f"InvalidError: rank 0 {said} THINWIRE_TOKEN, this rank")
+def test_all_ranks_learn_of_a_token_on_some_ranks_only(ranks, given, said):
+    reason = f"rank 0 {said} THINWIRE_TOKEN, rank 1 "
+    first, second = ranks(2, tokens, arguments=list(given))
+    assert second[0].startswith(f"InvalidError: {reason}")
+    assert first[0].startswith(f"PeerError: rank 1 does not come: {reason}")
+
+
+class OtherVersion:
+    """A relay to rank 0's rendezvous that makes both sides believe that the other is of version 77."""
+
+    def __init__(self, address):
+        host, port = address.rsplit(":", 1)
+        self.target = host, int(port)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            near, _ = self.listener.accept()
+            far = socket.create_connection(self.target)
+            for source, target in ((near, far), (far, near)):
+                threading.Thread(target=self.copy, args=(source, target), daemon=True).start()
+
+    def copy(self, source, target):
+        start = b""
+        while len(start) < 5:
+            start += source.recv(5 - len(start)) or bytes(5)
+        data = start[:4] + bytes([77])
+        with contextlib.suppress(OSError):
+            while data:
+                target.sendall(data)
+                data = source.recv(1 << 16)
+            target.shutdown(socket.SHUT_WR)
+
+
+def fails(way):
+    """Forms a group that rank 1 cannot join: what each rank is told."""
+    import torch.distributed as dist
+
+    from thinwire.torch import group
+
+    def relayed(*arguments):
+        address, token = meeting(*arguments)
+        return OtherVersion(address).address, token
+
+    def raises(*_):
+        raise ValueError("no such file: token.txt")
+
+    dist.init_process_group("gloo")
+    meeting = group.meeting
+    if dist.get_rank() == 1:
+        group.meeting = {"version": relayed, "exception": raises}[way]
+    said = told(group.of)
+    dist.destroy_process_group()
+    return said
+
+
+def test_all_ranks_learn_of_a_rank_of_another_version(ranks):
+    first, second = ranks(2, fails, arguments=["version"])
+    assert "speaks protocol version 77, this side speaks version" in second
+    assert first.startswith("PeerError: rank 1 does not come: ")
+    assert "speaks protocol version 77" in first
+
+
+def test_all_ranks_learn_of_a_rank_that_raises_before_the_meeting(ranks):
+    first, second = ranks(2, fails, arguments=["exception"])
+    assert second == "ValueError: no such file: token.txt"
+    assert first == f"PeerError: rank 1 does not come: {second}"

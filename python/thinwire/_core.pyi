@@ -85,7 +85,10 @@ class Group:
         link: str | None = None,
         timeout_s: float = 60.0,
         launched: bool = False,
-    ) -> Group: ...
+        watch: Callable[[], None] | None = None,
+    ) -> Group:
+        """Joins the other ranks. `watch` is called about once a second meanwhile: what it raises ends
+        the wait."""
     @property
     def rank(self) -> int: ...
     @property

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use thinwire_collective::Stop;
@@ -11,6 +11,9 @@ use crate::error::Failure;
 
 /// How often signals are looked at.
 const PERIOD: Duration = Duration::from_millis(50);
+
+/// How often a watch is called.
+const WATCH: Duration = Duration::from_secs(1);
 
 /// Waits for an answer. A signal ends the group, so that nobody touches the caller's memory any
 /// more, and is then raised.
@@ -41,15 +44,29 @@ pub(crate) fn for_work<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> PyResult<T> {
+    for_work_beside(py, || Ok(()), work)
+}
+
+/// The same, ended as by a signal where `watch`, which is called now and then, raises.
+pub(crate) fn for_work_beside<T: Send + 'static>(
+    py: Python<'_>,
+    watch: impl Fn() -> PyResult<()>,
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> PyResult<T> {
     let (reply, answer) = channel();
     // Nobody listens any more after a signal.
     std::thread::spawn(move || reply.send(work()));
     let answer = Mutex::new(answer);
+    let mut watched = Instant::now();
     loop {
         match next(py, &answer) {
             Ok(result) => return Ok(result?),
             Err(RecvTimeoutError::Disconnected) => return Err(gone()),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+        }
+        if watched.elapsed() >= WATCH {
+            watch()?;
+            watched = Instant::now();
         }
     }
 }

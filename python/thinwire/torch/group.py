@@ -3,8 +3,8 @@
 Rank 0 opens a rendezvous on a free port and publishes where it is through the store that the ranks of
 PyTorch share already; so nobody configures an address twice. Without THINWIRE_TOKEN it makes a token
 for this meeting and publishes that, too; a token of the user's stays in the environment of each rank,
-because the store is not encrypted. What goes wrong on rank 0 is published, so that the others fail with
-its reason instead of waiting.
+because the store is not encrypted. A rank that cannot join publishes why, and all look for such a reason
+while they wait: they end with it within seconds.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 import socket
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +26,9 @@ from thinwire._core import Error, Group, InvalidError, PeerError, Store
 
 TIMEOUT_S = 1800.0
 """How long ranks wait for each other unless told otherwise, in seconds: as long as PyTorch's do."""
+
+LINGER_S = 2.0
+"""How long rank 0, with which PyTorch's store may end, stays so that the others learn why it fails."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +76,56 @@ def connect(
         return Connection(Group.join(rank=0, world=1))
     shared = dist.PrefixStore(f"thinwire/{name}", store)
     key = f"meeting/{shared.add(f'calls/{rank}', 1)}"
-    rendezvous = host(shared, key, store) if rank == 0 else None
-    address, token = meeting(shared, key, timeout_s)
+    reasons = Reasons(shared, f"{key}/failed", rank)
     try:
-        group = Group.join(rank, world, address, token, timeout_s=timeout_s, launched=True)
-    except Error as error:
-        tell(shared, f"{key}/failed", rank, error)
+        rendezvous = host(shared, key, store) if rank == 0 else None
+        address, token = meeting(shared, key, rank, timeout_s)
+        options: dict[str, Any] = {"timeout_s": timeout_s, "launched": True}
+        group = Group.join(rank, world, address, token, **options, watch=reasons.look)
+    except BaseException as error:
+        reasons.tell(error)
         raise
     return Connection(group, rendezvous, thinwire.Group(group))
+
+
+@dataclasses.dataclass(frozen=True)
+class Reasons:
+    """Why a meeting fails, in PyTorch's store: what the first rank that cannot come has said."""
+
+    shared: dist.Store
+    key: str
+    rank: int
+
+    def look(self) -> None:
+        """Raises PeerError if a rank does not come, or nobody could say so any more."""
+        try:
+            said = self._said()
+        except RuntimeError as error:
+            raise PeerError(f"PyTorch's store is lost: {first_line(error)}") from error
+        if said:
+            raise PeerError(said)
+
+    def tell(self, error: BaseException) -> None:
+        """Publishes why this rank cannot join, unless another has ended the meeting before.
+
+        # Errors
+
+        PeerError with what that one has said, if this rank lost others over it.
+        """
+        said = ""
+        with contextlib.suppress(RuntimeError):  # where the store is lost, the others know as much
+            said = self._said()
+            if not said:
+                kind = "" if isinstance(error, Error) else f"{type(error).__name__}: "
+                reason = f"rank {self.rank} does not come: {kind}{first_line(error)}"
+                self.shared.set(self.key, reason)
+        if self.rank == 0:
+            time.sleep(LINGER_S)
+        if isinstance(error, PeerError) and said not in ("", str(error)):
+            raise PeerError(said) from error
+
+    def _said(self) -> str:
+        return self.shared.get(self.key).decode() if self.shared.check([self.key]) else ""
 
 
 def host(shared: dist.Store, key: str, store: dist.Store) -> Store:
@@ -88,13 +134,13 @@ def host(shared: dist.Store, key: str, store: dist.Store) -> Store:
     try:
         rendezvous = Store(own_address(*master(store)), 0, made or own_token())
     except Exception as error:
-        shared.set(key, json.dumps({"error": f"rank 0 opened no rendezvous: {error}"}))
+        shared.set(key, json.dumps({"error": f"rank 0 does not come: {first_line(error)}"}))
         raise
     shared.set(key, json.dumps({"address": rendezvous.address, "token": made}))
     return rendezvous
 
 
-def meeting(shared: dist.Store, key: str, timeout_s: float) -> tuple[str, str]:
+def meeting(shared: dist.Store, key: str, rank: int, timeout_s: float) -> tuple[str, str]:
     """Where rank 0 hosts the rendezvous, and the token: this rank's own, or the published one.
 
     # Errors
@@ -106,14 +152,15 @@ def meeting(shared: dist.Store, key: str, timeout_s: float) -> tuple[str, str]:
         shared.wait([key], timedelta(seconds=timeout_s))
         published = json.loads(shared.get(key))
     except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise PeerError(f"rank 0 published no rendezvous in PyTorch's store: {reason}") from error
     if "error" in published:
         raise PeerError(published["error"])
     if bool(own_token()) == bool(published["token"]):
         here, there = ("has", "has not") if own_token() else ("has not", "has")
         raise InvalidError(
-            f"rank 0 {there} THINWIRE_TOKEN, this rank {here} (hint: the same on every rank, or on none)"
+            f"rank 0 {there} THINWIRE_TOKEN, rank {rank} {here} "
+            "(hint: the same on every rank, or on none)"
         )
     return published["address"], published["token"] or own_token()
 
@@ -123,14 +170,9 @@ def own_token() -> str:
     return os.environ.get("THINWIRE_TOKEN", "")
 
 
-def tell(shared: dist.Store, key: str, rank: int, error: Error) -> None:
-    """Publishes why rank 0 could not join; raises that reason on a rank that lost it over this."""
-    if rank == 0:
-        shared.set(key, str(error))
-        return
-    with contextlib.suppress(dist.DistError):
-        if shared.check([key]):
-            raise PeerError(shared.get(key).decode()) from error
+def first_line(error: BaseException) -> str:
+    """What an error says, without the stack that torch puts behind it."""
+    return str(error).partition("\n")[0]
 
 
 def master(store: dist.Store) -> tuple[str, int]:
