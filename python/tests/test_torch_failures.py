@@ -161,17 +161,25 @@ def unfit():
         skipping = {"find_unused_parameters": True, "skip_all_reduce_unused_params": True}
         train(Unused(*layers), bucket_cap_mb=0.1, **skipping)
 
+    def another_state():
+        hook, function = thinwire.torch.hook("int8")
+        Training("mlp", wrapped("mlp", (hook, function))).run(2)
+        entry = ("{}", {}, [["a"]], None, dist.get_world_size())
+        hook.load_state_dict({f"rank{dist.get_rank()}": entry})
+
     large = nn.Linear(512, 1024)
     codecs = ["none", "int8"]
     said["float64"] = failure(lambda: train(embedding().double()))
     said["sparse"] = failure(lambda: train(embedding(sparse=True)))
     said["meta"] = failure(meta)
-    said["codecs"] = failure(lambda: train(embedding(), codecs[dist.get_rank()]))
+    if dist.get_world_size() > 1:
+        said["codecs"] = failure(lambda: train(embedding(), codecs[dist.get_rank()]))
+        said["another world"] = failure(another_world)
     said["no codec"] = failure(lambda: thinwire.torch.hook("zip"))
     said["no algorithm"] = failure(lambda: thinwire.torch.hook(algorithm="pigeon"))
     said["no seed"] = failure(lambda: thinwire.torch.hook(seed=-1))
     said["another model"] = failure(another_model)
-    said["another world"] = failure(another_world)
+    said["another state"] = failure(another_state)
     said["first skipped"] = failure(lambda: skip(embedding(), large))
     said["last skipped"] = failure(lambda: skip(large, embedding()))
     dist.destroy_process_group()
@@ -189,18 +197,22 @@ EXPECTED = {
     "no seed": ("InvalidError", "seed is -1"),
     "another model": ("InvalidError", "hint: make a new hook"),
     "another world": ("PeerError", "world"),
+    "another state": ("InvalidError", "the state is of another model: it has 1 parameters"),
     "first skipped": ("InvalidError", "bucket 1 came instead (hint: DistributedDataParallel("),
     "last skipped": ("InvalidError", "backward ended (hint: DistributedDataParallel("),
     "no process group": ("InvalidError", "init_process_group"),
 }
 
 
-def test_what_does_not_fit_is_said_on_all_ranks(ranks):
-    for said in ranks(2, unfit):
-        for label, (kind, text) in EXPECTED.items():
-            assert said[label][0] == kind, (label, said[label])
-            assert text in said[label][1], (label, said[label])
-            assert said[label][2] <= LIMIT_S, (label, said[label])
+@pytest.mark.parametrize("world", [1, 2])
+def test_what_does_not_fit_is_said_on_all_ranks_and_on_one_alone(ranks, world):
+    of_several = {"codecs", "another world"} if world == 1 else set()
+    for said in ranks(world, unfit):
+        assert said.keys() == EXPECTED.keys() - of_several
+        for label, (kind, text, waited_s) in said.items():
+            assert kind == EXPECTED[label][0], (label, text)
+            assert EXPECTED[label][1] in text, (label, text)
+            assert waited_s <= LIMIT_S, (label, waited_s)
 
 
 def leaves_in_flight(way):

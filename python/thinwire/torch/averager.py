@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from thinwire._core import Group, InvalidError, Synchronizer
+from thinwire._core import Group, Synchronizer
 from thinwire.torch import state
-from thinwire.torch.layout import Flat, Layout, dtype, names
+from thinwire.torch.layout import Flat, Layout, dtype, names, same_model
 from thinwire.torch.state import Saved
 
 Done = Callable[[BaseException | None, bool], None]
@@ -44,10 +44,7 @@ class Averager:
             self._begun = self._begin(flat)
         if not self._begun or not self._layout.has(index, flat.parameters):
             return False
-        if kind != self._layout.dtypes[index]:
-            raise InvalidError(
-                f"bucket {index} is {kind}, was {self._layout.dtypes[index]} in the steps before"
-            )
+        self._layout.expect(index, kind)
         self.sync.ready_bucket(index, flat.gradients.data_ptr(), flat.gradients.numel())
         return True
 
@@ -157,9 +154,5 @@ class Averager:
             for parameter in flat.parameters:
                 places[id(parameter)] = (address, parameter.numel())
                 address += parameter.numel() * width
-        if places.keys() != self._names.keys():
-            raise InvalidError(
-                f"the buckets of this step have {len(places)} parameters, "
-                f"those before had {len(self._names)} (hint: make a new hook for a new model)"
-            )
+        same_model(places, self._names)
         return places

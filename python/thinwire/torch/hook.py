@@ -27,6 +27,7 @@ from torch.autograd import Variable
 from thinwire._core import Group, InvalidError, check
 from thinwire.torch import group as groups
 from thinwire.torch import state
+from thinwire.torch.alone import Alone
 from thinwire.torch.averager import Averager
 from thinwire.torch.layout import dtype
 from thinwire.torch.step import Step, completed
@@ -109,7 +110,7 @@ class Hook:
         self._group = group
         self._timeout_s = timeout_s
         self._connection: groups.Connection | None = None
-        self._averager: Averager | None = None
+        self._averager: Averager | Alone | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._step = Step()
         self._step.complete = True
@@ -125,8 +126,8 @@ class Hook:
         if self._connection is None:
             self._connection = groups.of(self._group, self._timeout_s)
             corrects = self._options["momentum_correction"] is not None
-            if self._connection.group.world > 1 or corrects:
-                self._averager = Averager(self._connection.group, self._options, self._given)
+            kind = Averager if self._connection.group.world > 1 or corrects else Alone
+            self._averager = kind(self._connection.group, self._options, self._given)
         return self._connection
 
     @property
@@ -137,8 +138,6 @@ class Hook:
     def take(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
         """Takes a bucket of the current step and returns the future of its average."""
         group = self.connect().group
-        if self._averager is None:
-            return completed(bucket.buffer())
         try:
             if self._comes_late(bucket):
                 return completed(self._average_now(bucket.buffer()))
@@ -167,7 +166,7 @@ class Hook:
     def state_dict(self) -> dict[str, Any]:
         """Residuals, momenta, factors, plan: what this rank needs to go on as if never interrupted."""
         group = self.connect().group
-        return state.of_rank(group, self._averager.saved() if self._averager else None)
+        return state.of_rank(group, self._averager.saved())
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
         """Goes on from what `state_dict` returned on this rank; a collective call after the first step.
@@ -180,8 +179,7 @@ class Hook:
         step, of another model.
         """
         saved = state.for_rank(self.connect().group, entries)
-        if self._averager is not None:
-            self._averager.load(saved)
+        self._averager.load(saved)
 
     def _step_of(self, index: int) -> Step:
         """The step to which bucket `index` belongs: the current one, or with bucket 0 a new one."""

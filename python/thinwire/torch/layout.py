@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 
@@ -45,6 +45,13 @@ class Layout:
             return False
         mine = self.buckets[index]
         return len(mine) == len(parameters) and all(map(operator.is_, mine, parameters))
+
+    def expect(self, index: int, kind: str) -> None:
+        """Refuses a bucket that has changed its dtype."""
+        if kind != self.dtypes[index]:
+            raise InvalidError(
+                f"bucket {index} is {kind}, was {self.dtypes[index]} in the steps before"
+            )
 
     def same(self, other: Layout) -> bool:
         """Whether both are the same."""
@@ -108,6 +115,15 @@ def dtype(gradients: torch.Tensor) -> str:
             f"gradients are {gradients.dtype}, expected one of {known} (hint: model.float())"
         )
     return name
+
+
+def same_model(found: Collection[int], known: Collection[int]) -> None:
+    """Refuses a step whose parameters are not those of the steps before, by their identities."""
+    if set(found) != set(known):
+        raise InvalidError(
+            f"the buckets of this step have {len(found)} parameters, "
+            f"those before had {len(known)} (hint: make a new hook for a new model)"
+        )
 
 
 def names(layout: Layout, given: Mapping[int, str]) -> dict[int, str]:

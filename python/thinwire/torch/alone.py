@@ -1,0 +1,79 @@
+"""The averager of one rank alone: its gradients are the averages, and cost nothing.
+
+Law: one rank refuses what several refuse, in the same words, so that a program which was tried on one
+runs on many.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from thinwire._core import Group, Synchronizer
+from thinwire.torch import state
+from thinwire.torch.layout import Flat, Layout, dtype, names, same_model
+from thinwire.torch.state import Saved
+
+OWED = ("residual.", "momentum.")
+LEFT_OUT = "one rank exchanges nothing: what codecs owed in the checkpoint is left out"
+
+
+class Alone:
+    """What `Averager` is where there is nobody to average with."""
+
+    sync = None
+
+    def __init__(self, group: Group, options: Mapping[str, Any], given: Mapping[int, str]) -> None:
+        """As those of `Averager`."""
+        self._group = group
+        self._options = options
+        self._given = given
+        self._names: dict[int, str] = {}
+        self._layout = Layout((), ())
+        self._saved: Saved | None = None
+
+    def give(self, index: int, flat: Flat) -> bool:
+        """Looks at bucket `index` of a step."""
+        kind = dtype(flat.gradients)
+        if self._layout.has(index, flat.parameters):
+            self._layout.expect(index, kind)
+        return True
+
+    def finish(
+        self,
+        flats: Sequence[Flat],
+        given: Sequence[bool],
+        done: Callable[[BaseException | None, bool], None],
+    ) -> None:
+        """Ends a step."""
+        layout = Layout.of(flats)
+        if not self._names:
+            self._names = names(layout, self._given)
+            Synchronizer(self._group, layout.described(self._names))
+        elif not self._layout.same(layout):
+            same_model({id(each) for each in layout.parameters}, self._names)
+        self._layout = layout
+        if self._saved is not None:
+            self.load(self._saved)
+        done(None, True)
+
+    def saved(self) -> Saved | None:
+        """Nothing is owed."""
+        return self._saved
+
+    def load(self, saved: Saved | None) -> None:
+        """Refuses what several ranks refuse, now or in the first step, and says what is left out."""
+        if not self._names or saved is None:
+            self._saved = saved
+            return
+        self._saved = None
+        described = self._layout.arranged(saved.buckets, self._names).described(self._names)
+        sync = Synchronizer(self._group, described, **self._options)
+        state.write(sync, saved.plan, saved.tensors)
+        if any(name.startswith(OWED) and bool(each.any()) for name, each in saved.tensors.items()):
+            warnings.warn(LEFT_OUT, stacklevel=2)
+
+    def abort(self, reason: str) -> None:
+        """Ends the group."""
+        self._group.abort(reason)
