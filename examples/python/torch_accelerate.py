@@ -5,14 +5,10 @@ accelerate launch --cpu --num_processes 2 examples/python/torch_accelerate.py
 """
 
 import torch
+from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 
-import thinwire.torch
-
-try:
-    from accelerate import Accelerator
-except ImportError as error:
-    raise SystemExit(f"{error} (hint: pip install accelerate)") from None
+import thinwire.torch.accelerate
 
 
 def main() -> None:
@@ -23,8 +19,7 @@ def main() -> None:
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    if accelerator.num_processes > 1:
-        model.register_comm_hook(*thinwire.torch.hook(codec="auto"))  # <-- Thinwire
+    thinwire.torch.accelerate.attach(accelerator, model, codec="auto")  # <-- Thinwire
     for epoch in range(5):
         for batch, target in loader:
             optimizer.zero_grad()

@@ -1,32 +1,14 @@
-"""Lightning with gradients averaged by Thinwire: the callback below.
+"""Lightning with gradients averaged by Thinwire: the line with an arrow.
 
-    pip install lightning
-    python examples/python/torch_lightning.py
-
-On GPUs `DDPStrategy(ddp_comm_state=state, ddp_comm_hook=function)` with what `thinwire.torch.hook`
-returns does the same; on the CPU Lightning leaves such hooks out.
+pip install lightning
+python examples/python/torch_lightning.py
 """
 
+import lightning
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-import thinwire.torch
-
-try:
-    import lightning
-except ImportError as error:
-    raise SystemExit(f"{error} (hint: pip install lightning)") from None
-
-
-class Thinwire(lightning.Callback):
-    """Gives the hook to DDP when Lightning has made it."""
-
-    def __init__(self, codec: str = "auto") -> None:
-        self.codec = codec
-
-    def on_train_start(self, trainer: lightning.Trainer, _: lightning.LightningModule) -> None:
-        """The strategy has wrapped the model."""
-        trainer.strategy.model.register_comm_hook(*thinwire.torch.hook(codec=self.codec))
+import thinwire.torch.lightning
 
 
 class Line(lightning.LightningModule):
@@ -57,7 +39,7 @@ def main() -> None:
         devices=2,
         strategy="ddp",
         max_epochs=4,
-        callbacks=[Thinwire()],  # <-- Thinwire
+        callbacks=[thinwire.torch.lightning.GradExchange(codec="auto")],  # <-- Thinwire
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -4,21 +4,17 @@ pip install "ray[train]"
 python examples/python/torch_ray_train.py
 """
 
+import ray.train
 import torch
+from ray.train.torch import TorchTrainer, prepare_model
 
-import thinwire.torch
-
-try:
-    import ray.train
-    from ray.train.torch import TorchTrainer, prepare_model
-except ImportError as error:
-    raise SystemExit(f'{error} (hint: pip install "ray[train]")') from None
+import thinwire.torch.ray
 
 
 def train() -> None:
     """Fits a line; Ray calls this on every worker."""
     model = prepare_model(torch.nn.Linear(8, 1))
-    model.register_comm_hook(*thinwire.torch.hook(codec="auto"))  # <-- Thinwire
+    thinwire.torch.ray.attach(model, codec="auto")  # <-- Thinwire
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     rank = ray.train.get_context().get_world_rank()
     torch.manual_seed(rank)

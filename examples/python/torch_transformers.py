@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer with gradients averaged by Thinwire: the callback below.
+"""Hugging Face's Trainer with gradients averaged by Thinwire: the line with an arrow.
 
 pip install transformers accelerate
 torchrun --nproc-per-node 2 examples/python/torch_transformers.py
@@ -7,32 +7,9 @@ torchrun --nproc-per-node 2 examples/python/torch_transformers.py
 import tempfile
 
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-import thinwire.torch
-
-try:
-    from transformers import (
-        GPT2Config,
-        GPT2LMHeadModel,
-        Trainer,
-        TrainerCallback,
-        TrainingArguments,
-    )
-except ImportError as error:
-    raise SystemExit(f"{error} (hint: pip install transformers accelerate)") from None
-
-
-class Thinwire(TrainerCallback):
-    """Gives the hook to DDP when the trainer has made it."""
-
-    def __init__(self, trainer: Trainer, codec: str = "auto") -> None:
-        self.trainer, self.codec = trainer, codec
-
-    def on_train_begin(self, *_, **__) -> None:
-        """The trainer has wrapped its model; with one process it has not."""
-        if isinstance(self.trainer.model_wrapped, torch.nn.parallel.DistributedDataParallel):
-            hook = thinwire.torch.hook(codec=self.codec)
-            self.trainer.model_wrapped.register_comm_hook(*hook)
+import thinwire.torch.transformers
 
 
 def main() -> None:
@@ -56,7 +33,7 @@ def main() -> None:
             ),
             train_dataset=[{"input_ids": row, "labels": row} for row in rows],
         )
-        trainer.add_callback(Thinwire(trainer))  # <-- Thinwire
+        thinwire.torch.transformers.attach(trainer, codec="auto")  # <-- Thinwire
         trainer.train()
 
 

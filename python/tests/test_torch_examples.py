@@ -1,6 +1,5 @@
 """The examples for PyTorch run, learn, and say what they miss."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -19,6 +18,9 @@ ADAPTERS = {
     "torch_ray_train.py": "ray",
     "torch_transformers.py": "transformers",
 }
+# Lightning and Ray start ranks themselves, where no launcher has.
+LAUNCHED = {"torch_accelerate.py": 2, "torch_transformers.py": 2}
+UNLAUNCHED = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
 
 
 def told(example, word, *arguments):
@@ -70,18 +72,37 @@ def test_an_example_runs_under_torchrun():
     assert ended.stdout.startswith("step 1 loss ")
 
 
+@pytest.mark.needs("transformers", "accelerate", "lightning", "ray")
 @pytest.mark.parametrize("example", ADAPTERS)
-def test_an_adapter_says_what_is_missing(example):
-    if importlib.util.find_spec(ADAPTERS[example]) is not None:
-        pytest.skip(f"{ADAPTERS[example]} is installed")
-    ended = subprocess.run(
-        [sys.executable, EXAMPLES / example],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def test_an_example_of_another_framework_runs(example):
+    env = {"RAY_USAGE_STATS_ENABLED": "0", **({} if example in LAUNCHED else UNLAUNCHED)}
+    outcomes = launch.run(LAUNCHED.get(example, 1), EXAMPLES / example, env=env, timeout=150)
+    launch.results(outcomes)
+    assert "loss" in outcomes[0].stdout + outcomes[0].stderr
+
+
+@pytest.mark.parametrize("module", ADAPTERS.values())
+def test_a_framework_that_is_missing_is_named_with_the_way_to_get_it(module):
+    program = f"import sys; sys.modules['{module}'] = None; import thinwire.torch.{module}"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == 1
-    assert ended.stderr.startswith(f"No module named '{ADAPTERS[example]}'")
-    assert "(hint: pip install" in ended.stderr
-    assert ended.stderr.count("\n") == 1
+    last = ended.stderr.strip().rpartition("\n")[2]
+    assert last.startswith(f"ImportError: thinwire.torch.{module} needs ")
+    assert "(hint: pip install " in last
+
+
+def elastic(folder, *arguments):
+    """The output of the elastic example under torchrun."""
+    program = [EXAMPLES / "torch_elastic.py", "--folder", folder, *arguments]
+    options = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, *program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
+
+
+def test_an_elastic_training_ends_as_if_no_rank_had_died(tmp_path):
+    (expected,) = elastic(tmp_path / "whole")
+    going_on, ended = elastic(tmp_path / "killed", "--kill", "25")
+    assert going_on == "going on from step 20"
+    assert ended == expected and ended.startswith("step 60 loss ")

@@ -12,12 +12,14 @@ and momenta, stays.
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from thinwire._core import Group, InvalidError, Synchronizer, reshard
+from thinwire.torch import exchange
 
 Tensors = dict[str, torch.Tensor]
 
@@ -78,6 +80,18 @@ def of_rank(group: Group, saved: Saved | None) -> dict[str, tuple[Any, ...]]:
     return {f"rank{group.rank}": entry}
 
 
+def on_rank_0(group: Group, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of all ranks on rank 0, none on the others; a collective call."""
+    file = io.BytesIO()
+    torch.save(dict(entries), file)
+    mine = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+    sizes = exchange.gathered(group, torch.tensor([mine.numel()])).view(-1).tolist()
+    parts = [torch.empty(size, dtype=torch.uint8) for size in sizes if group.rank == 0]
+    exchange.to_root(group, parts, mine, 0)
+    read = (torch.load(io.BytesIO(part.numpy()), weights_only=True) for part in parts)
+    return {name: entry for part in read for name, entry in part.items()}
+
+
 def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
     """What a state dict says to one rank.
 
@@ -87,11 +101,11 @@ def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
 
     InvalidError if it says nothing to this rank, or is no state, or its entries do not belong together.
     """
-    worlds = {world_of(name, entry) for name, entry in entries.items() if is_entry(name) and entry}
-    if len(worlds) > 1:
-        raise InvalidError(f"the state has entries of {min(worlds)} and of {max(worlds)} ranks")
-    if worlds and group.world not in worlds:
-        return resharded(group, worlds.pop(), entries)
+    saved = worlds(entries)
+    if len(saved) > 1:
+        raise InvalidError(f"the state has entries of {min(saved)} and of {max(saved)} ranks")
+    if saved and group.world not in saved:
+        return resharded(group, saved.pop(), entries)
     entry = entry_of(group.rank, entries)
     return parsed(f"rank{group.rank}", entry)[0] if entry else None
 
@@ -136,9 +150,9 @@ def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
     return Saved(*parts), world
 
 
-def world_of(name: str, entry: tuple[Any, ...]) -> int:
-    """The number of ranks that an entry is of."""
-    return parsed(name, entry)[1]
+def worlds(entries: Mapping[str, Any]) -> set[int]:
+    """The numbers of ranks that have saved these entries."""
+    return {parsed(name, entry)[1] for name, entry in entries.items() if is_entry(name) and entry}
 
 
 def is_entry(name: str) -> bool:

@@ -1,0 +1,104 @@
+"""Lightning: a fit that was resumed ends with the bits of one that was not."""
+
+import pytest
+
+pytestmark = pytest.mark.needs("torch", "lightning")
+
+
+def fit(codec=None, epochs=2, checkpoint=None, save=None, devices=2):
+    """Fits a small model, and returns what did so; `save` is where the first epoch is kept."""
+    import lightning
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    import thinwire.torch.lightning
+    from torch_models import mlp
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layers = mlp()
+
+        def training_step(self, batch, _):
+            return torch.nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+    class Save(lightning.Callback):
+        def on_train_epoch_end(self, trainer, _):
+            if save and trainer.current_epoch == 0:
+                trainer.save_checkpoint(save)
+
+    torch.manual_seed(3)
+    inputs = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
+    loader = DataLoader(TensorDataset(inputs, inputs[:, :10].argmax(1)), batch_size=8)
+    exchange = codec and thinwire.torch.lightning.GradExchange(codec)
+    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=devices,
+        strategy="ddp" if devices == 2 else "auto",
+        max_epochs=epochs,
+        callbacks=[each for each in (exchange, Save()) if each],
+        gradient_clip_val=0.5,
+        enable_checkpointing=False,
+        **quiet,
+    )
+    module = Module()
+    trainer.fit(module, loader, ckpt_path=checkpoint)
+    return trainer, module, exchange, loader
+
+
+def resumed(folder, codec):
+    """The hash after two epochs, and after the second alone, from the checkpoint."""
+    from torch_models import digest
+
+    file = f"{folder}/first.ckpt"
+    _, module, exchange, _ = fit(codec, save=file)
+    hashes = [digest(module)]
+    _, module, _, _ = fit(codec, checkpoint=file)
+    (entry,) = exchange.hook.state_dict().values()
+    return [*hashes, digest(module)], sum(each.sum().item() for each in entry[1].values())
+
+
+@pytest.mark.parametrize("codec", ["int4", "powersgd:2"])
+def test_a_resumed_fit_ends_with_the_same_bits(ranks, tmp_path, codec):
+    first, second = ranks(2, resumed, arguments=[str(tmp_path), codec], timeout=100)
+    assert len(set(first[0])) == 1 and first[0] == second[0]
+    assert first[1] != second[1], "each rank has residuals of its own"
+    import torch
+
+    saved = torch.load(tmp_path / "first.ckpt", weights_only=True)["callbacks"]["GradExchange"]
+    assert sorted(saved) == ["rank0", "rank1"]
+
+
+def twice(folder):
+    """Fits twice with one trainer: with codec none, and as Lightning does it alone."""
+    from torch_models import digest
+
+    said = []
+    for codec in ("none", None):
+        trainer, module, exchange, loader = fit(codec, epochs=1)
+        hook = exchange and exchange.hook
+        trainer.fit_loop.max_epochs = 2
+        trainer.fit(module, loader)
+        said.append([digest(module), exchange and exchange.hook is hook])
+    return said
+
+
+def test_a_second_fit_keeps_the_hook_and_the_optimizer_is_as_without(ranks, tmp_path):
+    first, second = ranks(2, twice, arguments=[str(tmp_path)], timeout=100)
+    assert first == second
+    (with_hook, same), (without, _) = first
+    assert with_hook == without and same
+
+
+def alone():
+    """Fits on one device."""
+    trainer, _, exchange, _ = fit("int8", devices=1)
+    return exchange.hook is None, trainer.global_step
+
+
+def test_one_device_fits_without_a_hook(ranks):
+    assert ranks(1, alone, timeout=100) == [[True, 16]]

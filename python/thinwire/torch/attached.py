@@ -1,0 +1,145 @@
+"""A hook for a model that another framework wraps in DDP, with a state per rank in its checkpoints.
+
+Hugging Face's Trainer, Accelerate, Lightning and Ray Train make DDP themselves: once, or anew for every
+training, or not at all on one device. What their modules have in common is here. Law: each DDP gets the
+hook once, a DDP around the same parameters gets the same hook, and every rank's state is saved.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import warnings
+import weakref
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from thinwire._core import InvalidError, check
+from thinwire.torch import state
+from thinwire.torch.alone import LEFT_OUT
+from thinwire.torch.hook import Hook, hook
+
+Folder = str | os.PathLike[str]
+
+
+class Attached:
+    """The hook of one model, and its state in a folder."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        """`options` are those of `thinwire.torch.hook`.
+
+        # Errors
+
+        InvalidError for an unknown codec or algorithm, or a factor out of range.
+        """
+        others = ("group", "named_parameters", "timeout_s")
+        check(**{name: value for name, value in options.items() if name not in others})
+        self.hook: Hook | None = None
+        """The handle of the hook; None until DDP wraps the model, which on one device it never does."""
+        self._options = options
+        self._parameters: list[torch.Tensor] = []
+        self._models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+
+    def follow(self, model: torch.nn.Module) -> None:
+        """Gives the hook to `model` as the framework has wrapped it; harmless if it has it already.
+
+        # Errors
+
+        InvalidError where there are several ranks and `model` is not in DDP.
+        """
+        while hasattr(model, "_orig_mod"):  # as torch.compile leaves it
+            model = model._orig_mod
+        if not isinstance(model, DistributedDataParallel):
+            return refuse_several(model)
+        if model not in self._models:
+            model.register_comm_hook(*self._hook_of(model.module))
+            self._models.add(model)
+
+    def save(self, folder: Folder) -> None:
+        """Writes what this rank owes and knows to a file of its own in `folder`; every rank calls it.
+
+        Files of ranks that are no more are removed.
+        """
+        entries = {} if self.hook is None else self.hook.state_dict()
+        rank, world = self._place()
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        if any(entries.values()):
+            torch.save(entries, file_of(folder, rank))
+        else:
+            file_of(folder, rank).unlink(missing_ok=True)
+        for file in files_in(folder) if rank == 0 else ():
+            if file not in {file_of(folder, each) for each in range(world)}:
+                file.unlink()
+
+    def load(self, folder: Folder) -> None:
+        """Goes on from what all ranks, of this or another number, have saved in `folder`.
+
+        A collective call after the first step. A checkpoint without a state of Thinwire is taken as it is,
+        with a warning: nothing is owed then.
+
+        # Errors
+
+        InvalidError, before anything has changed, if the state is incomplete or of another model.
+        """
+        rank, world = self._place()
+        own = file_of(folder, rank)
+        entries = read(own) if own.exists() else {}
+        if state.worlds(entries) != {world}:
+            entries = {
+                name: entry for file in files_in(folder) for name, entry in read(file).items()
+            }
+        self.resume(entries)
+
+    def resume(self, entries: dict[str, Any]) -> None:
+        """Goes on from the entries of this rank, or of all ranks of another number; as `load`."""
+        if self.hook is not None and entries:
+            self.hook.load_state_dict(entries)
+        elif entries:
+            warnings.warn(LEFT_OUT, stacklevel=3)
+        elif self._place()[1] > 1:
+            said = "the checkpoint has no state of Thinwire: codecs begin as if nothing were owed"
+            warnings.warn(said, stacklevel=3)
+
+    def _place(self) -> tuple[int, int]:
+        """Rank and world of the hook's group; of one device without it."""
+        return (0, 1) if self.hook is None else (self.hook.group.rank, self.hook.group.world)
+
+    def _hook_of(self, module: torch.nn.Module) -> tuple[Hook, Any]:
+        """The hook of a model's parameters: a new one for new parameters."""
+        parameters = [each for each in module.parameters() if each.requires_grad]
+        same = len(parameters) == len(self._parameters)
+        if not same or not all(map(operator.is_, parameters, self._parameters)):
+            options = {"named_parameters": module.named_parameters(), **self._options}
+            self.hook, self._function = hook(**options)
+            self._parameters = parameters
+        return self.hook, self._function
+
+
+def read(file: Path) -> dict[str, Any]:
+    """What a rank has saved."""
+    entries: dict[str, Any] = torch.load(file, weights_only=True)
+    return entries
+
+
+def files_in(folder: Folder) -> list[Path]:
+    """The files of all ranks."""
+    return list(Path(folder).glob("thinwire.rank*.pt"))
+
+
+def file_of(folder: Folder, rank: int) -> Path:
+    """Where a rank saves its state."""
+    return Path(folder, f"thinwire.rank{rank}.pt")
+
+
+def refuse_several(model: torch.nn.Module) -> None:
+    """Refuses a model that several ranks train without DDP; one rank alone needs none."""
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        raise InvalidError(
+            f"the model is a {type(model).__name__} on {dist.get_world_size()} ranks, expected one in "
+            "DistributedDataParallel (hint: attach it after the framework has wrapped it; "
+            "thinwire.torch.fsdp is for FSDP2)"
+        )

@@ -1,0 +1,62 @@
+"""Lightning with gradients averaged by Thinwire.
+
+    trainer = lightning.Trainer(
+        strategy="ddp", callbacks=[thinwire.torch.lightning.GradExchange(codec="int8")]
+    )
+
+The hook is there for every `fit`, also a second one, and on the CPU, where Lightning leaves out the
+strategy's own `ddp_comm_hook`. A checkpoint has what the codec of every rank still owes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thinwire.torch import state
+from thinwire.torch.attached import Attached
+from thinwire.torch.hook import Hook
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as error:
+    raise ImportError(
+        f"thinwire.torch.lightning needs lightning ({error}) (hint: pip install lightning)"
+    ) from None
+
+
+class GradExchange(Callback):
+    """Lets Thinwire average the gradients of the model that the trainer wraps in DDP.
+
+    Arguments are those of `thinwire.torch.hook`. With one device nothing changes. Checkpoints gather the
+    residuals of all ranks on rank 0, as Lightning writes one file: four bytes per parameter and rank.
+
+    # Errors
+
+    InvalidError for an unknown codec or algorithm, or a factor out of range; from `fit`, as the hook
+    says, or where the strategy is not DDP.
+    """
+
+    def __init__(self, codec: str = "auto", **options: Any) -> None:
+        """Meets nobody yet."""
+        self._attached = Attached({"codec": codec, **options})
+        self._resumed: dict[str, Any] = {}
+
+    @property
+    def hook(self) -> Hook | None:
+        """The handle of the hook, with the plan and the record; None before `fit`, or on one device."""
+        return self._attached.hook
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The strategy has wrapped the model."""
+        self._attached.follow(trainer.strategy.model)
+        resumed, self._resumed = self._resumed, {}
+        if resumed:
+            self._attached.resume(resumed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of all ranks on rank 0, nothing elsewhere; a collective call."""
+        return {} if self.hook is None else state.on_rank_0(self.hook.group, self.hook.state_dict())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keeps the state until the model is wrapped."""
+        self._resumed = state_dict

@@ -1,0 +1,45 @@
+"""Ray Train with gradients averaged by Thinwire: in the function that each worker runs,
+
+    model = ray.train.torch.prepare_model(model)
+    attached = thinwire.torch.ray.attach(model, codec="int8")
+    ...
+    attached.save(folder)  # every worker, into the checkpoint that it reports
+
+A run that Ray begins again goes on from the state in the checkpoint, of every rank.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thinwire.torch.attached import Attached
+
+try:
+    import ray.train
+except ImportError as error:
+    raise ImportError(
+        f'thinwire.torch.ray needs Ray Train ({error}) (hint: pip install "ray[train]")'
+    ) from None
+
+
+def attach(model: torch.nn.Module, codec: str = "auto", **options: Any) -> Attached:
+    """Lets Thinwire average the gradients of `model`, which `prepare_model` has returned.
+
+    Every worker calls it. `codec` and `options` are those of `thinwire.torch.hook`. If Ray has begun again
+    from a checkpoint, what was saved there is loaded. With one worker nothing changes. The result's
+    `hook` has the plan and the record.
+
+    # Errors
+
+    InvalidError for an unknown codec or algorithm, a factor out of range, a model that is not in DDP, or
+    a checkpoint of another model.
+    """
+    attached = Attached({"codec": codec, **options})
+    attached.follow(model)
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is not None:
+        with checkpoint.as_directory() as folder:
+            attached.load(folder)
+    return attached

@@ -1,0 +1,73 @@
+"""Hugging Face's Trainer with gradients averaged by Thinwire.
+
+    trainer = Trainer(model, arguments, train_dataset=data)
+    thinwire.torch.transformers.attach(trainer, codec="int8")
+    trainer.train()
+
+The hook is there for every `train()`, also a second one. Each checkpoint of the trainer has a file per
+rank, with what that rank's codec still owes, and `train(resume_from_checkpoint=...)` reads it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from thinwire.torch.attached import Attached
+
+try:
+    from transformers import Trainer, TrainerCallback
+    from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+except ImportError as error:
+    raise ImportError(
+        f"thinwire.torch.transformers needs transformers ({error}) "
+        "(hint: pip install transformers accelerate)"
+    ) from None
+
+
+def attach(trainer: Trainer, codec: str = "auto", **options: Any) -> Attached:
+    """Lets Thinwire average the gradients of `trainer`; every rank calls it before `train`.
+
+    `codec` and `options` are those of `thinwire.torch.hook`. With one process nothing changes. The
+    result's `hook` has the plan and the record, from the beginning of a training on.
+
+    # Errors
+
+    InvalidError for an unknown codec or algorithm, or a factor out of range; from `train`, as the hook
+    says, or where the trainer uses FSDP or DeepSpeed.
+    """
+    attached = Attached({"codec": codec, **options})
+    trainer.add_callback(Callback(trainer, attached))
+    return attached
+
+
+class Callback(TrainerCallback):
+    """What the trainer calls; made by `attach`.
+
+    Callbacks are not told of the checkpoint that a training goes on from: `train` is.
+    """
+
+    def __init__(self, trainer: Trainer, attached: Attached) -> None:
+        """Listens to the arguments of `trainer.train`."""
+        self._trainer, self._attached = trainer, attached
+        self._checkpoint: str | bool | None = None
+        self._train = trainer.train
+        trainer.train = self.train
+
+    def train(self, resume_from_checkpoint: Any = None, *arguments: Any, **options: Any) -> Any:
+        """Trains, and remembers what it goes on from."""
+        self._checkpoint = resume_from_checkpoint
+        return self._train(resume_from_checkpoint, *arguments, **options)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The trainer has wrapped and loaded its model."""
+        self._attached.follow(self._trainer.model_wrapped)
+        last = self._checkpoint is True and get_last_checkpoint(args.output_dir)
+        if last or self._checkpoint:
+            self._attached.load(last or self._checkpoint)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The trainer has written a checkpoint; those of a hyperparameter search are never resumed."""
+        if not (args.save_only_model or state.is_hyper_param_search):
+            name = f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+            self._attached.save(Path(args.output_dir, name))
