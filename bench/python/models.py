@@ -1,4 +1,4 @@
-"""The models of the benchmarks, and data with something to learn in it: GPT and a VGG-like CNN."""
+"""The models of the benchmarks, and data with something to learn in it: GPT, a CNN, many vectors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch.nn import functional
 
 CONTEXT = 64
 IMAGES = 2048
+FEATURES = 64
 
 
 class Block(nn.Module):
@@ -64,6 +65,19 @@ def cnn(classes: int = 10) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(3072, classes))
 
 
+class Many(nn.Module):
+    """A sum of many small vectors: 3,000 tensors of 64 elements, for what a step pays per tensor."""
+
+    def __init__(self, count: int = 3000) -> None:
+        super().__init__()
+        self.vectors = nn.ParameterList(torch.zeros(FEATURES) for _ in range(count))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        for vector in self.vectors:
+            inputs = inputs + vector
+        return inputs
+
+
 class Text:
     """Windows of a text: bytes in, next bytes out. The last tenth is for validation."""
 
@@ -107,6 +121,20 @@ class Pictures:
         return images.to(self.device), labels.to(self.device)
 
 
+class Points:
+    """Points, each of the class of its largest coordinate."""
+
+    def __init__(self, batch: int, rank: int, device: str = "cpu") -> None:
+        self.batch = batch
+        self.device = device
+        self.generator = torch.Generator().manual_seed(1000 + rank)
+
+    def draw(self, part: str, generator: torch.Generator | None = None):
+        """Points and labels of one batch."""
+        points = torch.randn(self.batch, FEATURES, generator=generator or self.generator)
+        return points.to(self.device), points.argmax(1).to(self.device)
+
+
 def made_text() -> bytes:
     """Text for machines that have none: sums, spelled out."""
     lines = (f"{a} plus {b} is {a + b}.\n" for a in range(200) for b in range(0, 200, 3))
@@ -119,4 +147,6 @@ def make(name: str, data: str | None, batch: int, rank: int, device: str = "cpu"
     if name == "gpt":
         text = Text(data, batch, rank, device)
         return GPT(text.vocabulary).to(device), text
+    if name == "many":
+        return Many().to(device), Points(batch, rank, device)
     return cnn().to(device), Pictures(batch, rank, device)
