@@ -1,4 +1,4 @@
-"""The models of the benchmarks, and data with something to learn in it: GPT, a CNN, many vectors."""
+"""The models of the benchmarks, and data with something to learn in it: GPT, a CNN, many small matrices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch.nn import functional
 
 CONTEXT = 64
 IMAGES = 2048
-FEATURES = 64
 
 
 class Block(nn.Module):
@@ -66,16 +65,16 @@ def cnn(classes: int = 10) -> nn.Module:
 
 
 class Many(nn.Module):
-    """A sum of many small vectors: 3,000 tensors of 64 elements, for what a step pays per tensor."""
+    """A sum of many small matrices: 3,000 tensors of 64 elements, for what a step pays per tensor."""
 
     def __init__(self, count: int = 3000) -> None:
         super().__init__()
-        self.vectors = nn.ParameterList(torch.zeros(FEATURES) for _ in range(count))
+        self.matrices = nn.ParameterList(torch.zeros(8, 8) for _ in range(count))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        for vector in self.vectors:
-            inputs = inputs + vector
-        return inputs
+        for matrix in self.matrices:
+            inputs = inputs + matrix
+        return inputs.flatten(1)
 
 
 class Text:
@@ -131,8 +130,8 @@ class Points:
 
     def draw(self, part: str, generator: torch.Generator | None = None):
         """Points and labels of one batch."""
-        points = torch.randn(self.batch, FEATURES, generator=generator or self.generator)
-        return points.to(self.device), points.argmax(1).to(self.device)
+        points = torch.randn(self.batch, 8, 8, generator=generator or self.generator)
+        return points.to(self.device), points.flatten(1).argmax(1).to(self.device)
 
 
 def made_text() -> bytes:
