@@ -62,7 +62,7 @@ pub use class::{Class, classes, fingerprint};
 pub use conversion::{Collective, Leg, Step, conversion, legs};
 pub use divide::divide;
 pub use error::{Error, Kind};
-pub use file::ModelFile;
+pub use file::{ModelFile, check_keys};
 pub use graph::{Block, Element, Graph, Initial, Node, NodeId, Role, Tensor, TensorId};
 pub use layout::{Layout, Placement, Reduction};
 pub use loss::{cross_entropy, learn};

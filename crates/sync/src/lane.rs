@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire_codec::Choice;
+use thinwire_collective::operations::carries;
 use thinwire_schedule::Algorithm;
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
@@ -23,6 +24,9 @@ use crate::momentum::Velocity;
 use crate::plan::Assignment;
 use crate::tensor::{Lent, Tensor};
 use crate::{BucketRecord, Error, Gradient, Options, Parameter, parameter};
+
+/// More parts of a bucket than any plan has.
+const PARTITIONS_MAX: usize = 1 << 16;
 
 /// One bucket and its state.
 #[derive(Debug)]
@@ -88,6 +92,15 @@ impl Lane {
             .parse()
             .map_err(|error: thinwire_schedule::UnknownAlgorithm| invalid(error.to_string()))?;
         check_world(&choice, world).map_err(invalid)?;
+        // A plan may be of a file.
+        if !carries(algorithm, choice.exchange()) {
+            return Err(invalid(format!("algorithm {algorithm} does not carry codec {choice}")));
+        }
+        let partitions = assignment.partitions;
+        if !(1..=PARTITIONS_MAX).contains(&partitions) {
+            let expected = format!("expected 1 to {PARTITIONS_MAX}");
+            return Err(invalid(format!("{partitions} partitions, {expected}")));
+        }
         let first = self.bucket.members.first().map_or(0, |(parameter, _)| *parameter);
         let method = Method::new(
             choice,
@@ -95,7 +108,7 @@ impl Lane {
                 matrices: &self.matrices,
                 elements: self.bucket.elements,
                 algorithm,
-                partitions: assignment.partitions,
+                partitions,
                 world,
                 key: Key { seed: options.seed, step: 0, tensor: first as u32 },
             },

@@ -39,6 +39,7 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire", Place::Facade),
     ("thinwire-testkit", Place::Testing),
     ("thinwire-tests", Place::Tool),
+    ("thinwire-outside", Place::Tool),
     ("xtask", Place::Tool),
 ];
 

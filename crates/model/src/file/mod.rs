@@ -6,6 +6,7 @@
 //! read again is equal, for every batch, and has the same fingerprint.
 
 mod check;
+mod keys;
 mod sizes;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,8 @@ use crate::error::{Error, Kind};
 use crate::graph::{Graph, TensorId};
 use crate::loss::learn;
 use crate::trainable::check_trainable;
+
+pub use keys::check_keys;
 
 /// The version that is written and read.
 const VERSION: u64 = 1;
@@ -87,6 +90,7 @@ impl ModelFile {
     pub fn parse(text: &str) -> Result<ModelFile, Error> {
         let value: Value = serde_json::from_str(text)
             .map_err(|error| Error::new(Kind::File, format!("it is no JSON: {error}")))?;
+        check_keys(text.as_bytes()).map_err(|error| Error::new(Kind::File, error))?;
         match &value["thinwire_model"] {
             Value::Number(number) if number.as_u64() == Some(VERSION) => {}
             found => {

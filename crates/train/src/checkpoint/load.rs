@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
+use thinwire_model::check_keys;
 use thinwire_wire::{Rank, checksum};
 
 use super::{FORMAT, MANIFEST, MEAN, MODEL, Manifest, OPTIMIZER, SQUARE, Tensors, exchange_file};
@@ -101,6 +102,7 @@ impl Checkpoint {
         }
         let parsed =
             SafeTensors::deserialize(&bytes).map_err(|e| corrupt(&path, &e.to_string()))?;
+        check_keys(header(&bytes)).map_err(|why| corrupt(&path, &why))?;
         let mut tensors = Tensors::new();
         for (name, view) in parsed.tensors() {
             if view.dtype() != Dtype::F32 {
@@ -135,6 +137,13 @@ impl Checkpoint {
     }
 }
 
+/// What a file of tensors begins with: behind its length, which was checked.
+fn header(bytes: &[u8]) -> &[u8] {
+    let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return bytes };
+    let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(rest.len());
+    &rest[..length.min(rest.len())]
+}
+
 /// The bytes of a regular file of at most so many: whoever opens a pipe waits for a writer, and a
 /// device may never end.
 fn bytes(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
@@ -146,7 +155,13 @@ fn bytes(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
     if metadata.len() > bytes_max {
         return Err(format!("{} bytes, expected {bytes_max} at most", metadata.len()));
     }
-    let mut bytes = Vec::with_capacity(metadata.len() as usize);
+    // A file of holes may be longer than memory, and asking for more than there is would end the process.
+    let mut bytes = Vec::new();
+    let room =
+        usize::try_from(metadata.len()).is_ok_and(|len| bytes.try_reserve_exact(len).is_ok());
+    if !room {
+        return Err(format!("{} bytes, more than there is memory", metadata.len()));
+    }
     let file = fs::File::open(path).map_err(said)?;
     file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(said)?;
     Ok(bytes)

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use thinwire_wire::checksum;
+use thinwire_model::check_keys;
+use thinwire_wire::{WORLD_SIZE_MAX, checksum};
 
 use crate::data::Position;
 
@@ -54,6 +55,8 @@ pub struct Manifest {
 }
 
 const CHECKSUM: &str = "crc32";
+/// More than any training counts to, and few enough that one more can be counted.
+const COUNT_MAX: u64 = 1 << 53;
 
 impl Manifest {
     /// The manifest as JSON, with a checksum of itself.
@@ -83,6 +86,26 @@ impl Manifest {
             let found = sealed.map_or("none".to_owned(), |found| found.to_string());
             return Err(format!("checksum {found}, expected {expected}"));
         }
-        serde_json::from_value(value).map_err(|error| error.to_string())
+        check_keys(text)?;
+        let manifest: Manifest =
+            serde_json::from_value(value).map_err(|error| error.to_string())?;
+        manifest.progress.check()?;
+        Ok(manifest)
+    }
+}
+
+impl Progress {
+    /// Refuses numbers that no training reaches.
+    fn check(&self) -> Result<(), String> {
+        let Position { epoch, index } = self.position;
+        let counts =
+            [("step", self.step), ("updates", self.updates), ("epoch", epoch), ("index", index)];
+        if let Some((name, count)) = counts.into_iter().find(|(_, count)| *count > COUNT_MAX) {
+            return Err(format!("{name} is {count}, expected at most {COUNT_MAX}"));
+        }
+        if !(1..=WORLD_SIZE_MAX).contains(&self.world) {
+            return Err(format!("world is {}, expected 1 to {WORLD_SIZE_MAX}", self.world));
+        }
+        Ok(())
     }
 }

@@ -20,6 +20,9 @@ use crate::error::Error;
 
 /// More ranks or micro-batches than this are taken for a slip.
 const COUNT_MAX: usize = 1 << 16;
+/// More micro-batches than this, those of all parts on all stages together, are none that can be put
+/// in order in memory.
+const TURNS_MAX: usize = 1 << 22;
 
 impl Plan {
     /// The plan of a file for the model that it names, built for one of its micro-batches.
@@ -80,6 +83,12 @@ fn check_counts(file: &PlanFile) -> Result<(), Error> {
         let message =
             format!("batch of {batch} does not divide into {micro_batches} micro-batches");
         return Err(invalid(message));
+    }
+    let parts = file.shares.iter().fold(0_usize, |sum, share| sum.saturating_add(*share));
+    let turns = parts.max(micro_batches).saturating_mul(file.stage.len());
+    if turns > TURNS_MAX {
+        let message = format!("{turns} micro-batches of all parts on all stages");
+        return Err(invalid(format!("{message}, expected at most {TURNS_MAX}")));
     }
     Ok(())
 }

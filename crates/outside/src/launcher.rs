@@ -1,0 +1,19 @@
+//! What launchers say in environment variables.
+
+use std::collections::HashMap;
+
+use thinwire_job::{Given, find, token};
+
+/// Any lines `NAME=VALUE` are the place of a rank that there is, none, or an error.
+pub fn launcher(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let variables: HashMap<&str, &str> =
+        text.lines().filter_map(|line| line.split_once('=')).collect();
+    let read = |name: &str| variables.get(name).map(|value| (*value).to_owned());
+    let coordinator = read("--coordinator");
+    for given in [Given::default(), Given { coordinator, ..Given::default() }] {
+        let Ok(Some(place)) = find(&given, &read) else { continue };
+        assert!(place.rank < place.world, "{place:?}");
+        let _ = token(&given, &place.coordinator, &read);
+    }
+}

@@ -1,0 +1,18 @@
+//! ONNX files.
+
+use thinwire_model::fingerprint;
+use thinwire_onnx::OnnxFile;
+
+use crate::graph::check_graph;
+
+/// Any bytes are an ONNX file whose graph has a fingerprint and a summary, or an error.
+pub fn onnx(bytes: &[u8]) {
+    let Ok(file) = OnnxFile::new(bytes.to_vec()) else { return };
+    let (sequence, batch) = (file.has_sequence(), file.batch());
+    assert_eq!(sequence.is_err(), batch.is_err());
+    if let Ok(graph) = file.graph(2, 8) {
+        check_graph(&graph);
+        let again = file.graph(2, 8).expect("it was a graph before");
+        assert_eq!(fingerprint(&again), fingerprint(&graph));
+    }
+}
