@@ -51,7 +51,7 @@ fn what_is_deep_or_twice_or_nothing_is_refused() {
 fn clusters_of_too_much_are_refused() {
     for (from, to, expected) in [
         ("size = 8", "size = 9223372036854775807", "level 'node': size 9223372036854775807 makes"),
-        ("size = 8", "size = -1", "line 18: invalid value"),
+        ("size = 8", "size = -1", "line 17: invalid value"),
         ("size = 2", "size = 1048576", "level 'pod': size 1048576 makes 8388608 devices"),
         ("gbit = 800", "gbit = inf", "level 'pod': gbit is inf"),
         ("gbit = 800", "gbit = nan", "level 'pod': gbit is NaN"),
@@ -121,7 +121,7 @@ fn plans_of_too_much_are_refused() {
         ("\"block.1.mlp.up.weight\"", "\"block.0.mlp.up.weight\"", "parameter 'block.0.mlp.up"),
         ("blocks = [\"head\"]", "blocks = [\"head\", \"head\"]", "block 'head' stands twice"),
         ("recompute = false", "recompute = false\nrecompute = false", "line 9: duplicate key"),
-        ("memory_bytes = 64624", "memory_bytes = -1", "line 26: invalid value"),
+        ("memory_bytes = 64624", "memory_bytes = -1", "line 23: invalid value"),
     ] {
         let found = line(PlanFile::parse(&changed(PLAN, from, to)));
         assert!(found.starts_with(expected), "{found}");

@@ -1,5 +1,6 @@
 //! The built-in models: as large as published, and differentiable as a whole.
 
+mod attacks;
 mod file;
 mod rewrite;
 mod small;
