@@ -11,6 +11,7 @@ mod checkpoint;
 mod codec;
 mod draw;
 mod graph;
+mod handshake;
 mod header;
 mod language;
 mod launcher;
@@ -22,10 +23,12 @@ mod plan;
 mod program;
 pub mod protobuf;
 mod state;
+mod store;
 
 #[cfg(feature = "train")]
 pub use checkpoint::checkpoint;
 pub use codec::{decode, encode};
+pub use handshake::handshake;
 pub use header::header;
 pub use language::language;
 pub use launcher::launcher;
@@ -36,6 +39,7 @@ pub use plan::{BATCH, MODEL, SEQUENCE, cluster, plan};
 #[cfg(feature = "train")]
 pub use program::run as program;
 pub use state::state;
+pub use store::store;
 
 /// A reader of bytes from outside.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +64,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "cluster", run: cluster },
     Target { name: "launcher", run: launcher },
     Target { name: "state", run: state },
+    Target { name: "handshake", run: handshake },
+    Target { name: "store", run: store },
     #[cfg(feature = "train")]
     Target { name: "checkpoint", run: checkpoint },
     #[cfg(feature = "train")]

@@ -9,7 +9,7 @@ const CLUSTER: &str = include_str!("../../../fuzz/seeds/cluster/links");
 const LEVELS: &str = include_str!("../../../fuzz/seeds/cluster/kinds");
 const PLAN: &str = include_str!("../../../fuzz/seeds/plan/rich");
 /// Deeper than any stack of a parser that calls itself for every bracket.
-const DEEP: usize = 200_000;
+const DEEP: usize = 20_000;
 
 /// A refusal of one line, not much longer than what it quotes.
 fn line<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {

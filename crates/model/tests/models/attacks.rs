@@ -6,7 +6,7 @@ use thinwire_model::ModelFile;
 /// Written by `thinwire.torch.export_graph`: tensor 1 is a weight, node 0 looks it up.
 const TORCH: &str = include_str!("torch_gpt.json");
 /// Deeper than any stack of a parser that calls itself for every bracket.
-const DEEP: usize = 200_000;
+const DEEP: usize = 20_000;
 
 fn refusal(text: &str, batch: usize) -> String {
     let read = ModelFile::parse(text).and_then(|file| file.graph(batch));

@@ -1,0 +1,89 @@
+//! The handshake between two sides, with somebody on the wire between them.
+
+use thinwire_link::Token;
+use thinwire_link::fuzzing::{Handshake, Preamble, Role, Session};
+
+use crate::draw::Draw;
+
+/// What a side says before it is known, and a little more.
+const SAID_BYTES_MAX: usize = 512;
+
+struct Side {
+    handshake: Handshake,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// All that it has said, and all that it was given.
+    said: Vec<u8>,
+    heard: Vec<u8>,
+    session: Option<Session>,
+    over: bool,
+}
+
+impl Side {
+    fn new(role: Role, token: &str, encrypt: bool) -> Side {
+        let handshake = Handshake::new(role, &Token::new(token), Preamble { encrypt });
+        let [input, output, said, heard] = Default::default();
+        Side { handshake, input, output, said, heard, session: None, over: false }
+    }
+
+    fn advance(&mut self) {
+        if self.session.is_some() {
+            return;
+        }
+        let before = self.output.len();
+        match self.handshake.advance(&mut self.input, &mut self.output) {
+            Ok(None) => assert!(!self.over, "an error is final"),
+            Ok(Some((session, _))) => {
+                assert!(!self.over, "an error is final");
+                self.session = Some(session);
+            }
+            Err(_) => self.over = true,
+        }
+        self.said.extend_from_slice(&self.output[before..]);
+        assert!(self.said.len() <= SAID_BYTES_MAX, "{}", self.said.len());
+    }
+
+    /// What it has heard of the other side and taken.
+    fn taken(&self) -> &[u8] {
+        &self.heard[..self.heard.len() - self.input.len()]
+    }
+}
+
+/// Whatever is cut, changed, repeated or put in on the way, a side has a session only if it heard what
+/// the other side has said, and both know one token.
+pub fn handshake(bytes: &[u8]) {
+    let mut draw = Draw::new(bytes);
+    let how = draw.u8();
+    let other_token = if how & 1 == 0 { "token" } else { "another token" };
+    let second = if how & 2 == 0 { Role::Responder } else { Role::Initiator };
+    let mut sides = [
+        Side::new(Role::Initiator, "token", how & 4 == 0),
+        Side::new(second, other_token, how & 8 == 0),
+    ];
+    while !draw.is_over() {
+        let (what, length) = (draw.u8(), usize::from(draw.u8()));
+        let to = usize::from(what >> 7);
+        sides[1 - to].advance();
+        let from = &mut sides[1 - to].output;
+        let mut moved: Vec<u8> = from.drain(..length.min(from.len())).collect();
+        match what % 8 {
+            0 => moved.clear(),
+            1 => moved.extend_from_slice(draw.slice(length)),
+            2 if !moved.is_empty() => {
+                let at = usize::from(draw.u8()) % moved.len();
+                moved[at] ^= draw.u8();
+            }
+            3 => moved.extend_from_within(..),
+            _ => {}
+        }
+        sides[to].input.extend_from_slice(&moved);
+        sides[to].heard.extend_from_slice(&moved);
+        sides[to].advance();
+    }
+    for (side, other) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
+        if side.session.is_some() {
+            assert!(how & 3 == 0, "a session of two initiators or of two tokens");
+            assert!(other.said.starts_with(side.taken()), "a session in spite of other bytes");
+        }
+    }
+}
