@@ -30,7 +30,7 @@ fn what_is_deep_or_twice_or_nothing_is_refused() {
     let deep: Value = serde_json::from_str(&deep).unwrap();
     refusal(&changed(|file| file["tensors"][1]["shape"][0] = deep), 1);
     for (once, twice, key) in [
-        ("{\"thinwire_model\":", "{\"sequence\":9,\"thinwire_model\":", "sequence"),
+        ("\"sequence\":", "\"sequence\":9,\"sequence\":", "sequence"),
         ("\"name\":\"head.weight\"", "\"name\":\"head.weight\",\"name\":\"x\"", "name"),
         ("{\"embedding\":null}", "{\"embedding\":null,\"embedding\":null}", "embedding"),
     ] {
