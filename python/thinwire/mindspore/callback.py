@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import mindspore as ms
 from mindspore import nn
 from mindspore.train import Callback, RunContext
 
@@ -29,8 +31,9 @@ class GradExchange(Callback):
         model.train(epochs, data, callbacks=[thinwire.mindspore.GradExchange(codec="auto")])
 
     Each rank trains on its own part of the data: `num_shards=group.world, shard_id=group.rank`.
-    `train` raises InvalidError if ranks disagree on the parameters, or if a gradient is not finite and
-    no loss scaler is there to skip the step; PeerError if a rank is lost or has raised an exception.
+    `train` raises InvalidError if ranks disagree on the parameters, or if a gradient is not finite:
+    MindSpore's Model skips no such step on the CPU. PeerError if a rank is lost, has fewer batches than
+    the others, or has raised an exception.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class GradExchange(Callback):
         self.momentum_correction = momentum_correction
         self.codec, self.group, self.seed, self.residuals = codec, group, seed, residuals
         self.reducer: Reducer | None = None
-        self.parameters: Any = None
+        self.parameters: list[ms.Parameter] = []
 
     @property
     def synchronizer(self) -> _core.Synchronizer:
@@ -72,20 +75,30 @@ class GradExchange(Callback):
 
     def prepare(self, cell: nn.TrainOneStepCell) -> None:
         """Makes the reducer in the first training, and again for the parameters of another model."""
-        parameters = cell.optimizer.parameters
-        if self.parameters is parameters:
+        parameters = list(cell.optimizer.parameters)
+        # Compiling a graph puts the same parameters into another tuple.
+        if same(parameters, self.parameters):
             return
-        scaled = isinstance(cell, nn.TrainOneStepWithLossScaleCell)
-        non_finite = "nan" if scaled else "raise"
-        options = (self.seed, non_finite, self.momentum_correction)
-        self.reducer = Reducer(parameters, self.codec, self.group, *options)
+        self.reducer = Reducer(
+            parameters,
+            self.codec,
+            self.group,
+            self.seed,
+            momentum_correction=self.momentum_correction,
+        )
         self.parameters = parameters
         if self.residuals is not None:
             load_residuals(self, self.residuals)
+            self.residuals = None
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if error is not None and self.reducer is not None:
             settle(self.reducer.synchronizer, error)
+
+
+def same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether both hold the same objects in the same order."""
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others))
 
 
 def forget_graphs(cell: nn.Cell) -> None:
