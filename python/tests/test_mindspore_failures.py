@@ -152,6 +152,32 @@ def test_a_nan_on_one_rank_is_refused_by_all(ranks):
             assert answer["finite"], "no rank has made the step"
 
 
+def uneven(mode: str, way: str) -> str:
+    """What rank 0 says, which has two batches more than rank 1."""
+    import mindspore_models as models
+    import thinwire
+
+    models.use(mode)
+    group = thinwire.init()
+    cell = models.network()
+    steps = Steps(models.batches(5 - 2 * group.rank, group.rank, group.world), "")
+    try:
+        train(way, cell, steps, group)
+    except thinwire.PeerError as error:
+        return str(error)
+    return "nothing"
+
+
+@pytest.mark.parametrize(
+    ("mode", "way"), [("graph", "callback"), ("graph", "cell"), ("pynative", "loop")]
+)
+def test_a_rank_with_fewer_batches_is_named(ranks, mode, way):
+    said, nothing = ranks(2, uneven, arguments=[mode, way])
+    assert nothing == "nothing"
+    assert said.startswith("lost rank 1: it left before this was done")
+    assert said.endswith("one with fewer batches is done before the others)")
+
+
 def disagree() -> dict[str, str]:
     """What each way of starting says when rank 1 has another network."""
     import mindspore as ms

@@ -466,6 +466,23 @@ def test_a_rank_that_does_not_come_is_named(ranks):
     assert "rank 1" in said
 
 
+def joins_twice() -> str:
+    """What a second `init` with other arguments says, beside the group of the first."""
+    import thinwire
+
+    group = thinwire.init(link="1gbit")
+    with pytest.raises(thinwire.InvalidError) as caught:
+        thinwire.init(link="100mbit")
+    assert thinwire.init() is group
+    group.barrier()
+    return str(caught.value)
+
+
+def test_a_process_joins_once(ranks):
+    for rank, said in enumerate(ranks(2, joins_twice)):
+        assert said.startswith(f"this process has joined already, as rank {rank} of 2 (hint: ")
+
+
 def test_a_process_that_nobody_launched_is_a_world_of_one(monkeypatch):
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)

@@ -26,7 +26,8 @@ NUMBERS = "biufc"
 """The kinds of dtype that can be summed: booleans, integers, floating-point and complex numbers."""
 
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
-_launched: weakref.ref[Group] | None = None
+# By rank, world and coordinator as they were given: without them, as the launcher's environment says.
+_joined: dict[tuple[int | None, int | None, str | None], weakref.ref[Group]] = {}
 
 
 def init(
@@ -45,36 +46,42 @@ def init(
 
     Without `rank`, `world` and `coordinator` (host:port of rank 0) the environment says: that of
     `thinwire run`, torchrun, mpirun, srun or msrun. A process that nobody launched is a world of
-    one. Without any argument a second call returns the same group while it lives: a launcher's
-    ranks meet once. Several groups may exist: `Group.split`, or other coordinators.
+    one. A launcher's ranks meet once: while their group lives, a call without any argument returns
+    it, and any other is refused. Several groups may exist: `Group.split`, or other coordinators.
 
     `token` is the job's secret (else THINWIRE_TOKEN), needed when ranks are on several hosts.
     Traffic between hosts is encrypted unless `encryption` is "never". `link` emulates a bandwidth,
     as "100mbit". A wait in which nothing moves for `timeout_s` seconds fails. With `launched`
     somebody else hosts the rendezvous, for instance a `thinwire.Store`.
 
-    Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, and
-    PeerError if a rank does not appear or believes in another world. msrun starts the script once
-    more as its scheduler, which Thinwire does not need: there the process ends, successfully.
+    Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, or if
+    this process has joined already; PeerError if a rank does not appear or believes in another world.
+    msrun starts the script once more as its scheduler, which Thinwire does not need: there the process
+    ends, successfully.
     """
     given = rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
     plain = given == (None, None, None, None, "auto", 1, None, 60.0, False)
-    if plain and (group := living()) is not None:
+    group = living(given[:3])
+    if group is not None and plain:
         return group
+    if group is not None and group.world > 1:
+        raise _core.InvalidError(
+            f"this process has joined already, as rank {group.rank} of {group.world} (hint: use that "
+            "group, or a split of it: a rank joins once)"
+        )
     try:
         group = Group(_core.Group.join(*given))
     except _core.NoRankError as error:
         print(f"thinwire: {error}: nothing to do here", file=sys.stderr)
         raise SystemExit(0) from None
-    if plain:
-        global _launched
-        _launched = weakref.ref(group)
+    _joined[given[:3]] = weakref.ref(group)
     return group
 
 
-def living() -> Group | None:
-    """The group that the launcher's environment has given, unless it is closed or the parent's."""
-    group = None if _launched is None else _launched()
+def living(place: tuple[int | None, int | None, str | None]) -> Group | None:
+    """The group that was joined at this place, unless it is closed or the parent's."""
+    reference = _joined.get(place)
+    group = None if reference is None else reference()
     return group if group is not None and group.process == os.getpid() and group in _open else None
 
 

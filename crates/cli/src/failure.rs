@@ -125,7 +125,7 @@ fn loss_hint(error: &thinwire_link::Error) -> Option<String> {
 
 fn is_loss(kind: thinwire_link::Kind) -> bool {
     use thinwire_link::Kind;
-    matches!(kind, Kind::PeerLost | Kind::Poisoned { .. })
+    matches!(kind, Kind::PeerLost | Kind::Left | Kind::Poisoned { .. })
 }
 
 fn links_of(error: &Error) -> impl Iterator<Item = &thinwire_link::Error> {

@@ -214,7 +214,7 @@ impl Group {
             runs.iter().flat_map(Run::awaited).find(|rank| self.link.has_left(*rank))
         {
             let (operation, step) = self.doing(runs);
-            let left = thinwire_link::Error::lost(gone, "it left before this was done");
+            let left = thinwire_link::Error::left(gone);
             return Err(self.fail(Error::link(operation, step, left)));
         }
         if !runs.is_empty() && self.moved.elapsed() > self.timeout {

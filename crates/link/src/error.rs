@@ -11,6 +11,8 @@ use thinwire_wire::Rank;
 pub enum Kind {
     /// A peer is gone or silent; `rank` names it.
     PeerLost,
+    /// A peer has said goodbye while others wait for it; `rank` names it.
+    Left,
     /// A peer says that the group is over; `rank` names the rank it blames, if any.
     Poisoned {
         /// Who said so.
@@ -65,6 +67,11 @@ impl Error {
         Error::new(Kind::PeerLost, context).with_rank(rank)
     }
 
+    /// The peer `rank` is done, and others are not.
+    pub fn left(rank: Rank) -> Error {
+        Error::new(Kind::Left, "it left before this was done").with_rank(rank)
+    }
+
     /// A refusal of the operating system.
     pub fn io(context: impl fmt::Display, source: io::Error) -> Error {
         Error::new(Kind::Io, format!("{context}: {}", plain(&source))).with_source(source)
@@ -108,6 +115,9 @@ impl Error {
             Kind::RankTaken => {
                 "give every process its own rank; if an earlier job used the same rendezvous, use a fresh one"
             }
+            Kind::Left => {
+                "give every rank as many steps: one with fewer batches is done before the others"
+            }
             Kind::Absent => "mend what keeps that rank away, and start all ranks again",
             Kind::Unreachable => {
                 "check the address, that rank 0 is running, and that no firewall is between"
@@ -130,7 +140,7 @@ pub(crate) fn plain(error: &io::Error) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.kind, self.rank) {
-            (Kind::PeerLost, Some(rank)) => write!(f, "lost {rank}: {}", self.context),
+            (Kind::PeerLost | Kind::Left, Some(rank)) => write!(f, "lost {rank}: {}", self.context),
             (Kind::Absent, Some(rank)) => write!(f, "{rank} does not come: {}", self.context),
             _ => f.write_str(&self.context),
         }
@@ -151,6 +161,9 @@ mod tests {
     fn messages_are_one_line_and_name_the_rank() {
         let error = Error::lost(Rank(2), "connection closed without a goodbye");
         assert_eq!(error.to_string(), "lost rank 2: connection closed without a goodbye");
+        let error = Error::left(Rank(1));
+        assert_eq!(error.to_string(), "lost rank 1: it left before this was done");
+        assert!(error.hint().is_some_and(|hint| hint.contains("fewer batches")));
         let error = Error::io("cannot bind", io::Error::from_raw_os_error(98));
         assert_eq!(error.to_string(), "cannot bind: address already in use");
     }

@@ -23,7 +23,7 @@ def refuse() -> None:
     """Raises the exception of such a step."""
     raise thinwire.InvalidError(
         "a gradient of some rank is not finite, no rank has made this step (hint: a lower learning "
-        "rate, or a loss scaler: Model takes a loss_scale_manager, reducer and exchange "
+        "rate, or amp.DynamicLossScaler in a loop of your own, with exchange or reducer and "
         "non_finite='nan')"
     )
 
