@@ -1,9 +1,10 @@
-//! The operator that MindSpore loads from this library: all gradients in, all averages out.
+//! The operators that MindSpore loads from this library: a bucket's gradients in, all averages out.
 //!
-//! MindSpore's custom operators (`func_type="aot"`) are C functions of fixed shape. Its inputs here
-//! are the gradients in the synchroniser's order and one int32 that says which synchroniser; its
-//! outputs are the averages. The same file serves Python's import and MindSpore's `dlopen`, so both
-//! see the same synchronisers.
+//! MindSpore's custom operators (`func_type="aot"`) are C functions of fixed shape. `thinwire_ready`
+//! takes the gradients of one bucket and gives a token, at once, so that the bucket travels while
+//! backward goes on; `thinwire_finish` takes the tokens of all buckets and gives the averages. Before
+//! the outputs of both is a key: two int32 that say which synchroniser, and which bucket. The same
+//! file serves Python's import and MindSpore's `dlopen`, so both see the same synchronisers.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -30,15 +31,14 @@ pub(crate) fn forget(key: i32) {
     SYNCHRONIZERS.lock().expect("no holder panics").remove(&key);
 }
 
-/// Averages gradients over all ranks. Returns 0, or 1 after a failure, which is on standard error and
-/// in the synchroniser.
+/// Sends the gradients of a bucket on their way. Returns 0, or 1 after a failure, which is on standard
+/// error and in the synchroniser.
 ///
 /// # Safety
-/// As MindSpore calls it: `params`, `ndims`, `shapes` and `dtypes` have `nparam` entries, an odd
-/// number: n gradients, the key, n averages; `shapes[i]` has `ndims[i]` entries; the tensors have
-/// that many elements.
+/// As MindSpore calls it: `params`, `ndims`, `shapes` and `dtypes` have `nparam` entries: n gradients,
+/// the key, the token; `shapes[i]` has `ndims[i]` entries; the tensors have that many elements.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn thinwire_exchange(
+pub unsafe extern "C" fn thinwire_ready(
     nparam: c_int,
     params: *mut *mut c_void,
     ndims: *mut c_int,
@@ -47,32 +47,31 @@ pub unsafe extern "C" fn thinwire_exchange(
     _stream: *mut c_void,
     _extra: *mut c_void,
 ) -> c_int {
-    let count = nparam.max(0) as usize;
     // SAFETY: as promised by the caller.
-    let tensors = unsafe {
-        let shape = |index: usize| {
-            std::slice::from_raw_parts(*shapes.add(index), (*ndims.add(index)).max(0) as usize)
-        };
-        let tensor = |index: usize| Tensor {
-            address: *params.add(index) as usize,
-            elements: match *ndims.add(index) {
-                0 => 1,
-                _ => shape(index).iter().map(|&size| size.max(0) as usize).product(),
-            },
-            dtype: CStr::from_ptr(*dtypes.add(index)),
-        };
-        (0..count).map(tensor).collect::<Vec<_>>()
-    };
-    match exchange(&tensors) {
-        Ok(()) => 0,
-        Err(failure) => {
-            eprintln!("thinwire: {failure}");
-            1
-        }
-    }
+    let tensors = unsafe { tensors(nparam, params, ndims, shapes, dtypes) };
+    status(ready(&tensors))
 }
 
-/// One of the operator's tensors.
+/// Waits for all averages. Returns as [`thinwire_ready`] does.
+///
+/// # Safety
+/// As there, with a token of each bucket, the key, and the averages in the parameters' order.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thinwire_finish(
+    nparam: c_int,
+    params: *mut *mut c_void,
+    ndims: *mut c_int,
+    shapes: *mut *mut i64,
+    dtypes: *const *const c_char,
+    _stream: *mut c_void,
+    _extra: *mut c_void,
+) -> c_int {
+    // SAFETY: as promised by the caller.
+    let tensors = unsafe { tensors(nparam, params, ndims, shapes, dtypes) };
+    status(finish(&tensors))
+}
+
+/// One of an operator's tensors.
 struct Tensor<'a> {
     address: usize,
     elements: usize,
@@ -89,28 +88,88 @@ impl Tensor<'_> {
         };
         Source { address: self.address, described: Some((self.elements, dtype)) }
     }
+
+    /// The synchroniser's key and the bucket, if that is what this tensor holds.
+    fn key(&self) -> Option<(i32, usize)> {
+        if self.dtype != c"int32" || self.elements != 2 || self.address == 0 {
+            return None;
+        }
+        // SAFETY: MindSpore gives the address of a tensor of two int32.
+        let [key, bucket] = unsafe { (self.address as *const [i32; 2]).read_unaligned() };
+        Some((key, usize::try_from(bucket).ok()?))
+    }
 }
 
-fn exchange(tensors: &[Tensor<'_>]) -> Result<(), Failure> {
-    let found = tensors.len();
-    let gradients = found / 2;
-    let key = tensors.get(gradients).filter(|key| found % 2 == 1 && key.dtype == c"int32");
-    let key = key.filter(|key| key.elements == 1 && key.address != 0).ok_or_else(|| {
-        Failure::invalid(format!(
-            "the operator has {found} tensors, expected gradients, one int32 and as many averages"
-        ))
-    })?;
-    // SAFETY: MindSpore gives the address of a tensor of one int32.
-    let key = unsafe { (key.address as *const i32).read_unaligned() };
-    let known = SYNCHRONIZERS.lock().expect("no holder panics").get(&key).and_then(Weak::upgrade);
-    let shared = known.ok_or_else(|| {
-        Failure::invalid(format!("synchroniser {key} is closed or was never made"))
-    })?;
-    let sources: Vec<_> = tensors[..gradients].iter().map(Tensor::source).collect();
-    let targets: Vec<_> = tensors[gradients + 1..].iter().map(|t| t.address).collect();
-    let result = shared.exchange(&sources, &targets).map(|_| ());
-    if let Err(failure) = &result {
-        *shared.failure.lock().expect("no holder panics") = Some(failure.clone());
+/// An operator's tensors.
+///
+/// # Safety
+/// As for the operators.
+unsafe fn tensors<'a>(
+    nparam: c_int,
+    params: *mut *mut c_void,
+    ndims: *mut c_int,
+    shapes: *mut *mut i64,
+    dtypes: *const *const c_char,
+) -> Vec<Tensor<'a>> {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        let shape = |index: usize| {
+            std::slice::from_raw_parts(*shapes.add(index), (*ndims.add(index)).max(0) as usize)
+        };
+        let tensor = |index: usize| Tensor {
+            address: *params.add(index) as usize,
+            elements: match *ndims.add(index) {
+                0 => 1,
+                _ => shape(index).iter().map(|&size| size.max(0) as usize).product(),
+            },
+            dtype: CStr::from_ptr(*dtypes.add(index)),
+        };
+        (0..nparam.max(0) as usize).map(tensor).collect()
     }
-    result
+}
+
+fn status(result: Result<(), Failure>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(failure) => {
+            eprintln!("thinwire: {failure}");
+            1
+        }
+    }
+}
+
+fn ready(tensors: &[Tensor<'_>]) -> Result<(), Failure> {
+    let (gradients, (key, bucket), _) = parts(tensors)?;
+    let sources: Vec<_> = gradients.iter().map(Tensor::source).collect();
+    told(known(key)?.as_ref(), |shared| shared.ready(bucket, &sources))
+}
+
+fn finish(tensors: &[Tensor<'_>]) -> Result<(), Failure> {
+    let (_, (key, _), averages) = parts(tensors)?;
+    let targets: Vec<_> = averages.iter().map(|tensor| tensor.address).collect();
+    told(known(key)?.as_ref(), |shared| shared.finish(&targets).map(drop))
+}
+
+type Parts<'a> = (&'a [Tensor<'a>], (i32, usize), &'a [Tensor<'a>]);
+
+/// What is before the key, the key, and what is behind it.
+fn parts<'a>(tensors: &'a [Tensor<'a>]) -> Result<Parts<'a>, Failure> {
+    let found = tensors.iter().enumerate().find_map(|(at, each)| Some((at, each.key()?)));
+    let (at, key) = found.ok_or_else(|| {
+        let count = tensors.len();
+        Failure::invalid(format!("none of the operator's {count} tensors is a key of two int32"))
+    })?;
+    Ok((&tensors[..at], key, &tensors[at + 1..]))
+}
+
+fn known(key: i32) -> Result<Arc<Shared>, Failure> {
+    let known = SYNCHRONIZERS.lock().expect("no holder panics").get(&key).and_then(Weak::upgrade);
+    known.ok_or_else(|| Failure::invalid(format!("synchroniser {key} is closed or was never made")))
+}
+
+/// What `work` returns; why it failed is told to the synchroniser.
+fn told(shared: &Shared, work: impl FnOnce(&Shared) -> Result<(), Failure>) -> Result<(), Failure> {
+    work(shared).inspect_err(|failure| {
+        *shared.failure.lock().expect("no holder panics") = Some(failure.clone());
+    })
 }

@@ -1,6 +1,7 @@
 //! A synchroniser behind its locks: shared by the Python object, the background and MindSpore's operator.
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use thinwire_collective::Stop;
 use thinwire_sync::{Outcome, Parameter};
@@ -26,6 +27,10 @@ pub(crate) struct Inner {
     /// A world of one without momentum correction: what is given is the average.
     alone: bool,
     pub(crate) step: u64,
+    /// A step has begun and is not finished.
+    begun: bool,
+    /// When the last step ended: where nobody says that one begins, it does so there.
+    ended: Instant,
     pub(crate) skipped: bool,
     /// The averages of this step are there.
     pub(crate) averaged: bool,
@@ -55,8 +60,49 @@ impl Source {
 
 impl Inner {
     pub(crate) fn begin(&mut self) {
-        self.sync.begin(self.step);
-        (self.step, self.averaged) = (self.step.wrapping_add(1), false);
+        self.begin_since(Instant::now());
+    }
+
+    fn begin_since(&mut self, begun: Instant) {
+        self.sync.begin_since(self.step, begun);
+        (self.step, self.averaged, self.begun) = (self.step.wrapping_add(1), false, true);
+    }
+
+    /// Takes gradients of some parameters; the first of a step begin it.
+    fn take(&mut self, parameters: &[usize], sources: &[Source]) -> Result<(), Failure> {
+        if sources.len() != parameters.len() {
+            let (found, expected) = (sources.len(), parameters.len());
+            return Err(Failure::invalid(format!("{found} gradients, expected {expected}")));
+        }
+        for (&index, source) in parameters.iter().zip(sources) {
+            source.check(self.parameter(index)?)?;
+        }
+        if self.alone {
+            return Ok(());
+        }
+        if !self.begun {
+            self.begin_since(self.ended);
+        }
+        for (&index, source) in parameters.iter().zip(sources) {
+            let memory = self.whole(index, source.address)?;
+            self.ready(index, memory)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all averages, and writes them to these addresses, in the parameters' order.
+    fn give(&mut self, targets: &[usize]) -> Result<bool, Failure> {
+        let (found, expected) = (targets.len(), self.sync.parameters().len());
+        if found != expected {
+            return Err(Failure::invalid(format!("{found} averages, expected {expected}")));
+        }
+        let averaged = self.finish()?;
+        for (index, address) in targets.iter().enumerate() {
+            let memory = self.whole(index, *address)?;
+            self.write(index, memory)?;
+        }
+        self.ended = Instant::now();
+        Ok(averaged)
     }
 
     pub(crate) fn ready(&mut self, parameter: usize, memory: Memory) -> Result<(), Failure> {
@@ -65,6 +111,7 @@ impl Inner {
     }
 
     pub(crate) fn finish(&mut self) -> Result<bool, Failure> {
+        self.begun = false;
         self.skipped = self.sync.finish()? == Outcome::Skipped;
         self.averaged = !self.skipped;
         Ok(self.averaged)
@@ -91,6 +138,11 @@ impl Inner {
             let count = parameters.len();
             Failure::invalid(format!("parameter {index}, expected one of {count}"))
         })
+    }
+
+    /// The memory at an address, as long as a parameter's gradient.
+    fn whole(&self, index: usize, address: usize) -> Result<Memory, Failure> {
+        self.memory(index, address, self.parameter(index)?.elements())
     }
 
     /// The memory of a parameter's gradient.
@@ -143,7 +195,9 @@ impl Shared {
         corrects: bool,
     ) -> Arc<Shared> {
         let (stop, alone) = (sync.stop(), sync.world().size() == 1 && !corrects);
-        let inner = Inner { sync, alone, step: 0, skipped: false, averaged: false };
+        let ended = Instant::now();
+        let inner =
+            Inner { sync, alone, step: 0, begun: false, ended, skipped: false, averaged: false };
         let inner = Mutex::new(Some(inner));
         let shared = Arc::new(Shared { inner, stop, home, failure: Mutex::default() });
         shared.home.circle.add(&shared);
@@ -159,40 +213,35 @@ impl Shared {
         use_it(inner.as_mut().ok_or_else(|| Failure::invalid("the synchroniser is closed"))?)
     }
 
+    /// Takes the gradients of one of the core's buckets, and returns at once.
+    pub(crate) fn ready(&self, bucket: usize, sources: &[Source]) -> Result<(), Failure> {
+        self.with(|inner| {
+            let parameters = inner.sync.buckets().nth(bucket).ok_or_else(|| {
+                let count = inner.sync.buckets().count();
+                Failure::invalid(format!("bucket {bucket}, expected one of {count}"))
+            })?;
+            inner.take(&parameters, sources)
+        })
+    }
+
+    /// Waits for the averages of a step whose gradients were all taken, in the parameters' order.
+    pub(crate) fn finish(&self, targets: &[usize]) -> Result<bool, Failure> {
+        self.with(|inner| inner.give(targets))
+    }
+
     /// A whole step on tensors in the parameters' order.
     pub(crate) fn exchange(&self, sources: &[Source], targets: &[usize]) -> Result<bool, Failure> {
         self.with(|inner| {
-            let count = inner.sync.parameters().len();
-            if sources.len() != count || targets.len() != count {
-                let (found, written) = (sources.len(), targets.len());
-                return Err(Failure::invalid(format!(
-                    "exchange of {found} gradients into {written} tensors, expected {count}"
-                )));
+            let all: Vec<usize> = (0..inner.sync.parameters().len()).collect();
+            inner.take(&all, sources)?;
+            if !inner.alone {
+                return inner.give(targets);
             }
-            for (source, parameter) in sources.iter().zip(inner.sync.parameters()) {
-                source.check(parameter)?;
+            for (index, (source, target)) in sources.iter().zip(targets).enumerate() {
+                let source = inner.whole(index, source.address)?;
+                inner.whole(index, *target)?.copy_from(source);
             }
-            let memory = |inner: &Inner, index: usize, address| {
-                inner.memory(index, address, inner.parameter(index)?.elements())
-            };
-            if inner.alone {
-                for index in 0..count {
-                    let source = memory(inner, index, sources[index].address)?;
-                    memory(inner, index, targets[index])?.copy_from(source);
-                }
-                return Ok(true);
-            }
-            inner.begin();
-            for (index, source) in sources.iter().enumerate() {
-                let memory = memory(inner, index, source.address)?;
-                inner.ready(index, memory)?;
-            }
-            let averaged = inner.finish()?;
-            for (index, address) in targets.iter().enumerate() {
-                let memory = memory(inner, index, *address)?;
-                inner.write(index, memory)?;
-            }
-            Ok(averaged)
+            Ok(true)
         })
     }
 }

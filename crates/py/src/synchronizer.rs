@@ -111,10 +111,15 @@ impl Synchronizer {
         Ok(Synchronizer { shared, background: Background::start(), key })
     }
 
-    /// What names it for MindSpore's operator.
+    /// What names it for MindSpore's operators.
     #[getter]
     fn key(&self) -> i32 {
         self.key
+    }
+
+    /// The parameters of each bucket.
+    fn buckets(&self, py: Python<'_>) -> PyResult<Vec<Vec<usize>>> {
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.buckets().collect())))?)
     }
 
     fn relayout(&self, py: Python<'_>, parameters: Vec<Described>) -> PyResult<()> {

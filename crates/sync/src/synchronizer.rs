@@ -114,9 +114,15 @@ impl Synchronizer {
 
     /// Begins a step. All ranks give the same number, higher than the last.
     pub fn begin(&mut self, step: u64) {
+        self.begin_since(step, Instant::now());
+    }
+
+    /// Begins a step that has been computing since `begun`: for frameworks that only hand over
+    /// gradients. What is planned with includes the time before the first of them.
+    pub fn begin_since(&mut self, step: u64, begun: Instant) {
         self.step = step;
         self.first.get_or_insert(step);
-        self.begun = Instant::now();
+        self.begun = begun;
         let planning = self.planner.as_mut().and_then(Planner::take_planning).map(Box::new);
         self.record = StepRecord { step, planning, ..StepRecord::default() };
         self.lanes.iter_mut().for_each(Lane::clear);
@@ -243,6 +249,12 @@ impl Synchronizer {
     /// Ends the group from any thread: everything that waits here fails, and so does every peer.
     pub fn stop(&self) -> Stop {
         self.worker.stop()
+    }
+
+    /// The parameters of each bucket, in the order in which buckets become ready.
+    pub fn buckets(&self) -> impl Iterator<Item = Vec<usize>> {
+        let members = |lane: &Lane| lane.bucket.members.iter().map(|(index, _)| *index).collect();
+        self.lanes.iter().map(members)
     }
 
     /// The parameters, in the order of their buckets.

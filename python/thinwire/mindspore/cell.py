@@ -1,4 +1,7 @@
-"""The exchange as a cell, for graphs: in place of `TrainOneStepCell.grad_reducer`, or inside `@ms.jit`."""
+"""The exchange as a cell, for graphs: in place of `TrainOneStepCell.grad_reducer`, or inside `@ms.jit`.
+
+In a graph with backward the buckets that are ready travel while the others are computed.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ from thinwire import _core
 
 from .finite import NonFinite, finite_operator
 from .meeting import group_or_default
-from .operator import exchange_operator, key_tensor
-from .parameters import describe
+from .operator import finish_operator, key_tensor, ready_operator, require_cpu
+from .parameters import bucket_bytes, describe
+from .signature import check_count
 
 
 def reducer(
@@ -37,7 +41,8 @@ def reducer(
         with thinwire.mindspore.guard(step.grad_reducer):
             loss = step(inputs, labels)
 
-    Several of them in one graph must be ordered by `ops.depend`: each blocks until its peers have come.
+    Several of them in one graph, or several calls of one, must be ordered by `ops.depend`: each ends
+    when its peers have come.
     """
     return Reducer(parameters, codec, group, seed, non_finite, momentum_correction)
 
@@ -57,23 +62,43 @@ class Reducer(nn.Cell):
         super().__init__(auto_prefix=False)
         options: Any = {"codec": codec, "seed": seed, "momentum_correction": momentum_correction}
         _core.check(**options)
+        require_cpu()
         parameters = list(parameters)
         described = describe(parameters)
-        self.operator = exchange_operator(parameters)
-        self.finite = finite_operator()
         self.group = group_or_default(group)
+        self.synchronizer = _core.Synchronizer(
+            self.group.core, described, bucket_bytes=bucket_bytes(parameters), **options
+        )
         # A world of one exchanges nothing without momentum, and leaves a NaN where it is.
-        exchanges = self.group.world > 1 or momentum_correction is not None
-        self.refuses = non_finite == "raise" and exchanges
-        self.synchronizer = _core.Synchronizer(self.group.core, described, **options)
-        self.key = key_tensor(self.synchronizer)
+        self.exchanges = self.group.world > 1 or momentum_correction is not None
+        self.refuses = non_finite == "raise" and self.exchanges
+        self.count = len(parameters)
+        self.buckets = tuple(
+            tuple(self.count - 1 - index for index in bucket)
+            for bucket in self.synchronizer.buckets()
+        )
+        self.ready = [
+            ready_operator([parameters[index] for index in bucket]) for bucket in self.buckets
+        ]
+        self.finish = finish_operator(parameters[::-1])
+        self.keys = [key_tensor(self.synchronizer, index) for index in range(len(self.buckets))]
+        self.finite = finite_operator()
         # Without it a call from Python in Graph mode takes the gradients for constants, and compiles
         # the graph anew for each step.
         self.enable_tuple_broaden = True
 
     def construct(self, gradients):
         """The averages of a tuple of gradients, in the order and of the dtypes of the parameters."""
-        averages = self.operator(*gradients, self.key)
+        check_count(len(gradients), self.count)
+        begun = ()
+        for i in range(len(self.buckets)):
+            bucket = ()
+            for index in self.buckets[i]:
+                bucket = bucket + (gradients[index],)
+            begun = begun + (self.ready[i](*bucket, self.keys[i]),)
+        if not self.exchanges:
+            return ops.depend(gradients, begun)
+        averages = self.finish(*begun, self.keys[0])[::-1]
         if self.refuses:
             sample = averages[0].reshape((-1,))[:1].astype(ms.float32)
             averages = ops.depend(averages, self.finite(sample))

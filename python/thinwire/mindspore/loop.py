@@ -14,8 +14,8 @@ from thinwire import _core
 from . import memory
 from .finite import NonFinite, refuse
 from .meeting import group_or_default
-from .parameters import describe
-from .signature import Signature
+from .parameters import bucket_bytes, describe
+from .signature import Signature, check_count
 
 
 def exchange(
@@ -60,7 +60,9 @@ class Exchange:
         self.signature = Signature(parameters)
         self.non_finite = non_finite
         self.group = group_or_default(group)
-        self.synchronizer = _core.Synchronizer(self.group.core, described, **options)
+        self.synchronizer = _core.Synchronizer(
+            self.group.core, described, bucket_bytes=bucket_bytes(parameters), **options
+        )
 
     def __call__(self, gradients: Sequence[ms.Tensor]) -> tuple[ms.Tensor, ...]:
         """The averages of the gradients over all ranks, as new tensors; blocks until they are there.
@@ -68,9 +70,11 @@ class Exchange:
         Raises InvalidError if a gradient has not its parameter's shape and dtype, PeerError if a rank
         is lost.
         """
+        check_count(len(gradients), len(self.signature.names))
         self.signature.check_shapes([gradient.shape for gradient in gradients])
         self.signature.check_dtypes([gradient.dtype for gradient in gradients])
-        sources = [memory.view(gradient) for gradient in gradients]
+        # The synchronizer has the parameters from behind.
+        sources = [memory.view(gradient) for gradient in reversed(gradients)]
         targets = [np.empty_like(source) for source in sources]
         averaged = self.synchronizer.exchange(
             [memory.address(source) for source in sources],
@@ -78,4 +82,4 @@ class Exchange:
         )
         if not averaged and self.non_finite == "raise":
             refuse()
-        return tuple(ms.Tensor.from_numpy(target) for target in targets)
+        return tuple(ms.Tensor.from_numpy(target) for target in reversed(targets))

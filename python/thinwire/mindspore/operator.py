@@ -1,8 +1,9 @@
-"""The exchange as one operator of a graph: N gradients in, N averages out, in native code.
+"""The exchange as operators of a graph, in native code: one per bucket that starts it, one that ends it.
 
-MindSpore loads the extension module itself, the very file that Python has imported, and finds the
-synchronizer in it by its key. It is one operator for all gradients because independent operators run
-in an order that differs between ranks.
+MindSpore runs an operator when its inputs are there. So the gradients of a bucket set out while
+backward computes those of the layers below, and what the ranks' orders are does not matter: buckets
+are addressed by number. MindSpore loads the extension module itself, the very file that Python has
+imported, and finds the synchronizer in it by its key.
 """
 
 from __future__ import annotations
@@ -18,27 +19,37 @@ from thinwire import _core
 
 from .signature import Signature
 
-SYMBOL = "thinwire_exchange"
+READY, FINISH = "thinwire_ready", "thinwire_finish"
 
 
-def exchange_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
-    """Takes one gradient per parameter and `key_tensor`'s result; gives a tuple of as many averages.
+def ready_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
+    """Takes the gradients of a bucket's parameters and its key; gives a token, at once.
 
-    Raises InvalidError where MindSpore does not run on the CPU; the operator itself does for
-    gradients of other shapes or dtypes than the parameters', when a graph is compiled.
+    Raises InvalidError for gradients of other shapes or dtypes than the parameters', when a graph is
+    compiled.
     """
-    require_cpu()
     signature = Signature(parameters)
 
-    def shapes(*found):
+    def shape(*found):
         signature.check_shapes(found[:-1])
-        return signature.shapes
+        return (1,)
 
-    def dtypes(*found):
+    def dtype(*found):
         signature.check_dtypes([each.element_type() for each in found[:-1]])
-        return signature.dtypes
+        return ms.int32
 
-    return ops.Custom(f"{_core.__file__}:{SYMBOL}", shapes, dtypes, func_type="aot")
+    return native(READY, shape, dtype)
+
+
+def finish_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
+    """Takes the tokens of all buckets and a key; gives a tuple of one average per parameter."""
+    signature = Signature(parameters)
+    return native(FINISH, lambda *_: signature.shapes, lambda *_: signature.dtypes)
+
+
+def native(symbol, shapes, dtypes) -> ops.Custom:
+    """A function of the extension module as an operator."""
+    return ops.Custom(f"{_core.__file__}:{symbol}", shapes, dtypes, func_type="aot")
 
 
 def require_cpu() -> None:
@@ -51,6 +62,6 @@ def require_cpu() -> None:
         )
 
 
-def key_tensor(synchronizer: _core.Synchronizer) -> ms.Tensor:
-    """The operator's last input, by which it knows whose gradients these are: int32, one element."""
-    return ms.Tensor(np.array([synchronizer.key], np.int32))
+def key_tensor(synchronizer: _core.Synchronizer, bucket: int) -> ms.Tensor:
+    """An operator's last input, by which it knows whose gradients these are: int32, two elements."""
+    return ms.Tensor(np.array([synchronizer.key, bucket], np.int32))

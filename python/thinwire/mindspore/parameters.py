@@ -1,4 +1,7 @@
-"""MindSpore's parameters as the core describes them: a name, a shape and a dtype each."""
+"""MindSpore's parameters as the core describes them: a name, a shape and a dtype each.
+
+To the core their order is that in which backward gives gradients: the optimizer's, from behind.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,27 @@ import thinwire
 
 DTYPES = {ms.float32: "f32", ms.float16: "f16", ms.bfloat16: "bf16"}
 BUCKET = 0
-"""One operator hands over all gradients at once: to the core they are one bucket, which it cuts itself."""
+"""MindSpore has no buckets: to the core all gradients are one, which it cuts itself."""
 
 Description = tuple[str, list[int], str, int]
 
 
+def bucket_bytes(parameters: Iterable[ms.Parameter]) -> int:
+    """About how many bytes of gradients travel together.
+
+    Few enough that the last of them, which nothing hides, are a small part of all; enough that a
+    message is worth its header and an operator.
+    """
+    elements = sum(parameter.size for parameter in parameters)
+    return min(max(4 * elements // 16, 64 << 10), 4 << 20)
+
+
 def describe(parameters: Iterable[ms.Parameter]) -> list[Description]:
-    """Name, shape, dtype and bucket of each parameter, in order.
+    """Name, shape, dtype and bucket of each parameter, from behind.
 
     Raises InvalidError for parameters of other dtypes than float32, float16 and bfloat16, and for none.
     """
-    described = [described_one(parameter) for parameter in parameters]
+    described = [described_one(parameter) for parameter in reversed(list(parameters))]
     if not described:
         raise thinwire.InvalidError(
             "no parameters to exchange (hint: network.trainable_params() lists those of a network)"

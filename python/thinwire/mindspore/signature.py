@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import mindspore as ms
+from mindspore import ops
 
 import thinwire
 
@@ -22,11 +23,6 @@ class Signature:
 
     def check_shapes(self, found: Sequence[Sequence[int]]) -> None:
         """Raises InvalidError unless these are the parameters' shapes."""
-        if len(found) != len(self.shapes):
-            raise thinwire.InvalidError(
-                f"{len(found)} gradients for {len(self.shapes)} parameters "
-                "(hint: give value_and_grad the optimizer's parameters)"
-            )
         for name, shape, expected in zip(self.names, found, self.shapes):
             if tuple(shape) != expected:
                 raise thinwire.InvalidError(
@@ -40,3 +36,13 @@ class Signature:
                 raise thinwire.InvalidError(
                     f"the gradient of {name} is {dtype}, its parameter {expected}"
                 )
+
+
+@ops.constexpr
+def check_count(found: int, expected: int) -> None:
+    """Raises InvalidError for more or fewer gradients than parameters; in a graph, when it is compiled."""
+    if found != expected:
+        raise thinwire.InvalidError(
+            f"{found} gradients for {expected} parameters "
+            "(hint: give value_and_grad the optimizer's parameters)"
+        )
