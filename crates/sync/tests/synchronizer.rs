@@ -3,6 +3,7 @@
 mod made;
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use half::prelude::*;
 use made::{give, gradient, options, parameters, spawn};
@@ -213,6 +214,22 @@ fn the_record_accounts_for_bytes_and_time() {
         assert_eq!(sent, record.total(|bucket| bucket.received_bytes), "two ranks are symmetric");
         assert!(record.buckets.iter().all(|bucket| bucket.done_s >= bucket.ready_s));
         assert!((0.0..=1.0).contains(&record.overlap));
+    }
+}
+
+#[test]
+fn a_step_that_began_earlier_has_computed_since() {
+    let before = Duration::from_secs(3);
+    for record in spawn(2, "none", |mut sync| {
+        sync.begin_since(0, Instant::now().checked_sub(before).unwrap());
+        for (index, parameter) in parameters().iter().enumerate() {
+            sync.ready(index, &vec![1.0; parameter.elements()]).unwrap();
+        }
+        let _ = sync.finish().unwrap();
+        sync.record().clone()
+    }) {
+        assert!(record.backward_s >= before.as_secs_f64());
+        assert!(record.buckets.iter().all(|bucket| bucket.ready_s >= before.as_secs_f64()));
     }
 }
 
