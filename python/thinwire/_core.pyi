@@ -184,7 +184,9 @@ class Synchronizer:
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:
-        """What names it for MindSpore's operator."""
+        """What names it for MindSpore's operators."""
+    def buckets(self) -> list[list[int]]:
+        """The parameters of each bucket, in the order in which buckets become ready."""
     def relayout(self, parameters: list[tuple[str, list[int], str, int]]) -> None:
         """Takes the same parameters in another order or other buckets; all ranks together."""
     def begin(self) -> None:
