@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use thinwire_job::{Meeting, Place, is_loopback};
 use thinwire_link::{Bandwidth, InvalidBandwidth, tcp};
 
+use crate::output::say;
 use crate::place::Flags;
 
 /// What the link between ranks is like.
@@ -100,7 +101,9 @@ impl Settings {
             timeout: self.timeout(),
             limit,
         };
-        Ok(Meeting::new(place, &flags.token(place)?, &settings)?)
+        let token = flags.token(place)?;
+        thinwire_job::warning(place, &token).into_iter().for_each(say);
+        Ok(Meeting::new(place, &token, &settings)?)
     }
 
     /// The link in words; an emulation is called one.

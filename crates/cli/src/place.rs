@@ -35,7 +35,7 @@ impl Flags {
     /// The job's secret for a place.
     ///
     /// # Errors
-    /// If ranks are to meet beyond loopback and there is no token.
+    /// If ranks are to meet beyond loopback and there is no token, or a short one.
     pub fn token(&self, place: &Place) -> Result<String> {
         Ok(thinwire_job::token(&self.given(), &place.coordinator, &process)?)
     }
@@ -52,11 +52,12 @@ impl Flags {
     }
 }
 
-/// The secret that the user gave, or a fresh one.
+/// The secret that the user gave, or a fresh one; an empty one is none.
 ///
 /// # Errors
 /// If the system has no random numbers.
 pub fn token_or_fresh(given: Option<&String>) -> Result<String> {
+    let given = given.filter(|token| !token.is_empty());
     Ok(given.map_or_else(fresh_token, |token| Ok(token.clone()))?)
 }
 
@@ -77,6 +78,13 @@ pub fn ensure_ranks(place: &Place, ranks: Option<u32>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_token_is_replaced_by_a_fresh_one() {
+        let given = |token: &str| token_or_fresh(Some(&token.to_owned())).unwrap();
+        assert_eq!((given("secret").as_str(), given("").len()), ("secret", 32));
+        assert_ne!(given(""), token_or_fresh(None).unwrap());
+    }
 
     #[test]
     fn messages_name_flags_and_hints_survive() {

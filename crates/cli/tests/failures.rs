@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
@@ -88,6 +88,35 @@ fn an_interrupt_ends_in_good_order() {
     let said = ended.stderr.lines().find(|line| line.starts_with("stopped by SIGINT after step "));
     let (_, path) = said.expect("it says where it stopped").rsplit_once(' ').unwrap();
     assert!(folder.path().join(path).join("manifest.json").exists());
+}
+
+/// Rank 1 never comes; nobody has to ask twice.
+#[test]
+fn the_first_signal_ends_a_rendezvous() {
+    let folder = Folder::new("rendezvous");
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let coordinator = format!("127.0.0.1:{}", free_port());
+        let place = ["--rank", "0", "--world", "2", "--coordinator", &coordinator];
+        let waiting = folder.command(&train_arguments(&place)).spawn().unwrap();
+        eventually(|| TcpStream::connect(&coordinator).ok());
+        signal(name, waiting.id());
+        let ended = finish(waiting);
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        assert!(ended.stderr.contains("warning: without a token"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn beyond_one_machine_an_empty_or_short_token_is_refused() {
+    let folder = Folder::new("tokens");
+    let place = ["--rank", "0", "--world", "2", "--coordinator", "192.0.2.1:9"];
+    for (token, said) in [("", "no token"), ("fifteen letters", "token of 15 bytes")] {
+        let mut command = folder.command(&train_arguments(&place));
+        let ended = finish(command.env("THINWIRE_TOKEN", token).spawn().unwrap());
+        let expected = format!("error: {said} for a job that meets at 192.0.2.1:9");
+        assert!(ended.error().starts_with(&expected), "{}", ended.error());
+        assert!(ended.hint().contains("THINWIRE_TOKEN=$("), "{}", ended.hint());
+    }
 }
 
 #[test]

@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use thinwire_link::store::tcp::Client;
-use thinwire_link::{Token, tcp};
+use thinwire_link::tcp;
 
 use crate::error::Error;
 use crate::meeting::{LINGER, part};
 use crate::part::Part;
 use crate::place::{Host, Place};
-use crate::rendezvous::bind;
+use crate::rendezvous::{bind, secret};
 
 /// How long a rank that does not come looks for the store.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -22,13 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// its ranks itself, and is not told.
 ///
 /// # Errors
-/// If the store's address is taken or does not answer, or the token is another.
+/// If the store's address is taken or does not answer, or the token is another or too short.
 pub fn decline(place: &Place, token: &str, why: &str) -> Result<(), Error> {
     let world = place.world()?;
     if world.size() == 1 || place.host == Host::Launcher {
         return Ok(());
     }
-    let secret = Token::new(token);
+    let secret = secret(token, &place.coordinator)?;
     let server = (place.rank == 0).then(|| bind(&place.coordinator, &secret)).transpose()?;
     let client = Client::connect(&place.coordinator, &secret, PATIENCE)?;
     tcp::decline(world, &Part::new(&client, part(0)), 0, why)?;

@@ -60,4 +60,4 @@ pub use given::{Form, Given};
 pub use meeting::{Meeting, Settings};
 pub use part::Part;
 pub use place::{Host, Place, Source};
-pub use rendezvous::{fresh_token, open, token};
+pub use rendezvous::{TOKEN_BYTES_MIN, fresh_token, open, token, warning};

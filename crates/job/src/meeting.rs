@@ -19,7 +19,7 @@ use thinwire_wire::World;
 use crate::error::Error;
 use crate::part::Part;
 use crate::place::{Host, Place};
-use crate::rendezvous::bind;
+use crate::rendezvous::{bind, secret};
 
 /// The longest name of a link in bytes, so that its keys fit into a store.
 const NAME_BYTES_MAX: usize = 48;
@@ -76,10 +76,14 @@ impl Meeting {
     /// Goes to the store, or opens it as rank 0 if [`Place::host`] says so.
     ///
     /// # Errors
-    /// If the store's address is taken or does not answer, or the token is another.
+    /// If the store's address is taken or does not answer, or the token is another, or too short for
+    /// ranks that meet beyond this machine.
     pub fn new(place: &Place, token: &str, settings: &Settings) -> Result<Meeting, Error> {
         let world = place.world()?;
-        let secret = Token::new(token);
+        let secret = match world.size() {
+            1 => Token::new(token),
+            _ => secret(token, &place.coordinator)?,
+        };
         let mut options = tcp::Options {
             connections: settings.connections,
             encryption: settings.encryption,

@@ -9,23 +9,30 @@ use crate::address::{is_loopback, joined, listening};
 use crate::environment::Variables;
 use crate::error::Error;
 use crate::given::Given;
+use crate::place::{Host, Place, Source};
+
+/// The shortest token of a job that meets beyond this machine in bytes: whoever hears a handshake can
+/// try out short ones.
+pub const TOKEN_BYTES_MIN: usize = 16;
+
+/// Makes a token where nothing but a shell is installed.
+const MAKE_ONE: &str = "give every rank the same secret, made once: \
+    export THINWIRE_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \\n')";
 
 /// Opens a store for the ranks of a job, on `host` as they reach it and on `port` (0 for any that
 /// is free); it is there until the server is dropped. Also gives its address, "host:port".
 ///
 /// # Errors
 /// If `host` is unknown or no address to reach it by, the port is taken, or ranks are to meet
-/// beyond this machine and the token is empty.
+/// beyond this machine and the token is empty or shorter than 16 bytes.
 pub fn open(host: &str, port: u16, token: &str) -> Result<(Server, String), Error> {
     let wanted = joined(host, port);
-    if token.is_empty() && !is_loopback(host) {
-        return Err(no_token(&wanted));
-    }
+    let secret = secret(token, &wanted)?;
     if host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()) {
         return Err(Error::invalid(format!("{host} is no address that other ranks can reach"))
             .with_hint("name an address of this host, for instance 10.0.0.1"));
     }
-    let server = bind(&wanted, &Token::new(token))?;
+    let server = bind(&wanted, &secret)?;
     let address = joined(host, server.address().port());
     Ok((server, address))
 }
@@ -35,17 +42,39 @@ pub fn bind(coordinator: &str, token: &Token) -> Result<Server, Error> {
     Ok(Server::bind(listening(coordinator)?, token)?)
 }
 
-/// The job's secret, for ranks that meet at `coordinator`: as given, else THINWIRE_TOKEN; on one
-/// machine it may be empty, beyond it must be given.
+/// The job's secret, for ranks that meet at `coordinator`: as given, else THINWIRE_TOKEN, where an
+/// empty one counts as none; on one machine there may be none, then this is empty.
 ///
 /// # Errors
-/// If ranks are to meet beyond loopback and there is no token.
+/// If ranks are to meet beyond loopback and there is no token, or one shorter than 16 bytes.
 pub fn token(given: &Given, coordinator: &str, variables: Variables<'_>) -> Result<String, Error> {
-    match given.token.clone().or_else(|| variables("THINWIRE_TOKEN")) {
-        Some(token) => Ok(token),
-        None if is_loopback(coordinator) => Ok(String::new()),
-        None => Err(no_token(coordinator)),
+    let given = given.token.clone().filter(|token| !token.is_empty());
+    let token = given.or_else(|| variables("THINWIRE_TOKEN")).unwrap_or_default();
+    secret(&token, coordinator).map(|_| token)
+}
+
+/// The secret of ranks that meet at `coordinator`, unless everybody could know it where others than
+/// this machine's users can try.
+pub fn secret(token: &str, coordinator: &str) -> Result<Token, Error> {
+    if is_loopback(coordinator) || token.len() >= TOKEN_BYTES_MIN {
+        return Ok(Token::new(token));
     }
+    let job = format!("for a job that meets at {coordinator}");
+    Err(Error::invalid(match token.len() {
+        0 => format!("no token {job}"),
+        length => format!("token of {length} bytes {job}, expected at least {TOKEN_BYTES_MIN}"),
+    })
+    .with_hint(MAKE_ONE))
+}
+
+/// What to tell whoever has started the host of a job by hand without a token, if that is the case.
+pub fn warning(place: &Place, token: &str) -> Option<&'static str> {
+    let by_hand = matches!(place.source, Source::Given(_));
+    let hosts = place.world > 1 && place.rank == 0 && place.host == Host::RankZero;
+    (by_hand && hosts && token.is_empty()).then_some(
+        "warning: without a token every user of this machine can join this job or end it: \
+         set THINWIRE_TOKEN on every rank",
+    )
 }
 
 /// A random secret for a job.
@@ -56,14 +85,12 @@ pub fn fresh_token() -> Result<String, Error> {
     Ok(Token::random()?)
 }
 
-fn no_token(coordinator: &str) -> Error {
-    Error::invalid(format!("no token for a job that meets at {coordinator}"))
-        .with_hint("give every rank the same secret: THINWIRE_TOKEN=$(openssl rand -hex 16)")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const GIVEN: &str = "given, and sixteen";
+    const SET: &str = "set to 16 bytes.";
 
     #[test]
     fn beyond_loopback_a_token_is_needed() {
@@ -73,13 +100,58 @@ mod tests {
         }
         for address in ["10.0.0.1:1", "node7:1", "[fe80::1]:1"] {
             assert!(token(&none, address, &unset).is_err(), "{address}");
-            let given = Given { token: Some("s".to_owned()), ..Given::default() };
-            assert_eq!(token(&given, address, &unset).unwrap(), "s");
-            let set = |name: &str| (name == "THINWIRE_TOKEN").then(|| "t".to_owned());
-            assert_eq!(token(&none, address, &set).unwrap(), "t");
-            assert_eq!(token(&given, address, &set).unwrap(), "s");
+            let given = Given { token: Some(GIVEN.to_owned()), ..Given::default() };
+            assert_eq!(token(&given, address, &unset).unwrap(), GIVEN);
+            let set = |name: &str| (name == "THINWIRE_TOKEN").then(|| SET.to_owned());
+            assert_eq!(token(&none, address, &set).unwrap(), SET);
+            assert_eq!(token(&given, address, &set).unwrap(), GIVEN);
         }
         assert!(open("node7", 0, "").is_err());
+    }
+
+    #[test]
+    fn an_empty_token_is_none() {
+        let empty = Given { token: Some(String::new()), ..Given::default() };
+        let error = token(&empty, "node7:1", &|_| None).unwrap_err();
+        assert_eq!(error.to_string(), "no token for a job that meets at node7:1");
+        let set = |name: &str| (name == "THINWIRE_TOKEN").then(|| SET.to_owned());
+        assert_eq!(token(&empty, "node7:1", &set).unwrap(), SET);
+        assert_eq!(token(&empty, "localhost:1", &|_| None).unwrap(), "");
+    }
+
+    #[test]
+    fn beyond_loopback_a_short_token_is_refused_with_the_command_that_makes_one() {
+        let short = Given { token: Some(SET[1..].to_owned()), ..Given::default() };
+        let said = "token of 15 bytes for a job that meets at 10.0.0.1:7, expected at least 16";
+        let refused = [
+            token(&short, "10.0.0.1:7", &|_| None).unwrap_err(),
+            open("10.0.0.1", 7, &SET[1..]).map(|_| ()).unwrap_err(),
+        ];
+        for error in refused {
+            assert_eq!(error.to_string(), said);
+            let command = error.hint().unwrap().split_once("THINWIRE_TOKEN=").unwrap().1;
+            let script = format!("printf %s {command}");
+            let made = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+            let made = String::from_utf8(made.stdout).unwrap();
+            assert_eq!(made.len(), 32, "{made}");
+            assert!(made.bytes().all(|letter| letter.is_ascii_hexdigit()), "{made}");
+        }
+        assert_eq!(token(&short, "127.0.0.1:7", &|_| None).unwrap(), SET[1..]);
+    }
+
+    #[test]
+    fn who_hosts_a_job_by_hand_without_a_token_is_warned() {
+        let alone = Place::alone(crate::Form::Flags);
+        let hosts = Place { world: 2, ..alone.clone() };
+        assert!(warning(&hosts, "").unwrap().contains("every user of this machine"));
+        let launched = Place { source: Source::Torchrun, ..hosts.clone() };
+        let other = Place { rank: 1, ..hosts.clone() };
+        let elsewhere = Place { host: Host::Launcher, ..hosts.clone() };
+        for (place, token) in
+            [(hosts, SET), (alone, ""), (launched, ""), (other, ""), (elsewhere, "")]
+        {
+            assert_eq!(warning(&place, token), None, "{place:?}");
+        }
     }
 
     #[test]
@@ -92,7 +164,7 @@ mod tests {
             error.to_string(),
             format!("cannot listen on {address}: address already in use")
         );
-        assert!(open("0.0.0.0", 0, "s").is_err());
+        assert!(open("0.0.0.0", 0, SET).is_err());
         let (server, address) = open("localhost", 0, "").unwrap();
         assert_eq!(address, format!("localhost:{}", server.address().port()));
     }

@@ -105,6 +105,9 @@ impl Group {
                 1 => String::new(),
                 _ => self::token(&given, &place.coordinator, &process)?,
             };
+            if let Some(warning) = thinwire_job::warning(&place, &secret) {
+                eprintln!("thinwire: {warning}");
+            }
             let meeting = Meeting::new(&place, &secret, &settings)?;
             let link = meeting.link()?;
             let timeout = settings.timeout;

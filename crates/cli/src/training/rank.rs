@@ -100,7 +100,9 @@ impl<'a> Session<'a> {
     ) -> Result<Session<'a>> {
         let recipe = &plan.recipe;
         let model = recipe.model.learner(recipe.batch / place.world as usize)?;
+        interrupt.end_at_once();
         let sync = synchronizer(plan, codec, place, meeting, &model)?;
+        interrupt.remember();
         let world = sync.world();
         let (context, global_batch) = (recipe.model.context(), recipe.batch);
         let sampling = Sampling { context, global_batch, world, seed: recipe.seed };

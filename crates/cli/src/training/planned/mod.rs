@@ -116,6 +116,7 @@ fn run(
     shared::check_folder(request.keep.as_ref(), place.rank, |mine| {
         Ok(thinwire_collective::all_gather(&mut group, mine)?)
     })?;
+    interrupt.remember();
     if let (Source::Made(wish), 0) = (&request.source, place.rank) {
         let limit = request.settings.limit(place);
         wish.cluster
