@@ -104,7 +104,7 @@ network_exec() { # RANK COMMAND ...
     "${place[@]}" timeout --kill-after=5 "$NETWORK_SECONDS_MAX" env \
         RANK="$rank" WORLD_SIZE="$NETWORK_RANKS" LOCAL_RANK="$rank" LOCAL_WORLD_SIZE="$NETWORK_RANKS" \
         MASTER_ADDR="$(network_address 0)" MASTER_PORT="${MASTER_PORT:-29500}" \
-        THINWIRE_TOKEN="${THINWIRE_TOKEN:-bench}" \
+        THINWIRE_TOKEN="${THINWIRE_TOKEN:-measured between namespaces}" \
         NETWORK="$NETWORK_NAME" NETWORK_INTERFACE="$interface" "$@"
 }
 

@@ -492,3 +492,13 @@ def test_a_process_that_nobody_launched_is_a_world_of_one(monkeypatch):
         thinwire.init(rank=1)
     with pytest.raises(thinwire.InvalidError, match="expected auto, always or never"):
         thinwire.init(encryption="maybe")
+
+
+@pytest.mark.parametrize(("token", "said"), [("", "no token"), ("short", "token of 5 bytes")])
+def test_beyond_one_machine_an_empty_or_short_token_is_refused(monkeypatch, token, said):
+    monkeypatch.delenv("THINWIRE_TOKEN", raising=False)
+    expected = f"{said} for a job that meets at 192.0.2.1:9"
+    with pytest.raises(thinwire.InvalidError, match=expected):
+        thinwire.init(rank=1, world=2, coordinator="192.0.2.1:9", token=token)
+    with pytest.raises(thinwire.InvalidError, match=expected):
+        thinwire.Store("192.0.2.1", 9, token)

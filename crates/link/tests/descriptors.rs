@@ -47,7 +47,7 @@ fn a_mesh_without_file_descriptors_waits_until_its_deadline() {
     let error = thread::scope(|scope| {
         let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &options));
         let value = String::from_utf8(store.get("epoch/0/rank/0", LONG).unwrap()).unwrap();
-        let address: std::net::SocketAddr = value.split_once(' ').unwrap().1.parse().unwrap();
+        let address: std::net::SocketAddr = value.split(' ').nth(1).unwrap().parse().unwrap();
         let stranger = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let files = exhaust();
         stranger.connect(&address.into()).unwrap();

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use thinwire_link::store::{self, Store};
 use thinwire_link::tcp::{Options, connect};
 use thinwire_link::{Error, Kind, Link, Token};
-use thinwire_wire::{Rank, World};
+use thinwire_wire::{Rank, VERSION, World};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -183,7 +183,7 @@ fn overheard() -> Vec<u8> {
     thread::scope(|scope| {
         scope.spawn(|| connect(World::new(1, 2).unwrap(), &store, &short()));
         let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(b"TWIR\x01\0\0\0").unwrap();
+        stream.write_all(&[b'T', b'W', b'I', b'R', VERSION, 0, 0, 0]).unwrap();
         let mut said = vec![0; 8 + 2 + 48];
         stream.read_exact(&mut said).unwrap();
         said
@@ -210,7 +210,7 @@ fn strangers_are_named_where_a_rank_is_missing() {
     let error = thread::scope(|scope| {
         let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &short()));
         let value = String::from_utf8(store.get("epoch/0/rank/0", LONG).unwrap()).unwrap();
-        let address = value.split_once(' ').unwrap().1;
+        let address = value.split(' ').nth(1).unwrap();
         (0..30).for_each(|_| drop(TcpStream::connect(address).unwrap()));
         failure(zero.join().unwrap())
     });

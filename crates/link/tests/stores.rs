@@ -11,6 +11,7 @@ use thinwire_link::store::{
     KEY_BYTES_MAX, STORE_BYTES_MAX, Store, VALUE_BYTES_MAX, file, mem, tcp,
 };
 use thinwire_link::{Kind, Token};
+use thinwire_wire::VERSION;
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
@@ -225,7 +226,7 @@ fn overheard() -> Vec<u8> {
     thread::scope(|scope| {
         scope.spawn(|| tcp::Client::connect(&address, &token(), SHORT));
         let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(b"TWIR\x01\x01\0\0").unwrap();
+        stream.write_all(&[b'T', b'W', b'I', b'R', VERSION, 1, 0, 0]).unwrap();
         let mut said = vec![0; 8 + 2 + 48];
         stream.read_exact(&mut said).unwrap();
         said
