@@ -48,6 +48,7 @@ def check(
     error_budget: float | None = None,
     feedback: str = "classic",
     momentum_correction: float | None = None,
+    warmup_steps: int | None = 0,
 ) -> None:
     """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
 
@@ -181,6 +182,7 @@ class Synchronizer:
         error_budget: float | None = None,
         feedback: str = "classic",
         momentum_correction: float | None = None,
+        warmup_steps: int | None = 0,
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:

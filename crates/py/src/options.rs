@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use pyo3::prelude::*;
-use thinwire_sync::{Momentum, Options, Parameter, check_combination};
+use thinwire_sync::{Momentum, Options, Parameter, Policy, check_combination};
 use thinwire_wire::World;
 
 use crate::error::Failure;
@@ -51,6 +51,7 @@ pub(crate) struct Told<'a> {
     pub(crate) error_budget: Option<f64>,
     pub(crate) feedback: &'a str,
     pub(crate) momentum_correction: Option<f32>,
+    pub(crate) warmup_steps: Option<i128>,
 }
 
 impl Told<'_> {
@@ -63,8 +64,11 @@ impl Told<'_> {
                 "error_budget {error_budget}, expected a finite number that is not negative"
             )));
         }
+        let policy: Policy = parse(self.codec)?;
+        let warm_up_steps = self.warmup_steps.map(|steps| whole::to("warmup_steps", steps));
         Ok(Options {
-            policy: parse(self.codec)?,
+            warm_up_steps: warm_up_steps.transpose()?.unwrap_or(policy.warm_up_steps()),
+            policy,
             algorithm: self.algorithm.map(parse).transpose()?,
             bucket_bytes: whole::to::<usize>("bucket_bytes", self.bucket_bytes)?.max(1),
             seed: whole::to("seed", self.seed)?,
@@ -92,7 +96,7 @@ fn parse<T: FromStr<Err: Display>>(name: &str) -> Result<T, Failure> {
 
 /// Refuses options that a synchroniser would refuse, before anybody is met.
 #[pyfunction]
-#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0, error_budget = None, feedback = "classic", momentum_correction = None))]
+#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0)))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub(crate) fn check(
     codec: &str,
@@ -102,9 +106,18 @@ pub(crate) fn check(
     error_budget: Option<f64>,
     feedback: &str,
     momentum_correction: Option<f32>,
+    warmup_steps: Option<i128>,
 ) -> PyResult<()> {
-    let told =
-        Told { codec, algorithm, bucket_bytes, seed, error_budget, feedback, momentum_correction };
+    let told = Told {
+        codec,
+        algorithm,
+        bucket_bytes,
+        seed,
+        error_budget,
+        feedback,
+        momentum_correction,
+        warmup_steps,
+    };
     // Whether they go together is the same for every world; its size only changes the advice.
     check_combination(&told.options()?, World::alone()).map_err(Failure::from)?;
     Ok(())

@@ -59,13 +59,14 @@ impl Source {
 }
 
 impl Inner {
-    pub(crate) fn begin(&mut self) {
-        self.begin_since(Instant::now());
+    pub(crate) fn begin(&mut self) -> Result<(), Failure> {
+        self.begin_since(Instant::now())
     }
 
-    fn begin_since(&mut self, begun: Instant) {
-        self.sync.begin_since(self.step, begun);
-        (self.step, self.averaged, self.begun) = (self.step.wrapping_add(1), false, true);
+    fn begin_since(&mut self, begun: Instant) -> Result<(), Failure> {
+        self.sync.begin_since(self.step, begun)?;
+        (self.step, self.averaged, self.begun) = (self.step.saturating_add(1), false, true);
+        Ok(())
     }
 
     /// Takes gradients of some parameters; the first of a step begin it.
@@ -81,7 +82,7 @@ impl Inner {
             return Ok(());
         }
         if !self.begun {
-            self.begin_since(self.ended);
+            self.begin_since(self.ended)?;
         }
         for (&index, source) in parameters.iter().zip(sources) {
             let memory = self.whole(index, source.address)?;

@@ -142,7 +142,8 @@ pub(crate) fn take_step(state: &mut State) -> Result<Option<u64>, Failure> {
 pub(crate) fn check(state: &State, parameters: &[Parameter]) -> Result<(), Failure> {
     let known: BTreeMap<&str, usize> =
         parameters.iter().map(|each| (each.name.as_str(), each.elements())).collect();
-    for (name, (_, values)) in &state.tensors {
+    let of_parameters = state.tensors.iter().filter(|(name, _)| *name != State::WARM_UP);
+    for (name, (_, values)) in of_parameters {
         let after = |kinds: &[&str]| kinds.iter().find_map(|kind| name.strip_prefix(kind));
         let elementwise = after(&ELEMENTWISE);
         let of = elementwise.or_else(|| after(&OTHERS));

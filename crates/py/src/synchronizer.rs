@@ -70,7 +70,7 @@ impl Drop for Synchronizer {
 #[pymethods]
 impl Synchronizer {
     #[new]
-    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None))]
+    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0)))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -83,6 +83,7 @@ impl Synchronizer {
         error_budget: Option<f64>,
         feedback: &str,
         momentum_correction: Option<f32>,
+        warmup_steps: Option<i128>,
     ) -> PyResult<Synchronizer> {
         let home = Arc::clone(group.home());
         home.circle.check()?;
@@ -95,6 +96,7 @@ impl Synchronizer {
             error_budget,
             feedback,
             momentum_correction,
+            warmup_steps,
         };
         let options = Options {
             timeout: home.timeout,
@@ -132,11 +134,7 @@ impl Synchronizer {
     }
 
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
-        let begin = |inner: &mut Inner| {
-            inner.begin();
-            Ok(())
-        };
-        Ok(py.detach(|| self.shared.with(begin))?)
+        Ok(py.detach(|| self.shared.with(Inner::begin))?)
     }
 
     fn ready(

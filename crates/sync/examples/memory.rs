@@ -40,7 +40,7 @@ fn measure(codec: &str) {
                     .expect("a group");
                 let gradient: Vec<f32> = (0..ELEMENTS).map(|i| (i % 977) as f32 - 488.0).collect();
                 for step in 0..3 {
-                    sync.begin(step);
+                    sync.begin(step).expect("a step");
                     for parameter in 0..MATRICES {
                         sync.ready(parameter, &gradient).expect("a gradient");
                     }

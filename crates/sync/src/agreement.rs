@@ -4,6 +4,7 @@ use thinwire_collective::operations::{carries, preferred};
 use thinwire_collective::{Group, all_gather_bytes};
 use thinwire_wire::World;
 
+use crate::warm_up::STEPS_MAX;
 use crate::{Error, Feedback, Options, Parameter, Policy};
 
 /// Refuses parameters that are not those which were, in any order and in any of the framework's
@@ -28,7 +29,8 @@ pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Err
     Ok(())
 }
 
-/// Refuses options that do not go together: a codec and an algorithm, an error budget or a feedback.
+/// Refuses options that do not go together: a codec and an algorithm, an error budget, a feedback or a
+/// warm-up.
 ///
 /// # Errors
 /// If the algorithm that was asked for cannot carry a codec that was, or nobody keeps the budget, or
@@ -40,6 +42,7 @@ pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
             options.policy
         )));
     }
+    check_warm_up(options)?;
     if options.feedback != Feedback::Classic && !options.policy.leaves_a_residual() {
         return Err(Error::Invalid(format!(
             "feedback {} with codec {}, which leaves nothing to feed back",
@@ -58,6 +61,20 @@ pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     Err(Error::Invalid(format!(
         "codec {choice} travels by {needed}, not by {asked}: its sums cannot be encoded at every hop"
     )))
+}
+
+/// Refuses a warm-up that nobody has, or that f32 cannot count.
+fn check_warm_up(options: &Options) -> Result<(), Error> {
+    let Options { policy, warm_up_steps: steps, .. } = options;
+    match policy {
+        Policy::Auto(_) if *steps > 0 => Err(Error::Invalid(format!(
+            "a warm-up of {steps} steps with codec {policy}, which measures its codecs instead"
+        ))),
+        _ if *steps > STEPS_MAX => {
+            Err(Error::Invalid(format!("a warm-up of {steps} steps, expected at most {STEPS_MAX}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What must be the same on all ranks for buckets to match.
@@ -79,6 +96,7 @@ pub(crate) fn identity(parameters: &[Parameter], options: &Options) -> Vec<(Stri
         fact("seed", options.seed.to_string()),
         fact("error budget", options.error_budget.to_string()),
         fact("feedback", options.feedback.to_string()),
+        fact("warm-up steps", options.warm_up_steps.to_string()),
         fact("momentum", options.momentum.map_or("none".to_owned(), |own| own.to_string())),
     ]
 }

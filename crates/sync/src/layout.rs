@@ -25,28 +25,38 @@ impl Synchronizer {
     pub fn relayout(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
         self.agree(&identity(&parameters, &self.options))?;
         check_same(&parameters, &self.parameters)?;
-        let tensors = self.state().tensors;
-        self.lay_out(parameters)?;
-        self.lanes.iter_mut().try_for_each(|lane| lane.load(&self.parameters, &tensors))
+        self.lay_out_again(parameters)
     }
 
     /// Makes the buckets and a first plan for them.
     pub(crate) fn lay_out(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
-        let raw =
-            matches!(&self.options.policy, Policy::Fixed(Choice::Bytes(codec)) if codec.is_raw());
+        self.warm_up.lay_out();
+        let fixed = self.fixed_choice();
+        let raw = matches!(&fixed, Some(Choice::Bytes(codec)) if codec.is_raw());
         let apart = if raw { Apart::No } else { Apart::Vectors };
         let (buckets, places) = bucket::layout(&parameters, self.options.bucket_bytes, apart);
         self.lanes = lanes(&parameters, buckets, &self.options, self.world);
         (self.parameters, self.places) = (parameters, places);
         (self.plan, self.first) = (Plan::default(), None);
-        let plan = match &self.options.policy {
-            Policy::Fixed(choice) => self.fixed_plan(&choice.clone(), self.step),
-            Policy::Auto(_) => self.first_plan()?,
+        let plan = match fixed {
+            Some(choice) => self.fixed_plan(&choice, self.step),
+            None => self.first_plan()?,
         };
         self.adopt(plan)
     }
 
-    /// The plan for one codec, after so many steps: a warm-up may send more.
+    /// The one codec for all buckets: during a warm-up the one that loses nothing; none with `auto`.
+    fn fixed_choice(&self) -> Option<Choice> {
+        match &self.options.policy {
+            Policy::Auto(_) => None,
+            Policy::Fixed(_) if self.warm_up.is_in_force() => {
+                Some(Choice::Bytes(thinwire_codec::raw()))
+            }
+            Policy::Fixed(choice) => Some(choice.clone()),
+        }
+    }
+
+    /// The plan for one codec, after so many steps: momentum's warm-up may send more.
     fn fixed_plan(&self, choice: &Choice, steps: u64) -> Plan {
         let buckets: Vec<&Bucket> = self.lanes.iter().map(|lane| &lane.bucket).collect();
         let momentum = self.options.momentum.as_ref();
@@ -54,12 +64,12 @@ impl Synchronizer {
         Plan::fixed(warm.as_ref().unwrap_or(choice), self.options.asked(), &buckets, self.world)
     }
 
-    /// Lets the next step of a warm-up have its codec.
-    pub(crate) fn warm_up(&mut self) -> Result<(), Error> {
-        let (Policy::Fixed(choice), Some(_)) = (&self.options.policy, self.options.momentum) else {
+    /// Lets the next step send as little as momentum's own warm-up has come to.
+    pub(crate) fn thin_out(&mut self) -> Result<(), Error> {
+        let (Some(choice), Some(_)) = (self.fixed_choice(), self.options.momentum) else {
             return Ok(());
         };
-        let plan = self.fixed_plan(&choice.clone(), self.step + 1);
+        let plan = self.fixed_plan(&choice, self.step.saturating_add(1));
         if plan == self.plan { Ok(()) } else { self.adopt(plan) }
     }
 

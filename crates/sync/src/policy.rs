@@ -47,6 +47,12 @@ impl Policy {
         }
     }
 
+    /// The number of steps of a warm-up ([`Options::warm_up_steps`]) with which training was seen to lose
+    /// least in its first steps: docs/numerics.md has the measurements.
+    pub fn warm_up_steps(&self) -> u64 {
+        0
+    }
+
     /// Whether it keeps codecs to an error budget: whoever names the codecs has decided that.
     pub fn keeps_a_budget(&self) -> bool {
         matches!(self, Policy::Auto(among) if among.is_empty())
@@ -169,6 +175,10 @@ pub struct Options {
     pub feedback: Feedback,
     /// Momentum that is added up before encoding; the optimiser must then have none.
     pub momentum: Option<Momentum>,
+    /// So many steps travel raw before the codec begins; those that are skipped do not count, and 0 is
+    /// none. [`Policy::warm_up_steps`] is what measurements recommend. `auto` has no warm-up: it measures
+    /// what codecs lose in the first steps, and plans by that.
+    pub warm_up_steps: u64,
     /// A wait in which nothing moves for this long is an error.
     pub timeout: Duration,
     /// Ranks whose backward shares this machine's cores, this one included; 0 where it runs on a
@@ -189,6 +199,7 @@ impl Default for Options {
             error_budget: ERROR_BUDGET,
             feedback: Feedback::Classic,
             momentum: None,
+            warm_up_steps: 0,
             timeout: Duration::from_secs(60),
             local_ranks: 1,
         }

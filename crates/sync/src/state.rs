@@ -3,6 +3,8 @@
 //! Law of the handing over: the sum over ranks of every residual is the same before and after, up to
 //! the rounding of a sum of f32; what all ranks hold alike (factors, means) they still do.
 
+mod file;
+
 use std::collections::BTreeMap;
 
 use thinwire_wire::World;
@@ -14,7 +16,7 @@ use crate::{Error, Policy, Synchronizer};
 /// Named f32 tensors: shape and values.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Residuals, factors, scales and the plan of one rank. A run that goes on from it goes on bit for bit.
+/// Residuals, factors, scales, the count of a warm-up and the plan of one rank. A run that goes on from it goes on bit for bit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Named f32 tensors: shape and values. `residual.PARAMETER` has the parameter's shape.
@@ -23,17 +25,29 @@ pub struct State {
     pub plan: String,
 }
 
+impl State {
+    /// The name among the tensors under which the steps of a warm-up are counted. What is a parameter's
+    /// has a dot in its name.
+    pub const WARM_UP: &str = "warm_up";
+}
+
 impl Synchronizer {
     /// Everything that a restart must know.
     pub fn state(&self) -> State {
-        let plan = Plan { asked: self.options.told(), ..self.plan.clone() };
+        let plan = Plan { asked: self.told(), ..self.plan.clone() };
         let plan = serde_json::to_string(&plan).expect("a plan has only numbers and strings");
         let mut state = State { plan, ..State::default() };
         self.lanes.iter().for_each(|lane| lane.save(&self.parameters, &mut state.tensors));
+        self.warm_up.save(&mut state.tensors);
         state
     }
 
-    /// Goes on from `state`, between steps. A plan that was made for another codec or other limits is not
+    /// All that has decided on the plan in force, as text.
+    fn told(&self) -> String {
+        self.options.told() + if self.warm_up.is_in_force() { ", warming up" } else { "" }
+    }
+
+    /// Goes on from `state`, between steps; the next one may have any number. A plan that was made for another codec or other limits is not
     /// followed; what is owed is taken up all the same.
     ///
     /// # Errors
@@ -44,7 +58,8 @@ impl Synchronizer {
         let plan: Plan = serde_json::from_str(&state.plan).map_err(|error| {
             Error::Invalid(format!("the plan in the checkpoint is no plan: {error}"))
         })?;
-        if plan.asked.is_empty() || plan.asked == self.options.told() {
+        self.resume_warm_up(&state.tensors)?;
+        if plan.asked.is_empty() || plan.asked == self.told() {
             self.go_on(plan)?;
         }
         self.load_tensors(state)
@@ -76,12 +91,15 @@ impl Synchronizer {
         }
     }
 
-    /// Takes up residuals and factors alone, whatever plan and buckets they come from.
+    /// Takes up residuals, factors and the count of a warm-up, whatever plan and buckets they come from;
+    /// the next step may have any number.
     ///
     /// # Errors
     /// If they are those of another model, or have momentum that nobody goes on from.
     pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
         self.check_momentum(&state.tensors)?;
+        self.resume_warm_up(&state.tensors)?;
+        self.last = None;
         self.lanes.iter_mut().try_for_each(|lane| lane.load(&self.parameters, &state.tensors))
     }
 

@@ -15,6 +15,7 @@ use crate::plan::Plan;
 use crate::planner::{Limits, Planner};
 use crate::probe::LinkSpeed;
 use crate::tensor::Lent;
+use crate::warm_up::WarmUp;
 use crate::worker::Worker;
 use crate::{Error, Gradient, Options, Parameter, Policy, StepRecord};
 
@@ -44,6 +45,9 @@ pub struct Synchronizer {
     pub(crate) step: u64,
     /// The first step since the buckets were laid out.
     pub(crate) first: Option<u64>,
+    /// The last step that was begun; none since a state was loaded.
+    pub(crate) last: Option<u64>,
+    pub(crate) warm_up: WarmUp,
     pub(crate) begun: Instant,
     underway: usize,
     pub(crate) cpu_s: f64,
@@ -87,6 +91,8 @@ impl Synchronizer {
             worker: Worker::start(group),
             step: 0,
             first: None,
+            last: None,
+            warm_up: WarmUp::new(options.warm_up_steps),
             begun: Instant::now(),
             underway: 0,
             cpu_s: 0.0,
@@ -112,20 +118,35 @@ impl Synchronizer {
         self.planner.as_ref().map(Planner::link)
     }
 
-    /// Begins a step. All ranks give the same number, higher than the last.
-    pub fn begin(&mut self, step: u64) {
-        self.begin_since(step, Instant::now());
+    /// Begins a step. All ranks give the same number, higher than the last; the first one after a
+    /// state was loaded may be any.
+    ///
+    /// # Errors
+    /// If the number is not higher than the last one, and then nothing has changed.
+    pub fn begin(&mut self, step: u64) -> Result<(), Error> {
+        self.begin_since(step, Instant::now())
     }
 
     /// Begins a step that has been computing since `begun`: for frameworks that only hand over
     /// gradients. What is planned with includes the time before the first of them.
-    pub fn begin_since(&mut self, step: u64, begun: Instant) {
-        self.step = step;
+    ///
+    /// # Errors
+    /// As [`Synchronizer::begin`].
+    pub fn begin_since(&mut self, step: u64, begun: Instant) -> Result<(), Error> {
+        if let Some(last) = self.last.filter(|last| step <= *last) {
+            return Err(Error::Invalid(format!(
+                "step {step} begins after step {last}, expected {} or more",
+                last.saturating_add(1)
+            )));
+        }
+        (self.step, self.last) = (step, Some(step));
+        self.end_warm_up()?;
         self.first.get_or_insert(step);
         self.begun = begun;
         let planning = self.planner.as_mut().and_then(Planner::take_planning).map(Box::new);
         self.record = StepRecord { step, planning, ..StepRecord::default() };
         self.lanes.iter_mut().for_each(Lane::clear);
+        Ok(())
     }
 
     /// Takes the gradient of a parameter; returns at once. Its bucket leaves when it is full.
@@ -224,9 +245,10 @@ impl Synchronizer {
         }
         self.close_record(all_in_s);
         if finite {
+            self.warm_up.count();
             self.plan_again().map_err(|error| error.in_step(self.step))?;
         }
-        self.warm_up()?;
+        self.thin_out()?;
         Ok(if finite { Outcome::Averaged } else { Outcome::Skipped })
     }
 

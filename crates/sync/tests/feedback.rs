@@ -34,7 +34,7 @@ fn gradient(rank: u32, step: u64, parameter: usize) -> Vec<f32> {
 /// One step; with `scale` times the gradients.
 fn give(sync: &mut Synchronizer, step: u64, scale: f32) -> Outcome {
     let rank = sync.world().rank().0;
-    sync.begin(step);
+    sync.begin(step).unwrap();
     for index in 0..parameters().len() {
         let values: Vec<f32> = gradient(rank, step, index).iter().map(|x| x * scale).collect();
         sync.ready(index, &values).unwrap();
@@ -133,7 +133,7 @@ fn ef21_learns_a_gradient_that_stays() {
             let rank = sync.world().rank().0;
             let mut errors = Vec::new();
             for step in 0..STEPS {
-                sync.begin(step);
+                sync.begin(step).unwrap();
                 for index in 0..parameters().len() {
                     sync.ready(index, &gradient(rank, 0, index)).unwrap();
                 }
@@ -221,20 +221,22 @@ fn a_skipped_step_and_a_restart_leave_no_trace() {
         for feedback in ["classic", "ef21", "average:0.5"] {
             let options = Options { momentum, ..options(codec, feedback) };
             let whole = spawn(2, &options, |mut sync| {
-                (0..3).for_each(|step| assert_eq!(give(&mut sync, step, 1.0), Outcome::Averaged));
+                for step in [0, 2, 3] {
+                    assert_eq!(give(&mut sync, step, 1.0), Outcome::Averaged);
+                }
                 averages(&sync)
             });
             let resumed = spawn(2, &options, |mut sync| {
                 assert_eq!(give(&mut sync, 0, 1.0), Outcome::Averaged);
                 let before = sync.state();
-                assert_eq!(give(&mut sync, 9, f32::INFINITY), Outcome::Skipped);
+                assert_eq!(give(&mut sync, 1, f32::INFINITY), Outcome::Skipped);
                 assert_eq!(sync.state(), before, "{codec}, {feedback}");
-                assert_eq!(give(&mut sync, 1, 1.0), Outcome::Averaged);
+                assert_eq!(give(&mut sync, 2, 1.0), Outcome::Averaged);
                 sync.state()
             });
             let ended = spawn(2, &options, |mut sync| {
                 sync.load(&resumed[sync.world().rank().index()]).unwrap();
-                assert_eq!(give(&mut sync, 2, 1.0), Outcome::Averaged);
+                assert_eq!(give(&mut sync, 3, 1.0), Outcome::Averaged);
                 averages(&sync)
             });
             assert_eq!(whole, ended, "{codec}, {feedback}");

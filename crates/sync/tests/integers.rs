@@ -33,7 +33,7 @@ fn gradient(rank: u32, step: u64, parameter: usize) -> Vec<f32> {
 /// One step in which each rank gives `of(rank, parameter)`; the averages.
 fn give(sync: &mut Synchronizer, step: u64, of: impl Fn(u32, usize) -> Vec<f32>) -> Vec<Vec<f32>> {
     let rank = sync.world().rank().0;
-    sync.begin(step);
+    sync.begin(step).unwrap();
     (0..2).for_each(|index| sync.ready(index, &of(rank, index)).unwrap());
     assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
     (0..2).map(|index| sync.gradient(index).to_vec()).collect()

@@ -25,7 +25,7 @@ fn spawn<T: Send>(size: usize, codec: &str, body: impl Fn(Synchronizer) -> T + S
 
 fn give(sync: &mut Synchronizer, step: u64) {
     let rank = u64::from(sync.world().rank().0);
-    sync.begin(step);
+    sync.begin(step).unwrap();
     for (index, parameter) in parameters().iter().enumerate() {
         let key = Key { seed: 100 + rank, step, tensor: index as u32 };
         let gradient: Vec<f32> = (0..parameter.elements() as u64).map(|i| key.normal(i)).collect();

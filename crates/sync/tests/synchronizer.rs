@@ -258,7 +258,7 @@ fn facts_of_the_trainer_are_compared_too() {
 fn mistakes_are_refused_in_one_line() {
     let link = || Box::new(mem::alone());
     let mut sync = Synchronizer::start(link(), parameters(), options("none")).unwrap();
-    sync.begin(0);
+    sync.begin(0).unwrap();
     let error = sync.ready(0, &[1.0]).unwrap_err().to_string();
     assert_eq!(error, "gradient of head.weight has 1 elements, expected 6720");
     sync.ready(1, &[0.0; 96]).unwrap();
@@ -268,7 +268,7 @@ fn mistakes_are_refused_in_one_line() {
     assert_eq!(error, "no gradient of head.weight in step 0");
     let pair = ["first", "second"].map(|name| Parameter::new(name, &[8, 8]));
     let mut sync = Synchronizer::start(link(), pair.to_vec(), options("none")).unwrap();
-    sync.begin(9);
+    sync.begin(9).unwrap();
     sync.ready(0, &[1.0; 64]).unwrap();
     let error = sync.finish().unwrap_err().to_string();
     assert_eq!(error, "no gradient of second in step 9");
@@ -281,6 +281,22 @@ fn mistakes_are_refused_in_one_line() {
         Options { policy, algorithm: Some("two-shot".parse().unwrap()), ..Options::default() };
     let error = Synchronizer::start(link(), parameters(), wrong).unwrap_err().to_string();
     assert!(error.starts_with("codec topk:0.01 travels by gather, not by two-shot"), "{error}");
+}
+
+#[test]
+fn a_step_number_that_does_not_rise_is_refused() {
+    spawn(2, "int8", |mut sync| {
+        assert_eq!(give(&mut sync, 3, false), Outcome::Averaged);
+        let before = sync.state();
+        for step in [3, 2, 0] {
+            let error = sync.begin(step).unwrap_err().to_string();
+            assert_eq!(error, format!("step {step} begins after step 3, expected 4 or more"));
+        }
+        assert_eq!(give(&mut sync, 7, true), Outcome::Skipped);
+        assert!(sync.begin(7).is_err(), "a skipped step has been, too");
+        sync.load(&before).unwrap();
+        assert_eq!(give(&mut sync, 0, false), Outcome::Averaged);
+    });
 }
 
 #[test]
@@ -363,7 +379,7 @@ fn gradients_travel_in_their_own_type() {
         let ranks = testkit::spawn(Network::Mem, size, |link| {
             let mut sync = Synchronizer::start(link, typed_parameters(), options("none")).unwrap();
             let rank = sync.world().rank().0;
-            sync.begin(0);
+            sync.begin(0).unwrap();
             for (index, parameter) in typed_parameters().iter().enumerate() {
                 let values = gradient(rank, 0, index, parameter.elements());
                 sync.ready(index, Typed::new(parameter.dtype, &values).gradient()).unwrap();
@@ -417,12 +433,12 @@ fn what_overflows_half_precision_skips_the_step() {
     let outcomes = testkit::spawn(Network::Mem, 2, |link| {
         let parameter = Parameter { dtype: DType::F16, ..Parameter::new("weight", &[4, 4]) };
         let mut sync = Synchronizer::start(link, vec![parameter], options("none")).unwrap();
-        sync.begin(0);
+        sync.begin(0).unwrap();
         // Halves of the largest number: each fits, and so does the average, but not an infinity.
         sync.ready(0, Gradient::F16(&[f16::MAX; 16])).unwrap();
         assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
         assert_eq!(sync.gradient(0), [65504.0; 16]);
-        sync.begin(1);
+        sync.begin(1).unwrap();
         let largest = [f16::MAX, f16::INFINITY][sync.world().rank().index()];
         sync.ready(0, Gradient::F16(&[largest; 16])).unwrap();
         sync.finish().unwrap()
@@ -440,7 +456,7 @@ fn other_layout() -> Vec<Parameter> {
 fn give_by_name(sync: &mut Synchronizer, step: u64) -> BTreeMap<String, Vec<f32>> {
     let rank = sync.world().rank().0;
     let given = sync.parameters().to_vec();
-    sync.begin(step);
+    sync.begin(step).unwrap();
     for (index, Parameter { name, .. }) in given.iter().enumerate() {
         let original = parameters().iter().position(|p| p.name == *name).unwrap();
         let elements = given[index].elements();
@@ -507,7 +523,7 @@ fn framework_buckets_leave_by_themselves() {
         .collect();
     let mut sync =
         Synchronizer::start(Box::new(mem::alone()), parameters, options("none")).unwrap();
-    sync.begin(0);
+    sync.begin(0).unwrap();
     (0..6).for_each(|index| sync.ready(index, &[1.0; 64]).unwrap());
     let _ = sync.finish().unwrap();
     let names: Vec<&str> = sync.record().buckets.iter().map(|b| b.name.as_str()).collect();
@@ -623,7 +639,7 @@ fn lent_gradients_give_the_same_averages() {
             let rank = sync.world().rank().0;
             let mut history = Vec::new();
             for step in 0..3 {
-                sync.begin(step);
+                sync.begin(step).unwrap();
                 let flat = flat(rank, step);
                 sync.lend(0, |range| Loan(flat[range].to_vec())).unwrap();
                 assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
@@ -654,7 +670,7 @@ fn a_nan_in_lent_gradients_skips_the_step_on_all_ranks() {
             if rank == 1 {
                 flat[8000] = f32::INFINITY;
             }
-            sync.begin(0);
+            sync.begin(0).unwrap();
             sync.lend(0, |range| Loan(flat[range].to_vec())).unwrap();
             assert_eq!(sync.finish().unwrap(), Outcome::Skipped);
             assert_eq!(give(&mut sync, 1, false), Outcome::Averaged);

@@ -22,10 +22,10 @@ struct Noted {
 }
 
 impl Exchange for Noted {
-    fn begin(&mut self, step: u64) {
-        self.alone.begin(step);
+    fn begin(&mut self, step: u64) -> Result<(), Failure> {
         self.ready_s.clear();
         self.began = Instant::now();
+        self.alone.begin(step)
     }
 
     fn ready(&mut self, parameter: usize, gradient: &[f32]) -> Result<(), Failure> {

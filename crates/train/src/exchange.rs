@@ -21,8 +21,11 @@ pub enum Outcome {
 
 /// The exchange of one model's gradients.
 pub trait Exchange {
-    /// Starts a step. Ranks agree on `step`.
-    fn begin(&mut self, step: u64);
+    /// Starts a step. Ranks agree on `step`, which rises from step to step.
+    ///
+    /// # Errors
+    /// If it does not rise.
+    fn begin(&mut self, step: u64) -> Result<(), Failure>;
 
     /// Hands over the gradient of one parameter, an index into the model's parameters. Returns
     /// at once.
@@ -55,7 +58,9 @@ impl Alone {
 }
 
 impl Exchange for Alone {
-    fn begin(&mut self, _step: u64) {}
+    fn begin(&mut self, _step: u64) -> Result<(), Failure> {
+        Ok(())
+    }
 
     fn ready(&mut self, parameter: usize, gradient: &[f32]) -> Result<(), Failure> {
         if self.gradients.len() <= parameter {
@@ -91,7 +96,7 @@ mod tests {
             (f32::NEG_INFINITY, Outcome::Skipped),
             (-0.0, Outcome::Averaged),
         ] {
-            exchange.begin(0);
+            exchange.begin(0).unwrap();
             exchange.ready(1, &[0.5, bad, -2.0]).unwrap();
             exchange.ready(0, &[f32::MAX]).unwrap();
             assert_eq!(exchange.finish().unwrap(), outcome, "{bad}");

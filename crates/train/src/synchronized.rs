@@ -6,8 +6,8 @@ use crate::exchange::{Exchange, Failure, Outcome};
 use crate::model;
 
 impl Exchange for Synchronizer {
-    fn begin(&mut self, step: u64) {
-        Synchronizer::begin(self, step);
+    fn begin(&mut self, step: u64) -> Result<(), Failure> {
+        Ok(Synchronizer::begin(self, step)?)
     }
 
     fn ready(&mut self, parameter: usize, gradient: &[f32]) -> Result<(), Failure> {

@@ -123,7 +123,7 @@ impl<M: Model, X: Exchange> Trainer<M, X> {
         let step = self.step;
         let learning_rate = self.options.learning_rate.at(step);
 
-        self.exchange.begin(step);
+        self.exchange.begin(step).map_err(Error::exchange)?;
         let started = Instant::now();
         let (loss, handover_s) = self.backward(batch)?;
         let backward_s = seconds(started);
@@ -249,8 +249,8 @@ mod tests {
     struct Spoiled(Alone, f32);
 
     impl Exchange for Spoiled {
-        fn begin(&mut self, step: u64) {
-            self.0.begin(step);
+        fn begin(&mut self, step: u64) -> Result<(), Failure> {
+            self.0.begin(step)
         }
 
         fn ready(&mut self, parameter: usize, gradient: &[f32]) -> Result<(), Failure> {

@@ -45,6 +45,7 @@ def hook(
     error_budget: float | None = None,
     feedback: str = "classic",
     momentum_correction: float | None = None,
+    warmup_steps: int | None = None,
     named_parameters: Iterable[tuple[str, torch.Tensor]] = (),
     timeout_s: float = groups.TIMEOUT_S,
 ) -> tuple["Hook", Callable[..., Future[torch.Tensor]]]:
@@ -66,6 +67,8 @@ def hook(
         momentum_correction: a factor from 0 to below 1, as 0.9: each rank adds up momentum of its own
             gradients before they are encoded, and clears it where all was sent. The optimizer must then
             have none: `torch.optim.SGD(..., momentum=0)`, Adam with a first beta of 0.
+        warmup_steps: so many first steps travel raw before the codec begins; those that are skipped do not
+            count. None takes what measurements recommend for the codec; "auto" has no warm-up.
         named_parameters: the model's, for messages and states with names; without them a parameter
             is called by its place.
         timeout_s: how long a rank waits for the others, in seconds.
@@ -84,6 +87,7 @@ def hook(
         "error_budget": error_budget,
         "feedback": feedback,
         "momentum_correction": momentum_correction,
+        "warmup_steps": warmup_steps,
     }
     check(**options)
     given = {id(parameter): name for name, parameter in named_parameters}

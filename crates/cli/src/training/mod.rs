@@ -97,6 +97,7 @@ fn start(plan: &Plan, codecs: &[Policy]) -> Result<Start<(Place, Held)>> {
     check_outputs(plan)?;
     check_budget(settings.error_budget, codecs)?;
     check_feedback(settings.feedback, codecs)?;
+    check_warm_up(settings.warmup_steps, codecs)?;
     let place = match ranks::start(&settings.place, settings.ranks, plan.ranks().unwrap_or(2))? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(Start::Done(code)),
@@ -121,6 +122,17 @@ fn check_feedback(feedback: Feedback, codecs: &[Policy]) -> Result<()> {
     let error =
         anyhow!("--feedback {feedback} with codec {named}, which leaves nothing to feed back");
     Err(hinted(error, "int8, topk:0.01 and powersgd:4 leave residuals, for instance"))
+}
+
+/// Refuses a warm-up that no codec has.
+fn check_warm_up(steps: Option<u64>, codecs: &[Policy]) -> Result<()> {
+    let Some(steps) = steps.filter(|steps| *steps > 0) else { return Ok(()) };
+    if codecs.iter().any(|codec| matches!(codec, Policy::Fixed(_))) {
+        return Ok(());
+    }
+    let named = codecs.iter().map(Policy::to_string).collect::<Vec<_>>().join(",");
+    let error = anyhow!("--warmup-steps {steps} with codec {named}, which measures its codecs instead");
+    Err(hinted(error, "leave it out, or name one codec: --codec powersgd:4"))
 }
 
 /// Refuses an error budget that nobody keeps.

@@ -268,6 +268,7 @@ fn synchronizer(
             false => usual.feedback,
         },
         momentum: plan.momentum(),
+        warm_up_steps: warm_up_steps(plan, codec),
         timeout: plan.settings.link.timeout(),
         local_ranks: place.local_world as usize,
         ..usual
@@ -277,6 +278,12 @@ fn synchronizer(
     sync.agree(&plan.facts())?;
     shared::check_folder(plan.keep.as_ref(), place.rank, |mine| Ok(sync.gather(mine)?))?;
     Ok(sync)
+}
+
+/// The warm-up of a codec: what was asked for, where it has one, else what suits it.
+fn warm_up_steps(plan: &Plan, codec: &Policy) -> u64 {
+    let asked = plan.settings.warmup_steps.filter(|_| matches!(codec, Policy::Fixed(_)));
+    asked.unwrap_or(codec.warm_up_steps())
 }
 
 fn title(

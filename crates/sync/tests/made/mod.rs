@@ -39,7 +39,7 @@ pub fn spawn<T: Send>(
 
 pub fn give(sync: &mut Synchronizer, step: u64, spoil: bool) -> Outcome {
     let rank = sync.world().rank().0;
-    sync.begin(step);
+    sync.begin(step).unwrap();
     for (index, parameter) in parameters().iter().enumerate() {
         let mut gradient = gradient(rank, step, index, parameter.elements());
         if spoil && rank == 1 && index == 2 {

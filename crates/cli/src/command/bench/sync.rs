@@ -235,7 +235,7 @@ impl<'a> Bench<'a> {
 
     fn step(&self, sync: &mut Synchronizer, step: u64) -> Result<Duration> {
         let begun = Instant::now();
-        sync.begin(step);
+        sync.begin(step)?;
         for (index, (tensor, ready)) in self.tensors.iter().zip(&self.ready).enumerate() {
             thread::sleep(ready.saturating_sub(begun.elapsed()));
             sync.ready(index, &self.values[..tensor.parameter.elements()])?;

@@ -253,11 +253,13 @@ fn check_flags(flags: &RecipeFlags) -> Result<()> {
 /// Refuses flags about an exchange that planned trainings do not have.
 fn check_exchange(settings: &Settings) -> Result<()> {
     let usual = thinwire_sync::Options::default();
-    let Settings { algorithm, feedback, momentum_correction, bucket_bytes, .. } = settings;
+    let Settings { algorithm, feedback, momentum_correction, warmup_steps, bucket_bytes, .. } =
+        settings;
     let given = [
         algorithm.0.map(|value| format!("--algorithm {value}")),
         (*feedback != usual.feedback).then(|| format!("--feedback {feedback}")),
         momentum_correction.map(|value| format!("--momentum-correction {value}")),
+        warmup_steps.map(|value| format!("--warmup-steps {value}")),
         bucket_bytes.map(|value| format!("--bucket-bytes {value}")),
     ];
     match given.into_iter().flatten().next() {

@@ -1,0 +1,107 @@
+//! First steps in which everything travels raw, before the codec begins.
+//!
+//! A new model's gradients are large and turn from step to step: what a sparse or a low-rank codec
+//! holds back of them comes late, when it is wrong. During the warm-up buckets, sums and averages are
+//! those of `none`, bit for bit; then buckets are made anew, and the codec begins without residuals and
+//! with fresh factors, like that of a training that begins there. Momentum goes on.
+//!
+//! Steps that were kept count, skipped ones do not: so all ranks count alike, and a skipped step leaves
+//! no trace. The count is part of the state. A state without one is of a training that had no warm-up,
+//! or of an older version: there it counts as over.
+
+use crate::state::{State, Tensors};
+use crate::{Error, Parameter, Synchronizer};
+
+/// The most steps, so that f32 counts them exactly.
+pub(crate) const STEPS_MAX: u64 = 1 << 24;
+
+/// How far the warm-up is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WarmUp {
+    /// How long it is.
+    steps: u64,
+    /// The steps that were kept so far.
+    kept: u64,
+    /// The buckets are those of the warm-up.
+    in_force: bool,
+}
+
+impl WarmUp {
+    /// One of so many steps, at its beginning.
+    pub(crate) fn new(steps: u64) -> WarmUp {
+        WarmUp { steps, kept: 0, in_force: false }
+    }
+
+    /// Whether the next step belongs to it.
+    pub(crate) fn is_on(&self) -> bool {
+        self.kept < self.steps
+    }
+
+    /// Whether the buckets are those of the warm-up, which may be over.
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.in_force
+    }
+
+    /// Buckets are made for the next step.
+    pub(crate) fn lay_out(&mut self) {
+        self.in_force = self.is_on();
+    }
+
+    /// A step was kept.
+    pub(crate) fn count(&mut self) {
+        self.kept = (self.kept + 1).min(STEPS_MAX);
+    }
+
+    /// Adds the count to a state, if there is a warm-up.
+    pub(crate) fn save(&self, tensors: &mut Tensors) {
+        if self.steps > 0 {
+            tensors.insert(State::WARM_UP.to_owned(), (vec![1], vec![self.kept as f32]));
+        }
+    }
+
+    /// Goes on from the count of a state.
+    fn load(&mut self, tensors: &Tensors) -> Result<(), Error> {
+        let Some((_, values)) = tensors.get(State::WARM_UP) else {
+            self.kept = self.steps;
+            return Ok(());
+        };
+        let is_count = |kept: &f32| kept.fract() == 0.0 && (0.0..=STEPS_MAX as f32).contains(kept);
+        match values.as_slice() {
+            [kept] if is_count(kept) => self.kept = *kept as u64,
+            other => {
+                return Err(Error::Invalid(format!(
+                    "{} in the state is {other:?}, expected one whole number up to {STEPS_MAX}",
+                    State::WARM_UP
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Synchronizer {
+    /// Makes the buckets of the codec after the last step of the warm-up.
+    pub(crate) fn end_warm_up(&mut self) -> Result<(), Error> {
+        match self.warm_up.is_in_force() == self.warm_up.is_on() {
+            true => Ok(()),
+            false => self.lay_out_again(self.parameters.clone()),
+        }
+    }
+
+    /// Takes up the count of a state, and makes the buckets that belong to it. What was owed before the
+    /// state is not part of it.
+    pub(crate) fn resume_warm_up(&mut self, tensors: &Tensors) -> Result<(), Error> {
+        self.warm_up.load(tensors)?;
+        match self.warm_up.is_in_force() == self.warm_up.is_on() {
+            true => Ok(()),
+            false => self.lay_out(self.parameters.clone()),
+        }
+    }
+
+    /// Makes buckets anew; residuals, factors and momenta go with their parameters.
+    pub(crate) fn lay_out_again(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
+        let tensors = self.state().tensors;
+        self.lay_out(parameters)?;
+        self.lanes.iter_mut().try_for_each(|lane| lane.load(&self.parameters, &tensors))
+    }
+}
