@@ -21,7 +21,7 @@ def both(name, steps, codec="none", accumulate=1, dtype=None, **options):
     dtype = dtype and getattr(torch, dtype)
     plain = wrapped(name, dtype=dtype, **options)
     Training(name, plain).run(steps, accumulate)
-    hook = thinwire.torch.hook(codec)
+    hook = thinwire.torch.hook(codec, warmup_steps=0)
     model = wrapped(name, hook, dtype=dtype, **options)
     training = Training(name, model).run(steps, accumulate)
     return {
@@ -136,7 +136,7 @@ def scale_with_an_infinity(codecs):
     dist.init_process_group("gloo")
     results = []
     for codec in codecs:
-        model = wrapped("mlp", thinwire.torch.hook(codec))
+        model = wrapped("mlp", thinwire.torch.hook(codec, warmup_steps=0))
         training, scaler = Training("mlp", model), torch.amp.GradScaler("cpu", init_scale=1024.0)
         steps = []
         for step in range(6):

@@ -16,7 +16,8 @@ def corrected(folder):
     from torch_models import Training, digest, weights, wrapped
 
     def trained(codec, steps):
-        hook, function = thinwire.torch.hook(codec, momentum_correction=0.9)
+        options = {"momentum_correction": 0.9, "warmup_steps": 0}
+        hook, function = thinwire.torch.hook(codec, **options)
         training = Training("mlp", wrapped("mlp", (hook, function)), momentum=0.0)
         return training.run(steps), hook
 

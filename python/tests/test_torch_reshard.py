@@ -5,9 +5,9 @@ import pytest
 pytestmark = pytest.mark.needs("torch")
 
 OPTIONS = {
-    "topk": {"codec": "topk:0.05", "momentum_correction": 0.9},
+    "topk": {"codec": "topk:0.05", "momentum_correction": 0.9, "warmup_steps": 2},
     "ef21": {"codec": "int4", "feedback": "ef21"},
-    "powersgd": {"codec": "powersgd:2"},
+    "powersgd": {"codec": "powersgd:2", "warmup_steps": 0},
     "auto": {"codec": "auto"},
 }
 SUMMED = ("residual.", "shift.", "momentum.")

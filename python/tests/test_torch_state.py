@@ -4,7 +4,7 @@ import pytest
 
 pytestmark = pytest.mark.needs("torch")
 
-CODECS = ["none", "int8", "int4", "topk:0.05", "powersgd:2"]
+CODECS = ["none", "int8", "int4", "topk:0.05", "powersgd:2", "powersgd:2 after 4"]
 
 
 def interrupted(codecs, folder):
@@ -44,13 +44,18 @@ def rank():
 
 
 def fresh(codec):
-    """A training at its beginning, with its hook; for one codec that hook knows parameters' names."""
+    """A training at its beginning, with its hook; for one codec that hook knows parameters' names.
+
+    A codec may be followed by the steps of its warm-up.
+    """
     import thinwire.torch
     from torch_models import Training, wrapped
 
     model = wrapped("mlp")
     names = model.module.named_parameters() if codec == "int4" else ()
-    hook, function = thinwire.torch.hook(codec, named_parameters=names)
+    codec, _, warm_up = codec.partition(" after ")
+    options = {"named_parameters": names, "warmup_steps": int(warm_up or 0)}
+    hook, function = thinwire.torch.hook(codec, **options)
     model.register_comm_hook(hook, function)
     return Training("mlp", model), hook
 
@@ -83,6 +88,8 @@ def test_a_run_goes_on_bit_for_bit(ranks, tmp_path):
     assert kept["int4"] == ["residual.0.weight", "residual.2.weight", "residual.4.weight"]
     assert kept["int8"] == ["residual.parameter.0", "residual.parameter.2", "residual.parameter.4"]
     assert any(name.startswith("factor") for name in kept["powersgd:2"])
+    assert "warm_up" in kept["powersgd:2 after 4"]
+    assert any(name.startswith("factor") for name in kept["powersgd:2 after 4"])
 
 
 def test_stochastic_rounding_goes_on_with_its_next_numbers(ranks, tmp_path):

@@ -84,22 +84,23 @@ fn one_rank_learns_as_two_do() {
 
 #[test]
 fn a_resumed_run_goes_on_bit_for_bit() {
-    for codec in ["int8", "powersgd:1"] {
-        let folder = Folder::new(&format!("resume-{}", codec.replace(':', "-")));
-        let flags = ["--codec", codec, "--steps", "8", "--checkpoint-every", "4"];
-        folder.train(&[&flags[..], &["--checkpoint-dir", "whole"]].concat()).done();
+    for (codec, warm_up) in [("int8", "0"), ("powersgd:1", "0"), ("powersgd:1", "6")] {
+        let folder = Folder::new(&format!("resume-{}-{warm_up}", codec.replace(':', "-")));
+        let codec = ["--codec", codec, "--warmup-steps", warm_up];
+        let flags = ["--steps", "8", "--checkpoint-every", "4", "--checkpoint-dir", "whole"];
+        folder.train(&[&codec[..], &flags].concat()).done();
         let whole = folder.path().join("whole");
         fs::create_dir(folder.path().join("half")).unwrap();
         fs::rename(whole.join("step-000004"), folder.path().join("half/step-000004")).unwrap();
 
         // The model's size, the batch and the seed come from the checkpoint.
-        let resumed = ["train", "--data", "text.txt", "--link", "none", "--codec", codec];
+        let resumed = ["train", "--data", "text.txt", "--link", "none"];
         let places = ["--resume", "half", "--checkpoint-dir", "half", "--report", "none"];
-        folder.run(&[&resumed[..], &places[..]].concat()).done();
+        folder.run(&[&resumed[..], &codec, &places[..]].concat()).done();
         let [half, whole] =
             [folder.path().join("half"), whole].map(|path| tensors(&path.join("step-000008")));
         assert_eq!(half.len(), 4);
-        assert!(half == whole, "{codec}");
+        assert!(half == whole, "{codec:?}");
     }
 }
 

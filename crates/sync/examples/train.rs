@@ -102,12 +102,7 @@ pub fn train(
 }
 
 /// Every rank saves its own state, which no other has; rank 0 the model and the step.
-fn save(
-    folder: &Path,
-    step: u64,
-    sync: &Synchronizer,
-    values: &[Vec<f32>],
-) -> Result<(), Failure> {
+fn save(folder: &Path, step: u64, sync: &Synchronizer, values: &[Vec<f32>]) -> Result<(), Failure> {
     fs::create_dir_all(folder)?;
     sync.state().save(&state_of(folder, sync.world()), sync.world())?;
     if sync.world().rank() == Rank(0) {
@@ -120,11 +115,7 @@ fn save(
 }
 
 /// Takes up what a folder has; the step to go on with.
-fn resume(
-    folder: &Path,
-    sync: &mut Synchronizer,
-    values: &mut [Vec<f32>],
-) -> Result<u64, Failure> {
+fn resume(folder: &Path, sync: &mut Synchronizer, values: &mut [Vec<f32>]) -> Result<u64, Failure> {
     let Ok(step) = fs::read_to_string(folder.join("step")) else { return Ok(0) };
     let bytes = fs::read(folder.join("model"))?;
     let (words, _) = bytes.as_chunks::<4>();

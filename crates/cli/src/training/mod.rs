@@ -131,7 +131,8 @@ fn check_warm_up(steps: Option<u64>, codecs: &[Policy]) -> Result<()> {
         return Ok(());
     }
     let named = codecs.iter().map(Policy::to_string).collect::<Vec<_>>().join(",");
-    let error = anyhow!("--warmup-steps {steps} with codec {named}, which measures its codecs instead");
+    let error =
+        anyhow!("--warmup-steps {steps} with codec {named}, which measures its codecs instead");
     Err(hinted(error, "leave it out, or name one codec: --codec powersgd:4"))
 }
 

@@ -280,10 +280,11 @@ fn synchronizer(
     Ok(sync)
 }
 
-/// The warm-up of a codec: what was asked for, where it has one, else what suits it.
+/// The warm-up of a codec: what was asked for, where it has one, else what suits it, within a tenth of
+/// the steps.
 fn warm_up_steps(plan: &Plan, codec: &Policy) -> u64 {
     let asked = plan.settings.warmup_steps.filter(|_| matches!(codec, Policy::Fixed(_)));
-    asked.unwrap_or(codec.warm_up_steps())
+    asked.unwrap_or(codec.warm_up_steps().min(plan.recipe.steps / 10))
 }
 
 fn title(

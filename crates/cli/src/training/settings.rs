@@ -39,8 +39,8 @@ pub struct Settings {
     /// Adds up momentum before encoding, and none in the optimiser
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     pub momentum_correction: Option<f32>,
-    /// So many first steps travel raw before the codec begins; 0 for none, and with auto there is none
-    /// [default: what suits the codec]
+    /// So many first steps travel raw before the codec begins; with auto there are none
+    /// [default: what suits the codec, and a tenth of the steps at most]
     #[arg(long, value_name = "N")]
     pub warmup_steps: Option<u64>,
     /// Gradients leave in buckets of this many bytes of f32 [default: a sixteenth of all]
