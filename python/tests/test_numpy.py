@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
 
@@ -481,6 +482,38 @@ def joins_twice() -> str:
 def test_a_process_joins_once(ranks):
     for rank, said in enumerate(ranks(2, joins_twice)):
         assert said.startswith(f"this process has joined already, as rank {rank} of 2 (hint: ")
+
+
+def test_a_heartbeat_timeout_beyond_the_timeout_is_refused(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    thinwire.init(timeout_s=60, heartbeat_timeout_s=60).close()
+    for given in (90, 0.5, -1):
+        with pytest.raises(thinwire.InvalidError, match=f"{given}") as refused:
+            thinwire.init(timeout_s=60, heartbeat_timeout_s=given)
+        assert "60" in str(refused.value)
+    monkeypatch.setenv("THINWIRE_HEARTBEAT_TIMEOUT_S", "90")
+    with pytest.raises(thinwire.InvalidError, match="THINWIRE_HEARTBEAT_TIMEOUT_S is 90 s"):
+        thinwire.init(timeout_s=60)
+
+
+def paused():
+    """Rank 1 stops for longer than a second; a helper of its own lets it go on."""
+    group = thinwire.init(timeout_s=60, heartbeat_timeout_s=float(os.environ["PATIENCE_S"]))
+    group.barrier()
+    if group.rank == 1:
+        subprocess.Popen(["sh", "-c", f"sleep 2.5; kill -CONT {os.getpid()}"])
+        os.kill(os.getpid(), signal.SIGSTOP)
+    try:
+        group.barrier()
+    except thinwire.PeerError as error:
+        return str(error)
+
+
+def test_a_silent_rank_is_waited_for_as_long_as_said(ranks):
+    assert ranks(2, paused, env={"PATIENCE_S": "30"}) == [None, None]
+    said, _ = ranks(2, paused, env={"PATIENCE_S": "1"})
+    assert "lost rank 1: silent for" in said
 
 
 def test_a_process_that_nobody_launched_is_a_world_of_one(monkeypatch):

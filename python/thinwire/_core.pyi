@@ -86,6 +86,7 @@ class Group:
         link: str | None = None,
         timeout_s: float = 60.0,
         launched: bool = False,
+        heartbeat_timeout_s: float | None = None,
         watch: Callable[[], None] | None = None,
     ) -> Group:
         """Joins the other ranks. `watch` is called about once a second meanwhile: what it raises ends

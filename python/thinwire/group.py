@@ -41,6 +41,7 @@ def init(
     link: str | None = None,
     timeout_s: float = 60.0,
     launched: bool = False,
+    heartbeat_timeout_s: float | None = None,
 ) -> Group:
     """Joins the job that this process belongs to, and returns the group of all its ranks.
 
@@ -51,16 +52,19 @@ def init(
 
     `token` is the job's secret (else THINWIRE_TOKEN), needed when ranks are on several hosts.
     Traffic between hosts is encrypted unless `encryption` is "never". `link` emulates a bandwidth,
-    as "100mbit". A wait in which nothing moves for `timeout_s` seconds fails. With `launched`
-    somebody else hosts the rendezvous, for instance a `thinwire.Store`.
+    as "100mbit". A wait in which nothing moves for `timeout_s` seconds fails. A rank that says nothing
+    for `heartbeat_timeout_s` seconds counts as lost: at least 1, at most `timeout_s`, by default
+    THINWIRE_HEARTBEAT_TIMEOUT_S or 10. With `launched` somebody else hosts the rendezvous, for
+    instance a `thinwire.Store`.
 
     Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, or if
     this process has joined already; PeerError if a rank does not appear or believes in another world.
     msrun starts the script once more as its scheduler, which Thinwire does not need: there the process
     ends, successfully.
     """
-    given = rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
-    plain = given == (None, None, None, None, "auto", 1, None, 60.0, False)
+    meeting = rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
+    given = *meeting, heartbeat_timeout_s
+    plain = given == (None, None, None, None, "auto", 1, None, 60.0, False, None)
     group = living(given[:3])
     if group is not None and plain:
         return group

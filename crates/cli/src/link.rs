@@ -30,6 +30,10 @@ pub struct Settings {
     /// Give up when nothing has moved for this many seconds
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
+    /// Count a rank as lost that has said nothing for this many seconds, at most the timeout
+    /// [default: THINWIRE_HEARTBEAT_TIMEOUT_S, else 10]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub heartbeat_timeout: Option<u64>,
 }
 
 /// An emulated bandwidth, or none.
@@ -95,10 +99,13 @@ impl Settings {
     /// # Errors
     /// If the store's address is taken or does not answer, or the token is another or missing.
     pub fn meet(&self, place: &Place, flags: &Flags, limit: Option<Bandwidth>) -> Result<Meeting> {
+        let given = self.heartbeat_timeout.map(Duration::from_secs);
+        let (timeout, variables) = (self.timeout(), &thinwire_job::process);
         let settings = thinwire_job::Settings {
             encryption: self.encryption.into(),
             connections: self.connections.unwrap_or(1),
-            timeout: self.timeout(),
+            timeout,
+            heartbeat_timeout: thinwire_job::heartbeat_timeout(given, timeout, variables)?,
             limit,
         };
         let token = flags.token(place)?;

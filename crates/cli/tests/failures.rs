@@ -65,6 +65,42 @@ fn a_rank_that_is_stopped_while_it_starts_is_not_waited_for() {
     }
 }
 
+/// Stops rank 1 of a training for longer than one second and for less than thirty.
+fn with_a_pause(name: &str, heartbeat_timeout: &str) -> (Folder, std::process::Child) {
+    let folder = Folder::new(name);
+    let flags = [&ENDLESS[..], &["--heartbeat-timeout", heartbeat_timeout]].concat();
+    let launcher = folder.command(&train_arguments(&flags)).spawn().unwrap();
+    wait_for_a_checkpoint(&folder);
+    let paused = rank_of(launcher.id(), 1);
+    signal("STOP", paused);
+    // The one wait that a clock must end.
+    std::thread::sleep(Duration::from_millis(2500));
+    signal("CONT", paused);
+    (folder, launcher)
+}
+
+#[test]
+fn a_rank_that_is_silent_for_longer_than_said_is_lost() {
+    let (_folder, launcher) = with_a_pause("silent", "1");
+    let ended = finish(launcher);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.error().contains("lost rank 1: silent for "), "{}", ended.stderr);
+}
+
+#[test]
+fn a_rank_that_is_silent_for_less_than_said_goes_on() {
+    let (folder, launcher) = with_a_pause("patient", "30");
+    let newest = || {
+        let folders = std::fs::read_dir(folder.path().join("thinwire-checkpoints")).unwrap();
+        folders.map(|entry| entry.unwrap().file_name()).max()
+    };
+    let before = newest();
+    eventually(|| (newest() > before).then_some(()));
+    signal("INT", launcher.id());
+    let ended = finish(launcher);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+}
+
 #[test]
 fn a_killed_launcher_leaves_nobody_behind() {
     let folder = Folder::new("orphans");

@@ -3,12 +3,14 @@
 mod desk;
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use thinwire_link::{Link, Waker};
 use thinwire_wire::{Rank, Tag, World};
 
-use self::desk::{Desk, deliver};
+pub(crate) use self::desk::Desk;
+use self::desk::{Progress, deliver};
 use crate::error::{BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, is_call};
 use crate::inbox::Inbox;
 use crate::pool::Pool;
@@ -21,6 +23,11 @@ const SPINS_MAX: u32 = 32;
 
 /// A sleep shorter than this should have been a few more looks.
 const SHORT_SLEEP: Duration = Duration::from_micros(60);
+
+/// So many bytes that no run here waits for yet count as progress: a peer that is ahead may take long
+/// to send them, and what is waited for comes behind. Less than this within a timeout does not: whoever
+/// sends a frame now and then does not defeat it.
+const EARLY_PROGRESS_BYTES: usize = 256 << 10;
 
 /// How long a rank that is done waits for the others to be done too.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
@@ -37,7 +44,9 @@ pub struct Group {
     /// Messages so far, by sender, receiver and number.
     messages: HashMap<(Rank, Rank, u32), u32>,
     timeout: Duration,
+    /// When something was last done for a run, and what has come for none since.
     moved: Instant,
+    early_bytes: usize,
     spins: u32,
     spins_max: u32,
     stop: Stop,
@@ -51,8 +60,8 @@ impl Group {
     pub fn new(link: Box<dyn Link>) -> Group {
         Group {
             stop: Stop::new(link.waker()),
+            inbox: Inbox::new(link.world().size()),
             link,
-            inbox: Inbox::default(),
             pool: Pool::default(),
             epoch: 0,
             calls: 0,
@@ -60,6 +69,7 @@ impl Group {
             messages: HashMap::new(),
             timeout: Duration::from_secs(60),
             moved: Instant::now(),
+            early_bytes: 0,
             spins: 0,
             spins_max: SPINS_MAX,
             step: None,
@@ -67,7 +77,7 @@ impl Group {
         }
     }
 
-    /// Gives up a wait in which nothing has moved for this long.
+    /// Gives up a wait in which nothing has moved for this long of what is waited for.
     pub fn with_timeout(mut self, timeout: Duration) -> Group {
         self.timeout = timeout;
         self
@@ -160,16 +170,11 @@ impl Group {
     ) -> Result<bool, Error> {
         self.check()?;
         self.hand_over(runs);
-        let mut desk = Desk {
-            runs,
-            inbox: &mut self.inbox,
-            pool: &mut self.pool,
-            epoch: self.epoch,
-            begun: if self.begun == self.calls { CALLS | self.calls } else { CALLS },
-            refusal: None,
-        };
+        let begun = if self.begun == self.calls { CALLS | self.calls } else { CALLS };
+        let mut desk = Desk::new(runs, &mut self.inbox, &mut self.pool, begun);
+        desk.epoch = self.epoch;
         let moved = self.link.progress(&mut desk);
-        let refusal = desk.refusal.take();
+        let (refusal, progress) = (desk.refusal.take(), desk.progress);
         let mut active = match (moved, refusal) {
             (_, Some(error)) => return Err(self.fail(error)),
             (Err(error), None) => {
@@ -179,21 +184,41 @@ impl Group {
             (Ok(moved), None) => moved,
         };
         self.hand_over(runs);
+        let mut computed = false;
         for run in runs.iter_mut() {
             match run.compute(&mut self.pool) {
                 Ok(false) => {}
                 Ok(true) => {
-                    active = true;
+                    (active, computed) = (true, true);
                     break;
                 }
                 Err(error) => return Err(self.fail(error)),
             }
         }
         if active {
-            self.moved = Instant::now();
             self.spins = 0;
+            self.note(progress, computed);
+            self.judge(runs)?;
         }
         Ok(active)
+    }
+
+    /// Takes note of what was done for runs, and of enough that will be.
+    fn note(&mut self, progress: Progress, computed: bool) {
+        self.early_bytes += progress.early_bytes;
+        if progress.awaited || computed || self.early_bytes >= EARLY_PROGRESS_BYTES {
+            self.moved = Instant::now();
+            self.early_bytes = 0;
+        }
+    }
+
+    /// Fails if nothing was done for too long although `runs` are waiting.
+    fn judge<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, runs: &[Run<V>]) -> Result<(), Error> {
+        let waiting = runs.iter().any(|run| !run.is_done());
+        match waiting && self.moved.elapsed() > self.timeout {
+            true => Err(self.timed_out(runs)),
+            false => Ok(()),
+        }
     }
 
     /// Sleeps until something may happen, at most `patience`; first looks again a few times.
@@ -217,9 +242,7 @@ impl Group {
             let left = thinwire_link::Error::left(gone);
             return Err(self.fail(Error::link(operation, step, left)));
         }
-        if !runs.is_empty() && self.moved.elapsed() > self.timeout {
-            return Err(self.timed_out(runs));
-        }
+        self.judge(runs)?;
         let (operation, step) = self.doing(runs);
         let asleep = Instant::now();
         let waited = self.link.wait(patience.min(self.timeout));
@@ -307,11 +330,20 @@ impl Group {
         awaited.dedup();
         let names: Vec<String> = awaited.iter().map(Rank::to_string).collect();
         let (operation, step) = self.doing(runs);
-        let detail = format!(
+        let mut detail = format!(
             "nothing came from {} before the timeout of {:?}",
             names.join(", "),
             self.timeout
         );
+        for rank in &awaited {
+            if let Some(held) = self.inbox.full_of(*rank) {
+                let (messages, mib) = (held.messages, held.charged_bytes >> 20);
+                let _ = write!(
+                    detail,
+                    "; {rank} is {messages} messages ahead, which take {mib} MiB: no more are taken in"
+                );
+            }
+        }
         self.fail(Error::timeout(
             operation,
             step.unwrap_or(CALLS),

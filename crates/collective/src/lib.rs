@@ -34,6 +34,7 @@ mod inbox;
 pub mod operations;
 mod pool;
 mod program;
+mod replay;
 mod run;
 pub mod start;
 mod stop;
@@ -46,5 +47,7 @@ pub use operations::{
     broadcast, reduce_scatter,
 };
 pub use program::Program;
+#[doc(hidden)]
+pub use replay::{Replay, replay};
 pub use run::{Address, Run, Times};
 pub use stop::Stop;

@@ -278,10 +278,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
             let text = format!("dtype mismatch: {from} sent {found}, expected {expected}");
             return Some(self.corrupt(Some(from), text));
         }
-        if self.waits[task as usize] == DONE {
-            return Some(self.corrupt(Some(from), format!("{from} sent message {message} twice")));
-        }
-        None
+        (self.waits[task as usize] == DONE).then(|| self.repeated(from, message))
     }
 
     /// Where a message without a fault goes.
@@ -301,12 +298,20 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         }
     }
 
-    pub(crate) fn received(&mut self, from: Rank, header: &Header) {
+    /// Takes note of a message whose bytes lie in their place.
+    ///
+    /// # Errors
+    /// If it has come before: two connections may have brought it at once.
+    pub(crate) fn received(&mut self, from: Rank, header: &Header) -> Result<(), Error> {
+        let message = header.tag.message;
+        let Some(&task) = self.program.arrivals.get(&(from, message)) else { return Ok(()) };
+        if self.waits[task as usize] == DONE {
+            return Err(self.repeated(from, message));
+        }
         self.nonfinite |= header.nonfinite;
         self.times.received_bytes += header.length as u64 + HEADER_BYTES as u64;
-        if let Some(&task) = self.program.arrivals.get(&(from, header.tag.message)) {
-            self.finish(task);
-        }
+        self.finish(task);
+        Ok(())
     }
 
     fn release_slot(&mut self, task: u32, pool: &mut Pool) {
@@ -337,6 +342,10 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
             _ if self.program.deferred.binary_search(&task).is_ok() => {}
             _ => self.ready.push(Reverse(task)),
         }
+    }
+
+    fn repeated(&self, from: Rank, message: u32) -> Error {
+        self.corrupt(Some(from), format!("{from} sent message {message} twice"))
     }
 
     fn corrupt(&self, peer: Option<Rank>, detail: String) -> Error {

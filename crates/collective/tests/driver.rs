@@ -321,8 +321,8 @@ fn a_driver_dropped_when_idle_says_goodbye() {
 #[test]
 fn idle_drivers_outlive_the_silence_that_ends_a_link() {
     let store = store::mem::Mem::new();
-    let heartbeat = Some(Duration::from_millis(100));
-    let options = tcp::Options { heartbeat, silence: 8, ..tcp::Options::new(Token::new("test")) };
+    let heartbeat_timeout = Some(Duration::from_millis(800));
+    let options = tcp::Options { heartbeat_timeout, ..tcp::Options::new(Token::new("test")) };
     std::thread::scope(|scope| {
         for rank in 0..2 {
             let (store, options) = (&store, &options);

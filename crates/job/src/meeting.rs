@@ -36,17 +36,21 @@ pub struct Settings {
     pub connections: u16,
     /// How long all ranks may take to meet.
     pub timeout: Duration,
+    /// How long a rank that says nothing is waited for, see [`crate::heartbeat_timeout`].
+    pub heartbeat_timeout: Duration,
     /// An emulated bandwidth per rank and direction.
     pub limit: Option<Bandwidth>,
 }
 
 impl Default for Settings {
-    /// One connection, encrypted where it leaves the machine, a minute to meet, no limit.
+    /// One connection, encrypted where it leaves the machine, a minute to meet, ten seconds of silence,
+    /// no limit.
     fn default() -> Settings {
         Settings {
             encryption: tcp::Encryption::Auto,
             connections: 1,
             timeout: Duration::from_secs(60),
+            heartbeat_timeout: Duration::from_secs(10),
             limit: None,
         }
     }
@@ -89,6 +93,7 @@ impl Meeting {
             encryption: settings.encryption,
             limit: settings.limit,
             timeout: settings.timeout,
+            heartbeat_timeout: Some(settings.heartbeat_timeout),
             ..tcp::Options::new(secret.clone())
         };
         let uses = Mutex::default();
@@ -133,7 +138,7 @@ impl Meeting {
     /// The next links encrypt this, and do not mind when nobody drives them for a while.
     pub fn bare(&mut self, encryption: tcp::Encryption) {
         self.options.encryption = encryption;
-        self.options.heartbeat = None;
+        self.options.heartbeat_timeout = None;
     }
 
     /// The store, and this rank's address towards the others, unless it is alone.

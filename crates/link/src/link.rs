@@ -78,6 +78,9 @@ pub trait Port {
     /// The payload of a queued frame: the same bytes each time until it is sent.
     fn outgoing(&self, to: Rank, tag: &Tag) -> &[u8];
 
+    /// Some bytes of the frame have left, others have not.
+    fn leaving(&mut self, _to: Rank, _tag: &Tag) {}
+
     /// The frame has left: the link needs neither the payload nor another turn for it.
     fn sent(&mut self, to: Rank, tag: &Tag);
 
@@ -86,6 +89,9 @@ pub trait Port {
     /// # Errors
     /// If nobody expects such a message.
     fn incoming(&mut self, from: Rank, header: &Header) -> Result<Place<'_>, Error>;
+
+    /// `bytes` more have come of a payload that is not complete yet.
+    fn arriving(&mut self, _from: Rank, _header: &Header, _bytes: usize) {}
 
     /// The payload is complete.
     ///

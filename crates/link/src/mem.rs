@@ -123,6 +123,8 @@ impl Mem {
                 self.queues[to.index()].pop_front();
                 self.counters.sent_frames += 1;
                 port.sent(to, &header.tag);
+            } else if bytes > 0 {
+                port.leaving(to, &frame.header.tag);
             }
         }
         Ok(moved)
@@ -157,6 +159,8 @@ impl Mem {
             if end == length {
                 self.counters.received_frames += 1;
                 port.received(from, &piece.header)?;
+            } else {
+                port.arriving(from, &piece.header, wire_bytes);
             }
         }
         Ok(moved)

@@ -15,6 +15,7 @@ mod options;
 mod peer;
 mod pending;
 mod reader;
+mod replay;
 mod transfer;
 mod wake;
 mod way;
@@ -23,6 +24,8 @@ mod writer;
 pub use agreement::decline;
 pub use connect::connect;
 pub use options::{CONNECTIONS_MAX, Encryption, Options, address_towards};
+#[doc(hidden)]
+pub use replay::replay;
 
 use std::time::{Duration, Instant};
 
@@ -62,8 +65,7 @@ pub struct Tcp {
     peers: Vec<Option<Peer>>,
     egress: Option<Limiter>,
     ingress: Option<Limiter>,
-    heartbeat: Option<Duration>,
-    silence: Option<Duration>,
+    heartbeat_timeout: Option<Duration>,
     wake: Wake,
     counters: Counters,
     /// Whose turn comes first, so that a limit is shared.
@@ -87,8 +89,7 @@ impl Tcp {
             peers,
             egress: limiter(),
             ingress: limiter(),
-            heartbeat: options.heartbeat,
-            silence: options.silence(),
+            heartbeat_timeout: options.heartbeat_timeout,
             wake: Wake::new()?,
             counters: Counters::default(),
             first: 0,
@@ -126,8 +127,8 @@ impl Tcp {
                     urgent_moved |= transmit(peer, data, &mut self.egress, &mut port, now)?;
                 }
             }
-            self.counters.sent_bytes += peer.speak(self.heartbeat, now)? as u64;
-            peer.judge(self.silence, now)?;
+            self.counters.sent_bytes += peer.speak(now)? as u64;
+            peer.judge(self.heartbeat_timeout, now)?;
         }
         self.note_urgent(urgent_moved, now);
         Ok(moved | urgent_moved | self.transmit_bulk(port, now)?)
@@ -210,7 +211,7 @@ impl Tcp {
             if peer.control.may_read() || peer.control.writable_bytes() > 0 {
                 return Duration::ZERO;
             }
-            if let Some(due) = peer.due(self.heartbeat, self.silence) {
+            if let Some(due) = peer.due(self.heartbeat_timeout) {
                 delay = delay.min(due.saturating_duration_since(now));
             }
             for (number, data) in peer.data.iter().enumerate() {

@@ -51,7 +51,7 @@ fn a_mesh_without_file_descriptors_waits_until_its_deadline() {
         let stranger = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let files = exhaust();
         stranger.connect(&address.into()).unwrap();
-        store.set("epoch/0/rank/1", b"2 127.0.0.1:9").unwrap();
+        store.set("epoch/0/rank/1", b"2 127.0.0.1:9 0").unwrap();
         let error = zero.join().unwrap().map(|_| ()).unwrap_err();
         drop((files, stranger));
         error

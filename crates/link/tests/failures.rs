@@ -101,7 +101,7 @@ fn poison_overtakes_data_that_has_no_place_yet() {
 }
 
 fn heartbeats() -> Options {
-    Options { heartbeat: Some(Duration::from_millis(20)), silence: 10, ..options() }
+    Options { heartbeat_timeout: Some(Duration::from_millis(200)), ..options() }
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn failure(result: Result<thinwire_link::tcp::Tcp, Error>) -> Error {
 fn a_rank_that_never_appears_is_named() {
     let store = store::mem::Mem::new();
     let world = World::new(0, 4).unwrap();
-    store.set("epoch/0/rank/2", b"4 127.0.0.1:9").unwrap();
+    store.set("epoch/0/rank/2", b"4 127.0.0.1:9 0").unwrap();
     let error = failure(connect(world, &store, &short()));
     assert_eq!((error.kind, error.rank), (Kind::Timeout, Some(Rank(1))));
     assert_eq!(error.to_string(), "ranks 1, 3 of 4 did not appear within 1 s");
@@ -38,7 +38,7 @@ fn a_rank_that_never_appears_is_named() {
 fn a_rank_that_cannot_be_reached_is_named_with_the_reason() {
     let store = store::mem::Mem::new();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    store.set("epoch/0/rank/0", format!("2 {closed}").as_bytes()).unwrap();
+    store.set("epoch/0/rank/0", format!("2 {closed} 0").as_bytes()).unwrap();
     let error = failure(connect(World::new(1, 2).unwrap(), &store, &short()));
     let expected = format!(
         "could not connect to rank 0 of 2 within 1 s; rank 0 at {closed}: connection refused"
@@ -108,7 +108,7 @@ fn two_processes_that_are_the_same_rank_cannot_both_connect() {
     let options = || Options { timeout: 5 * SHORT, ..options() };
     let stores = [store::mem::Mem::new(), store::mem::Mem::new()];
     let world = |rank| World::new(rank, 3).unwrap();
-    stores.iter().for_each(|store| store.set("epoch/0/rank/2", b"3 127.0.0.1:9").unwrap());
+    stores.iter().for_each(|store| store.set("epoch/0/rank/2", b"3 127.0.0.1:9 0").unwrap());
     let errors = thread::scope(|scope| {
         let zero = scope.spawn(|| failure(connect(world(0), &stores[0], &options())));
         let address = stores[0].get("epoch/0/rank/0", LONG).unwrap();
@@ -142,7 +142,7 @@ fn survives_for(timeout: Duration, disturb: impl FnOnce(std::net::SocketAddr)) {
     let ranks = thread::scope(|scope| {
         let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &options()));
         let value = String::from_utf8(store.get("epoch/0/rank/0", LONG).unwrap()).unwrap();
-        disturb(value.split_once(' ').unwrap().1.parse().unwrap());
+        disturb(value.split(' ').nth(1).unwrap().parse().unwrap());
         let one = connect(World::new(1, 2).unwrap(), &store, &options());
         [zero.join().unwrap().unwrap(), one.unwrap()]
     });
@@ -178,7 +178,7 @@ fn silent_strangers_of_one_address_lose_their_places_to_ranks() {
 fn overheard() -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let store = store::mem::Mem::new();
-    let address = format!("2 {}", listener.local_addr().unwrap());
+    let address = format!("2 {} 0", listener.local_addr().unwrap());
     store.set("epoch/0/rank/0", address.as_bytes()).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| connect(World::new(1, 2).unwrap(), &store, &short()));
@@ -206,7 +206,7 @@ fn who_repeats_a_handshake_is_a_stranger() {
 #[test]
 fn strangers_are_named_where_a_rank_is_missing() {
     let store = store::mem::Mem::new();
-    store.set("epoch/0/rank/1", b"2 127.0.0.1:9").unwrap();
+    store.set("epoch/0/rank/1", b"2 127.0.0.1:9 0").unwrap();
     let error = thread::scope(|scope| {
         let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &short()));
         let value = String::from_utf8(store.get("epoch/0/rank/0", LONG).unwrap()).unwrap();
@@ -228,7 +228,7 @@ fn a_stranger_of_another_version_is_told_ours() {
         thread::spawn(move || {
             let mut said = Vec::new();
             stranger.read_to_end(&mut said).unwrap();
-            assert_eq!(said, b"TWIR\x01\0\0\0");
+            assert_eq!(said, [b'T', b'W', b'I', b'R', VERSION, 0, 0, 0]);
         });
     });
 }
@@ -245,7 +245,7 @@ proptest! {
             for (preamble, bytes) in noise {
                 let mut stranger = TcpStream::connect(address).unwrap();
                 if preamble {
-                    let _ = stranger.write_all(b"TWIR\x01\0\0\0");
+                    let _ = stranger.write_all(&[b'T', b'W', b'I', b'R', VERSION, 0, 0, 0]);
                 }
                 let _ = stranger.write_all(&bytes);
             }

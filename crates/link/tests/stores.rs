@@ -161,11 +161,12 @@ fn another_version_is_told_with_both_versions() {
     newer.write_all(b"TWIR\x63\0\0\0").unwrap();
     let mut said = Vec::new();
     newer.read_to_end(&mut said).unwrap();
-    assert_eq!(said, b"TWIR\x01\x01\0\0");
+    assert_eq!(said, [b'T', b'W', b'I', b'R', VERSION, 1, 0, 0]);
     let address = server.address().to_string();
     let rank0 = tcp::Client::connect(&address, &token(), LONG).unwrap();
     let error = rank0.get("rank/1", SHORT).unwrap_err().to_string();
-    assert!(error.ends_with("speaks protocol version 99, this side speaks version 1"), "{error}");
+    let expected = format!("speaks protocol version 99, this side speaks version {VERSION}");
+    assert!(error.ends_with(&expected), "{error}");
 
     let listener = TcpListener::bind(local()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -198,7 +199,7 @@ fn something_else_at_the_address_is_named() {
 fn strangers_do_not_disturb() {
     let server = tcp::Server::bind(local(), &token()).unwrap();
     let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
-    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"TWIR\x01\0\0\0\xff\xff", &[0; 4000]] {
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"TWIR\x02\0\0\0\xff\xff", &[0; 4000]] {
         TcpStream::connect(server.address()).unwrap().write_all(garbage).unwrap();
     }
     let client = tcp::Client::connect(&server.address().to_string(), &token(), LONG).unwrap();

@@ -77,7 +77,8 @@ impl Drop for Group {
 impl Group {
     #[staticmethod]
     #[pyo3(signature = (rank = None, world = None, coordinator = None, token = None,
-        encryption = "auto", connections = 1, link = None, timeout_s = 60.0, launched = false, watch = None))]
+        encryption = "auto", connections = 1, link = None, timeout_s = 60.0, launched = false,
+        heartbeat_timeout_s = None, watch = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn join(
         py: Python<'_>,
@@ -90,6 +91,7 @@ impl Group {
         link: Option<&str>,
         timeout_s: f64,
         launched: bool,
+        heartbeat_timeout_s: Option<f64>,
         watch: Option<Py<PyAny>>,
     ) -> PyResult<Group> {
         let rank = rank.map(|rank| whole::to("rank", rank)).transpose()?;
@@ -97,7 +99,7 @@ impl Group {
         let connections = whole::to("connections", connections)?;
         let host = if launched { Host::Launcher } else { Host::RankZero };
         let given = Given { rank, world, coordinator, host, token, form: Form::Arguments };
-        let settings = settings(encryption, connections, link, timeout_s)?;
+        let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s)?;
         let watch = || watch.as_ref().map_or(Ok(()), |watch| watch.call0(py).map(drop));
         wait::for_work_beside(py, watch, move || {
             let place = find(&given, &process)?.unwrap_or_else(|| Place::alone(Form::Arguments));

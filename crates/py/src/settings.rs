@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use thinwire_job::Settings;
+use thinwire_job::{Settings, heartbeat_timeout, process};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::Encryption;
 
@@ -14,6 +14,7 @@ pub(crate) fn settings(
     connections: u16,
     link: Option<&str>,
     timeout_s: f64,
+    heartbeat_timeout_s: Option<f64>,
 ) -> Result<Settings, Failure> {
     let encryption = match encryption {
         "auto" => Encryption::Auto,
@@ -34,5 +35,11 @@ pub(crate) fn settings(
     let limit = link.map(Bandwidth::parse_limit).transpose();
     let limit = limit.map_err(|error| Failure::invalid(error.to_string()))?.flatten();
     let timeout = Duration::from_secs_f64(timeout_s);
-    Ok(Settings { encryption, connections, timeout, limit })
+    let given = heartbeat_timeout_s.map(Duration::try_from_secs_f64).transpose();
+    let given = given.map_err(|_| {
+        let found = heartbeat_timeout_s.unwrap_or_default();
+        Failure::invalid(format!("heartbeat_timeout_s is {found}, expected 1..={timeout_s}"))
+    })?;
+    let heartbeat_timeout = heartbeat_timeout(given, timeout, &process)?;
+    Ok(Settings { encryption, connections, timeout, heartbeat_timeout, limit })
 }

@@ -41,7 +41,9 @@ class Connection:
     guard: thinwire.Group | None = None
 
 
-def of(group: Any = None, timeout_s: float = TIMEOUT_S) -> Connection:
+def of(
+    group: Any = None, timeout_s: float = TIMEOUT_S, heartbeat_timeout_s: float | None = None
+) -> Connection:
     """The group meant by `group`: a thinwire group, a process group of PyTorch, or None for its default.
 
     For a process group this is a collective call that makes a new group over the same ranks.
@@ -62,25 +64,36 @@ def of(group: Any = None, timeout_s: float = TIMEOUT_S) -> Connection:
     process_group = dist.group.WORLD if group is None else group
     store = dist.distributed_c10d._get_default_store()
     rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
-    return connect(store, rank, world, process_group.group_name, timeout_s)
+    name = process_group.group_name
+    return connect(store, rank, world, name, timeout_s, heartbeat_timeout_s)
 
 
 def connect(
-    store: dist.Store, rank: int, world: int, name: str, timeout_s: float = TIMEOUT_S
+    store: dist.Store,
+    rank: int,
+    world: int,
+    name: str,
+    timeout_s: float = TIMEOUT_S,
+    heartbeat_timeout_s: float | None = None,
 ) -> Connection:
     """Joins all ranks that call this with the same `store` and `name`; a collective call.
 
     The n-th call of a rank meets the n-th calls of the others: the store itself counts.
     """
     if world == 1:
-        return Connection(Group.join(rank=0, world=1))
+        timeouts = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
+        return Connection(Group.join(rank=0, world=1, **timeouts))
     shared = dist.PrefixStore(f"thinwire/{name}", store)
     key = f"meeting/{shared.add(f'calls/{rank}', 1)}"
     reasons = Reasons(shared, f"{key}/failed", rank)
     try:
         rendezvous = host(shared, key, store) if rank == 0 else None
         address, token = meeting(shared, key, rank, timeout_s)
-        options: dict[str, Any] = {"timeout_s": timeout_s, "launched": True}
+        options: dict[str, Any] = {
+            "timeout_s": timeout_s,
+            "launched": True,
+            "heartbeat_timeout_s": heartbeat_timeout_s,
+        }
         group = Group.join(rank, world, address, token, **options, watch=reasons.look)
     except BaseException as error:
         reasons.tell(error)

@@ -48,6 +48,7 @@ def hook(
     warmup_steps: int | None = None,
     named_parameters: Iterable[tuple[str, torch.Tensor]] = (),
     timeout_s: float = groups.TIMEOUT_S,
+    heartbeat_timeout_s: float | None = None,
 ) -> tuple["Hook", Callable[..., Future[torch.Tensor]]]:
     """State and function for `DistributedDataParallel.register_comm_hook`. All ranks call it alike.
 
@@ -72,6 +73,9 @@ def hook(
         named_parameters: the model's, for messages and states with names; without them a parameter
             is called by its place.
         timeout_s: how long a rank waits for the others, in seconds.
+        heartbeat_timeout_s: how long a rank may say nothing before it counts as lost, in seconds, at
+            most `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10. A `thinwire.Group` has
+            its own.
 
     # Errors
 
@@ -91,7 +95,7 @@ def hook(
     }
     check(**options)
     given = {id(parameter): name for name, parameter in named_parameters}
-    made = Hook(options, given, group, timeout_s)
+    made = Hook(options, given, group, timeout_s, heartbeat_timeout_s)
     if group is not None or (dist.is_available() and dist.is_initialized()):
         made.connect()
     return made, average
@@ -106,13 +110,18 @@ class Hook:
     """The state of the hook of one model. Made by `hook`."""
 
     def __init__(
-        self, options: dict[str, Any], given: dict[int, str], group: Any, timeout_s: float
+        self,
+        options: dict[str, Any],
+        given: dict[int, str],
+        group: Any,
+        timeout_s: float,
+        heartbeat_timeout_s: float | None = None,
     ) -> None:
         """`given` are names of parameters by their identity."""
         self._options = options
         self._given = given
         self._group = group
-        self._timeout_s = timeout_s
+        self._timeouts_s = timeout_s, heartbeat_timeout_s
         self._connection: groups.Connection | None = None
         self._averager: Averager | Alone | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -128,7 +137,7 @@ class Hook:
     def connect(self) -> groups.Connection:
         """Forms the group, unless there is one; a collective call, at the first bucket at the latest."""
         if self._connection is None:
-            self._connection = groups.of(self._group, self._timeout_s)
+            self._connection = groups.of(self._group, *self._timeouts_s)
             corrects = self._options["momentum_correction"] is not None
             kind = Averager if self._connection.group.world > 1 or corrects else Alone
             self._averager = kind(self._connection.group, self._options, self._given)

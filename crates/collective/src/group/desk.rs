@@ -2,7 +2,7 @@
 //! the inbox if it comes early.
 
 use thinwire_link::{Place, Port};
-use thinwire_wire::{Header, Kind, Rank, Tag};
+use thinwire_wire::{HEADER_BYTES, Header, Kind, Rank, Tag};
 
 use crate::error::{Error, is_call};
 use crate::inbox::Inbox;
@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use crate::run::Run;
 
 /// Where the link fetches what it sends and leaves what it receives.
-pub(super) struct Desk<'a, V> {
+pub(crate) struct Desk<'a, V> {
     pub(super) runs: &'a mut [Run<V>],
     pub(super) inbox: &'a mut Inbox,
     pub(super) pool: &'a mut Pool,
@@ -18,9 +18,37 @@ pub(super) struct Desk<'a, V> {
     /// All calls up to this step have begun: those that do not run are over.
     pub(super) begun: u64,
     pub(super) refusal: Option<Error>,
+    pub(super) progress: Progress,
 }
 
-impl<V: AsRef<[f32]> + AsMut<[f32]>> Desk<'_, V> {
+/// What has moved in one turn of the link.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    /// Some bytes of a run that is under way.
+    pub(super) awaited: bool,
+    /// Bytes that nobody here has asked for yet.
+    pub(super) early_bytes: usize,
+}
+
+impl<'a, V: AsRef<[f32]> + AsMut<[f32]>> Desk<'a, V> {
+    /// The desk of epoch 0.
+    pub(crate) fn new(
+        runs: &'a mut [Run<V>],
+        inbox: &'a mut Inbox,
+        pool: &'a mut Pool,
+        begun: u64,
+    ) -> Desk<'a, V> {
+        let progress = Progress::default();
+        Desk { runs, inbox, pool, epoch: 0, begun, refusal: None, progress }
+    }
+
+    fn note(&mut self, tag: &Tag, bytes: usize) {
+        match self.runs.iter().any(|run| run.owns(tag)) {
+            true => self.progress.awaited = true,
+            false => self.progress.early_bytes += bytes,
+        }
+    }
+
     fn refuse(&mut self, from: Rank, error: Error) -> thinwire_link::Error {
         let text = error.to_string();
         self.refusal = Some(error);
@@ -34,8 +62,13 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Port for Desk<'_, V> {
         run.map_or(&[], |run| run.outgoing(to, tag.message))
     }
 
+    fn leaving(&mut self, _to: Rank, tag: &Tag) {
+        self.note(tag, 0);
+    }
+
     fn sent(&mut self, to: Rank, tag: &Tag) {
         if let Some(run) = self.runs.iter_mut().find(|run| run.owns(tag)) {
+            self.progress.awaited = true;
             run.sent(to, tag.message, self.pool);
         }
     }
@@ -44,6 +77,10 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Port for Desk<'_, V> {
         if header.kind != Kind::Data || header.epoch != self.epoch {
             let (found, expected) = (header.epoch, self.epoch);
             let detail = format!("{from} sent a frame of epoch {found}, expected {expected}");
+            return Err(self.refuse(from, Error::corrupt("receive", None, Some(from), detail)));
+        }
+        if self.inbox.is_complete(from, &header.tag) {
+            let detail = format!("{from} sent message {} twice", header.tag.message);
             return Err(self.refuse(from, Error::corrupt("receive", None, Some(from), detail)));
         }
         if self.inbox.begun(from, &header.tag).is_some() {
@@ -64,18 +101,25 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Port for Desk<'_, V> {
         Err(self.refuse(from, fault))
     }
 
+    fn arriving(&mut self, _from: Rank, header: &Header, bytes: usize) {
+        self.note(&header.tag, bytes);
+    }
+
     fn received(&mut self, from: Rank, header: &Header) -> Result<(), thinwire_link::Error> {
         if self.inbox.complete(from, &header.tag) {
             let Some(index) = self.runs.iter().position(|run| run.owns(&header.tag)) else {
+                self.progress.early_bytes += header.length as usize + HEADER_BYTES;
                 return Ok(());
             };
+            self.progress.awaited = true;
             let Some(early) = self.inbox.take(from, &header.tag) else { return Ok(()) };
             let run = &mut self.runs[index];
             let result = deliver(run, from, &early.header, &early.bytes, self.pool);
             return result.map_err(|error| self.refuse(from, error));
         }
         if let Some(run) = self.runs.iter_mut().find(|run| run.owns(&header.tag)) {
-            run.received(from, header);
+            self.progress.awaited = true;
+            return run.received(from, header).map_err(|error| self.refuse(from, error));
         }
         Ok(())
     }
@@ -93,6 +137,5 @@ pub(super) fn deliver<V: AsRef<[f32]> + AsMut<[f32]>>(
         return Err(fault);
     }
     run.place(from, header, pool).copy_from_slice(bytes);
-    run.received(from, header);
-    Ok(())
+    run.received(from, header)
 }

@@ -69,7 +69,8 @@ mod tests {
         bytes[4] = 77;
         let error = Preamble::parse(bytes).unwrap_err();
         assert_eq!(error.kind, Kind::VersionMismatch);
-        assert_eq!(error.context, "speaks protocol version 77, this side speaks version 1");
+        let expected = format!("speaks protocol version 77, this side speaks version {VERSION}");
+        assert_eq!(error.context, expected);
         let error = Preamble::parse(*b"GET / HT").unwrap_err();
         assert_eq!(error.context, "does not speak thinwire: it starts with 'GET '");
     }

@@ -1,7 +1,6 @@
 //! The bytes between a socket and the frames in it.
 
 use std::io::{self, ErrorKind, Read};
-use std::net::TcpStream;
 
 use crate::{Error, Kind};
 
@@ -54,7 +53,7 @@ impl Buffer {
         })
     }
 
-    pub fn read(&mut self, stream: &mut TcpStream, limit: usize) -> io::Result<Option<Taken>> {
+    pub fn read(&mut self, stream: &mut dyn Read, limit: usize) -> io::Result<Option<Taken>> {
         self.compact();
         let end = self.bytes.len().min(self.end.saturating_add(limit));
         let room = &mut self.bytes[self.end..end];

@@ -9,7 +9,7 @@ use crate::store::Store;
 use crate::store::tcp::listen;
 use crate::tcp::Tcp;
 use crate::tcp::agreement;
-use crate::tcp::mesh::{self, Mesh};
+use crate::tcp::mesh::{self, Entry, Mesh};
 use crate::tcp::options::Options;
 use crate::{Error, Kind};
 
@@ -33,8 +33,8 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Tcp
         .map_err(|error| Error::io(format_args!("cannot listen on {}", options.bind), error))?;
     agreement::claim(world, store, options.epoch)?;
     publish(world, store, options, address)?;
-    let addresses = gather(world, store, options, deadline)?;
-    let peers = Mesh::new(world, options, listener, addresses, deadline).make()?;
+    let entries = gather(world, store, options, deadline)?;
+    let peers = Mesh::new(world, options, listener, entries, deadline).make()?;
     Tcp::new(world, peers, options)
 }
 
@@ -48,7 +48,8 @@ fn publish(
     options: &Options,
     address: SocketAddr,
 ) -> Result<(), Error> {
-    let value = format!("{} {address}", world.size());
+    let timeout_ms = options.heartbeat_timeout.map_or(0, |timeout| timeout.as_millis());
+    let value = format!("{} {address} {timeout_ms}", world.size());
     let me = world.rank();
     store.set(&key(options, me), value.as_bytes()).map_err(|error| match error.kind {
         Kind::RankTaken => {
@@ -59,18 +60,18 @@ fn publish(
     })
 }
 
-/// The address of every rank, my own included.
+/// What every rank says of itself, my own included.
 fn gather(
     world: World,
     store: &dyn Store,
     options: &Options,
     deadline: Instant,
-) -> Result<Vec<SocketAddr>, Error> {
-    let addresses = world.ranks().map(|rank| {
+) -> Result<Vec<Entry>, Error> {
+    let entries = world.ranks().map(|rank| {
         let value = wait_for(rank, world, store, options, deadline)?;
         parse(world, rank, &value)
     });
-    addresses.collect()
+    entries.collect()
 }
 
 /// What a rank says in the store, unless any rank says meanwhile that it is in another world.
@@ -100,21 +101,26 @@ fn is_absence(kind: Kind) -> bool {
     matches!(kind, Kind::Timeout | Kind::TokenMismatch | Kind::VersionMismatch)
 }
 
-fn parse(world: World, rank: Rank, value: &[u8]) -> Result<SocketAddr, Error> {
+/// World, address, and heartbeat timeout in milliseconds, 0 if there is none.
+fn parse(world: World, rank: Rank, value: &[u8]) -> Result<Entry, Error> {
     let text = String::from_utf8_lossy(value);
-    let parsed = text.split_once(' ').and_then(|(size, address)| {
-        Some((size.parse::<usize>().ok()?, address.parse::<SocketAddr>().ok()?))
+    let words: Vec<&str> = text.split(' ').collect();
+    let parsed = <[&str; 3]>::try_from(words).ok().and_then(|[size, address, timeout_ms]| {
+        let timeout = Duration::from_millis(timeout_ms.parse().ok()?);
+        let heartbeat_timeout = (!timeout.is_zero()).then_some(timeout);
+        let address = address.parse().ok()?;
+        Some((size.parse::<usize>().ok()?, Entry { address, heartbeat_timeout }))
     });
-    let Some((size, address)) = parsed else {
+    let Some((size, entry)) = parsed else {
         let text = text.escape_debug();
         let context =
-            format!("the store says '{text}' about {rank}, expected its world and address");
+            format!("the store says '{text}' about {rank}, expected its world, address and ms");
         return Err(Error::new(Kind::Corrupt, context).with_rank(rank));
     };
     if size != world.size() {
         return Err(agreement::mismatch(world, rank, size));
     }
-    Ok(address)
+    Ok(entry)
 }
 
 /// Which ranks have not appeared, and what the store knows about why.

@@ -25,12 +25,23 @@ use crate::{Error, Kind};
 const STRANGERS: Places = Places { total: 64, per_address: 16 };
 const RETRY: Duration = Duration::from_millis(50);
 
+/// What a rank says in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// How long it waits for a rank that is silent.
+    pub heartbeat_timeout: Option<Duration>,
+}
+
 /// The mesh in the making.
 pub struct Mesh<'a> {
     world: World,
     options: &'a Options,
     listener: TcpListener,
     addresses: Vec<SocketAddr>,
+    /// By rank: how long each waits for one that is silent.
+    heartbeat_timeouts: Vec<Option<Duration>>,
     deadline: Instant,
     pending: Vec<Pending>,
     retries: Vec<(Instant, Rank, u16)>,
@@ -45,12 +56,12 @@ pub struct Mesh<'a> {
 }
 
 impl<'a> Mesh<'a> {
-    /// The mesh of ranks that listen on `addresses`.
+    /// The mesh of ranks that listen where they say.
     pub fn new(
         world: World,
         options: &'a Options,
         listener: TcpListener,
-        addresses: Vec<SocketAddr>,
+        entries: Vec<Entry>,
         deadline: Instant,
     ) -> Mesh<'a> {
         let now = Instant::now();
@@ -63,7 +74,8 @@ impl<'a> Mesh<'a> {
             world,
             options,
             listener,
-            addresses,
+            addresses: entries.iter().map(|entry| entry.address).collect(),
+            heartbeat_timeouts: entries.iter().map(|entry| entry.heartbeat_timeout).collect(),
             deadline,
             pending: Vec::new(),
             made: world.ranks().map(|_| Vec::new()).collect(),
@@ -290,8 +302,8 @@ impl<'a> Mesh<'a> {
     }
 
     fn into_peers(self) -> Result<Vec<Option<Peer>>, Error> {
-        let (epoch, silence) = (self.options.epoch, self.options.silence());
-        let silence = silence.unwrap_or(Duration::from_secs(60));
+        let (epoch, mine) = (self.options.epoch, self.options.heartbeat_timeout);
+        let silence = mine.unwrap_or(Duration::from_secs(60));
         let mut peers: Vec<Option<Peer>> = self.world.ranks().map(|_| None).collect();
         for (rank, made) in self.world.ranks().zip(self.made) {
             let mut made = made.into_iter().flatten().enumerate().map(|(channel, parts)| {
@@ -301,7 +313,9 @@ impl<'a> Mesh<'a> {
             });
             if let Some(control) = made.next() {
                 let data = made.collect::<Result<Vec<_>, _>>()?;
-                peers[rank.index()] = Some(Peer::new(rank, epoch, control?, data));
+                let peer = Peer::new(rank, epoch, control?, data);
+                let theirs = self.heartbeat_timeouts[rank.index()];
+                peers[rank.index()] = Some(peer.with_heartbeat(mine, theirs));
             }
         }
         Ok(peers)

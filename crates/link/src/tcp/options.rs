@@ -8,6 +8,9 @@ use crate::{Bandwidth, Error, Kind, Token};
 /// The most data connections between two ranks.
 pub const CONNECTIONS_MAX: u16 = 64;
 
+/// Less silence than this says nothing about a peer.
+const HEARTBEAT_TIMEOUT_MIN: Duration = Duration::from_millis(50);
+
 /// Which traffic is encrypted after the handshake. Between two ranks the stricter one decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encryption {
@@ -35,16 +38,15 @@ pub struct Options {
     pub encryption: Encryption,
     /// An emulated link: what this rank sends, and what it receives, per second.
     pub limit: Option<Bandwidth>,
-    /// How often to say that one is alive.
-    pub heartbeat: Option<Duration>,
-    /// A peer that is silent for this many heartbeats is lost.
-    pub silence: u32,
+    /// A peer that says nothing for so long is lost; never, if `None`. Each peer learns of it, and says
+    /// that it is alive often enough.
+    pub heartbeat_timeout: Option<Duration>,
     /// How long all ranks may take to find each other.
     pub timeout: Duration,
 }
 
 impl Options {
-    /// Loopback, one connection per peer, a heartbeat every two seconds.
+    /// Loopback, one connection per peer, ten seconds of silence.
     pub fn new(token: Token) -> Options {
         Options {
             token,
@@ -53,15 +55,9 @@ impl Options {
             connections: 1,
             encryption: Encryption::Auto,
             limit: None,
-            heartbeat: Some(Duration::from_secs(2)),
-            silence: 5,
+            heartbeat_timeout: Some(Duration::from_secs(10)),
             timeout: Duration::from_secs(60),
         }
-    }
-
-    /// How long a peer may be silent.
-    pub(super) fn silence(&self) -> Option<Duration> {
-        self.heartbeat.map(|heartbeat| heartbeat * self.silence)
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
@@ -76,8 +72,12 @@ impl Options {
                 self.bind
             ));
         }
-        if self.heartbeat.is_some_and(|heartbeat| heartbeat.is_zero()) || self.silence == 0 {
-            return invalid("a heartbeat of no time, expected more than zero".to_owned());
+        if self.heartbeat_timeout.is_some_and(|timeout| timeout < HEARTBEAT_TIMEOUT_MIN) {
+            let (found, least) = (self.heartbeat_timeout, HEARTBEAT_TIMEOUT_MIN);
+            return invalid(format!(
+                "a heartbeat timeout of {:?}, expected at least {least:?}",
+                found.unwrap_or_default()
+            ));
         }
         Ok(())
     }
@@ -119,6 +119,7 @@ mod tests {
         assert!(good.check().is_ok());
         assert!(Options { connections: 0, ..good.clone() }.check().is_err());
         assert!(Options { bind: [0; 4].into(), ..good.clone() }.check().is_err());
-        assert!(Options { silence: 0, ..good }.check().is_err());
+        let heartbeat_timeout = Some(Duration::ZERO);
+        assert!(Options { heartbeat_timeout, ..good }.check().is_err());
     }
 }

@@ -15,6 +15,10 @@ use crate::{Error, Kind};
 
 /// How long the control connection may take to say why a data connection has ended.
 const GRACE: Duration = Duration::from_millis(500);
+/// How often the control connection is read before others have their turn.
+const READS_PER_TURN: usize = 8;
+/// So many heartbeats may be late or lost before a peer counts as lost.
+const HEARTBEATS_PER_TIMEOUT: u32 = 5;
 const NO_TAG: Tag = Tag { step: 0, tensor: 0, message: 0 };
 
 /// What is known of one peer.
@@ -25,6 +29,8 @@ pub struct Peer {
     pub data: Vec<Connection>,
     pub port: Control,
     epoch: u32,
+    /// How often to say that one is alive.
+    heartbeat: Option<Duration>,
     heard: Instant,
     spoke: Instant,
     suspect: Option<(Instant, String)>,
@@ -40,9 +46,17 @@ fn push_where_least(data: &mut [Connection], header: Header) {
 impl Peer {
     /// A peer that has just been connected to.
     pub fn new(rank: Rank, epoch: u32, control: Connection, data: Vec<Connection>) -> Peer {
-        let now = Instant::now();
-        let (port, suspect, bulk) = (Control::default(), None, data.len());
-        Peer { rank, control, data, port, epoch, heard: now, spoke: now, suspect, bulk }
+        let (heard, spoke) = (Instant::now(), Instant::now());
+        let (port, heartbeat, suspect, bulk) = (Control::default(), None, None, data.len());
+        Peer { rank, control, data, port, epoch, heartbeat, heard, spoke, suspect, bulk }
+    }
+
+    /// Says that one is alive often enough for a peer that waits for so long, and for oneself: writing
+    /// finds out that a peer's machine is gone.
+    pub fn with_heartbeat(mut self, mine: Option<Duration>, theirs: Option<Duration>) -> Peer {
+        let timeout = mine.into_iter().chain(theirs).min();
+        self.heartbeat = timeout.map(|timeout| timeout / HEARTBEATS_PER_TIMEOUT);
+        self
     }
 
     /// Gives half of several connections to bulk from now on: what is in a socket can be overtaken on
@@ -96,7 +110,11 @@ impl Peer {
     /// If it has poisoned the group, or is gone.
     pub fn listen(&mut self, now: Instant) -> Result<usize, Error> {
         let mut bytes = 0;
-        while self.control.may_read() {
+        // A few reads a turn: whoever speaks without end holds up nobody else.
+        for _ in 0..READS_PER_TURN {
+            if !self.control.may_read() {
+                break;
+            }
             let read = self.control.read(&mut self.port, usize::MAX);
             bytes += read.map_err(|error| self.blame(error))?.bytes;
         }
@@ -113,8 +131,8 @@ impl Peer {
     ///
     /// # Errors
     /// If the peer is gone.
-    pub fn speak(&mut self, heartbeat: Option<Duration>, now: Instant) -> Result<usize, Error> {
-        if heartbeat.is_some_and(|heartbeat| now >= self.spoke + heartbeat) {
+    pub fn speak(&mut self, now: Instant) -> Result<usize, Error> {
+        if self.heartbeat.is_some_and(|heartbeat| now >= self.spoke + heartbeat) {
             self.spoke = now;
             if !self.has_left() && self.control.writer.pending_bytes() == 0 {
                 self.tell(Frame::Ping);
@@ -189,8 +207,8 @@ impl Peer {
     }
 
     /// When the next of the above is due.
-    pub fn due(&self, heartbeat: Option<Duration>, silence: Option<Duration>) -> Option<Instant> {
-        let ping = heartbeat.map(|heartbeat| self.spoke + heartbeat);
+    pub fn due(&self, silence: Option<Duration>) -> Option<Instant> {
+        let ping = self.heartbeat.map(|heartbeat| self.spoke + heartbeat);
         let silence = silence.filter(|_| !self.port.bye).map(|silence| self.heard + silence);
         let suspect = self.suspect.as_ref().map(|(since, _)| *since + GRACE);
         ping.into_iter().chain(silence).chain(suspect).min()
@@ -262,6 +280,21 @@ mod tests {
         peer.judge(None, now + GRACE / 2).unwrap();
         let error = peer.judge(None, now + GRACE).unwrap_err();
         assert_eq!((error.kind, error.rank), (Kind::PeerLost, Some(Rank(1))));
+    }
+
+    #[test]
+    fn heartbeats_are_often_enough_for_whichever_side_waits_less() {
+        let [one, four] = [1, 4].map(|seconds| Some(Duration::from_secs(seconds)));
+        for (mine, theirs, expected_ms) in [
+            (one, four, Some(200)),
+            (four, one, Some(200)),
+            (None, four, Some(800)),
+            (None, None, None),
+        ] {
+            let (peer, _far) = suspect();
+            let peer = peer.with_heartbeat(mine, theirs);
+            assert_eq!(peer.heartbeat, expected_ms.map(Duration::from_millis));
+        }
     }
 
     #[test]

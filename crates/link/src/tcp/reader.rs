@@ -5,7 +5,6 @@
 //! records are opened straight into the place where they fit.
 
 use std::io::{self, IoSliceMut, Read};
-use std::net::TcpStream;
 
 use crc32fast::Hasher;
 use thinwire_wire::{HEADER_BYTES, Header, Rank};
@@ -70,6 +69,11 @@ impl Reader {
         self.frame.as_ref().map_or(0, |frame| frame.header.length as usize - frame.filled)
     }
 
+    /// The frame whose payload has begun to arrive.
+    pub fn arriving(&self) -> Option<&Header> {
+        self.frame.as_ref().map(|frame| &frame.header)
+    }
+
     fn holds_something(&self) -> bool {
         self.frame.is_some()
             || self.buffer.len() > 0
@@ -84,7 +88,7 @@ impl Reader {
     /// or what the port says.
     pub fn read(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut dyn Read,
         mut session: Option<&mut Session>,
         port: &mut dyn Port,
         limit: usize,
@@ -115,7 +119,7 @@ impl Reader {
 
     fn read_clear(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut dyn Read,
         port: &mut dyn Port,
         limit: usize,
     ) -> Result<io::Result<Option<Taken>>, Error> {

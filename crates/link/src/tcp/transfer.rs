@@ -32,6 +32,9 @@ pub fn receive(
             port.counters.received_bytes += taken.bytes as u64;
             if taken.bytes > 0 {
                 peer.heard(now);
+                if let Some(header) = peer.data[data].reader.arriving() {
+                    port.arriving(peer.rank, header, taken.bytes);
+                }
             }
             Ok(taken.bytes > 0 || port.counters.received_frames > before)
         }
@@ -64,6 +67,9 @@ pub fn transmit(
                 limit.take(written.bytes);
             }
             port.counters.sent_bytes += written.bytes as u64;
+            if let Some(tag) = connection.writer.leaving().filter(|_| written.bytes > 0) {
+                port.leaving(peer.rank, &tag);
+            }
             Ok(written.bytes > 0)
         }
         Err(error) => {
@@ -89,8 +95,16 @@ impl Port for Counted<'_> {
         self.port.sent(to, tag);
     }
 
+    fn leaving(&mut self, to: Rank, tag: &Tag) {
+        self.port.leaving(to, tag);
+    }
+
     fn incoming(&mut self, from: Rank, header: &Header) -> Result<Place<'_>, Error> {
         self.port.incoming(from, header)
+    }
+
+    fn arriving(&mut self, from: Rank, header: &Header, bytes: usize) {
+        self.port.arriving(from, header, bytes);
     }
 
     fn received(&mut self, from: Rank, header: &Header) -> Result<(), Error> {

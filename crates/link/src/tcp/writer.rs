@@ -102,6 +102,12 @@ impl Writer {
             || self.sealed.as_ref().is_some_and(|sealed| !sealed.ending.is_empty())
     }
 
+    /// The frame whose bytes leave next.
+    pub fn leaving(&self) -> Option<Tag> {
+        let sealed = self.sealed.as_ref().and_then(|sealed| sealed.ending.front());
+        sealed.map(|(tag, _)| *tag).or_else(|| self.queue.front().map(|frame| frame.header.tag))
+    }
+
     /// Writes up to `limit` bytes, in one system call.
     ///
     /// # Errors

@@ -95,7 +95,7 @@ pub fn tag(message: u32) -> Tag {
 
 /// Without heartbeats, so that nothing but what a test does ends a wait.
 pub fn options() -> Options {
-    Options { timeout: LONG, heartbeat: None, ..Options::new(Token::new("test")) }
+    Options { timeout: LONG, heartbeat_timeout: None, ..Options::new(Token::new("test")) }
 }
 
 /// Connects a world over TCP, one thread per rank.

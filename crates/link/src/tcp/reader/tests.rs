@@ -1,7 +1,7 @@
 //! Readers against streams that are cut, damaged or made up.
 
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 
 use proptest::prelude::*;
 use thinwire_wire::{Kind as Frame, Tag};

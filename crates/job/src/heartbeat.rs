@@ -1,0 +1,78 @@
+//! How long a rank that says nothing is waited for.
+
+use std::time::Duration;
+
+use crate::environment::Variables;
+use crate::error::Error;
+
+/// The environment variable that says it where nothing is given, in seconds.
+pub const VARIABLE: &str = "THINWIRE_HEARTBEAT_TIMEOUT_S";
+
+/// Unless anybody says otherwise.
+const USUAL: Duration = Duration::from_secs(10);
+
+/// Less than this is soon over on a machine that is busy.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// How long a silent rank is waited for: as `given`, else as the environment says, else 10 s. To ask for
+/// more than `timeout` would be in vain: a wait fails after that.
+///
+/// # Errors
+/// If what was asked for is shorter than a second or longer than `timeout`, or no number.
+pub fn heartbeat_timeout(
+    given: Option<Duration>,
+    timeout: Duration,
+    variables: Variables<'_>,
+) -> Result<Duration, Error> {
+    let (name, asked) = match given {
+        Some(given) => ("heartbeat timeout", given),
+        None => match variables(VARIABLE) {
+            Some(text) => (VARIABLE, parse(&text)?),
+            None => return Ok(USUAL),
+        },
+    };
+    if (SHORTEST..=timeout).contains(&asked) {
+        return Ok(asked);
+    }
+    let [asked, least, most] = [asked, SHORTEST, timeout].map(|time| time.as_secs_f64());
+    Err(Error::invalid(format!("{name} is {asked} s, expected {least} s to the timeout, {most} s"))
+        .with_hint("a wait in which nothing moves ends after the timeout: give a longer one"))
+}
+
+fn parse(text: &str) -> Result<Duration, Error> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| Error::invalid(format!("{VARIABLE} is '{text}', expected seconds")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(given: Option<f64>, timeout_s: u64, said: Option<&str>) -> Result<f64, String> {
+        let said = |name: &str| said.filter(|_| name == VARIABLE).map(str::to_owned);
+        let given = given.map(Duration::from_secs_f64);
+        let found = heartbeat_timeout(given, Duration::from_secs(timeout_s), &said);
+        found.map(|found| found.as_secs_f64()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_given_comes_before_the_environment_and_that_before_ten_seconds() {
+        assert_eq!(found(Some(30.0), 60, Some("20")), Ok(30.0));
+        assert_eq!(found(None, 60, Some("1.5")), Ok(1.5));
+        assert_eq!(found(None, 60, None), Ok(10.0));
+        assert_eq!(found(None, 3, None), Ok(10.0));
+        assert_eq!(found(Some(60.0), 60, None), Ok(60.0));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_both_values() {
+        let error = found(Some(90.0), 60, None).unwrap_err();
+        assert_eq!(error, "heartbeat timeout is 90 s, expected 1 s to the timeout, 60 s");
+        let error = found(None, 5, Some("0.5")).unwrap_err();
+        assert!(error.starts_with(&format!("{VARIABLE} is 0.5 s, expected 1 s")), "{error}");
+        for text in ["soon", "-1", "nan", "1e300"] {
+            let error = found(None, 60, Some(text)).unwrap_err();
+            assert_eq!(error, format!("{VARIABLE} is '{text}', expected seconds"));
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! A stream of data frames without a socket, for fuzz targets and tests of what takes frames in.
+
+use thinwire_wire::Rank;
+
+use crate::tcp::reader::Reader;
+use crate::{Error, Port};
+
+/// Hands `port` the frames of epoch 0 that `bytes` hold, as if `from` had sent them on a data connection
+/// in clear that brings at most `piece_bytes` at a time. Ends early where the port has no place.
+///
+/// # Errors
+/// If the bytes are no frames, or what the port says.
+pub fn replay(
+    bytes: &[u8],
+    piece_bytes: usize,
+    from: Rank,
+    port: &mut dyn Port,
+) -> Result<(), Error> {
+    let mut reader = Reader::new(from, 0, false, false, &[]);
+    let mut stream = bytes;
+    while !reader.ended && !reader.paused {
+        let taken = reader.read(&mut stream, None, port, piece_bytes.max(1))?;
+        if let Some(header) = reader.arriving() {
+            port.arriving(from, header, taken.bytes);
+        }
+    }
+    Ok(())
+}
