@@ -1,9 +1,10 @@
 //! `thinwire bench collective`: all-reduce of f32, beside its bytes over the bandwidth.
 //!
-//! Bus bandwidth is 2(n−1)/n · bytes over time: what every rank must send and receive at least. It
-//! stands beside what one plain TCP stream carries each way, both ways at once, in the same run;
-//! with an emulated link, beside the link's rate. Each repetition starts at a barrier and takes
-//! what its slowest rank takes; medians after a warm-up.
+//! Bus bandwidth is 2(n−1)/n · bytes over time: what every rank must send and receive at least where
+//! links are alike. The floor is that of the links as they are (`floor`): of the rate of each rank, which
+//! is what one plain TCP stream carries each way, both ways at once, with the peer with which that is
+//! most, in the same run; with an emulated link, the link's rate. Each repetition starts at a barrier
+//! and takes what its slowest rank takes; medians after a warm-up.
 
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use thinwire_codec::Choice;
 use thinwire_collective::{Group, Options, all_gather, all_reduce, all_reduce_many, barrier};
-use thinwire_job::Meeting;
 use thinwire_schedule::Algorithm;
 
-use super::plain::{Plain, Rates};
+use super::floor::floor_s;
+use super::plain::Rates;
+use super::rates;
 use crate::figures::{bytes, bytes_per_s, ratio, seconds};
 use crate::link::Settings;
 use crate::output::{print, print_json, say};
@@ -86,16 +88,18 @@ pub fn run(args: &Args) -> Result<u8> {
         Start::Done(code) => return Ok(code),
     };
     let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
-    let rates = plain_rates(&meeting)?;
+    let limit = args.link.limit().map(|limit| limit.bytes_per_s());
+    let (plain, rates) = rates::of_ranks(&meeting, limit)?;
     let mut group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
-    let mut bench = Bench { each_way: each_way(&mut group, args, rates)?, args, group: &mut group };
     if place.rank == 0 {
         say(format!(
-            "link: {}; one plain TCP stream: {}",
+            "link: {}; one plain TCP stream: {}{}",
             args.link.describe(args.link.limit(), &place),
-            in_words(rates)
+            in_words(plain),
+            rates::differing(&rates)
         ));
     }
+    let mut bench = Bench { rates, args, group: &mut group };
     let mut algorithms: Vec<_> = args.algorithms.iter().copied().map(Some).collect();
     if algorithms.is_empty() {
         algorithms.push(None);
@@ -145,24 +149,11 @@ fn in_words(rates: Option<Rates>) -> String {
     })
 }
 
-/// What ranks 0 and 1 measure; the others learn of it in [`each_way`].
-fn plain_rates(meeting: &Meeting) -> Result<Option<Rates>> {
-    let Some((store, host)) = meeting.store() else { return Ok(None) };
-    let plain = Plain::connect(meeting.world().rank().0, host, store)?;
-    plain.map(|mut plain| plain.rates()).transpose()
-}
-
-/// The bandwidth that the floor stands on, the same on every rank.
-fn each_way(group: &mut Group, args: &Args, rates: Option<Rates>) -> Result<f64> {
-    let measured = rates.map_or(0.0, |rates| rates.both_ways as f32);
-    let measured = f64::from(all_gather(group, &[measured])?[0]);
-    Ok(args.link.limit().map_or(measured, |limit| limit.bytes_per_s()))
-}
-
 struct Bench<'a> {
     args: &'a Args,
     group: &'a mut Group,
-    each_way: f64,
+    /// Bytes per second each way, by rank.
+    rates: Vec<f64>,
 }
 
 impl Bench<'_> {
@@ -219,7 +210,7 @@ impl Bench<'_> {
             runs,
             network: std::env::var("NETWORK").unwrap_or_else(|_| self.network()),
             bus_bytes_per_s: least / seconds_median,
-            floor_s: least / self.each_way,
+            floor_s: floor_s(bytes, &self.rates),
         })
     }
 }

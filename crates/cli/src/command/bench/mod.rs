@@ -6,9 +6,11 @@
 pub(crate) mod codec;
 mod collective;
 mod cores;
+mod floor;
 mod link;
 mod method;
 mod plain;
+mod rates;
 mod shapes;
 mod sync;
 

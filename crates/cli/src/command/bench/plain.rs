@@ -39,19 +39,34 @@ impl Plain {
     /// # Errors
     /// If they do not find each other.
     pub fn connect(rank: u32, host: IpAddr, store: &dyn Store) -> Result<Option<Plain>> {
-        let stream = match rank {
-            0 => accept(host, store)?,
-            1 => {
-                let address = store.get("bench/plain", TIMEOUT)?;
-                let address: SocketAddr = String::from_utf8_lossy(&address).parse()?;
-                TcpStream::connect_timeout(&address, TIMEOUT).context("connecting to rank 0")?
-            }
-            _ => return Ok(None),
+        Plain::between((0, 1), rank, host, store)
+    }
+
+    /// Connects a pair of ranks, once. Others get none.
+    ///
+    /// # Errors
+    /// If they do not find each other.
+    pub fn between(
+        (first, second): (u32, u32),
+        rank: u32,
+        host: IpAddr,
+        store: &dyn Store,
+    ) -> Result<Option<Plain>> {
+        let key = format!("bench/plain/{first}/{second}");
+        let stream = if rank == first {
+            accept(host, store, &key).with_context(|| format!("waiting for rank {second}"))?
+        } else if rank == second {
+            let address = store.get(&key, TIMEOUT)?;
+            let address: SocketAddr = String::from_utf8_lossy(&address).parse()?;
+            TcpStream::connect_timeout(&address, TIMEOUT)
+                .with_context(|| format!("connecting to rank {first}"))?
+        } else {
+            return Ok(None);
         };
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(Some(Plain { stream, first: rank == 0 }))
+        Ok(Some(Plain { stream, first: rank == first }))
     }
 
     /// Measures both patterns; both ranks call it and get the same.
@@ -59,23 +74,36 @@ impl Plain {
     /// # Errors
     /// If the other rank has gone.
     pub fn rates(&mut self) -> Result<Rates> {
+        let pieces = self.pieces()?;
+        Ok(Rates { one_way: self.rate(pieces, false)?, both_ways: self.rate(pieces, true)? })
+    }
+
+    /// The second pattern alone.
+    ///
+    /// # Errors
+    /// If the other rank has gone.
+    pub fn both_ways(&mut self) -> Result<f64> {
+        let pieces = self.pieces()?;
+        self.rate(pieces, true)
+    }
+
+    /// How many pieces take long enough.
+    fn pieces(&mut self) -> Result<usize> {
         let mut pieces = 2;
         loop {
             let seconds = self.exchange(pieces, false)?;
             let more = if seconds < RUN.as_secs_f64() / 3.0 { 3 * pieces } else { pieces };
             let more = self.agree(more.min(PIECES_MAX) as u64)? as usize;
             if more == pieces {
-                break;
+                return Ok(pieces);
             }
             pieces = more;
         }
-        let bytes = (pieces * PIECE_BYTES) as f64;
-        let mut rate = |both| -> Result<f64> {
-            let seconds: Result<Vec<f64>> =
-                (0..RUNS).map(|_| self.exchange(pieces, both)).collect();
-            Ok(bytes / median(&mut seconds?))
-        };
-        Ok(Rates { one_way: rate(false)?, both_ways: rate(true)? })
+    }
+
+    fn rate(&mut self, pieces: usize, both: bool) -> Result<f64> {
+        let seconds: Result<Vec<f64>> = (0..RUNS).map(|_| self.exchange(pieces, both)).collect();
+        Ok((pieces * PIECE_BYTES) as f64 / median(&mut seconds?))
     }
 
     /// Half the time of a message of `bytes` to the other rank and back, in seconds.
@@ -137,9 +165,9 @@ pub fn pings(bytes: usize) -> usize {
     ((64 << 20) / bytes.max(1)).clamp(5, 200)
 }
 
-fn accept(host: IpAddr, store: &dyn Store) -> Result<TcpStream> {
+fn accept(host: IpAddr, store: &dyn Store, key: &str) -> Result<TcpStream> {
     let listener = TcpListener::bind((host, 0)).context("listening for a plain stream")?;
-    store.set("bench/plain", listener.local_addr()?.to_string().as_bytes())?;
+    store.set(key, listener.local_addr()?.to_string().as_bytes())?;
     listener.set_nonblocking(true)?;
     let begun = Instant::now();
     loop {
@@ -149,10 +177,10 @@ fn accept(host: IpAddr, store: &dyn Store) -> Result<TcpStream> {
                 return Ok(stream);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                ensure!(begun.elapsed() < TIMEOUT, "rank 1 did not connect within {TIMEOUT:?}");
+                ensure!(begun.elapsed() < TIMEOUT, "it did not connect within {TIMEOUT:?}");
                 std::thread::sleep(Duration::from_millis(5));
             }
-            Err(error) => return Err(error).context("waiting for rank 1"),
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -1,0 +1,87 @@
+//! The rate of every rank's link, on which a floor stands.
+//!
+//! Pairs of ranks measure a plain stream one after the other, before there are links between all that
+//! would have to be kept alive meanwhile. They tell each other through the job's store.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use thinwire_job::Meeting;
+use thinwire_link::store::Store;
+
+use super::floor::pairs;
+use super::plain::{Plain, Rates};
+use crate::figures::bytes_per_s;
+
+/// Longer than all pairs take.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Rates that differ by less are called equal.
+const EQUAL: f64 = 1.1;
+
+/// What ranks 0 and 1 measure, on these two, and the bytes per second of each rank, each way: its
+/// `limit` if it has one, else the most that it reaches with any peer.
+///
+/// # Errors
+/// If the ranks lose each other.
+pub fn of_ranks(meeting: &Meeting, limit: Option<f64>) -> Result<(Option<Rates>, Vec<f64>)> {
+    let world = meeting.world();
+    let (rank, size) = (world.rank().0, world.size() as u32);
+    let Some((store, host)) = meeting.store() else { return Ok((None, vec![f64::INFINITY])) };
+    let limits = exchanged(store, "limit", rank, size, limit.unwrap_or(0.0))?;
+    let emulated = limits.iter().all(|limit| *limit > 0.0);
+    let (mut first, mut fastest) = (None, 0.0_f64);
+    for (turn, pair) in
+        pairs(size).into_iter().take(if emulated { 1 } else { usize::MAX }).enumerate()
+    {
+        if let Some(mut plain) = Plain::between(pair, rank, host, store)? {
+            let both_ways = match turn {
+                0 => first.insert(plain.rates()?).both_ways,
+                _ => plain.both_ways()?,
+            };
+            fastest = fastest.max(both_ways);
+        }
+        // One pair at a time, so that none shares a link or a core with another.
+        let done = format!("bench/done/{turn}");
+        if rank == pair.0 {
+            store.set(&done, b"done")?;
+        }
+        store.get(&done, TIMEOUT)?;
+    }
+    Ok((first, exchanged(store, "rate", rank, size, limit.unwrap_or(fastest))?))
+}
+
+/// What every rank says, in rank order.
+fn exchanged(store: &dyn Store, name: &str, rank: u32, size: u32, mine: f64) -> Result<Vec<f64>> {
+    let key = |rank| format!("bench/{name}/{rank}");
+    store.set(&key(rank), mine.to_string().as_bytes())?;
+    let said = (0..size).map(|rank| {
+        let text = store.get(&key(rank), TIMEOUT)?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        text.parse().with_context(|| format!("rank {rank} says its {name} is '{text}'"))
+    });
+    said.collect()
+}
+
+/// The rates in words if they differ.
+pub fn differing(rates: &[f64]) -> String {
+    let (least, most) = rates
+        .iter()
+        .fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(*rate), most.max(*rate)));
+    if most <= EQUAL * least {
+        return String::new();
+    }
+    let rates: Vec<String> = rates.iter().map(|rate| bytes_per_s(*rate)).collect();
+    format!("; by rank each way: {}", rates.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_told_where_they_differ() {
+        assert_eq!(differing(&[1e8, 1.05e8]), "");
+        assert_eq!(differing(&[1e8, 2.5e7]), "; by rank each way: 100 MB/s, 25 MB/s");
+    }
+}
