@@ -76,25 +76,21 @@ impl Dialect {
         if self.source == Source::Slurm && (variables("SLURM_STEP_ID").is_none() || world == 1) {
             return Ok(None);
         }
-        let local_world = self.local_world(variables, world)?;
+        let local_world = self.local_world(variables)?;
         let (coordinator, host) = self.coordinator(variables, world, local_world)?;
         let source = match host {
             Host::Launcher => Source::Thinwire,
             Host::RankZero => self.source,
         };
         let local_rank = number(variables, self.local_rank)?.unwrap_or(0);
-        let local_world = local_world.unwrap_or(1);
+        let local_world = local_world.unwrap_or_else(|| unsaid(&coordinator, world));
         Ok(Some(Place { rank, world, local_rank, local_world, coordinator, host, source }))
     }
 
-    fn local_world(&self, variables: Variables<'_>, world: u32) -> Result<Option<u32>, Error> {
+    fn local_world(&self, variables: Variables<'_>) -> Result<Option<u32>, Error> {
         match self.source {
             Source::Slurm => Ok(slurm_local_world(variables, self.local_world)),
-            // It does not say; but on loopback all ranks are on this host.
-            Source::Msrun => {
-                let host = variables("MS_SCHED_HOST");
-                Ok(host.filter(|host| is_loopback(host)).map(|_| world))
-            }
+            Source::Msrun => Ok(None),
             _ => number(variables, self.local_world),
         }
     }
@@ -140,6 +136,11 @@ impl Dialect {
             },
         }
     }
+}
+
+/// How many ranks share this machine where nobody says it: all if they meet on loopback.
+pub fn unsaid(coordinator: &str, world: u32) -> u32 {
+    if is_loopback(coordinator) { world } else { 1 }
 }
 
 /// Whether this is one of msrun's workers; in a dry run it gives nobody a role.

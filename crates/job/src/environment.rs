@@ -6,7 +6,7 @@
 //! accidents before one with more: thinwire and torchrun, msrun, Open MPI, MPICH, Slurm.
 
 use crate::address::{self, PORT};
-use crate::dialect::DIALECTS;
+use crate::dialect::{DIALECTS, unsaid};
 use crate::error::Error;
 use crate::given::Given;
 use crate::place::{Host, Place, Source};
@@ -47,6 +47,12 @@ pub fn find(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Er
     Ok(Some(place))
 }
 
+/// How many ranks of this process's job share its machine, itself included: what the launcher says, or
+/// all where they meet on loopback; 1 for a process that nobody launched, and where nobody knows.
+pub fn local_ranks(variables: Variables<'_>) -> u32 {
+    joined(variables).ok().flatten().map_or(1, |place| place.local_world)
+}
+
 fn lone_coordinator(given: &Given) -> Error {
     let [coordinator, rank, world] =
         ["coordinator", "rank", "world"].map(|name| given.form.name(name));
@@ -76,8 +82,8 @@ fn by_hand(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Err
         }
     };
     // Whoever names ranks may still have been launched: the launcher knows who shares this machine.
-    let launched = joined(variables).ok().flatten();
-    let local_world = launched.map_or(1, |place| place.local_world.min(world));
+    let launched = joined(variables).ok().flatten().map(|place| place.local_world.min(world));
+    let local_world = launched.unwrap_or_else(|| unsaid(&coordinator, world));
     let source = Source::Given(form);
     Ok(Some(Place { rank, world, local_world, coordinator, source, ..Place::alone(form) }))
 }

@@ -2,19 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use thinwire_job::{Error, Form, Given, Host, Kind, Place, Source, find};
+use thinwire_job::{Error, Form, Given, Host, Kind, Place, Source, find, local_ranks};
 
 fn found(variables: &str) -> Result<Option<Place>, Error> {
     with(&Given::default(), variables)
 }
 
 fn with(given: &Given, variables: &str) -> Result<Option<Place>, Error> {
+    find(given, &lookup(variables))
+}
+
+/// An environment of `NAME=value` and spaces.
+fn lookup(variables: &str) -> impl Fn(&str) -> Option<String> {
     let map: BTreeMap<String, String> = variables
         .split_whitespace()
         .filter_map(|pair| pair.split_once('='))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-    find(given, &|name| map.get(name).filter(|value| !value.is_empty()).cloned())
+    move |name| map.get(name).filter(|value| !value.is_empty()).cloned()
 }
 
 #[test]
@@ -158,6 +163,41 @@ fn what_is_missing_or_impossible_is_named() {
     ];
     for (variables, expected) in table {
         assert_eq!(found(variables).unwrap_err().to_string(), expected);
+    }
+}
+
+/// `auto` counts the cores that a rank has from this.
+#[test]
+fn how_many_ranks_share_the_machine_is_what_the_launcher_says_or_all_on_loopback() {
+    let table = [
+        ("RANK=1 WORLD_SIZE=8 LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1", 4),
+        ("RANK=1 WORLD_SIZE=8 MASTER_ADDR=127.0.0.1", 8),
+        ("RANK=1 WORLD_SIZE=8 MASTER_ADDR=n0", 1),
+        (
+            "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_SIZE=2 MASTER_ADDR=a",
+            2,
+        ),
+        ("PMI_RANK=1 PMI_SIZE=8 MPI_LOCALNRANKS=3 MASTER_ADDR=a", 3),
+        ("PMI_RANK=1 PMI_SIZE=8 MASTER_ADDR=localhost", 8),
+        (
+            "SLURM_PROCID=4 SLURM_STEP_NUM_TASKS=5 SLURM_STEP_ID=0 SLURM_NODEID=1 \
+             SLURM_STEP_TASKS_PER_NODE=4,1 SLURM_STEP_NODELIST=n[1-2]",
+            1,
+        ),
+        ("MS_NODE_ID=1 MS_ROLE=MS_WORKER MS_SCHED_HOST=127.0.0.1 MS_WORKER_NUM=6", 6),
+        ("MS_NODE_ID=1 MS_ROLE=MS_WORKER MS_SCHED_HOST=10.0.0.1 MS_WORKER_NUM=6", 1),
+    ];
+    for (variables, expected) in table {
+        assert_eq!(found(variables).unwrap().unwrap().local_world, expected, "{variables}");
+        assert_eq!(local_ranks(&lookup(variables)), expected, "{variables}");
+    }
+    for variables in ["", "RANK=1", "RANK=one WORLD_SIZE=8"] {
+        assert_eq!(local_ranks(&lookup(variables)), 1, "{variables}");
+    }
+    for (coordinator, expected) in [("127.0.0.1:9", 3), ("[::1]:9", 3), ("10.0.0.1:9", 1)] {
+        let coordinator = Some(coordinator.to_owned());
+        let given = Given { rank: Some(0), world: Some(3), coordinator, ..Given::default() };
+        assert_eq!(with(&given, "").unwrap().unwrap().local_world, expected);
     }
 }
 

@@ -100,7 +100,7 @@ impl Synchronizer {
         };
         let options = Options {
             timeout: home.timeout,
-            local_ranks: home.place.local_world as usize,
+            local_ranks: Some(home.place.local_world as usize),
             ..told.options()?
         };
         let corrects = options.momentum.is_some();

@@ -190,9 +190,9 @@ pub struct Options {
     /// A wait in which nothing moves for this long is an error.
     pub timeout: Duration,
     /// Ranks whose backward shares this machine's cores, this one included; 0 where it runs on a
-    /// device. With fewer than two cores per rank, what the exchange computes is taken from
+    /// device; if `None`, as many as the launcher says, see [`thinwire_job::local_ranks`]. With fewer than two cores per rank, what the exchange computes is taken from
     /// backward, and the planner counts it.
-    pub local_ranks: usize,
+    pub local_ranks: Option<usize>,
 }
 
 impl Default for Options {
@@ -209,7 +209,7 @@ impl Default for Options {
             momentum: None,
             warm_up_steps: 0,
             timeout: Duration::from_secs(60),
-            local_ranks: 1,
+            local_ranks: None,
         }
     }
 }

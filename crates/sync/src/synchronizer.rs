@@ -312,5 +312,6 @@ impl Synchronizer {
 /// With fewer than two cores per rank, the exchange computes on backward's core.
 fn crowded(options: &Options) -> bool {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    cores < 2 * options.local_ranks
+    let launched = || thinwire_job::local_ranks(&thinwire_job::process) as usize;
+    cores < 2 * options.local_ranks.unwrap_or_else(launched)
 }

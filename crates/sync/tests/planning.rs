@@ -46,7 +46,7 @@ fn all_ranks_take_the_plan_of_rank_0() {
     // A rank that thinks its cores crowded would plan otherwise.
     let limit = Some("20mbit".parse().unwrap());
     let plans = testkit::spawn_limited(Network::Tcp, 2, limit, |link| {
-        let local_ranks = [1, 1000][link.world().rank().index()];
+        let local_ranks = [Some(1), Some(1000)][link.world().rank().index()];
         let options = Options { local_ranks, ..options("auto") };
         let mut sync = Synchronizer::start(link, parameters(), options).unwrap();
         let first = sync.plan().clone();

@@ -270,7 +270,7 @@ fn synchronizer(
         momentum: plan.momentum(),
         warm_up_steps: warm_up_steps(plan, codec),
         timeout: plan.settings.link.timeout(),
-        local_ranks: place.local_world as usize,
+        local_ranks: Some(place.local_world as usize),
         ..usual
     };
     let parameters = exchanged_parameters(model.parameters());

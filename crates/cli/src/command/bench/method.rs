@@ -118,7 +118,7 @@ impl Method {
             underway_max: self.serial.then_some(NonZeroUsize::MIN),
             timeout,
             // A clock computes, no core.
-            local_ranks: 0,
+            local_ranks: Some(0),
             ..usual
         }
     }
