@@ -118,3 +118,56 @@ fn momentum_is_not_dropped_in_silence() {
     assert_eq!(ended.hint(), "hint: give --momentum-correction FACTOR as before");
     folder.train(&[&resumed[..], &["--momentum-correction", "0.9"]].concat()).done();
 }
+
+const TERNGRAD: &str = include_str!("../../../examples/codecs/terngrad.codec");
+
+#[test]
+fn speeds_stand_beside_those_of_the_nearest_codec_and_of_a_copy() {
+    let folder = Folder::new("codec-speeds");
+    for (name, text, nearest) in [("bits", ONEBIT, "onebit"), ("three", TERNGRAD, "terngrad")] {
+        let file = format!("{name}.codec");
+        std::fs::write(folder.path().join(&file), text).unwrap();
+        let shown = folder.run(&["codec", "check", &file]).done();
+        for row in ["encode with residual", "decode"] {
+            let line = shown.lines().find(|line| line.starts_with(row)).unwrap();
+            assert!(line.contains(&format!("({nearest} ")) && line.contains("a copy "), "{line}");
+        }
+    }
+    let shown = folder.run(&["codec", "check", "int8", "--json"]).done();
+    assert!(
+        shown.contains("\"nearest\":null") && shown.contains("\"copy_bytes_per_s\":"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn feedback_of_more_than_there_was_gets_a_warning() {
+    let folder = Folder::new("codec-growth");
+    let text = TERNGRAD.lines().filter(|line| !line.starts_with("variance"));
+    let text = text.collect::<Vec<_>>().join("\n").replace("block 128", "block 128\nfeedback");
+    std::fs::write(folder.path().join("three.codec"), text).unwrap();
+    let flags = ["--codec", "three.codec", "--steps", "2"];
+    for ended in [folder.run(&["codec", "check", "three.codec"]), folder.train(&flags)] {
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let warnings =
+            ended.stderr.lines().filter(|line| line.starts_with("warning: codec three#"));
+        assert_eq!(warnings.count(), 1, "{}", ended.stderr);
+        assert!(ended.stderr.contains("(a contraction of -0."), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_claim_that_fails_is_told_in_words() {
+    let folder = Folder::new("codec-claims");
+    let text = TERNGRAD.replace("digits_up(max(abs(x)), 17)", "digits(max(abs(x)), 9)");
+    std::fs::write(folder.path().join("three.codec"), text).unwrap();
+    let ended = folder.run(&["codec", "check", "three.codec"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let law = "random rounding is right in the mean";
+    let line = ended.stdout.lines().find(|line| line.starts_with(law)).unwrap();
+    let said = "claims to be unbiased, but the mean of 3000 encodings differs from element ";
+    assert!(
+        line.contains(said) && line.ends_with(" standard errors (at most 5 expected)"),
+        "{line}"
+    );
+}

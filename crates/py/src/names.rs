@@ -1,7 +1,8 @@
-//! Dtypes and codecs by the names that Python gives.
+//! Dtypes and codecs by the names that Python gives, and what is to be said of codecs.
 
 use std::sync::Arc;
 
+use pyo3::prelude::*;
 use thinwire_codec::{Choice, Codec};
 use thinwire_wire::DType;
 
@@ -21,4 +22,9 @@ pub(crate) fn bytes_codec(name: &str, dtype: DType) -> Result<Arc<dyn Codec>, Fa
             "codec {other} needs the gradients of a model, not a single tensor (hint: use a Synchronizer)"
         ))),
     }
+}
+
+/// Warns as Python does, so that its filters apply.
+pub(crate) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
+    py.import("warnings")?.call_method1("warn", (text,)).map(drop)
 }

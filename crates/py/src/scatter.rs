@@ -17,7 +17,7 @@ use crate::error::Failure;
 use crate::group::Group;
 use crate::home::Home;
 use crate::memory::Memory;
-use crate::names::{bytes_codec, parse_dtype};
+use crate::names::{self, bytes_codec, parse_dtype};
 use crate::state;
 use crate::wait;
 use crate::whole;
@@ -78,6 +78,9 @@ impl Scatter {
         let seed = whole::to("seed", seed)?;
         home.circle.check()?;
         let choice = Choice::parse(codec).map_err(Failure::from)?;
+        if home.place.rank == 0 {
+            choice.warning().iter().try_for_each(|text| names::warn(py, text))?;
+        }
         wait::for_work(py, move || {
             let link = home.meeting.link_named("scatter")?;
             let scatter = thinwire_sync::Scatter::start(link, choice, seed, home.timeout)?;

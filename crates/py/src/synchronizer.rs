@@ -15,6 +15,7 @@ use crate::circle::Member;
 use crate::error::Failure;
 use crate::group::Group;
 use crate::memory::Memory;
+use crate::names;
 use crate::operator;
 use crate::options::{Described, Told, described};
 use crate::shared::{Inner, Shared, Source};
@@ -103,6 +104,9 @@ impl Synchronizer {
             local_ranks: Some(home.place.local_world as usize),
             ..told.options()?
         };
+        if home.place.rank == 0 {
+            options.policy.warnings().iter().try_for_each(|text| names::warn(py, text))?;
+        }
         let corrects = options.momentum.is_some();
         let shared = wait::for_work(py, move || {
             let link = home.meeting.link_named("synchronizer")?;

@@ -58,6 +58,14 @@ impl Policy {
         }
     }
 
+    /// Warnings for who trains with it, a line each: codecs whose residuals would grow.
+    pub fn warnings(&self) -> Vec<String> {
+        match self {
+            Policy::Fixed(choice) => choice.warning().into_iter().collect(),
+            Policy::Auto(among) => among.iter().filter_map(Choice::warning).collect(),
+        }
+    }
+
     /// Whether it keeps codecs to an error budget: whoever names the codecs has decided that.
     pub fn keeps_a_budget(&self) -> bool {
         matches!(self, Policy::Auto(among) if among.is_empty())

@@ -116,6 +116,9 @@ impl<'a> Session<'a> {
         }
         let first = trainer.next_step();
         let speaks = world.rank() == Rank(0);
+        if speaks {
+            codec.warnings().into_iter().for_each(|warning| say(format!("warning: {warning}")));
+        }
         let progress =
             Progress::new(&title(plan, codec, place, &trainer), first, recipe.steps, speaks);
         let log = Log::default();

@@ -39,13 +39,18 @@ pub(crate) fn parse(source: &str) -> Result<Definition, Refusal> {
         return Err(Refusal::whole(message));
     }
     let tokens = tokens(source)?;
-    Parser { tokens, at: 0, depth: 0, line_values: 0, values: 0 }.definition()
+    let mut parser =
+        Parser { tokens, at: 0, depth: 0, opened: Vec::new(), line_values: 0, values: 0 };
+    let parsed = parser.definition();
+    parsed.map_err(|refusal| unclosed(&parser, source).unwrap_or(refusal))
 }
 
 struct Parser {
     tokens: Vec<(Place, Token)>,
     at: usize,
     depth: usize,
+    /// Tokens that opened the parentheses and brackets that are not closed yet.
+    opened: Vec<usize>,
     /// How many values the line has so far.
     line_values: usize,
     /// How many the lines before it have.
@@ -53,7 +58,7 @@ struct Parser {
 }
 
 impl Parser {
-    fn definition(mut self) -> Result<Definition, Refusal> {
+    fn definition(&mut self) -> Result<Definition, Refusal> {
         self.word("codec")?;
         let name = self.name("the codec's name")?;
         self.line_end()?;
@@ -177,9 +182,9 @@ impl Parser {
         let mut value = self.primary()?;
         while self.is_symbol("[") {
             let place = self.place();
-            self.at += 1;
+            self.open("[")?;
             let index = self.expression()?;
-            self.symbol("]")?;
+            self.close("]")?;
             value = Expression { place, node: Node::Index(value.into(), index.into()) };
         }
         Ok(value)
@@ -191,9 +196,9 @@ impl Parser {
         let node = match self.peek() {
             Some(Token::Number(_)) => Node::Number(self.literal()?),
             Some(Token::Symbol("(")) => {
-                self.at += 1;
+                self.open("(")?;
                 let inner = self.expression()?;
-                self.symbol(")")?;
+                self.close(")")?;
                 return Ok(inner);
             }
             Some(Token::Word(word)) if word == "take" => {
@@ -219,7 +224,7 @@ impl Parser {
     }
 
     fn arguments(&mut self) -> Result<Vec<Expression>, Refusal> {
-        self.symbol("(")?;
+        self.open("(")?;
         let mut arguments = Vec::new();
         while !self.is_symbol(")") {
             arguments.push(self.expression()?);
@@ -227,7 +232,7 @@ impl Parser {
                 self.symbol(",")?;
             }
         }
-        self.symbol(")")?;
+        self.close(")")?;
         Ok(arguments)
     }
 
@@ -261,6 +266,17 @@ impl Parser {
         } else {
             Err(self.unexpected(&format!("'{symbol}'")))
         }
+    }
+
+    fn open(&mut self, symbol: &str) -> Result<(), Refusal> {
+        self.opened.push(self.at);
+        self.symbol(symbol)
+    }
+
+    fn close(&mut self, symbol: &str) -> Result<(), Refusal> {
+        self.symbol(symbol)?;
+        self.opened.pop();
+        Ok(())
     }
 
     /// Counts one more value, of its line and of the program.
@@ -318,6 +334,52 @@ impl Parser {
         let found = self.peek().map_or("the end of the file".to_owned(), Token::to_string);
         Refusal::at(self.place(), format!("found {found}, expected {expected}"))
     }
+}
+
+/// A refusal of the innermost parenthesis or bracket that nothing closes, at the end of the line
+/// before the next statement: an expression goes on until it is closed, so that the parser only sees
+/// what is wrong some lines later.
+fn unclosed(parser: &Parser, source: &str) -> Option<Refusal> {
+    let opened = parser.opened.iter().rev();
+    let (open, end) = opened.map(|open| (*open, closed(parser, *open))).find_map(|found| {
+        let (open, closed) = found;
+        closed.err().map(|end| (open, end))
+    })?;
+    let (place, token) = &parser.tokens[open];
+    let closing = if *token == Token::Symbol("(") { ")" } else { "]" };
+    let line = parser.tokens[end - 1].0.line;
+    let code = source.lines().nth(line - 1)?.split('#').next()?.trim_end();
+    let message = format!(
+        "expected '{closing}' here: {token} of line {}, column {} is not closed",
+        place.line, place.column
+    );
+    Some(Refusal::at(Place { line, column: code.chars().count() + 1 }, message))
+}
+
+/// The token that closes what another one opens; where the next statement begins if none does.
+fn closed(parser: &Parser, open: usize) -> Result<usize, usize> {
+    let mut depth = 0_usize;
+    for at in open..parser.tokens.len() {
+        match parser.tokens[at].1 {
+            _ if at > open && begins_statement(&parser.tokens[at - 1..]) => return Err(at),
+            Token::Symbol("(" | "[") => depth += 1,
+            Token::Symbol(")" | "]") => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Ok(at);
+        }
+    }
+    Err(parser.tokens.len())
+}
+
+/// Whether the second of some tokens is the first of a line, and one that no expression has there.
+fn begins_statement(tokens: &[(Place, Token)]) -> bool {
+    let [(before, _), (place, Token::Word(word)), rest @ ..] = tokens else { return false };
+    let named = matches!(rest.first(), Some((_, Token::Symbol("="))));
+    let known = ["emit", "yield", "encode", "decode"].contains(&word.as_str())
+        || HEADERS.contains(&word.as_str()) && word != "block";
+    place.line > before.line && (named || known)
 }
 
 /// A name that is not a word of the language.

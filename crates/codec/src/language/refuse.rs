@@ -104,7 +104,8 @@ fn variance(codec: &dyn Codec, values: &[f32], what: &str) -> Result<(), Refusal
     if bias > SURE * (mean / seeds + whole / seeds.powi(2)) {
         let part = (bias / whole).sqrt();
         return Err(Refusal::whole(format!(
-            "claims to be right in the mean, but of {what} the mean is off by {part:.3} of the length"
+            "claims to be unbiased, but of {what} the mean of {SEEDS} encodings is off by {part:.3} of \
+             their length"
         )));
     }
     let spread = errors.iter().map(|error| (error - mean).powi(2)).sum::<f64>().sqrt() / seeds;

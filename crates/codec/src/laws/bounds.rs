@@ -15,7 +15,10 @@ pub fn the_residual_is_as_much_shorter_as_the_codec_declares(codec: &dyn Codec) 
             Bound::Mean(_) => 0.0,
             _ => continue,
         };
-        assert!((0.0..=1.0).contains(&declared), "{codec} {length}: {declared}");
+        assert!(
+            (0.0..=1.0).contains(&declared),
+            "{codec}: claims a contraction of {declared} for {length} elements, expected 0 to 1"
+        );
         let ordinary = ordinary(length).into_iter().map(|input| (declared, input));
         // What is too small may be sent as zero.
         let extreme = extreme(length).into_iter().map(|input| (0.0, input));
@@ -28,7 +31,12 @@ pub fn the_residual_is_as_much_shorter_as_the_codec_declares(codec: &dyn Codec) 
             let whole = norm(&values);
             // Scales have 17 digits.
             let most = (1.0 - contraction) * whole * (1.0 + 1e-4) + whole * 1e-9;
-            assert!(error <= most, "{codec} {name} {length}: {error} {most}");
+            assert!(
+                error <= most,
+                "{codec}: claims a contraction of {contraction:.4}, but of {length} {name} values it \
+                 is {:.4}",
+                1.0 - error / whole
+            );
         }
     }
 }
@@ -55,7 +63,12 @@ pub fn the_mean_error_is_as_small_as_the_codec_declares(codec: &dyn Codec) {
             };
             // Scales have 17 digits.
             let limit = most * whole * (1.0 + 1e-4) + whole * 1e-9 + 5.0 * deviation;
-            assert!(mean <= limit, "{codec} {name} {length}: {mean} {limit}");
+            assert!(
+                mean <= limit,
+                "{codec}: claims a squared error of {most:.4} of the squared length in the mean, but \
+                 of {length} {name} values it is {:.4}",
+                mean / whole
+            );
         }
     }
 }
@@ -70,7 +83,12 @@ pub fn rounding_is_to_the_nearest(codec: &dyn Codec) {
         let decoded = round_trip(codec, &values, KEY);
         for (x, own) in values.iter().zip(&decoded) {
             let best = decoded.iter().map(|other| (x - other).abs()).fold(f32::MAX, f32::min);
-            assert!((x - own).abs() <= best * 1.001, "{codec} {name}: {x} became {own}");
+            assert!(
+                (x - own).abs() <= best * 1.001,
+                "{codec}: claims to round to the nearest, but of {name} values {x} became {own}, and \
+                 another value of its block is nearer by {:e}",
+                (x - own).abs() - best
+            );
         }
     }
 }

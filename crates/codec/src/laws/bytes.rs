@@ -10,7 +10,10 @@ pub fn the_length_is_exact_and_every_byte_is_written(codec: &dyn Codec) {
         for (name, values) in ordinary(length) {
             let (bytes, _) = encode(codec, &values, KEY);
             let (again, ..) = feed(codec, &values, &vec![0.0; length], KEY);
-            assert_eq!(bytes, again, "{codec} {name} {length}");
+            assert!(
+                bytes == again,
+                "{codec}: encodes {length} {name} values otherwise where other bytes lay before"
+            );
         }
     }
 }
@@ -25,9 +28,12 @@ pub fn other_lengths_are_refused_with_both_numbers(codec: &dyn Codec) {
             }
             let result = codec.decode(&vec![0; wrong], Write::Add, &mut vec![0.0; length]);
             let error = result.expect_err("the length is wrong");
-            assert_eq!(error.kind(), Kind::Length);
+            assert!(error.kind() == Kind::Length, "{codec}: {wrong} bytes: {error}");
             let expected = format!("found {wrong} bytes, expected {right} for {length} elements");
-            assert!(error.to_string().ends_with(&expected), "{error}");
+            assert!(
+                error.to_string().ends_with(&expected),
+                "{codec}: said \"{error}\", expected \"{expected}\""
+            );
         }
     }
 }
@@ -36,7 +42,10 @@ pub fn other_lengths_are_refused_with_both_numbers(codec: &dyn Codec) {
 pub fn the_same_input_gives_the_same_bytes(codec: &dyn Codec) {
     for (length, key) in some_lengths() {
         let values = any_numbers(key, length);
-        assert_eq!(encode(codec, &values, key), encode(codec, &values, key), "{codec} {length}");
+        assert!(
+            encode(codec, &values, key) == encode(codec, &values, key),
+            "{codec}: encodes {length} values otherwise the second time"
+        );
     }
 }
 
@@ -48,12 +57,23 @@ pub fn any_bytes_decode_or_are_refused(codec: &dyn Codec) {
             let start: Vec<f32> = (0..length).map(|i| i as f32 - 50.0).collect();
             let (mut set, mut added) = (start.clone(), start.clone());
             let result = codec.decode(&bytes, Write::Set, &mut set);
-            assert_eq!(result, codec.decode(&bytes, Write::Add, &mut added), "{codec} {length}");
-            assert!(result.is_err() || bytes.len() == right, "{codec} {length}");
+            assert!(
+                result == codec.decode(&bytes, Write::Add, &mut added),
+                "{codec}: refuses {length} elements where they are set, or where they are added, alone"
+            );
+            let found = bytes.len();
+            assert!(
+                result.is_err() || found == right,
+                "{codec}: decodes {found} bytes as {length} elements, which have {right}"
+            );
             for at in (0..length).filter(|_| result.is_ok()) {
                 let (found, expected) = (added[at], start[at] + set[at]);
                 let same = found == expected || found.is_nan() && expected.is_nan();
-                assert!(same, "{codec} {at} of {length}: {found} {expected}");
+                assert!(
+                    same,
+                    "{codec}: adds to element {at} of {length} up to {found}, expected {expected} by \
+                     what it sets"
+                );
             }
         }
     }
@@ -69,8 +89,14 @@ pub fn encoding_what_was_decoded_changes_nothing(codec: &dyn Codec) {
             }
             let decoded = decode(codec, &bytes, length);
             let (again, _) = encode(codec, &decoded, KEY);
-            assert_eq!(decode(codec, &again, length), decoded, "{codec} {name} {length}");
-            assert!(name == "minus zero" || again == bytes, "{codec} {name} {length}");
+            assert!(
+                decode(codec, &again, length) == decoded,
+                "{codec}: of {length} {name} values encodes what it decoded to something else"
+            );
+            assert!(
+                name == "minus zero" || again == bytes,
+                "{codec}: of {length} {name} values encodes what it decoded to other bytes"
+            );
         }
     }
 }
@@ -85,9 +111,15 @@ pub fn any_numbers_decode_to_finite_ones_or_are_reported(codec: &dyn Codec) {
             let (bytes, finite) = encode(codec, values, key);
             let decoded = decode(codec, &bytes, length);
             let all = decoded.iter().all(|x| x.is_finite());
-            assert!(all || finite == Finite::No, "{codec} {length}");
+            assert!(
+                all || finite == Finite::No,
+                "{codec}: decodes some of {length} values to what is not finite, and did not report it"
+            );
         }
-        assert_eq!(encode(codec, &tame, key).1, Finite::Yes, "{codec} {length}");
+        assert!(
+            encode(codec, &tame, key).1 == Finite::Yes,
+            "{codec}: reports {length} values below 60,000 as not finite"
+        );
     }
 }
 
@@ -105,7 +137,10 @@ pub fn one_number_that_is_none_is_noticed_wherever_it_is(codec: &dyn Codec) {
                 let (bytes, _, in_values) = feed(codec, &values, &good, KEY);
                 let in_residual = feed(codec, &good, &values, KEY).2;
                 let found = [plain, in_values, in_residual];
-                assert_eq!(found, [Finite::No; 3], "{codec} {bad} at {at} of {length}");
+                assert!(
+                    found == [Finite::No; 3],
+                    "{codec}: does not report {bad} as element {at} of {length}, in values or residual"
+                );
                 let _ = codec.decode(&bytes, Write::Add, &mut values);
             }
         }

@@ -6,6 +6,9 @@ use super::inputs::{normal, ordinary};
 use super::{KEY, difference, round_trip};
 use crate::{Bound, Codec};
 
+/// Standard errors that a mean is off by at most.
+const SURE: f64 = 5.0;
+
 /// Rounding is random, and right in the mean.
 fn is_unbiased(codec: &dyn Codec) -> bool {
     matches!(codec.bound(1), Bound::Variance(_))
@@ -31,11 +34,20 @@ pub fn random_rounding_is_right_in_the_mean(codec: &dyn Codec) {
         let rest: Vec<f64> = values.iter().map(|x| digits(x) + largest).collect();
         for at in 0..length {
             let z = sum[at].abs() / (squares[at].sqrt() + rest[at] + f64::MIN_POSITIVE);
-            assert!(z < 5.0, "{codec} {name} {at}: z = {z}");
+            assert!(
+                z < SURE,
+                "{codec}: claims to be unbiased, but the mean of {rounds} encodings differs from \
+                 element {at} of {length} {name} values by {z:.1} standard errors (at most {SURE} \
+                 expected)"
+            );
         }
         let deviation = squares.iter().sum::<f64>().sqrt() + rest.iter().sum::<f64>();
         let z = sum.iter().sum::<f64>().abs() / deviation;
-        assert!(z < 5.0, "{codec} {name}: z = {z}");
+        assert!(
+            z < SURE,
+            "{codec}: claims to be unbiased, but the mean of {rounds} encodings differs from the sum \
+             of {length} {name} values by {z:.1} standard errors (at most {SURE} expected)"
+        );
     }
 }
 
@@ -58,7 +70,11 @@ pub fn ranks_steps_and_tensors_round_independently(codec: &dyn Codec) {
             mean.iter_mut().zip(&decoded).for_each(|(sum, x)| *sum += x / 16.0);
         }
         let gain = alone / difference(&mean, &values);
-        assert!((12.0..21.0).contains(&gain), "{codec}: {gain}");
+        assert!(
+            (12.0..21.0).contains(&gain),
+            "{codec}: the mean of 16 encodings is off by 1/{gain:.1} of the squared error of one, \
+             expected 1/16: they do not take random numbers of their own"
+        );
     }
 }
 
@@ -80,6 +96,11 @@ pub fn elements_round_independently(codec: &dyn Codec) {
         }
         let correlation = product / square;
         // Rounding up and down are not equally likely, but the mean error is zero.
-        assert!(correlation.abs() < 5.0 / 90.0, "{codec} {distance}: {correlation}");
+        assert!(
+            correlation.abs() < SURE / 90.0,
+            "{codec}: errors of elements {distance} apart go together: their correlation is \
+             {correlation:.3}, at most {:.3} expected",
+            SURE / 90.0
+        );
     }
 }

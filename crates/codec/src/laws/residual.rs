@@ -14,7 +14,10 @@ pub fn what_is_sent_and_what_is_left_is_what_there_was(codec: &dyn Codec) {
             let sum: Vec<f32> = values.iter().zip(&residual).map(|(x, e)| x + e).collect();
             let (bytes, left, finite) = feed(codec, &values, &residual, KEY);
             let (plain, same) = encode(codec, &sum, KEY);
-            assert!(bytes == plain && finite == same, "{codec} {name} {length}");
+            assert!(
+                bytes == plain && finite == same,
+                "{codec}: encodes {length} {name} values with a residual otherwise than their sum"
+            );
             if finite == Finite::No {
                 continue;
             }
@@ -24,7 +27,11 @@ pub fn what_is_sent_and_what_is_left_is_what_there_was(codec: &dyn Codec) {
                 let larger = sent[at].abs().max(expected.abs());
                 let most = if codec.claims().exact { 0.0 } else { larger * 2.0f32.powi(-23) };
                 let error = (found - expected).abs();
-                assert!(error <= most, "{codec} {name} {at} of {length}: {found} {expected}");
+                assert!(
+                    error <= most,
+                    "{codec}: of {length} {name} values element {at} was {expected:e}, but what is \
+                     sent and the residual are {found:e} together"
+                );
             }
         }
     }
@@ -40,7 +47,7 @@ pub fn over_many_steps_nothing_is_lost(codec: &dyn Codec) {
             let key = Key { step, ..KEY };
             let gradient: Vec<f32> = (0..length as u64).map(|i| key.normal(i)).collect();
             let (bytes, left, finite) = feed(codec, &gradient, &residual, key);
-            assert_eq!(finite, Finite::Yes);
+            assert!(finite == Finite::Yes, "{codec}: reports {length} normal values as not finite");
             residual = left;
             let decoded = decode(codec, &bytes, length);
             sent.iter_mut().zip(decoded).for_each(|(sum, x)| *sum += f64::from(x));
@@ -48,7 +55,11 @@ pub fn over_many_steps_nothing_is_lost(codec: &dyn Codec) {
         }
         for at in 0..length {
             let error = (sent[at] + f64::from(residual[at]) - total[at]).abs();
-            assert!(error < STEPS as f64 * 1e-5, "{codec} {at} of {length}: {error}");
+            assert!(
+                error < STEPS as f64 * 1e-5,
+                "{codec}: after {STEPS} steps of {length} values element {at} has lost {error:e} \
+                 that was neither sent nor left in the residual"
+            );
         }
     }
 }
@@ -59,9 +70,12 @@ pub fn nothing_in_nothing_out(codec: &dyn Codec) {
         for zero in [0.0, -0.0] {
             let values = vec![zero; length];
             let (bytes, left, finite) = feed(codec, &values, &values, KEY);
-            assert_eq!(finite, Finite::Yes);
-            assert!(left.iter().all(|x| *x == 0.0), "{codec} {length}");
-            assert!(decode(codec, &bytes, length).iter().all(|x| *x == 0.0), "{codec}");
+            assert!(finite == Finite::Yes, "{codec}: reports {length} zeros as not finite");
+            let left = left.iter().find(|x| **x != 0.0);
+            assert!(left.is_none(), "{codec}: {length} zeros leave a residual of {left:?}");
+            let decoded = decode(codec, &bytes, length);
+            let other = decoded.iter().find(|x| **x != 0.0);
+            assert!(other.is_none(), "{codec}: of {length} zeros one decodes to {other:?}");
         }
     }
 }

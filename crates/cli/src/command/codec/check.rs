@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use thinwire_codec::{Bound, Choice, Codec, Exchange, Input, Kind, Write, laws, speed};
-use thinwire_wire::random::Key;
+use thinwire_codec::{Bound, Choice, Codec, Exchange, Kind, contraction, laws, speed};
 
 use crate::failure::hinted;
 use crate::figures::bytes_per_s;
@@ -27,7 +26,8 @@ pub struct Args {
 /// Elements on which losses and speeds are measured.
 const ELEMENTS: usize = 1 << 20;
 
-const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
+/// How often speeds are measured.
+const ROUNDS: usize = 9;
 
 #[derive(Serialize)]
 struct Report {
@@ -45,7 +45,19 @@ struct Report {
     feedback: bool,
     encode_bytes_per_s: f64,
     decode_bytes_per_s: f64,
+    copy_bytes_per_s: f64,
+    /// The built-in codec that is most like it, unless it is one itself.
+    nearest: Option<Nearest>,
+    /// Why training with it may fall behind.
+    warning: Option<String>,
     laws: Vec<Law>,
+}
+
+#[derive(Serialize)]
+struct Nearest {
+    codec: String,
+    encode_bytes_per_s: f64,
+    decode_bytes_per_s: f64,
 }
 
 #[derive(Serialize)]
@@ -80,6 +92,7 @@ pub fn run(args: &Args) -> Result<u8> {
     } else {
         print(table(&report))?;
     }
+    report.warning.iter().for_each(|warning| say(format!("warning: {warning}")));
     Ok(u8::from(!sound))
 }
 
@@ -98,24 +111,61 @@ fn bytes(choice: &Choice) -> Result<&Arc<dyn Codec>> {
 
 fn report(choice: &Choice, codec: &Arc<dyn Codec>) -> Report {
     let bytes = codec.encoded_len(ELEMENTS);
-    let rows = speed::measure(choice, ELEMENTS, 9);
-    let speed = |name| {
-        rows.iter().find(|row| row.operation == name).map_or(f64::NAN, |row| row.bytes_per_s)
-    };
+    let [encode_bytes_per_s, decode_bytes_per_s, copy_bytes_per_s] = speeds(choice);
     Report {
         codec: codec.to_string(),
         elements: ELEMENTS,
         bytes,
         padding: codec.padding(ELEMENTS),
         ratio: 4.0 * ELEMENTS as f64 / bytes as f64,
-        contraction: contraction(codec.as_ref()),
+        contraction: contraction(codec.as_ref(), ELEMENTS),
         claim: claim(codec.bound(ELEMENTS)),
         fit: fit(codec.exchange()),
         feedback: codec.needs_feedback(),
-        encode_bytes_per_s: speed("encode with residual"),
-        decode_bytes_per_s: speed("decode"),
+        encode_bytes_per_s,
+        decode_bytes_per_s,
+        copy_bytes_per_s,
+        nearest: nearest(codec.as_ref()).map(|nearest| {
+            let [encode_bytes_per_s, decode_bytes_per_s, _] = speeds(&nearest);
+            Nearest { codec: nearest.to_string(), encode_bytes_per_s, decode_bytes_per_s }
+        }),
+        warning: choice.warning(),
         laws: laws::ALL.iter().map(|(name, law)| try_law(name, *law, codec.as_ref())).collect(),
     }
+}
+
+/// Encoding with a residual, decoding, and a copy, in bytes of f32 per second.
+fn speeds(choice: &Choice) -> [f64; 3] {
+    let rows = speed::measure(choice, ELEMENTS, ROUNDS);
+    ["encode with residual", "decode", "copy"].map(|name| {
+        rows.iter().find(|row| row.operation == name).map_or(f64::NAN, |row| row.bytes_per_s)
+    })
+}
+
+/// The built-in codec whose encodings are most nearly as long, of those that are as like it in
+/// feedback, exchange and claim as any; none if it is one itself.
+fn nearest(codec: &dyn Codec) -> Option<Choice> {
+    let unlike = |other: &dyn Codec| {
+        let claims = |codec: &dyn Codec| std::mem::discriminant(&codec.bound(ELEMENTS));
+        let differences = [
+            other.needs_feedback() != codec.needs_feedback(),
+            other.exchange() != codec.exchange(),
+            claims(other) != claims(codec),
+        ];
+        let lengths = [other, codec].map(|codec| codec.encoded_len(ELEMENTS) as f64);
+        let ratio = (lengths[0] / lengths[1]).ln().abs();
+        // A claim that is not made weighs as much as a fifth of the length.
+        ratio + 0.2 * differences.into_iter().filter(|differs| *differs).count() as f64
+    };
+    let all = thinwire_codec::all();
+    if all.iter().any(|choice| choice.to_string() == codec.to_string()) {
+        return None;
+    }
+    let distance = |choice: &Choice| match choice {
+        Choice::Bytes(other) => unlike(other.as_ref()),
+        Choice::LowRank(_) | Choice::Integers(_) => f64::INFINITY,
+    };
+    all.into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
 }
 
 /// A law panics where it is broken, with a message for its reader.
@@ -126,21 +176,10 @@ fn try_law(name: &'static str, law: laws::Law, codec: &dyn Codec) -> Law {
     std::panic::set_hook(hook);
     let broken = result.err().map(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("broken").to_owned()
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("broken");
+        text.strip_prefix(&format!("{codec}: ")).unwrap_or(text).to_owned()
     });
     Law { law: name, broken }
-}
-
-fn contraction(codec: &dyn Codec) -> f64 {
-    let values: Vec<f32> = (0..ELEMENTS as u64).map(|element| KEY.normal(element)).collect();
-    let (mut bytes, mut decoded) = (vec![0; codec.encoded_len(ELEMENTS)], vec![0.0; ELEMENTS]);
-    let _ = codec.encode(Input::Plain(&values), KEY, &mut bytes);
-    if codec.decode(&bytes, Write::Set, &mut decoded).is_err() {
-        return f64::NAN;
-    }
-    let squared = |x: f32| f64::from(x) * f64::from(x);
-    let lost: f64 = values.iter().zip(&decoded).map(|(x, y)| squared(x - y)).sum();
-    1.0 - lost / values.iter().map(|x| squared(*x)).sum::<f64>()
 }
 
 fn claim(bound: Bound) -> String {
@@ -169,7 +208,18 @@ fn length(report: &Report) -> String {
     format!("{bytes} bytes for {elements} elements{filled}")
 }
 
+/// A speed beside that of the nearest built-in codec and of a copy.
+fn beside(report: &Report, own: f64, of: fn(&Nearest) -> f64) -> String {
+    let nearest = report.nearest.iter();
+    let nearest =
+        nearest.map(|nearest| format!("{} {}, ", nearest.codec, bytes_per_s(of(nearest))));
+    let [own, copy] = [own, report.copy_bytes_per_s].map(bytes_per_s);
+    format!("{own} ({}a copy {copy})", nearest.collect::<String>())
+}
+
 fn table(report: &Report) -> Table {
+    let of_encode = |nearest: &Nearest| nearest.encode_bytes_per_s;
+    let of_decode = |nearest: &Nearest| nearest.decode_bytes_per_s;
     let mut table = Table::new(["codec", report.codec.as_str()]);
     let residual = if report.feedback { "kept and sent later" } else { "lost" };
     for (name, value) in [
@@ -177,8 +227,8 @@ fn table(report: &Report) -> Table {
         ("ratio", format!("{:.2}", report.ratio)),
         ("contraction, measured", format!("{:.4}", report.contraction)),
         ("claim", report.claim.clone()),
-        ("encode with residual", bytes_per_s(report.encode_bytes_per_s)),
-        ("decode", bytes_per_s(report.decode_bytes_per_s)),
+        ("encode with residual", beside(report, report.encode_bytes_per_s, of_encode)),
+        ("decode", beside(report, report.decode_bytes_per_s, of_decode)),
         ("fit", report.fit.to_owned()),
         ("residual", residual.to_owned()),
     ] {

@@ -1,0 +1,83 @@
+//! The part of the values that one encoding sends, as it is measured.
+//!
+//! Feedback sends later what is lost, so what is lost must be less than what there was: where it is
+//! more, residuals grow from step to step, up to a length at which training falls behind.
+
+use thinwire_wire::random::Key;
+
+use crate::{Choice, Codec, Input, Write};
+
+const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
+
+/// Enough for two digits, and done in a few milliseconds.
+const ELEMENTS: usize = 1 << 14;
+
+/// The part of the squared length of normal values that one encoding sends: negative where what is
+/// lost is longer than the values, and NaN where the codec does not decode what it encoded.
+pub fn contraction(codec: &dyn Codec, elements: usize) -> f64 {
+    let values: Vec<f32> = (0..elements as u64).map(|element| KEY.normal(element)).collect();
+    let (mut bytes, mut decoded) = (vec![0; codec.encoded_len(elements)], vec![0.0; elements]);
+    let _ = codec.encode(Input::Plain(&values), KEY, &mut bytes);
+    if codec.decode(&bytes, Write::Set, &mut decoded).is_err() {
+        return f64::NAN;
+    }
+    let squared = |x: f32| f64::from(x) * f64::from(x);
+    let lost: f64 = values.iter().zip(&decoded).map(|(x, y)| squared(x - y)).sum();
+    1.0 - lost / values.iter().map(|x| squared(*x)).sum::<f64>()
+}
+
+impl Choice {
+    /// A warning for who trains with it, in one line, if what feedback sends later would grow.
+    pub fn warning(&self) -> Option<String> {
+        let Choice::Bytes(codec) = self else { return None };
+        if !codec.needs_feedback() {
+            return None;
+        }
+        let found = contraction(codec.as_ref(), ELEMENTS);
+        (found < 0.0).then(|| {
+            let lost = 1.0 - found;
+            format!(
+                "codec {self} has feedback, but one encoding loses {lost:.2} of the squared length of \
+                 normal values (a contraction of {found:.2}): residuals grow, and training falls \
+                 behind; leave out feedback, or round to the nearest"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::language::{Text, compile};
+
+    /// Three levels, rounded at random.
+    const LEVELS: &str = "
+codec levels
+block 128
+encode x:
+    scale = digits_up(max(abs(x)), 17)
+    emit f32 scale
+    emit i2 round_random(x * (1 / scale))
+decode:
+    scale = take f32
+    yield take i2 * scale
+";
+
+    #[test]
+    fn feedback_of_more_than_there_was_gets_a_warning() {
+        let with = |source: &str| {
+            compile(&Text { path: "levels.codec", source, parameters: &[] }).unwrap().warning()
+        };
+        assert_eq!(with(LEVELS), None);
+        let feedback = LEVELS.replace("block 128\n", "block 128\nfeedback\n");
+        let warning = with(&feedback).unwrap();
+        assert!(warning.starts_with("codec levels#"), "{warning}");
+        assert!(warning.contains(" (a contraction of -0."), "{warning}");
+        assert_eq!(with(&feedback.replace("round_random(", "round(")), None);
+    }
+
+    #[test]
+    fn no_codec_of_the_table_gets_a_warning() {
+        assert_eq!(crate::all().iter().find_map(Choice::warning), None);
+    }
+}
