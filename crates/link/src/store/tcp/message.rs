@@ -107,7 +107,8 @@ pub fn parse_reply(bytes: &[u8]) -> Result<Vec<u8>, Error> {
         Some((0, value)) => Ok(value.to_vec()),
         Some((code, text)) => {
             let kind = KINDS.get(usize::from(*code) - 1).copied().unwrap_or(Kind::Io);
-            Err(Error::new(kind, String::from_utf8_lossy(text)))
+            let text = String::from_utf8_lossy(text).replace(char::is_control, " ");
+            Err(Error::new(kind, text))
         }
         None => Err(Error::new(Kind::Corrupt, "sent an empty reply")),
     }
@@ -138,8 +139,9 @@ mod tests {
     #[test]
     fn errors_keep_their_kind_and_text() {
         for kind in KINDS {
-            let error = parse_reply(&reply_to_bytes(Err(&Error::new(kind, "why")))).unwrap_err();
-            assert_eq!((error.kind, error.context.as_str()), (kind, "why"));
+            let sent = Error::new(kind, "why\u{1b}[2J");
+            let error = parse_reply(&reply_to_bytes(Err(&sent))).unwrap_err();
+            assert_eq!((error.kind, error.context.as_str()), (kind, "why [2J"));
         }
         assert_eq!(parse_reply(&reply_to_bytes(Ok(b"value"))).unwrap(), b"value");
     }
