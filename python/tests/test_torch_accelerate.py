@@ -27,7 +27,7 @@ class Fit:
         self.model, self.optimizer, self.loader = prepared
         if codec:
             attach = thinwire.torch.accelerate.attach
-            self.attached = attach(self.accelerator, self.model, codec)
+            self.attached = attach(self.accelerator, self.model, codec, warmup_steps=0)
 
     def epoch(self):
         """Trains once on all data."""

@@ -33,7 +33,7 @@ def fit(codec=None, epochs=2, checkpoint=None, save=None, devices=2):
     torch.manual_seed(3)
     inputs = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
     loader = DataLoader(TensorDataset(inputs, inputs[:, :10].argmax(1)), batch_size=8)
-    exchange = codec and thinwire.torch.lightning.GradExchange(codec)
+    exchange = codec and thinwire.torch.lightning.GradExchange(codec, warmup_steps=0)
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
     trainer = lightning.Trainer(
         accelerator="cpu",

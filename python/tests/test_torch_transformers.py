@@ -25,7 +25,7 @@ def trainer(folder, codec=None, **arguments):
         ),
         train_dataset=[{"input_ids": row, "labels": row} for row in rows],
     )
-    attached = codec and thinwire.torch.transformers.attach(made, codec)
+    attached = codec and thinwire.torch.transformers.attach(made, codec, warmup_steps=0)
     return made, attached
 
 
