@@ -75,7 +75,8 @@ fn with_a_pause(name: &str, heartbeat_timeout: &str) -> (Folder, std::process::C
     signal("STOP", paused);
     // The one wait that a clock must end.
     std::thread::sleep(Duration::from_millis(2500));
-    signal("CONT", paused);
+    // Whoever is lost by now is killed by the launcher.
+    let _ = std::process::Command::new("kill").args(["-CONT", &paused.to_string()]).status();
     (folder, launcher)
 }
 

@@ -82,6 +82,6 @@ mod tests {
     #[test]
     fn rates_are_told_where_they_differ() {
         assert_eq!(differing(&[1e8, 1.05e8]), "");
-        assert_eq!(differing(&[1e8, 2.5e7]), "; by rank each way: 100 MB/s, 25 MB/s");
+        assert_eq!(differing(&[1e8, 2.5e7]), "; by rank each way: 100 MB/s, 25.0 MB/s");
     }
 }
