@@ -283,11 +283,12 @@ fn synchronizer(
     Ok(sync)
 }
 
-/// The warm-up of a codec: what was asked for, where it has one, else what suits it, within a tenth of
-/// the steps.
+/// The warm-up of a codec: what was asked for, where it has one, else what suits it, unless that is more
+/// than a fifth of the steps.
 fn warm_up_steps(plan: &Plan, codec: &Policy) -> u64 {
     let asked = plan.settings.warmup_steps.filter(|_| matches!(codec, Policy::Fixed(_)));
-    asked.unwrap_or(codec.warm_up_steps().min(plan.recipe.steps / 10))
+    let suits = Some(codec.warm_up_steps()).filter(|steps| *steps <= plan.recipe.steps / 5);
+    asked.or(suits).unwrap_or(0)
 }
 
 fn title(
