@@ -318,3 +318,33 @@ fn impossible_plans_say_why_in_one_line() {
         assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     }
 }
+
+/// Machines to begin with, and for each a model and a batch that suit it.
+#[test]
+fn plans_are_made_for_every_example_of_a_cluster() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/clusters");
+    let folder = Folder::new("clusters");
+    let table: [(&str, &[&str], usize); 4] = [
+        ("a100-1024", &["--model", "gpt3-175b", "--batch", "1536"], 1024),
+        ("ethernet-8x8", &["--model", "gpt2-xl", "--batch", "512", "--codecs", "auto"], 64),
+        ("h100-4096", &["--model", "gpt3-175b", "--batch", "4096"], 4096),
+        ("laptops-wifi", &["--model", "gpt2", "--batch", "32", "--precision", "single"], 4),
+    ];
+    let names = std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, table.map(|(name, ..)| format!("{name}.toml")));
+    for (name, flags, devices) in table {
+        let path = format!("{examples}/{name}.toml");
+        let [plan] = &folder
+            .run(&[&["plan", "make", "--cluster", &path, "--json"][..], flags].concat())
+            .json()[..]
+        else {
+            panic!("one plan")
+        };
+        let mesh: usize =
+            plan["mesh"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).product();
+        let stages = plan["stage"].as_array().unwrap().len();
+        assert_eq!(mesh * stages, devices, "{name}");
+    }
+}
