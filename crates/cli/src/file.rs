@@ -8,6 +8,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Context, Error, Result, anyhow};
+use thinwire_link::durable;
 
 use crate::failure::{self, hinted};
 
@@ -110,10 +111,10 @@ fn refused(path: &Path, Sort { name, bytes_max, hint }: &Sort, found: &str) -> a
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = match fs::metadata(path) {
         Ok(found) if !found.is_file() => fs::write(path, bytes),
-        Ok(_) => fs::canonicalize(path).and_then(|target| rename_over(&target, bytes)),
+        Ok(_) => fs::canonicalize(path).and_then(|target| durable::replace(&target, bytes)),
         // A link to nowhere: writing makes what it points to.
         Err(_) if path.is_symlink() => fs::write(path, bytes),
-        Err(_) => rename_over(path, bytes),
+        Err(_) => durable::replace(path, bytes),
     };
     written.with_context(|| format!("cannot write {}", path.display()))
 }
@@ -138,15 +139,6 @@ pub fn ensure_place(path: &Path, what: &str, flag: &str) -> Result<()> {
     Err(hinted(anyhow!(problem), format!("give the path of a file with {flag}")))
 }
 
-fn rename_over(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(name);
-    fs::write(&partial, bytes)
-        .and_then(|()| fs::rename(&partial, path))
-        .inspect_err(|_| drop(fs::remove_file(&partial)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +158,12 @@ mod tests {
         std::os::unix::fs::symlink("/dev/full", &device).unwrap();
         assert!(replace(&device, b"x").is_err() && device.is_symlink());
         assert_eq!(fs::read_dir(folder.join("inner")).unwrap().count(), 1);
+        // Somebody has placed a link where an earlier version wrote first.
+        let victim = folder.join("victim");
+        fs::write(&victim, "kept").unwrap();
+        std::os::unix::fs::symlink(&victim, folder.join("inner/file.partial")).unwrap();
+        replace(&file, b"again").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
         fs::remove_dir_all(&folder).unwrap();
     }
 

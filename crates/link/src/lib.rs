@@ -52,6 +52,7 @@
 
 mod bandwidth;
 mod duplex;
+pub mod durable;
 mod error;
 mod limiter;
 mod link;

@@ -16,10 +16,10 @@ mod shards;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, TensorView};
+use thinwire_link::durable;
 use thinwire_wire::{Rank, checksum};
 
 use crate::Parameter;
@@ -58,7 +58,10 @@ impl Draft {
         if draft.path.exists() {
             fs::remove_dir_all(&draft.path).map_err(|e| Error::io("remove", &draft.path, e))?;
         }
-        fs::create_dir_all(&draft.path).map_err(|e| Error::io("create", &draft.path, e))?;
+        // The folder itself must be new: through a link, files would go elsewhere.
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::create_dir(&draft.path))
+            .map_err(|e| Error::io("create", &draft.path, e))?;
         Ok(draft)
     }
 
@@ -153,6 +156,7 @@ impl Draft {
         }
         let manifest = Manifest { format: FORMAT, progress, files };
         write_file(&self.path.join(MANIFEST), &[manifest.to_text().as_bytes()])?;
+        sync(&self.path)?;
         place(&self.path, &self.target)?;
         if let Some(folder) = self.target.parent() {
             sync(folder)?;
@@ -208,17 +212,12 @@ fn described<'a>(bytes: &'a [u8], metadata: &BTreeMap<&str, &str>) -> (Vec<u8>, 
 }
 
 fn write_file(path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
-    let failed = |e| Error::io("write", path, e);
-    let mut file = fs::File::create(path).map_err(failed)?;
-    parts.iter().try_for_each(|part| file.write_all(part)).map_err(failed)?;
-    file.sync_all().map_err(failed)
+    durable::create(path, parts).map_err(|e| Error::io("write", path, e))
 }
 
-/// Makes a rename last through a power cut.
+/// Makes what was named in a folder last through a power cut.
 fn sync(folder: &Path) -> Result<(), Error> {
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let opened = fs::File::open(folder).and_then(|folder| folder.sync_all());
-    opened.map_err(|e| Error::io("write", folder, e))
+    durable::sync_folder(folder).map_err(|e| Error::io("write", folder, e))
 }
 
 #[cfg(test)]

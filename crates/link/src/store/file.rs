@@ -6,18 +6,14 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::store::{self, Store, VALUE_BYTES_MAX};
-use crate::{Error, Kind};
+use crate::{Error, Kind, durable};
 
 /// How often a waiting reader looks: directories on network file systems tell nobody.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-static TEMPORARY: AtomicU64 = AtomicU64::new(0);
 
 /// A store in a directory.
 #[derive(Clone, Debug)]
@@ -59,9 +55,8 @@ impl Store for File {
     fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
         store::check(key, value)?;
         let path = self.path(key);
-        let number = TEMPORARY.fetch_add(1, Ordering::Relaxed);
-        let temporary = self.directory.join(format!(".{}.{number}", process::id()));
-        fs::write(&temporary, value).map_err(|error| failed("write", &temporary, error))?;
+        let temporary = durable::temporary(&self.directory, value)
+            .map_err(|error| failed("write", &path, error))?;
         let linked = fs::hard_link(&temporary, &path);
         fs::remove_file(&temporary).map_err(|error| failed("remove", &temporary, error))?;
         match linked {
@@ -92,4 +87,25 @@ impl Store for File {
 
 fn failed(verb: &str, path: &Path, error: io::Error) -> Error {
     Error::io(format_args!("cannot {verb} {}", path.display()), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_written_through_a_planted_link() {
+        let root = std::env::temp_dir().join(format!("thinwire-store-{}", std::process::id()));
+        let (victim, store) = (root.join("victim"), File::new(root.join("store")).unwrap());
+        fs::write(&victim, "kept").unwrap();
+        // Where an earlier version wrote first: its process and a number.
+        for number in 0..20 {
+            let planted = root.join(format!("store/.{}.{number}", std::process::id()));
+            std::os::unix::fs::symlink(&victim, planted).unwrap();
+        }
+        store.set("key", b"value").unwrap();
+        assert_eq!(store.get("key", Duration::ZERO).unwrap(), b"value");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

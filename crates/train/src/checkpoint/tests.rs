@@ -242,3 +242,14 @@ fn only_checkpoints_are_replaced_and_only_drafts_are_cleaned() {
     left.sort();
     assert_eq!(left, [".step-mine.partial", "step-000000"]);
 }
+
+#[test]
+fn nothing_is_written_through_a_planted_link() {
+    let folder = Folder::new("planted");
+    let victim = folder.path().join("victim");
+    fs::write(&victim, "kept").unwrap();
+    let draft = Draft::create(folder.path(), 1).unwrap();
+    std::os::unix::fs::symlink(&victim, draft.path.join("exchange-1.safetensors")).unwrap();
+    assert!(draft.write_exchange(Rank(1), &Tensors::new()).is_err());
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+}

@@ -1,0 +1,118 @@
+//! Files that are written whole or not at all.
+//!
+//! Bytes go to a new file of a random name in the folder of the target, reach the disk, and take the
+//! target's name; then the folder reaches the disk. Laws: a reader finds the old file or the new one,
+//! also after a power cut; nothing is written through a link that somebody else has placed.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::Token;
+
+/// Replaces the file at `path`, or creates it.
+///
+/// # Errors
+/// Those of the file system. What was there is then as it was.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if path.file_name().is_none() {
+        return Err(io::ErrorKind::InvalidFilename.into());
+    }
+    let folder = folder_of(path);
+    let temporary = temporary(folder, bytes)?;
+    fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    sync_folder(folder)
+}
+
+/// A new file in `folder` with these bytes, which have reached the disk. Its name begins with a dot and
+/// is random.
+///
+/// # Errors
+/// Those of the file system. Nothing is left behind then.
+pub fn temporary(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+    let name = Token::random().map_err(io::Error::other)?;
+    let path = folder.join(format!(".thinwire-{name}"));
+    create(&path, &[bytes]).inspect_err(|error| {
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            drop(fs::remove_file(&path));
+        }
+    })?;
+    Ok(path)
+}
+
+/// Writes a file where there is none, parts one after the other, and lets them reach the disk.
+///
+/// # Errors
+/// Those of the file system; `AlreadyExists` also where there is a link.
+pub fn create(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).open(path)?;
+    parts.iter().try_for_each(|part| file.write_all(part))?;
+    file.sync_all()
+}
+
+/// Lets the names in a folder reach the disk.
+///
+/// # Errors
+/// Those of the file system.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    File::open(folder)?.sync_all()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let name = format!("thinwire-durable-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let names = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name());
+            names.map(|name| name.into_string().unwrap()).collect()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_and_nothing_else_is_left() {
+        let folder = Folder::new("replace");
+        let path = folder.0.join("file");
+        for text in ["made", "replaced"] {
+            replace(&path, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(folder.names(), ["file"]);
+        fs::create_dir(folder.0.join("taken")).unwrap();
+        assert!(replace(&folder.0.join("taken"), b"x").is_err());
+        assert_eq!(folder.names().len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_planted_link() {
+        let folder = Folder::new("planted");
+        let (victim, link) = (folder.0.join("victim"), folder.0.join("link"));
+        fs::write(&victim, "kept").unwrap();
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        assert_eq!(create(&link, &[b"x"]).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        replace(&link, b"x").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+        let names = [temporary(&folder.0, b"1").unwrap(), temporary(&folder.0, b"2").unwrap()];
+        assert_ne!(names[0], names[1]);
+    }
+}
