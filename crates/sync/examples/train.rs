@@ -65,6 +65,7 @@ pub fn train(
         vec![Parameter::new("weight", &[OUTPUTS, INPUTS]), Parameter::new("bias", &[OUTPUTS])];
     let mut values: Vec<Vec<f32>> = parameters.iter().map(|p| vec![0.0; p.elements()]).collect();
     let policy = "topk:0.1".parse()?;
+    let local_ranks = Some(local_ranks);
     let options = Options { policy, warm_up_steps: 5, local_ranks, ..Options::default() };
     let mut sync = Synchronizer::start(link, parameters, options)?;
     let world = sync.world();
