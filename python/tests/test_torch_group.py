@@ -1,10 +1,13 @@
 """How ranks of PyTorch find each other over Thinwire."""
 
 import contextlib
+import re
 import socket
 import threading
 
 import pytest
+
+import launch
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -160,9 +163,11 @@ def test_a_token_of_the_users_is_not_published(ranks):
         assert said == "joined" and "secret" not in published and '"token": null' in published
 
 
-def test_all_ranks_learn_of_a_rank_with_another_token(ranks):
-    first, second, third = ranks(3, tokens, arguments=["one", "other", "one"])
+def test_all_ranks_learn_of_a_rank_with_another_token():
+    outcomes = launch.run(3, tokens, arguments=["one", "other", "one"])
+    first, second, third = launch.results(outcomes)
     assert "another job token" in second[0]
+    assert re.search("^thinwire: .*another job token", outcomes[0].stderr, re.MULTILINE)
     for said, _ in (first, third):
         assert said.startswith("PeerError: rank 1 does not come: ") and "another job token" in said
 

@@ -237,7 +237,7 @@ impl State {
             let kept = served.is_ok() && !(due && is_stranger);
             match served {
                 Err(error) if matches!(error.kind, Kind::TokenMismatch | Kind::VersionMismatch) => {
-                    contents.refused = Some(error.by(client.peer));
+                    contents.refuse(error.by(client.peer));
                 }
                 _ if !kept && is_stranger => contents.strangers.add(client.peer.ip()),
                 _ => {}

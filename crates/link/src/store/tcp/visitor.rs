@@ -5,6 +5,7 @@
 //! comes, no buffer outgrows [`Visitor::input_bytes_max`] or [`OUTPUT_BYTES_MAX`] and one reply; a
 //! client that does not read its replies gets no further ones.
 
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use crate::secure::{Handshake, Preamble, Role, Session, Token};
@@ -23,6 +24,9 @@ pub const INPUT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 4096;
 /// Replies that wait to be read, beyond which no further request is looked at.
 pub const OUTPUT_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
+/// How many refusals are said: a stranger may come as often as it likes.
+const SAID_MAX: usize = 8;
+
 /// What all visitors of a store share.
 #[derive(Debug, Default)]
 pub struct Contents {
@@ -30,9 +34,20 @@ pub struct Contents {
     /// Why somebody was not let in last: it may be the rank that others wait for.
     pub(super) refused: Option<Error>,
     pub(super) strangers: Tally,
+    said: usize,
 }
 
 impl Contents {
+    /// Keeps why somebody was not let in, and says it at once: it may be the rank that others wait for.
+    pub(super) fn refuse(&mut self, error: Error) {
+        if self.said < SAID_MAX {
+            self.said += 1;
+            // Where nobody reads, nobody is told.
+            let _ = writeln!(io::stderr(), "thinwire: {error}");
+        }
+        self.refused = Some(error);
+    }
+
     /// Why a value has not come: perhaps its writer was refused, or never got through.
     fn missing(&self, key: &str, wait: Duration) -> Error {
         let mut missing = store::missing(key, wait);
