@@ -38,9 +38,10 @@ impl OnnxFile {
         let file = OnnxFile { bytes };
         wire::check(&file.bytes)?;
         match file.model()?.graph {
-            Some(graph) if !graph.node.is_empty() => Ok(file),
-            _ => Err(none("it has no nodes")),
+            Some(graph) if !graph.node.is_empty() => names::check(&graph)?,
+            _ => return Err(none("it has no nodes")),
         }
+        Ok(file)
     }
 
     /// Whether its inputs have a sequence whose length is open.

@@ -1,8 +1,51 @@
-//! Names of nodes, each for one of them: files may call several alike.
+//! Names in a file, and names of nodes, each for one of them: files may call several alike.
 
 use std::collections::{HashMap, HashSet};
 
-use thinwire_model::Graph;
+use onnx_rs::ast::{Dimension, Graph as OnnxGraph, ValueInfo};
+use thinwire_model::{Error, Graph, Kind, check_name};
+
+use crate::input;
+
+/// Refuses names that a terminal would obey, two inputs of one name, and two attributes of a node.
+pub(crate) fn check(graph: &OnnxGraph<'_>) -> Result<(), Error> {
+    graph.initializer.iter().try_for_each(|tensor| check_name(tensor.name()))?;
+    graph.input.iter().chain(&graph.output).try_for_each(check_described)?;
+    distinct("inputs are", graph.input.iter().map(|input| input.name))?;
+    for node in &graph.node {
+        let names = [node.name, node.domain, node.op_type.as_str()];
+        names
+            .iter()
+            .chain(&node.input)
+            .chain(&node.output)
+            .try_for_each(|name| check_name(name))?;
+        let attributes = node.attribute.iter().map(|attribute| attribute.name);
+        attributes.clone().try_for_each(check_name)?;
+        distinct("attributes are", attributes).map_err(|error| error.at(node.name))?;
+    }
+    Ok(())
+}
+
+fn check_described(value: &ValueInfo<'_>) -> Result<(), Error> {
+    check_name(value.name)?;
+    for dimension in input::dimensions(value).unwrap_or_default() {
+        if let Dimension::Param(name) = dimension {
+            check_name(name)?;
+        }
+    }
+    Ok(())
+}
+
+fn distinct<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            let message = format!("two {what} called '{name}', expected a name for each");
+            return Err(Error::new(Kind::File, message));
+        }
+    }
+    Ok(())
+}
 
 /// Nodes whose name another has already get a number after it.
 pub(crate) fn distinguish(graph: &mut Graph) {

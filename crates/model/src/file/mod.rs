@@ -6,6 +6,7 @@
 //! read again is equal, for every batch, and has the same fingerprint.
 
 mod check;
+mod json;
 mod keys;
 mod sizes;
 
@@ -88,8 +89,9 @@ impl ModelFile {
     /// # Errors
     /// If it is no such file, or of another version.
     pub fn parse(text: &str) -> Result<ModelFile, Error> {
-        let value: Value = serde_json::from_str(text)
+        let json::Strict(value) = serde_json::from_str(text)
             .map_err(|error| Error::new(Kind::File, format!("it is no JSON: {error}")))?;
+        json::check_names(&value)?;
         check_keys(text.as_bytes()).map_err(|error| Error::new(Kind::File, error))?;
         match &value["thinwire_model"] {
             Value::Number(number) if number.as_u64() == Some(VERSION) => {}

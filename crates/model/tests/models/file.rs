@@ -279,3 +279,42 @@ proptest! {
         }
     }
 }
+
+/// The refusal of a text.
+fn refused(text: &str) -> String {
+    let error = ModelFile::parse(text).and_then(|file| file.graph(2)).unwrap_err().to_string();
+    assert!(!error.contains(char::is_control) && error.len() < 500, "{error:?}");
+    error
+}
+
+#[test]
+fn texts_made_to_mislead_or_to_break_a_parser_are_refused() {
+    let text = file("mlp").text();
+    let twice = text.replacen("\"nodes\": ", "\"nodes\": [], \"nodes\": ", 1);
+    assert!(
+        refused(&twice).contains("the field \"nodes\" stands there twice"),
+        "{}",
+        refused(&twice)
+    );
+    let inner = text.replacen("\"shape\":", "\"shape\":[1],\"shape\":", 1);
+    assert!(
+        refused(&inner).contains("the field \"shape\" stands there twice"),
+        "{}",
+        refused(&inner)
+    );
+    let deep = format!("{{\"thinwire_model\": 1, \"name\": {}", "[".repeat(100_000));
+    assert!(refused(&deep).starts_with("it is no JSON: recursion limit exceeded"));
+    let named = text.replacen("\"mlp\"", "\"a\\u001b[2J\"", 1);
+    let expected = "the name 'a\\u{1b}[2J' has control characters, expected none";
+    assert_eq!(refused(&named), expected);
+    let field = text.replacen("\"name\"", "\"na\\u0007me\"", 1);
+    assert!(
+        refused(&field).starts_with("the name 'na\\u{7}me' has control"),
+        "{}",
+        refused(&field)
+    );
+    for length in ["18446744073709551615", "1e400", "-1", "4611686018427387904"] {
+        let huge = text.replacen("\"shape\":[", &format!("\"shape\":[{length},"), 1);
+        assert!(!refused(&huge).is_empty());
+    }
+}

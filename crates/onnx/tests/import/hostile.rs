@@ -1,8 +1,9 @@
 //! Files made by hand to break a parser are refused in one line each.
 
+use onnx_rs::ast::{DataLocation, DataType, Dimension, StringStringEntry, TensorProto};
 use thinwire_onnx::OnnxFile;
 
-use crate::files::mlp;
+use crate::files::{BATCH, Maker, int, mlp};
 use crate::wrapped;
 
 /// Wire types of protobuf.
@@ -119,4 +120,92 @@ fn a_file_cut_anywhere_never_panics() {
             let _ = file.graph(2, 1);
         }
     }
+}
+
+/// The refusal of a file after a change, read or made into a graph.
+fn changed(change: impl FnOnce(&mut Maker)) -> String {
+    let mut maker = mlp(&[4, 6, 3]);
+    change(&mut maker);
+    let error = OnnxFile::new(maker.bytes()).and_then(|file| file.graph(2, 1)).unwrap_err();
+    let error = error.to_string();
+    assert!(!error.contains(char::is_control) && error.len() < 500, "{error:?}");
+    error
+}
+
+/// A perceptron with something added to its output.
+fn added(maker: &mut Maker, what: TensorProto<'static>) {
+    let last = maker.graph.node.last().unwrap().output[0];
+    let name = "mask";
+    maker.graph.initializer.push(what);
+    let x = maker.node("Add", &[last, name], Vec::new());
+    maker.graph.output.clear();
+    maker.output(x);
+}
+
+#[test]
+fn shapes_that_overflow_are_refused() {
+    for shape in [[1 << 40, 1 << 40], [i64::MAX, 2], [1 << 62, 4], [-1, 4], [i64::MIN, 1]] {
+        let refused = changed(|maker| {
+            maker.graph.initializer[0] =
+                TensorProto::from_f32("0.weight", shape.to_vec(), Vec::new());
+        });
+        assert!(refused.ends_with(" is none of a tensor"), "{refused}");
+        let refused = changed(|maker| {
+            added(maker, TensorProto::from_f32("mask", shape.to_vec(), Vec::new()))
+        });
+        assert!(refused.ends_with(" is none of a tensor"), "{refused}");
+    }
+    for length in [-1, 0, 1 << 31, i64::MAX] {
+        let refused = changed(|maker| {
+            maker.input("y", DataType::Float, &[BATCH, Dimension::Value(length)]);
+        });
+        assert!(refused.ends_with(" long, expected 1 to 2147483647"), "{refused}");
+    }
+}
+
+#[test]
+fn numbers_that_are_elsewhere_or_fewer_than_said_are_refused() {
+    let few =
+        changed(|maker| added(maker, TensorProto::from_f32("mask", vec![2, 3], vec![0.0; 5])));
+    assert!(few.ends_with("mask: shape [2, 3] has 5 elements, expected 6"), "{few}");
+    let large = changed(|maker| {
+        added(maker, TensorProto::from_f32("mask", vec![1 << 20, 1 << 20], Vec::new()))
+    });
+    assert!(large.contains("a constant of 1099511627776 elements, expected at most"), "{large}");
+    // Wherever it points, no other file is opened.
+    for path in ["../../../../etc/passwd", "/dev/zero", "weights.bin"] {
+        let outside = changed(|maker| {
+            let entries = [("location", path), ("offset", "18446744073709551615")];
+            let entries = entries.map(|(key, value)| StringStringEntry { key, value });
+            let tensor = TensorProto::from_f32("mask", vec![2, 3], Vec::new());
+            let tensor = tensor.with_data_location(DataLocation::External);
+            added(maker, tensor.with_external_data(entries.to_vec()));
+        });
+        let expected = "mask: its numbers are in another file, expected them in the model";
+        assert!(outside.ends_with(expected), "{outside}");
+    }
+}
+
+#[test]
+fn names_that_a_terminal_obeys_or_that_stand_twice_are_refused() {
+    let bell = "a\u{1b}[2Jb\u{7}";
+    let expected = "the name 'a\\u{1b}[2Jb\\u{7}' has control characters, expected none";
+    let changes: [fn(&mut Maker, &'static str); 6] = [
+        |maker, name| maker.graph.node[0].name = name,
+        |maker, name| maker.graph.node[0].input[0] = name,
+        |maker, name| maker.graph.node[0].attribute[0].name = name,
+        |maker, name| maker.graph.input[0].name = name,
+        |maker, name| maker.input("y", DataType::Float, &[Dimension::Param(name)]),
+        |maker, name| {
+            maker.weight(name, &[2]);
+        },
+    ];
+    for change in changes {
+        assert_eq!(changed(|maker| change(maker, bell)), expected);
+    }
+    let twice = changed(|maker| maker.graph.node[0].attribute.push(int("transB", 0)));
+    let expected = "/Gemm_0: two attributes are called 'transB', expected a name for each";
+    assert_eq!(twice, expected);
+    let twice = changed(|maker| maker.input("x", DataType::Float, &[BATCH, Dimension::Value(5)]));
+    assert_eq!(twice, "two inputs are called 'x', expected a name for each");
 }
