@@ -221,7 +221,7 @@ fn the_record_accounts_for_bytes_and_time() {
 fn a_step_that_began_earlier_has_computed_since() {
     let before = Duration::from_secs(3);
     for record in spawn(2, "none", |mut sync| {
-        sync.begin_since(0, Instant::now().checked_sub(before).unwrap());
+        sync.begin_since(0, Instant::now().checked_sub(before).unwrap()).unwrap();
         for (index, parameter) in parameters().iter().enumerate() {
             sync.ready(index, &vec![1.0; parameter.elements()]).unwrap();
         }
