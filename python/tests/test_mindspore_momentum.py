@@ -64,3 +64,32 @@ def test_a_factor_out_of_range_is_refused_before_anybody_is_met():
     for factor in (1, -0.1, float("nan")):
         with pytest.raises(thinwire.InvalidError, match="expected a number from 0 to below 1"):
             thinwire.mindspore.GradExchange("none", momentum_correction=factor)
+
+
+def warmed_up() -> dict[str, list[bool]]:
+    """For each way whether the averages of the first steps are those of `none`."""
+    import mindspore as ms
+    import numpy as np
+
+    import mindspore_models as models
+    import thinwire
+    import thinwire.mindspore
+
+    models.use("pynative")
+    group = thinwire.init()
+    generator = np.random.default_rng(group.rank)
+    shape = (40, 50)
+    gradients = [ms.Tensor(generator.standard_normal(shape).astype(np.float32)) for _ in range(4)]
+    parameter = ms.Parameter(ms.ops.zeros(shape, ms.float32), name="weight")
+    found = {}
+    for make in (thinwire.mindspore.reducer, thinwire.mindspore.exchange):
+        warm = make([parameter], "topk:0.1", group, warmup_steps=2)
+        raw = make([parameter], "none", group)
+        pairs = [(warm((each,))[0].asnumpy(), raw((each,))[0].asnumpy()) for each in gradients]
+        found[make.__name__] = [bool((one == other).all()) for one, other in pairs]
+    return found
+
+
+def test_a_warm_up_travels_raw(ranks):
+    expected = [True, True, False, False]
+    assert ranks(2, warmed_up) == [{"reducer": expected, "exchange": expected}] * 2

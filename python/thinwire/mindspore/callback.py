@@ -25,7 +25,9 @@ class GradExchange(Callback):
     codec: as everywhere in Thinwire; group: that of the launcher's environment unless given; seed: of
     codecs that draw random numbers; residuals: the path given to `save_residuals`, to go on from there;
     momentum_correction: a factor from 0 to below 1, with which each rank adds up momentum of its own
-    gradients before they are encoded. The optimizer must then have none: `nn.SGD(..., momentum=0.0)`.
+    gradients before they are encoded. The optimizer must then have none: `nn.SGD(..., momentum=0.0)`;
+    warmup_steps: so many first steps travel raw before the codec begins, None for as many as
+    measurements recommend for it.
 
         model = Model(network, loss, optimizer)
         model.train(epochs, data, callbacks=[thinwire.mindspore.GradExchange(codec="auto")])
@@ -43,11 +45,16 @@ class GradExchange(Callback):
         seed: int = 0,
         residuals: str | None = None,
         momentum_correction: float | None = None,
+        warmup_steps: int | None = 0,
     ) -> None:
         super().__init__()
-        _core.check(codec, seed=seed, momentum_correction=momentum_correction)
-        self.momentum_correction = momentum_correction
-        self.codec, self.group, self.seed, self.residuals = codec, group, seed, residuals
+        self.options: Any = {
+            "seed": seed,
+            "momentum_correction": momentum_correction,
+            "warmup_steps": warmup_steps,
+        }
+        _core.check(codec, **self.options)
+        self.codec, self.group, self.residuals = codec, group, residuals
         self.reducer: Reducer | None = None
         self.parameters: list[ms.Parameter] = []
 
@@ -79,13 +86,7 @@ class GradExchange(Callback):
         # Compiling a graph puts the same parameters into another tuple.
         if same(parameters, self.parameters):
             return
-        self.reducer = Reducer(
-            parameters,
-            self.codec,
-            self.group,
-            self.seed,
-            momentum_correction=self.momentum_correction,
-        )
+        self.reducer = Reducer(parameters, self.codec, self.group, **self.options)
         self.parameters = parameters
         if self.residuals is not None:
             load_residuals(self, self.residuals)

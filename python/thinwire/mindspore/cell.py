@@ -28,13 +28,14 @@ def reducer(
     seed: int = 0,
     non_finite: NonFinite = "raise",
     momentum_correction: float | None = None,
+    warmup_steps: int | None = 0,
 ) -> Reducer:
     """A cell that takes the tuple of gradients of `parameters` and gives that of their averages.
 
     group: that of the launcher's environment unless given; seed: of codecs that draw random numbers;
     non_finite: what a NaN or an infinity in a gradient of any rank does, see `NonFinite`;
-    momentum_correction: as in `GradExchange`. A collective call: raises InvalidError on all ranks if
-    their parameters differ.
+    momentum_correction, warmup_steps: as in `GradExchange`. A collective call: raises InvalidError on
+    all ranks if their parameters differ.
 
         step = nn.TrainOneStepCell(network_with_loss, optimizer)
         step.grad_reducer = thinwire.mindspore.reducer(optimizer.parameters)
@@ -44,7 +45,7 @@ def reducer(
     Several of them in one graph, or several calls of one, must be ordered by `ops.depend`: each ends
     when its peers have come.
     """
-    return Reducer(parameters, codec, group, seed, non_finite, momentum_correction)
+    return Reducer(parameters, codec, group, seed, non_finite, momentum_correction, warmup_steps)
 
 
 class Reducer(nn.Cell):
@@ -58,9 +59,15 @@ class Reducer(nn.Cell):
         seed: int = 0,
         non_finite: NonFinite = "raise",
         momentum_correction: float | None = None,
+        warmup_steps: int | None = 0,
     ) -> None:
         super().__init__(auto_prefix=False)
-        options: Any = {"codec": codec, "seed": seed, "momentum_correction": momentum_correction}
+        options: Any = {
+            "codec": codec,
+            "seed": seed,
+            "momentum_correction": momentum_correction,
+            "warmup_steps": warmup_steps,
+        }
         _core.check(**options)
         require_cpu()
         parameters = list(parameters)

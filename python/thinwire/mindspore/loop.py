@@ -25,6 +25,7 @@ def exchange(
     seed: int = 0,
     non_finite: NonFinite = "raise",
     momentum_correction: float | None = None,
+    warmup_steps: int | None = 0,
 ) -> Exchange:
     """A callable that takes the tuple of gradients of `parameters` and gives that of their averages.
 
@@ -38,7 +39,7 @@ def exchange(
 
     It is Python, for loops in PyNative and in Graph mode; inside `@ms.jit` use `reducer`.
     """
-    return Exchange(parameters, codec, group, seed, non_finite, momentum_correction)
+    return Exchange(parameters, codec, group, seed, non_finite, momentum_correction, warmup_steps)
 
 
 class Exchange:
@@ -52,8 +53,14 @@ class Exchange:
         seed: int = 0,
         non_finite: NonFinite = "raise",
         momentum_correction: float | None = None,
+        warmup_steps: int | None = 0,
     ) -> None:
-        options: Any = {"codec": codec, "seed": seed, "momentum_correction": momentum_correction}
+        options: Any = {
+            "codec": codec,
+            "seed": seed,
+            "momentum_correction": momentum_correction,
+            "warmup_steps": warmup_steps,
+        }
         _core.check(**options)
         parameters = list(parameters)
         described = describe(parameters)
