@@ -10,6 +10,7 @@
 mod checkpoint;
 mod codec;
 mod draw;
+mod frames;
 mod graph;
 mod handshake;
 mod header;
@@ -28,6 +29,7 @@ mod store;
 #[cfg(feature = "train")]
 pub use checkpoint::checkpoint;
 pub use codec::{decode, encode};
+pub use frames::frames;
 pub use handshake::handshake;
 pub use header::header;
 pub use language::language;
@@ -66,6 +68,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "state", run: state },
     Target { name: "handshake", run: handshake },
     Target { name: "store", run: store },
+    Target { name: "frames", run: frames },
     #[cfg(feature = "train")]
     Target { name: "checkpoint", run: checkpoint },
     #[cfg(feature = "train")]
