@@ -8,6 +8,8 @@ use std::io;
 
 use anyhow::Error;
 
+use crate::plain;
+
 /// Gives an error a hint.
 pub trait OrHint<T> {
     /// Attaches what the user can do about it.
@@ -53,21 +55,7 @@ pub fn lines(error: &Error) -> (String, Option<String>) {
     let own = error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
     let known = || error.chain().find_map(library_hint);
     let hint = own.or_else(known).or_else(|| links_of(error).find_map(loss_hint));
-    (plain(&one_line(error)), hint.as_deref().map(plain))
-}
-
-/// Text that cannot drive a terminal: control characters, which a file may have brought in, are
-/// written out. Lines stay lines.
-pub fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '\n' => plain.push(letter),
-            letter if letter.is_control() => plain.extend(letter.escape_default()),
-            letter => plain.push(letter),
-        }
-    }
-    plain
+    (plain::text(&one_line(error)), hint.as_deref().map(plain::text))
 }
 
 /// Whether the error is the echo of another rank's: what that rank says is the cause.
@@ -82,7 +70,7 @@ pub fn or_way_on(error: Error, way: impl FnOnce() -> Option<String>) -> Error {
     let known = error.chain().any(|cause| library_hint(cause).is_some());
     let look = links_of(&error).find_map(loss_hint).filter(|_| !known);
     match look.and_then(|look| Some((look, way()?))) {
-        Some((look, way)) => hinted(error, format!("{look}; go on with {way}")),
+        Some((look, way)) => hinted(error, format!("{look}; {way}")),
         None => error,
     }
 }
@@ -240,14 +228,14 @@ mod tests {
         let lost = thinwire_link::Error::lost(thinwire_wire::Rank(3), "connection closed");
         let error = Error::new(lost).context("ending step 7");
         assert_eq!(lines(&error).1.as_deref(), Some("look at rank 3's own output"));
-        let error = or_way_on(error, || Some("--resume here".to_owned()));
-        let expected = "look at rank 3's own output; go on with --resume here";
+        let error = or_way_on(error, || Some("go on with: it".to_owned()));
+        let expected = "look at rank 3's own output; go on with: it";
         assert_eq!(
             lines(&error),
             ("ending step 7: lost rank 3: connection closed".to_owned(), Some(expected.to_owned()))
         );
         assert!(is_echo(&error));
-        let other = or_way_on(anyhow!("no data"), || Some("--resume here".to_owned()));
+        let other = or_way_on(anyhow!("no data"), || Some("go on with: it".to_owned()));
         assert_eq!(lines(&other).1, None);
     }
 

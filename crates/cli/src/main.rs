@@ -15,6 +15,7 @@ mod link;
 mod memory;
 mod output;
 mod place;
+mod plain;
 mod plan_page;
 mod ranks;
 mod report;

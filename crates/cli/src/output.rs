@@ -10,15 +10,20 @@ use serde::Serialize;
 
 use crate::failure::{self, excerpted, hinted};
 use crate::launch;
+use crate::plain;
 
 /// The exit code of an error.
 const ERROR: u8 = 2;
 
-/// Prints text as data.
+/// Prints text for people, in which names of files may stand.
 ///
 /// # Errors
 /// If standard output is closed.
 pub fn print(text: impl Display) -> Result<()> {
+    write_out(plain::text(&text.to_string()))
+}
+
+fn write_out(text: impl Display) -> Result<()> {
     let mut output = std::io::stdout().lock();
     let written = write!(output, "{text}").and_then(|()| output.flush());
     written.context("cannot write to standard output")
@@ -29,19 +34,19 @@ pub fn print(text: impl Display) -> Result<()> {
 /// # Errors
 /// If standard output is closed.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
-    print(format!("{}\n", serde_json::to_string(value)?))
+    write_out(format!("{}\n", serde_json::to_string(value)?))
 }
 
 /// Text that a model wrote, harmless on a terminal: what moves the cursor becomes a dot.
 pub fn harmless(bytes: &[u8]) -> String {
-    let shown = |letter: char| !letter.is_control() || letter == '\n' || letter == '\t';
+    let shown = |letter: char| !plain::drives(letter) || letter == '\n' || letter == '\t';
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|letter| if shown(letter) { letter } else { '·' }).collect()
 }
 
 /// Says a line to whoever watches; if nobody listens, that is fine.
 pub fn say(line: impl Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", plain::line(&line.to_string()));
 }
 
 /// Whether to draw: standard error is a terminal, and nobody asked for plain text.
@@ -61,7 +66,7 @@ pub fn exit(result: Result<u8>) -> ExitCode {
             let (message, hint) = failure::lines(&error);
             say(format!("error: {message}"));
             let excerpt = error.chain().find_map(failure::excerpt);
-            excerpt.map(failure::plain).into_iter().for_each(say);
+            excerpt.into_iter().flat_map(str::lines).for_each(say);
             if let Some(hint) = hint {
                 say(format!("hint: {hint}"));
             }
@@ -80,7 +85,7 @@ pub fn usage(error: &clap::Error, command: &str) -> Result<u8> {
         return Ok(0);
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        say(error.render());
+        error.render().to_string().lines().for_each(say);
         return Ok(ERROR);
     }
     let usage = usage_error(&error.render().to_string(), command);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::plain;
+
 /// A header and rows of as many cells.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
@@ -16,7 +18,8 @@ impl Table {
 
     /// Adds a row.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
+        // A name from a file may hold what would look like a row of its own.
+        self.rows.push(cells.into_iter().map(|cell| plain::line(&cell.into())).collect());
     }
 
     fn widths(&self) -> Vec<usize> {

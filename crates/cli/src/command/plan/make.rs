@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if subject.json {
         let moved = moved(&planner, &cluster, &found)?;
         print_json(&Planned { plan: &plan, moved })?;
-        robust.iter().for_each(|robust| say(robust_report(robust).trim_end()));
+        robust.iter().for_each(|robust| robust_report(robust).trim_end().lines().for_each(say));
     } else if let Some(node) = &args.explain {
         print(wrapped(&explain(&planner, &cluster, &found, node)?))?;
     } else {

@@ -1,0 +1,54 @@
+//! Text that cannot drive a terminal.
+//!
+//! Names of models, plans, clusters and codecs come from files, and reasons from peers: a control
+//! character among them could clear the screen, a change of direction could let one name look like
+//! another, a new line could look like a message of ours. All of these are written out.
+
+/// The text with everything written out that does not stand for itself; lines stay lines.
+pub fn text(text: &str) -> String {
+    escaped(text, |letter| letter == '\n' || letter == '\t')
+}
+
+/// The text in one line: what would break it is written out, too.
+pub fn line(text: &str) -> String {
+    escaped(text, |_| false)
+}
+
+fn escaped(text: &str, kept: impl Fn(char) -> bool) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match drives(letter) && !kept(letter) {
+            true => plain.extend(letter.escape_default()),
+            false => plain.push(letter),
+        }
+    }
+    plain
+}
+
+/// Whether a terminal obeys the character, or shows others elsewhere because of it: control characters,
+/// breaks of lines, marks of direction, and what takes no place.
+pub fn drives(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(letter, '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_drives_a_terminal_is_written_out_and_letters_are_not() {
+        for (given, expected) in [
+            ("a\u{1b}[2Jb", "a\\u{1b}[2Jb"),
+            ("a\u{9b}2Jb\r", "a\\u{9b}2Jb\\r"),
+            ("abc\u{202e}txt\u{2066}\u{feff}", "abc\\u{202e}txt\\u{2066}\\u{feff}"),
+            ("größe 大 · ±", "größe 大 · ±"),
+        ] {
+            assert_eq!(text(given), expected);
+            assert_eq!(line(given), expected);
+        }
+        assert_eq!(text("a\nb\tc"), "a\nb\tc");
+        assert_eq!(line("a\nerror: b\t"), "a\\nerror: b\\t");
+    }
+}
