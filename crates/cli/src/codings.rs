@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 
 use anyhow::{Result, anyhow};
+use serde::{Deserialize, Serialize};
 use thinwire_codec::Choice;
 use thinwire_plan::cost::Coding;
 use thinwire_plan::search::{ACTIVATION_BUDGET, Settings};
@@ -15,7 +16,7 @@ use crate::output::say;
 const AUTO: [&str; 6] = ["bf16", "int8", "int4", "int3", "int2", "onebit"];
 
 /// Codecs of activations and of their gradients.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activations {
     /// Codecs that activations and their gradients may be encoded with, between stages and within
     /// them; for every level of the cluster the cheapest one is taken, if any is cheaper than none
@@ -39,6 +40,11 @@ impl Activations {
         let activation_codings = self.activation_codecs.iter().map(coding);
         let activation_codings = activation_codings.collect::<Result<Vec<_>>>()?;
         Ok(Settings { activation_codings, activation_budget: self.activation_budget, ..settings })
+    }
+
+    /// Whether any codec was given.
+    pub fn given(&self) -> bool {
+        !self.activation_codecs.is_empty()
     }
 
     /// Refuses codecs where no activations travel that a plan is made for.

@@ -31,17 +31,34 @@ fn a_killed_rank_ends_the_job_in_time_and_the_checkpoint_loads() {
     for part in ["rank 1 was killed by signal 9", "lost rank 1", "step ", " ("] {
         assert!(error.contains(part), "{part} in {error}");
     }
-    assert!(
-        ended.hint().ends_with("rank 1's own output; go on with --resume thinwire-checkpoints"),
-        "{}",
-        ended.hint()
-    );
+    let way = "look at rank 1's own output; go on with: thinwire train --data text.txt ";
+    assert!(ended.hint().contains(way), "{}", ended.hint());
     assert!(!lives(survivor));
     let resumed = ["--resume", "thinwire-checkpoints", "--steps", "1"];
     let error = folder.train(&resumed);
     // It loads: so far, that it says there is nothing left to do.
     assert!(error.error().contains("steps already"), "{}", error.error());
     folder.run(&["sample", "--length", "3"]).done();
+}
+
+#[test]
+fn the_hint_of_a_killed_run_continues_it_bit_for_bit() {
+    let folder = Folder::new("hint");
+    let flags = ["--codec", "int8", "--seed", "5", "--steps", "300", "--checkpoint-every", "20"];
+    folder.train(&[&flags[..], &["--checkpoint-dir", "whole"]].concat()).done();
+    let launcher = folder.command(&train_arguments(&flags)).spawn().unwrap();
+    wait_for_a_checkpoint(&folder);
+    kill(rank_of(launcher.id(), 1));
+    let ended = finish(launcher);
+    let (_, command) = ended.hint().split_once("go on with: thinwire ").unwrap();
+    folder.run(&command.split(' ').collect::<Vec<_>>()).done();
+    for file in ["model", "optimizer", "exchange-0", "exchange-1"] {
+        let read = |place: &str| {
+            let path = format!("{place}/step-000300/{file}.safetensors");
+            std::fs::read(folder.path().join(path)).unwrap()
+        };
+        assert!(read("whole") == read("thinwire-checkpoints"), "{file}");
+    }
 }
 
 /// `kill` with a signal by its name.
@@ -212,8 +229,8 @@ fn mistakes_are_named_with_a_hint() {
 fn other_buckets_than_the_checkpoint_has_are_named() {
     let folder = Folder::new("buckets");
     folder.train(&["--steps", "1", "--codec", "int8", "--bucket-bytes", "1024"]).done();
-    let ended =
-        folder.train(&["--steps", "2", "--codec", "int8", "--resume", "thinwire-checkpoints"]);
+    let other = ["--codec", "int8", "--bucket-bytes", "65536", "--resume", "thinwire-checkpoints"];
+    let ended = folder.train(&[&["--steps", "2"][..], &other].concat());
     assert!(ended.error().contains("these --bucket-bytes make"), "{}", ended.error());
     assert!(ended.hint().contains("--bucket-bytes"));
     // Another codec makes other buckets of its own accord, and takes up what is owed.

@@ -28,7 +28,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     let mut settings = args.settings.clone();
     settings.recipe.steps.get_or_insert(STEPS);
-    let plan = ranks::prepared(&settings.place, || Plan::resolve(&settings, None, None))?;
+    let plan = ranks::prepared(&settings.place, || Plan::resolve(&settings, None, (None, None)))?;
     let (report, code) = match training::train(&plan, &args.codecs)? {
         Done::Elsewhere(code) | Done::Silent(code) => return Ok(code),
         Done::Here(report, code) => (report, code),

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
-use thinwire_sync::Policy;
+use thinwire_train::checkpoint;
 
 use crate::codings::Activations;
 use crate::failure::hinted;
 use crate::output::{print, print_json};
 use crate::ranks;
 use crate::report::{lines, summary};
-use crate::training::planned::{self, Asked, Parallel, Request};
-use crate::training::{self, Done, Keep, PathFlag, Plan, Settings};
+use crate::training::planned::{self, Asked, KeptPlan, Parallel, Request};
+use crate::training::{self, Codec, Done, Keep, PathFlag, Plan, Settings};
 
 /// Train a model of text, byte by byte, and see where the time of a step goes.
 #[derive(clap::Args)]
@@ -20,7 +20,7 @@ pub struct Args {
     /// of your own (./mine.codec:tau=0.02), auto, or auto among some (auto:int8+onebit); with --parallel,
     /// what the plan may encode them with where that is faster [default: auto; with --parallel, nothing]
     #[arg(long)]
-    codec: Option<Policy>,
+    codec: Option<Codec>,
     /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<u8> {
 fn train(args: &Args) -> Result<Done> {
     match ranks::prepared(&args.settings.place, || work(args))? {
         Work::Planned(request) => planned::train(&request),
-        Work::Plain(plan, codec) => training::train(&plan, std::slice::from_ref(&codec)),
+        Work::Plain(plan) => training::train(&plan, std::slice::from_ref(&plan.codec)),
     }
 }
 
@@ -81,37 +81,45 @@ fn train(args: &Args) -> Result<Done> {
 enum Work {
     /// A training under a plan for the whole model.
     Planned(Box<Request>),
-    /// One whose ranks all have the model, under a codec.
-    Plain(Box<Plan>, Policy),
+    /// One whose ranks all have the model.
+    Plain(Box<Plan>),
 }
 
 fn work(args: &Args) -> Result<Work> {
     let folder = args.checkpoint_dir.0.clone();
     let keep = folder.map(|folder| Keep { folder, every: args.checkpoint_every });
+    let resume = args.resume.as_deref().map(checkpoint::resolve).transpose()?;
     if args.parallel.is_none() {
         let hint = "plan make takes it, too, and writes a plan for --plan";
         args.activations.refuse("without --parallel", hint)?;
     }
+    let policy = args.codec.as_ref().map(|codec| &codec.policy);
     if let Some(plan) = &args.plan {
         check_made(args)?;
-        planned::check_codec(args.codec.as_ref())?;
-        let request = Request::of_file(&args.settings, plan, (args.resume.clone(), keep))?;
+        planned::check_codec(policy)?;
+        let request = Request::of_file(&args.settings, plan, (resume, keep))?;
         return Ok(Work::Planned(Box::new(request)));
     }
     if let Some(parallel) = args.parallel {
         let asked = Asked {
             parallel,
-            pins: &args.pin,
-            cluster: args.cluster.as_deref(),
-            codec: args.codec.as_ref(),
-            activations: &args.activations,
+            pins: args.pin.clone(),
+            cluster: args.cluster.clone(),
+            machines: None,
+            codec: args.codec.as_ref().map(|codec| codec.typed.clone()),
+            error_budget: args.settings.error_budget,
+            activations: args.activations.clone(),
         };
-        let frozen = (args.resume.clone(), keep);
-        return Ok(Work::Planned(Box::new(Request::made(&args.settings, &asked, frozen)?)));
+        let request = Request::made(&args.settings, asked, (resume, keep))?;
+        return Ok(Work::Planned(Box::new(request)));
     }
-    let plan = Plan::resolve(&args.settings, args.resume.as_ref(), keep)?;
-    let codec = args.codec.clone().unwrap_or(Policy::Auto(Vec::new()));
-    Ok(Work::Plain(Box::new(plan), codec))
+    if let Some(kept) = resume.as_ref().map(KeptPlan::of).transpose()?.flatten() {
+        planned::check_codec(policy)?;
+        let request = Request::kept(&args.settings, kept, (resume, keep))?;
+        return Ok(Work::Planned(Box::new(request)));
+    }
+    let plan = Plan::resolve(&args.settings, args.codec.as_ref(), (resume, keep))?;
+    Ok(Work::Plain(Box::new(plan)))
 }
 
 /// Refuses flags of a plan that is to be made where there is one.

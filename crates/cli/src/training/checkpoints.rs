@@ -1,6 +1,6 @@
 //! Freezing a training in all ranks, and going on from it, in as many ranks or in others.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use thinwire_sync::Error::Invalid;
@@ -10,8 +10,10 @@ use thinwire_train::spmd::Derived;
 use thinwire_train::{Model, Parameter, Sampler, Trainer};
 use thinwire_wire::Rank;
 
+use super::exchange::Exchange;
 use super::folder::Held;
-use super::plan::{Keep, Plan};
+use super::plan::{Keep, Plan, TEXT};
+use super::rank::warm_up_steps;
 use super::shared;
 use crate::failure::hinted;
 use crate::output::say;
@@ -50,6 +52,9 @@ pub fn save(
     if !first {
         return Ok(None);
     }
+    // What is usual depends on the number of steps, which may be another one then.
+    let warmup_steps = Some(warm_up_steps(plan, &plan.codec));
+    let exchange = Exchange { warmup_steps, ..plan.exchange.clone() };
     let progress = Progress {
         step,
         updates: trainer.optimizer().updates,
@@ -58,7 +63,10 @@ pub fn save(
         world: world.size() as u32,
         data: plan.corpus.fingerprint().to_owned(),
         config: serde_json::json!({
-            "recipe": plan.recipe, ORDER: order(trainer.model().parameters())
+            "recipe": plan.recipe,
+            "exchange": exchange,
+            TEXT: plan.settings.data.as_deref().and_then(Path::to_str),
+            ORDER: order(trainer.model().parameters()),
         }),
         plan: state.plan,
     };

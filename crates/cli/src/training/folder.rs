@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use thinwire_train::checkpoint::{self, Checkpoint, Draft};
 
-use super::machine::quoted;
+use super::machine::go_on;
 use super::plan::Keep;
 use crate::failure::hinted;
 use crate::output::say;
@@ -71,18 +71,11 @@ pub fn hold(keep: Option<&Keep>, rank: u32, resumed: Option<&Checkpoint>) -> Res
     Ok(Held(Some((folder.clone(), file))))
 }
 
-/// The flags with which a training that has ended goes on, if there is a checkpoint; `plan` says by
-/// which plan.
-pub fn way_on(
-    keep: Option<&Keep>,
-    resumed: Option<&Checkpoint>,
-    plan: Option<String>,
-) -> Option<String> {
+/// How a training that has ended goes on, if there is a checkpoint.
+pub fn way_on(keep: Option<&Keep>, resumed: Option<&Checkpoint>) -> Option<String> {
     let kept = keep.map(|keep| keep.folder.as_path());
     let kept = kept.filter(|folder| checkpoint::latest(folder).is_ok_and(|found| found.is_some()));
-    let place = kept.or(resumed.map(Checkpoint::path))?;
-    let resume = format!("--resume {}", quoted(&place.to_string_lossy()));
-    Some([Some(resume), plan].into_iter().flatten().collect::<Vec<_>>().join(" "))
+    kept.or(resumed.map(Checkpoint::path)).map(go_on)
 }
 
 fn is(newest: &Path, resumed: Option<&Checkpoint>) -> bool {

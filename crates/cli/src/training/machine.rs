@@ -20,10 +20,24 @@ pub fn describe() -> String {
 
 /// The command line, without the path of the program and without the token.
 pub fn command_line() -> String {
+    shown(arguments())
+}
+
+/// The command by which the training of this command line goes on from a checkpoint; a token has to be
+/// given again.
+pub fn go_on(checkpoint: &Path) -> String {
+    let command = shown(resuming(arguments(), &checkpoint.to_string_lossy()));
+    format!("go on with: {command}")
+}
+
+fn arguments() -> impl Iterator<Item = String> {
+    std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned())
+}
+
+fn shown(arguments: impl IntoIterator<Item = String>) -> String {
     let mut words = vec!["thinwire".to_owned()];
     let mut secret = false;
-    for argument in std::env::args_os().skip(1) {
-        let word = argument.to_string_lossy().into_owned();
+    for word in arguments {
         words.push(match word.split_once('=') {
             _ if secret => "…".to_owned(),
             Some(("--token", _)) => "--token=…".to_owned(),
@@ -32,6 +46,20 @@ pub fn command_line() -> String {
         secret = word == "--token";
     }
     words.join(" ")
+}
+
+/// The arguments with this checkpoint to resume, and no other.
+fn resuming(arguments: impl IntoIterator<Item = String>, checkpoint: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut of_resume = false;
+    for word in arguments {
+        if !of_resume && word != "--resume" && !word.starts_with("--resume=") {
+            words.push(word.clone());
+        }
+        of_resume = !of_resume && word == "--resume";
+    }
+    words.extend(["--resume".to_owned(), checkpoint.to_owned()]);
+    words
 }
 
 /// A word as a shell takes it.
@@ -113,6 +141,22 @@ mod tests {
         fs::write(&file, "x").unwrap();
         assert!(ensure_writable(&file).is_err());
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_command_that_goes_on_resumes_once_and_keeps_the_token_to_itself() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for line in [
+            "train --steps 8 --token t --codec int8",
+            "train --resume --resume --steps 8 --token t --codec int8",
+            "train --steps 8 --resume=old --token t --codec int8 --resume older",
+        ] {
+            let command = shown(resuming(words(line), "a b"));
+            assert_eq!(
+                command, "thinwire train --steps 8 --token … --codec int8 --resume 'a b'",
+                "{line}"
+            );
+        }
     }
 
     #[test]

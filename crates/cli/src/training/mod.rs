@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod corpus;
+mod exchange;
 mod folder;
 mod interrupt;
 mod log;
@@ -18,7 +19,7 @@ pub mod trace;
 
 pub use machine::command_line;
 pub use plan::{Keep, Plan, kept_writer};
-pub use settings::{PathFlag, Settings};
+pub use settings::{Codec, PathFlag, Settings};
 
 use anyhow::{Result, anyhow};
 use thinwire_job::Place;
@@ -72,7 +73,7 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
         Ok((runs, kept))
     })?;
     let way_on = |error| {
-        failure::or_way_on(error, || folder::way_on(plan.keep.as_ref(), plan.resume.as_ref(), None))
+        failure::or_way_on(error, || folder::way_on(plan.keep.as_ref(), plan.resume.as_ref()))
     };
     let (runs, kept) = ran.map_err(way_on)?;
     let kept = kept.map_err(way_on);
@@ -114,8 +115,11 @@ fn trace(plan: &Plan, codec: &Policy, place: &Place, first: bool) -> Result<Trac
 }
 
 /// Refuses a feedback for codecs that leave nothing to feed back.
-fn check_feedback(feedback: Feedback, codecs: &[Policy]) -> Result<()> {
-    if feedback == Feedback::default() || codecs.iter().any(Policy::leaves_a_residual) {
+fn check_feedback(feedback: Option<Feedback>, codecs: &[Policy]) -> Result<()> {
+    let Some(feedback) = feedback.filter(|given| *given != Feedback::default()) else {
+        return Ok(());
+    };
+    if codecs.iter().any(Policy::leaves_a_residual) {
         return Ok(());
     }
     let named = codecs.iter().map(Policy::to_string).collect::<Vec<_>>().join(",");
@@ -137,9 +141,10 @@ fn check_warm_up(steps: Option<u64>, codecs: &[Policy]) -> Result<()> {
 }
 
 /// Refuses an error budget that nobody keeps.
-fn check_budget(budget: f64, codecs: &[Policy]) -> Result<()> {
+fn check_budget(budget: Option<f64>, codecs: &[Policy]) -> Result<()> {
     let usual = thinwire_sync::Options::default().error_budget;
-    if budget == usual || codecs.iter().any(Policy::keeps_a_budget) {
+    let Some(budget) = budget.filter(|given| *given != usual) else { return Ok(()) };
+    if codecs.iter().any(Policy::keeps_a_budget) {
         return Ok(());
     }
     let named = codecs.iter().map(Policy::to_string).collect::<Vec<_>>().join(",");

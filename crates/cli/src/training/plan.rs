@@ -6,17 +6,15 @@ use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use thinwire_job::Place;
 use thinwire_model::fingerprint;
-use thinwire_schedule::Algorithm;
-use thinwire_sync::Momentum;
-use thinwire_train::checkpoint::{self, Checkpoint};
+use thinwire_sync::{Momentum, Policy};
+use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::spmd::Derived;
-use thinwire_train::{
-    AdamWOptions, Config, Corpus, Gradients, LearningRate, Model as _, Parameter,
-};
+use thinwire_train::{AdamWOptions, Config, Corpus, Gradients, LearningRate, Model as _};
 
 use super::corpus;
+use super::exchange::{Exchange, differences};
 use super::model::{self, Model};
-use super::settings::{GradDtype, RecipeFlags, Settings, Tokens};
+use super::settings::{Codec, GradDtype, RecipeFlags, Settings, Tokens};
 use crate::failure::{OrHint, hinted};
 use crate::report::{Report, Run};
 use crate::source::Source;
@@ -60,20 +58,29 @@ pub struct Plan {
     pub data: String,
     /// What is learnt, and how.
     pub recipe: Recipe,
-    /// Who sends what to whom; chosen by the planner if there is none.
-    pub algorithm: Option<Algorithm>,
-    /// The size of a bucket of gradients.
-    pub bucket_bytes: usize,
+    /// How gradients travel.
+    pub exchange: Exchange,
+    /// The exchange's codec.
+    pub codec: Policy,
     /// The rest of what was typed.
     pub settings: Settings,
     /// Where training goes on from.
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
     pub keep: Option<Keep>,
+    /// The exchange that the checkpoint keeps.
+    kept: Option<Exchange>,
 }
 
 /// The most bytes that a step predicts, all ranks together.
 const TOKENS_MAX: usize = 1 << 24;
+
+/// What the manifest calls the path of the text.
+pub(super) const TEXT: &str = "text";
+
+/// The least steps of a warm-up unless it is told otherwise, however short the training: in the first
+/// steps Adam's means of squares are those of a few gradients, and at the full rate losses jump.
+const WARMUP_MIN: u64 = 40;
 
 /// What a training starts from unless it is told otherwise: two minutes on two cores.
 const DEFAULT: Recipe = Recipe {
@@ -82,7 +89,7 @@ const DEFAULT: Recipe = Recipe {
     steps: 400,
     seed: 1,
     lr: 4e-3,
-    warmup: 40,
+    warmup: WARMUP_MIN,
     clip: 1.0,
     grad_dtype: GradDtype::F32,
 };
@@ -94,10 +101,9 @@ impl Plan {
     /// If anything is missing, damaged or impossible.
     pub fn resolve(
         settings: &Settings,
-        resume: Option<&PathBuf>,
-        keep: Option<Keep>,
+        codec: Option<&Codec>,
+        (resume, keep): (Option<Checkpoint>, Option<Keep>),
     ) -> Result<Plan> {
-        let resume = resume.map(|path| checkpoint::resolve(path)).transpose()?;
         resume.as_ref().map_or(Ok(()), check_unplanned)?;
         let recipe = recipe(&settings.recipe, resume.as_ref())?;
         if let (Some(Tokens(name)), Model::Sizes(_)) = (&settings.recipe.input, &recipe.model) {
@@ -106,20 +112,31 @@ impl Plan {
         }
         // Impossible models are found before any rank is started.
         let parameters = recipe.model.smallest()?.parameters().to_vec();
-        let (data, corpus) = corpus::read(settings.data.as_deref())?;
-        if let Some(checkpoint) = &resume {
-            check_data(checkpoint, &corpus)?;
-        }
-        Ok(Plan {
-            corpus,
-            data,
-            recipe,
-            algorithm: settings.algorithm.0,
-            bucket_bytes: settings.bucket_bytes.unwrap_or_else(|| bucket_bytes(&parameters)),
-            settings: settings.clone(),
-            resume,
-            keep,
-        })
+        let (settings, corpus, data) = read_text(settings, resume.as_ref())?;
+        let kept = resume.as_ref().map(Exchange::kept).transpose()?.flatten();
+        let before = (kept.as_ref(), &parameters[..]);
+        let (exchange, codec) = Exchange::resolve(&settings, codec, before)?;
+        Ok(Plan { corpus, data, recipe, exchange, codec, settings, resume, keep, kept })
+    }
+
+    /// What to say of a training that goes on in so many ranks: what is not as in its checkpoint, and
+    /// what that does not tell.
+    pub fn said_of_resuming(&self, world: u32) -> Result<Vec<String>> {
+        let Some(checkpoint) = &self.resume else { return Ok(Vec::new()) };
+        let mut before = kept_recipe(checkpoint)?.told();
+        let mut now = self.recipe.told();
+        before.push(("ranks", checkpoint.manifest().progress.world.to_string()));
+        now.push(("ranks", world.to_string()));
+        let exchange = self.exchange.described();
+        let assumed = match &self.kept {
+            Some(kept) => {
+                before.extend(kept.described());
+                now.extend(exchange);
+                None
+            }
+            None => Some(assumed(&exchange)),
+        };
+        Ok(differences(before, now).into_iter().chain(assumed).collect())
     }
 
     /// How many ranks to start here: as many as were asked for or as the checkpoint had.
@@ -156,7 +173,7 @@ impl Plan {
     /// Momentum correction, if it was asked for.
     pub fn momentum(&self) -> Option<Momentum> {
         let corrected = |factor| Momentum { factor, ..Momentum::default() };
-        self.settings.momentum_correction.map(corrected)
+        self.exchange.momentum_correction.map(corrected)
     }
 
     /// What all ranks must have in common, by name.
@@ -181,7 +198,7 @@ impl Plan {
         let mut settings = self.described();
         settings
             .push(("data".to_owned(), format!("{} ({})", self.data, self.corpus.fingerprint())));
-        settings.push(("bucket bytes".to_owned(), self.bucket_bytes.to_string()));
+        settings.push(("bucket bytes".to_owned(), self.exchange.bucket_bytes.to_string()));
         self.settings.report(place, settings, runs)
     }
 
@@ -203,11 +220,55 @@ impl Plan {
     }
 }
 
-/// Small enough that the last bucket, which nothing hides, is a small part of all; large enough
-/// that a message is worth its header and a wake-up.
-fn bucket_bytes(parameters: &[Parameter]) -> usize {
-    let elements: usize = parameters.iter().map(Parameter::elements).sum();
-    (4 * elements / 16).clamp(64 << 10, 4 << 20)
+impl Recipe {
+    /// What a checkpoint and what goes on from it may differ in, by name.
+    pub(super) fn told(&self) -> Vec<(&'static str, String)> {
+        let Recipe { model: _, batch, steps, seed, lr, warmup, clip, grad_dtype } = self;
+        vec![
+            ("batch", batch.to_string()),
+            ("steps", steps.to_string()),
+            ("seed", seed.to_string()),
+            ("learning rate", lr.to_string()),
+            ("warm-up", warmup.to_string()),
+            ("clip", clip.to_string()),
+            ("gradient dtype", format!("{grad_dtype:?}").to_lowercase()),
+        ]
+    }
+}
+
+/// What to say where a checkpoint does not tell how its gradients travelled.
+fn assumed(exchange: &[(&str, String)]) -> String {
+    let values: Vec<String> =
+        exchange.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    format!(
+        "the checkpoint, of an earlier version, does not tell how its gradients travelled: this goes \
+         on with {}",
+        values.join(", ")
+    )
+}
+
+/// Settings with the text that they name, or that the checkpoint was trained on, and its name.
+pub(super) fn read_text(
+    settings: &Settings,
+    resume: Option<&Checkpoint>,
+) -> Result<(Settings, Corpus, String)> {
+    let kept = resume.and_then(|checkpoint| {
+        let text = &checkpoint.manifest().progress.config[TEXT];
+        text.as_str().map(PathBuf::from)
+    });
+    let given = settings.data.is_some();
+    let path = settings.data.clone().or(kept);
+    let read = corpus::read(path.as_deref());
+    let (data, corpus) = match (given, &path) {
+        (false, Some(_)) => {
+            read.or_hint("the checkpoint was trained on it: say with --data where it is now")?
+        }
+        _ => read?,
+    };
+    if let Some(checkpoint) = resume {
+        check_data(checkpoint, &corpus)?;
+    }
+    Ok((Settings { data: path, ..settings.clone() }, corpus, data))
 }
 
 /// Flags before the checkpoint before the defaults; what a checkpoint fixes cannot be changed.
@@ -223,7 +284,7 @@ pub(super) fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result
     }
     let steps = flags.steps.unwrap_or(base.steps);
     let warmup = match (&kept, flags.steps) {
-        (None, Some(steps)) => steps.div_ceil(10),
+        (None, Some(steps)) => steps.div_ceil(10).max(WARMUP_MIN),
         _ => base.warmup,
     };
     let recipe = Recipe {
@@ -307,16 +368,6 @@ pub fn kept_model(checkpoint: &Checkpoint) -> Option<KeptModel> {
     serde_json::from_value(checkpoint.manifest().progress.config.clone()).ok()
 }
 
-/// What a planned checkpoint keeps of how it was trained: the batch is the plan's, and so is the
-/// model, which need not be a GPT.
-pub fn planned_config(recipe: &Recipe, batch: usize, model: &KeptModel) -> serde_json::Value {
-    let mut recipe = serde_json::json!(Recipe { batch, ..recipe.clone() });
-    recipe.as_object_mut().and_then(|fields| fields.remove("model"));
-    let mut config = serde_json::json!(model);
-    config["recipe"] = recipe;
-    config
-}
-
 /// The model of a checkpoint to write a text of so many bytes.
 ///
 /// # Errors
@@ -337,17 +388,6 @@ fn check_unplanned(checkpoint: &Checkpoint) -> Result<()> {
     Err(hinted(error, "go on with --plan FILE or --parallel auto"))
 }
 
-/// What to say where the text comes otherwise than before a checkpoint: batch, sequence and seed.
-pub fn changes(before: (usize, usize, u64), now: (usize, usize, u64)) -> Option<String> {
-    let told = |(batch, sequence, seed): (usize, usize, u64)| {
-        format!("batch {batch}, sequences of {sequence} and seed {seed}")
-    };
-    (before != now).then(|| {
-        let (before, now) = (told(before), told(now));
-        format!("warning: the checkpoint was trained with {before}, this goes on with {now}: the text comes in another order")
-    })
-}
-
 fn usual_model() -> Model {
     DEFAULT.model
 }
@@ -359,7 +399,7 @@ pub fn kept_recipe(checkpoint: &Checkpoint) -> Result<Recipe> {
         .with_context(|| format!("{} keeps no recipe of this version", checkpoint.path().display()))
 }
 
-pub(super) fn check_data(checkpoint: &Checkpoint, corpus: &Corpus) -> Result<()> {
+fn check_data(checkpoint: &Checkpoint, corpus: &Corpus) -> Result<()> {
     let (expected, found) = (&checkpoint.manifest().progress.data, corpus.fingerprint());
     let message = format!("the checkpoint was trained on other data: {expected}, this is {found}");
     ensure_or_hint(expected == found, message, "give the same --data as before")
@@ -374,7 +414,9 @@ mod tests {
         assert_eq!(recipe(&RecipeFlags::default(), None).unwrap(), DEFAULT);
         let flags = RecipeFlags { steps: Some(31), width: Some(64), ..RecipeFlags::default() };
         let found = recipe(&flags, None).unwrap();
-        assert_eq!((found.steps, found.warmup), (31, 4));
+        assert_eq!((found.steps, found.warmup), (31, 40));
+        let long = RecipeFlags { steps: Some(4_000), ..RecipeFlags::default() };
+        assert_eq!(recipe(&long, None).unwrap().warmup, 400);
         assert!(found.model.describe().starts_with("width 64, 4 layers"));
         let refused = |flags| recipe(&flags, None).unwrap_err().to_string();
         for lr in [f32::NAN, -1.0] {

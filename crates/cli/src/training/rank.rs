@@ -18,6 +18,7 @@ use super::checkpoints;
 use super::folder::Held;
 use super::interrupt::Interrupt;
 use super::log::{Log, Step};
+use super::machine;
 use super::plan::Plan;
 use super::progress::{News, Progress};
 use super::shared;
@@ -117,6 +118,7 @@ impl<'a> Session<'a> {
         let first = trainer.next_step();
         let speaks = world.rank() == Rank(0);
         if speaks {
+            plan.said_of_resuming(place.world)?.into_iter().for_each(say);
             codec.warnings().into_iter().for_each(|warning| say(format!("warning: {warning}")));
         }
         let progress =
@@ -242,8 +244,7 @@ impl<'a> Session<'a> {
         if self.trainer.exchange().world().rank() == Rank(0) {
             let name = self.interrupt.signal().and_then(signal_hook::low_level::signal_name);
             let (name, steps) = (name.unwrap_or("a signal"), self.plan.recipe.steps);
-            let saved = saved
-                .map_or(String::new(), |path| format!("; go on with --resume {}", path.display()));
+            let saved = saved.map_or(String::new(), |path| format!("; {}", machine::go_on(path)));
             say(format!("stopped by {name} after step {done} of {steps}{saved}"));
         }
     }
@@ -259,15 +260,15 @@ fn synchronizer(
     let usual = thinwire_sync::Options::default();
     let options = thinwire_sync::Options {
         policy: codec.clone(),
-        algorithm: plan.algorithm,
-        bucket_bytes: plan.bucket_bytes,
+        algorithm: plan.exchange.algorithm.0,
+        bucket_bytes: plan.exchange.bucket_bytes,
         seed: plan.recipe.seed,
         error_budget: match codec.keeps_a_budget() {
-            true => plan.settings.error_budget,
+            true => plan.exchange.error_budget,
             false => usual.error_budget,
         },
         feedback: match codec.leaves_a_residual() {
-            true => plan.settings.feedback,
+            true => plan.exchange.feedback,
             false => usual.feedback,
         },
         momentum: plan.momentum(),
@@ -285,8 +286,8 @@ fn synchronizer(
 
 /// The warm-up of a codec: what was asked for, where it has one, else what suits it, unless that is more
 /// than a fifth of the steps.
-fn warm_up_steps(plan: &Plan, codec: &Policy) -> u64 {
-    let asked = plan.settings.warmup_steps.filter(|_| matches!(codec, Policy::Fixed(_)));
+pub(super) fn warm_up_steps(plan: &Plan, codec: &Policy) -> u64 {
+    let asked = plan.exchange.warmup_steps.filter(|_| matches!(codec, Policy::Fixed(_)));
     let suits = Some(codec.warm_up_steps()).filter(|steps| *steps <= plan.recipe.steps / 5);
     asked.or(suits).unwrap_or(0)
 }

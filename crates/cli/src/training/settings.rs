@@ -1,6 +1,7 @@
 //! The flags of a training, as they were typed.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -8,7 +9,7 @@ use clap::ValueEnum;
 use thinwire_job::{Place, Source};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Algorithm;
-use thinwire_sync::Feedback;
+use thinwire_sync::{Feedback, Policy, UnknownPolicy};
 
 use super::machine;
 use crate::link;
@@ -25,17 +26,17 @@ pub struct Settings {
     /// How many ranks to start on this machine [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub ranks: Option<u32>,
-    /// Who sends what to whom: ring, two-shot, halving, gather, auto
-    #[arg(long, default_value = "auto", value_name = "NAME")]
-    pub algorithm: AlgorithmFlag,
+    /// Who sends what to whom: ring, two-shot, halving, gather, auto [default: auto]
+    #[arg(long, value_name = "NAME")]
+    pub algorithm: Option<AlgorithmFlag>,
     /// With auto, the relative squared error that one encoding of a bucket may have; with --parallel,
-    /// what gradients may lose in the mean, whatever the codec
-    #[arg(long, default_value_t = thinwire_sync::Options::default().error_budget, value_name = "ERROR", value_parser = error_budget)]
-    pub error_budget: f64,
+    /// what gradients may lose in the mean, whatever the codec [default: 0.1]
+    #[arg(long, value_name = "ERROR", value_parser = error_budget)]
+    pub error_budget: Option<f64>,
     /// What becomes of what codecs lose: added to the next gradient (classic), ef21, average:BETA; not
-    /// for none, f16, bf16, intsgd and others that leave no residual
-    #[arg(long, default_value = "classic", value_name = "KIND")]
-    pub feedback: Feedback,
+    /// for none, f16, bf16, intsgd and others that leave no residual [default: classic]
+    #[arg(long, value_name = "KIND")]
+    pub feedback: Option<Feedback>,
     /// Adds up momentum before encoding, and none in the optimiser
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     pub momentum_correction: Option<f32>,
@@ -145,7 +146,7 @@ pub struct RecipeFlags {
     /// The highest learning rate [default: 0.004]
     #[arg(long, value_name = "RATE")]
     pub lr: Option<f32>,
-    /// Steps in which the learning rate rises [default: a tenth of the steps]
+    /// Steps in which the learning rate rises [default: a tenth of the steps, at least 40]
     #[arg(long, value_name = "N")]
     pub warmup: Option<u64>,
     /// The greatest norm of the averaged gradient; 0 does not clip [default: 1]
@@ -189,9 +190,41 @@ pub enum GradDtype {
     Bf16,
 }
 
+/// A codec, or a choice of codecs, with the text that was typed for it.
+#[derive(Clone, Debug)]
+pub struct Codec {
+    /// What was typed.
+    pub typed: String,
+    /// What it means.
+    pub policy: Policy,
+}
+
+impl Default for Codec {
+    fn default() -> Codec {
+        Codec { typed: "auto".to_owned(), policy: Policy::Auto(Vec::new()) }
+    }
+}
+
+impl FromStr for Codec {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Codec, UnknownPolicy> {
+        Ok(Codec { typed: text.to_owned(), policy: text.parse()? })
+    }
+}
+
 /// An algorithm, or none: then the planner chooses.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AlgorithmFlag(pub Option<Algorithm>);
+
+impl fmt::Display for AlgorithmFlag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(algorithm) => algorithm.fmt(f),
+            None => f.write_str("auto"),
+        }
+    }
+}
 
 impl FromStr for AlgorithmFlag {
     type Err = String;

@@ -51,6 +51,19 @@ impl Built {
         Ok(Built { file, training, plan, text, source, tokens: tokens.map(str::to_owned) })
     }
 
+    /// Whether it is the plan of this model and batch, and for as many ranks as there will be, if that is
+    /// known.
+    pub fn is_for(
+        &self,
+        (model, sequence): (&str, usize),
+        batch: usize,
+        ranks: Option<u32>,
+    ) -> bool {
+        let file = &self.file;
+        let same = (&file.model[..], file.sequence, file.batch) == (model, sequence, batch);
+        same && ranks.is_none_or(|ranks| ranks as usize == self.plan.ranks())
+    }
+
     /// The model as checkpoints keep it.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Freezing a planned training, each rank its own parts, and going on from it under any plan.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use thinwire_train::Sampler;
@@ -10,10 +10,13 @@ use thinwire_wire::{Rank, World};
 
 use super::Request;
 use super::build::Built;
+use super::kept::{KeptPlan, PLANNED};
+use super::request::checksum;
 use crate::failure::hinted;
 use crate::output::say;
+use crate::training::exchange::differences;
 use crate::training::folder::Held;
-use crate::training::plan::{Keep, KeptModel, changes, kept_model, kept_recipe, planned_config};
+use crate::training::plan::{Keep, KeptModel, Recipe, TEXT, kept_model, kept_recipe};
 use crate::training::shared;
 
 /// Writes the checkpoint of the next step; all ranks call this. Its path, on rank 0.
@@ -33,7 +36,7 @@ pub fn save(
     if !first {
         return Ok(None);
     }
-    let (file, recipe) = (&built.file, &request.recipe);
+    let recipe = &request.recipe;
     let progress = Progress {
         step,
         updates: machine.updates(),
@@ -41,7 +44,7 @@ pub fn save(
         seed: recipe.seed,
         world: world.size() as u32,
         data: request.corpus.fingerprint().to_owned(),
-        config: planned_config(recipe, file.batch, &built.kept()?),
+        config: config(request, built)?,
         plan: machine.owing_plan().unwrap_or_default().to_owned(),
     };
     Ok(Some(draft.commit_shards(progress)?))
@@ -53,7 +56,7 @@ pub fn save(
 /// If it is damaged, or of another model.
 pub fn load(
     checkpoint: &Checkpoint,
-    (built, seed): (&Built, u64),
+    (built, (recipe, ranks)): (&Built, (&Recipe, usize)),
     (machine, sampler): (&mut Machine<'_>, &mut Sampler),
 ) -> Result<(u64, Option<String>)> {
     let progress = &checkpoint.manifest().progress;
@@ -71,6 +74,34 @@ pub fn load(
         say("the checkpoint is of another plan: what its codecs still owed is dropped");
     }
     sampler.seek(progress.position);
-    let before = (kept_recipe(checkpoint)?.batch, kept.sequence, progress.seed);
-    Ok((progress.step, changes(before, (built.file.batch, built.file.sequence, seed))))
+    let (recipe, before) = (of_plan(recipe, built), kept_recipe(checkpoint)?);
+    let told = |recipe: &Recipe, sequence: usize, ranks: usize| {
+        let place = [("sequence", sequence.to_string()), ("ranks", ranks.to_string())];
+        recipe.told().into_iter().chain(place)
+    };
+    let before = told(&before, kept.sequence, progress.world as usize);
+    let mut now: Vec<_> = told(&recipe, built.file.sequence, ranks).collect();
+    let mut before: Vec<_> = before.collect();
+    if let Some(kept) = KeptPlan::of(checkpoint)? {
+        before.push(("plan", checksum(&kept.file)));
+        now.push(("plan", checksum(&built.file.text())));
+    }
+    Ok((progress.step, differences(before, now)))
+}
+
+/// The recipe with the batch that the plan has.
+fn of_plan(recipe: &Recipe, built: &Built) -> Recipe {
+    Recipe { batch: built.file.batch, ..recipe.clone() }
+}
+
+/// What is kept of how the model was trained: model and batch are the plan's.
+fn config(request: &Request, built: &Built) -> Result<serde_json::Value> {
+    let mut recipe = serde_json::json!(of_plan(&request.recipe, built));
+    recipe.as_object_mut().and_then(|fields| fields.remove("model"));
+    let mut config = serde_json::json!(built.kept()?);
+    config["recipe"] = recipe;
+    config[TEXT] = serde_json::json!(request.settings.data.as_deref().and_then(Path::to_str));
+    let planned = KeptPlan { file: built.file.text(), asked: request.asked().cloned() };
+    config[PLANNED] = serde_json::json!(planned);
+    Ok(config)
 }

@@ -1,10 +1,11 @@
 //! Plans made on the spot, for the ranks that are there.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use thinwire_collective::Group;
 use thinwire_plan::cost::{Division, Sharding};
 use thinwire_plan::output::{PlanFile, counted, devices};
@@ -21,12 +22,12 @@ use crate::codings::{self, Activations};
 use crate::failure::hinted;
 use crate::output::say;
 use crate::source;
-use crate::training::machine::quoted;
 use crate::training::model::Model;
 use crate::training::plan::check_batch;
 
 /// How much of a plan is made for the user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Parallel {
     /// None of it: every rank has the whole model and a part of the batch
     Data,
@@ -36,26 +37,52 @@ pub enum Parallel {
     Auto,
 }
 
-/// What the user says of a plan that is to be made.
-pub struct Asked<'a> {
+/// What the user says of a plan that is to be made. A checkpoint keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
     /// How.
     pub parallel: Parallel,
     /// Cuts that are decided.
-    pub pins: &'a [String],
+    pub pins: Vec<String>,
     /// A cluster file.
-    pub cluster: Option<&'a Path>,
-    /// What gradients may be encoded with; nothing unless it is said.
-    pub codec: Option<&'a Policy>,
+    #[serde(skip)]
+    pub cluster: Option<PathBuf>,
+    /// The checksum of its text.
+    pub machines: Option<String>,
+    /// What gradients may be encoded with, as it was typed; nothing unless it is said.
+    pub codec: Option<String>,
+    /// What gradients may lose.
+    pub error_budget: Option<f64>,
     /// What activations may be encoded with.
-    pub activations: &'a Activations,
+    pub activations: Activations,
 }
 
-impl Asked<'_> {
+impl Asked {
+    /// The same, and what was said before where now nothing is.
+    pub fn or(self, before: &Asked) -> Asked {
+        let same = self.parallel == before.parallel;
+        let given = |pins: &[String]| !pins.is_empty() || !same;
+        Asked {
+            pins: if given(&self.pins) { self.pins } else { before.pins.clone() },
+            machines: self.machines.or_else(|| before.machines.clone()),
+            codec: self.codec.or_else(|| before.codec.clone()),
+            error_budget: self.error_budget.or(before.error_budget),
+            activations: match self.activations.given() || !same {
+                true => self.activations,
+                false => before.activations.clone(),
+            },
+            ..self
+        }
+    }
+
     /// The same as planners take it, with what gradients may lose.
     ///
     /// # Errors
     /// If something is said that this kind of plan does not have.
-    pub fn settings(&self, error_budget: f64) -> Result<Settings> {
+    pub fn settings(&self) -> Result<Settings> {
+        let usual = thinwire_sync::Options::default().error_budget;
+        let error_budget = self.error_budget.unwrap_or(usual);
+        let codec: Option<Policy> = self.codec.as_deref().map(str::parse).transpose()?;
         let pins = self.pins.iter().map(|pin| pin.parse()).collect::<Result<Vec<Pin>, _>>()?;
         let mut settings = Settings { pins, idle: false, ..Settings::of_executor() };
         if error_budget >= 1.0 {
@@ -78,12 +105,12 @@ impl Asked<'_> {
             self.activations.refuse("with --parallel data, where no activations travel", hint)?;
             settings.schedule = Some(Schedule::OneForwardOneBackward);
         }
-        settings.codings = match self.codec {
+        settings.codings = match &codec {
             Some(codec) => codings::of_gradients(codec, error_budget)?,
             None => Vec::new(),
         };
         if settings.codings.is_empty() && error_budget != settings.error_budget {
-            let codec = self.codec.map_or("none".to_owned(), Policy::to_string);
+            let codec = codec.map_or("none".to_owned(), |codec| codec.to_string());
             let message = format!("--error-budget {error_budget} with codec {codec}");
             let hint = "--codec auto, or int8, lets a plan encode gradients";
             return Err(hinted(anyhow!("{message}, by which nothing is encoded"), hint));
@@ -97,6 +124,8 @@ impl Asked<'_> {
 pub struct Wish {
     /// How.
     pub parallel: Parallel,
+    /// What was typed.
+    pub asked: Asked,
     /// What the user has decided, and what may be encoded.
     pub settings: Settings,
     /// The machines; they are measured if there is none.
@@ -137,14 +166,6 @@ impl Wish {
             Parallel::Data => check_batch(self.batch, ranks),
             Parallel::Semi | Parallel::Auto => Ok(()),
         }
-    }
-
-    /// The flags that ask for the same.
-    pub fn flags(&self) -> String {
-        let how = format!("--parallel {}", self.how());
-        let pins =
-            self.settings.pins.iter().map(|pin| format!("--pin {}", quoted(&pin.to_string())));
-        std::iter::once(how).chain(pins).collect::<Vec<_>>().join(" ")
     }
 
     fn how(&self) -> String {

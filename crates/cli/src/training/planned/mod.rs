@@ -5,6 +5,7 @@ mod calibrate;
 mod checkpoints;
 mod figures;
 mod footprint;
+mod kept;
 mod links;
 mod machines;
 mod make;
@@ -13,6 +14,7 @@ mod request;
 mod session;
 
 pub use calibrate::cluster as calibrate;
+pub use kept::KeptPlan;
 pub use make::{Asked, Parallel};
 pub use request::Request;
 
@@ -60,7 +62,9 @@ pub fn train(request: &Request) -> Result<Done> {
     let ran = thinwire_train::threads::run(threads, || {
         run(request, (&place, &meeting), (&interrupt, &held))
     })?;
-    let way_on = |error| failure::or_way_on(error, || request.way_on());
+    let way_on = |error| {
+        failure::or_way_on(error, || folder::way_on(request.keep.as_ref(), request.resume.as_ref()))
+    };
     let (run, planned, kept) = ran.map_err(way_on)?;
     let kept = kept.map_err(way_on);
     let code = kept.map(|()| interrupt.exit_code());
@@ -127,7 +131,7 @@ fn run(
     }
     let made;
     let built = match &request.source {
-        Source::File(_, built) => built.as_ref(),
+        Source::File(_, built, _) => built.as_ref(),
         Source::Made(wish) => {
             let (file, same) = wish.plan(group)?;
             group = same;

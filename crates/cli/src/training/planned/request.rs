@@ -5,17 +5,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use thinwire_plan::output::{PlanFile, counted, devices};
 use thinwire_plan::search as planner;
-use thinwire_train::checkpoint::{self, Checkpoint};
+use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::{Corpus, LearningRate};
 
 use super::build::Built;
+use super::kept::KeptPlan;
 use super::machines::Machines;
 use super::make::{Asked, Wish, name, travels};
 use crate::failure::{OrHint, hinted};
-use crate::training::corpus;
-use crate::training::folder::way_on;
-use crate::training::machine::quoted;
-use crate::training::plan::{Keep, Recipe, check_data, kept_model, recipe};
+use crate::training::plan::{Keep, Recipe, kept_model, read_text, recipe};
 use crate::training::settings::{GradDtype, RecipeFlags, Settings};
 use crate::{file, source};
 
@@ -24,14 +22,15 @@ const RANKS_MAX: usize = 256;
 
 /// Where a plan comes from.
 pub enum Source {
-    /// A file, with its plan and model.
-    File(PathBuf, Box<Built>),
+    /// A file or a checkpoint, with its plan and model, and what was asked for where it was made for a
+    /// training.
+    File(PathBuf, Box<Built>, Option<Asked>),
     /// It is made for the ranks that are there.
     Made(Box<Wish>),
 }
 
 /// What is taken up, and where checkpoints go.
-pub type Frozen = (Option<PathBuf>, Option<Keep>);
+pub type Frozen = (Option<Checkpoint>, Option<Keep>);
 
 /// A planned training, as far as one process knows it.
 pub struct Request {
@@ -61,19 +60,36 @@ impl Request {
         check_budget(settings)?;
         let tokens = settings.recipe.input.as_ref().map(|tokens| &tokens.0[..]);
         let built = Built::of(read(plan)?, tokens).with_context(|| plan.display().to_string())?;
-        Request::new(settings, frozen, |_, _| Ok(Source::File(plan.to_owned(), Box::new(built))))
+        let source = Source::File(plan.to_owned(), Box::new(built), None);
+        Request::new(settings, frozen, |_, _| Ok(source))
     }
 
-    /// A plan that is to be made: how, with what decided, for which machines.
+    /// The plan that the checkpoint keeps.
+    ///
+    /// # Errors
+    /// If it cannot be read, or flags say what it says already.
+    pub fn kept(settings: &Settings, kept: KeptPlan, frozen: Frozen) -> Result<Request> {
+        let by_plan = "the checkpoint goes on by its plan";
+        check_flags(&settings.recipe).context(by_plan)?;
+        check_exchange(settings).context(by_plan)?;
+        check_budget(settings).context(by_plan)?;
+        Request::new(settings, frozen, |_, resumed| {
+            let (path, built) = kept.built(settings, resumed)?;
+            Ok(Source::File(path, Box::new(built), kept.asked))
+        })
+    }
+
+    /// A plan that is to be made: how, with what decided, for which machines. What is not said is as in
+    /// the checkpoint; where nothing is said otherwise, so is the plan.
     ///
     /// # Errors
     /// If a file cannot be read, a pin is none, or a codec is none that plans can hold.
-    pub fn made(settings: &Settings, asked: &Asked<'_>, frozen: Frozen) -> Result<Request> {
+    pub fn made(settings: &Settings, asked: Asked, frozen: Frozen) -> Result<Request> {
         check_dtype(&settings.recipe)?;
         check_exchange(settings)?;
-        let decided = asked.settings(settings.error_budget)?;
-        let cluster = asked.cluster.map(Machines::read).transpose()?;
-        let parallel = asked.parallel;
+        let cluster = asked.cluster.as_deref().map(Machines::read).transpose()?;
+        let machines = cluster.as_ref().map(|machines| checksum(&machines.text));
+        let asked = Asked { machines, ..asked };
         let given = settings.recipe.sizes_given();
         Request::new(settings, frozen, |recipe, resumed| {
             // A checkpoint knows its model, unless the user says another.
@@ -81,9 +97,19 @@ impl Request {
                 Some(kept) => (kept.name, kept.sequence),
                 None => (name(&recipe.model), recipe.model.context()),
             };
+            let kept = resumed.map(KeptPlan::of).transpose()?.flatten();
+            let before = kept.as_ref().and_then(|kept| kept.asked.as_ref());
+            let asked = before.map_or(asked.clone(), |before| asked.or(before));
+            let decided = asked.settings()?;
+            if let Some(kept) = kept.filter(|kept| kept.asked.as_ref() == Some(&asked)) {
+                let (path, built) = kept.built(settings, resumed)?;
+                if built.is_for((&model, sequence), recipe.batch, ranks(settings)?) {
+                    return Ok(Source::File(path, Box::new(built), Some(asked)));
+                }
+            }
             check_pins(&decided, &model, sequence)?;
-            let (batch, settings) = (recipe.batch, decided);
-            let wish = Wish { parallel, settings, cluster, model, sequence, batch };
+            let (parallel, batch, settings) = (asked.parallel, recipe.batch, decided);
+            let wish = Wish { parallel, asked, settings, cluster, model, sequence, batch };
             Ok(Source::Made(Box::new(wish)))
         })
     }
@@ -93,32 +119,27 @@ impl Request {
         (resume, keep): Frozen,
         source: impl FnOnce(&Recipe, Option<&Checkpoint>) -> Result<Source>,
     ) -> Result<Request> {
-        let (data, corpus) = corpus::read(settings.data.as_deref())?;
-        let resume = resume.map(|path| checkpoint::resolve(&path)).transpose()?;
+        let (settings, corpus, data) = read_text(settings, resume.as_ref())?;
         let recipe = recipe(&settings.recipe, resume.as_ref())?;
-        if let Some(checkpoint) = &resume {
-            check_data(checkpoint, &corpus)?;
-        }
-        let (source, settings) = (source(&recipe, resume.as_ref())?, settings.clone());
+        let source = source(&recipe, resume.as_ref())?;
         Ok(Request { source, recipe, corpus, settings, resume, keep, data })
     }
 
     /// How many ranks are started unless somebody says it.
     pub fn usual_ranks(&self) -> u32 {
         let ranks = match &self.source {
-            Source::File(_, built) => built.plan.ranks(),
+            Source::File(_, built, _) => built.plan.ranks(),
             Source::Made(wish) => wish.cluster.as_ref().map_or(2, |found| found.devices),
         };
         ranks.min(RANKS_MAX) as u32
     }
 
-    /// How the training goes on after its end, if it can.
-    pub fn way_on(&self) -> Option<String> {
-        let plan = match &self.source {
-            Source::File(path, _) => format!("--plan {}", quoted(&path.to_string_lossy())),
-            Source::Made(wish) => wish.flags(),
-        };
-        way_on(self.keep.as_ref(), self.resume.as_ref(), Some(plan))
+    /// What was asked for where the plan was made for this training, or the one that it goes on from.
+    pub fn asked(&self) -> Option<&Asked> {
+        match &self.source {
+            Source::File(_, _, asked) => asked.as_ref(),
+            Source::Made(wish) => Some(&wish.asked),
+        }
     }
 
     /// Refuses a world that the plan is not for.
@@ -128,7 +149,7 @@ impl Request {
     pub fn check_world(&self, world: u32, said: &str) -> Result<()> {
         let ranks = world as usize;
         match &self.source {
-            Source::File(path, built) if built.plan.ranks() != ranks => {
+            Source::File(path, built, _) if built.plan.ranks() != ranks => {
                 let planned = built.plan.ranks();
                 let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
                 Err(hinted(error, start_hint(planned, &format!("make a plan for {world}"))))
@@ -153,7 +174,7 @@ impl Request {
             ("data".to_owned(), self.corpus.fingerprint().to_owned()),
         ];
         match &self.source {
-            Source::File(_, built) => {
+            Source::File(_, built, _) => {
                 facts.push(("plan".to_owned(), checksum(&built.file.text())));
             }
             Source::Made(wish) => facts.extend(wish.facts()),
@@ -209,6 +230,11 @@ pub(super) fn start_hint(ranks: usize, other: &str) -> String {
     }
 }
 
+/// How many ranks there will be, as far as that is said.
+fn ranks(settings: &Settings) -> Result<Option<u32>> {
+    Ok(settings.place.find()?.map(|place| place.world).or(settings.ranks))
+}
+
 /// A file, for ranks to compare.
 pub(super) fn checksum(text: &str) -> String {
     format!("a file with checksum {:08x}", thinwire_wire::checksum(text.as_bytes()))
@@ -255,9 +281,10 @@ fn check_exchange(settings: &Settings) -> Result<()> {
     let usual = thinwire_sync::Options::default();
     let Settings { algorithm, feedback, momentum_correction, warmup_steps, bucket_bytes, .. } =
         settings;
+    let feedback = feedback.filter(|feedback| *feedback != usual.feedback);
     let given = [
-        algorithm.0.map(|value| format!("--algorithm {value}")),
-        (*feedback != usual.feedback).then(|| format!("--feedback {feedback}")),
+        algorithm.and_then(|flag| flag.0).map(|value| format!("--algorithm {value}")),
+        feedback.map(|value| format!("--feedback {value}")),
         momentum_correction.map(|value| format!("--momentum-correction {value}")),
         warmup_steps.map(|value| format!("--warmup-steps {value}")),
         bucket_bytes.map(|value| format!("--bucket-bytes {value}")),
@@ -273,10 +300,10 @@ fn check_exchange(settings: &Settings) -> Result<()> {
 
 /// Refuses a budget for a plan that was made within one.
 fn check_budget(settings: &Settings) -> Result<()> {
-    let budget = settings.error_budget;
-    if budget == thinwire_sync::Options::default().error_budget {
+    let usual = thinwire_sync::Options::default().error_budget;
+    let Some(budget) = settings.error_budget.filter(|given| *given != usual) else {
         return Ok(());
-    }
+    };
     let error = anyhow!("--error-budget {budget} with --plan, which was made within its own");
     Err(hinted(error, "leave it out, or make another plan"))
 }

@@ -20,6 +20,7 @@ use crate::report::Planned;
 use crate::training::folder::Held;
 use crate::training::interrupt::Interrupt;
 use crate::training::log::{Log, Step};
+use crate::training::machine;
 use crate::training::progress::{News, Progress};
 use crate::training::rank::VALIDATIONS;
 use crate::training::trace::Trace;
@@ -79,8 +80,9 @@ impl<'a> Session<'a> {
         let first = match &request.resume {
             Some(checkpoint) => {
                 let state = (&mut machine, &mut sampler);
-                let (first, changes) = checkpoints::load(checkpoint, (built, seed), state)?;
-                changes.filter(|_| speaks).into_iter().for_each(say);
+                let now = (&request.recipe, world.size());
+                let (first, differing) = checkpoints::load(checkpoint, (built, now), state)?;
+                differing.filter(|_| speaks).into_iter().for_each(say);
                 first
             }
             None => 0,
@@ -148,8 +150,7 @@ impl<'a> Session<'a> {
             let name = self.interrupt.signal().and_then(signal_hook::low_level::signal_name);
             let name = name.unwrap_or("a signal");
             let saved = self.saved.as_ref().ok().and_then(Option::as_ref);
-            let saved = saved
-                .map_or(String::new(), |path| format!("; go on with --resume {}", path.display()));
+            let saved = saved.map_or(String::new(), |path| format!("; {}", machine::go_on(path)));
             say(format!("stopped by {name} after step {} of {steps}{saved}", self.done));
         }
         // Who was lost while the last checkpoint was written is told of there.

@@ -1,0 +1,60 @@
+//! The plan that a checkpoint keeps, by which its training goes on.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use thinwire_plan::output::PlanFile;
+use thinwire_train::checkpoint::Checkpoint;
+
+use super::build::Built;
+use super::make::Asked;
+use crate::failure::OrHint;
+use crate::training::plan::kept_model;
+use crate::training::settings::Settings;
+
+/// The manifest's name for it.
+pub const PLANNED: &str = "planned";
+
+/// A plan, and what was asked for where it was made for the training.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptPlan {
+    /// The text of the plan's file.
+    pub file: String,
+    /// What was asked for.
+    pub asked: Option<Asked>,
+}
+
+impl KeptPlan {
+    /// The plan of a checkpoint; none if it was trained without one, or a version has written it that
+    /// kept none.
+    ///
+    /// # Errors
+    /// If there is one that cannot be read.
+    pub fn of(checkpoint: &Checkpoint) -> Result<Option<KeptPlan>> {
+        let kept = checkpoint.manifest().progress.config[PLANNED].clone();
+        serde_json::from_value(kept).with_context(|| {
+            format!("{} keeps no plan of this version", checkpoint.path().display())
+        })
+    }
+
+    /// The plan as a training takes it, and where it is.
+    ///
+    /// # Errors
+    /// If it cannot be read, or does not go with its model.
+    pub fn built(
+        &self,
+        settings: &Settings,
+        resumed: Option<&Checkpoint>,
+    ) -> Result<(PathBuf, Built)> {
+        let path = resumed.map(|checkpoint| checkpoint.path().to_owned()).unwrap_or_default();
+        let told = settings.recipe.input.as_ref().map(|tokens| tokens.0.clone());
+        let tokens = told.or_else(|| resumed.and_then(kept_model)?.tokens);
+        let built = PlanFile::parse(&self.file)
+            .map_err(Into::into)
+            .and_then(|file| Built::of(file, tokens.as_deref()))
+            .with_context(|| format!("the plan of {}", path.display()))
+            .or_hint("go on with --plan FILE or --parallel auto")?;
+        Ok((path, built))
+    }
+}
