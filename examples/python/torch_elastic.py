@@ -1,10 +1,10 @@
-"""A training by DDP that goes on from its last checkpoint when a rank dies.
+"""A DDP training that resumes from its last checkpoint after a rank has died.
 
     torchrun --nproc-per-node 2 --max-restarts 3 examples/python/torch_elastic.py --folder /tmp/elastic
 
-With `--kill 25`, rank 1 kills itself in that step, once. The backend "thinwire" ends all other calls of
-torch.distributed within seconds of that, checkpoints too; the hook does the same for gradients, which it
-encodes. torchrun then starts all ranks again, as many as there are.
+With `--kill 25`, rank 1 kills itself in that step, once. Within seconds the other ranks get an error: from
+the hook in the exchange of gradients, and from the backend "thinwire" in any other call of
+torch.distributed, checkpoints included. torchrun then starts all ranks again, as many as there are.
 """
 
 import argparse
@@ -24,10 +24,10 @@ import thinwire.torch
 
 
 class Training:
-    """The model, its optimizer, and how many steps they have made: what a checkpoint holds."""
+    """The content of a checkpoint: the model, its optimizer, and the number of steps made."""
 
     def __init__(self) -> None:
-        """At the beginning."""
+        """Makes a new model and its optimizer, at step 0."""
         torch.manual_seed(0)
         layers = [nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 1)]
         self.model = DistributedDataParallel(nn.Sequential(*layers))
@@ -35,12 +35,12 @@ class Training:
         self.step = 0
 
     def state_dict(self) -> dict:
-        """All of it."""
+        """The states of model and optimizer, and the step."""
         model, optimizer = get_state_dict(self.model, self.optimizer)
         return {"model": model, "optimizer": optimizer, "step": self.step}
 
     def load_state_dict(self, state: dict) -> None:
-        """Goes on from there."""
+        """Goes on from a `state_dict`."""
         parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimizer"]}
         set_state_dict(self.model, self.optimizer, **parts)
         self.step = state["step"]
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def newest(folder: Path) -> Path | None:
-    """The last checkpoint that is complete, which its metadata says; all ranks find the same."""
+    """The last complete checkpoint, one with a .metadata; all ranks find the same one."""
     return max((file.parent for file in folder.glob("step*/.metadata")), default=None)
 
 
@@ -97,7 +97,7 @@ def say(text: str) -> None:
 
 
 def parsed() -> argparse.Namespace:
-    """What was asked for."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="where checkpoints are kept")
     parser.add_argument("--codec", default="int8", help="none, int8, int4, powersgd:4, auto, ...")
