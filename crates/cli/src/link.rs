@@ -30,7 +30,7 @@ pub struct Settings {
     /// Give up when nothing has moved for this many seconds
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
-    /// Count a rank as lost that has said nothing for this many seconds, at most the timeout
+    /// Count a rank as lost after this many seconds of silence, at most the timeout
     /// [default: THINWIRE_HEARTBEAT_TIMEOUT_S, else 10]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub heartbeat_timeout: Option<u64>,

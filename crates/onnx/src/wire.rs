@@ -37,7 +37,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), Error> {
     let mut messages = 0;
     while let Some(Waiting { message, mut reader, depth }) = waiting.pop() {
         if depth > DEPTH_MAX {
-            return Err(file(format!("messages lie more than {DEPTH_MAX} deep in each other")));
+            return Err(file(format!("messages are nested more than {DEPTH_MAX} deep")));
         }
         while !reader.bytes.is_empty() {
             if let Some((message, reader)) = inner(message, &mut reader)? {
@@ -61,7 +61,7 @@ fn inner<'a>(
     let tag = reader.varint()?;
     let (number, wire) = (tag >> 3, tag & 7);
     if number == 0 || tag > u64::from(u32::MAX) {
-        return Err(none(&format!("tag {tag} at offset {at} is none of a field")));
+        return Err(none(&format!("tag {tag} at offset {at} is not that of a field")));
     }
     let form = form(message, number);
     let expected = form.map_or(&[VARINT, FIXED64, BYTES, FIXED32][..], Form::wires);

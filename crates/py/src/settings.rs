@@ -38,7 +38,7 @@ pub(crate) fn settings(
     let given = heartbeat_timeout_s.map(Duration::try_from_secs_f64).transpose();
     let given = given.map_err(|_| {
         let found = heartbeat_timeout_s.unwrap_or_default();
-        Failure::invalid(format!("heartbeat_timeout_s is {found}, expected 1..={timeout_s}"))
+        Failure::invalid(format!("heartbeat_timeout_s is {found}, expected 1 to {timeout_s}"))
     })?;
     let heartbeat_timeout = heartbeat_timeout(given, timeout, &process)?;
     Ok(Settings { encryption, connections, timeout, heartbeat_timeout, limit })

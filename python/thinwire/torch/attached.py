@@ -101,7 +101,7 @@ class Attached:
         elif entries:
             warnings.warn(LEFT_OUT, stacklevel=3)
         elif self._place()[1] > 1:
-            said = "the checkpoint has no state of Thinwire: codecs begin as if nothing were owed"
+            said = "the checkpoint has no state of Thinwire: codecs begin without residuals"
             warnings.warn(said, stacklevel=3)
 
     def _place(self) -> tuple[int, int]:

@@ -87,7 +87,7 @@ impl Exchange {
         let kept = &checkpoint.manifest().progress.config["exchange"];
         serde_json::from_value(kept.clone()).with_context(|| {
             let path = checkpoint.path().display();
-            format!("{path} keeps no exchange of this version")
+            format!("{path} has no exchange options of this version")
         })
     }
 

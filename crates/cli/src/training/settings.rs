@@ -40,8 +40,8 @@ pub struct Settings {
     /// Adds up momentum before encoding, and none in the optimiser
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     pub momentum_correction: Option<f32>,
-    /// So many first steps travel raw before the codec begins; with auto there are none [default: 20 for
-    /// powersgd, 50 for topk, dgc and graddrop, if that is a fifth of the steps at most]
+    /// First steps that travel raw before the codec begins; none with auto [default: 20 for powersgd,
+    /// 50 for topk, dgc and graddrop, unless that exceeds a fifth of the steps]
     #[arg(long, value_name = "N")]
     pub warmup_steps: Option<u64>,
     /// Gradients leave in buckets of this many bytes of f32 [default: a sixteenth of all]

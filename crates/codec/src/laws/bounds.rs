@@ -85,7 +85,7 @@ pub fn rounding_is_to_the_nearest(codec: &dyn Codec) {
             let best = decoded.iter().map(|other| (x - other).abs()).fold(f32::MAX, f32::min);
             assert!(
                 (x - own).abs() <= best * 1.001,
-                "{codec}: claims to round to the nearest, but of {name} values {x} became {own}, and \
+                "{codec}: claims to round to nearest, but of {name} values {x} became {own}, though \
                  another value of its block is nearer by {:e}",
                 (x - own).abs() - best
             );

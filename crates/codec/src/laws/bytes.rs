@@ -12,7 +12,7 @@ pub fn the_length_is_exact_and_every_byte_is_written(codec: &dyn Codec) {
             let (again, ..) = feed(codec, &values, &vec![0.0; length], KEY);
             assert!(
                 bytes == again,
-                "{codec}: encodes {length} {name} values otherwise where other bytes lay before"
+                "{codec}: encodes {length} {name} values differently over other old bytes"
             );
         }
     }
@@ -44,7 +44,7 @@ pub fn the_same_input_gives_the_same_bytes(codec: &dyn Codec) {
         let values = any_numbers(key, length);
         assert!(
             encode(codec, &values, key) == encode(codec, &values, key),
-            "{codec}: encodes {length} values otherwise the second time"
+            "{codec}: encodes {length} values differently the second time"
         );
     }
 }
@@ -59,20 +59,20 @@ pub fn any_bytes_decode_or_are_refused(codec: &dyn Codec) {
             let result = codec.decode(&bytes, Write::Set, &mut set);
             assert!(
                 result == codec.decode(&bytes, Write::Add, &mut added),
-                "{codec}: refuses {length} elements where they are set, or where they are added, alone"
+                "{codec}: refuses {length} elements only when it sets them, or only when it adds them"
             );
             let found = bytes.len();
             assert!(
                 result.is_err() || found == right,
-                "{codec}: decodes {found} bytes as {length} elements, which have {right}"
+                "{codec}: decodes {found} bytes as {length} elements, expected {right} bytes"
             );
             for at in (0..length).filter(|_| result.is_ok()) {
                 let (found, expected) = (added[at], start[at] + set[at]);
                 let same = found == expected || found.is_nan() && expected.is_nan();
                 assert!(
                     same,
-                    "{codec}: adds to element {at} of {length} up to {found}, expected {expected} by \
-                     what it sets"
+                    "{codec}: decodes element {at} of {length} to {found} by adding, expected \
+                     {expected} as by setting"
                 );
             }
         }
@@ -91,11 +91,11 @@ pub fn encoding_what_was_decoded_changes_nothing(codec: &dyn Codec) {
             let (again, _) = encode(codec, &decoded, KEY);
             assert!(
                 decode(codec, &again, length) == decoded,
-                "{codec}: of {length} {name} values encodes what it decoded to something else"
+                "{codec}: changes {length} decoded {name} values by encoding them again"
             );
             assert!(
                 name == "minus zero" || again == bytes,
-                "{codec}: of {length} {name} values encodes what it decoded to other bytes"
+                "{codec}: encodes {length} decoded {name} values to other bytes than before"
             );
         }
     }
@@ -113,7 +113,7 @@ pub fn any_numbers_decode_to_finite_ones_or_are_reported(codec: &dyn Codec) {
             let all = decoded.iter().all(|x| x.is_finite());
             assert!(
                 all || finite == Finite::No,
-                "{codec}: decodes some of {length} values to what is not finite, and did not report it"
+                "{codec}: decodes some of {length} values to NaN or infinity without reporting it"
             );
         }
         assert!(

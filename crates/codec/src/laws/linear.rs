@@ -15,7 +15,7 @@ pub fn ranges_that_begin_at_a_block_are_encoded_alone(codec: &dyn Codec) {
         parts.extend(encode(codec, second, KEY).0);
         assert!(
             parts == encode(codec, &values, KEY).0,
-            "{codec}: of {name} values the encodings of two ranges are not that of the whole"
+            "{codec}: encodes two ranges of {name} values differently than the whole"
         );
     }
 }
@@ -34,8 +34,8 @@ pub fn summable_codecs_are_linear_but_for_rounding(codec: &dyn Codec) {
                 let most = (x[at].abs() + y[at].abs()) / 128.0;
                 assert!(
                     error <= most,
-                    "{codec}: claims that encodings can be summed, but of {name} and {other} values \
-                     the sum of element {at} is off by {error:e} (at most {most:e} expected)"
+                    "{codec}: claims that encodings can be summed, but for {name} and {other} values \
+                     the sum of element {at} is off by {error:e}, expected at most {most:e}"
                 );
             }
         }
@@ -46,8 +46,8 @@ pub fn summable_codecs_are_linear_but_for_rounding(codec: &dyn Codec) {
         let found: Vec<u32> = found.iter().map(|x| x.to_bits()).collect();
         assert!(
             found == decoded,
-            "{codec}: claims that encodings can be summed, but twice the {name} values do not decode \
-             to twice of what they decode to"
+            "{codec}: claims that encodings can be summed, but doubled {name} values do not decode \
+             to doubled decoded values"
         );
     }
 }

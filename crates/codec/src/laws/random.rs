@@ -73,7 +73,7 @@ pub fn ranks_steps_and_tensors_round_independently(codec: &dyn Codec) {
         assert!(
             (12.0..21.0).contains(&gain),
             "{codec}: the mean of 16 encodings is off by 1/{gain:.1} of the squared error of one, \
-             expected 1/16: they do not take random numbers of their own"
+             expected 1/16: their random numbers are not independent"
         );
     }
 }
@@ -98,8 +98,8 @@ pub fn elements_round_independently(codec: &dyn Codec) {
         // Rounding up and down are not equally likely, but the mean error is zero.
         assert!(
             correlation.abs() < SURE / 90.0,
-            "{codec}: errors of elements {distance} apart go together: their correlation is \
-             {correlation:.3}, at most {:.3} expected",
+            "{codec}: errors of elements {distance} apart are correlated by {correlation:.3}, \
+             expected at most {:.3}",
             SURE / 90.0
         );
     }

@@ -16,7 +16,7 @@ pub fn what_is_sent_and_what_is_left_is_what_there_was(codec: &dyn Codec) {
             let (plain, same) = encode(codec, &sum, KEY);
             assert!(
                 bytes == plain && finite == same,
-                "{codec}: encodes {length} {name} values with a residual otherwise than their sum"
+                "{codec}: encodes {length} {name} values with a residual differently than their sum"
             );
             if finite == Finite::No {
                 continue;
@@ -29,8 +29,8 @@ pub fn what_is_sent_and_what_is_left_is_what_there_was(codec: &dyn Codec) {
                 let error = (found - expected).abs();
                 assert!(
                     error <= most,
-                    "{codec}: of {length} {name} values element {at} was {expected:e}, but what is \
-                     sent and the residual are {found:e} together"
+                    "{codec}: of {length} {name} values element {at} was {expected:e}, but sent value \
+                     plus residual are {found:e}"
                 );
             }
         }
@@ -57,8 +57,8 @@ pub fn over_many_steps_nothing_is_lost(codec: &dyn Codec) {
             let error = (sent[at] + f64::from(residual[at]) - total[at]).abs();
             assert!(
                 error < STEPS as f64 * 1e-5,
-                "{codec}: after {STEPS} steps of {length} values element {at} has lost {error:e} \
-                 that was neither sent nor left in the residual"
+                "{codec}: after {STEPS} steps of {length} values, {error:e} of element {at} was \
+                 neither sent nor left in the residual"
             );
         }
     }

@@ -81,7 +81,7 @@ impl<'de> Visitor<'de> for Reader {
         while let Some((key, Strict(value))) = entries.next_entry::<String, Strict>()? {
             if map.contains_key(&key) {
                 let key: String = key.chars().take(LETTERS_MAX).collect();
-                return Err(A::Error::custom(format_args!("the field {key:?} stands there twice")));
+                return Err(A::Error::custom(format_args!("the field {key:?} is given twice")));
             }
             map.insert(key, value);
         }

@@ -37,7 +37,7 @@ impl<'de> Visitor<'de> for Checked {
         while let Some(key) = map.next_key::<String>()? {
             let _: Checked = map.next_value()?;
             if let Some(key) = seen.replace(key) {
-                let message = format!("key '{key}' stands twice, expected it once");
+                let message = format!("key '{key}' is given twice, expected once");
                 return Err(A::Error::custom(message));
             }
         }
@@ -87,7 +87,7 @@ mod tests {
         for json in [r#"{"a": 1, "a": 1}"#, r#"[{"b": [{"a": 0, "\u0061": {}}]}]"#] {
             let error = check_keys(json.as_bytes()).unwrap_err();
             assert!(
-                error.starts_with("key 'a' stands twice, expected it once at line 1"),
+                error.starts_with("key 'a' is given twice, expected once at line 1"),
                 "{error}"
             );
         }

@@ -83,12 +83,12 @@ fn messages_hidden_in_other_fields_are_refused() {
 
 #[test]
 fn messages_too_deep_or_too_many_are_refused() {
-    assert_eq!(refused(nested(22, BYTES)), "messages lie more than 64 deep in each other");
-    assert_eq!(refused(nested(5_000, BYTES)), "messages lie more than 64 deep in each other");
+    assert_eq!(refused(nested(22, BYTES)), "messages are nested more than 64 deep");
+    assert_eq!(refused(nested(5_000, BYTES)), "messages are nested more than 64 deep");
     let types = [1, 4].into_iter().cycle().take(200);
     let deep = types.fold(Vec::new(), |inner, number| wrapped(number, &inner));
     let input = wrapped(GRAPH, &wrapped(11, &wrapped(2, &deep)));
-    assert_eq!(refused(input), "messages lie more than 64 deep in each other");
+    assert_eq!(refused(input), "messages are nested more than 64 deep");
     let many = [NODE << 3 | BYTES, 0].repeat((1 << 21) + 1);
     assert_eq!(refused(wrapped(GRAPH, &many)), "more than 2097152 messages");
 }
@@ -101,10 +101,10 @@ fn numbers_that_are_none_are_refused() {
     let large = [&[8][..], &[0xff; 9], &[2]].concat();
     assert_eq!(refused(large), none("the number at offset 1 has more than 64 bits"));
     assert_eq!(refused(vec![8, 0x80]), none("cut off at offset 2: 1 bytes expected, 0 left"));
-    assert_eq!(refused(vec![0, 1]), none("tag 0 at offset 0 is none of a field"));
+    assert_eq!(refused(vec![0, 1]), none("tag 0 at offset 0 is not that of a field"));
     // Field 7 of a model again, if only the lower 32 bits of its number counted.
     let wide = [&[0xba, 0x80, 0x80, 0x80, 0x80, 0x01][..], &[0]].concat();
-    assert!(refused(wide).contains("is none of a field"));
+    assert!(refused(wide).contains("is not that of a field"));
     let beyond = [&[GRAPH << 3 | BYTES][..], &[0xff; 9], &[1]].concat();
     let error = refused(beyond);
     assert_eq!(error, none("cut off at offset 11: 18446744073709551615 bytes expected, 0 left"));

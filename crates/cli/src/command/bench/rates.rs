@@ -58,7 +58,7 @@ fn exchanged(store: &dyn Store, name: &str, rank: u32, size: u32, mine: f64) -> 
     let said = (0..size).map(|rank| {
         let text = store.get(&key(rank), TIMEOUT)?;
         let text = String::from_utf8_lossy(&text).into_owned();
-        text.parse().with_context(|| format!("rank {rank} says its {name} is '{text}'"))
+        text.parse().with_context(|| format!("rank {rank} gives '{text}' as its {name}"))
     });
     said.collect()
 }

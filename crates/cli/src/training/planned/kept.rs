@@ -33,9 +33,8 @@ impl KeptPlan {
     /// If there is one that cannot be read.
     pub fn of(checkpoint: &Checkpoint) -> Result<Option<KeptPlan>> {
         let kept = checkpoint.manifest().progress.config[PLANNED].clone();
-        serde_json::from_value(kept).with_context(|| {
-            format!("{} keeps no plan of this version", checkpoint.path().display())
-        })
+        serde_json::from_value(kept)
+            .with_context(|| format!("{} has no plan of this version", checkpoint.path().display()))
     }
 
     /// The plan as a training takes it, and where it is.
