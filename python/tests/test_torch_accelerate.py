@@ -109,9 +109,7 @@ def test_one_device_goes_on_from_two_and_two_from_one(ranks, tmp_path, env):
     assert said == ["one rank exchanges nothing: what codecs owed in the checkpoint is left out"]
     assert files == []
     for said, files in ranks(2, resized, arguments=[str(tmp_path)], timeout=100):
-        assert said == [
-            "the checkpoint has no state of Thinwire: codecs begin without residuals"
-        ]
+        assert said == ["the checkpoint has no state of Thinwire: codecs begin without residuals"]
         assert files == ["thinwire.rank0.pt", "thinwire.rank1.pt"]
 
 
@@ -155,8 +153,6 @@ def unfit(folder):
 def test_what_does_not_fit_is_said(ranks, tmp_path):
     first, second = ranks(2, unfit, arguments=[str(tmp_path)], timeout=100)
     for warned, refused, _ in (first, second):
-        assert warned == [
-            "the checkpoint has no state of Thinwire: codecs begin without residuals"
-        ]
+        assert warned == ["the checkpoint has no state of Thinwire: codecs begin without residuals"]
         assert "a Sequential on 2 ranks, expected one in DistributedDataParallel" in refused
     assert second[2].startswith("the state is that of rank0, expected rank1")

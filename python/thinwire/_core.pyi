@@ -89,8 +89,8 @@ class Group:
         heartbeat_timeout_s: float | None = None,
         watch: Callable[[], None] | None = None,
     ) -> Group:
-        """Joins the other ranks. `watch` is called about once a second meanwhile: what it raises ends
-        the wait."""
+        """Joins the other ranks. `watch` is called about once a second meanwhile; an exception that it
+        raises ends the wait."""
     @property
     def rank(self) -> int: ...
     @property
@@ -187,7 +187,7 @@ class Synchronizer:
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:
-        """What names it for MindSpore's operators."""
+        """The number by which MindSpore's operators find this synchronizer."""
     def buckets(self) -> list[list[int]]:
         """The parameters of each bucket, in the order in which buckets become ready."""
     def relayout(self, parameters: list[tuple[str, list[int], str, int]]) -> None:

@@ -26,7 +26,7 @@ NUMBERS = "biufc"
 """The kinds of dtype that can be summed: booleans, integers, floating-point and complex numbers."""
 
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
-# By rank, world and coordinator as they were given: without them, as the launcher's environment says.
+# Groups by the rank, world and coordinator given to `init`; all None for the launcher's environment.
 _joined: dict[tuple[int | None, int | None, str | None], weakref.ref[Group]] = {}
 
 
@@ -48,19 +48,20 @@ def init(
     Without `rank`, `world` and `coordinator` (host:port of rank 0) the environment says: that of
     `thinwire run`, torchrun, mpirun, srun or msrun. A process that nobody launched is a world of
     one. A launcher's ranks meet once: while their group lives, a call without any argument returns
-    it, and any other is refused. Several groups may exist: `Group.split`, or other coordinators.
+    that group, and any other call is refused. For several groups use `Group.split` or other
+    coordinators.
 
     `token` is the job's secret (else THINWIRE_TOKEN), needed when ranks are on several hosts.
     Traffic between hosts is encrypted unless `encryption` is "never". `link` emulates a bandwidth,
-    as "100mbit". A wait in which nothing moves for `timeout_s` seconds fails. A rank that says nothing
-    for `heartbeat_timeout_s` seconds counts as lost: at least 1, at most `timeout_s`, by default
-    THINWIRE_HEARTBEAT_TIMEOUT_S or 10. With `launched` somebody else hosts the rendezvous, for
+    as "100mbit". A wait in which no awaited data arrives for `timeout_s` seconds fails. A rank that is
+    silent for `heartbeat_timeout_s` seconds counts as lost: at least 1, at most `timeout_s`, by default
+    THINWIRE_HEARTBEAT_TIMEOUT_S or 10. With `launched` another process hosts the rendezvous, for
     instance a `thinwire.Store`.
 
     Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, or if
-    this process has joined already; PeerError if a rank does not appear or believes in another world.
-    msrun starts the script once more as its scheduler, which Thinwire does not need: there the process
-    ends, successfully.
+    this process has joined already; PeerError if a rank does not appear or has another world.
+    In the scheduler process that msrun starts from the same script, and that Thinwire does not need,
+    `init` ends the process successfully.
     """
     meeting = rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
     given = *meeting, heartbeat_timeout_s
@@ -71,7 +72,7 @@ def init(
     if group is not None and group.world > 1:
         raise _core.InvalidError(
             f"this process has joined already, as rank {group.rank} of {group.world} (hint: use that "
-            "group, or a split of it: a rank joins once)"
+            "group, or its split(name): a rank joins once)"
         )
     try:
         group = Group(_core.Group.join(*given))
@@ -83,7 +84,7 @@ def init(
 
 
 def living(place: tuple[int | None, int | None, str | None]) -> Group | None:
-    """The group that was joined at this place, unless it is closed or the parent's."""
+    """The group joined with these arguments, unless it is closed or belongs to the parent process."""
     reference = _joined.get(place)
     group = None if reference is None else reference()
     return group if group is not None and group.process == os.getpid() and group in _open else None

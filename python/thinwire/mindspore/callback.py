@@ -26,16 +26,16 @@ class GradExchange(Callback):
     codecs that draw random numbers; residuals: the path given to `save_residuals`, to go on from there;
     momentum_correction: a factor from 0 to below 1, with which each rank adds up momentum of its own
     gradients before they are encoded. The optimizer must then have none: `nn.SGD(..., momentum=0.0)`;
-    warmup_steps: so many first steps travel raw before the codec begins, None for as many as
-    measurements recommend for it.
+    warmup_steps: the number of first steps that travel raw before the codec begins, None for the
+    recommended number for the codec.
 
         model = Model(network, loss, optimizer)
         model.train(epochs, data, callbacks=[thinwire.mindspore.GradExchange(codec="auto")])
 
     Each rank trains on its own part of the data: `num_shards=group.world, shard_id=group.rank`.
     `train` raises InvalidError if ranks disagree on the parameters, or if a gradient is not finite:
-    MindSpore's Model skips no such step on the CPU. PeerError if a rank is lost, has fewer batches than
-    the others, or has raised an exception.
+    MindSpore's Model cannot skip such a step on the CPU. It raises PeerError if a rank is lost, has fewer
+    batches than the others, or has raised an exception.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ class Exchange:
         check_count(len(gradients), len(self.signature.names))
         self.signature.check_shapes([gradient.shape for gradient in gradients])
         self.signature.check_dtypes([gradient.dtype for gradient in gradients])
-        # The synchronizer has the parameters from behind.
+        # The synchronizer has the parameters in reverse.
         sources = [memory.view(gradient) for gradient in reversed(gradients)]
         targets = [np.empty_like(source) for source in sources]
         averaged = self.synchronizer.exchange(

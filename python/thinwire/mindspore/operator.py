@@ -1,9 +1,9 @@
-"""The exchange as operators of a graph, in native code: one per bucket that starts it, one that ends it.
+"""The exchange as native operators of a graph: one per bucket that starts, and one that finishes.
 
-MindSpore runs an operator when its inputs are there. So the gradients of a bucket set out while
-backward computes those of the layers below, and what the ranks' orders are does not matter: buckets
-are addressed by number. MindSpore loads the extension module itself, the very file that Python has
-imported, and finds the synchronizer in it by its key.
+MindSpore runs an operator once its inputs are computed. The gradients of a bucket are therefore sent
+while backward computes those of the layers below. Ranks may run the operators in different orders,
+since buckets are addressed by number. MindSpore loads the same extension module that Python has
+imported, and the operators find the synchronizer by its key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READY, FINISH = "thinwire_ready", "thinwire_finish"
 
 
 def ready_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
-    """Takes the gradients of a bucket's parameters and its key; gives a token, at once.
+    """Makes the operator that takes a bucket's gradients and its key, and returns a token at once.
 
     Raises InvalidError for gradients of other shapes or dtypes than the parameters', when a graph is
     compiled.
@@ -42,7 +42,7 @@ def ready_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
 
 
 def finish_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
-    """Takes the tokens of all buckets and a key; gives a tuple of one average per parameter."""
+    """Makes the operator that takes the tokens of all buckets and a key, and returns all averages."""
     signature = Signature(parameters)
     return native(FINISH, lambda *_: signature.shapes, lambda *_: signature.dtypes)
 
@@ -63,5 +63,5 @@ def require_cpu() -> None:
 
 
 def key_tensor(synchronizer: _core.Synchronizer, bucket: int) -> ms.Tensor:
-    """An operator's last input, by which it knows whose gradients these are: int32, two elements."""
+    """The last input of an operator: two int32, the synchronizer's key and the bucket."""
     return ms.Tensor(np.array([synchronizer.key, bucket], np.int32))

@@ -1,6 +1,6 @@
 """MindSpore's parameters as the core describes them: a name, a shape and a dtype each.
 
-To the core their order is that in which backward gives gradients: the optimizer's, from behind.
+The core gets them in the order in which backward computes gradients: the optimizer's order, reversed.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import thinwire
 
 DTYPES = {ms.float32: "f32", ms.float16: "f16", ms.bfloat16: "bf16"}
 BUCKET = 0
-"""MindSpore has no buckets: to the core all gradients are one, which it cuts itself."""
+"""MindSpore has no buckets: the core gets all gradients as one, and cuts it."""
 
 Description = tuple[str, list[int], str, int]
 
 
 def bucket_bytes(parameters: Iterable[ms.Parameter]) -> int:
-    """About how many bytes of gradients travel together.
+    """The approximate size of a bucket of gradients, in bytes.
 
-    Few enough that the last of them, which nothing hides, are a small part of all; enough that a
-    message is worth its header and an operator.
+    Small enough that the last bucket, which backward cannot hide, is a small part of all; large enough
+    to be worth a message and an operator.
     """
     elements = sum(parameter.size for parameter in parameters)
     return min(max(4 * elements // 16, 64 << 10), 4 << 20)
 
 
 def describe(parameters: Iterable[ms.Parameter]) -> list[Description]:
-    """Name, shape, dtype and bucket of each parameter, from behind.
+    """Name, shape, dtype and bucket of each parameter, in reverse order.
 
     Raises InvalidError for parameters of other dtypes than float32, float16 and bfloat16, and for none.
     """

@@ -40,7 +40,7 @@ class Signature:
 
 @ops.constexpr
 def check_count(found: int, expected: int) -> None:
-    """Raises InvalidError for more or fewer gradients than parameters; in a graph, when it is compiled."""
+    """Raises InvalidError for more or fewer gradients than parameters; in a graph, at compile time."""
     if found != expected:
         raise thinwire.InvalidError(
             f"{found} gradients for {expected} parameters "

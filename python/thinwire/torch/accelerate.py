@@ -3,8 +3,8 @@
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     thinwire.torch.accelerate.attach(accelerator, model, codec="int8")
 
-`accelerator.save_state` then writes a file per rank, with what that rank's codec still owes, and
-`load_state` reads it; `register_for_checkpointing` would keep rank 0's alone.
+`accelerator.save_state` then writes one file per rank with the state of that rank's codec, and
+`load_state` reads it; `register_for_checkpointing` would keep only rank 0's state.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def attach(
         return accelerator.unwrap_model(model, keep_torch_compile=False)
 
     def place(models: Models, folder: str | os.PathLike[str]) -> Path:
-        """The folder itself for the first model, one in it for each other."""
+        """The folder itself for the first model, a subfolder for each other one."""
         number = [bare(each) is bare(model) for each in models].index(True)
         return Path(folder, f"thinwire_{number}") if number else Path(folder)
 

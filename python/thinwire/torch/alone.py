@@ -1,7 +1,7 @@
-"""The averager of one rank alone: its gradients are the averages, and cost nothing.
+"""The averager of a world of one rank: its gradients are the averages, without an exchange.
 
-Law: one rank refuses what several refuse, in the same words, so that a program which was tried on one
-runs on many.
+Law: one rank refuses what several refuse, with the same messages, so that a program which was tried on
+one rank runs on many.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LEFT_OUT = "one rank exchanges nothing: what codecs owed in the checkpoint is le
 
 
 class Alone:
-    """What `Averager` is where there is nobody to average with."""
+    """The counterpart of `Averager` in a world of one rank."""
 
     sync = None
 
     def __init__(self, group: Group, options: Mapping[str, Any], given: Mapping[int, str]) -> None:
-        """As those of `Averager`."""
+        """Arguments are those of `Averager`."""
         self._group = group
         self._options = options
         self._given = given
@@ -34,7 +34,7 @@ class Alone:
         self._saved: Saved | None = None
 
     def give(self, index: int, flat: Flat) -> bool:
-        """Looks at bucket `index` of a step."""
+        """Checks bucket `index` of a step."""
         kind = dtype(flat.gradients)
         if self._layout.has(index, flat.parameters):
             self._layout.expect(index, kind)
@@ -59,11 +59,11 @@ class Alone:
         done(None, True)
 
     def saved(self) -> Saved | None:
-        """Nothing is owed."""
+        """The state that was loaded before the first step, if any; one rank has no state of its own."""
         return self._saved
 
     def load(self, saved: Saved | None) -> None:
-        """Refuses what several ranks refuse, now or in the first step, and says what is left out."""
+        """Checks a state as several ranks do, now or in the first step; warns if residuals are dropped."""
         if not self._names or saved is None:
             self._saved = saved
             return

@@ -1,7 +1,7 @@
 """A hook for a model that another framework wraps in DDP, with a state per rank in its checkpoints.
 
-Hugging Face's Trainer, Accelerate, Lightning and Ray Train make DDP themselves: once, or anew for every
-training, or not at all on one device. What their modules have in common is here. Law: each DDP gets the
+Hugging Face's Trainer, Accelerate, Lightning and Ray Train make DDP themselves: once, anew for every
+training, or not at all on one device. This module has the common part of theirs. Law: each DDP gets the
 hook once, a DDP around the same parameters gets the same hook, and every rank's state is saved.
 """
 
@@ -39,13 +39,13 @@ class Attached:
         others = ("group", "named_parameters", "timeout_s")
         check(**{name: value for name, value in options.items() if name not in others})
         self.hook: Hook | None = None
-        """The handle of the hook; None until DDP wraps the model, which on one device it never does."""
+        """The handle of the hook; None until DDP wraps the model, so always None on one device."""
         self._options = options
         self._parameters: list[torch.Tensor] = []
         self._models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 
     def follow(self, model: torch.nn.Module) -> None:
-        """Gives the hook to `model` as the framework has wrapped it; harmless if it has it already.
+        """Registers the hook with `model` as the framework has wrapped it; does nothing the second time.
 
         # Errors
 
@@ -60,9 +60,9 @@ class Attached:
             self._models.add(model)
 
     def save(self, folder: Folder) -> None:
-        """Writes what this rank owes and knows to a file of its own in `folder`; every rank calls it.
+        """Writes this rank's state to a file of its own in `folder`; every rank calls it.
 
-        Files of ranks that are no more are removed.
+        Files of ranks beyond this world are removed.
         """
         entries = {} if self.hook is None else self.hook.state_dict()
         rank, world = self._place()
@@ -76,10 +76,10 @@ class Attached:
                 file.unlink()
 
     def load(self, folder: Folder) -> None:
-        """Goes on from what all ranks, of this or another number, have saved in `folder`.
+        """Goes on from the states in `folder`, saved by this or another number of ranks.
 
-        A collective call after the first step. A checkpoint without a state of Thinwire is taken as it is,
-        with a warning: nothing is owed then.
+        A collective call after the first step. A checkpoint without a state of Thinwire is accepted with
+        a warning: codecs then begin without residuals.
 
         # Errors
 
@@ -105,7 +105,7 @@ class Attached:
             warnings.warn(said, stacklevel=3)
 
     def _place(self) -> tuple[int, int]:
-        """Rank and world of the hook's group; of one device without it."""
+        """Rank and world of the hook's group; 0 and 1 without a hook."""
         return (0, 1) if self.hook is None else (self.hook.group.rank, self.hook.group.world)
 
     def _hook_of(self, module: torch.nn.Module) -> tuple[Hook, Any]:
@@ -120,7 +120,7 @@ class Attached:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """What a rank has saved."""
+    """The entries that a rank has saved."""
     entries: dict[str, Any] = torch.load(file, weights_only=True)
     return entries
 
@@ -131,7 +131,7 @@ def files_in(folder: Folder) -> list[Path]:
 
 
 def file_of(folder: Folder, rank: int) -> Path:
-    """Where a rank saves its state."""
+    """The file of a rank's state."""
     return Path(folder, f"thinwire.rank{rank}.pt")
 
 

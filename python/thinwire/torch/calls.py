@@ -29,8 +29,8 @@ class Calls(c10d.ProcessGroup):
         except TypeError as error:
             # Older releases make such an object only in C++.
             raise InvalidError(
-                f"PyTorch {torch.__version__} cannot make a process group with a store in Python, expected "
-                '2.15 or later (hint: backend="gloo" with thinwire.torch.hook needs none)'
+                f"PyTorch {torch.__version__} cannot make a process group with a store in Python, "
+                'expected 2.15 or later (hint: backend="gloo" with thinwire.torch.hook needs none)'
             ) from error
         self.connection, self.core = connection, connection.group
         self.connected_s = self.timeout_s = timeout_s

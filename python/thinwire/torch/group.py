@@ -3,8 +3,8 @@
 Rank 0 opens a rendezvous on a free port and publishes where it is through the store that the ranks of
 PyTorch share already; so nobody configures an address twice. Without THINWIRE_TOKEN it makes a token
 for this meeting and publishes that, too; a token of the user's stays in the environment of each rank,
-because the store is not encrypted. A rank that cannot join publishes why, and all look for such a reason
-while they wait: they end with it within seconds.
+because the store is not encrypted. A rank that cannot join publishes the reason; all others look for one
+while they wait, and end with it within seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMEOUT_S = 1800.0
 """How long ranks wait for each other unless told otherwise, in seconds: as long as PyTorch's do."""
 
 LINGER_S = 2.0
-"""How long rank 0, with which PyTorch's store may end, stays so that the others learn why it fails."""
+"""Seconds that a failed rank 0 stays, since PyTorch's store may end with it: others read the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,14 +103,14 @@ def connect(
 
 @dataclasses.dataclass(frozen=True)
 class Reasons:
-    """Why a meeting fails, in PyTorch's store: what the first rank that cannot come has said."""
+    """The reason why a meeting fails, which the first rank that cannot join puts in PyTorch's store."""
 
     shared: dist.Store
     key: str
     rank: int
 
     def look(self) -> None:
-        """Raises PeerError if a rank does not come, or nobody could say so any more."""
+        """Raises PeerError if a rank has published a reason, or if PyTorch's store is lost."""
         try:
             said = self._said()
         except RuntimeError as error:
@@ -119,11 +119,11 @@ class Reasons:
             raise PeerError(said)
 
     def tell(self, error: BaseException) -> None:
-        """Publishes why this rank cannot join, unless another has ended the meeting before.
+        """Publishes why this rank cannot join, unless another rank has published a reason before.
 
         # Errors
 
-        PeerError with what that one has said, if this rank lost others over it.
+        PeerError with that other rank's reason, if this rank's own error is that it lost peers.
         """
         said = ""
         with contextlib.suppress(RuntimeError):  # where the store is lost, the others know as much
@@ -184,7 +184,7 @@ def own_token() -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the stack that torch puts behind it."""
+    """The first line of an error's message, without the stack that torch appends."""
     return str(error).partition("\n")[0]
 
 

@@ -68,14 +68,14 @@ def hook(
         momentum_correction: a factor from 0 to below 1, as 0.9: each rank adds up momentum of its own
             gradients before they are encoded, and clears it where all was sent. The optimizer must then
             have none: `torch.optim.SGD(..., momentum=0)`, Adam with a first beta of 0.
-        warmup_steps: so many first steps travel raw before the codec begins; those that are skipped do not
-            count. None takes what measurements recommend for the codec; "auto" has no warm-up.
+        warmup_steps: the number of first steps that travel raw before the codec begins; skipped steps do
+            not count. None takes the recommended number for the codec; "auto" has no warm-up.
         named_parameters: the model's, for messages and states with names; without them a parameter
             is called by its place.
         timeout_s: how long a rank waits for the others, in seconds.
-        heartbeat_timeout_s: how long a rank may say nothing before it counts as lost, in seconds, at
-            most `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10. A `thinwire.Group` has
-            its own.
+        heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, at most
+            `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10. Ignored for a `thinwire.Group`,
+            which has a heartbeat timeout already.
 
     # Errors
 

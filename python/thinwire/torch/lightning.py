@@ -4,8 +4,8 @@
         strategy="ddp", callbacks=[thinwire.torch.lightning.GradExchange(codec="int8")]
     )
 
-The hook is there for every `fit`, also a second one, and on the CPU, where Lightning leaves out the
-strategy's own `ddp_comm_hook`. A checkpoint has what the codec of every rank still owes.
+The hook is registered for every `fit`, also a second one, and on the CPU, where Lightning ignores the
+strategy's own `ddp_comm_hook`. A checkpoint has the codec state of every rank.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class GradExchange(Callback):
 
     # Errors
 
-    InvalidError for an unknown codec or algorithm, or a factor out of range; from `fit`, as the hook
-    says, or where the strategy is not DDP.
+    InvalidError for an unknown codec or algorithm, or a factor out of range; from `fit`, the errors of
+    the hook, and InvalidError if the strategy is not DDP.
     """
 
     def __init__(self, codec: str = "auto", **options: Any) -> None:
-        """Meets nobody yet."""
+        """Checks the arguments; ranks meet in `fit`."""
         self._attached = Attached({"codec": codec, **options})
         self._resumed: dict[str, Any] = {}
 
@@ -47,7 +47,7 @@ class GradExchange(Callback):
         return self._attached.hook
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The strategy has wrapped the model."""
+        """Registers the hook, now that the strategy has wrapped the model."""
         self._attached.follow(trainer.strategy.model)
         resumed, self._resumed = self._resumed, {}
         if resumed:

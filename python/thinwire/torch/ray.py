@@ -5,7 +5,7 @@
     ...
     attached.save(folder)  # every worker, into the checkpoint that it reports
 
-A run that Ray begins again goes on from the state in the checkpoint, of every rank.
+A run that Ray restarts goes on from every rank's state in the checkpoint.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ except ImportError as error:
 def attach(model: torch.nn.Module, codec: str = "auto", **options: Any) -> Attached:
     """Lets Thinwire average the gradients of `model`, which `prepare_model` has returned.
 
-    Every worker calls it. `codec` and `options` are those of `thinwire.torch.hook`. If Ray has begun again
-    from a checkpoint, what was saved there is loaded. With one worker nothing changes. The result's
-    `hook` has the plan and the record.
+    Every worker calls it. `codec` and `options` are those of `thinwire.torch.hook`. If Ray has restarted
+    from a checkpoint, the states in it are loaded. With one worker nothing changes. The result's `hook`
+    has the plan and the record.
 
     # Errors
 

@@ -2,10 +2,10 @@
 
 A contiguous tensor on the CPU is itself. A strided one is copied, as is one that is negated or
 conjugated only when it is read, and one on a CUDA device goes through pinned memory. Copies to the host
-and copies back have a stream each, so that neither holds up what is computed meanwhile. A copy to the
-host waits for the stream that is current where the collective is called, so it sees what was computed
-before; an event says when it has arrived. Whoever waits for the collective makes its current stream wait
-for the copy back.
+and copies back have a stream each, so that neither delays the computation. A copy to the host waits for
+the stream that is current at the call of the collective, so it sees all values computed before; an event
+marks the end of the copy. Waiting for the collective makes the waiter's current stream wait for the copy
+back.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Staging:
         return host
 
     def depart(self) -> None:
-        """Marks the end of the copies to the host, and of all that was computed before."""
+        """Marks the end of the copies to the host, and of all computation before them."""
         for device in self.devices:
             self.sent.append(departures(device).record_event())
 
@@ -133,7 +133,7 @@ def returns(device: torch.device) -> Any:
 
 
 def departures(device: torch.device) -> Any:
-    """The stream on which tensors leave `device`, behind all that is queued on the current one."""
+    """The stream that copies tensors to the host, after all work queued on the current stream."""
     stream = side_stream(device, "departures")
     stream.wait_stream(torch.cuda.current_stream(device))
     return stream

@@ -1,7 +1,7 @@
 """One step of DDP: its buckets, how far they are, and how it ends.
 
 The futures of all buckets complete together, from the thread of the core that has the averages. Those
-of a GPU carry the end of the copy back to whoever waits for them.
+of a GPU carry the end of the copy back to their waiters.
 """
 
 from __future__ import annotations

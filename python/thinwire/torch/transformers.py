@@ -4,8 +4,8 @@
     thinwire.torch.transformers.attach(trainer, codec="int8")
     trainer.train()
 
-The hook is there for every `train()`, also a second one. Each checkpoint of the trainer has a file per
-rank, with what that rank's codec still owes, and `train(resume_from_checkpoint=...)` reads it.
+The hook is registered for every `train()`, also a second one. Each checkpoint of the trainer has one file
+per rank with the state of that rank's codec, and `train(resume_from_checkpoint=...)` reads it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def attach(trainer: Trainer, codec: str = "auto", **options: Any) -> Attached:
     """Lets Thinwire average the gradients of `trainer`; every rank calls it before `train`.
 
     `codec` and `options` are those of `thinwire.torch.hook`. With one process nothing changes. The
-    result's `hook` has the plan and the record, from the beginning of a training on.
+    result's `hook` has the plan and the record once a training has begun.
 
     # Errors
 
-    InvalidError for an unknown codec or algorithm, or a factor out of range; from `train`, as the hook
-    says, or where the trainer uses FSDP or DeepSpeed.
+    InvalidError for an unknown codec or algorithm, or a factor out of range; from `train`, the errors of
+    the hook, and InvalidError if the trainer uses FSDP or DeepSpeed.
     """
     attached = Attached({"codec": codec, **options})
     trainer.add_callback(Callback(trainer, attached))
@@ -42,32 +42,32 @@ def attach(trainer: Trainer, codec: str = "auto", **options: Any) -> Attached:
 
 
 class Callback(TrainerCallback):
-    """What the trainer calls; made by `attach`.
+    """The callback that `attach` adds to a trainer.
 
-    Callbacks are not told of the checkpoint that a training goes on from: `train` is.
+    The trainer passes the checkpoint to resume from to `train`, not to callbacks, so `train` is wrapped.
     """
 
     def __init__(self, trainer: Trainer, attached: Attached) -> None:
-        """Listens to the arguments of `trainer.train`."""
+        """Wraps `trainer.train` to read its arguments."""
         self._trainer, self._attached = trainer, attached
         self._checkpoint: str | bool | None = None
         self._train = trainer.train
         trainer.train = self.train
 
     def train(self, resume_from_checkpoint: Any = None, *arguments: Any, **options: Any) -> Any:
-        """Trains, and remembers what it goes on from."""
+        """Trains, and remembers the checkpoint to resume from."""
         self._checkpoint = resume_from_checkpoint
         return self._train(resume_from_checkpoint, *arguments, **options)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The trainer has wrapped and loaded its model."""
+        """Registers the hook and loads its state, now that the trainer has wrapped and loaded its model."""
         self._attached.follow(self._trainer.model_wrapped)
         last = self._checkpoint is True and get_last_checkpoint(args.output_dir)
         if last or self._checkpoint:
             self._attached.load(last or self._checkpoint)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The trainer has written a checkpoint; those of a hyperparameter search are never resumed."""
+        """Adds the state to a new checkpoint; those of a hyperparameter search are never resumed."""
         if not (args.save_only_model or state.is_hyper_param_search):
             name = f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
             self._attached.save(Path(args.output_dir, name))

@@ -56,9 +56,9 @@ class Graph:
         return list(self.tensors[tensor]["shape"])
 
     def parameter(self, weight: Weight, initial: Any = NORMAL) -> int:
-        """The parameter, in this order of dimensions if nothing used the other one before.
+        """The parameter, transposed if its tensor was made with the other order of dimensions.
 
-        `initial` is what it is before the first step: its role decides, not its name.
+        `initial` describes its values before the first step: its role decides them, not its name.
         """
         if weight not in self.weights:
             other = self.weights.get(weight.turn())

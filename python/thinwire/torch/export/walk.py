@@ -36,10 +36,10 @@ class Walk:
         self.name = ""
 
     def tensor(self, value: Any, initial: Any = None) -> int:
-        """A value as a tensor; known numbers are told like data.
+        """A value as a tensor; constants become inputs, like data.
 
-        `initial` is what a parameter in this place is before the first step; unless said one row
-        of numbers is zero, as biases are, and more are drawn.
+        `initial` describes the values of a parameter in this place before the first step. Without it
+        a parameter of one row is zero, as biases are, and a larger one is drawn at random.
         """
         if isinstance(value, Weight):
             usual = "zeros" if value.is_row else NORMAL
@@ -56,7 +56,7 @@ class Walk:
         return list(value.shape) if not isinstance(value, int) else self.graph.shape(value)
 
     def value(self, node: Any) -> Any:
-        """What a node of the program has become."""
+        """The value of a converted node of the program."""
         if node not in self.values:
             raise ValueError(f"it reads '{node}', which is no tensor that the module computes")
         return self.values[node]
