@@ -22,6 +22,15 @@ impl<'de> Deserialize<'de> for Strict {
     }
 }
 
+/// Refuses a text that is no JSON, or in which an object has two fields of one name.
+///
+/// # Errors
+/// The field and its place, in one line.
+pub fn check_keys(json: &[u8]) -> Result<(), String> {
+    let read: Result<Strict, _> = serde_json::from_slice(json);
+    read.map(|_| ()).map_err(|error| error.to_string())
+}
+
 /// Refuses texts and fields that a terminal would obey.
 pub(super) fn check_names(value: &Value) -> Result<(), crate::error::Error> {
     match value {

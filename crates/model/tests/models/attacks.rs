@@ -38,7 +38,7 @@ fn what_is_deep_or_twice_or_nothing_is_refused() {
         let (at, end) = (text.find(once).expect(once), once.len());
         let text = [&text[..at], twice, &text[at + end..]].concat();
         let found = refusal(&text, 1);
-        assert!(found.contains(&format!("key '{key}' is given twice, expected once")), "{found}");
+        assert!(found.contains(&format!("the field \"{key}\" is given twice")), "{found}");
     }
 }
 
