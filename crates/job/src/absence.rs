@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// its ranks itself, and is not told.
 ///
 /// # Errors
-/// If the store's address is taken or does not answer, or the token is another or too short.
+/// If the store's address is taken or does not answer, or the token is wrong or too short.
 pub fn decline(place: &Place, token: &str, why: &str) -> Result<(), Error> {
     let world = place.world()?;
     if world.size() == 1 || place.host == Host::Launcher {

@@ -138,7 +138,8 @@ impl Dialect {
     }
 }
 
-/// How many ranks share this machine where nobody says it: all if they meet on loopback.
+/// The number of ranks on this machine if the launcher does not say it: all if they meet on
+/// loopback.
 pub fn unsaid(coordinator: &str, world: u32) -> u32 {
     if is_loopback(coordinator) { world } else { 1 }
 }

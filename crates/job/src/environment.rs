@@ -47,8 +47,9 @@ pub fn find(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Er
     Ok(Some(place))
 }
 
-/// How many ranks of this process's job share its machine, itself included: what the launcher says, or
-/// all where they meet on loopback; 1 for a process that nobody launched, and where nobody knows.
+/// The number of ranks of this process's job on its machine, itself included: as the launcher says,
+/// or all if they meet on loopback; 1 for a process without a launcher, and if the number is
+/// unknown.
 pub fn local_ranks(variables: Variables<'_>) -> u32 {
     joined(variables).ok().flatten().map_or(1, |place| place.local_world)
 }

@@ -1,24 +1,24 @@
-//! How long a rank that says nothing is waited for.
+//! The heartbeat timeout: the silence after which a rank counts as lost.
 
 use std::time::Duration;
 
 use crate::environment::Variables;
 use crate::error::Error;
 
-/// The environment variable that says it where nothing is given, in seconds.
+/// The environment variable with the default heartbeat timeout, in seconds.
 pub const VARIABLE: &str = "THINWIRE_HEARTBEAT_TIMEOUT_S";
 
-/// Unless anybody says otherwise.
+/// The heartbeat timeout if neither caller nor environment gives one.
 const USUAL: Duration = Duration::from_secs(10);
 
-/// Less than this is soon over on a machine that is busy.
+/// The shortest heartbeat timeout: a busy machine may be silent for less.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// How long a silent rank is waited for: as `given`, else as the environment says, else 10 s. To ask for
-/// more than `timeout` would be in vain: a wait fails after that.
+/// The heartbeat timeout: as `given`, else as the environment says, else 10 s. A longer one than
+/// `timeout` is refused, since every wait fails after `timeout`.
 ///
 /// # Errors
-/// If what was asked for is shorter than a second or longer than `timeout`, or no number.
+/// If the requested timeout is shorter than a second, longer than `timeout`, or not a number.
 pub fn heartbeat_timeout(
     given: Option<Duration>,
     timeout: Duration,

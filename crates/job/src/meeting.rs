@@ -36,7 +36,7 @@ pub struct Settings {
     pub connections: u16,
     /// How long all ranks may take to meet.
     pub timeout: Duration,
-    /// How long a rank that says nothing is waited for, see [`crate::heartbeat_timeout`].
+    /// The silence after which a rank counts as lost, see [`crate::heartbeat_timeout`].
     pub heartbeat_timeout: Duration,
     /// An emulated bandwidth per rank and direction.
     pub limit: Option<Bandwidth>,
@@ -80,7 +80,7 @@ impl Meeting {
     /// Goes to the store, or opens it as rank 0 if [`Place::host`] says so.
     ///
     /// # Errors
-    /// If the store's address is taken or does not answer, or the token is another, or too short for
+    /// If the store's address is taken or does not answer, or the token is wrong, or too short for
     /// ranks that meet beyond this machine.
     pub fn new(place: &Place, token: &str, settings: &Settings) -> Result<Meeting, Error> {
         let world = place.world()?;

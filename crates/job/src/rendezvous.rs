@@ -11,11 +11,11 @@ use crate::error::Error;
 use crate::given::Given;
 use crate::place::{Host, Place, Source};
 
-/// The shortest token of a job that meets beyond this machine in bytes: whoever hears a handshake can
-/// try out short ones.
+/// The shortest token, in bytes, of a job that meets beyond this machine: a recorded handshake
+/// allows short tokens to be guessed offline.
 pub const TOKEN_BYTES_MIN: usize = 16;
 
-/// Makes a token where nothing but a shell is installed.
+/// A hint with a command that makes a token and needs only a shell.
 const MAKE_ONE: &str = "give every rank the same secret, made once: \
     export THINWIRE_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \\n')";
 
@@ -42,8 +42,9 @@ pub fn bind(coordinator: &str, token: &Token) -> Result<Server, Error> {
     Ok(Server::bind(listening(coordinator)?, token)?)
 }
 
-/// The job's secret, for ranks that meet at `coordinator`: as given, else THINWIRE_TOKEN, where an
-/// empty one counts as none; on one machine there may be none, then this is empty.
+/// The job's secret, for ranks that meet at `coordinator`: as given, else THINWIRE_TOKEN. An empty
+/// one counts as none; without a secret, which only a job on one machine may lack, the result is
+/// empty.
 ///
 /// # Errors
 /// If ranks are to meet beyond loopback and there is no token, or one shorter than 16 bytes.
@@ -53,8 +54,7 @@ pub fn token(given: &Given, coordinator: &str, variables: Variables<'_>) -> Resu
     secret(&token, coordinator).map(|_| token)
 }
 
-/// The secret of ranks that meet at `coordinator`, unless everybody could know it where others than
-/// this machine's users can try.
+/// The secret of ranks that meet at `coordinator`; refuses a missing or short one beyond loopback.
 pub fn secret(token: &str, coordinator: &str) -> Result<Token, Error> {
     if is_loopback(coordinator) || token.len() >= TOKEN_BYTES_MIN {
         return Ok(Token::new(token));
@@ -67,7 +67,7 @@ pub fn secret(token: &str, coordinator: &str) -> Result<Token, Error> {
     .with_hint(MAKE_ONE))
 }
 
-/// What to tell whoever has started the host of a job by hand without a token, if that is the case.
+/// A warning for a rendezvous host that was started by hand without a token.
 pub fn warning(place: &Place, token: &str) -> Option<&'static str> {
     let by_hand = matches!(place.source, Source::Given(_));
     let hosts = place.world > 1 && place.rank == 0 && place.host == Host::RankZero;

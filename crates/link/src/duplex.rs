@@ -21,9 +21,9 @@ pub struct Duplex {
     pub input: Vec<u8>,
     /// What has not been written yet.
     pub output: Vec<u8>,
-    /// How much input to hold at most.
+    /// The most input to hold, in bytes.
     pub input_bytes_max: usize,
-    /// Anything has come.
+    /// Whether anything was received.
     pub has_read: bool,
 }
 
@@ -114,7 +114,7 @@ impl Duplex {
         Ok(())
     }
 
-    /// Gives back what empty buffers hold beyond `bytes`.
+    /// Frees the memory of empty buffers beyond `bytes`.
     pub fn shrink(&mut self, bytes: usize) {
         for buffer in [&mut self.input, &mut self.output] {
             if buffer.is_empty() {

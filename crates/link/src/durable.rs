@@ -1,8 +1,9 @@
 //! Files that are written whole or not at all.
 //!
-//! Bytes go to a new file of a random name in the folder of the target, reach the disk, and take the
-//! target's name; then the folder reaches the disk. Laws: a reader finds the old file or the new one,
-//! also after a power cut; nothing is written through a link that somebody else has placed.
+//! Bytes are written to a new file with a random name in the target's folder and synced to disk;
+//! the file is renamed to the target's name, and the folder is synced. Laws: a reader finds the old
+//! file or the new one, also after a power cut; nothing is written through a link that somebody
+//! else has placed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,7 +14,7 @@ use crate::Token;
 /// Replaces the file at `path`, or creates it.
 ///
 /// # Errors
-/// Those of the file system. What was there is then as it was.
+/// Those of the file system. The old file is then unchanged.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if path.file_name().is_none() {
         return Err(io::ErrorKind::InvalidFilename.into());
@@ -24,11 +25,11 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_folder(folder)
 }
 
-/// A new file in `folder` with these bytes, which have reached the disk. Its name begins with a dot and
-/// is random.
+/// Creates a file in `folder` with these bytes, synced to disk, under a random name with a leading
+/// dot.
 ///
 /// # Errors
-/// Those of the file system. Nothing is left behind then.
+/// Those of the file system. No file is left behind then.
 pub fn temporary(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let name = Token::random().map_err(io::Error::other)?;
     let path = folder.join(format!(".thinwire-{name}"));
@@ -40,17 +41,17 @@ pub fn temporary(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes a file where there is none, parts one after the other, and lets them reach the disk.
+/// Writes a new file from consecutive parts, and syncs it to disk.
 ///
 /// # Errors
-/// Those of the file system; `AlreadyExists` also where there is a link.
+/// Those of the file system; `AlreadyExists` also for a symbolic link.
 pub fn create(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).open(path)?;
     parts.iter().try_for_each(|part| file.write_all(part))?;
     file.sync_all()
 }
 
-/// Lets the names in a folder reach the disk.
+/// Syncs a folder, and so the names in it, to disk.
 ///
 /// # Errors
 /// Those of the file system.

@@ -11,7 +11,7 @@ use thinwire_wire::Rank;
 pub enum Kind {
     /// A peer is gone or silent; `rank` names it.
     PeerLost,
-    /// A peer has said goodbye while others wait for it; `rank` names it.
+    /// A peer has left normally while others wait for it; `rank` names it.
     Left,
     /// A peer says that the group is over; `rank` names the rank it blames, if any.
     Poisoned {
@@ -67,7 +67,7 @@ impl Error {
         Error::new(Kind::PeerLost, context).with_rank(rank)
     }
 
-    /// The peer `rank` is done, and others are not.
+    /// The peer `rank` is done while others wait for it.
     pub fn left(rank: Rank) -> Error {
         Error::new(Kind::Left, "it left before this was done").with_rank(rank)
     }

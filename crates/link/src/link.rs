@@ -78,7 +78,7 @@ pub trait Port {
     /// The payload of a queued frame: the same bytes each time until it is sent.
     fn outgoing(&self, to: Rank, tag: &Tag) -> &[u8];
 
-    /// Some bytes of the frame have left, others have not.
+    /// A part of the frame was sent.
     fn leaving(&mut self, _to: Rank, _tag: &Tag) {}
 
     /// The frame has left: the link needs neither the payload nor another turn for it.
@@ -90,7 +90,7 @@ pub trait Port {
     /// If nobody expects such a message.
     fn incoming(&mut self, from: Rank, header: &Header) -> Result<Place<'_>, Error>;
 
-    /// `bytes` more have come of a payload that is not complete yet.
+    /// `bytes` more of an incomplete payload were received.
     fn arriving(&mut self, _from: Rank, _header: &Header, _bytes: usize) {}
 
     /// The payload is complete.

@@ -20,7 +20,7 @@ pub const KEYS_MAX: usize = 1 << 16;
 /// The most memory that the values of one store may take in bytes, keys and [`KEY_COST_BYTES`] for
 /// each of them included.
 pub const STORE_BYTES_MAX: usize = 32 << 20;
-/// What keeping a key costs beside its letters and its value, in bytes.
+/// The memory that a key costs besides the bytes of its name and value.
 pub const KEY_COST_BYTES: usize = 128;
 
 /// A place for small values that all ranks of a job can reach.

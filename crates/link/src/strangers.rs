@@ -1,22 +1,22 @@
 //! Places for connections that have not proven the token yet.
 //!
-//! Anybody can connect to an open port. Every address has places of its own: whoever comes from an
-//! address that has filled them pushes one of its connections out, a silent one first, since ranks
-//! speak at once, and of several the oldest. The more places are taken in all, the less time each
+//! Anybody can connect to an open port. Every address has separate places: a new connection from an
+//! address without a free place displaces one of that address, a silent one first, since ranks
+//! speak at once, and the oldest of several. The more places are taken in all, the less time each
 //! stranger has. Law: strangers from one address never take a place that another address needs, and
-//! silent ones never take one that a rank of their own address needs.
+//! silent ones never take a place that a rank at their own address needs.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// How long a stranger may take while no more than half of the places are taken.
+/// The time that a stranger has while at most half of the places are taken.
 pub const PATIENCE_MAX: Duration = Duration::from_secs(5);
-/// How long it may take when all places are taken.
+/// The time that a stranger has when all places are taken.
 pub const PATIENCE_MIN: Duration = Duration::from_secs(1);
-/// The most connections to accept before those that are there already get their turn.
+/// The most connections to accept before present ones get a turn.
 pub const ACCEPTS_MAX: usize = 32;
-/// How long not to accept when the operating system refuses, for want of file descriptors mostly.
+/// The pause after a failed accept, which mostly means that file descriptors ran out.
 pub const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// Addresses whose strangers are counted one by one.
 const SITES_MAX: usize = 64;
@@ -24,9 +24,9 @@ const SITES_MAX: usize = 64;
 /// The most strangers at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// From everywhere.
+    /// The most from all addresses.
     pub total: usize,
-    /// From one address, or one network of 64 bits under IPv6, all of which one host may own.
+    /// The most from one address, or from one /64 network under IPv6, which one host may own.
     pub per_address: usize,
 }
 
@@ -35,21 +35,21 @@ pub struct Places {
 pub struct Stranger {
     /// The other end.
     pub address: IpAddr,
-    /// When it came.
+    /// The time at which it was accepted.
     pub since: Instant,
-    /// Nothing has come from it.
+    /// Whether it has sent nothing yet.
     pub silent: bool,
 }
 
 impl Places {
-    /// How long strangers may take when so many places are taken.
+    /// The time that strangers have when `taken` places are taken.
     pub fn patience(&self, taken: usize) -> Duration {
         let half = self.total / 2;
         let pressure = taken.saturating_sub(half) as f64 / (self.total - half).max(1) as f64;
         PATIENCE_MAX - (PATIENCE_MAX - PATIENCE_MIN).mul_f64(pressure.min(1.0))
     }
 
-    /// The place among `strangers` of the one who must go before another may come from `address`.
+    /// The index in `strangers` of the one that a new connection from `address` displaces.
     pub fn evicted(
         &self,
         strangers: impl Iterator<Item = (usize, Stranger)>,
@@ -66,7 +66,7 @@ impl Places {
     }
 }
 
-/// How many strangers left without having proven the token, and from where.
+/// Counts of strangers that left without having proven the token, by address.
 #[derive(Debug, Default)]
 pub struct Tally {
     total: u64,

@@ -105,7 +105,7 @@ impl Handshake {
         }
     }
 
-    /// Both sides' preambles are covered as they travelled, flags that nobody knows yet included.
+    /// The prologue: both preambles as they travelled, unknown flags included.
     fn noise(&self, theirs: [u8; PREAMBLE_BYTES]) -> snow::HandshakeState {
         let mine = self.mine.to_bytes();
         let prologue = match self.role {

@@ -60,7 +60,7 @@ fn publish(
     })
 }
 
-/// What every rank says of itself, my own included.
+/// Every rank's entry about itself, my own included.
 fn gather(
     world: World,
     store: &dyn Store,

@@ -25,12 +25,12 @@ use crate::{Error, Kind};
 const STRANGERS: Places = Places { total: 64, per_address: 16 };
 const RETRY: Duration = Duration::from_millis(50);
 
-/// What a rank says in the store.
+/// A rank's entry in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
-    /// How long it waits for a rank that is silent.
+    /// Its heartbeat timeout.
     pub heartbeat_timeout: Option<Duration>,
 }
 
@@ -40,7 +40,7 @@ pub struct Mesh<'a> {
     options: &'a Options,
     listener: TcpListener,
     addresses: Vec<SocketAddr>,
-    /// By rank: how long each waits for one that is silent.
+    /// Heartbeat timeouts, by rank.
     heartbeat_timeouts: Vec<Option<Duration>>,
     deadline: Instant,
     pending: Vec<Pending>,
@@ -51,12 +51,12 @@ pub struct Mesh<'a> {
     failures: Vec<Option<Error>>,
     refused: Option<Error>,
     strangers: Tally,
-    /// When to accept again.
+    /// The time from which to accept again.
     resume: Instant,
 }
 
 impl<'a> Mesh<'a> {
-    /// The mesh of ranks that listen where they say.
+    /// The mesh of ranks that listen at these addresses.
     pub fn new(
         world: World,
         options: &'a Options,

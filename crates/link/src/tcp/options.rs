@@ -8,7 +8,7 @@ use crate::{Bandwidth, Error, Kind, Token};
 /// The most data connections between two ranks.
 pub const CONNECTIONS_MAX: u16 = 64;
 
-/// Less silence than this says nothing about a peer.
+/// The shortest heartbeat timeout: less silence says nothing about a peer.
 const HEARTBEAT_TIMEOUT_MIN: Duration = Duration::from_millis(50);
 
 /// Which traffic is encrypted after the handshake. Between two ranks the stricter one decides.
@@ -38,8 +38,8 @@ pub struct Options {
     pub encryption: Encryption,
     /// An emulated link: what this rank sends, and what it receives, per second.
     pub limit: Option<Bandwidth>,
-    /// A peer that says nothing for so long is lost; never, if `None`. Each peer learns of it, and says
-    /// that it is alive often enough.
+    /// The silence after which a peer counts as lost; never, if `None`. Each peer learns this
+    /// timeout, and sends heartbeats often enough for it.
     pub heartbeat_timeout: Option<Duration>,
     /// How long all ranks may take to find each other.
     pub timeout: Duration,

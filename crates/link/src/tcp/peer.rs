@@ -15,9 +15,9 @@ use crate::{Error, Kind};
 
 /// How long the control connection may take to say why a data connection has ended.
 const GRACE: Duration = Duration::from_millis(500);
-/// How often the control connection is read before others have their turn.
+/// Reads of the control connection before other connections get a turn.
 const READS_PER_TURN: usize = 8;
-/// So many heartbeats may be late or lost before a peer counts as lost.
+/// Heartbeats that may be late or lost before a peer counts as lost.
 const HEARTBEATS_PER_TIMEOUT: u32 = 5;
 const NO_TAG: Tag = Tag { step: 0, tensor: 0, message: 0 };
 
@@ -29,7 +29,7 @@ pub struct Peer {
     pub data: Vec<Connection>,
     pub port: Control,
     epoch: u32,
-    /// How often to say that one is alive.
+    /// The time between heartbeats.
     heartbeat: Option<Duration>,
     heard: Instant,
     spoke: Instant,
@@ -51,8 +51,8 @@ impl Peer {
         Peer { rank, control, data, port, epoch, heartbeat, heard, spoke, suspect, bulk }
     }
 
-    /// Says that one is alive often enough for a peer that waits for so long, and for oneself: writing
-    /// finds out that a peer's machine is gone.
+    /// Sends heartbeats often enough for the peer's timeout and for one's own: a write detects that
+    /// the peer's machine is gone.
     pub fn with_heartbeat(mut self, mine: Option<Duration>, theirs: Option<Duration>) -> Peer {
         let timeout = mine.into_iter().chain(theirs).min();
         self.heartbeat = timeout.map(|timeout| timeout / HEARTBEATS_PER_TIMEOUT);

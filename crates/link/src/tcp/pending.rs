@@ -58,7 +58,7 @@ impl Pending {
     }
 
     /// A connection that was accepted from `address`. It stays a stranger's until its hello has
-    /// opened: a handshake's first message can be repeated by anybody who has heard it.
+    /// opened: anybody who has recorded the first message of a handshake can replay it.
     ///
     /// # Errors
     /// If the socket refuses its options.
@@ -101,7 +101,7 @@ impl Pending {
         self.role == Role::Responder
     }
 
-    /// It as a stranger, if I have accepted it.
+    /// The connection as a stranger, if this side has accepted it.
     pub fn stranger(&self) -> Option<Stranger> {
         let (address, silent) = (self.address.ip(), !self.duplex.has_read);
         self.is_stranger().then_some(Stranger { address, since: self.since, silent })

@@ -1,15 +1,15 @@
-//! A stream of data frames without a socket, for fuzz targets and tests of what takes frames in.
+//! A stream of data frames without a socket, for fuzz targets and tests of receivers of frames.
 
 use thinwire_wire::Rank;
 
 use crate::tcp::reader::Reader;
 use crate::{Error, Port};
 
-/// Hands `port` the frames of epoch 0 that `bytes` hold, as if `from` had sent them on a data connection
-/// in clear that brings at most `piece_bytes` at a time. Ends early where the port has no place.
+/// Hands `port` the frames of epoch 0 in `bytes`, as if `from` had sent them on an unencrypted data
+/// connection in pieces of at most `piece_bytes`. Ends early if the port has no place.
 ///
 /// # Errors
-/// If the bytes are no frames, or what the port says.
+/// If the bytes are no frames, and errors of the port.
 pub fn replay(
     bytes: &[u8],
     piece_bytes: usize,

@@ -31,16 +31,16 @@ const KINDS: [Kind; 7] = [
 pub enum Request {
     /// Write a value.
     Set {
-        /// Where.
+        /// The key.
         key: String,
-        /// What.
+        /// The value.
         value: Vec<u8>,
     },
     /// Wait for a value.
     Get {
-        /// Where.
+        /// The key.
         key: String,
-        /// How long, [`WAIT_MAX`] at most.
+        /// The longest time to wait, at most [`WAIT_MAX`].
         wait: Duration,
     },
 }

@@ -106,7 +106,7 @@ impl Client {
         self.visitor.is_stranger().then_some(Stranger { address, since, silent })
     }
 
-    /// When it is to be looked at even if nothing comes.
+    /// The time of its next turn, even without new bytes.
     fn deadline(&self, strangers: usize) -> Option<Instant> {
         match self.visitor.is_stranger() {
             true => Some(self.since + STRANGERS.patience(strangers)),
@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// Serves it as far as it goes.
+    /// Serves it until it would block.
     fn serve(&mut self, contents: &mut Contents, now: Instant) -> Result<(), Error> {
         let pumped = self.duplex.pump();
         loop {
@@ -139,7 +139,7 @@ struct State {
     token: Token,
     contents: Contents,
     clients: Vec<Client>,
-    /// When to accept again.
+    /// The time from which to accept again.
     resume: Instant,
 }
 
@@ -222,7 +222,7 @@ impl State {
         self.clients.push(Client { duplex, peer, since: now, visitor, ready: true });
     }
 
-    /// Gives everybody a turn who may go on; `changed` if there are new values.
+    /// Gives every visitor that can proceed a turn; `changed` if there are new values.
     fn turn(&mut self, now: Instant, changed: bool) {
         let (strangers, contents) = (self.strangers(), &mut self.contents);
         self.clients.retain_mut(|client| {

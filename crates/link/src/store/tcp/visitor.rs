@@ -1,9 +1,9 @@
 //! One connection to a store as its server sees it: bytes in, bytes out.
 //!
-//! It begins as a stranger, and becomes a client when the first of its records opens: the handshake
-//! alone proves nothing, since anybody who has heard its first message can send that again. Law: whatever
-//! comes, no buffer outgrows [`Visitor::input_bytes_max`] or [`OUTPUT_BYTES_MAX`] and one reply; a
-//! client that does not read its replies gets no further ones.
+//! A connection begins as a stranger's, and becomes a client's when its first record opens: the
+//! handshake alone proves nothing, since anybody who has recorded its first message can replay it.
+//! Law: for any input, no buffer outgrows [`Visitor::input_bytes_max`] or [`OUTPUT_BYTES_MAX`] and
+//! one reply; a client that does not read its replies gets no further ones.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -15,30 +15,30 @@ use crate::store::tcp::message::{self, MESSAGE_BYTES_MAX, Request};
 use crate::strangers::Tally;
 use crate::{Error, Kind};
 
-/// What is read ahead of a stranger: more than a handshake and a first request take.
+/// Bytes read ahead from a stranger: more than a handshake and a first request take.
 pub const STRANGER_INPUT_BYTES_MAX: usize = 512;
-/// The longest first record in plain: a client that only says that it is there needs few bytes.
+/// The longest plaintext of a first record: a client that only announces itself needs few bytes.
 pub const FIRST_BYTES_MAX: usize = STRANGER_INPUT_BYTES_MAX / 2;
-/// What is read ahead of a client: a request as a record, and a part of the next.
+/// Bytes read ahead from a client: a request as a record, and a part of the next.
 pub const INPUT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 4096;
-/// Replies that wait to be read, beyond which no further request is looked at.
+/// Bytes of unread replies beyond which no further request is read.
 pub const OUTPUT_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
-/// How many refusals are said: a stranger may come as often as it likes.
+/// The most refusals to print: a stranger may connect any number of times.
 const SAID_MAX: usize = 8;
 
-/// What all visitors of a store share.
+/// State that all visitors of a store share.
 #[derive(Debug, Default)]
 pub struct Contents {
     pub(super) values: Values,
-    /// Why somebody was not let in last: it may be the rank that others wait for.
+    /// The reason of the last refusal: it may be of the rank that others wait for.
     pub(super) refused: Option<Error>,
     pub(super) strangers: Tally,
     said: usize,
 }
 
 impl Contents {
-    /// Keeps why somebody was not let in, and says it at once: it may be the rank that others wait for.
+    /// Keeps and prints the reason of a refusal: it may be of the rank that others wait for.
     pub(super) fn refuse(&mut self, error: Error) {
         if self.said < SAID_MAX {
             self.said += 1;
@@ -48,7 +48,7 @@ impl Contents {
         self.refused = Some(error);
     }
 
-    /// Why a value has not come: perhaps its writer was refused, or never got through.
+    /// The probable cause of a missing value: its writer was refused, or never got through.
     fn missing(&self, key: &str, wait: Duration) -> Error {
         let mut missing = store::missing(key, wait);
         if let Some(strangers) = self.strangers.describe() {
@@ -60,7 +60,7 @@ impl Contents {
         }
     }
 
-    /// What a waiting client is told, if it is time.
+    /// The reply to a waiting client, if it is due.
     fn reply(&self, waiting: &Waiting, now: Instant) -> Option<Vec<u8>> {
         match self.values.get(&waiting.key) {
             Some(value) => Some(message::reply_to_bytes(Ok(value))),
@@ -85,16 +85,16 @@ enum Stage {
     Shaken(Client),
 }
 
-/// The other end of a handshake that is through.
+/// The other end after a complete handshake.
 #[derive(Debug)]
 struct Client {
     session: Session,
-    /// Something has come that only the keys of this very handshake can seal.
+    /// A record has opened, which only the keys of this very handshake can seal.
     proven: bool,
     waiting: Option<Waiting>,
 }
 
-/// A wish for a value which nobody has written.
+/// A request for a value that has not been written yet.
 #[derive(Debug)]
 struct Waiting {
     key: String,
@@ -119,7 +119,7 @@ impl Visitor {
         if self.is_stranger() { STRANGER_INPUT_BYTES_MAX } else { INPUT_BYTES_MAX }
     }
 
-    /// Until when it waits for a value, if it does.
+    /// The end of its wait for a value, if it waits.
     pub fn deadline(&self) -> Option<Instant> {
         match &self.stage {
             Stage::Shaken(client) => client.waiting.as_ref().map(|waiting| waiting.deadline),
@@ -211,7 +211,8 @@ mod tests {
             visitor.advance(input, output, contents, *now)
         }
 
-        /// Brings the handshake to its end; gives the other end's session and what it has said.
+        /// Completes the handshake; returns the other end's session and the bytes that the visitor
+        /// sent.
         fn shake(&mut self) -> (Session, Vec<u8>) {
             let mut other = Handshake::new(Role::Initiator, &token(), Preamble { encrypt: true });
             let mut said = Vec::new();
