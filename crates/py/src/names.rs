@@ -1,4 +1,4 @@
-//! Dtypes and codecs by the names that Python gives, and what is to be said of codecs.
+//! Dtypes and codecs by the names that Python gives, and warnings about codecs.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) fn bytes_codec(name: &str, dtype: DType) -> Result<Arc<dyn Codec>, Fa
     }
 }
 
-/// Warns as Python does, so that its filters apply.
+/// Warns through Python's `warnings`, so that filters apply.
 pub(crate) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     py.import("warnings")?.call_method1("warn", (text,)).map(drop)
 }

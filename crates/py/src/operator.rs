@@ -1,10 +1,10 @@
 //! The operators that MindSpore loads from this library: a bucket's gradients in, all averages out.
 //!
-//! MindSpore's custom operators (`func_type="aot"`) are C functions of fixed shape. `thinwire_ready`
-//! takes the gradients of one bucket and gives a token, at once, so that the bucket travels while
-//! backward goes on; `thinwire_finish` takes the tokens of all buckets and gives the averages. Before
-//! the outputs of both is a key: two int32 that say which synchroniser, and which bucket. The same
-//! file serves Python's import and MindSpore's `dlopen`, so both see the same synchronisers.
+//! MindSpore's custom operators (`func_type="aot"`) are C functions with a fixed signature.
+//! `thinwire_ready` takes the gradients of one bucket and returns a token at once, so that the
+//! bucket travels during backward; `thinwire_finish` takes the tokens of all buckets and returns
+//! the averages. The last input of both is a key: two int32, the synchroniser and the bucket.
+//! Python's import and MindSpore's `dlopen` load one file, so both see the same synchronisers.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -31,8 +31,8 @@ pub(crate) fn forget(key: i32) {
     SYNCHRONIZERS.lock().expect("no holder panics").remove(&key);
 }
 
-/// Sends the gradients of a bucket on their way. Returns 0, or 1 after a failure, which is on standard
-/// error and in the synchroniser.
+/// Starts the exchange of a bucket's gradients. Returns 0, or 1 after a failure, which is printed
+/// on standard error and kept in the synchroniser.
 ///
 /// # Safety
 /// As MindSpore calls it: `params`, `ndims`, `shapes` and `dtypes` have `nparam` entries: n gradients,
@@ -55,7 +55,8 @@ pub unsafe extern "C" fn thinwire_ready(
 /// Waits for all averages. Returns as [`thinwire_ready`] does.
 ///
 /// # Safety
-/// As there, with a token of each bucket, the key, and the averages in the parameters' order.
+/// As for [`thinwire_ready`], with a token of each bucket, the key, and the averages in the
+/// parameters' order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thinwire_finish(
     nparam: c_int,
@@ -152,7 +153,7 @@ fn finish(tensors: &[Tensor<'_>]) -> Result<(), Failure> {
 
 type Parts<'a> = (&'a [Tensor<'a>], (i32, usize), &'a [Tensor<'a>]);
 
-/// What is before the key, the key, and what is behind it.
+/// The inputs before the key, the key, and the outputs after it.
 fn parts<'a>(tensors: &'a [Tensor<'a>]) -> Result<Parts<'a>, Failure> {
     let found = tensors.iter().enumerate().find_map(|(at, each)| Some((at, each.key()?)));
     let (at, key) = found.ok_or_else(|| {
@@ -167,7 +168,7 @@ fn known(key: i32) -> Result<Arc<Shared>, Failure> {
     known.ok_or_else(|| Failure::invalid(format!("synchroniser {key} is closed or was never made")))
 }
 
-/// What `work` returns; why it failed is told to the synchroniser.
+/// Runs `work` and returns its result; passes an error on to the synchroniser.
 fn told(shared: &Shared, work: impl FnOnce(&Shared) -> Result<(), Failure>) -> Result<(), Failure> {
     work(shared).inspect_err(|failure| {
         *shared.failure.lock().expect("no holder panics") = Some(failure.clone());

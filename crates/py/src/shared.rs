@@ -27,9 +27,9 @@ pub(crate) struct Inner {
     /// A world of one without momentum correction: what is given is the average.
     alone: bool,
     pub(crate) step: u64,
-    /// A step has begun and is not finished.
+    /// Whether a step has begun and is not finished.
     begun: bool,
-    /// When the last step ended: where nobody says that one begins, it does so there.
+    /// The end of the last step, which is the beginning of the next one unless the caller gives it.
     ended: Instant,
     pub(crate) skipped: bool,
     /// The averages of this step are there.
@@ -69,7 +69,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes gradients of some parameters; the first of a step begin it.
+    /// Takes gradients of some parameters; the first call of a step begins it.
     fn take(&mut self, parameters: &[usize], sources: &[Source]) -> Result<(), Failure> {
         if sources.len() != parameters.len() {
             let (found, expected) = (sources.len(), parameters.len());

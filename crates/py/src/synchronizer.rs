@@ -117,7 +117,7 @@ impl Synchronizer {
         Ok(Synchronizer { shared, background: Background::start(), key })
     }
 
-    /// What names it for MindSpore's operators.
+    /// The number by which MindSpore's operators find this synchroniser.
     #[getter]
     fn key(&self) -> i32 {
         self.key

@@ -12,7 +12,7 @@ use crate::error::Failure;
 /// How often signals are looked at.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// How often a watch is called.
+/// The time between calls of a watch.
 const WATCH: Duration = Duration::from_secs(1);
 
 /// Waits for an answer. A signal ends the group, so that nobody touches the caller's memory any
@@ -47,7 +47,8 @@ pub(crate) fn for_work<T: Send + 'static>(
     for_work_beside(py, || Ok(()), work)
 }
 
-/// The same, ended as by a signal where `watch`, which is called now and then, raises.
+/// Waits as [`for_work`] does, and ends as by a signal when `watch`, which is called regularly,
+/// raises.
 pub(crate) fn for_work_beside<T: Send + 'static>(
     py: Python<'_>,
     watch: impl Fn() -> PyResult<()>,

@@ -1,9 +1,9 @@
-//! Measures what thousands of tiny tensors cost beyond their bytes.
+//! Measures the cost of thousands of tiny tensors beyond their bytes.
 //!
 //! `cargo run --release -p thinwire-sync --example tiny -- [TENSORS] [ELEMENTS] [CODEC]`
 //!
-//! Two ranks in one process average so many tensors, given one by one and then as one bucket of a
-//! framework. A line for each: the median of a step, on the slower rank, and of its parts.
+//! Two ranks in one process average TENSORS tensors, given one by one and then as one bucket of a
+//! framework. Each prints a line: the median of a step, on the slower rank, and of its parts.
 
 use std::ops::Range;
 use std::time::Instant;

@@ -1,17 +1,17 @@
-//! A whole training over several ranks: gradients averaged, state saved, training resumed.
+//! A complete training over several ranks: gradients averaged, state saved, training resumed.
 //!
-//! As it is, two ranks run as threads of one process:
+//! Without a launcher, two ranks run as threads of one process:
 //!
 //!     cargo run -p thinwire-sync --example train -- state
 //!
-//! Under a launcher every process is a rank, and they meet over TCP:
+//! Under a launcher every process is a rank, and ranks meet over TCP:
 //!
 //!     torchrun --no-python --nproc-per-node 2 target/debug/examples/train state
 //!     mpirun -n 2 target/debug/examples/train state
 //!     thinwire run -n 2 -- target/debug/examples/train state
 //!
-//! Started again, it goes on from what is in the folder `state`, as if it had never ended; without a
-//! folder nothing is saved. What is learnt is a linear map from examples of it.
+//! Started again, the example goes on from the folder `state` as if it had never ended; without a
+//! folder nothing is saved. The model is a linear map, learnt from examples.
 
 use std::error::Error;
 use std::fs;
@@ -27,7 +27,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 const OUTPUTS: usize = 8;
 const INPUTS: usize = 32;
-/// Examples of a rank in a step.
+/// Examples per rank and step.
 const BATCH: usize = 16;
 /// Steps of one run of the program.
 const STEPS: u64 = 50;
@@ -45,7 +45,7 @@ fn main() -> Result<(), Failure> {
     train(meeting.link()?, place.local_world as usize, STEPS, folder).map(drop)
 }
 
-/// Two ranks in one process: what a test of your own program would do.
+/// Two ranks in one process, as in a test of your own program.
 fn threads(folder: Option<&Path>) -> Result<(), Failure> {
     std::thread::scope(|scope| {
         let rank = |link| scope.spawn(move || train(Box::new(link), 2, STEPS, folder));
@@ -54,7 +54,7 @@ fn threads(folder: Option<&Path>) -> Result<(), Failure> {
     })
 }
 
-/// One rank's training, by so many steps more than the folder has; the loss of every step.
+/// Trains one rank for further steps after those in the folder; the loss of every step.
 pub fn train(
     link: Box<dyn Link>,
     local_ranks: usize,
@@ -102,7 +102,7 @@ pub fn train(
     Ok(losses)
 }
 
-/// Every rank saves its own state, which no other has; rank 0 the model and the step.
+/// Saves this rank's own state, and on rank 0 the model and the step.
 fn save(folder: &Path, step: u64, sync: &Synchronizer, values: &[Vec<f32>]) -> Result<(), Failure> {
     fs::create_dir_all(folder)?;
     sync.state().save(&state_of(folder, sync.world()), sync.world())?;
@@ -115,7 +115,7 @@ fn save(folder: &Path, step: u64, sync: &Synchronizer, values: &[Vec<f32>]) -> R
     Ok(sync.barrier()?)
 }
 
-/// Takes up what a folder has; the step to go on with.
+/// Loads a folder if there is one; returns the step to go on with.
 fn resume(folder: &Path, sync: &mut Synchronizer, values: &mut [Vec<f32>]) -> Result<u64, Failure> {
     let Ok(step) = fs::read_to_string(folder.join("step")) else { return Ok(0) };
     let bytes = fs::read(folder.join("model"))?;

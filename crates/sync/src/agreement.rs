@@ -63,7 +63,7 @@ pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     )))
 }
 
-/// Refuses a warm-up that nobody has, or that f32 cannot count.
+/// Refuses a warm-up with `auto`, or one that f32 cannot count.
 fn check_warm_up(options: &Options) -> Result<(), Error> {
     let Options { policy, warm_up_steps: steps, .. } = options;
     match policy {

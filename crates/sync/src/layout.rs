@@ -56,7 +56,7 @@ impl Synchronizer {
         }
     }
 
-    /// The plan for one codec, after so many steps: momentum's warm-up may send more.
+    /// The plan for one codec after a number of steps: momentum's own warm-up may send more.
     fn fixed_plan(&self, choice: &Choice, steps: u64) -> Plan {
         let buckets: Vec<&Bucket> = self.lanes.iter().map(|lane| &lane.bucket).collect();
         let momentum = self.options.momentum.as_ref();

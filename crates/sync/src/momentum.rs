@@ -60,7 +60,7 @@ const STAGES: u64 = 4;
 /// The codecs whose parameter is the part of the elements that they send.
 const SPARSE: [&str; 3] = ["topk", "dgc", "graddrop"];
 
-/// Whether a codec of this name sends that part of the elements.
+/// Whether a codec of this name sends only a part of the elements.
 pub(crate) fn is_sparse(name: &str) -> bool {
     name.split_once(':').is_some_and(|(kind, _)| SPARSE.contains(&kind))
 }

@@ -48,8 +48,8 @@ impl Policy {
     }
 
     /// The recommended number of steps of a warm-up ([`Options::warm_up_steps`]): 20 for `powersgd`, 50 for
-    /// what sends a part of the elements (`topk`, `dgc`, `graddrop`), else 0. docs/numerics.md has what was
-    /// measured.
+    /// codecs that send few elements (`topk`, `dgc`, `graddrop`), else 0. docs/numerics.md has the
+    /// measurements.
     pub fn warm_up_steps(&self) -> u64 {
         match self {
             Policy::Fixed(Choice::LowRank(_)) => 20,
@@ -58,7 +58,7 @@ impl Policy {
         }
     }
 
-    /// Warnings for who trains with it, a line each: codecs whose residuals would grow.
+    /// Warnings to print before a training, a line each: codecs whose residuals would grow.
     pub fn warnings(&self) -> Vec<String> {
         match self {
             Policy::Fixed(choice) => choice.warning().into_iter().collect(),
@@ -188,9 +188,9 @@ pub struct Options {
     pub feedback: Feedback,
     /// Momentum that is added up before encoding; the optimiser must then have none.
     pub momentum: Option<Momentum>,
-    /// So many steps travel raw before the codec begins; those that are skipped do not count, and 0 is
-    /// none. [`Policy::warm_up_steps`] is what measurements recommend. `auto` has no warm-up: it measures
-    /// what codecs lose in the first steps, and plans by that.
+    /// The number of first steps that travel raw before the codec begins; skipped steps do not
+    /// count, and 0 means no warm-up. [`Policy::warm_up_steps`] is the recommended number. `auto`
+    /// has no warm-up: it measures the loss of codecs in the first steps, and plans by that.
     pub warm_up_steps: u64,
     /// A wait in which nothing moves for this long is an error.
     pub timeout: Duration,

@@ -1,4 +1,4 @@
-//! Plans and records for people to read; programs take the JSON.
+//! Plans and records as text for people; programs read the JSON.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ impl fmt::Display for Assignment {
     }
 }
 
-/// What a step should take, where that is known, then a line for each bucket.
+/// The predicted time of a step, if known, then a line for each bucket.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} buckets", self.assignments.len())?;
@@ -47,7 +47,7 @@ impl fmt::Display for BucketRecord {
     }
 }
 
-/// Where the time of the step went, then a line for each bucket.
+/// The parts of a step's time, then a line for each bucket.
 impl fmt::Display for StepRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StepRecord { step, buckets, backward_s, wait_s, commit_s, overlap, .. } = self;

@@ -26,8 +26,8 @@ pub struct State {
 }
 
 impl State {
-    /// The name among the tensors under which the steps of a warm-up are counted. What is a parameter's
-    /// has a dot in its name.
+    /// The name of the tensor that counts the steps of a warm-up. Names of a parameter's tensors
+    /// have a dot, so this one has none.
     pub const WARM_UP: &str = "warm_up";
 }
 
@@ -42,7 +42,7 @@ impl Synchronizer {
         state
     }
 
-    /// All that has decided on the plan in force, as text.
+    /// Everything that the plan in force depends on, as text.
     fn told(&self) -> String {
         self.options.told() + if self.warm_up.is_in_force() { ", warming up" } else { "" }
     }

@@ -45,7 +45,7 @@ pub struct Synchronizer {
     pub(crate) step: u64,
     /// The first step since the buckets were laid out.
     pub(crate) first: Option<u64>,
-    /// The last step that was begun; none since a state was loaded.
+    /// The last step that was begun; none right after a state was loaded.
     pub(crate) last: Option<u64>,
     pub(crate) warm_up: WarmUp,
     pub(crate) begun: Instant,
@@ -122,13 +122,13 @@ impl Synchronizer {
     /// state was loaded may be any.
     ///
     /// # Errors
-    /// If the number is not higher than the last one, and then nothing has changed.
+    /// If the number is not higher than the last one; nothing has changed then.
     pub fn begin(&mut self, step: u64) -> Result<(), Error> {
         self.begin_since(step, Instant::now())
     }
 
-    /// Begins a step that has been computing since `begun`: for frameworks that only hand over
-    /// gradients. What is planned with includes the time before the first of them.
+    /// Begins a step whose computation started at `begun`: for frameworks that only hand over
+    /// gradients. Plans then include the time before the first gradient.
     ///
     /// # Errors
     /// As [`Synchronizer::begin`].

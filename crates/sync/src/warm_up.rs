@@ -1,38 +1,38 @@
-//! First steps in which everything travels raw, before the codec begins.
+//! The warm-up: first steps in which everything travels raw, before the codec begins.
 //!
-//! A new model's gradients are large and turn from step to step: what a sparse or a low-rank codec
-//! holds back of them comes late, when it is wrong. During the warm-up buckets, sums and averages are
-//! those of `none`, bit for bit; then buckets are made anew, and the codec begins without residuals and
-//! with fresh factors, like that of a training that begins there. Momentum goes on.
+//! The gradients of a new model are large and change direction from step to step: a residual that a
+//! sparse or low-rank codec sends later is stale. During the warm-up buckets, sums and averages are
+//! those of `none`, bit for bit. After it buckets are made for the codec, which begins without
+//! residuals and with fresh factors, as in a training that begins there. Momentum is kept.
 //!
-//! Steps that were kept count, skipped ones do not: so all ranks count alike, and a skipped step leaves
-//! no trace. The count is part of the state. A state without one is of a training that had no warm-up,
-//! or of an older version: there it counts as over.
+//! Kept steps count and skipped ones do not, so all ranks count alike, and a skipped step leaves no
+//! trace. The count is part of the state. A state without a count comes from a training without a
+//! warm-up or from an older version, and counts as past the warm-up.
 
 use crate::state::{State, Tensors};
 use crate::{Error, Parameter, Synchronizer};
 
-/// The most steps, so that f32 counts them exactly.
+/// The longest warm-up: f32 counts up to here exactly.
 pub(crate) const STEPS_MAX: u64 = 1 << 24;
 
-/// How far the warm-up is.
+/// The progress of a warm-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WarmUp {
-    /// How long it is.
+    /// The length of the warm-up.
     steps: u64,
-    /// The steps that were kept so far.
+    /// The number of steps kept so far.
     kept: u64,
-    /// The buckets are those of the warm-up.
+    /// Whether the buckets are those of the warm-up.
     in_force: bool,
 }
 
 impl WarmUp {
-    /// One of so many steps, at its beginning.
+    /// A warm-up of `steps` steps, at its beginning.
     pub(crate) fn new(steps: u64) -> WarmUp {
         WarmUp { steps, kept: 0, in_force: false }
     }
 
-    /// Whether the next step belongs to it.
+    /// Whether the next step belongs to the warm-up.
     pub(crate) fn is_on(&self) -> bool {
         self.kept < self.steps
     }
@@ -42,12 +42,12 @@ impl WarmUp {
         self.in_force
     }
 
-    /// Buckets are made for the next step.
+    /// Notes that buckets are made for the next step.
     pub(crate) fn lay_out(&mut self) {
         self.in_force = self.is_on();
     }
 
-    /// A step was kept.
+    /// Counts a step that was kept.
     pub(crate) fn count(&mut self) {
         self.kept = (self.kept + 1).min(STEPS_MAX);
     }
@@ -88,8 +88,8 @@ impl Synchronizer {
         }
     }
 
-    /// Takes up the count of a state, and makes the buckets that belong to it. What was owed before the
-    /// state is not part of it.
+    /// Takes up the count of a state, and makes the buckets that belong to it. Residuals from
+    /// before the state are dropped.
     pub(crate) fn resume_warm_up(&mut self, tensors: &Tensors) -> Result<(), Error> {
         self.warm_up.load(tensors)?;
         match self.warm_up.is_in_force() == self.warm_up.is_on() {

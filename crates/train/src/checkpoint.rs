@@ -215,7 +215,7 @@ fn write_file(path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
     durable::create(path, parts).map_err(|e| Error::io("write", path, e))
 }
 
-/// Makes what was named in a folder last through a power cut.
+/// Syncs a folder to disk, so that new names in it survive a power cut.
 fn sync(folder: &Path) -> Result<(), Error> {
     durable::sync_folder(folder).map_err(|e| Error::io("write", folder, e))
 }

@@ -24,7 +24,7 @@ pub trait Exchange {
     /// Starts a step. Ranks agree on `step`, which rises from step to step.
     ///
     /// # Errors
-    /// If it does not rise.
+    /// If `step` is not higher than the last one.
     fn begin(&mut self, step: u64) -> Result<(), Failure>;
 
     /// Hands over the gradient of one parameter, an index into the model's parameters. Returns

@@ -1,7 +1,7 @@
-//! A state as a file: safetensors, with the plan and whose state it is in the metadata.
+//! A state as a safetensors file, with plan, rank and world in the metadata.
 //!
-//! Law: what was saved is what is loaded, bit for bit. Bytes that are no state are refused whatever they
-//! are, and a file is the old one or the new one, never half.
+//! Law: a saved state is loaded bit for bit. Any bytes that are no state are refused, and a file is
+//! the old one or the new one, never a part.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,7 +20,7 @@ use crate::Error;
 /// The key of the metadata; with one alone, equal states have equal bytes.
 const ABOUT: &str = "thinwire";
 
-/// What a file says beside its tensors.
+/// The content of the metadata.
 #[derive(Serialize, Deserialize)]
 struct About {
     rank: u32,
@@ -29,22 +29,24 @@ struct About {
 }
 
 impl State {
-    /// Writes the state of one rank to a file, which every rank needs one of. Who reads it finds the file
-    /// that was there before or this one, never half of it.
+    /// Writes the state of one rank to a file; every rank needs a file of its own. A reader finds
+    /// the old file or the new one, never a part.
     ///
     /// # Errors
-    /// If the file cannot be written, or a tensor has not as many elements as its shape says.
+    /// If the file cannot be written, or a tensor's number of elements does not fit its shape.
     pub fn save(&self, path: &Path, world: World) -> Result<(), Error> {
         let bytes = self.to_bytes(world)?;
         replace(path, &bytes)
             .map_err(|error| Error::Invalid(format!("cannot write {}: {error}", path.display())))
     }
 
-    /// Reads what [`State::save`] has written for this rank of this world. A job of another number of
-    /// ranks reads the files of the old world's ranks and brings them together with [`crate::reshard`].
+    /// Reads the state that [`State::save`] has written for this rank of this world. A job with
+    /// another number of ranks reads the files of all old ranks and converts them with
+    /// [`crate::reshard`].
     ///
     /// # Errors
-    /// If the file cannot be read, is no state, or is that of another rank or of another number of ranks.
+    /// If the file cannot be read, is no state, or belongs to another rank or another number of
+    /// ranks.
     pub fn load(path: &Path, world: World) -> Result<State, Error> {
         let refused = |why: String| Error::Invalid(format!("{}: {why}", path.display()));
         let unread = |error: io::Error| refused(error.to_string());
@@ -97,7 +99,7 @@ impl State {
     }
 }
 
-/// Writes beside a file, and renames that over it when it is on the disk.
+/// Writes a new file beside the target, syncs it to disk, and renames it over the target.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_owned();
     name.push(format!(".{:016x}.partial", RandomState::new().build_hasher().finish()));

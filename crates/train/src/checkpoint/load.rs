@@ -137,7 +137,7 @@ impl Checkpoint {
     }
 }
 
-/// What a file of tensors begins with: behind its length, which was checked.
+/// The header of a safetensors file, after its length, which was checked.
 fn header(bytes: &[u8]) -> &[u8] {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return bytes };
     let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(rest.len());

@@ -55,7 +55,7 @@ pub struct Manifest {
 }
 
 const CHECKSUM: &str = "crc32";
-/// More than any training counts to, and few enough that one more can be counted.
+/// The highest count in a manifest: beyond any training, and small enough that 1 can be added.
 const COUNT_MAX: u64 = 1 << 53;
 
 impl Manifest {

@@ -20,8 +20,7 @@ use crate::error::Error;
 
 /// More ranks or micro-batches than this are taken for a slip.
 const COUNT_MAX: usize = 1 << 16;
-/// More micro-batches than this, those of all parts on all stages together, are none that can be put
-/// in order in memory.
+/// The most micro-batches of all parts on all stages together that can be ordered in memory.
 const TURNS_MAX: usize = 1 << 22;
 
 impl Plan {
