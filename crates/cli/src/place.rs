@@ -52,7 +52,7 @@ impl Flags {
     }
 }
 
-/// The secret that the user gave, or a fresh one; an empty one is none.
+/// The secret that the user gave, or a fresh one; an empty secret counts as none.
 ///
 /// # Errors
 /// If the system has no random numbers.

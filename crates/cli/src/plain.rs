@@ -1,15 +1,15 @@
 //! Text that cannot drive a terminal.
 //!
-//! Names of models, plans, clusters and codecs come from files, and reasons from peers: a control
-//! character among them could clear the screen, a change of direction could let one name look like
-//! another, a new line could look like a message of ours. All of these are written out.
+//! Names of models, plans, clusters and codecs come from files, and reasons from peers. A control
+//! character in them could clear the screen, a change of text direction could make one name look
+//! like another, and a line break could start a fake message. All of these are escaped.
 
-/// The text with everything written out that does not stand for itself; lines stay lines.
+/// The text with all such characters escaped, except line breaks.
 pub fn text(text: &str) -> String {
     escaped(text, |letter| letter == '\n' || letter == '\t')
 }
 
-/// The text in one line: what would break it is written out, too.
+/// The text in one line: line breaks are escaped, too.
 pub fn line(text: &str) -> String {
     escaped(text, |_| false)
 }
@@ -25,8 +25,8 @@ fn escaped(text: &str, kept: impl Fn(char) -> bool) -> String {
     plain
 }
 
-/// Whether a terminal obeys the character, or shows others elsewhere because of it: control characters,
-/// breaks of lines, marks of direction, and what takes no place.
+/// Whether a terminal obeys the character, or shows others elsewhere because of it: control
+/// characters, line separators, direction marks, and characters of zero width.
 pub fn drives(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')

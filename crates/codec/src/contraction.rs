@@ -1,4 +1,4 @@
-//! The part of the values that one encoding sends, as it is measured.
+//! The measured contraction: the part of the values that one encoding sends.
 //!
 //! Feedback sends later what is lost, so what is lost must be less than what there was: where it is
 //! more, residuals grow from step to step, up to a length at which training falls behind.
@@ -9,11 +9,11 @@ use crate::{Choice, Codec, Input, Write};
 
 const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
 
-/// Enough for two digits, and done in a few milliseconds.
+/// The number of values: enough for two digits, in a few milliseconds.
 const ELEMENTS: usize = 1 << 14;
 
-/// The part of the squared length of normal values that one encoding sends: negative where what is
-/// lost is longer than the values, and NaN where the codec does not decode what it encoded.
+/// The part of the squared length of normal values that one encoding sends: negative if the lost
+/// part is longer than the values, NaN if the codec cannot decode its own encoding.
 pub fn contraction(codec: &dyn Codec, elements: usize) -> f64 {
     let values: Vec<f32> = (0..elements as u64).map(|element| KEY.normal(element)).collect();
     let (mut bytes, mut decoded) = (vec![0; codec.encoded_len(elements)], vec![0.0; elements]);
@@ -27,7 +27,7 @@ pub fn contraction(codec: &dyn Codec, elements: usize) -> f64 {
 }
 
 impl Choice {
-    /// A warning for who trains with it, in one line, if what feedback sends later would grow.
+    /// A one-line warning if residuals would grow from step to step.
     pub fn warning(&self) -> Option<String> {
         let Choice::Bytes(codec) = self else { return None };
         if !codec.needs_feedback() {

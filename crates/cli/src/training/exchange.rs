@@ -12,7 +12,7 @@ use thinwire_train::checkpoint::Checkpoint;
 use super::settings::{AlgorithmFlag, Codec, Settings};
 use crate::failure::OrHint;
 
-/// Everything that decides how gradients travel. A checkpoint keeps it.
+/// The options that decide how gradients travel, as a checkpoint keeps them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exchange {
     /// The codec as it was typed, by which it is found again.
@@ -22,14 +22,14 @@ pub struct Exchange {
     /// Who sends what to whom.
     #[serde(with = "spelled")]
     pub algorithm: AlgorithmFlag,
-    /// What becomes of what codecs lose.
+    /// The treatment of values that codecs lose.
     #[serde(with = "spelled")]
     pub feedback: Feedback,
     /// The relative squared error that `auto` allows one encoding.
     pub error_budget: f64,
     /// The factor of momentum that is added up before encoding.
     pub momentum_correction: Option<f32>,
-    /// First steps that travel raw; as suits the codec if there is none.
+    /// First steps that travel raw; the codec's default if there is none.
     pub warmup_steps: Option<u64>,
     /// The size of a bucket, in bytes of f32.
     pub bucket_bytes: usize,
@@ -40,7 +40,7 @@ impl Exchange {
     /// codec.
     ///
     /// # Errors
-    /// If the checkpoint's is unreadable, or the file of its codec is gone.
+    /// If the checkpoint's exchange is unreadable, or its codec's file is gone.
     pub fn resolve(
         settings: &Settings,
         codec: Option<&Codec>,
@@ -79,10 +79,10 @@ impl Exchange {
         Ok((exchange, codec.policy))
     }
 
-    /// The exchange of a checkpoint; none if a version has written it that kept none.
+    /// The exchange of a checkpoint; none if an older version wrote the checkpoint without one.
     ///
     /// # Errors
-    /// If there is one that cannot be read.
+    /// If the checkpoint has an exchange that cannot be read.
     pub fn kept(checkpoint: &Checkpoint) -> Result<Option<Exchange>> {
         let kept = &checkpoint.manifest().progress.config["exchange"];
         serde_json::from_value(kept.clone()).with_context(|| {
@@ -91,7 +91,7 @@ impl Exchange {
         })
     }
 
-    /// Its settings by name.
+    /// The exchange's settings by name.
     pub fn described(&self) -> Vec<(&'static str, String)> {
         let (momentum, raw) = (self.momentum_correction, self.warmup_steps);
         vec![
@@ -113,7 +113,7 @@ fn bucket_bytes(parameters: &[Parameter]) -> usize {
     (4 * elements / 16).clamp(64 << 10, 4 << 20)
 }
 
-/// One line about settings that are others than a checkpoint has, by name: before and now.
+/// One line about settings that differ from a checkpoint's, by name: before and now.
 pub fn differences<N: Display>(
     before: impl IntoIterator<Item = (N, String)>,
     now: impl IntoIterator<Item = (N, String)>,

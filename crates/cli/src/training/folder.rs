@@ -71,7 +71,7 @@ pub fn hold(keep: Option<&Keep>, rank: u32, resumed: Option<&Checkpoint>) -> Res
     Ok(Held(Some((folder.clone(), file))))
 }
 
-/// How a training that has ended goes on, if there is a checkpoint.
+/// A hint with the command that resumes an ended training, if there is a checkpoint.
 pub fn way_on(keep: Option<&Keep>, resumed: Option<&Checkpoint>) -> Option<String> {
     let kept = keep.map(|keep| keep.folder.as_path());
     let kept = kept.filter(|folder| checkpoint::latest(folder).is_ok_and(|found| found.is_some()));

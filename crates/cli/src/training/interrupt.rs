@@ -1,8 +1,8 @@
 //! The wish to end early, in good order.
 //!
-//! While ranks meet, a SIGINT or SIGTERM ends the process at once: nobody could agree on anything yet.
-//! From then on a first one is remembered, and the ranks agree after which step they all stop; a second
-//! one ends the process at once.
+//! While ranks meet, a SIGINT or SIGTERM ends the process at once, since ranks cannot agree on a
+//! last step yet. After that the first signal is remembered, and the ranks agree on the step after
+//! which all stop; a second signal ends the process at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,12 +15,12 @@ use signal_hook::flag;
 #[derive(Clone, Debug)]
 pub struct Interrupt {
     signal: Arc<AtomicUsize>,
-    /// The next signal ends the process.
+    /// Whether the next signal ends the process.
     at_once: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// Listens from now on; until [`Interrupt::remember`] every signal ends the process.
+    /// Starts to listen; until [`Interrupt::remember`] every signal ends the process.
     ///
     /// # Errors
     /// If the system refuses.
@@ -37,12 +37,12 @@ impl Interrupt {
         Ok(Interrupt { signal, at_once })
     }
 
-    /// From now on, with all ranks met, the first signal is remembered.
+    /// Remembers the first signal from now on; called once all ranks have met.
     pub fn remember(&self) {
         self.at_once.store(self.signal().is_some(), Ordering::Relaxed);
     }
 
-    /// The ranks meet once more: a signal ends the process until [`Interrupt::remember`].
+    /// Lets signals end the process until [`Interrupt::remember`], while ranks meet once more.
     pub fn end_at_once(&self) {
         self.at_once.store(true, Ordering::Relaxed);
     }

@@ -128,7 +128,7 @@ fn check_feedback(feedback: Option<Feedback>, codecs: &[Policy]) -> Result<()> {
     Err(hinted(error, "int8, topk:0.01 and powersgd:4 leave residuals, for instance"))
 }
 
-/// Refuses a warm-up that no codec has.
+/// Refuses a warm-up together with `auto`.
 fn check_warm_up(steps: Option<u64>, codecs: &[Policy]) -> Result<()> {
     let Some(steps) = steps.filter(|steps| *steps > 0) else { return Ok(()) };
     if codecs.iter().any(|codec| matches!(codec, Policy::Fixed(_))) {

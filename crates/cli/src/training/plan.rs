@@ -75,7 +75,7 @@ pub struct Plan {
 /// The most bytes that a step predicts, all ranks together.
 const TOKENS_MAX: usize = 1 << 24;
 
-/// What the manifest calls the path of the text.
+/// The manifest's key for the path of the text.
 pub(super) const TEXT: &str = "text";
 
 /// The least steps of a warm-up unless it is told otherwise, however short the training: in the first
@@ -221,7 +221,7 @@ impl Plan {
 }
 
 impl Recipe {
-    /// What a checkpoint and what goes on from it may differ in, by name.
+    /// Settings in which a resumed training may differ from its checkpoint, by name.
     pub(super) fn told(&self) -> Vec<(&'static str, String)> {
         let Recipe { model: _, batch, steps, seed, lr, warmup, clip, grad_dtype } = self;
         vec![
@@ -236,7 +236,7 @@ impl Recipe {
     }
 }
 
-/// What to say where a checkpoint does not tell how its gradients travelled.
+/// A notice for a checkpoint that does not record how its gradients travelled.
 fn assumed(exchange: &[(&str, String)]) -> String {
     let values: Vec<String> =
         exchange.iter().map(|(name, value)| format!("{name} {value}")).collect();

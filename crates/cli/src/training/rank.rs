@@ -284,8 +284,8 @@ fn synchronizer(
     Ok(sync)
 }
 
-/// The warm-up of a codec: what was asked for, where it has one, else what suits it, unless that is more
-/// than a fifth of the steps.
+/// The warm-up of a codec: as requested, else the codec's default unless that exceeds a fifth of
+/// the steps.
 pub(super) fn warm_up_steps(plan: &Plan, codec: &Policy) -> u64 {
     let asked = plan.exchange.warmup_steps.filter(|_| matches!(codec, Policy::Fixed(_)));
     let suits = Some(codec.warm_up_steps()).filter(|steps| *steps <= plan.recipe.steps / 5);

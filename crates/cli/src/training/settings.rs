@@ -193,9 +193,9 @@ pub enum GradDtype {
 /// A codec, or a choice of codecs, with the text that was typed for it.
 #[derive(Clone, Debug)]
 pub struct Codec {
-    /// What was typed.
+    /// The text that was typed.
     pub typed: String,
-    /// What it means.
+    /// The codec or choice of codecs.
     pub policy: Policy,
 }
 

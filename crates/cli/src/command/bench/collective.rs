@@ -1,10 +1,10 @@
 //! `thinwire bench collective`: all-reduce of f32, beside its bytes over the bandwidth.
 //!
-//! Bus bandwidth is 2(n−1)/n · bytes over time: what every rank must send and receive at least where
-//! links are alike. The floor is that of the links as they are (`floor`): of the rate of each rank, which
-//! is what one plain TCP stream carries each way, both ways at once, with the peer with which that is
-//! most, in the same run; with an emulated link, the link's rate. Each repetition starts at a barrier
-//! and takes what its slowest rank takes; medians after a warm-up.
+//! Bus bandwidth is 2(n−1)/n · bytes over time: the least that every rank must send and receive if
+//! all links are equal. The floor (`floor`) is computed from the rate of each rank's own link: the
+//! highest rate, each way with both ways at once, of one plain TCP stream to any peer in the same
+//! run, or the rate of an emulated link. Each repetition starts at a barrier and is timed on its
+//! slowest rank; results are medians after a warm-up.
 
 use std::time::Duration;
 

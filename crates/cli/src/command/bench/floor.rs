@@ -1,15 +1,15 @@
-//! What an all-reduce takes at least where ranks have links of different rates.
+//! The floor of an all-reduce: the least time that it takes over links of different rates.
 //!
-//! Of S bytes on n ranks, whoever sums them in whatever order: every rank must send what it gives, and
-//! receive the sum, S bytes each way; and all ranks together must send 2(n−1)·S, as each of the n−1
-//! additions of a byte takes a message, and so does each of the n−1 copies of its sum. So no all-reduce
-//! is faster than the larger of
+//! For S bytes on n ranks, in any order of summation, every rank must send its values and receive
+//! the sum, S bytes each way. All ranks together must send 2(n−1)·S, since each of the n−1
+//! additions of a byte takes a message, and so does each of the n−1 copies of its sum. No
+//! all-reduce is therefore faster than the larger of
 //!
 //! S / slowest rate, and 2(n−1)·S / sum of all rates.
 //!
-//! Two-shot reaches it, but for latency, if rank i owns the part (rate of i · time / S − 1) / (n−2) of
-//! the tensor: it then sends and receives (1 + (n−2) · part) · S. With equal rates this is
-//! 2(n−1)/n · S / rate.
+//! Two-shot reaches this floor, but for latency, if rank i owns the part
+//! (rate of i · time / S − 1) / (n−2) of the tensor: rank i then sends and receives
+//! (1 + (n−2) · part) · S. With equal rates the floor is 2(n−1)/n · S / rate.
 
 /// The least seconds of an all-reduce of `bytes` over ranks that send and receive at `rates`, in bytes
 /// per second each way.
@@ -20,8 +20,8 @@ pub fn floor_s(bytes: usize, rates: &[f64]) -> f64 {
     (bytes / slowest).max(messages * bytes / rates.iter().sum::<f64>())
 }
 
-/// The pairs of ranks between which a plain stream is measured, so that every rank meets one that is
-/// as fast as itself: all of them while that takes seconds, beyond that neighbours.
+/// The pairs of ranks between which a plain stream is measured: all pairs while that takes seconds,
+/// beyond that neighbours. With all pairs, every rank meets the fastest other one.
 pub fn pairs(world: u32) -> Vec<(u32, u32)> {
     const ALL_MAX: u32 = 8;
     let all = (0..world).flat_map(|a| (a + 1..world).map(move |b| (a, b)));

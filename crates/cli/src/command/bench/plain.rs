@@ -37,15 +37,15 @@ impl Plain {
     /// Connects ranks 0 and 1; `host` is this rank's address towards the others. Others get none.
     ///
     /// # Errors
-    /// If they do not find each other.
+    /// If the two ranks do not find each other.
     pub fn connect(rank: u32, host: IpAddr, store: &dyn Store) -> Result<Option<Plain>> {
         Plain::between((0, 1), rank, host, store)
     }
 
-    /// Connects a pair of ranks, once. Others get none.
+    /// Connects a pair of ranks, once. Other ranks get no stream.
     ///
     /// # Errors
-    /// If they do not find each other.
+    /// If the two ranks do not find each other.
     pub fn between(
         (first, second): (u32, u32),
         rank: u32,
@@ -78,7 +78,7 @@ impl Plain {
         Ok(Rates { one_way: self.rate(pieces, false)?, both_ways: self.rate(pieces, true)? })
     }
 
-    /// The second pattern alone.
+    /// Measures the second pattern only.
     ///
     /// # Errors
     /// If the other rank has gone.
@@ -87,7 +87,7 @@ impl Plain {
         self.rate(pieces, true)
     }
 
-    /// How many pieces take long enough.
+    /// The number of pieces that take long enough to measure.
     fn pieces(&mut self) -> Result<usize> {
         let mut pieces = 2;
         loop {

@@ -1,7 +1,7 @@
-//! The rate of every rank's link, on which a floor stands.
+//! The rates of all ranks' links, from which a floor is computed.
 //!
-//! Pairs of ranks measure a plain stream one after the other, before there are links between all that
-//! would have to be kept alive meanwhile. They tell each other through the job's store.
+//! Pairs of ranks measure a plain stream one after the other, before the mesh exists, whose links
+//! would need heartbeats meanwhile. Ranks share their rates through the job's store.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use super::floor::pairs;
 use super::plain::{Plain, Rates};
 use crate::figures::bytes_per_s;
 
-/// Longer than all pairs take.
+/// A timeout that is longer than all pairs take.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Rates that differ by less are called equal.
+/// The relative difference below which rates count as equal.
 const EQUAL: f64 = 1.1;
 
-/// What ranks 0 and 1 measure, on these two, and the bytes per second of each rank, each way: its
-/// `limit` if it has one, else the most that it reaches with any peer.
+/// The measurement of ranks 0 and 1, on these two, and the bytes per second of each rank, each way:
+/// its `limit` if it has one, else the most that it reaches with any peer.
 ///
 /// # Errors
 /// If the ranks lose each other.
@@ -51,7 +51,7 @@ pub fn of_ranks(meeting: &Meeting, limit: Option<f64>) -> Result<(Option<Rates>,
     Ok((first, exchanged(store, "rate", rank, size, limit.unwrap_or(fastest))?))
 }
 
-/// What every rank says, in rank order.
+/// The values of all ranks, in rank order.
 fn exchanged(store: &dyn Store, name: &str, rank: u32, size: u32, mine: f64) -> Result<Vec<f64>> {
     let key = |rank| format!("bench/{name}/{rank}");
     store.set(&key(rank), mine.to_string().as_bytes())?;

@@ -26,7 +26,7 @@ pub struct Args {
 /// Elements on which losses and speeds are measured.
 const ELEMENTS: usize = 1 << 20;
 
-/// How often speeds are measured.
+/// The number of measurements of a speed.
 const ROUNDS: usize = 9;
 
 #[derive(Serialize)]
@@ -46,9 +46,9 @@ struct Report {
     encode_bytes_per_s: f64,
     decode_bytes_per_s: f64,
     copy_bytes_per_s: f64,
-    /// The built-in codec that is most like it, unless it is one itself.
+    /// The most similar built-in codec, unless the codec is one itself.
     nearest: Option<Nearest>,
-    /// Why training with it may fall behind.
+    /// A warning if training with the codec may fall behind.
     warning: Option<String>,
     laws: Vec<Law>,
 }
@@ -142,8 +142,8 @@ fn speeds(choice: &Choice) -> [f64; 3] {
     })
 }
 
-/// The built-in codec whose encodings are most nearly as long, of those that are as like it in
-/// feedback, exchange and claim as any; none if it is one itself.
+/// The most similar built-in codec: first by feedback, exchange and claims, then by the length of
+/// encodings; none if the codec is one itself.
 fn nearest(codec: &dyn Codec) -> Option<Choice> {
     let unlike = |other: &dyn Codec| {
         let claims = |codec: &dyn Codec| std::mem::discriminant(&codec.bound(ELEMENTS));

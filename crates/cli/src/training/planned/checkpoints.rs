@@ -94,7 +94,7 @@ fn of_plan(recipe: &Recipe, built: &Built) -> Recipe {
     Recipe { batch: built.file.batch, ..recipe.clone() }
 }
 
-/// What is kept of how the model was trained: model and batch are the plan's.
+/// The kept settings of the training: model and batch are the plan's.
 fn config(request: &Request, built: &Built) -> Result<serde_json::Value> {
     let mut recipe = serde_json::json!(of_plan(&request.recipe, built));
     recipe.as_object_mut().and_then(|fields| fields.remove("model"));

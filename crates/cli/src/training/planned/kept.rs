@@ -13,24 +13,24 @@ use crate::failure::OrHint;
 use crate::training::plan::kept_model;
 use crate::training::settings::Settings;
 
-/// The manifest's name for it.
+/// The manifest's key for the plan.
 pub const PLANNED: &str = "planned";
 
-/// A plan, and what was asked for where it was made for the training.
+/// A plan, and the request for it if it was made for the training.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptPlan {
     /// The text of the plan's file.
     pub file: String,
-    /// What was asked for.
+    /// The request for the plan.
     pub asked: Option<Asked>,
 }
 
 impl KeptPlan {
-    /// The plan of a checkpoint; none if it was trained without one, or a version has written it that
-    /// kept none.
+    /// The plan of a checkpoint; none if the training had no plan, or if an older version wrote the
+    /// checkpoint without one.
     ///
     /// # Errors
-    /// If there is one that cannot be read.
+    /// If the checkpoint has a plan that cannot be read.
     pub fn of(checkpoint: &Checkpoint) -> Result<Option<KeptPlan>> {
         let kept = checkpoint.manifest().progress.config[PLANNED].clone();
         serde_json::from_value(kept)
@@ -40,7 +40,7 @@ impl KeptPlan {
     /// The plan as a training takes it, and where it is.
     ///
     /// # Errors
-    /// If it cannot be read, or does not go with its model.
+    /// If the plan cannot be read, or does not fit its model.
     pub fn built(
         &self,
         settings: &Settings,

@@ -37,7 +37,7 @@ pub enum Parallel {
     Auto,
 }
 
-/// What the user says of a plan that is to be made. A checkpoint keeps it.
+/// The user's request for a plan that is to be made, as a checkpoint keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
     /// How.
@@ -49,16 +49,16 @@ pub struct Asked {
     pub cluster: Option<PathBuf>,
     /// The checksum of its text.
     pub machines: Option<String>,
-    /// What gradients may be encoded with, as it was typed; nothing unless it is said.
+    /// The codecs that the plan may use for gradients, as typed; empty unless given.
     pub codec: Option<String>,
-    /// What gradients may lose.
+    /// The error budget of gradients.
     pub error_budget: Option<f64>,
     /// What activations may be encoded with.
     pub activations: Activations,
 }
 
 impl Asked {
-    /// The same, and what was said before where now nothing is.
+    /// This request, with the earlier request's value for each option that is not given now.
     pub fn or(self, before: &Asked) -> Asked {
         let same = self.parallel == before.parallel;
         let given = |pins: &[String]| !pins.is_empty() || !same;
@@ -124,7 +124,7 @@ impl Asked {
 pub struct Wish {
     /// How.
     pub parallel: Parallel,
-    /// What was typed.
+    /// The text that was typed.
     pub asked: Asked,
     /// What the user has decided, and what may be encoded.
     pub settings: Settings,

@@ -67,7 +67,7 @@ impl Request {
     /// The plan that the checkpoint keeps.
     ///
     /// # Errors
-    /// If it cannot be read, or flags say what it says already.
+    /// If the plan cannot be read, or flags set what it decides already.
     pub fn kept(settings: &Settings, kept: KeptPlan, frozen: Frozen) -> Result<Request> {
         let by_plan = "the checkpoint goes on by its plan";
         check_flags(&settings.recipe).context(by_plan)?;
@@ -79,8 +79,8 @@ impl Request {
         })
     }
 
-    /// A plan that is to be made: how, with what decided, for which machines. What is not said is as in
-    /// the checkpoint; where nothing is said otherwise, so is the plan.
+    /// A plan that is to be made: by which search, with which decisions, for which machines.
+    /// Options that are not given are those of the checkpoint; with none given, so is the plan.
     ///
     /// # Errors
     /// If a file cannot be read, a pin is none, or a codec is none that plans can hold.
@@ -134,7 +134,7 @@ impl Request {
         ranks.min(RANKS_MAX) as u32
     }
 
-    /// What was asked for where the plan was made for this training, or the one that it goes on from.
+    /// The request, if the plan was made for this training or for the one that it resumes.
     pub fn asked(&self) -> Option<&Asked> {
         match &self.source {
             Source::File(_, _, asked) => asked.as_ref(),
@@ -230,7 +230,7 @@ pub(super) fn start_hint(ranks: usize, other: &str) -> String {
     }
 }
 
-/// How many ranks there will be, as far as that is said.
+/// The number of ranks, if it is given.
 fn ranks(settings: &Settings) -> Result<Option<u32>> {
     Ok(settings.place.find()?.map(|place| place.world).or(settings.ranks))
 }
