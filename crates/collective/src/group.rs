@@ -24,9 +24,9 @@ const SPINS_MAX: u32 = 32;
 /// A sleep shorter than this should have been a few more looks.
 const SHORT_SLEEP: Duration = Duration::from_micros(60);
 
-/// So many bytes that no run here waits for yet count as progress: a peer that is ahead may take long
-/// to send them, and what is waited for comes behind. Less than this within a timeout does not: whoever
-/// sends a frame now and then does not defeat it.
+/// Bytes within a timeout that count as progress although no run here waits for them yet: a peer
+/// that is ahead may take long to send them, and the awaited message is behind them. Fewer bytes do
+/// not count, so that a peer cannot defeat the timeout by sending a frame now and then.
 const EARLY_PROGRESS_BYTES: usize = 256 << 10;
 
 /// How long a rank that is done waits for the others to be done too.
@@ -44,7 +44,7 @@ pub struct Group {
     /// Messages so far, by sender, receiver and number.
     messages: HashMap<(Rank, Rank, u32), u32>,
     timeout: Duration,
-    /// When something was last done for a run, and what has come for none since.
+    /// The time of the last progress for a run, and the bytes received for none since.
     moved: Instant,
     early_bytes: usize,
     spins: u32,
@@ -77,7 +77,7 @@ impl Group {
         }
     }
 
-    /// Gives up a wait in which nothing has moved for this long of what is waited for.
+    /// Ends a wait with an error once nothing awaited has moved for this long.
     pub fn with_timeout(mut self, timeout: Duration) -> Group {
         self.timeout = timeout;
         self
@@ -203,7 +203,7 @@ impl Group {
         Ok(active)
     }
 
-    /// Takes note of what was done for runs, and of enough that will be.
+    /// Notes progress for runs, and enough early bytes as progress.
     fn note(&mut self, progress: Progress, computed: bool) {
         self.early_bytes += progress.early_bytes;
         if progress.awaited || computed || self.early_bytes >= EARLY_PROGRESS_BYTES {
@@ -212,7 +212,7 @@ impl Group {
         }
     }
 
-    /// Fails if nothing was done for too long although `runs` are waiting.
+    /// Fails if there was no progress for too long although `runs` are waiting.
     fn judge<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, runs: &[Run<V>]) -> Result<(), Error> {
         let waiting = runs.iter().any(|run| !run.is_done());
         match waiting && self.moved.elapsed() > self.timeout {

@@ -11,12 +11,11 @@ use thinwire_wire::{Header, Rank, Tag};
 
 use crate::error::is_call;
 
-/// Charged bytes that any peer may use. Beyond, every peer has an equal share of as much again, so
-/// that none can take the place of the others.
+/// Charged bytes that all peers share. Beyond that, every peer has an equal share of as much again,
+/// so that no peer can take the others' room.
 pub(crate) const EARLY_BYTES_MAX: usize = 256 << 20;
 
-/// What a message is charged for besides its payload: a table that grows holds up to 3.5 places per
-/// entry.
+/// The charge of a message besides its payload: a growing table holds up to 3.5 places per entry.
 pub(crate) const ENTRY_BYTES: usize = 512;
 
 /// One early message.
@@ -27,11 +26,11 @@ pub(crate) struct Early {
     complete: bool,
 }
 
-/// What early messages of one peer take.
+/// The charges of one peer's early messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) messages: usize,
-    /// Payloads and [`ENTRY_BYTES`] for each.
+    /// The bytes of payloads, and [`ENTRY_BYTES`] for each.
     pub(crate) charged_bytes: usize,
 }
 
@@ -42,9 +41,9 @@ pub(crate) struct Inbox {
     /// By rank.
     held: Vec<Held>,
     charged_bytes: usize,
-    /// What every peer may use in any case.
+    /// The charge that every peer may reach in any case.
     share_bytes: usize,
-    /// By rank: there was no room when it last had a message.
+    /// By rank: whether its last message found no room.
     full: Vec<bool>,
 }
 
@@ -65,7 +64,7 @@ impl Inbox {
         self.early.get_mut(&(from, *tag)).map(|early| early.bytes.as_mut_slice())
     }
 
-    /// Whether a message is here whole.
+    /// Whether a message is complete.
     pub(crate) fn is_complete(&self, from: Rank, tag: &Tag) -> bool {
         self.early.get(&(from, *tag)).is_some_and(|early| early.complete)
     }
@@ -111,7 +110,7 @@ impl Inbox {
         Some(early)
     }
 
-    /// What is kept of a rank of which no more is taken in.
+    /// The early messages of a rank whose messages find no more room.
     pub(crate) fn full_of(&self, rank: Rank) -> Option<Held> {
         self.full[rank.index()].then_some(self.held[rank.index()])
     }
@@ -128,7 +127,7 @@ impl Inbox {
         self.early.is_empty()
     }
 
-    /// What all entries are charged for.
+    /// The charge of all entries.
     pub(crate) fn charged_bytes(&self) -> usize {
         self.charged_bytes
     }
@@ -145,7 +144,7 @@ mod tests {
         Header::new(Kind::Data, 0, Tag { step: 0, tensor: 0, message }, length)
     }
 
-    /// How many messages of `length` bytes from `rank` find room.
+    /// The number of messages of `length` bytes from `rank` that find room.
     fn fill(inbox: &mut Inbox, rank: Rank, length: usize) -> usize {
         let mut numbers = 0..;
         numbers.find(|number| inbox.begin(rank, &header(*number, length)).is_none()).unwrap()

@@ -1,4 +1,4 @@
-//! What a group makes of a stream of bytes from a peer, without a link, for fuzz targets and tests.
+//! A group's reaction to a stream of bytes from a peer, without a link, for fuzz targets and tests.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::inbox::Inbox;
 use crate::pool::Pool;
 use crate::{Address, Error, Program, Run};
 
-/// What came of a stream.
+/// The outcome of a stream.
 #[derive(Debug)]
 pub struct Replay {
-    /// Why the group would have ended, if it would.
+    /// The error that would have ended the group, if any.
     pub outcome: Result<(), thinwire_link::Error>,
-    /// What messages that no run awaits are charged for.
+    /// The charge of messages that no run awaits.
     pub charged_bytes: usize,
-    /// Whether all that the runs await has come.
+    /// Whether everything that the runs await was received.
     pub is_done: bool,
 }
 
 /// Takes in `bytes` as data frames that rank 1 sends to rank 0 of three, in pieces of at most
-/// `piece_bytes`, while rank 0 awaits what a raw and an encoded all-reduce need: the call numbered 1
-/// and bucket 0 of step 5.
+/// `piece_bytes`, while rank 0 runs a raw and an encoded all-reduce: the call numbered 1 and bucket
+/// 0 of step 5.
 pub fn replay(bytes: &[u8], piece_bytes: usize) -> Replay {
     let (mut inbox, mut pool) = (Inbox::new(3), Pool::default());
     let mut runs = runs();

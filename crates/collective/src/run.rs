@@ -298,10 +298,10 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         }
     }
 
-    /// Takes note of a message whose bytes lie in their place.
+    /// Marks a message as received, once its bytes are in place.
     ///
     /// # Errors
-    /// If it has come before: two connections may have brought it at once.
+    /// If the message was received before: two connections may have brought it at once.
     pub(crate) fn received(&mut self, from: Rank, header: &Header) -> Result<(), Error> {
         let message = header.tag.message;
         let Some(&task) = self.program.arrivals.get(&(from, message)) else { return Ok(()) };

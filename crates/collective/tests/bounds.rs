@@ -1,4 +1,4 @@
-//! What a peer that has the token cannot do: take memory without bound, or defeat the timeout.
+//! Limits of a peer that has the token: it cannot take unbounded memory, or defeat the timeout.
 
 use std::time::{Duration, Instant};
 

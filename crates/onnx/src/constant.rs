@@ -35,19 +35,19 @@ impl Constant {
         }
     }
 
-    /// The number that it is everywhere, if it is but one.
+    /// The number that all elements are, if they are equal.
     pub fn uniform(&self) -> Option<f64> {
         let first = self.values.first().copied()?;
         self.values.iter().all(|value| *value == first).then_some(first)
     }
 
-    /// Whether it counts from 0 along its last dimension.
+    /// Whether its elements count from 0 along the last dimension.
     pub fn is_counted(&self) -> bool {
         let Some(last) = self.shape.last() else { return false };
         self.values.iter().enumerate().all(|(at, value)| *value == (at % last) as f64)
     }
 
-    /// A matrix with rows as columns.
+    /// The transposed matrix.
     pub fn turned(&self) -> Constant {
         let [rows, columns] = self.shape[..] else { return self.clone() };
         let values = (0..columns).flat_map(|column| (0..rows).map(move |row| (row, column)));

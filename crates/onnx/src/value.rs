@@ -10,7 +10,7 @@ use crate::half::Half;
 pub(crate) enum Value {
     /// Something that is computed, or comes from the data.
     Tensor(TensorId),
-    /// Something that is trained, by its name, not yet used.
+    /// A value that is trained, by its name, not yet used.
     Weight(Weight),
     /// Real numbers of the file whose name does not say whether they are trained: a weight where an
     /// operator trains what it reads there, and elsewhere known numbers.

@@ -1,9 +1,9 @@
 //! The protobuf form of a file, checked before it is parsed.
 //!
-//! The parser goes by a field's number and ignores its wire type, and it calls itself for messages
-//! within messages, so that a file made for it could exhaust the stack. Every field that the parser
-//! reads must have the wire type that the format gives it: then this walk, which calls nothing of
-//! itself, sees the same messages as the parser.
+//! The parser selects fields by number and ignores their wire types, and it recurses into nested
+//! messages, so a malicious file could exhaust the stack. Here every field that the parser reads
+//! must have the wire type of the format: then this check, which does not recurse, sees the same
+//! messages as the parser.
 
 mod field;
 
@@ -12,7 +12,7 @@ use thinwire_model::{Error, Kind};
 use crate::none;
 use field::{Form, Message, form};
 
-/// Deeper than any real file.
+/// The deepest nesting of messages: deeper than any real file.
 const DEPTH_MAX: usize = 64;
 /// More messages than any real file has: one takes two bytes of a file, and some hundred when read.
 const MESSAGES_MAX: usize = 1 << 21;
@@ -23,14 +23,14 @@ const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 const FIXED32: u64 = 5;
 
-/// A message that is still to be looked at.
+/// A message that is still to be checked.
 struct Waiting<'a> {
     message: Message,
     reader: Reader<'a>,
     depth: usize,
 }
 
-/// Refuses bytes that are not of the format, and messages that lie too deep or are too many.
+/// Refuses bytes that are not of the format, and messages that are nested too deep or too many.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), Error> {
     let reader = Reader { bytes, offset: 0 };
     let mut waiting = vec![Waiting { message: Message::Model, reader, depth: 0 }];

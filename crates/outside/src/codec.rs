@@ -1,4 +1,4 @@
-//! What codecs write and read.
+//! Encodings of all codecs.
 
 use std::sync::{Arc, LazyLock};
 

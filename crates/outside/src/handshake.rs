@@ -5,7 +5,7 @@ use thinwire_link::fuzzing::{Handshake, Preamble, Role, Session};
 
 use crate::draw::Draw;
 
-/// What a side says before it is known, and a little more.
+/// The length of a side's first messages, and a little more.
 const SAID_BYTES_MAX: usize = 512;
 
 struct Side {
@@ -43,14 +43,14 @@ impl Side {
         assert!(self.said.len() <= SAID_BYTES_MAX, "{}", self.said.len());
     }
 
-    /// What it has heard of the other side and taken.
+    /// The bytes of the other side that it has accepted.
     fn taken(&self) -> &[u8] {
         &self.heard[..self.heard.len() - self.input.len()]
     }
 }
 
-/// Whatever is cut, changed, repeated or put in on the way, a side has a session only if it heard what
-/// the other side has said, and both know one token.
+/// Under any cut, change, replay or injection on the way, a side gets a session only if it received
+/// exactly the bytes that the other side sent, and both have the same token.
 pub fn handshake(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let how = draw.u8();

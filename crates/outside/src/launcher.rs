@@ -1,4 +1,4 @@
-//! What launchers say in environment variables.
+//! Environment variables of launchers.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,9 @@
-//! Laws of everything that reads bytes from outside.
+//! Laws of every parser of bytes from outside.
 //!
-//! Each [`Target`] is a function of bytes that panics when its law does not hold. The targets in
-//! `fuzz/` give it bytes without end; the tests of this crate give it the seeds in `fuzz/seeds`, so
-//! that both stay true to what the readers are now. What is hidden behind a checksum, a length or a
-//! key is made right on the way, since no bytes at random would get past it.
+//! Each [`Target`] is a function of bytes that panics if its law does not hold. The targets in
+//! `fuzz/` feed it mutated bytes; the tests of this crate feed it the seeds in `fuzz/seeds`, so
+//! that both keep up with the parsers. Checksums, lengths and keys are corrected on the way, since
+//! random bytes would not get past them.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "train")]

@@ -1,4 +1,4 @@
-//! Plans as what every rank does.
+//! Plans as programs of ranks.
 
 use std::sync::LazyLock;
 

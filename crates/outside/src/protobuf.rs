@@ -9,7 +9,7 @@ use crate::draw::Draw;
 
 /// Deeper messages are left as bytes, unless they are made here.
 const DEPTH_MAX: usize = 24;
-/// How often a field is put into itself at once.
+/// The number of times that a field is put into itself at once.
 const NESTED: usize = 80;
 /// Longer results are cut off by who asked for them; nothing here makes one much longer.
 const BYTES_MAX: usize = 1 << 16;
@@ -99,7 +99,7 @@ fn alter(fields: &mut Vec<Field>, at: usize, (how, value): (u8, [u8; 4]), whole:
     }
 }
 
-/// What was there, under another wire type.
+/// The field's content under another wire type.
 fn retyped(content: &Content, kind: u8) -> Content {
     let mut bytes = Vec::new();
     match content {

@@ -1,4 +1,4 @@
-//! What a synchroniser goes on from.
+//! States of a synchroniser.
 
 use std::sync::Mutex;
 

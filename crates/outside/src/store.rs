@@ -29,12 +29,12 @@ struct Talk {
 enum Other {
     Shaking(Handshake),
     Shaken(Session),
-    /// What the server has sent to it was something else.
+    /// Whether the server has sent it anything but valid replies.
     Over,
 }
 
-/// Whatever clients and strangers send, and in whatever order, the server's buffers stay bounded, who
-/// has not sealed a record stays a stranger, and every reply that a client gets is one.
+/// For any bytes from clients and strangers in any order, the server's buffers stay bounded, a
+/// client without an authenticated record stays a stranger, and every reply is well formed.
 pub fn store(bytes: &[u8]) {
     let (mut draw, mut contents, mut now) = (Draw::new(bytes), Contents::default(), Instant::now());
     let mut talks: Vec<Talk> = (0..VISITORS).map(|_| Talk::new()).collect();

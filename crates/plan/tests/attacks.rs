@@ -1,5 +1,4 @@
-//! Files made to harm: each is refused in one line that says what is wrong, before memory or time is
-//! spent on it.
+//! Malicious files: each is refused with a one-line reason, before memory or time is spent on it.
 
 use thinwire_plan::output::PlanFile;
 use thinwire_plan::search::Scenario;

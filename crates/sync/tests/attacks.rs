@@ -1,4 +1,4 @@
-//! States made to harm: each is refused in one line, and the rank goes on from another.
+//! Malicious states: each is refused in one line, and the rank can load another.
 
 use serde_json::{Value, json};
 use thinwire_link::mem;

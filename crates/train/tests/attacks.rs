@@ -1,5 +1,5 @@
-//! Checkpoints made to harm, every checksum in them right: each is refused in one line that says what
-//! is wrong, before memory or time is spent on it.
+//! Malicious checkpoints with valid checksums: each is refused with a one-line reason, before
+//! memory or time is spent on it.
 
 use std::fs;
 use std::path::PathBuf;

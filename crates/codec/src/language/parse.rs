@@ -49,7 +49,7 @@ struct Parser {
     tokens: Vec<(Place, Token)>,
     at: usize,
     depth: usize,
-    /// Tokens that opened the parentheses and brackets that are not closed yet.
+    /// The opening tokens of parentheses and brackets that are not closed yet.
     opened: Vec<usize>,
     /// How many values the line has so far.
     line_values: usize,
@@ -356,7 +356,7 @@ fn unclosed(parser: &Parser, source: &str) -> Option<Refusal> {
     Some(Refusal::at(Place { line, column: code.chars().count() + 1 }, message))
 }
 
-/// The token that closes what another one opens; where the next statement begins if none does.
+/// The token that closes an opening one, or the beginning of the next statement if none does.
 fn closed(parser: &Parser, open: usize) -> Result<usize, usize> {
     let mut depth = 0_usize;
     for at in open..parser.tokens.len() {
@@ -373,7 +373,7 @@ fn closed(parser: &Parser, open: usize) -> Result<usize, usize> {
     Err(parser.tokens.len())
 }
 
-/// Whether the second of some tokens is the first of a line, and one that no expression has there.
+/// Whether the second of some tokens begins a line, and cannot continue an expression there.
 fn begins_statement(tokens: &[(Place, Token)]) -> bool {
     let [(before, _), (place, Token::Word(word)), rest @ ..] = tokens else { return false };
     let named = matches!(rest.first(), Some((_, Token::Symbol("="))));

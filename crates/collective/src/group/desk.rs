@@ -21,12 +21,12 @@ pub(crate) struct Desk<'a, V> {
     pub(super) progress: Progress,
 }
 
-/// What has moved in one turn of the link.
+/// The bytes that moved in one turn of the link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
-    /// Some bytes of a run that is under way.
+    /// Whether any bytes were of a run under way.
     pub(super) awaited: bool,
-    /// Bytes that nobody here has asked for yet.
+    /// The number of bytes that no run here has asked for yet.
     pub(super) early_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Model files made to harm: each is refused in one line, before memory or time is spent on it.
+//! Malicious model files: each is refused in one line, before memory or time is spent on it.
 
 use serde_json::{Value, json};
 use thinwire_model::ModelFile;

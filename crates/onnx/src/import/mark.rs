@@ -1,4 +1,4 @@
-//! Marks of what is trained: names of parameters, and what an operator reads where weights stand.
+//! Marks of trained values: names of parameters, and operators' inputs that are weights.
 
 use thinwire_model::{Error, Initial, TensorId};
 
@@ -36,15 +36,15 @@ const WORDS: [&str; 24] = [
     "w",
 ];
 
-/// Whether a name says that something is trained: `h.0.ln.weight`, `pos_embed`, `in_proj_bias`. What
-/// an exporter numbers, such as `onnx::Add_12` or `val_7`, may be anything.
+/// Whether a name says that a value is trained: `h.0.ln.weight`, `pos_embed`, `in_proj_bias`. Names
+/// that an exporter numbers, such as `onnx::Add_12` or `val_7`, say nothing.
 pub(super) fn is_trained(name: &str) -> bool {
     let last = name.rsplit(['.', '/']).next().unwrap_or(name).to_lowercase();
     let mut words = last.split(|c: char| !c.is_ascii_alphabetic());
     !last.starts_with("onnx::") && words.any(|word| WORDS.contains(&word))
 }
 
-/// What a parameter begins as where elements meet: gains at one, biases at zero.
+/// The initial value of a parameter of elementwise arithmetic: one for gains, zero for biases.
 fn usual(operator: &str, weight: &Weight) -> Initial {
     let one = weight.shape.iter().filter(|length| **length > 1).count() <= 1;
     match operator {

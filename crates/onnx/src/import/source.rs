@@ -32,8 +32,8 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// What a file has of numbers: real ones of a parameter's name are trained, whole ones and single
-    /// ones are known, and of the others their readers decide.
+    /// The numbers of a file: real ones with a parameter's name are trained, integers and single
+    /// numbers are constants, and for all others the operators that read them decide.
     pub(super) fn initial(&mut self, tensor: &'a TensorProto<'a>) -> Result<(), Error> {
         let shape = constant::shape(tensor)?;
         if shape.contains(&0) && constant::is_float(tensor.data_type()) {

@@ -79,7 +79,7 @@ pub(super) fn adds(mask: &Constant) -> Option<Seen> {
     seen(mask, |value| value == 0.0).filter(|_| clear)
 }
 
-/// Whether numbers hide something, as no weights do.
+/// Whether numbers are a mask: some are lower than weights are.
 pub(crate) fn hides(numbers: &Constant) -> bool {
     numbers.values.iter().any(|value| *value <= FAR)
 }

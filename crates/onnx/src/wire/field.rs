@@ -28,7 +28,7 @@ pub(super) enum Message {
     Entry,
 }
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
     Integer,
@@ -54,7 +54,7 @@ impl Form {
         }
     }
 
-    /// What its length in bytes is a multiple of.
+    /// The number that its length in bytes must be a multiple of.
     pub fn size(self) -> usize {
         match self {
             Form::Floats => 4,
