@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let choice = match Choice::parse(&args.codec) {
         Ok(choice) => choice,
         Err(error) if error.kind() == Kind::Program => {
-            say(format!("refused: {error}"));
+            format!("refused: {error}").lines().for_each(say);
             error.excerpt().into_iter().for_each(say);
             return Ok(1);
         }
