@@ -90,7 +90,9 @@ pub fn run(args: &Args) -> Result<u8> {
     if args.json {
         print_json(&report)?;
     } else {
-        print(table(&report))?;
+        let broken = report.laws.iter().filter_map(|law| Some((law.law, law.broken.as_ref()?)));
+        let broken = broken.map(|(law, why)| format!("broken: {law}: {}\n", first_line(why)));
+        print(format!("{}{}", table(&report), broken.collect::<String>()))?;
     }
     report.warning.iter().for_each(|warning| say(format!("warning: {warning}")));
     Ok(u8::from(!sound))
@@ -132,6 +134,11 @@ fn report(choice: &Choice, codec: &Arc<dyn Codec>) -> Report {
         warning: choice.warning(),
         laws: laws::ALL.iter().map(|(name, law)| try_law(name, *law, codec.as_ref())).collect(),
     }
+}
+
+/// First line of a panic's message: what follows are the values of a failed comparison.
+fn first_line(message: &str) -> &str {
+    message.lines().next().unwrap_or_default()
 }
 
 /// Encoding with a residual, decoding, and a copy, in bytes of f32 per second.
@@ -235,8 +242,7 @@ fn table(report: &Report) -> Table {
         table.row([name.to_owned(), value]);
     }
     for law in &report.laws {
-        let answer = law.broken.as_deref().map_or("holds", |message| message);
-        table.row([law.law, answer.lines().next().unwrap_or("broken")]);
+        table.row([law.law, if law.broken.is_some() { "broken" } else { "holds" }]);
     }
     table
 }
