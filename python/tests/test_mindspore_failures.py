@@ -153,7 +153,7 @@ def test_a_nan_on_one_rank_is_refused_by_all(ranks):
 
 
 def uneven(mode: str, way: str) -> str:
-    """What rank 0 says, which has two batches more than rank 1."""
+    """The error of rank 0, which has two batches more than rank 1."""
     import mindspore_models as models
     import thinwire
 

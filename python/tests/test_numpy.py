@@ -468,7 +468,7 @@ def test_a_rank_that_does_not_come_is_named(ranks):
 
 
 def joins_twice() -> str:
-    """What a second `init` with other arguments says, beside the group of the first."""
+    """The error of a second `init` with other arguments, and the group of the first."""
     import thinwire
 
     group = thinwire.init(link="1gbit")

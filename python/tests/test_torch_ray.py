@@ -35,7 +35,7 @@ class Fit:
 
 
 def work(folder):
-    """What each worker runs: trains, saves once, and fails behind that the first time."""
+    """The function of each worker: trains, saves once, and fails after that the first time."""
     import tempfile
 
     import ray.train

@@ -14,7 +14,7 @@ use crate::Token;
 /// Replaces the file at `path`, or creates it.
 ///
 /// # Errors
-/// Those of the file system. The old file is then unchanged.
+/// Errors of the file system. The old file is then unchanged.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if path.file_name().is_none() {
         return Err(io::ErrorKind::InvalidFilename.into());
@@ -29,7 +29,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// dot.
 ///
 /// # Errors
-/// Those of the file system. No file is left behind then.
+/// Errors of the file system. No file is left behind then.
 pub fn temporary(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let name = Token::random().map_err(io::Error::other)?;
     let path = folder.join(format!(".thinwire-{name}"));
@@ -44,7 +44,7 @@ pub fn temporary(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
 /// Writes a new file from consecutive parts, and syncs it to disk.
 ///
 /// # Errors
-/// Those of the file system; `AlreadyExists` also for a symbolic link.
+/// Errors of the file system; `AlreadyExists` also for a symbolic link.
 pub fn create(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).open(path)?;
     parts.iter().try_for_each(|part| file.write_all(part))?;
@@ -54,7 +54,7 @@ pub fn create(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
 /// Syncs a folder, and so the names in it, to disk.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     File::open(folder)?.sync_all()

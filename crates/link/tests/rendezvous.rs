@@ -174,7 +174,7 @@ fn silent_strangers_of_one_address_lose_their_places_to_ranks() {
     });
 }
 
-/// What rank 1 says before it has proven anything, as somebody on the way hears it.
+/// The bytes that rank 1 sends before it has proven anything, as recorded on the network.
 fn overheard() -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let store = store::mem::Mem::new();

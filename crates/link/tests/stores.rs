@@ -220,7 +220,7 @@ fn silent_strangers_do_not_keep_a_rank_of_their_address_out() {
     drop(silent);
 }
 
-/// What a client says before it has proven anything, as somebody on the way hears it.
+/// The bytes that a client sends before it has proven anything, as recorded on the network.
 fn overheard() -> Vec<u8> {
     let listener = TcpListener::bind(local()).unwrap();
     let address = listener.local_addr().unwrap().to_string();

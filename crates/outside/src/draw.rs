@@ -1,6 +1,6 @@
 //! Numbers drawn from bytes, as long as there are any; then zeros.
 
-/// What is left of an input.
+/// The rest of an input.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw<'a> {
     bytes: &'a [u8],

@@ -21,7 +21,7 @@ struct Talk {
     other: Other,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// A record was sealed with the right keys.
+    /// Whether a record was sealed with the right keys.
     sealed: bool,
 }
 
@@ -29,7 +29,7 @@ struct Talk {
 enum Other {
     Shaking(Handshake),
     Shaken(Session),
-    /// Whether the server has sent it anything but valid replies.
+    /// The connection is over: the server's bytes were neither a handshake nor a record.
     Over,
 }
 

@@ -58,7 +58,7 @@ pub struct Plan {
     pub data: String,
     /// What is learnt, and how.
     pub recipe: Recipe,
-    /// How gradients travel.
+    /// The options of the gradients' exchange.
     pub exchange: Exchange,
     /// The exchange's codec.
     pub codec: Policy,
@@ -78,8 +78,9 @@ const TOKENS_MAX: usize = 1 << 24;
 /// The manifest's key for the path of the text.
 pub(super) const TEXT: &str = "text";
 
-/// The least steps of a warm-up unless it is told otherwise, however short the training: in the first
-/// steps Adam's means of squares are those of a few gradients, and at the full rate losses jump.
+/// The default number of steps in which the learning rate rises, for any short training: in the
+/// first steps Adam's means of squares are those of a few gradients, and at the full rate losses
+/// jump.
 const WARMUP_MIN: u64 = 40;
 
 /// What a training starts from unless it is told otherwise: two minutes on two cores.
@@ -119,8 +120,8 @@ impl Plan {
         Ok(Plan { corpus, data, recipe, exchange, codec, settings, resume, keep, kept })
     }
 
-    /// What to say of a training that goes on in so many ranks: what is not as in its checkpoint, and
-    /// what that does not tell.
+    /// Notices for a training that resumes with `world` ranks: differences from its checkpoint, and
+    /// settings that the checkpoint does not record.
     pub fn said_of_resuming(&self, world: u32) -> Result<Vec<String>> {
         let Some(checkpoint) = &self.resume else { return Ok(Vec::new()) };
         let mut before = kept_recipe(checkpoint)?.told();

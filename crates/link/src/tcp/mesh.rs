@@ -28,9 +28,9 @@ const RETRY: Duration = Duration::from_millis(50);
 /// A rank's entry in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The address on which it listens.
+    /// The address on which the rank listens.
     pub address: SocketAddr,
-    /// Its heartbeat timeout.
+    /// The rank's heartbeat timeout.
     pub heartbeat_timeout: Option<Duration>,
 }
 

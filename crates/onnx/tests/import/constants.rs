@@ -1,4 +1,4 @@
-//! What is trained is what parameters' names or operators say; all other numbers stay as they are.
+//! Parameters' names and operators decide which numbers are trained; all others are constants.
 
 use onnx_rs::ast::{DataType, Dimension};
 use thinwire_model::{Graph, Initial, Operator, Role};
@@ -12,7 +12,7 @@ const HIDDEN: i64 = 8;
 const HEADS: i64 = 2;
 const SIZE: i64 = HIDDEN / HEADS;
 
-/// What is trained, and what it is before the first step.
+/// The trained parameters, and their values before the first step.
 fn trained(graph: &Graph) -> Vec<(&str, Initial)> {
     let initial = |role: Role| match role {
         Role::Parameter(initial) => initial,
@@ -57,7 +57,7 @@ fn turned(maker: &mut Maker, x: &'static str) -> &'static str {
     maker.node("Add", &[straight, rotated], Vec::new())
 }
 
-/// What hides later tokens, for two sequences.
+/// The causal mask, for two sequences.
 fn causal() -> Vec<f32> {
     let hidden = |query: usize, key: usize| if key > query { f32::MIN } else { 0.0 };
     let one = (0..TOKENS).flat_map(|query| (0..TOKENS).map(move |key| hidden(query, key)));

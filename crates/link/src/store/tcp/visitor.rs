@@ -114,7 +114,7 @@ impl Visitor {
         !matches!(&self.stage, Stage::Shaken(client) if client.proven)
     }
 
-    /// How many bytes to read ahead.
+    /// The number of bytes to read ahead.
     pub fn input_bytes_max(&self) -> usize {
         if self.is_stranger() { STRANGER_INPUT_BYTES_MAX } else { INPUT_BYTES_MAX }
     }
@@ -211,7 +211,7 @@ mod tests {
             visitor.advance(input, output, contents, *now)
         }
 
-        /// Completes the handshake; returns the other end's session and the bytes that the visitor
+        /// Completes the handshake; returns the session of the other end and the bytes that it
         /// sent.
         fn shake(&mut self) -> (Session, Vec<u8>) {
             let mut other = Handshake::new(Role::Initiator, &token(), Preamble { encrypt: true });
