@@ -27,7 +27,7 @@ def by_loop(cell, optimizer, data, scaler, average) -> None:
 
 
 def by_jit(cell, optimizer, data, scaler, reducer) -> None:
-    """The same as one compiled function."""
+    """The exchange in one compiled function."""
     import mindspore as ms
     from mindspore import amp, ops
 

@@ -114,7 +114,7 @@ def test_one_device_goes_on_from_two_and_two_from_one(ranks, tmp_path, env):
 
 
 def unfit(folder):
-    """What is said to a model that is not in DDP, to a checkpoint of another program, and to a part."""
+    """Errors for a model that is not in DDP, for a checkpoint of another program, and for a part."""
     import warnings
     from pathlib import Path
 

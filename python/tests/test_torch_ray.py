@@ -70,7 +70,7 @@ def work(folder):
 
 
 def uninterrupted(folder):
-    """The same training under DDP's hook, without Ray."""
+    """The training under DDP's hook, without Ray."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel

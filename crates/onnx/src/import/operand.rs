@@ -48,8 +48,8 @@ impl Importer<'_> {
         }
     }
 
-    /// The same value where no operator trains it: known numbers, if its name does not say that it is
-    /// trained, or if some lie as far below zero as only masks do.
+    /// A value that no operator trains: a constant if its name does not say that it is trained, or
+    /// if some of its numbers are as low as only those of masks.
     pub fn known(&self, value: Value) -> Result<Value, Error> {
         match &value {
             Value::Stored(weight) => self.numbers(weight).map(Value::Constant),
