@@ -41,7 +41,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Train a model of text, and see where the time of a step goes
-    Train(command::train::Args),
+    Train(Box<command::train::Args>),
     /// The same training under several codecs, side by side
     Compare(command::compare::Args),
     /// Let a checkpoint's model write

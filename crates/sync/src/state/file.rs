@@ -4,14 +4,14 @@
 //! the old one or the new one, never a part.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
+use thinwire_link::durable;
 use thinwire_wire::World;
 
 use super::{State, Tensors};
@@ -36,7 +36,7 @@ impl State {
     /// If the file cannot be written, or a tensor's number of elements does not fit its shape.
     pub fn save(&self, path: &Path, world: World) -> Result<(), Error> {
         let bytes = self.to_bytes(world)?;
-        replace(path, &bytes)
+        durable::replace(path, &bytes)
             .map_err(|error| Error::Invalid(format!("cannot write {}: {error}", path.display())))
     }
 
@@ -97,18 +97,6 @@ impl State {
         }
         Ok(State { tensors, plan: about.plan })
     }
-}
-
-/// Writes a new file beside the target, syncs it to disk, and renames it over the target.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_owned();
-    name.push(format!(".{:016x}.partial", RandomState::new().build_hasher().finish()));
-    let partial = path.with_file_name(name);
-    let write = |mut file: File| file.write_all(bytes).and_then(|()| file.sync_all());
-    let created = OpenOptions::new().write(true).create_new(true).open(&partial)?;
-    write(created)
-        .and_then(|()| fs::rename(&partial, path))
-        .inspect_err(|_| drop(fs::remove_file(&partial)))
 }
 
 #[cfg(test)]
