@@ -78,8 +78,8 @@ pub fn run(args: &Args) -> Result<u8> {
     let choice = match Choice::parse(&args.codec) {
         Ok(choice) => choice,
         Err(error) if error.kind() == Kind::Program => {
-            format!("refused: {error}").lines().for_each(say);
-            error.excerpt().into_iter().for_each(say);
+            say(format!("refused: {error}"));
+            error.excerpt().into_iter().flat_map(str::lines).for_each(say);
             return Ok(1);
         }
         Err(error) => return Err(error.into()),
