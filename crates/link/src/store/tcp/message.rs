@@ -40,7 +40,7 @@ pub enum Request {
     Get {
         /// The key.
         key: String,
-        /// The longest time to wait, at most [`WAIT_MAX`].
+        /// The longest time to wait, at most `WAIT_MAX`.
         wait: Duration,
     },
 }
