@@ -48,7 +48,7 @@ def check(
     error_budget: float | None = None,
     feedback: str = "classic",
     momentum_correction: float | None = None,
-    warmup_steps: int | None = 0,
+    warmup_steps: int | None = ...,  # 0; None: as measured for the codec
 ) -> None:
     """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
 
@@ -183,7 +183,7 @@ class Synchronizer:
         error_budget: float | None = None,
         feedback: str = "classic",
         momentum_correction: float | None = None,
-        warmup_steps: int | None = 0,
+        warmup_steps: int | None = ...,  # 0; None: as measured for the codec
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:
