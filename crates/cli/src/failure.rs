@@ -50,12 +50,23 @@ pub fn excerpt<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a s
     codec.or(policy.and_then(|error| error.excerpt()))
 }
 
+/// The longest message, in letters.
+const LETTERS_MAX: usize = 2000;
+
 /// An error's lines: its message, and its hint where it has one.
 pub fn lines(error: &Error) -> (String, Option<String>) {
     let own = error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
     let known = || error.chain().find_map(library_hint);
     let hint = own.or_else(known).or_else(|| links_of(error).find_map(loss_hint));
-    (plain::text(&one_line(error)), hint.as_deref().map(plain::text))
+    (plain::text(&shortened(one_line(error))), hint.as_deref().map(plain::text))
+}
+
+/// A line with at most [`LETTERS_MAX`] letters: it may quote a name from a file.
+fn shortened(line: String) -> String {
+    match line.char_indices().nth(LETTERS_MAX) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
 }
 
 /// Whether the error is the echo of another rank's: what that rank says is the cause.
@@ -221,6 +232,12 @@ mod tests {
         let error = hinted(anyhow!("node 'a\u{1b}[2J'"), "rename a\u{7}");
         let (message, hint) = lines(&error);
         assert_eq!((&message[..], hint.as_deref()), ("node 'a\\u{1b}[2J'", Some("rename a\\u{7}")));
+    }
+
+    #[test]
+    fn an_error_is_no_longer_than_a_page() {
+        let (line, _) = lines(&anyhow!("no codec '{}'", "ü".repeat(1 << 20)));
+        assert_eq!(line.chars().count(), LETTERS_MAX + 1);
     }
 
     #[test]

@@ -47,9 +47,9 @@ pub const MODEL: Sort = Sort {
     bytes_max: 1 << 30,
     hint: "thinwire model show NAME --output FILE.json writes one",
 };
-/// A model of another program; its weights may be in it.
+/// A model of another program; its weights may be in it. Protobuf ends at 2 GiB.
 pub const ONNX: Sort =
-    Sort { name: "an ONNX model", bytes_max: 1 << 36, hint: "torch.onnx.export writes one" };
+    Sort { name: "an ONNX model", bytes_max: 1 << 31, hint: "torch.onnx.export writes one" };
 
 /// A file's text.
 ///
@@ -75,12 +75,16 @@ pub fn bytes(path: &Path, sort: &Sort) -> Result<Vec<u8>> {
     if !metadata.is_file() {
         return Err(refused(path, sort, "is no regular file"));
     }
+    let too_long = |length: u64| Err(refused(path, sort, &format!("has {length} bytes")));
+    if metadata.len() > sort.bytes_max {
+        return too_long(metadata.len());
+    }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unread)?;
+    // The file may have grown since.
     file.take(sort.bytes_max + 1).read_to_end(&mut bytes).map_err(unread)?;
     if bytes.len() as u64 > sort.bytes_max {
-        let length = metadata.len().max(sort.bytes_max + 1);
-        return Err(refused(path, sort, &format!("has {length} bytes")));
+        return too_long(bytes.len() as u64);
     }
     Ok(bytes)
 }

@@ -38,9 +38,11 @@ impl fmt::Display for Table {
         for row in &self.rows {
             let mut line = String::new();
             for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                // Padded by hand: a width of the formatter is at most 65,535.
+                let space = " ".repeat(width - cell.chars().count());
                 match column {
-                    0 => line += &format!("{cell:<width$}"),
-                    _ => line += &format!("  {cell:>width$}"),
+                    0 => line += &format!("{cell}{space}"),
+                    _ => line += &format!("  {space}{cell}"),
                 }
             }
             writeln!(f, "{}", line.trim_end())?;
@@ -52,6 +54,14 @@ impl fmt::Display for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cell_may_be_of_any_length() {
+        let long = "x".repeat(70_000);
+        let mut table = Table::new(["a", long.as_str()]);
+        table.row(["b", "c"]);
+        assert_eq!(table.to_string().lines().last().map(str::len), Some(70_003));
+    }
 
     #[test]
     fn columns_line_up() {

@@ -5,6 +5,8 @@ use thinwire_model::{Error, Kind};
 
 /// More elements are not worked with.
 pub(crate) const ELEMENTS_MAX: usize = 1 << 24;
+/// More numbers than all nodes of any real file give that are known before it runs.
+pub(crate) const FOLDED_MAX: usize = 1 << 26;
 
 /// Numbers that are known without running the model.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,14 +3,14 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use thinwire_sync::{Feedback, Policy};
 use thinwire_train::Parameter;
 use thinwire_train::checkpoint::Checkpoint;
 
 use super::settings::{AlgorithmFlag, Codec, Settings};
-use crate::failure::OrHint;
+use crate::failure::{OrHint, hinted};
 
 /// The options that decide how gradients travel, as a checkpoint keeps them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +55,15 @@ impl Exchange {
                 .or_hint("give --codec as before, or another one")?,
             (None, None) => Codec::default(),
         };
+        if let (Some(asked), Some(kept)) = (settings.warmup_steps, kept)
+            && kept.warmup_steps != Some(asked)
+        {
+            let before = kept.warmup_steps.map_or("the usual ones".to_owned(), |n| n.to_string());
+            return Err(hinted(
+                anyhow!("--warmup-steps {asked}, but the checkpoint's training has {before}"),
+                "leave it out: a warm-up is a training's first steps, and these are over or go on",
+            ));
+        }
         let usual = thinwire_sync::Options::default();
         let kept_or = |flag: Option<f32>| flag.or(kept.and_then(|kept| kept.momentum_correction));
         let exchange = Exchange {

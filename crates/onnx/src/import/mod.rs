@@ -16,6 +16,7 @@ use thinwire_model::{Error, Graph, Kind, TensorId};
 pub(crate) use call::Call;
 pub(crate) use mark::WEIGHT;
 
+use crate::constant::FOLDED_MAX;
 use crate::value::{Value, Weight};
 use crate::{fold, operator};
 
@@ -29,6 +30,8 @@ pub(crate) struct Importer<'a> {
     values: HashMap<&'a str, Value>,
     uses: HashMap<&'a str, usize>,
     made: HashMap<Weight, TensorId>,
+    /// Numbers that nodes have given so far without being run.
+    folded: usize,
 }
 
 impl<'a> Importer<'a> {
@@ -47,6 +50,7 @@ impl<'a> Importer<'a> {
             values: HashMap::new(),
             uses: HashMap::new(),
             made: HashMap::new(),
+            folded: 0,
         };
         file.initializer.iter().try_for_each(|tensor| importer.initial(tensor))?;
         importer.inputs([batch, sequence])?;
@@ -92,7 +96,14 @@ impl<'a> Importer<'a> {
         }
         form::check(self, call)?;
         match fold::fold(self, call)? {
-            Some(constant) => Ok(vec![Value::Constant(constant)]),
+            Some(constant) => {
+                self.folded += constant.values.len();
+                if self.folded > FOLDED_MAX {
+                    let message = format!("more than {FOLDED_MAX} known numbers in all nodes");
+                    return Err(call.refuse(message));
+                }
+                Ok(vec![Value::Constant(constant)])
+            }
             None => {
                 form::check_weights(self, call)?;
                 operator::visit(self, call)

@@ -254,3 +254,19 @@ fn rows_of_a_table_are_those_that_the_file_names() {
     assert_eq!(refused(&[2, 1, 0]), expected);
     assert_eq!(refused(&[4, 5, 6]), "node 1 'Gather_1': rows 4 to 6 of 6");
 }
+
+#[test]
+fn numbers_that_nodes_copy_are_bounded_together() {
+    let mut maker = Maker::default();
+    maker.input("tokens", DataType::Int64, &[BATCH, SEQUENCE]);
+    let mut known = maker.numbers("known", &[1 << 13], &[0; 1 << 13]);
+    for _ in 0..10 {
+        known = maker.node("Concat", &[known, known], vec![int("axis", 0)]);
+    }
+    for _ in 0..8 {
+        known = maker.node("Identity", &[known], Vec::new());
+    }
+    maker.output(known);
+    let refused = maker.file().graph(2, 3).unwrap_err().to_string();
+    assert!(refused.ends_with("more than 67108864 known numbers in all nodes"), "{refused}");
+}
