@@ -75,7 +75,9 @@ def test_an_example_runs_under_torchrun():
 @pytest.mark.needs("transformers", "accelerate", "lightning", "ray")
 @pytest.mark.parametrize("example", ADAPTERS)
 def test_an_example_of_another_framework_runs(example):
-    env = {"RAY_USAGE_STATS_ENABLED": "0", **({} if example in LAUNCHED else UNLAUNCHED)}
+    # As `accelerate launch --cpu` says it.
+    common = {"RAY_USAGE_STATS_ENABLED": "0", "ACCELERATE_USE_CPU": "true"}
+    env = {**common, **({} if example in LAUNCHED else UNLAUNCHED)}
     outcomes = launch.run(LAUNCHED.get(example, 1), EXAMPLES / example, env=env, timeout=150)
     launch.results(outcomes)
     assert "loss" in outcomes[0].stdout + outcomes[0].stderr
