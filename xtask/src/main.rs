@@ -17,7 +17,8 @@ usage: cargo xtask COMMAND
   check [SECTION ...]   what CI runs, cheapest first: fmt tidy clippy ruff test doc (all by default)
   test [ARGUMENT ...]   every test, Rust and Python; with arguments, which go to `cargo test`, Rust alone
   python [ARGUMENT ...] builds the Python package and tests it; arguments go to pytest
-  tidy                  the rules that no compiler checks: layers, files, text
+  tidy [--list [PATH]]  the rules that no compiler checks: layers, circles, files, text, prose;
+                        with --list the sentences that prose counts
 ";
 
 fn main() -> ExitCode {
@@ -37,7 +38,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "check" => section::check(rest),
         "test" => test::run(rest),
         "python" => python::run(rest),
-        "tidy" => tidy::run(),
+        "tidy" => tidy::command(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(())
