@@ -2,21 +2,10 @@
 
 use std::fmt::{Debug, Display};
 
-use thinwire_wire::DType;
 use thinwire_wire::random::Key;
+use thinwire_wire::{DType, Exchange};
 
 use crate::Error;
-
-/// How the encodings of several ranks may be brought together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Exchange {
-    /// The codec is linear up to rounding: partial sums may be encoded again at every hop.
-    Summable,
-    /// Every rank encodes once for the owner of a chunk; the owner encodes the sum once more.
-    TwoShot,
-    /// Every rank's encoding goes to everybody, who merge them in the order of ranks.
-    Gather,
-}
 
 /// How far a decoded encoding may lie from what was encoded, in terms of `‖x‖²`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -72,12 +72,13 @@ mod vote;
 
 pub use alternate::{Alternating, Side};
 pub use choice::{Choice, Entry, all};
-pub use codec::{Bound, Claims, Codec, Exchange, Finite, Input, Write};
+pub use codec::{Bound, Claims, Codec, Finite, Input, Write};
 pub use contraction::contraction;
 pub use error::{Error, Kind};
 pub use intsgd::IntSgd;
 pub use none::{raw, raw_of};
 pub use powersgd::{Factor, PowerSgd, Rounds};
+pub use thinwire_wire::Exchange;
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
 pub const CODECS: [Entry; 23] = [

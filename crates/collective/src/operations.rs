@@ -6,17 +6,12 @@
 
 use std::sync::Arc;
 
-use thinwire_codec::{Codec, Exchange};
+use thinwire_codec::Codec;
 use thinwire_schedule::{Algorithm, Shape};
-use thinwire_wire::{Rank, World};
+pub use thinwire_schedule::{carries, partitions, preferred};
+use thinwire_wire::Rank;
 
 use crate::{Error, Group, start};
-
-/// Raw tensors are cut so that no partition is larger than this many bytes.
-const PARTITION_BYTES: usize = 4 << 20;
-
-/// From this many elements on, the ring's fewer flows beat two-shot's fewer steps.
-const RING_ELEMENTS_MIN: usize = 1 << 14;
 
 /// How an all-reduce is done.
 #[derive(Clone, Debug)]
@@ -147,39 +142,4 @@ pub fn all_to_all(
 pub fn barrier(group: &mut Group) -> Result<(), Error> {
     let run = start::barrier(group, vec![0.0; group.world().size()]);
     group.complete(&mut [run])
-}
-
-/// Whether what is exchanged so can travel by an algorithm. Sums of what is no sum of codes cannot be
-/// encoded at every hop.
-pub fn carries(algorithm: Algorithm, exchange: Exchange) -> bool {
-    use Algorithm::{Gather, Halving, Ring, RingGather, TwoShot};
-    match algorithm {
-        Gather | RingGather => true,
-        TwoShot => exchange != Exchange::Gather,
-        Ring | Halving => exchange == Exchange::Summable,
-    }
-}
-
-/// The algorithm for what can travel by several.
-///
-/// Encodings that cannot be summed are gathered between two ranks: that is as many bytes as
-/// two-shot, in one step instead of two and with one rounding less. Raw values and casts go by
-/// two-shot between two ranks and for small tensors, where its few steps count; else by the ring.
-/// Two-shot would make several ranks send to one at a time, and switches with short queues drop what
-/// is too much: measured on shaped links of four ranks, it takes 1.1 to 1.2 times as long.
-pub fn preferred(exchange: Exchange, world: World, elements: usize) -> Algorithm {
-    match exchange {
-        Exchange::Gather => Algorithm::Gather,
-        Exchange::TwoShot if world.size() == 2 => Algorithm::Gather,
-        Exchange::TwoShot => Algorithm::TwoShot,
-        Exchange::Summable if world.size() <= 2 || elements < RING_ELEMENTS_MIN => {
-            Algorithm::TwoShot
-        }
-        Exchange::Summable => Algorithm::Ring,
-    }
-}
-
-/// How many partitions a raw tensor of `elements` is cut into.
-pub fn partitions(elements: usize) -> usize {
-    (elements * 4).div_ceil(PARTITION_BYTES).max(1)
 }

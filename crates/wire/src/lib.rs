@@ -15,12 +15,14 @@
 #![forbid(unsafe_code)]
 
 mod dtype;
+mod exchange;
 mod header;
 pub mod random;
 mod rank;
 mod tag;
 
 pub use dtype::{DType, UnknownDType};
+pub use exchange::Exchange;
 pub use header::{
     HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PAYLOAD_BYTES_MAX, VERSION, checksum,
 };

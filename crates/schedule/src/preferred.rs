@@ -1,0 +1,46 @@
+//! The algorithm and the number of partitions for a tensor, where nobody asks for others.
+
+use thinwire_wire::{Exchange, World};
+
+use crate::Algorithm;
+
+/// Raw tensors are cut so that no partition is larger than this many bytes.
+const PARTITION_BYTES: usize = 4 << 20;
+
+/// From this many elements on, the ring's fewer flows beat two-shot's fewer steps.
+const RING_ELEMENTS_MIN: usize = 1 << 14;
+
+/// Returns whether encodings that are brought together so can travel by an algorithm. Encodings that
+/// cannot be summed cannot be encoded again at every hop.
+pub fn carries(algorithm: Algorithm, exchange: Exchange) -> bool {
+    use Algorithm::{Gather, Halving, Ring, RingGather, TwoShot};
+    match algorithm {
+        Gather | RingGather => true,
+        TwoShot => exchange != Exchange::Gather,
+        Ring | Halving => exchange == Exchange::Summable,
+    }
+}
+
+/// Chooses the algorithm for encodings that can travel by several.
+///
+/// Encodings that cannot be summed are gathered between two ranks: that is as many bytes as
+/// two-shot, in one step instead of two and with one rounding less. Raw values and casts go by
+/// two-shot between two ranks and for small tensors, where its few steps count; else by the ring.
+/// Two-shot would make several ranks send to one at a time, and switches with short queues drop
+/// packets then: measured on shaped links of four ranks, it takes 1.1 to 1.2 times as long.
+pub fn preferred(exchange: Exchange, world: World, elements: usize) -> Algorithm {
+    match exchange {
+        Exchange::Gather => Algorithm::Gather,
+        Exchange::TwoShot if world.size() == 2 => Algorithm::Gather,
+        Exchange::TwoShot => Algorithm::TwoShot,
+        Exchange::Summable if world.size() <= 2 || elements < RING_ELEMENTS_MIN => {
+            Algorithm::TwoShot
+        }
+        Exchange::Summable => Algorithm::Ring,
+    }
+}
+
+/// Returns how many partitions a raw tensor of `elements` is cut into.
+pub fn partitions(elements: usize) -> usize {
+    (elements * 4).div_ceil(PARTITION_BYTES).max(1)
+}
