@@ -183,7 +183,8 @@ impl Body {
         match self {
             Body::Bytes(run) if run.program().codec().is_raw() => run.is_finite(),
             Body::Bytes(run) if run.program().feedback() => run.is_finite(),
-            Body::Bytes(run) => is_finite(run.values()),
+            // A codec without words for a NaN tells; sums of finite numbers may overflow.
+            Body::Bytes(run) => run.is_finite() && is_finite(run.values()),
             Body::LowRank { factors, .. } => {
                 is_finite(&factors.first) && is_finite(&factors.second)
             }
