@@ -20,7 +20,7 @@ impl Array {
         Array { shape, values }
     }
 
-    /// The same number everywhere.
+    /// Returns an array that holds one number everywhere.
     pub fn full(shape: impl Into<Vec<usize>>, value: f64) -> Array {
         let shape = shape.into();
         let length = shape.iter().product();

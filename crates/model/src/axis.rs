@@ -13,18 +13,18 @@ pub struct Axis {
     /// The letter by which strategies and pins call it. An operator and its gradients call the
     /// same axis by the same letter.
     pub name: char,
-    /// How long the loop is.
+    /// Iterations of the loop.
     pub length: usize,
-    /// How it may be cut.
+    /// Cuts that are allowed.
     pub split: Split,
 }
 
-/// How an axis may be cut.
+/// Cuts of an axis that are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
     /// Into equal parts, each as long as a multiple of this.
     Even {
-        /// What the length of a part is a multiple of.
+        /// Divisor of the length of every part.
         multiple_of: usize,
     },
     /// Not at all: what is computed at one place of it needs all others.
@@ -36,12 +36,12 @@ pub enum Split {
 pub struct Dim {
     /// The index of the axis.
     pub axis: usize,
-    /// How many neighbouring elements belong to one place of the axis.
+    /// Neighbouring elements that belong to one place of the axis.
     pub width: usize,
 }
 
 impl Dim {
-    /// The same axis with `width` elements at each of its places.
+    /// Returns this dimension with `width` elements at each place of the axis.
     pub fn wide(self, width: usize) -> Dim {
         Dim { width, ..self }
     }
@@ -50,7 +50,7 @@ impl Dim {
 /// A tensor as an operator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// What the operator calls it.
+    /// Name that the operator gives it, such as `weight`.
     pub name: &'static str,
     /// The axis of each dimension.
     pub dims: Vec<Dim>,
@@ -67,12 +67,12 @@ impl Operand {
         Operand { name, dims: dims.into(), summand: false, reduction: Reduction::Sum }
     }
 
-    /// The same input, as something that is added.
+    /// Marks an input as added to the sum, as a bias is.
     pub fn added(self) -> Operand {
         Operand { summand: true, ..self }
     }
 
-    /// The same output, with another reduction.
+    /// Sets the reduction of an output.
     pub fn reduced(self, reduction: Reduction) -> Operand {
         Operand { reduction, ..self }
     }
@@ -83,14 +83,14 @@ impl Operand {
     }
 }
 
-/// What an operator does to operands of some shapes.
+/// An operator applied to operands of known shapes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declaration {
     /// The loops.
     pub axes: Vec<Axis>,
-    /// What goes in.
+    /// Inputs, in the operator's order.
     pub inputs: Vec<Operand>,
-    /// What comes out.
+    /// Outputs, in the operator's order.
     pub outputs: Vec<Operand>,
     /// Floating-point operations over all axes, a multiplication and an addition counted as two.
     pub flops: f64,
@@ -100,7 +100,7 @@ pub struct Declaration {
 }
 
 impl Declaration {
-    /// The same declaration, of something that is linear in all inputs together.
+    /// Marks the operator as linear in all inputs together.
     pub fn linear(self) -> Declaration {
         Declaration { linear: true, ..self }
     }
@@ -197,7 +197,7 @@ impl Axes {
         Some(Dim { axis, width: 1 })
     }
 
-    /// How many axes there are.
+    /// Returns the number of axes.
     pub fn count(&self) -> usize {
         self.0.len()
     }

@@ -15,7 +15,7 @@
 use crate::error::{Error, Kind};
 use crate::layout::{Layout, Placement, Reduction};
 
-/// What the ranks along one dimension of the mesh do together.
+/// A collective of the ranks along one dimension of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Collective {
     /// Every rank keeps its part of a dimension; nothing is sent.
@@ -25,7 +25,7 @@ pub enum Collective {
     },
     /// Every rank gets the reduced values of its part of a dimension.
     ReduceScatter {
-        /// How.
+        /// Operation that combines the values.
         reduction: Reduction,
         /// The dimension of the tensor.
         dim: usize,
@@ -39,13 +39,13 @@ pub enum Collective {
     },
     /// Every rank gets the reduced values.
     AllReduce {
-        /// How.
+        /// Operation that combines the values.
         reduction: Reduction,
     },
-    /// Every rank puts what changes nothing where it has nothing; nothing is sent. What is
-    /// replicated stays on the first rank only.
+    /// Every rank puts what changes nothing where it has nothing; nothing is sent. A replicated
+    /// tensor stays on the first rank only.
     Pad {
-        /// How values will be reduced.
+        /// Operation that will combine the values.
         reduction: Reduction,
         /// The dimension that was cut, if one was.
         from: Option<usize>,
@@ -58,7 +58,7 @@ pub enum Collective {
 }
 
 impl Collective {
-    /// How the tensor lies afterwards along the dimension of the mesh.
+    /// Returns the placement of the tensor afterwards along the dimension of the mesh.
     pub fn result(self) -> Placement {
         match self {
             Collective::AllReduce { .. } | Collective::AllGather { .. } => Placement::Replicated,
@@ -75,7 +75,7 @@ impl Collective {
 pub struct Step {
     /// The dimension of the mesh.
     pub mesh_dim: usize,
-    /// What is done.
+    /// Collective of this step.
     pub collective: Collective,
     /// The elements on each rank if the tensor were whole along this dimension of the mesh.
     pub elements: usize,
@@ -96,9 +96,9 @@ impl Step {
 
 /// The steps that bring a tensor from one layout to another, in order.
 ///
-/// What makes a tensor smaller goes first, what makes it larger last. Where several dimensions of
-/// the mesh cut the same dimension of the tensor, an inner cut is undone before an outer one
-/// changes, and made again after it.
+/// Collectives that make a tensor smaller go first, those that make it larger last. Where several
+/// dimensions of the mesh cut the same dimension of the tensor, an inner cut is undone before an
+/// outer one changes, and made again after it.
 ///
 /// # Errors
 /// If a layout does not fit the shape.
@@ -126,7 +126,7 @@ pub fn conversion(
 pub struct Leg {
     /// The dimension of the mesh.
     pub mesh_dim: usize,
-    /// What is done.
+    /// Collective of this step.
     pub collective: Collective,
     /// One bit for every dimension of the mesh that cuts the tensor where it is whole along
     /// `mesh_dim`, the lowest for the first.
@@ -196,7 +196,7 @@ impl State<'_> {
         next.map(|(collective, at, target)| (at, target, collective))
     }
 
-    /// What a placement becomes next: values that are partial in another way are reduced first.
+    /// Returns the next placement: values that are partial by another reduction are reduced first.
     fn target(&self, at: usize) -> Placement {
         match (self.now.0[at], self.to.0[at]) {
             (Placement::Partial(_), Placement::Partial(_)) => Placement::Replicated,

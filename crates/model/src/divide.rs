@@ -93,8 +93,8 @@ fn group(kinds: &[usize], weighty: &[bool], range: Range<usize>, groups: &mut Ve
     groups.sort_by_key(|group| group.start);
 }
 
-/// What covers most by coming again and again: where it begins, its length and how often it comes.
-/// Only what has a weight counts.
+/// Finds the repetition that covers most pieces: start, period and number of repetitions. A period
+/// counts if one of its pieces has a weight.
 fn repeated(kinds: &[usize], weighty: &[bool]) -> Option<(usize, usize, usize)> {
     let mut best: Option<(usize, usize, usize)> = None;
     for period in 1..=kinds.len() / 2 {
@@ -162,7 +162,7 @@ fn local(nodes: &[Node]) -> Vec<String> {
     nodes.iter().enumerate().map(name).collect()
 }
 
-/// How much the path is that all names begin with.
+/// Returns the length of the path that all names begin with.
 fn shared(nodes: &[Node]) -> usize {
     let first = &nodes[0].name;
     let common = |length: usize, node: &Node| {

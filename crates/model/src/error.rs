@@ -1,4 +1,4 @@
-//! What is wrong with a model.
+//! Errors of models.
 
 use std::fmt;
 
@@ -34,13 +34,13 @@ impl Error {
         Error { kind, message: message.into(), hint: None }
     }
 
-    /// The same error with what can be done about it.
+    /// Adds a hint: a remedy in one line.
     #[must_use]
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Error {
         Error { hint: Some(hint.into()), ..self }
     }
 
-    /// The same error with this hint, if it has none.
+    /// Adds a hint, unless there is one.
     #[must_use]
     pub(crate) fn or_hint(self, hint: &str) -> Error {
         match self.hint {
@@ -49,13 +49,13 @@ impl Error {
         }
     }
 
-    /// The same error, with the place where it happened before it.
+    /// Prefixes the message with the place of the mistake.
     #[must_use]
     pub fn at(self, place: &str) -> Error {
         Error { message: format!("{place}: {}", self.message), ..self }
     }
 
-    /// What the user may do about it, in one line.
+    /// Remedy that the user may try, in one line.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }

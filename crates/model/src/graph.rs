@@ -18,7 +18,7 @@ pub type NodeId = usize;
 /// of a `usize`.
 pub(crate) const ELEMENTS_MAX: usize = 1 << 48;
 
-/// What a tensor's elements are.
+/// Sort of the elements of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Element {
@@ -28,7 +28,7 @@ pub enum Element {
     Index,
 }
 
-/// What a parameter is before the first step.
+/// Values of a parameter before the first step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Initial {
@@ -56,11 +56,11 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tensor {
-    /// Its path, such as `block.3.mlp.up.weight`.
+    /// Path, such as `block.3.mlp.up.weight`.
     pub name: String,
     /// The lengths of its dimensions.
     pub shape: Vec<usize>,
-    /// What its elements are.
+    /// Sort of the elements.
     pub element: Element,
     /// Where it comes from.
     pub role: Role,
@@ -77,22 +77,22 @@ impl Tensor {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Its path, such as `block.3.mlp.up`.
+    /// Path, such as `block.3.mlp.up`.
     pub name: String,
-    /// What it does.
+    /// Operator that is applied.
     pub operator: Operator,
-    /// What it reads, in the operator's order.
+    /// Tensors that are read, in the operator's order.
     pub inputs: Vec<TensorId>,
-    /// What it writes.
+    /// Tensors that are written.
     pub outputs: Vec<TensorId>,
 }
 
 /// Nodes that belong together, such as a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its path, such as `block.3`.
+    /// Path, such as `block.3`.
     pub name: String,
-    /// Its nodes.
+    /// Indices of the nodes.
     pub nodes: Range<NodeId>,
 }
 
@@ -105,7 +105,7 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// The nodes in blocks, one after the other; a pipeline is cut between them.
     pub blocks: Vec<Block>,
-    /// What training makes small, of one element.
+    /// Tensor of one element that training minimises.
     pub loss: Option<TensorId>,
 }
 
@@ -141,7 +141,7 @@ impl Graph {
         Ok(outputs)
     }
 
-    /// What a node does to the tensors that it has.
+    /// Declares the operator of a node for the shapes of its inputs.
     pub fn declaration(&self, node: &Node) -> Declaration {
         let shapes: Vec<&[usize]> =
             node.inputs.iter().map(|id| &self.tensors[*id].shape[..]).collect();

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-/// How partial values become the value.
+/// Operation that combines partial values into the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reduction {
     /// By addition.
@@ -17,7 +17,7 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    /// What changes nothing.
+    /// Returns the neutral element, which changes nothing.
     pub fn identity(self) -> f64 {
         match self {
             Reduction::Sum => 0.0,

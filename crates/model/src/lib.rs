@@ -1,8 +1,8 @@
 //! A model as a graph of operators, where an operator is its axes.
 //!
 //! A [`Graph`] holds tensors of concrete sizes, those of one micro-batch, and the nodes that
-//! compute them. What an [`Operator`] does to tensors of some shapes is its [`Declaration`]: the
-//! axes that it runs over, and for each operand the axis of every dimension. From that follow the
+//! compute them. The [`Declaration`] of an [`Operator`] for inputs of known shapes has the axes
+//! that it runs over and, for each operand, the axis of every dimension. From that follow the
 //! shapes of what comes out, flops, every [`Strategy`] to spread the work over a mesh, the
 //! [`Layout`] of every operand under it and, with [`conversion`], the collectives between layouts.
 //! Gradients are operators too. No I/O, no threads, no clock.

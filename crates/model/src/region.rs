@@ -9,7 +9,7 @@ use crate::axis::{Declaration, Operand};
 pub struct Part {
     /// Where it begins.
     pub start: usize,
-    /// How long it is.
+    /// Number of places.
     pub length: usize,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Region<'a> {
         Region { declaration, parts, key: Key { seed: 0, step: 0, tensor: 0 } }
     }
 
-    /// The same region, with the random numbers of a job and a step.
+    /// Sets the random numbers of a job and a step.
     pub fn with_random(self, seed: u64, step: u64) -> Region<'a> {
         Region { key: Key { seed, step, tensor: 0 }, ..self }
     }
@@ -45,7 +45,7 @@ impl<'a> Region<'a> {
         Region::new(declaration, parts.collect())
     }
 
-    /// What the axes are of.
+    /// Returns the declaration that the axes are of.
     pub fn declaration(&self) -> &'a Declaration {
         self.declaration
     }
@@ -55,7 +55,7 @@ impl<'a> Region<'a> {
         &self.parts
     }
 
-    /// How much of every axis it has.
+    /// Returns the number of places on every axis.
     pub fn lengths(&self) -> Vec<usize> {
         self.parts.iter().map(|part| part.length).collect()
     }
@@ -68,19 +68,19 @@ impl<'a> Region<'a> {
         self.parts[self.declaration.axis(axis).expect("an axis of this operator")]
     }
 
-    /// What an operand holds of each of its dimensions.
+    /// Returns the part of each dimension of an operand.
     pub fn parts_of(&self, operand: &Operand) -> Vec<Part> {
         let scaled =
             |part: Part, block| Part { start: part.start * block, length: part.length * block };
         operand.dims.iter().map(|dim| scaled(self.parts[dim.axis], dim.width)).collect()
     }
 
-    /// What an input holds of each of its dimensions.
+    /// Returns the part of each dimension of an input.
     pub fn input(&self, index: usize) -> Vec<Part> {
         self.parts_of(&self.declaration.inputs[index])
     }
 
-    /// What an output holds of each of its dimensions.
+    /// Returns the part of each dimension of an output.
     pub fn output(&self, index: usize) -> Vec<Part> {
         self.parts_of(&self.declaration.outputs[index])
     }

@@ -18,7 +18,7 @@ use crate::axis::{Axis, Declaration, Dim, Operand, Split};
 use crate::layout::{Layout, Placement, Reduction};
 use crate::region::{Part, Region};
 
-/// What an operator does on one dimension of the mesh.
+/// Work of an operator along one dimension of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cut {
     /// All ranks do the same.
@@ -36,9 +36,9 @@ pub struct Strategy(pub Vec<Cut>);
 /// Where an operand's value lies and where its gradient does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sides {
-    /// What forward needs of an input, or gives as an output.
+    /// Layout in which forward needs an input, or gives an output.
     pub value: Layout,
-    /// What backward gives for an input, or needs of an output.
+    /// Layout in which backward gives the gradient of an input, or needs that of an output.
     pub gradient: Layout,
 }
 
@@ -138,7 +138,7 @@ impl Declaration {
         std::iter::once(Cut::Whole).chain(axes).chain(self.linear.then_some(Cut::Sum))
     }
 
-    /// How many parts a strategy cuts an axis into.
+    /// Returns the number of parts that a strategy cuts an axis into.
     fn parts(&self, axis: usize, strategy: &Strategy, mesh: &[usize]) -> usize {
         let cuts = strategy.0.iter().zip(mesh).filter(|(cut, _)| **cut == Cut::Axis(axis));
         cuts.map(|(_, size)| size).product()

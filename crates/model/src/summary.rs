@@ -5,7 +5,7 @@ use crate::class::classes;
 use crate::error::Error;
 use crate::graph::Graph;
 
-/// What a model asks for, for one micro-batch on one rank.
+/// Sizes and costs of a model, for one micro-batch on one rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// Elements of everything that is trained.

@@ -1,4 +1,4 @@
-//! What a graph must keep to, so that it can be trained.
+//! Checks that a graph can be trained.
 //!
 //! Plans name nodes and blocks, and checkpoints name parameters, so a name stands for one of them.
 //! Every parameter is real numbers that the loss depends on: of others there is no gradient.

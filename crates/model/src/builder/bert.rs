@@ -2,9 +2,9 @@
 //!
 //! Devlin et al., "BERT"; norms follow the sums, and the head is the embedding, transposed.
 
-use super::sizes::{check_layers, sizes};
+use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::{SelfAttention, feed_forward};
-use super::{AttentionKind, Composer, check_sequence};
+use super::{AttentionKind, Composer};
 use crate::error::Error;
 use crate::graph::{Element, Graph, Initial, TensorId};
 use crate::operator::{Activation, Embedding, MatMul};
@@ -24,7 +24,7 @@ pub struct Bert {
     pub vocabulary: usize,
     /// Tokens of a sequence at most.
     pub positions: usize,
-    /// How attention is computed.
+    /// Fused attention, or its parts.
     pub attention: AttentionKind,
 }
 
@@ -42,7 +42,7 @@ pub fn named(name: &str) -> Option<Bert> {
     Some(Bert { layers, hidden, heads, feed_forward, vocabulary: 30522, positions: 512, attention })
 }
 
-/// How a BERT of any size is spelled.
+/// Pattern of the name of a BERT of any size.
 pub(super) const SPELLED: &str = "bert:layers=N,width=N,heads=N,vocabulary=N,positions=N";
 
 /// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.

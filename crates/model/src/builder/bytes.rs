@@ -6,9 +6,9 @@
 //! table that it shared would be complete only when backward ends, and at 256 symbols sharing saves
 //! next to nothing.
 
-use super::sizes::{check_layers, sizes};
+use super::Composer;
+use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::head_size;
-use super::{Composer, check_sequence};
 use crate::error::Error;
 use crate::graph::{Graph, Initial, TensorId};
 use crate::operator::{Activation, Attention, Embedding, Linear};
@@ -31,7 +31,7 @@ pub struct Bytes {
     pub positions: usize,
 }
 
-/// How a GPT of bytes of any size is spelled.
+/// Pattern of the name of a GPT of bytes of any size.
 pub(super) const SPELLED: &str = "bytes:layers=N,width=N,heads=N,positions=N";
 
 /// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.

@@ -3,9 +3,9 @@
 //! Radford et al., "Language Models are Unsupervised Multitask Learners"; Brown et al., "Language
 //! Models are Few-Shot Learners", table 2.1. The head is the embedding, transposed.
 
-use super::sizes::{check_layers, sizes};
+use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::{SelfAttention, feed_forward};
-use super::{AttentionKind, Composer, check_sequence};
+use super::{AttentionKind, Composer};
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
 use crate::operator::{Embedding, MatMul};
@@ -25,7 +25,7 @@ pub struct Gpt {
     pub vocabulary: usize,
     /// Tokens of a sequence at most.
     pub positions: usize,
-    /// How attention is computed.
+    /// Fused attention, or its parts.
     pub attention: AttentionKind,
     /// The fraction that is dropped of embeddings, of attention's weights where they are kept, and
     /// of what each half of a block adds.
@@ -58,7 +58,7 @@ pub fn named(name: &str) -> Option<Gpt> {
     Some(Gpt { layers, hidden, heads, feed_forward, vocabulary, positions, attention, dropout })
 }
 
-/// How a GPT of any size is spelled.
+/// Pattern of the name of a GPT of any size.
 pub(super) const SPELLED: &str = "gpt:layers=N,width=N,heads=N,vocabulary=N,positions=N";
 
 /// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.

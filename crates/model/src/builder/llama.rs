@@ -2,9 +2,9 @@
 //!
 //! Touvron et al., "Llama 2"; Grattafiori et al., "The Llama 3 Herd of Models", table 3.
 
-use super::sizes::{check_layers, sizes};
+use super::Composer;
+use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::head_size;
-use super::{Composer, check_sequence};
 use crate::error::{Error, Kind};
 use crate::graph::{Element, Graph, TensorId};
 use crate::operator::{Activation, Arithmetic, Attention, Embedding, MatMul, Rotary, Unpack};
@@ -48,7 +48,7 @@ pub fn named(name: &str) -> Option<Llama> {
     Some(Llama { layers, hidden, heads, key_heads, feed_forward, vocabulary, positions, base })
 }
 
-/// How a Llama of any size is spelled.
+/// Pattern of the name of a Llama of any size.
 pub(super) const SPELLED: &str =
     "llama:layers=N,width=N,heads=N,key_heads=N,feed_forward=N,vocabulary=N,positions=N";
 

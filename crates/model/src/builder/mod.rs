@@ -117,17 +117,6 @@ pub fn usual_sequence(name: &str) -> usize {
     positions.or(llama).unwrap_or(1)
 }
 
-/// A sequence that fits into the positions that a model has.
-fn check_sequence(sequence: usize, positions: usize) -> Result<(), Error> {
-    if sequence > positions {
-        let message =
-            format!("a sequence has {sequence} tokens, the model has {positions} positions");
-        let hint = format!("give --sequence {positions} or less");
-        return Err(Error::new(Kind::Sizes, message).with_hint(hint));
-    }
-    Ok(())
-}
-
 /// No sequence, for a model that has none.
 fn alone(sequence: usize) -> Result<(), Error> {
     if sequence != 1 {

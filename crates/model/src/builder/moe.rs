@@ -16,7 +16,7 @@ pub struct Moe {
     pub trunk: Llama,
     /// Experts of a block.
     pub experts: usize,
-    /// How many of them a token goes to.
+    /// Experts that each token is sent to.
     pub chosen: usize,
     /// Places of an expert over those that it needs if all get equally many tokens.
     pub capacity_factor: f64,
@@ -44,7 +44,7 @@ pub fn named(name: &str) -> Option<Moe> {
     Some(Moe { trunk, experts: 8, chosen: 2, capacity_factor: 1.25 })
 }
 
-/// How a mixture of any size is spelled.
+/// Pattern of the name of a mixture of experts of any size.
 pub(super) const SPELLED: &str = "moe:layers=N,width=N,heads=N,key_heads=N,feed_forward=N,vocabulary=N,positions=N,experts=N,chosen=N";
 
 /// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.

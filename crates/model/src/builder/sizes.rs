@@ -22,6 +22,17 @@ pub(super) fn check_layers(layers: usize) -> Result<(), Error> {
     }
 }
 
+/// Refuses a sequence of more tokens than a model has positions.
+pub(super) fn check_sequence(sequence: usize, positions: usize) -> Result<(), Error> {
+    if sequence > positions {
+        let message =
+            format!("a sequence has {sequence} tokens, the model has {positions} positions");
+        let hint = format!("give --sequence {positions} or less");
+        return Err(Error::new(Kind::Sizes, message).with_hint(hint));
+    }
+    Ok(())
+}
+
 /// The sizes that a model's name says after `family:`; none if it is a name of another sort.
 ///
 /// # Errors

@@ -1,11 +1,11 @@
-//! What transformers share: self-attention and the feed-forward part.
+//! Self-attention and feed-forward parts of transformers.
 
 use super::Composer;
 use crate::error::{Error, Kind};
 use crate::graph::TensorId;
 use crate::operator::{Activation, Attention, MatMul, Reshape, Scale, Softmax, Unpack};
 
-/// How attention is computed.
+/// Operators that attention is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttentionKind {
     /// As one operator, which keeps no scores.

@@ -1,4 +1,4 @@
-//! What a file must keep to, so that its graph is one.
+//! Checks of a model file: tensors, nodes, loss, blocks and sequence.
 
 use super::Stretch;
 use super::sizes::NUMBER_MAX;

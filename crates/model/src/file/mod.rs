@@ -31,7 +31,7 @@ const HINT: &str = "docs/planning.md, 'The model file', says what its fields may
 #[serde(deny_unknown_fields)]
 pub struct ModelFile {
     thinwire_model: u64,
-    /// What it is called.
+    /// Name of the model.
     pub name: String,
     /// Tokens of a sequence; 1 without sequences.
     pub sequence: usize,
@@ -83,7 +83,7 @@ impl ModelFile {
         })
     }
 
-    /// What the text of a file says. Operands are looked at when a graph is asked for.
+    /// Parses the text of a file. Operands are looked at when a graph is asked for.
     ///
     /// # Errors
     /// If it is no such file, or of another version.

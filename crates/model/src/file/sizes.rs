@@ -1,8 +1,8 @@
 //! Sizes that grow with the batch.
 //!
-//! What is 3 for a batch of one and 6 for a batch of two is written `{"batch": 3}`, and a factor
-//! such as one over the number of tokens `{"one_over": {"batch": 128}}`; everything else is the same
-//! for every batch.
+//! A number that is 3 for a batch of one and 6 for a batch of two is written `{"batch": 3}`, and a
+//! factor such as one over the number of tokens `{"one_over": {"batch": 128}}`; everything else is
+//! the same for every batch.
 
 use serde_json::{Map, Value, json};
 
@@ -40,7 +40,7 @@ pub(super) fn merge(once: Value, twice: Value) -> Result<Value, Error> {
     }
 }
 
-/// How a number grows with the batch.
+/// Expresses a number by the batch, if it grows with it.
 fn grown(once: &Value, twice: &Value) -> Option<Value> {
     if let (Some(once), Some(twice)) = (once.as_u64(), twice.as_u64()) {
         return (once.checked_mul(2)? == twice).then(|| json!({ "batch": once }));

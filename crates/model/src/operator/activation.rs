@@ -4,10 +4,10 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, TAU};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, inputs};
+use super::operand::{elementwise, inputs};
+use super::rule::Rule;
 use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
+use crate::axis::Declaration;
 use crate::error::Error;
 use crate::region::Region;
 
@@ -83,32 +83,18 @@ impl Activation {
 impl Rule for Activation {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
-        let mut axes = Axes::default();
-        let dims = axes.all(x)?;
-        let flops = self.flops() * axes.points();
-        Ok(axes.declare([Operand::new("x", &dims[..])], [Operand::new("y", dims)], flops))
+        elementwise(x, &["x"], "y", self.flops())
     }
 
     fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
         vec![inputs[0].map(|x| self.of(x))]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let operands = [node.input(0), node.given(0)?];
-        let dx = node.apply(ActivationBackward(*self), &operands)?;
-        node.give(0, dx[0]);
-        Ok(())
     }
 }
 
 impl Rule for ActivationBackward {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x, _] = inputs(shapes)?;
-        let mut axes = Axes::default();
-        let dims = axes.all(x)?;
-        let flops = 2.0 * self.0.flops() * axes.points();
-        let operands = ["x", "dy"].map(|name| Operand::new(name, &dims[..]));
-        Ok(axes.declare(operands, [Operand::new("dx", dims)], flops))
+        elementwise(x, &["x", "dy"], "dx", 2.0 * self.0.flops())
     }
 
     fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {

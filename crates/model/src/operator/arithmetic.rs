@@ -4,12 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, Scale, Sum, inputs};
+use super::operand::inputs;
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::{Error, Kind};
-use crate::graph::TensorId;
 use crate::region::Region;
 
 /// One of the four operations; inputs x and y.
@@ -33,31 +32,6 @@ impl Arithmetic {
             Arithmetic::Subtract => x - y,
             Arithmetic::Multiply => x * y,
             Arithmetic::Divide => x / y,
-        }
-    }
-
-    /// dz · ∂z/∂x.
-    fn first(self, node: &mut Gradients<'_>, dz: TensorId) -> Result<TensorId, Error> {
-        let y = node.input(1);
-        match self {
-            Arithmetic::Add | Arithmetic::Subtract => Ok(dz),
-            Arithmetic::Multiply | Arithmetic::Divide => Ok(node.apply(self, &[dz, y])?[0]),
-        }
-    }
-
-    /// dz · ∂z/∂y, before it is summed over what was broadcast.
-    fn second(self, node: &mut Gradients<'_>, dz: TensorId) -> Result<TensorId, Error> {
-        let (x, y) = (node.input(0), node.input(1));
-        match self {
-            Arithmetic::Add => Ok(dz),
-            Arithmetic::Subtract => Ok(node.apply(Scale(-1.0), &[dz])?[0]),
-            Arithmetic::Multiply => Ok(node.apply(self, &[dz, x])?[0]),
-            Arithmetic::Divide => {
-                let product = node.apply(Arithmetic::Multiply, &[dz, x])?[0];
-                let once = node.apply(self, &[product, y])?[0];
-                let twice = node.apply(self, &[once, y])?[0];
-                Ok(node.apply(Scale(-1.0), &[twice])?[0])
-            }
         }
     }
 }
@@ -94,23 +68,5 @@ impl Rule for Arithmetic {
             self.of(x.at(at), y.at(&other))
         });
         vec![z]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let dz = node.given(0)?;
-        if node.wants(0) {
-            let dx = self.first(node, dz)?;
-            node.give(0, dx);
-        }
-        if node.wants(1) {
-            let whole = self.second(node, dz)?;
-            let (x, y) = (node.input_shape(0), node.input_shape(1));
-            let dy = match x == y {
-                true => whole,
-                false => node.apply(Sum::back_to(&x, &y), &[whole])?[0],
-            };
-            node.give(1, dy);
-        }
-        Ok(())
     }
 }

@@ -7,11 +7,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::operand::{dims, inputs, quotient};
+use super::rule::Rule;
 use super::softmax::{softmax, softmax_backward};
-use super::{Rule, dims, inputs, quotient};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::{Error, Kind};
 use crate::region::Region;
 
@@ -21,7 +21,7 @@ use crate::region::Region;
 pub struct Attention {
     /// The features of a head.
     pub head_size: usize,
-    /// How many heads of queries share a head of keys and values.
+    /// Heads of queries that share one head of keys and values.
     pub queries_per_key: usize,
     /// Whether no query sees a later key.
     pub causal: bool,
@@ -31,7 +31,8 @@ pub struct Attention {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AttentionBackward(pub Attention);
 
-/// What one query sees: its place, and the first features of its head in q and in k.
+/// One query: its place, the first features of its head in q and in k, and the number of keys that
+/// it attends to.
 struct Query {
     batch: usize,
     at: usize,
@@ -81,7 +82,7 @@ impl Attention {
         1.0 / (self.head_size as f64).sqrt()
     }
 
-    /// How much a query takes of each key that it sees.
+    /// Returns the attention weights of a query, one for each key that it attends to.
     fn weights(&self, query: &Query, q: &Array, k: &Array) -> Vec<f64> {
         let score = |t: usize| self.dot(query, q, k, t) * self.factor();
         let mut weights: Vec<f64> = (0..query.seen).map(score).collect();
@@ -117,13 +118,6 @@ impl Rule for Attention {
             }
         });
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let operands = [node.input(0), node.input(1), node.input(2), node.given(0)?];
-        let found = node.apply(AttentionBackward(*self), &operands)?;
-        found.iter().enumerate().for_each(|(index, gradient)| node.give(index, *gradient));
-        Ok(())
     }
 }
 

@@ -7,10 +7,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::epsilon::Epsilon;
-use super::{Rule, inputs};
+use super::operand::inputs;
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Dim, Operand};
-use crate::backward::Gradients;
 use crate::error::{Error, Kind};
 use crate::region::Region;
 
@@ -69,13 +69,6 @@ impl Rule for Moments {
         });
         vec![sum, squares]
     }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let operands = [node.input(0), node.given(0)?, node.given(1)?];
-        let dx = node.apply(MomentsBackward, &operands)?;
-        node.give(0, dx[0]);
-        Ok(())
-    }
 }
 
 impl Rule for MomentsBackward {
@@ -91,8 +84,7 @@ impl Rule for MomentsBackward {
     }
 }
 
-/// What a channel's sum and squares say: how many values there are, their mean, and one over their
-/// deviation.
+/// Returns the number of values of a channel, their mean, and one over their standard deviation.
 fn statistics(epsilon: Epsilon, region: &Region<'_>, of: [f64; 2]) -> (f64, f64, f64) {
     let [sum, squares] = of;
     let axes = region.declaration().axes.iter().filter(|axis| axis.name != 'c');
@@ -118,14 +110,6 @@ impl Rule for BatchNorm {
             (x.at(at) - mean) * scale * channel(3) + channel(4)
         });
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let dy = node.given(0)?;
-        let operands = [node.input(0), node.input(1), node.input(2), node.input(3), dy];
-        let found = node.apply(BatchNormBackward(*self), &operands)?;
-        found.iter().enumerate().for_each(|(index, gradient)| node.give(index, *gradient));
-        Ok(())
     }
 }
 

@@ -1,11 +1,12 @@
-//! The same values along some dimensions, the reverse of a sum: `x[n] -> y[b,s,n]`.
+//! Broadcast along some dimensions, the transpose of a sum: `x[n] -> y[b,s,n]`.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, Sum, inputs};
+use super::Sum;
+use super::operand::inputs;
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::Error;
 use crate::region::Region;
 
@@ -29,12 +30,5 @@ impl Rule for Broadcast {
 
     fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
         vec![Array::from_fn(region.output_shape(0), |at| inputs[0].at(&self.sum.place(at)))]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let dy = node.given(0)?;
-        let dx = node.apply(self.sum.clone(), &[dy])?;
-        node.give(0, dx[0]);
-        Ok(())
     }
 }

@@ -6,11 +6,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::operand::{dims, inputs, quotient};
+use super::rule::Rule;
 use super::slide::{Slide, each, slides};
-use super::{Rule, dims, inputs, quotient};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::Error;
 use crate::region::Region;
 
@@ -18,16 +18,16 @@ use crate::region::Region;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conv2d {
-    /// How far windows are apart, vertically and horizontally.
+    /// Distance of neighbouring windows in pixels, vertically and horizontally.
     #[serde(deserialize_with = "each")]
     pub stride: [usize; 2],
-    /// How many zeros there are at the top of an image, on the left, at the bottom and on the right.
+    /// Zeros at the top of an image, on the left, at the bottom and on the right.
     #[serde(deserialize_with = "each")]
     pub padding: [usize; 4],
-    /// How far the pixels of a window are apart.
+    /// Distance of neighbouring pixels of a window.
     #[serde(deserialize_with = "each", default = "near")]
     pub dilation: [usize; 2],
-    /// How many parts the channels fall into that do not see each other.
+    /// Groups of channels that are convolved apart.
     #[serde(default = "single")]
     pub groups: usize,
 }
@@ -111,8 +111,8 @@ impl Conv2d {
         Ok((axes, operands, flops))
     }
 
-    /// Calls a function with the indices of x, weight and y of every product. How many groups there
-    /// are follows from the shapes, which may be a part.
+    /// Calls a function with the indices of x, weight and y of every product. The number of groups
+    /// follows from the shapes, which may be local.
     fn each_product(
         &self,
         [x, weight, y]: [&[usize]; 3],
@@ -149,22 +149,6 @@ impl Rule for Conv2d {
             y.add(&of_y, x.at(&of_x) * weight.at(&of_weight));
         });
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let (x, weight, dy) = (node.input(0), node.input(1), node.given(0)?);
-        let (image, kernel) = (node.input_shape(0), node.input_shape(1));
-        if node.wants(0) {
-            let image = [image[2], image[3]];
-            let dx = node.apply(Conv2dInput { forward: *self, image }, &[dy, weight])?;
-            node.give(0, dx[0]);
-        }
-        if node.wants(1) {
-            let kernel = [kernel[2], kernel[3]];
-            let dweight = node.apply(Conv2dWeight { forward: *self, kernel }, &[x, dy])?;
-            node.give(1, dweight[0]);
-        }
-        Ok(())
     }
 }
 

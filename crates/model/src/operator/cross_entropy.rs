@@ -7,10 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, inputs, split_last};
+use super::operand::{inputs, split_last};
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::Error;
 use crate::layout::Reduction;
 use crate::region::Region;
@@ -63,14 +63,6 @@ impl Rule for CrossEntropy {
             target(targets, token, region).map_or(0.0, |v| logits.at(&[token, &[v]].concat()))
         });
         vec![total, chosen]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let (dtotal, dchosen) = (node.given(0)?, node.given(1)?);
-        let operands = [node.input(0), node.input(1), node.output(0), dtotal, dchosen];
-        let dlogits = node.apply(CrossEntropyBackward, &operands)?;
-        node.give(0, dlogits[0]);
-        Ok(())
     }
 }
 

@@ -7,10 +7,10 @@
 use serde::{Deserialize, Serialize};
 use thinwire_wire::random::Key;
 
-use super::{Rule, inputs};
+use super::operand::{elementwise, inputs};
+use super::rule::Rule;
 use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
+use crate::axis::Declaration;
 use crate::error::{Error, Kind};
 use crate::region::Region;
 
@@ -31,11 +31,7 @@ impl Rule for Dropout {
             let message = format!("rate is {}, expected 0 or more and less than 1", self.rate);
             return Err(Error::new(Kind::Operands, message));
         }
-        let mut axes = Axes::default();
-        let dims = axes.all(x)?;
-        let flops = axes.points();
-        let outputs = [Operand::new("y", &dims[..])];
-        Ok(axes.declare([Operand::new("x", dims)], outputs, flops).linear())
+        Ok(elementwise(x, &["x"], "y", 1.0)?.linear())
     }
 
     fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
@@ -50,12 +46,5 @@ impl Rule for Dropout {
             if stays { x.at(at) / (1.0 - self.rate) } else { 0.0 }
         });
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let dy = node.given(0)?;
-        let dx = node.apply(*self, &[dy])?;
-        node.give(0, dx[0]);
-        Ok(())
     }
 }

@@ -5,10 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, dims, inputs};
+use super::operand::{dims, inputs, split_last};
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Dim, Operand};
-use crate::backward::Gradients;
 use crate::error::Error;
 use crate::region::{Part, Region};
 
@@ -55,19 +55,12 @@ impl Rule for Embedding {
         });
         vec![y]
     }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let (ids, dy, rows) = (node.input(1), node.given(0)?, node.input_shape(0)[0]);
-        let dtable = node.apply(EmbeddingBackward { rows }, &[ids, dy])?;
-        node.give(0, dtable[0]);
-        Ok(())
-    }
 }
 
 impl Rule for EmbeddingBackward {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [ids, dy] = inputs(shapes)?;
-        let (n, _) = super::split_last("dy", dy)?;
+        let (n, _) = split_last("dy", dy)?;
         let (axes, leading, v, n) = axes(ids, self.rows, n)?;
         let dy = Operand::new("dy", [&leading[..], &[n]].concat());
         let flops = dy.dims.iter().map(|dim| axes.length(*dim) as f64).product();

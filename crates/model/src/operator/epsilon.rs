@@ -1,8 +1,8 @@
-//! What norms add to a variance before its root is taken.
+//! Epsilon: the number that norms add to a variance before its root is taken.
 
 use serde::{Deserialize, Serialize};
 
-use super::check_number;
+use super::operand::check_number;
 use crate::error::Error;
 
 /// A small number; 1e-5 unless a file says another.
@@ -24,7 +24,7 @@ impl Epsilon {
     }
 }
 
-/// What a file says of it, if it does.
+/// Field of a model file that gives an epsilon.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Given {

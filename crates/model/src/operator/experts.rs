@@ -6,10 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, dims, inputs};
+use super::operand::{dims, inputs};
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::Error;
 use crate::region::Region;
 
@@ -90,17 +90,6 @@ impl Rule for Dispatch {
         });
         vec![y]
     }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let (gates, dy) = (node.input(1), node.given(0)?);
-        let dx = node.apply(Combine { weighted: self.weighted }, &[dy, gates])?;
-        node.give(0, dx[0]);
-        if self.weighted && node.wants(1) {
-            let dgates = node.apply(CombineGates, &[dy, gates, node.input(0)])?;
-            node.give(1, dgates[0]);
-        }
-        Ok(())
-    }
 }
 
 impl Rule for Combine {
@@ -122,18 +111,6 @@ impl Rule for Combine {
             }
         });
         vec![x]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let (y, gates, dx) = (node.input(0), node.input(1), node.given(0)?);
-        let capacity = node.input_shape(0)[2];
-        let dy = node.apply(Dispatch { capacity, weighted: self.weighted }, &[dx, gates])?;
-        node.give(0, dy[0]);
-        if self.weighted && node.wants(1) {
-            let dgates = node.apply(CombineGates, &[y, gates, dx])?;
-            node.give(1, dgates[0]);
-        }
-        Ok(())
     }
 }
 

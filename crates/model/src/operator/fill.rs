@@ -1,11 +1,11 @@
-//! The same number everywhere: `-> x[..]`.
+//! A constant tensor: `-> x[..]`.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, SINGLE, check_number, inputs};
+use super::operand::{SINGLE, check_number, inputs};
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::Error;
 use crate::region::Region;
 
@@ -30,9 +30,5 @@ impl Rule for Fill {
 
     fn evaluate(&self, _: &[&Array], region: &Region<'_>) -> Vec<Array> {
         vec![Array::full(region.output_shape(0), self.value)]
-    }
-
-    fn gradients(&self, _: &mut Gradients<'_>) -> Result<(), Error> {
-        Ok(())
     }
 }

@@ -6,10 +6,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::epsilon::Epsilon;
-use super::{Rule, inputs, split_last};
+use super::operand::{inputs, split_last};
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::Error;
 use crate::region::Region;
 
@@ -59,13 +59,6 @@ impl Rule for LayerNorm {
             }
         }
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let operands = [node.input(0), node.input(1), node.given(0)?];
-        let found = node.apply(LayerNormBackward(*self), &operands)?;
-        found.iter().enumerate().for_each(|(index, gradient)| node.give(index, *gradient));
-        Ok(())
     }
 }
 

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{MatMul, Rule, Sum, dims, inputs, split_last};
+use super::operand::{dims, inputs, split_last};
+use super::rule::Rule;
 use crate::array::Array;
-use crate::axis::{Axes, Declaration, LEADING, Operand};
-use crate::backward::Gradients;
+use crate::axis::{Axes, Declaration, Operand};
 use crate::error::Error;
 use crate::region::Region;
 
@@ -45,25 +45,5 @@ impl Rule for Linear {
             start + (0..weight.shape()[0]).map(term).sum::<f64>()
         });
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let (x, weight, dy) = (node.input(0), node.input(1), node.given(0)?);
-        let leading = node.input_shape(0).len() - 1;
-        let rows: String = LEADING[..leading].iter().collect();
-        let (of_x, of_y) = (format!("{rows}k"), format!("{rows}n"));
-        if node.wants(0) {
-            let dx = node.apply(MatMul::new(&*of_y, "kn", &*of_x), &[dy, weight])?;
-            node.give(0, dx[0]);
-        }
-        if node.wants(1) {
-            let dweight = node.apply(MatMul::new(of_x, of_y, "kn"), &[x, dy])?;
-            node.give(1, dweight[0]);
-        }
-        if self.bias && node.wants(2) {
-            let dbias = node.apply(Sum::over(0..leading), &[dy])?;
-            node.give(2, dbias[0]);
-        }
-        Ok(())
     }
 }

@@ -4,10 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, inputs};
+use super::operand::inputs;
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::{Error, Kind};
 use crate::region::Region;
 
@@ -83,20 +83,5 @@ impl Rule for MatMul {
             z.add(&place(&declaration.outputs[0], at), product);
         });
         vec![z]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let (x, y, dz) = (node.input(0), node.input(1), node.given(0)?);
-        if node.wants(0) {
-            let product = MatMul::new(&*self.output, &*self.right, &*self.left);
-            let dx = node.apply(product, &[dz, y])?;
-            node.give(0, dx[0]);
-        }
-        if node.wants(1) {
-            let product = MatMul::new(&*self.left, &*self.output, &*self.right);
-            let dy = node.apply(product, &[x, dz])?;
-            node.give(1, dy[0]);
-        }
-        Ok(())
     }
 }

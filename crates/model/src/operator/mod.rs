@@ -1,7 +1,8 @@
 //! Operators, one file each.
 //!
-//! A file says three things of its operator: what its axes are, what it means, and what its
-//! gradients are. Gradients that are no operators of the list already stand in the same file.
+//! A file declares the axes of its operator and defines its meaning as plain, slow code in f64.
+//! Operators that exist as gradients of others stand in the file of the operator that they belong to;
+//! `backward/rules.rs` says which nodes the gradients of an operator are.
 
 mod activation;
 mod arithmetic;
@@ -18,6 +19,7 @@ mod fill;
 mod layer_norm;
 mod linear;
 mod matmul;
+mod operand;
 mod pack;
 mod place;
 mod pool;
@@ -25,6 +27,7 @@ mod reshape;
 mod rms_norm;
 mod rotary;
 mod route;
+mod rule;
 mod scale;
 mod slide;
 mod softmax;
@@ -58,34 +61,18 @@ pub use softmax::{Softmax, SoftmaxBackward};
 pub use sum::{Sum, Summed};
 pub use transpose::Transpose;
 
-use std::ops::RangeInclusive;
-
+use rule::Rule;
 use serde::{Deserialize, Serialize};
 
 use crate::array::Array;
 use crate::axis::Declaration;
-use crate::backward::Gradients;
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::region::Region;
-
-/// What an operator's file says.
-pub(crate) trait Rule {
-    /// Its axes and operands, for inputs of these shapes.
-    fn declare(&self, inputs: &[&[usize]]) -> Result<Declaration, Error>;
-
-    /// Its meaning, on a part of its axes: plain, slow, in f64.
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array>;
-
-    /// Adds the nodes that compute the gradients of its inputs. Gradients themselves need none.
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        Err(Error::new(Kind::Gradient, format!("{} has no gradient", node.name())))
-    }
-}
 
 /// The closed set of operators: the enum, and what is looked up by its cases.
 macro_rules! operators {
     ($($(#[$doc:meta])* $case:ident = $name:literal,)*) => {
-        /// What a node does.
+        /// An operator of a node.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         pub enum Operator {
             $($(#[$doc])* #[serde(rename = $name)] $case($case),)*
@@ -95,7 +82,7 @@ macro_rules! operators {
             /// The names of all operators.
             pub const NAMES: &'static [&'static str] = &[$($name,)*];
 
-            /// Its name.
+            /// Returns the name that files use.
             pub fn name(&self) -> &'static str {
                 match self { $(Operator::$case(_) => $name,)* }
             }
@@ -120,29 +107,29 @@ operators! {
     MatMul = "matmul",
     /// Rows of a table.
     Embedding = "embedding",
-    /// Its table's gradient.
+    /// The gradient of an embedding's table.
     EmbeddingBackward = "embedding_backward",
     /// Mean zero and variance one within a token, then gain and bias.
     LayerNorm = "layer_norm",
-    /// Its gradients.
+    /// The gradients of a layer norm.
     LayerNormBackward = "layer_norm_backward",
     /// Mean square one within a token, then gain.
     RmsNorm = "rms_norm",
-    /// Its gradients.
+    /// The gradients of an RMS norm.
     RmsNormBackward = "rms_norm_backward",
     /// Exponentials that sum to one.
     Softmax = "softmax",
-    /// Its gradient.
+    /// The gradient of a softmax.
     SoftmaxBackward = "softmax_backward",
     /// Every query's mean of the values, weighted by its keys.
     Attention = "attention",
-    /// Its gradients.
+    /// The gradients of attention.
     AttentionBackward = "attention_backward",
     /// Pairs of features turned by their position.
     Rotary = "rotary",
     /// A function of every element.
     Activation = "activation",
-    /// Its gradient.
+    /// The gradient of an activation function.
     ActivationBackward = "activation_backward",
     /// Two tensors element by element, with broadcast.
     Arithmetic = "arithmetic",
@@ -150,11 +137,11 @@ operators! {
     Scale = "scale",
     /// The sum over some dimensions.
     Sum = "sum",
-    /// The same values along some dimensions.
+    /// Values repeated along some dimensions.
     Broadcast = "broadcast",
-    /// The same number everywhere.
+    /// One number everywhere.
     Fill = "fill",
-    /// The same elements in dimensions that are split or merged.
+    /// Elements kept, dimensions split or merged.
     Reshape = "reshape",
     /// Dimensions in another order.
     Transpose = "transpose",
@@ -162,7 +149,7 @@ operators! {
     Unpack = "unpack",
     /// A dimension put together.
     Pack = "pack",
-    /// The same tensor, where the user wants it.
+    /// A tensor, unchanged, in the layout that the user asks for.
     Place = "place",
     /// Some elements zero, at random.
     Dropout = "dropout",
@@ -178,19 +165,19 @@ operators! {
     MomentsBackward = "moments_backward",
     /// Mean zero and variance one within a channel, then gain and bias.
     BatchNorm = "batch_norm",
-    /// Its gradients.
+    /// The gradients of a batch norm.
     BatchNormBackward = "batch_norm_backward",
     /// The largest or the mean of every window.
     Pool = "pool",
-    /// Its gradient.
+    /// The gradient of a pool.
     PoolBackward = "pool_backward",
     /// The two terms of a token's cross-entropy.
     CrossEntropy = "cross_entropy",
     /// The gradient of its logits.
     CrossEntropyBackward = "cross_entropy_backward",
-    /// Which experts a token goes to.
+    /// Gates of a mixture of experts.
     Route = "route",
-    /// Its gradient.
+    /// The gradient of the gates.
     RouteBackward = "route_backward",
     /// Tokens brought to their experts.
     Dispatch = "dispatch",
@@ -201,7 +188,7 @@ operators! {
 }
 
 impl Operator {
-    /// What it does to inputs of these shapes.
+    /// Declares axes and operands for inputs of these shapes.
     ///
     /// # Errors
     /// If it cannot take them.
@@ -212,60 +199,9 @@ impl Operator {
         Ok(declaration)
     }
 
-    /// Its meaning, on a part of its axes: plain, slow, in f64. Inputs are local, and so is what
-    /// comes out.
+    /// Computes the outputs for a part of every axis: plain, slow, in f64. Inputs are local, and so
+    /// is what comes out.
     pub fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
         self.rule().evaluate(inputs, region)
-    }
-
-    /// Adds the nodes that compute the gradients of its inputs.
-    pub(crate) fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        self.rule().gradients(node)
-    }
-}
-
-/// What single precision has, endless values aside.
-const SINGLE: RangeInclusive<f64> = -(f32::MAX as f64)..=f32::MAX as f64;
-
-/// Refuses a number that an operator is told and cannot mean anything by.
-fn check_number(name: &str, found: f64, expected: RangeInclusive<f64>) -> Result<(), Error> {
-    if expected.contains(&found) {
-        return Ok(());
-    }
-    let (least, most) = expected.into_inner();
-    let message = format!("{name} is {found:?}, expected {least:?} to {most:?}");
-    Err(Error::new(Kind::Operands, message))
-}
-
-/// Exactly N inputs.
-fn inputs<'a, const N: usize>(inputs: &[&'a [usize]]) -> Result<[&'a [usize]; N], Error> {
-    inputs.try_into().map_err(|_| {
-        Error::new(Kind::Operands, format!("has {} inputs, expected {N}", inputs.len()))
-    })
-}
-
-/// A shape's last dimension and those before it.
-fn split_last<'a>(name: &str, shape: &'a [usize]) -> Result<(usize, &'a [usize]), Error> {
-    let none =
-        || Error::new(Kind::Operands, format!("{name} has no dimension, expected one or more"));
-    shape.split_last().map(|(last, leading)| (*last, leading)).ok_or_else(none)
-}
-
-/// A shape of exactly N dimensions.
-fn dims<const N: usize>(name: &str, shape: &[usize]) -> Result<[usize; N], Error> {
-    shape.try_into().map_err(|_| {
-        let message = format!("{name} has {} dimensions {shape:?}, expected {N}", shape.len());
-        Error::new(Kind::Operands, message)
-    })
-}
-
-/// How often `part` goes into `length`.
-fn quotient(name: &str, length: usize, part: usize) -> Result<usize, Error> {
-    match length.checked_rem(part) {
-        Some(0) => Ok(length / part),
-        _ => {
-            let message = format!("{name} is {length} long, expected a multiple of {part}");
-            Err(Error::new(Kind::Operands, message))
-        }
     }
 }

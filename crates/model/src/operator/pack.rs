@@ -5,10 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, inputs};
+use super::operand::inputs;
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Dim, LEADING, Operand};
-use crate::backward::Gradients;
 use crate::error::{Error, Kind};
 use crate::region::Region;
 
@@ -36,7 +36,7 @@ pub struct Pack {
     pub sections: Vec<usize>,
 }
 
-/// What parts are called.
+/// Names of the sections as operands.
 const NAMES: [&str; 8] =
     ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"];
 
@@ -69,7 +69,7 @@ fn operands(
     Ok((axes, whole, parts))
 }
 
-/// What a section has of a local piece-by-piece dimension: for each piece, where it lies.
+/// Maps an index within a section to the index within the whole dimension.
 fn section(unpack: &Unpack, index: usize, local: usize) -> impl Fn(usize) -> usize + '_ {
     let before: usize = unpack.sections[..index].iter().sum();
     let (length, whole) = (unpack.sections[index], unpack.sections.iter().sum::<usize>());
@@ -96,19 +96,11 @@ impl Rule for Unpack {
         };
         (0..self.sections.len()).map(part).collect()
     }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let given = (0..self.sections.len()).map(|index| node.given(index));
-        let given = given.collect::<Result<Vec<_>, Error>>()?;
-        let Unpack { dim, pieces, sections } = self.clone();
-        let dx = node.apply(Pack { dim, pieces, sections }, &given)?;
-        node.give(0, dx[0]);
-        Ok(())
-    }
 }
 
 impl Pack {
-    fn unpack(&self) -> Unpack {
+    /// Returns the operator that undoes this one.
+    pub(crate) fn unpack(&self) -> Unpack {
         Unpack { dim: self.dim, pieces: self.pieces, sections: self.sections.clone() }
     }
 }
@@ -135,12 +127,5 @@ impl Rule for Pack {
             });
         }
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let dy = node.given(0)?;
-        let parts = node.apply(self.unpack(), &[dy])?;
-        parts.iter().enumerate().for_each(|(index, part)| node.give(index, *part));
-        Ok(())
     }
 }

@@ -2,19 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::operand::{dims, inputs};
+use super::rule::Rule;
 use super::slide::{Slide, each, slides};
-use super::{Rule, dims, inputs};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::Error;
 use crate::region::Region;
 
-/// What a window becomes.
+/// Number that a window becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PoolKind {
-    /// Its largest pixel.
+    /// The largest pixel.
     Max,
     /// The sum of its pixels over its size, padding included.
     Mean,
@@ -24,15 +24,15 @@ pub enum PoolKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
-    /// What a window becomes.
+    /// Number that a window becomes.
     pub kind: PoolKind,
     /// Height and width of a window.
     #[serde(deserialize_with = "each")]
     pub size: [usize; 2],
-    /// How far windows are apart, vertically and horizontally.
+    /// Distance of neighbouring windows in pixels, vertically and horizontally.
     #[serde(deserialize_with = "each")]
     pub stride: [usize; 2],
-    /// How many pixels there are at the top of an image, on the left, at the bottom and on the right.
+    /// Pixels of padding at the top of an image, on the left, at the bottom and on the right.
     #[serde(deserialize_with = "each")]
     pub padding: [usize; 4],
 }
@@ -63,7 +63,7 @@ impl Pool {
         Ok((axes, Operand::new("x", [b, c, h, w]), Operand::new("y", [b, c, y, x]), flops))
     }
 
-    /// How much each pixel counts in the window at an index of y.
+    /// Returns the weight of each pixel in the window at an index of y.
     fn window(&self, x: &Array, at: &[usize]) -> Vec<([usize; 4], f64)> {
         let ([down, across], [height, width]) = (self.slides(), self.size);
         let place = |offset: usize| {
@@ -96,13 +96,6 @@ impl Rule for Pool {
             self.window(x, at).into_iter().map(|(place, factor)| x.at(&place) * factor).sum()
         };
         vec![Array::from_fn(region.output_shape(0), mean)]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let operands = [node.input(0), node.given(0)?];
-        let dx = node.apply(PoolBackward(*self), &operands)?;
-        node.give(0, dx[0]);
-        Ok(())
     }
 }
 

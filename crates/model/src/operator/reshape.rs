@@ -1,14 +1,14 @@
-//! The same elements in dimensions that are split or merged: `x[b,s,g·d] -> y[b,s,g,d]`.
+//! A reshape, which splits and merges dimensions: `x[b,s,g·d] -> y[b,s,g,d]`.
 //!
 //! Neighbouring dimensions on both sides that hold the same number of elements belong together. The
 //! first of them share an axis as long as their greatest common divisor; the others stay whole.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, inputs};
+use super::operand::inputs;
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Dim, LEADING, Operand};
-use crate::backward::Gradients;
 use crate::error::{Error, Kind};
 use crate::region::Region;
 
@@ -45,13 +45,6 @@ impl Rule for Reshape {
 
     fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
         vec![Array::new(region.output_shape(0), inputs[0].values().to_vec())]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let (dy, shape) = (node.given(0)?, node.input_shape(0));
-        let dx = node.apply(Reshape { shape }, &[dy])?;
-        node.give(0, dx[0]);
-        Ok(())
     }
 }
 

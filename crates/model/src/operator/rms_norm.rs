@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::epsilon::Epsilon;
 use super::layer_norm::tokens;
-use super::{Rule, inputs};
+use super::operand::inputs;
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::Declaration;
-use crate::backward::Gradients;
 use crate::error::Error;
 use crate::region::Region;
 
@@ -36,13 +36,6 @@ impl Rule for RmsNorm {
             token.iter_mut().zip(gain).for_each(|(value, gain)| *value *= gain);
         }
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let operands = [node.input(0), node.input(1), node.given(0)?];
-        let found = node.apply(RmsNormBackward(*self), &operands)?;
-        found.iter().enumerate().for_each(|(index, gradient)| node.give(index, *gradient));
-        Ok(())
     }
 }
 

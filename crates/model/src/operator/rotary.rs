@@ -7,10 +7,10 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, check_number, dims, inputs, quotient};
+use super::operand::{check_number, dims, inputs, quotient};
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::{Error, Kind};
 use crate::region::Region;
 
@@ -20,7 +20,8 @@ use crate::region::Region;
 pub struct Rotary {
     /// The features of a head, an even number.
     pub head_size: usize,
-    /// How much slower the last pair turns than the first; 10,000 in the paper.
+    /// Base of the angles: the last pair turns slower than the first by about this factor; 10,000
+    /// in the paper.
     pub base: f64,
     /// Whether pairs are turned back, as gradients are.
     pub back: bool,
@@ -59,12 +60,5 @@ impl Rule for Rotary {
             x.at(at) * cosine + if lower { -across } else { across }
         });
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let dy = node.given(0)?;
-        let dx = node.apply(Rotary { back: !self.back, ..*self }, &[dy])?;
-        node.give(0, dx[0]);
-        Ok(())
     }
 }

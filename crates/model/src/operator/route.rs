@@ -1,15 +1,15 @@
-//! Which experts a token goes to: `logits[..,e] -> gates[..,e]`.
+//! Gates of a mixture of experts: `logits[..,e] -> gates[..,e]`.
 //!
 //! Shazeer et al., "Outrageously Large Neural Networks", section 2.1: the softmax over a token's
 //! largest logits, zero for all other experts.
 
 use serde::{Deserialize, Serialize};
 
+use super::operand::{inputs, split_last};
+use super::rule::Rule;
 use super::softmax::{softmax, softmax_backward};
-use super::{Rule, inputs, split_last};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::{Error, Kind};
 use crate::region::Region;
 
@@ -17,7 +17,7 @@ use crate::region::Region;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// How many experts a token goes to.
+    /// Experts that each token is sent to.
     pub chosen: usize,
 }
 
@@ -62,13 +62,6 @@ impl Rule for Route {
             softmax(token);
         }
         vec![gates]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let operands = [node.output(0), node.given(0)?];
-        let dlogits = node.apply(RouteBackward, &operands)?;
-        node.give(0, dlogits[0]);
-        Ok(())
     }
 }
 

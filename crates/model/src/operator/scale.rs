@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, SINGLE, check_number, inputs};
+use super::operand::{SINGLE, check_number, elementwise, inputs};
+use super::rule::Rule;
 use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
+use crate::axis::Declaration;
 use crate::error::Error;
 use crate::region::Region;
 
@@ -17,21 +17,10 @@ impl Rule for Scale {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
         check_number("factor", self.0, SINGLE)?;
-        let mut axes = Axes::default();
-        let dims = axes.all(x)?;
-        let flops = axes.points();
-        let outputs = [Operand::new("y", &dims[..])];
-        Ok(axes.declare([Operand::new("x", dims)], outputs, flops).linear())
+        Ok(elementwise(x, &["x"], "y", 1.0)?.linear())
     }
 
     fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
         vec![inputs[0].map(|value| value * self.0)]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let dy = node.given(0)?;
-        let dx = node.apply(*self, &[dy])?;
-        node.give(0, dx[0]);
-        Ok(())
     }
 }

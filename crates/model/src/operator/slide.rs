@@ -7,16 +7,16 @@ use crate::error::{Error, Kind};
 /// Windows in one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slide {
-    /// How far windows are apart.
+    /// Distance of neighbouring windows.
     pub stride: usize,
-    /// How far the pixels of a window are apart.
+    /// Distance of neighbouring pixels of a window.
     pub dilation: usize,
-    /// How many pixels of nothing there are before and after an image.
+    /// Pixels of padding before and after an image.
     pub padding: [usize; 2],
 }
 
 impl Slide {
-    /// How many windows of a size fit into a length.
+    /// Counts the windows of a size that fit into a length.
     pub fn windows(&self, length: usize, size: usize) -> Result<usize, Error> {
         let Slide { stride, dilation, padding: [before, after] } = *self;
         let padded = length.saturating_add(before).saturating_add(after);

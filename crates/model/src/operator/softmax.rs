@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, inputs, split_last};
+use super::operand::{inputs, split_last};
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::{Error, Kind};
 use crate::region::Region;
 
@@ -44,13 +44,6 @@ impl Rule for Softmax {
             softmax(&mut values[..seen]);
         }
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let operands = [node.output(0), node.given(0)?];
-        let dx = node.apply(SoftmaxBackward, &operands)?;
-        node.give(0, dx[0]);
-        Ok(())
     }
 }
 

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Broadcast, Rule, inputs};
+use super::operand::inputs;
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::Error;
 use crate::region::Region;
 
-/// What becomes of a dimension that is summed over.
+/// Fate of a dimension in a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Summed {
@@ -46,7 +46,7 @@ impl Sum {
         Sum { dims: away.chain(shape.iter().map(kept)).collect() }
     }
 
-    /// What becomes of a dimension.
+    /// Returns the fate of a dimension.
     pub(super) fn of(&self, dim: usize) -> Summed {
         self.dims.get(dim).copied().unwrap_or(Summed::No)
     }
@@ -94,12 +94,5 @@ impl Rule for Sum {
         let mut y = Array::full(region.output_shape(0), 0.0);
         Array::each_index(inputs[0].shape(), |at| y.add(&self.place(at), inputs[0].at(at)));
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let (dy, shape) = (node.given(0)?, node.input_shape(0));
-        let dx = node.apply(Broadcast { shape, sum: self.clone() }, &[dy])?;
-        node.give(0, dx[0]);
-        Ok(())
     }
 }

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, inputs};
+use super::operand::inputs;
+use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::backward::Gradients;
 use crate::error::{Error, Kind};
 use crate::region::Region;
 
@@ -15,7 +15,7 @@ use crate::region::Region;
 pub struct Transpose {
     /// The axes of x.
     pub input: String,
-    /// The same axes in the order of y.
+    /// The axes of y, those of x in another order.
     pub output: String,
 }
 
@@ -65,12 +65,5 @@ impl Rule for Transpose {
             inputs[0].at(&from)
         });
         vec![y]
-    }
-
-    fn gradients(&self, node: &mut Gradients<'_>) -> Result<(), Error> {
-        let dy = node.given(0)?;
-        let dx = node.apply(Transpose::new(&*self.output, &*self.input), &[dy])?;
-        node.give(0, dx[0]);
-        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::graph::{Node, TensorId};
 use crate::operator::{Attention, MatMul, Operator, Scale};
 
-/// How far a factor may be off, relatively: programs keep it in few bits.
+/// Relative error that a factor may have: programs keep it in few bits.
 const NEAR: f64 = 1e-3;
 
 /// Operands as `[batch, heads, tokens, features]`.
@@ -15,7 +15,7 @@ struct Heads {
     queries: TensorId,
     keys: TensorId,
     values: TensorId,
-    /// What scores are multiplied by.
+    /// Factor of the scores.
     factor: f64,
     causal: bool,
 }
@@ -42,7 +42,7 @@ impl Rewriter {
         self.transpose(&node.name, mixed, &mixture.output).map(Some)
     }
 
-    /// What weights are made of, if they are a softmax of scores.
+    /// Finds queries and keys of the weights, if these are a softmax of scores.
     fn heads(
         &mut self,
         name: &str,
@@ -164,7 +164,7 @@ impl Rewriter {
         }
     }
 
-    /// What a tensor was before reshapes that left its last two dimensions alone.
+    /// Returns the tensor before reshapes that left the last two dimensions alone.
     fn through_leading(&self, x: TensorId) -> TensorId {
         match self.maker(x) {
             Some(Node { operator: Operator::Reshape(_), inputs, .. })

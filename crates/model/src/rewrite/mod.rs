@@ -1,7 +1,7 @@
 //! Rewriting: what other programs took apart, put together.
 //!
 //! A graph is written anew node by node. A view of a view becomes one view, and products around a
-//! softmax become attention, which keeps no scores. What a graph means stays.
+//! softmax become attention, which keeps no scores. The graph computes what it computed before.
 
 mod attention;
 mod scores;

@@ -66,7 +66,7 @@ impl Rewriter {
         last && alone && pair(reshaped).is_some() && pair(reshaped) == pair(before)
     }
 
-    /// What a tensor is a multiple of, seen through views, and by how much.
+    /// Splits a tensor, seen through views, into another tensor and a factor.
     pub(super) fn unscaled(&mut self, name: &str, x: TensorId) -> Result<(TensorId, f64), Error> {
         let Some(node) = self.maker(x) else { return Ok((x, 1.0)) };
         let (operator, inner) = (node.operator.clone(), node.inputs.first().copied());

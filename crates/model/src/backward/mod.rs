@@ -4,6 +4,11 @@ use crate::error::{Error, Kind};
 use crate::graph::{Element, Graph, Node, NodeId, Role, TensorId};
 use crate::operator::{Arithmetic, Fill, Operator};
 
+mod node;
+mod rules;
+
+use node::Gradients;
+
 /// Why a node of a training graph is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
@@ -105,10 +110,9 @@ impl Tape {
         if given.iter().all(Option::is_none) || !wanted.contains(&true) {
             return Ok(());
         }
-        let found = vec![None; node.inputs.len()];
-        let mut gradients = Gradients { graph: &mut self.graph, node, given, wanted, found };
-        node.operator.gradients(&mut gradients)?;
-        let found = gradients.found;
+        let mut gradients = Gradients::new(&mut self.graph, node, given, wanted);
+        rules::gradients(&mut gradients)?;
+        let found = gradients.into_found();
         self.mark(Origin::Gradient(id));
         for (input, gradient) in node.inputs.iter().zip(found) {
             if let Some(gradient) = gradient {
@@ -135,73 +139,5 @@ impl Tape {
         };
         self.gradients[tensor] = Some(sum);
         Ok(())
-    }
-}
-
-/// Where an operator puts the gradients of a node.
-pub(crate) struct Gradients<'a> {
-    graph: &'a mut Graph,
-    node: &'a Node,
-    given: Vec<Option<TensorId>>,
-    wanted: Vec<bool>,
-    found: Vec<Option<TensorId>>,
-}
-
-impl Gradients<'_> {
-    /// The node's name.
-    pub fn name(&self) -> &str {
-        &self.node.name
-    }
-
-    /// An input of the node.
-    pub fn input(&self, index: usize) -> TensorId {
-        self.node.inputs[index]
-    }
-
-    /// An output of the node.
-    pub fn output(&self, index: usize) -> TensorId {
-        self.node.outputs[index]
-    }
-
-    /// The shape of an input.
-    pub fn input_shape(&self, index: usize) -> Vec<usize> {
-        self.shape(self.input(index))
-    }
-
-    /// The shape of any tensor.
-    pub fn shape(&self, tensor: TensorId) -> Vec<usize> {
-        self.graph.tensors[tensor].shape.clone()
-    }
-
-    /// Whether the gradient of an input is of use.
-    pub fn wants(&self, index: usize) -> bool {
-        self.wanted[index]
-    }
-
-    /// The gradient of an output; zero if the loss does not depend on it.
-    pub fn given(&mut self, index: usize) -> Result<TensorId, Error> {
-        if let Some(gradient) = self.given[index] {
-            return Ok(gradient);
-        }
-        let shape = self.shape(self.output(index));
-        let zero = self.apply(Fill { shape, value: 0.0 }, &[])?[0];
-        self.given[index] = Some(zero);
-        Ok(zero)
-    }
-
-    /// Adds a node.
-    pub fn apply(
-        &mut self,
-        operator: impl Into<Operator>,
-        inputs: &[TensorId],
-    ) -> Result<Vec<TensorId>, Error> {
-        self.graph.apply(format!("{}.gradient", self.node.name), operator.into(), inputs)
-    }
-
-    /// Says which tensor is the gradient of an input.
-    pub fn give(&mut self, index: usize, gradient: TensorId) {
-        if self.wanted[index] {
-            self.found[index] = Some(gradient);
-        }
     }
 }

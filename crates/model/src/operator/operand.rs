@@ -1,0 +1,75 @@
+//! Checks of the operands and numbers that an operator is given.
+
+use std::ops::RangeInclusive;
+
+use crate::axis::{Axes, Declaration, Operand};
+use crate::error::{Error, Kind};
+
+/// Finite values of single precision.
+pub(super) const SINGLE: RangeInclusive<f64> = -(f32::MAX as f64)..=f32::MAX as f64;
+
+/// Refuses a number that an operator is told and cannot mean anything by.
+pub(super) fn check_number(
+    name: &str,
+    found: f64,
+    expected: RangeInclusive<f64>,
+) -> Result<(), Error> {
+    if expected.contains(&found) {
+        return Ok(());
+    }
+    let (least, most) = expected.into_inner();
+    let message = format!("{name} is {found:?}, expected {least:?} to {most:?}");
+    Err(Error::new(Kind::Operands, message))
+}
+
+/// Exactly N inputs.
+pub(super) fn inputs<'a, const N: usize>(
+    inputs: &[&'a [usize]],
+) -> Result<[&'a [usize]; N], Error> {
+    inputs.try_into().map_err(|_| {
+        Error::new(Kind::Operands, format!("has {} inputs, expected {N}", inputs.len()))
+    })
+}
+
+/// A shape's last dimension and those before it.
+pub(super) fn split_last<'a>(
+    name: &str,
+    shape: &'a [usize],
+) -> Result<(usize, &'a [usize]), Error> {
+    let none =
+        || Error::new(Kind::Operands, format!("{name} has no dimension, expected one or more"));
+    shape.split_last().map(|(last, leading)| (*last, leading)).ok_or_else(none)
+}
+
+/// A shape of exactly N dimensions.
+pub(super) fn dims<const N: usize>(name: &str, shape: &[usize]) -> Result<[usize; N], Error> {
+    shape.try_into().map_err(|_| {
+        let message = format!("{name} has {} dimensions {shape:?}, expected {N}", shape.len());
+        Error::new(Kind::Operands, message)
+    })
+}
+
+/// Divides `length` by `part`, without a remainder.
+pub(super) fn quotient(name: &str, length: usize, part: usize) -> Result<usize, Error> {
+    match length.checked_rem(part) {
+        Some(0) => Ok(length / part),
+        _ => {
+            let message = format!("{name} is {length} long, expected a multiple of {part}");
+            Err(Error::new(Kind::Operands, message))
+        }
+    }
+}
+
+/// Declares an operator of each element alone: operands of one shape, every axis of which may be cut.
+pub(super) fn elementwise(
+    shape: &[usize],
+    inputs: &[&'static str],
+    output: &'static str,
+    flops_per_element: f64,
+) -> Result<Declaration, Error> {
+    let mut axes = Axes::default();
+    let dims = axes.all(shape)?;
+    let flops = flops_per_element * axes.points();
+    let inputs: Vec<Operand> = inputs.iter().map(|name| Operand::new(name, &dims[..])).collect();
+    Ok(axes.declare(inputs, [Operand::new(output, dims)], flops))
+}

@@ -1,0 +1,15 @@
+//! The trait that the file of an operator implements.
+
+use crate::array::Array;
+use crate::axis::Declaration;
+use crate::error::Error;
+use crate::region::Region;
+
+/// Declaration and meaning of an operator.
+pub(crate) trait Rule {
+    /// Declares axes and operands for inputs of these shapes.
+    fn declare(&self, inputs: &[&[usize]]) -> Result<Declaration, Error>;
+
+    /// Computes the outputs for a part of every axis: plain, slow, in f64.
+    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array>;
+}
