@@ -22,7 +22,7 @@
 //! assert!(trainer.loss(&[sampler.next_batch()]) < 2.0);
 //! # Ok::<(), Error>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod checkpoint;
 mod config;
@@ -30,8 +30,6 @@ mod corpus;
 mod data;
 mod error;
 mod exchange;
-#[cfg(test)]
-mod gpt;
 mod mlp;
 mod model;
 mod optimizer;

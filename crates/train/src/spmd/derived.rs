@@ -12,7 +12,6 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-use burn_tensor::Device;
 use thinwire_model::{Declaration, Graph, Part, TensorId, Training, backward};
 use thinwire_wire::Rank;
 
@@ -42,7 +41,6 @@ pub struct Derived {
     parameters: Vec<Parameter>,
     /// For every parameter of the program, which of these it is.
     places: Vec<usize>,
-    device: Device,
 }
 
 impl Derived {
@@ -80,7 +78,6 @@ impl Derived {
             places,
             program,
             training,
-            device: Device::flex(),
         })
     }
 
@@ -94,7 +91,7 @@ impl Derived {
         let mut slots = vec![None; self.program.slots.len()];
         for (parameter, place) in self.program.parameters.iter().zip(&self.places) {
             let shape = &self.parameters[*place].shape;
-            slots[parameter.home] = Some(Value::new(shape, values[*place].clone(), &self.device));
+            slots[parameter.home] = Some(Value::new(shape, values[*place].clone()));
         }
         slots
     }

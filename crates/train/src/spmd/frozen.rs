@@ -76,9 +76,9 @@ impl Machine<'_> {
         let mut next = || wanted.next().expect("as many as were wanted");
         for index in 0..self.program.parameters.len() {
             let parameter = &self.program.parameters[index];
-            let (home, device) = (parameter.home, self.slots.device().clone());
+            let home = parameter.home;
             let owned = matches!(parameter.owner, Owner::Here { .. });
-            let value = Value::new(&self.program.slots[home].shape, next(), &device);
+            let value = Value::new(&self.program.slots[home].shape, next());
             self.slots.put_lasting(home, Content::Here(value));
             if owned {
                 self.optimizer.set_buffers(index, [next(), next(), next()]);

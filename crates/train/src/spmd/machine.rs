@@ -84,12 +84,11 @@ impl<'a> Machine<'a> {
         let assignment = Assignment::new(training, plan);
         let parts = program.mesh.first_dim().map(|mesh| parts(&assignment, &mesh)).collect();
         let mut slots = Slots::new(group);
-        let device = slots.device().clone();
         let local = |parameter: &Parameter, slot: Slot| {
             let shape = &training.graph.tensors[parameter.tensor].shape;
             let parts = parts_of(shape, &program.slots[slot].layout, &program.mesh);
             let lengths: Vec<usize> = parts.iter().map(|part| part.length).collect();
-            Value::new(&lengths, initial(parameter.tensor, &parts), &device)
+            Value::new(&lengths, initial(parameter.tensor, &parts))
         };
         for parameter in &program.parameters {
             slots.put_lasting(parameter.home, Content::Here(local(parameter, parameter.home)));
@@ -257,7 +256,7 @@ impl<'a> Machine<'a> {
             let tensor = &graph.tensors[parameter.tensor];
             let value = self.slots.value(&self.program, 0, parameter.home)?;
             if value.shape() == tensor.shape {
-                all.insert(tensor.name.clone(), value.floats());
+                all.insert(tensor.name.clone(), value.into_floats());
             }
         }
         Ok((all.len() == graph.parameters().count()).then_some(all))

@@ -2,7 +2,7 @@
 //!
 //! `model` has derived the gradients as nodes, so a step is one list of nodes. A [`Plan`] says where
 //! each works. [`program`] makes of it what one rank does, as a value: what is sent is known before
-//! anything runs. A [`Machine`] runs it on Burn's tensors.
+//! anything runs. A [`Machine`] runs it.
 //!
 //! Law: under every plan a step is what it is on one rank, within the precision of f32.
 
@@ -27,6 +27,7 @@ mod residuals;
 mod slots;
 mod speed;
 mod start;
+mod strided;
 mod text;
 mod transfer;
 mod units;

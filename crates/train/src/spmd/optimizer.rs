@@ -29,7 +29,7 @@ impl Optimizer {
             crate::Parameter { name: tensor.name.clone(), shape, initial: Initial::Zeros }
         });
         let parameters: Vec<_> = described.collect();
-        let values = parts.iter().map(|part| part.as_ref().map_or(Vec::new(), Value::floats));
+        let values = parts.iter().map(|part| part.clone().map_or(Vec::new(), Value::into_floats));
         Optimizer { values: values.collect(), state: AdamW::new(&parameters), parameters }
     }
 

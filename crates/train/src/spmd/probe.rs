@@ -2,7 +2,6 @@
 //!
 //! These are the executor's own exchanges, on the thread on which it has them.
 
-use burn_tensor::Device;
 use thinwire_collective::{Address, Group};
 use thinwire_model::{Collective, Reduction};
 use thinwire_wire::{Rank, World};
@@ -33,11 +32,11 @@ impl Probe {
         let everybody: Vec<Rank> = (0..size as u32).map(Rank).collect();
         let sum = Collective::AllReduce { reduction: Reduction::Sum };
         let raw = thinwire_codec::raw();
-        let value = Value::new(&[elements], vec![0.5; elements], &Device::flex());
+        let value = Value::new(&[elements], vec![0.5; elements]);
         let start = |tensor: usize| {
             let transfer = Transfer::new(sum, &[elements], (size, at), &raw);
             let before = transfer.before.iter();
-            let values = before.fold(value.floats(), |values, one| one.apply(values));
+            let values = before.fold(value.floats().to_vec(), |values, one| one.apply(values));
             let (count, tensor) = (self.moment, tensor as u32);
             let exchange = Exchange {
                 address: Address::counted(count, tensor, "a measurement of links"),

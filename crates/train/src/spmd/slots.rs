@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use burn_tensor::Device;
 use thinwire_collective::{Address, Group, Program as Bound};
 use thinwire_schedule as schedule;
 use thinwire_wire::Rank;
@@ -55,7 +54,6 @@ impl When {
 #[derive(Debug)]
 pub struct Slots {
     wires: Wires,
-    device: Device,
     /// What one micro-batch holds.
     held: HashMap<(usize, Slot), Content>,
     /// What lasts from step to step.
@@ -73,7 +71,6 @@ impl Slots {
     pub fn new(group: Group) -> Slots {
         Slots {
             wires: Wires::new(group),
-            device: Device::flex(),
             held: HashMap::new(),
             lasting: HashMap::new(),
             residuals: Residuals::default(),
@@ -81,11 +78,6 @@ impl Slots {
             gathers: 0,
             waited: Cell::default(),
         }
-    }
-
-    /// Where values are.
-    pub fn device(&self) -> &Device {
-        &self.device
     }
 
     /// Bytes handed to the links so far, by exchanges that are over.
@@ -163,7 +155,7 @@ impl Slots {
             Some(content) => content,
             None => self.held.get_mut(&(micro_batch, slot)).expect("filled before it is read"),
         };
-        arrived(content, &program.slots[slot].shape, &self.device, &self.waited)
+        arrived(content, &program.slots[slot].shape, &self.waited)
     }
 
     /// What a content is, waiting for it if need be.
@@ -171,7 +163,7 @@ impl Slots {
     /// # Errors
     /// If a peer is lost or disagrees.
     pub fn arrived(&self, mut content: Content, shape: &[usize]) -> Result<Value, Error> {
-        arrived(&mut content, shape, &self.device, &self.waited)
+        arrived(&mut content, shape, &self.waited)
     }
 
     /// Starts a collective; a gradient travels by its carriage, with what is owed of it.
@@ -191,10 +183,10 @@ impl Slots {
         let transfer = program.transfer(convert);
         let owed = transfer.owed();
         let before = transfer.before.iter();
-        let values = before.fold(value.floats(), |values, reform| reform.apply(values));
+        let values = before.fold(value.floats().to_vec(), |values, reform| reform.apply(values));
         if transfer.legs.is_empty() {
             let shape = &program.slots[convert.to].shape;
-            return Ok(Content::Here(Value::new(shape, values, &self.device)));
+            return Ok(Content::Here(Value::new(shape, values)));
         }
         let members = program.mesh.group(convert.step.mesh_dim);
         let residual = owed.map(|elements| self.residuals.take(convert.number, elements));
@@ -308,14 +300,13 @@ impl Slots {
 fn arrived(
     content: &mut Content,
     shape: &[usize],
-    device: &Device,
     waited: &Cell<Duration>,
 ) -> Result<Value, Error> {
     if let Content::Coming(ticket) = content {
         let started = Instant::now();
         let values = finish(ticket)?;
         waited.set(waited.get() + started.elapsed());
-        *content = Content::Here(Value::new(shape, values, device));
+        *content = Content::Here(Value::new(shape, values));
     }
     match content {
         Content::Here(value) => Ok(value.clone()),

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::mem::take;
 use std::time::{Duration, Instant};
 
-use burn_tensor::Device;
 use thinwire_model::{
     Activation, ActivationBackward, Arithmetic, LayerNorm, LayerNormBackward, Linear, MatMul,
     Operator, Region,
@@ -215,7 +214,7 @@ impl Job {
         let shapes: Vec<&[usize]> = inputs.iter().map(Value::shape).collect();
         let declaration = self.operator.declare(&shapes).expect("it was declared before");
         let region = Region::whole(&declaration);
-        std::hint::black_box(kernel::compute(&self.operator, inputs, &region, &Device::flex()));
+        std::hint::black_box(kernel::compute(&self.operator, inputs, &region));
     }
 }
 
@@ -223,7 +222,7 @@ impl Job {
 fn value(shape: &[usize]) -> Value {
     let length: usize = shape.iter().product();
     let values = (0..length).map(|at| (at % 17) as f32 / 17.0 - 0.4).collect();
-    Value::new(shape, values, &Device::flex())
+    Value::new(shape, values)
 }
 
 /// The same with so many sets of inputs that none is in the cache when its turn comes again.
@@ -297,13 +296,13 @@ fn keeping() -> [Timed; 3] {
         let options = AdamWOptions::default();
         state.update(&of, &mut values, |at| &gradients[at], pace, &options);
         for values in &values {
-            std::hint::black_box(Value::new(&[WEIGHTS], values.clone(), &Device::flex()));
+            std::hint::black_box(Value::new(&[WEIGHTS], values.clone()));
         }
     });
     let shares: Vec<Value> = gradients.iter().map(|_| value(&[WEIGHTS])).collect();
     let add = mean_s(|| {
         for (sum, share) in gradients.iter_mut().zip(&shares) {
-            sum.iter_mut().zip(&share.floats()).for_each(|(a, b)| *a += b);
+            sum.iter_mut().zip(share.floats()).for_each(|(a, b)| *a += b);
         }
     });
     let layout = mean_s(|| {

@@ -65,7 +65,7 @@ impl<'a> Run<'a> {
 
     fn load(&mut self, to: Slot) {
         let array = &self.inputs[&self.derived.program.slots[to].tensor];
-        self.slots[to] = Some(Value::from_array(array, &self.derived.device));
+        self.slots[to] = Some(Value::from_array(array));
     }
 
     fn compute(
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
             (Operator::Dropout(_), None) => values,
             (_, moment) => {
                 let region = region.with_random(0, moment.unwrap_or(0));
-                kernel::compute(operator, values, &region, &self.derived.device)
+                kernel::compute(operator, values, &region)
             }
         };
         for (slot, value) in outputs.iter().zip(results) {

@@ -1,9 +1,8 @@
 //! What is derived is what the reference does: one batch, and trainings.
 
 use super::*;
-use crate::gpt::Gpt;
 use crate::testing::{assert_differences_agree, batch, gradients, options};
-use crate::{Alone, Config, Trainer, initial_values};
+use crate::{Alone, Config, Trainer};
 
 const TINY: Config = Config { context: 12, width: 16, layers: 2, heads: 2 };
 
@@ -21,51 +20,82 @@ fn ordered(of: &[Parameter], to: &[Parameter], buffers: &[Vec<f32>]) -> Vec<Vec<
     to.iter().map(|parameter| buffers[place(parameter).expect(&parameter.name)].clone()).collect()
 }
 
-/// The reference away from its symmetric start.
-fn reference() -> (Gpt, Vec<Vec<f32>>) {
-    let gpt = Gpt::new(TINY).unwrap();
-    let noise = |p: &Parameter| Parameter { initial: Initial::Normal(0.2), ..p.clone() };
-    let noise = initial_values(&gpt.parameters().iter().map(noise).collect::<Vec<_>>(), 8);
-    let mut values = gpt.initial(7);
-    values.iter_mut().flatten().zip(noise.iter().flatten()).for_each(|(v, n)| *v += n);
-    (gpt, values)
+/// Golden values of PyTorch, by `testdata/gpt.py`.
+#[derive(serde::Deserialize)]
+struct Golden {
+    losses: Vec<f32>,
+    gradients: Vec<GoldenGradient>,
+}
+
+/// Norm of a parameter's gradient, and seven or eight of its elements, equally far apart.
+#[derive(serde::Deserialize)]
+struct GoldenGradient {
+    name: String,
+    norm: f32,
+    samples: Vec<f32>,
+}
+
+impl Golden {
+    const ROWS: usize = 4;
+
+    fn new() -> Golden {
+        serde_json::from_str(include_str!("../../../testdata/gpt.json")).unwrap()
+    }
+
+    /// Values that the script begins with, by its formula, in the order of a model's parameters.
+    fn start(&self, parameters: &[Parameter]) -> Vec<Vec<f32>> {
+        let of = |parameter: &Parameter| {
+            let index = self.gradients.iter().position(|one| one.name == parameter.name).unwrap();
+            let level = f64::from(u8::from(parameter.name.ends_with("gain")));
+            let value = |at: usize| {
+                let place = (at * 7919 + index * 104_729) % 2003;
+                (place as f64 / 2003.0 * 0.4 - 0.2 + level) as f32
+            };
+            (0..parameter.elements()).map(value).collect()
+        };
+        parameters.iter().map(of).collect()
+    }
+
+    fn batch(step: usize) -> Batch {
+        let byte = |at: usize| (97 + (at * at * 31 + at * 7 + step * 11) % 26) as u8;
+        Batch::new((0..Golden::ROWS * (TINY.context + 1)).map(byte).collect(), TINY.context)
+    }
 }
 
 #[test]
-fn gradients_are_those_of_autodiff() {
-    let (gpt, values) = reference();
-    let batch = batch(6, TINY.context, 5);
-    let (loss, expected) = gradients(&gpt, &values, &batch);
-    // As one micro-batch, and as three.
-    for rows in [6, 2] {
+fn gradients_are_those_of_pytorch() {
+    let golden = Golden::new();
+    // As one micro-batch, and as two.
+    for rows in [4, 2] {
         let derived = model(&TINY.name(), rows, TINY.context);
-        let values = ordered(gpt.parameters(), derived.parameters(), &values);
-        let (found_loss, found) = gradients(&derived, &values, &batch);
-        assert!((found_loss - loss).abs() < 1e-5, "{found_loss} and {loss}");
-        assert!((derived.loss(&values, &batch) - loss).abs() < 1e-5);
-        let found = ordered(derived.parameters(), gpt.parameters(), &found);
-        for ((parameter, found), expected) in gpt.parameters().iter().zip(&found).zip(&expected) {
-            for (found, expected) in found.iter().zip(expected) {
-                let name = &parameter.name;
-                assert!((found - expected).abs() < 1e-5, "{name}: {found} and {expected}");
+        let values = golden.start(derived.parameters());
+        let (loss, found) = gradients(&derived, &values, &Golden::batch(0));
+        assert!((loss - golden.losses[0]).abs() < 1e-5, "{loss}, not {}", golden.losses[0]);
+        assert!((derived.loss(&values, &Golden::batch(0)) - loss).abs() < 1e-5);
+        for (parameter, found) in derived.parameters().iter().zip(&found) {
+            let name = &parameter.name;
+            let golden = golden.gradients.iter().find(|one| one.name == *name).unwrap();
+            let norm = found.iter().map(|x| x * x).sum::<f32>().sqrt();
+            assert!((norm - golden.norm).abs() < 1e-5, "{name}: {norm}, not {}", golden.norm);
+            let samples = found.iter().step_by(found.len() / 7);
+            for (found, expected) in samples.zip(&golden.samples) {
+                assert!((found - expected).abs() < 1e-6, "{name}: {found}, not {expected}");
             }
         }
     }
 }
 
 #[test]
-fn twenty_steps_are_those_of_autodiff() {
-    let gpt = Gpt::new(TINY).unwrap();
-    let derived = model(&TINY.name(), 4, TINY.context);
-    let values = ordered(gpt.parameters(), derived.parameters(), &gpt.initial(3));
-    let state = crate::AdamW::new(derived.parameters());
-    let mut expected = Trainer::new(gpt, Alone::new(), options(), 3);
-    let mut found = Trainer::new(derived, Alone::new(), options(), 3);
-    found.restore(0, values, state).unwrap();
-    for step in 0..20 {
-        let batch = batch(4, TINY.context, step);
-        let losses = [found.step(&batch).unwrap().loss, expected.step(&batch).unwrap().loss];
-        assert!((losses[0] - losses[1]).abs() < 1e-4, "step {step}: {losses:?}");
+fn twenty_steps_are_those_of_pytorch() {
+    let golden = Golden::new();
+    let derived = model(&TINY.name(), Golden::ROWS, TINY.context);
+    let (values, state) =
+        (golden.start(derived.parameters()), crate::AdamW::new(derived.parameters()));
+    let mut trainer = Trainer::new(derived, Alone::new(), options(), 3);
+    trainer.restore(0, values, state).unwrap();
+    for (step, expected) in golden.losses.iter().enumerate() {
+        let loss = trainer.step(&Golden::batch(step)).unwrap().loss;
+        assert!((loss - expected).abs() < 1e-4, "step {step}: {loss}, not {expected}");
     }
 }
 

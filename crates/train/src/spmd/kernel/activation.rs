@@ -1,25 +1,24 @@
 //! Functions of every element.
 
-use burn_tensor::Tensor;
 use thinwire_model::Activation;
 
 use super::{exact, operands, rows};
 use crate::spmd::value::Value;
 
-/// The function of x.
+/// Returns the function of x.
 pub fn forward(function: Activation, inputs: Vec<Value>) -> Value {
     let [x] = operands(inputs);
-    match function {
-        Activation::Relu => x.mapped(|x| x.clamp_min(0.0)),
-        Activation::Gelu => x.edited(rows::gelu),
-        Activation::GeluErf => x.edited(exact::gelu),
-        Activation::Sigmoid => x.edited(rows::sigmoids),
-        Activation::Silu => x.edited(rows::silu),
-        Activation::Tanh => x.mapped(Tensor::tanh),
-    }
+    x.edited(match function {
+        Activation::Relu => rows::relu,
+        Activation::Gelu => rows::gelu,
+        Activation::GeluErf => exact::gelu,
+        Activation::Sigmoid => rows::sigmoids,
+        Activation::Silu => rows::silu,
+        Activation::Tanh => rows::tanh,
+    })
 }
 
-/// The gradient of x, from x and dy.
+/// Returns the gradient of x, from x and dy.
 pub fn backward(function: Activation, inputs: Vec<Value>) -> Value {
     let [x, dy] = operands(inputs);
     let slope: fn(&[f32], &mut [f32]) = match function {
@@ -28,10 +27,7 @@ pub fn backward(function: Activation, inputs: Vec<Value>) -> Value {
         Activation::GeluErf => exact::gelu_backward,
         Activation::Sigmoid => rows::sigmoids_backward,
         Activation::Silu => rows::silu_backward,
-        Activation::Tanh => {
-            return dy.mapped(|dy| dy * x.into_flat().tanh().powi_scalar(2).neg().add_scalar(1.0));
-        }
+        Activation::Tanh => rows::tanh_backward,
     };
-    let x = x.into_floats();
-    dy.edited(|dy| slope(&x, dy))
+    dy.edited(|dy| slope(x.floats(), dy))
 }

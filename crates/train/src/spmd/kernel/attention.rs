@@ -2,11 +2,12 @@
 //!
 //! Queries, keys and values stay where they are: products see them by head with strides.
 
-use burn_tensor::Tensor;
 use thinwire_model::{Attention, Region};
 
+use super::multiply::product;
 use super::rows;
-use crate::spmd::value::{Value, edited};
+use crate::spmd::strided::Strided;
+use crate::spmd::value::Value;
 
 /// Queries by head are `[b, g, i, s, d]`, keys and values `[b, g, 1, t, d]`.
 struct Heads<'a> {
@@ -26,29 +27,36 @@ impl<'a> Heads<'a> {
         Heads { attention, batch: q[0], groups, queries: q[1], keys: k[1], first }
     }
 
-    fn of_queries(&self, q: &Value) -> Tensor<5> {
+    fn of_queries<'v>(&self, q: &'v Value) -> Strided<'v> {
         let Attention { head_size: d, queries_per_key: i, .. } = *self.attention;
-        let split = q.view([self.batch, self.queries, self.groups, i, d]);
-        split.permute([0, 2, 3, 1, 4])
+        q.view(&[self.batch, self.queries, self.groups, i, d]).permuted(&[0, 2, 3, 1, 4])
     }
 
-    fn of_keys(&self, k: &Value) -> Tensor<5> {
+    fn of_keys<'v>(&self, k: &'v Value) -> Strided<'v> {
         let d = self.attention.head_size;
-        k.view([self.batch, self.keys, self.groups, 1, d]).permute([0, 2, 3, 1, 4])
+        k.view(&[self.batch, self.keys, self.groups, 1, d]).permuted(&[0, 2, 3, 1, 4])
     }
 
-    fn back_to_queries(&self, x: Tensor<5>) -> Value {
+    /// Scores or weights of every query for every key.
+    fn of_pairs<'v>(&self, x: &'v [f32]) -> Strided<'v> {
+        let i = self.attention.queries_per_key;
+        Strided::new(x, &[self.batch, self.groups, i, self.queries, self.keys])
+    }
+
+    fn back_to_queries(&self, x: Vec<f32>) -> Value {
         let Attention { head_size: d, queries_per_key: i, .. } = *self.attention;
+        let by_head = Strided::new(&x, &[self.batch, self.groups, i, self.queries, d]);
         let shape = [self.batch, self.queries, self.groups * i * d];
-        Value::of(&shape, x.permute([0, 3, 1, 2, 4]))
+        Value::new(&shape, by_head.permuted(&[0, 3, 1, 2, 4]).contiguous())
     }
 
-    /// Of every query that shares a key, together.
-    fn back_to_keys(&self, x: Tensor<5>) -> Value {
+    /// Sums of all queries that share a key.
+    fn back_to_keys(&self, x: Vec<f32>) -> Value {
         let Attention { head_size: d, queries_per_key: i, .. } = *self.attention;
-        let x = if i == 1 { x } else { x.sum_dim(2) };
+        let x = if i == 1 { x } else { rows::sum_middle(&x, i, self.keys * d) };
+        let by_head = Strided::new(&x, &[self.batch, self.groups, self.keys, d]);
         let shape = [self.batch, self.keys, self.groups * d];
-        Value::of(&shape, x.permute([0, 3, 1, 2, 4]))
+        Value::new(&shape, by_head.permuted(&[0, 2, 1, 3]).contiguous())
     }
 
     fn factor(&self) -> f32 {
@@ -56,10 +64,11 @@ impl<'a> Heads<'a> {
     }
 
     /// How much every query takes of every key.
-    fn weights(&self, q: Tensor<5>, k: Tensor<5>) -> Tensor<5> {
+    fn weights(&self, q: &Strided<'_>, k: &Strided<'_>) -> Vec<f32> {
         let causal = self.attention.causal.then_some((self.first, self.queries));
-        let scores = q.matmul(k.swap_dims(3, 4));
-        edited(scores, |scores| rows::softmax(scores, self.keys, self.factor(), causal))
+        let mut scores = product(q, &k.clone().transposed());
+        rows::softmax(&mut scores, self.keys, self.factor(), causal);
+        scores
     }
 }
 
@@ -67,8 +76,8 @@ impl<'a> Heads<'a> {
 pub fn forward(attention: &Attention, inputs: &[&Value], region: &Region<'_>) -> Value {
     let heads = Heads::new(attention, inputs, region);
     let [k, v] = [1, 2].map(|at| heads.of_keys(inputs[at]));
-    let weights = heads.weights(heads.of_queries(inputs[0]), k);
-    heads.back_to_queries(weights.matmul(v))
+    let weights = heads.weights(&heads.of_queries(inputs[0]), &k);
+    heads.back_to_queries(product(&heads.of_pairs(&weights), &v))
 }
 
 /// The gradients of q, k and v.
@@ -76,14 +85,12 @@ pub fn backward(attention: &Attention, inputs: &[&Value], region: &Region<'_>) -
     let heads = Heads::new(attention, inputs, region);
     let [q, dy] = [0, 3].map(|at| heads.of_queries(inputs[at]));
     let [k, v] = [1, 2].map(|at| heads.of_keys(inputs[at]));
-    let weights = heads.weights(q.clone(), k.clone());
-    let dv = weights.clone().swap_dims(3, 4).matmul(dy.clone());
-    let weights: Vec<f32> = weights.into_data().try_into_vec().expect("values are f32");
-    let dweights = dy.matmul(v.swap_dims(3, 4));
-    let dscores = edited(dweights, |gradients| {
-        rows::softmax_backward(&weights, gradients, heads.keys, heads.factor());
-    });
-    let dq = dscores.clone().matmul(k);
-    let dk = dscores.swap_dims(3, 4).matmul(q);
+    let weights = heads.weights(&q, &k);
+    let dv = product(&heads.of_pairs(&weights).transposed(), &dy);
+    let mut dscores = product(&dy, &v.transposed());
+    rows::softmax_backward(&weights, &mut dscores, heads.keys, heads.factor());
+    let dscores = heads.of_pairs(&dscores);
+    let dq = product(&dscores, &k);
+    let dk = product(&dscores.transposed(), &q);
     vec![heads.back_to_queries(dq), heads.back_to_keys(dk), heads.back_to_keys(dv)]
 }

@@ -1,69 +1,90 @@
 //! Batch norm, from sums over the whole batch.
 
-use burn_tensor::Tensor;
+use rayon::prelude::*;
 use thinwire_model::{Epsilon, Region};
 
+use super::rows;
 use crate::spmd::value::Value;
 
-/// Images as `[b, c, rest]`.
-fn planes(x: &Value) -> Tensor<3> {
+/// Images `[b, c, ..]` as planes: their channels and the elements of a plane.
+fn planes(x: &Value) -> [usize; 2] {
     let (b, c) = (x.shape()[0], x.shape()[1]);
-    x.view([b, c, x.elements() / (b * c).max(1)])
+    [c, (x.elements() / (b * c).max(1)).max(1)]
 }
 
-/// One number per channel, along planes.
-fn channels(x: &Value) -> Tensor<3> {
-    x.view([1, x.elements(), 1])
+/// Sum of every channel `[c]` over planes of which each has a sum.
+fn by_channel(channels: usize, planes: Vec<f32>) -> Value {
+    Value::new(&[channels], rows::sum_rows(&planes, channels))
 }
 
-/// The sum of every channel.
-fn sum(x: Tensor<3>) -> Value {
-    let [_, c, _] = x.dims();
-    Value::of(&[c], x.sum_dim(2).sum_dim(0))
-}
-
-/// Sums and squares of every channel.
+/// Returns sums and sums of squares of every channel.
 pub fn moments(x: &Value) -> Vec<Value> {
-    let x = planes(x);
-    vec![sum(x.clone()), sum(x.clone() * x)]
+    let [c, plane] = planes(x);
+    let planes = x.floats().par_chunks(plane);
+    let sums: Vec<[f32; 2]> = planes.map(|x| [crate::vector::sum(x), rows::dot(x, x)]).collect();
+    [0, 1].map(|at| by_channel(c, sums.iter().map(|sums| sums[at]).collect())).into()
 }
 
-/// The gradient of x, from x, dsum, dsquares.
+/// Returns the gradient of x, from x, dsum, dsquares.
 pub fn moments_backward(inputs: &[&Value]) -> Value {
-    let [dsum, dsquares] = [1, 2].map(|at| channels(inputs[at]));
-    Value::of(inputs[0].shape(), planes(inputs[0]) * dsquares.mul_scalar(2.0) + dsum)
+    let [c, plane] = planes(inputs[0]);
+    let [dsum, dsquares] = [1, 2].map(|at| inputs[at].floats());
+    inputs[0].clone().edited(|x| {
+        x.par_chunks_mut(plane).enumerate().for_each(|(at, x)| {
+            let (dsum, dsquares) = (dsum[at % c], 2.0 * dsquares[at % c]);
+            x.iter_mut().for_each(|x| *x = *x * dsquares + dsum);
+        });
+    })
 }
 
-/// How many values a channel has, their mean, and one over their deviation.
-fn statistics(
-    epsilon: Epsilon,
-    inputs: &[&Value],
-    region: &Region<'_>,
-) -> (f32, Tensor<3>, Tensor<3>) {
+/// Mean, and one over the deviation, of a channel.
+type Statistics = (f32, f32);
+
+/// Returns the number of values of a channel, and every channel's statistics.
+fn statistics(epsilon: Epsilon, inputs: &[&Value], region: &Region<'_>) -> (f32, Vec<Statistics>) {
     let axes = region.declaration().axes.iter().filter(|axis| axis.name != 'c');
-    let count = axes.map(|axis| axis.length as f32).product();
-    let [mean, square] = [1, 2].map(|at| channels(inputs[at]).div_scalar(count));
-    let variance = square - mean.clone() * mean.clone();
-    (count, mean, variance.add_scalar(epsilon.value).sqrt().recip())
+    let count: f32 = axes.map(|axis| axis.length as f32).product();
+    let channel = |(sum, squares): (&f32, &f32)| {
+        let mean = sum / count;
+        let variance = squares / count - mean * mean;
+        (mean, 1.0 / (variance + epsilon.value as f32).sqrt())
+    };
+    (count, inputs[1].floats().iter().zip(inputs[2].floats()).map(channel).collect())
 }
 
 /// Mean zero and variance one, then gain and bias.
 pub fn batch_norm(epsilon: Epsilon, inputs: &[&Value], region: &Region<'_>) -> Value {
-    let (_, mean, scale) = statistics(epsilon, inputs, region);
-    let [gain, bias] = [3, 4].map(|at| channels(inputs[at]));
-    Value::of(inputs[0].shape(), (planes(inputs[0]) - mean) * (scale * gain) + bias)
+    let [c, plane] = planes(inputs[0]);
+    let (_, statistics) = statistics(epsilon, inputs, region);
+    let [gain, bias] = [3, 4].map(|at| inputs[at].floats());
+    inputs[0].clone().edited(|x| {
+        x.par_chunks_mut(plane).enumerate().for_each(|(at, x)| {
+            let ((mean, scale), bias) = (statistics[at % c], bias[at % c]);
+            let factor = scale * gain[at % c];
+            x.iter_mut().for_each(|x| *x = (*x - mean) * factor + bias);
+        });
+    })
 }
 
-/// The gradients of all inputs, from x, sum, squares, gain, dy.
+/// Returns the gradients of all inputs, from x, sum, squares, gain, dy.
 pub fn batch_norm_backward(epsilon: Epsilon, inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
-    let (count, mean, scale) = statistics(epsilon, inputs, region);
-    let (gain, dy) = (channels(inputs[3]), planes(inputs[4]));
-    let centred = planes(inputs[0]) - mean.clone();
-    let dx = dy.clone() * (gain * scale.clone());
-    let square = scale.clone() * scale.clone();
-    let dvariance = (dx.clone() * centred.clone() * square).mul_scalar(-0.5);
-    let dmean = (dvariance.clone() * mean.mul_scalar(-2.0)) - dx.clone();
-    let dgain = dy.clone() * centred * scale;
-    let sums = [dmean.div_scalar(count), dvariance.div_scalar(count), dgain, dy].map(sum);
-    std::iter::once(Value::of(inputs[0].shape(), dx)).chain(sums).collect()
+    let [c, plane] = planes(inputs[0]);
+    let (count, statistics) = statistics(epsilon, inputs, region);
+    let (x, gain) = (inputs[0].floats(), inputs[3].floats());
+    let mut sums = Vec::new();
+    let dx = inputs[4].clone().edited(|dy| {
+        let planes = dy.par_chunks_mut(plane).zip(x.par_chunks(plane)).enumerate();
+        let one = |(at, (dy, x)): (usize, (&mut [f32], &[f32]))| {
+            let (mean, scale) = statistics[at % c];
+            let (along, total) = (rows::centred_dot(dy, x, mean), crate::vector::sum(dy));
+            let factor = gain[at % c] * scale;
+            dy.iter_mut().for_each(|dy| *dy *= factor);
+            let dvariance = -0.5 * scale * scale * factor * along;
+            let dmean = -2.0 * mean * dvariance - factor * total;
+            [dmean / count, dvariance / count, along * scale, total]
+        };
+        sums = planes.map(one).collect::<Vec<[f32; 4]>>();
+    });
+    let sum = |at: usize| by_channel(c, sums.iter().map(|sums| sums[at]).collect());
+    vec![dx, sum(0), sum(1), sum(2), sum(3)]
 }

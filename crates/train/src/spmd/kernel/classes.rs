@@ -11,10 +11,10 @@ pub fn cross_entropy(inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
     let here = place(targets, region);
     let n = logits.rows()[1].max(1);
     let values = logits.floats();
-    let total = rows::log_sum_exp(&values, n);
+    let total = rows::log_sum_exp(values, n);
     let chosen = |(row, target): (&[f32], &Option<usize>)| target.map_or(0.0, |at| row[at]);
     let chosen: Vec<f32> = values.chunks(n).zip(&here).map(chosen).collect();
-    [total, chosen].map(|term| Value::new(targets.shape(), term, &logits.device())).into()
+    [total, chosen].map(|term| Value::new(targets.shape(), term)).into()
 }
 
 /// The gradient of the logits, from logits, targets, total, dtotal, dchosen.
@@ -35,6 +35,6 @@ pub fn backward(inputs: Vec<Value>, region: &Region<'_>) -> Value {
 fn place(targets: &Value, region: &Region<'_>) -> Vec<Option<usize>> {
     let classes = region.part('v');
     let local = |target: f32| (target as usize).checked_sub(classes.start);
-    let targets = targets.floats().into_iter();
-    targets.map(|target| local(target).filter(|at| *at < classes.length)).collect()
+    let targets = targets.floats().iter();
+    targets.map(|target| local(*target).filter(|at| *at < classes.length)).collect()
 }

@@ -1,53 +1,40 @@
 //! Arithmetic, scaling, dropout and constants, element by element.
 
-use burn_tensor::{Device, Tensor};
 use rayon::prelude::*;
 use thinwire_model::{Arithmetic, Dropout, Region};
 use thinwire_wire::random::Key;
 
-use super::operands;
+use super::{operands, rows};
 use crate::spmd::value::Value;
 
 /// x and y, which may be broadcast.
 pub fn arithmetic(operation: Arithmetic, inputs: Vec<Value>) -> Value {
     let [x, y] = operands(inputs);
-    let result = match (x.shape() == y.shape(), x.shape().len()) {
-        (true, _) | (_, 0..=1) => return x.mapped(|x| of(operation, x, y.into_flat())),
-        (_, 2) => broadcast::<2>(operation, &x, &y),
-        (_, 3) => broadcast::<3>(operation, &x, &y),
-        (_, 4) => broadcast::<4>(operation, &x, &y),
-        (_, 5) => broadcast::<5>(operation, &x, &y),
-        (_, 6) => broadcast::<6>(operation, &x, &y),
-        _ => broadcast::<7>(operation, &x, &y),
+    let shape = x.shape().to_vec();
+    // A row, or all of x but its first dimensions, repeats as it lies.
+    let y = if shape.ends_with(y.shape()) {
+        y
+    } else {
+        Value::new(&shape, y.view(y.shape()).broadcast(&shape).contiguous())
     };
-    Value::of(x.shape(), result)
-}
-
-fn broadcast<const D: usize>(operation: Arithmetic, x: &Value, y: &Value) -> Tensor<1> {
-    let whole: [usize; D] = x.shape().try_into().expect("at most 7 dimensions are declared");
-    let mut smaller = [1; D];
-    smaller[D - y.shape().len()..].copy_from_slice(y.shape());
-    of(operation, x.view(whole), y.view(smaller).expand(whole)).reshape([x.elements()])
-}
-
-fn of<const D: usize>(operation: Arithmetic, x: Tensor<D>, y: Tensor<D>) -> Tensor<D> {
-    match operation {
-        Arithmetic::Add => x + y,
-        Arithmetic::Subtract => x - y,
-        Arithmetic::Multiply => x * y,
-        Arithmetic::Divide => x / y,
-    }
+    let y = y.floats();
+    x.edited(|x| match operation {
+        Arithmetic::Add => rows::with_repeated(x, y, |x, y| x + y),
+        Arithmetic::Subtract => rows::with_repeated(x, y, |x, y| x - y),
+        Arithmetic::Multiply => rows::with_repeated(x, y, |x, y| x * y),
+        Arithmetic::Divide => rows::with_repeated(x, y, |x, y| x / y),
+    })
 }
 
 /// Every element times a number.
 pub fn scale(factor: f64, inputs: Vec<Value>) -> Value {
     let [x] = operands(inputs);
-    x.mapped(|x| x.mul_scalar(factor))
+    x.edited(|x| rows::each(x, |x| x * factor as f32))
 }
 
 /// The same number everywhere.
-pub fn fill(value: f64, shape: &[usize], device: &Device) -> Value {
-    Value::new(shape, vec![value as f32; shape.iter().product()], device)
+pub fn fill(value: f64, shape: &[usize]) -> Value {
+    Value::new(shape, vec![value as f32; shape.iter().product()])
 }
 
 /// Some elements zero, by their places in the whole tensor.

@@ -3,7 +3,6 @@
 //! Which token has which place is worked out once from the gates; rows of features are then copied
 //! or added whole.
 
-use burn_tensor::Device;
 use thinwire_model::{Combine, Dispatch, Region};
 
 use crate::spmd::value::Value;
@@ -54,33 +53,23 @@ fn taken(gates: &Value, values: &[f32], capacity: usize) -> Vec<Taken> {
 }
 
 /// Tokens at their places; inputs x and gates.
-pub fn dispatch(
-    dispatch: &Dispatch,
-    inputs: &[&Value],
-    region: &Region<'_>,
-    device: &Device,
-) -> Value {
+pub fn dispatch(dispatch: &Dispatch, inputs: &[&Value], region: &Region<'_>) -> Value {
     let (x, gates) = (inputs[0], inputs[1].floats());
-    let moves = taken(inputs[1], &gates, dispatch.capacity).into_iter().map(|taken| {
+    let moves = taken(inputs[1], gates, dispatch.capacity).into_iter().map(|taken| {
         let factor = if dispatch.weighted { gates[taken.gate] } else { 1.0 };
         (taken.token, taken.place, factor)
     });
-    add_rows(x, moves, &region.output_shape(0), device)
+    add_rows(x, moves, &region.output_shape(0))
 }
 
 /// The sum of every token's places; inputs y and gates.
-pub fn combine(
-    combine: &Combine,
-    inputs: &[&Value],
-    region: &Region<'_>,
-    device: &Device,
-) -> Value {
+pub fn combine(combine: &Combine, inputs: &[&Value], region: &Region<'_>) -> Value {
     let (y, gates) = (inputs[0], inputs[1].floats());
-    let moves = taken(inputs[1], &gates, y.shape()[2]).into_iter().map(|taken| {
+    let moves = taken(inputs[1], gates, y.shape()[2]).into_iter().map(|taken| {
         let factor = if combine.weighted { gates[taken.gate] } else { 1.0 };
         (taken.place, taken.token, factor)
     });
-    add_rows(y, moves, &region.output_shape(0), device)
+    add_rows(y, moves, &region.output_shape(0))
 }
 
 /// Zeros of a shape, with rows of features added, each times a factor: `(from, to, factor)`.
@@ -88,7 +77,6 @@ fn add_rows(
     rows: &Value,
     moves: impl Iterator<Item = (usize, usize, f32)>,
     shape: &[usize],
-    device: &Device,
 ) -> Value {
     let (values, [_, n]) = (rows.floats(), rows.rows());
     let mut sums = vec![0.0; shape.iter().product()];
@@ -96,17 +84,17 @@ fn add_rows(
         let row = &values[from * n..][..n];
         sums[to * n..][..n].iter_mut().zip(row).for_each(|(sum, x)| *sum += factor * x);
     }
-    Value::new(shape, sums, device)
+    Value::new(shape, sums)
 }
 
 /// The gradient of the gates; inputs y, gates and dx.
-pub fn combine_gates(inputs: &[&Value], device: &Device) -> Value {
+pub fn combine_gates(inputs: &[&Value]) -> Value {
     let [y, gates, dx] = [0, 1, 2].map(|at| inputs[at].floats());
     let (capacity, [_, n]) = (inputs[0].shape()[2], inputs[0].rows());
     let mut dgates = vec![0.0; gates.len()];
-    for Taken { token, gate, place } in taken(inputs[1], &gates, capacity) {
+    for Taken { token, gate, place } in taken(inputs[1], gates, capacity) {
         let pairs = y[place * n..][..n].iter().zip(&dx[token * n..][..n]);
         dgates[gate] = pairs.map(|(y, dx)| y * dx).sum();
     }
-    Value::new(inputs[1].shape(), dgates, device)
+    Value::new(inputs[1].shape(), dgates)
 }

@@ -3,10 +3,11 @@
 //! Windows of an image are the columns of a matrix `[c·size·size, rows·columns]`; a convolution is
 //! the product of the weight with it, group by group.
 
-use burn_tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 use thinwire_model::{Conv2d, Conv2dInput, Conv2dWeight};
 
+use super::multiply::product;
+use super::rows;
 use crate::spmd::value::Value;
 
 /// The sizes of windows in an image.
@@ -49,7 +50,7 @@ impl Windows {
     }
 
     /// The windows of all images: `[b, c·size·size, rows·columns]`.
-    fn of(&self, x: &Value) -> Tensor<3> {
+    fn of(&self, x: &Value) -> Value {
         let [rows, columns] = self.sizes();
         let batch = x.shape()[0];
         let (images, length) = (x.floats(), self.channels * self.image[0] * self.image[1]);
@@ -58,7 +59,7 @@ impl Windows {
         matrices.zip(images.par_chunks(length.max(1))).for_each(|(matrix, image)| {
             self.each(|at, place| matrix[at] = image[place]);
         });
-        Tensor::from_data(TensorData::new(values, [batch, rows, columns]), &x.device())
+        Value::new(&[batch, rows, columns], values)
     }
 
     /// What windows add up to in the images.
@@ -73,7 +74,7 @@ impl Windows {
             self.each(|at, place| image[place] += matrix[at]);
         });
         let shape = [batch, self.channels, self.image[0], self.image[1]];
-        Value::new(&shape, images, &matrices.device())
+        Value::new(&shape, images)
     }
 }
 
@@ -88,9 +89,9 @@ pub fn conv2d(convolution: Conv2d, inputs: &[&Value], shape: &[usize]) -> Value 
     let windows = Windows { convolution, channels: x[1], image, kernel, result };
     let ([k, columns], groups) = (windows.sizes(), x[1] / weight[1]);
     let (k, o) = (k / groups, weight[0] / groups);
-    let weight_rows = inputs[1].view([1, groups, o, k]);
-    let y = weight_rows.matmul(windows.of(inputs[0]).reshape([x[0], groups, k, columns]));
-    Value::of(shape, y)
+    let weight_rows = inputs[1].view(&[1, groups, o, k]);
+    let matrices = windows.of(inputs[0]);
+    Value::new(shape, product(&weight_rows, &matrices.view(&[x[0], groups, k, columns])))
 }
 
 /// The gradient of the images, of this shape, from dy and the weight.
@@ -101,9 +102,9 @@ pub fn conv2d_input(conv: &Conv2dInput, inputs: &[&Value], shape: &[usize]) -> V
     let windows = Windows { convolution, channels: shape[1], image, kernel, result };
     let ([k, columns], groups) = (windows.sizes(), shape[1] / weight[1]);
     let o = weight[0] / groups;
-    let weight_columns = inputs[1].view([1, groups, o, k / groups]).swap_dims(2, 3);
-    let matrices = weight_columns.matmul(inputs[0].view([dy[0], groups, o, columns]));
-    windows.back(&Value::of(&[dy[0], k, columns], matrices))
+    let weight_columns = inputs[1].view(&[1, groups, o, k / groups]).transposed();
+    let matrices = product(&weight_columns, &inputs[0].view(&[dy[0], groups, o, columns]));
+    windows.back(&Value::new(&[dy[0], k, columns], matrices))
 }
 
 /// The gradient of the weight, of this shape, from the images and dy.
@@ -112,7 +113,8 @@ pub fn conv2d_weight(conv: &Conv2dWeight, inputs: &[&Value], shape: &[usize]) ->
     let (image, kernel, result) = (last_two(x), conv.kernel, last_two(dy));
     let windows = Windows { convolution: conv.forward, channels: x[1], image, kernel, result };
     let ([k, columns], groups) = (windows.sizes(), x[1] / shape[1]);
-    let dy_rows = inputs[1].view([dy[0], groups, dy[1] / groups, columns]);
-    let matrices = windows.of(inputs[0]).reshape([x[0], groups, k / groups, columns]);
-    Value::of(shape, dy_rows.matmul(matrices.swap_dims(2, 3)).sum_dim(0))
+    let dy_rows = inputs[1].view(&[dy[0], groups, dy[1] / groups, columns]);
+    let matrices = windows.of(inputs[0]);
+    let matrices = matrices.view(&[x[0], groups, k / groups, columns]).transposed();
+    Value::new(shape, rows::sum_rows(&product(&dy_rows, &matrices), shape.iter().product()))
 }

@@ -12,6 +12,7 @@ mod embedding;
 mod exact;
 mod experts;
 mod images;
+mod multiply;
 mod norm;
 mod pool;
 mod product;
@@ -21,22 +22,19 @@ mod rows;
 mod shape;
 mod softmax;
 
-use burn_tensor::Device;
 use thinwire_model::{Operator, Region};
 
 use super::value::Value;
+pub use rows::CHUNK;
 
 /// What an operator gives for its inputs on a part of its axes. What nobody else holds is changed in
 /// place where that is possible.
-pub fn compute(
-    operator: &Operator,
-    inputs: Vec<Value>,
-    region: &Region<'_>,
-    device: &Device,
-) -> Vec<Value> {
+pub fn compute(operator: &Operator, inputs: Vec<Value>, region: &Region<'_>) -> Vec<Value> {
     match operator {
         Operator::LayerNorm(norm) => vec![norm::layer_norm(norm.0, inputs)],
         Operator::LayerNormBackward(norm) => norm::layer_norm_backward(norm.0.0, inputs),
+        Operator::RmsNorm(norm) => vec![norm::rms_norm(norm.0, inputs)],
+        Operator::RmsNormBackward(norm) => norm::rms_norm_backward(norm.0.0, inputs),
         Operator::Softmax(softmax) => vec![softmax::softmax(softmax, inputs, region)],
         Operator::SoftmaxBackward(_) | Operator::RouteBackward(_) => {
             vec![softmax::backward(inputs)]
@@ -48,31 +46,24 @@ pub fn compute(
         Operator::Dropout(dropout) => vec![elements::dropout(dropout, inputs, region)],
         Operator::CrossEntropyBackward(_) => vec![classes::backward(inputs, region)],
         Operator::Rotary(turn) => vec![rotary::rotary(turn, inputs, region)],
-        _ => pure(operator, &inputs.iter().collect::<Vec<_>>(), region, device),
+        _ => pure(operator, &inputs.iter().collect::<Vec<_>>(), region),
     }
 }
 
 /// The same of those that change nothing in place.
-fn pure(
-    operator: &Operator,
-    inputs: &[&Value],
-    region: &Region<'_>,
-    device: &Device,
-) -> Vec<Value> {
+fn pure(operator: &Operator, inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
     let first = || inputs[0];
     match operator {
         Operator::Linear(_) => vec![product::linear(inputs)],
         Operator::MatMul(matmul) => match product::matmul(matmul, inputs) {
             Some(product) => vec![product],
-            None => reference::compute(operator, inputs, region, device),
+            None => reference::compute(operator, inputs, region),
         },
         Operator::Embedding(_) => vec![embedding::embedding(inputs, region.part('v'))],
         Operator::EmbeddingBackward(_) => vec![embedding::backward(inputs, region)],
-        Operator::RmsNorm(norm) => vec![norm::rms_norm(norm.0, inputs)],
-        Operator::RmsNormBackward(norm) => norm::rms_norm_backward(norm.0.0, inputs),
         Operator::Attention(attention) => vec![attention::forward(attention, inputs, region)],
         Operator::AttentionBackward(backward) => attention::backward(&backward.0, inputs, region),
-        Operator::Fill(fill) => vec![elements::fill(fill.value, &region.output_shape(0), device)],
+        Operator::Fill(fill) => vec![elements::fill(fill.value, &region.output_shape(0))],
         Operator::Sum(sum) => vec![shape::sum(sum, first(), &region.output_shape(0))],
         Operator::Broadcast(broadcast) => {
             vec![shape::broadcast(&broadcast.sum, first(), &region.output_shape(0))]
@@ -101,10 +92,10 @@ fn pure(
         Operator::Pool(pool) => vec![pool::forward(pool, first(), &region.output_shape(0))],
         Operator::PoolBackward(backward) => vec![pool::backward(&backward.0, inputs)],
         Operator::Route(route) => vec![experts::route(route.chosen, first())],
-        Operator::Dispatch(to) => vec![experts::dispatch(to, inputs, region, device)],
-        Operator::Combine(from) => vec![experts::combine(from, inputs, region, device)],
-        Operator::CombineGates(_) => vec![experts::combine_gates(inputs, device)],
-        _ => reference::compute(operator, inputs, region, device),
+        Operator::Dispatch(to) => vec![experts::dispatch(to, inputs, region)],
+        Operator::Combine(from) => vec![experts::combine(from, inputs, region)],
+        Operator::CombineGates(_) => vec![experts::combine_gates(inputs)],
+        _ => reference::compute(operator, inputs, region),
     }
 }
 

@@ -2,24 +2,24 @@
 
 use thinwire_model::MatMul;
 
+use super::multiply::product;
 use super::rows;
 use super::shape::permuted;
-use crate::spmd::value::{Value, edited};
-use burn_tensor::Tensor;
+use crate::spmd::strided::Strided;
+use crate::spmd::value::Value;
 
 /// `x[..,k] w[k,n] -> y[..,n]`, and perhaps a bias `[n]`.
 pub fn linear(inputs: &[&Value]) -> Value {
     let (x, weight) = (inputs[0], inputs[1]);
     let ([tokens, k], [_, n]) = (x.rows(), weight.rows());
-    let mut y = x.view([tokens, k]).matmul(weight.view([k, n]));
+    let mut y = product(&x.view(&[tokens, k]), &weight.view(&[k, n]));
     if let Some(bias) = inputs.get(2) {
-        let bias = bias.floats();
-        y = edited(y, |y| rows::add_to_rows(y, &bias));
+        rows::add_to_rows(&mut y, bias.floats());
     }
     let mut shape = x.shape().to_vec();
     shape.pop();
     shape.push(n);
-    Value::of(&shape, y)
+    Value::new(&shape, y)
 }
 
 /// A product over any axes; none if an axis is summed that only one of both has.
@@ -41,38 +41,28 @@ pub fn matmul(matmul: &MatMul, inputs: &[&Value]) -> Option<Value> {
     let [b, m, k, n] = [&shared, &rows, &summed, &columns].map(|letters| size(letters));
     let left_order = order(&axes.left, &[&shared, &rows, &summed]);
     let right_order = order(&axes.right, &[&shared, &summed, &columns]);
-    let z = match b {
-        // Without a batch the product is one of matrices, which may use several threads.
-        1 => {
-            let left = matrix(x, &left_order, [m, k]);
-            left.matmul(matrix(y, &right_order, [k, n])).reshape([1, m, n])
-        }
-        _ => grouped(x, &left_order, [b, m, k]).matmul(grouped(y, &right_order, [b, k, n])),
-    };
+    let left = grouped(x, &left_order, [b, m, k]);
+    let right = grouped(y, &right_order, [b, k, n]);
+    let z = product(&matrices(&left, [b, m, k]), &matrices(&right, [b, k, n]));
     let made: Vec<char> = [shared, rows, columns].concat();
     let shape: Vec<usize> = made.iter().map(length).collect();
-    Some(permuted(&Value::of(&shape, z), &order(&made, &[&axes.output])))
+    Some(permuted(&Value::new(&shape, z), &order(&made, &[&axes.output])))
 }
 
-/// The dimensions in an order, as three groups; only strides change where each group lies together.
-fn grouped(x: &Value, order: &[usize], sizes: [usize; 3]) -> Tensor<3> {
+/// An operand, or a copy with its dimensions in an order, and the place of each of three groups
+/// of dimensions in it. Only strides change where each group lies together.
+fn grouped(x: &Value, order: &[usize], sizes: [usize; 3]) -> (Value, [usize; 3]) {
     match together(x.shape(), order, sizes) {
-        Some(places) => {
-            let mut lengths = [1; 3];
-            places.iter().zip(sizes).for_each(|(place, size)| lengths[*place] = size);
-            x.view(lengths).permute(places.map(|place| place as isize))
-        }
-        None => permuted(x, order).view(sizes),
+        Some(places) => (x.clone(), places),
+        None => (permuted(x, order), [0, 1, 2]),
     }
 }
 
-/// The same without a batch.
-fn matrix(x: &Value, order: &[usize], [rows, columns]: [usize; 2]) -> Tensor<2> {
-    match together(x.shape(), order, [1, rows, columns]) {
-        Some([_, first, second]) if first > second => x.view([columns, rows]).transpose(),
-        Some(_) => x.view([rows, columns]),
-        None => permuted(x, order).view([rows, columns]),
-    }
+/// View of an operand as a batch of matrices.
+fn matrices((x, places): &(Value, [usize; 3]), sizes: [usize; 3]) -> Strided<'_> {
+    let mut lengths = [1; 3];
+    places.iter().zip(sizes).for_each(|(place, size)| lengths[*place] = size);
+    x.view(&lengths).permuted(places)
 }
 
 /// Where each group lies among the three, if its dimensions are neighbours and in their order.

@@ -1,18 +1,12 @@
 //! Any operator by its meaning in `model`: slow, and always right.
 
-use burn_tensor::Device;
 use thinwire_model::{Array, Operator, Region};
 
 use crate::spmd::value::Value;
 
 /// What the reference gives, in f64 rounded to f32.
-pub fn compute(
-    operator: &Operator,
-    inputs: &[&Value],
-    region: &Region<'_>,
-    device: &Device,
-) -> Vec<Value> {
+pub fn compute(operator: &Operator, inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
     let arrays: Vec<Array> = inputs.iter().map(|value| value.array()).collect();
     let outputs = operator.evaluate(&arrays.iter().collect::<Vec<_>>(), region);
-    outputs.iter().map(|output| Value::from_array(output, device)).collect()
+    outputs.iter().map(Value::from_array).collect()
 }

@@ -17,6 +17,73 @@ fn rows_of(width: usize) -> usize {
     (CHUNK / width.max(1)).max(1)
 }
 
+/// Every element's function, in place.
+pub fn each(values: &mut [f32], function: impl Fn(f32) -> f32 + Sync) {
+    values.par_chunks_mut(CHUNK).for_each(|values| {
+        values.iter_mut().for_each(|x| *x = function(*x));
+    });
+}
+
+/// Every element's function with one of `other`, which repeats, in place.
+///
+/// # Panics
+/// If `other` does not divide the values.
+pub fn with_repeated(values: &mut [f32], other: &[f32], function: impl Fn(f32, f32) -> f32 + Sync) {
+    let width = other.len().max(1);
+    assert!(values.len().is_multiple_of(width), "{} values of {width}", values.len());
+    let combine = |values: &mut [f32], other: &[f32]| {
+        values.iter_mut().zip(other).for_each(|(x, y)| *x = function(*x, *y));
+    };
+    if width >= CHUNK {
+        for values in values.chunks_mut(width) {
+            let chunks = values.par_chunks_mut(CHUNK).zip(other.par_chunks(CHUNK));
+            chunks.for_each(|(values, other)| combine(values, other));
+        }
+    } else {
+        values.par_chunks_mut(rows_of(width) * width).for_each(|values| {
+            values.chunks_mut(width).for_each(|values| combine(values, other));
+        });
+    }
+}
+
+/// The sum of all rows of `width` values.
+pub fn sum_rows(values: &[f32], width: usize) -> Vec<f32> {
+    let add = |mut sums: Vec<f32>, row: &[f32]| {
+        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+        sums
+    };
+    let chunks = values.par_chunks(rows_of(width) * width.max(1));
+    let sums = chunks.map(|rows| [rows.chunks(width.max(1)).fold(vec![0.0; width], add)]);
+    let [total] = total(sums.collect(), width);
+    total
+}
+
+/// The sum over the middle of `[.., middle, width]`.
+pub fn sum_middle(values: &[f32], middle: usize, width: usize) -> Vec<f32> {
+    let groups = values.par_chunks((middle * width).max(1));
+    groups.flat_map_iter(|group| sum_rows(group, width)).collect()
+}
+
+/// Values that are positive or no number, zero for the others, in place.
+pub fn relu(values: &mut [f32]) {
+    each(values, |x| if x < 0.0 { 0.0 } else { x });
+}
+
+/// The hyperbolic tangent, in place.
+pub fn tanh(values: &mut [f32]) {
+    each(values, f32::tanh);
+}
+
+/// `dy`, times the hyperbolic tangent's slope at x, in place.
+pub fn tanh_backward(x: &[f32], dy: &mut [f32]) {
+    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
+        for (dy, x) in dy.iter_mut().zip(x) {
+            let y = x.tanh();
+            *dy *= 1.0 - y * y;
+        }
+    });
+}
+
 /// GELU by tanh, in place.
 pub fn gelu(values: &mut [f32]) {
     values.par_chunks_mut(CHUNK).for_each(|values| {
@@ -189,12 +256,13 @@ fn moments(row: &[f32], epsilon: f32) -> (f32, f32) {
     (mean, 1.0 / (variance + epsilon).sqrt())
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f32 {
+/// The sum of products.
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     centred_dot(a, b, 0.0)
 }
 
 /// The sum of a times what b is beyond its mean.
-fn centred_dot(a: &[f32], b: &[f32], mean: f32) -> f32 {
+pub fn centred_dot(a: &[f32], b: &[f32], mean: f32) -> f32 {
     let mut lanes = [0.0; 8];
     let (left, right) = (a.chunks_exact(8), b.chunks_exact(8));
     let rest = left.remainder().iter().zip(right.remainder());
@@ -205,6 +273,46 @@ fn centred_dot(a: &[f32], b: &[f32], mean: f32) -> f32 {
         }
     }
     lanes.iter().sum::<f32>() + rest
+}
+
+/// Rows of mean square one, times gain, in place.
+pub fn rms_norm(values: &mut [f32], gain: &[f32], epsilon: f32) {
+    let width = gain.len().max(1);
+    values.par_chunks_mut(rows_of(width) * width).for_each(|values| {
+        for row in values.chunks_mut(width) {
+            let scale = inverse_root(row, epsilon);
+            row.iter_mut().zip(gain).for_each(|(value, gain)| *value *= scale * gain);
+        }
+    });
+}
+
+/// The gradients of x, in the place of dy, and of gain.
+pub fn rms_norm_backward(x: &[f32], gain: &[f32], dy: &mut [f32], epsilon: f32) -> Vec<f32> {
+    let width = gain.len().max(1);
+    let size = rows_of(width) * width;
+    let chunks = dy.par_chunks_mut(size).zip(x.par_chunks(size));
+    let sums: Vec<[Vec<f32>; 1]> = chunks
+        .map(|(dy, x)| {
+            let mut dgain = vec![0.0; gain.len()];
+            for (dy, x) in dy.chunks_mut(width).zip(x.chunks(width)) {
+                let scale = inverse_root(x, epsilon);
+                for (((dy, x), gain), dgain) in dy.iter_mut().zip(x).zip(gain).zip(&mut dgain) {
+                    *dgain += *dy * x * scale;
+                    *dy *= gain;
+                }
+                let along = dot(dy, x) * scale * scale / width as f32;
+                dy.iter_mut().zip(x).for_each(|(dy, x)| *dy = (*dy - x * along) * scale);
+            }
+            [dgain]
+        })
+        .collect();
+    let [dgain] = total(sums, gain.len());
+    dgain
+}
+
+/// One over the root of a row's mean square.
+fn inverse_root(row: &[f32], epsilon: f32) -> f32 {
+    1.0 / (dot(row, row) / row.len() as f32 + epsilon).sqrt()
 }
 
 /// A vector added to every row, in place.

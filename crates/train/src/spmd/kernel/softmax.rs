@@ -19,6 +19,5 @@ pub fn softmax(softmax: &Softmax, inputs: Vec<Value>, region: &Region<'_>) -> Va
 pub fn backward(inputs: Vec<Value>) -> Value {
     let [y, dy] = operands(inputs);
     let width = y.rows()[1];
-    let weights = y.into_floats();
-    dy.edited(|dy| rows::softmax_backward(&weights, dy, width, 1.0))
+    dy.edited(|dy| rows::softmax_backward(y.floats(), dy, width, 1.0))
 }

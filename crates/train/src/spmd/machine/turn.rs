@@ -52,7 +52,7 @@ impl Machine<'_> {
                 let held = &self.program.slots[*to];
                 let mesh = self.program.mesh.with_first(self.source(micro_batch).1);
                 let part = cut(&data[&held.tensor], &held.layout, &mesh);
-                let value = Value::from_array(&part, self.slots.device());
+                let value = Value::from_array(&part);
                 self.slots.put(micro_batch, *to, Content::Here(value));
             }
             Instruction::Compute { node, inputs, outputs } => {
@@ -67,7 +67,7 @@ impl Machine<'_> {
             Instruction::Send { slot, to, number } => {
                 let value = self.value(micro_batch, *slot)?;
                 let place = (&self.program, *slot);
-                self.slots.send(place, value.floats(), (*to, *number), When::next(moment));
+                self.slots.send(place, value.into_floats(), (*to, *number), When::next(moment));
             }
             Instruction::Recv { slot, from, number } => {
                 self.recv(micro_batch, *slot, (*from, *number));
@@ -123,7 +123,7 @@ impl Machine<'_> {
         let operator = &self.training.graph.nodes[node].operator;
         let results = match operator {
             Operator::Dropout(_) if self.evaluating => values,
-            _ => kernel::compute(operator, values, &region, self.slots.device()),
+            _ => kernel::compute(operator, values, &region),
         };
         for (slot, value) in outputs.iter().zip(results) {
             self.slots.put(micro_batch, *slot, Content::Here(value));

@@ -42,7 +42,7 @@ impl Machine<'_> {
             let parameter = &self.program.parameters[index];
             let total = self.sums[index].total.take().expect("all its shares have come");
             let shape = &self.program.slots[parameter.sum].shape;
-            let content = Content::Here(Value::new(shape, total, self.slots.device()));
+            let content = Content::Here(Value::new(shape, total));
             let reduced =
                 self.slots.chain(&self.program, &parameter.reduce, content, When::later(moment))?;
             self.sums[index].reduced = Some(reduced);
@@ -161,11 +161,11 @@ fn bring_home(
         }
     };
     let shape = &program.slots[parameter.reduced].shape;
-    let value = Value::new(shape, values.to_vec(), slots.device());
+    let value = Value::new(shape, values.to_vec());
     for copy in copies {
         let content = Content::Here(value.clone());
         let content = slots.chain(program, &copy.converts, content, When::later(moment))?;
-        let values = slots.arrived(content, &program.slots[copy.slot].shape)?.floats();
+        let values = slots.arrived(content, &program.slots[copy.slot].shape)?.into_floats();
         slots.send((program, copy.slot), values, (copy.peer, copy.number), When::later(moment));
     }
     slots.chain(program, restore, Content::Here(value), When::later(moment))
