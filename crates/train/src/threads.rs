@@ -1,6 +1,6 @@
 //! How many threads the arithmetic may use.
 //!
-//! Burn's flex backend, and our own kernels, run on the rayon pool of the thread that calls them.
+//! Kernels run on the rayon pool of the thread that calls them.
 //! A pool of our own caps it without touching the process-wide one; with one thread everything
 //! runs in place. Local ranks share a machine's cores, so each should take its part of them.
 
