@@ -5,8 +5,8 @@ use thinwire_model::{Error, Kind};
 
 /// More elements are not worked with.
 pub(crate) const ELEMENTS_MAX: usize = 1 << 24;
-/// More numbers than all nodes of any real file give that are known before it runs.
-pub(crate) const FOLDED_MAX: usize = 1 << 26;
+/// Largest number that stands for minus infinity in masks.
+pub(crate) const FAR: f64 = -1e4;
 
 /// Numbers that are known without running the model.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +41,11 @@ impl Constant {
     pub fn uniform(&self) -> Option<f64> {
         let first = self.values.first().copied()?;
         self.values.iter().all(|value| *value == first).then_some(first)
+    }
+
+    /// Whether the numbers are a mask: some are lower than weights are.
+    pub fn hides(&self) -> bool {
+        self.values.iter().any(|value| *value <= FAR)
     }
 
     /// Whether its elements count from 0 along the last dimension.

@@ -9,13 +9,13 @@ use thinwire_model::TensorId;
 /// A step of a formula over a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Half {
-    /// What is computed so far.
+    /// Stage that is computed so far.
     pub stage: Stage,
-    /// Of which tensor.
+    /// Tensor that the formula is of.
     pub x: TensorId,
     /// The gain of a norm, once it is there.
     pub gain: Option<TensorId>,
-    /// What a norm adds to a variance.
+    /// Number that a norm adds to a variance.
     pub epsilon: f64,
     /// Whether GELU is the one of the error function.
     pub exact: bool,
@@ -29,7 +29,7 @@ impl Half {
         Half { stage, x, gain: None, epsilon: 0.0, exact: stage == Stage::Erf, node }
     }
 
-    /// The same formula one step further, together with a number or something else.
+    /// Returns the formula one step further, together with a number or another stage.
     pub fn onward(&self, stage: Stage, other: Other) -> Half {
         let epsilon = match (stage, other) {
             (Stage::VarianceSum | Stage::MeanSquareSum, Other::Number(number)) => decimal(number),
@@ -44,7 +44,7 @@ pub(crate) fn decimal(number: f64) -> f64 {
     (number as f32).to_string().parse().unwrap_or(number)
 }
 
-/// How far a formula has come.
+/// A stage of a formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// σ(x), which times x is SiLU.
@@ -71,7 +71,7 @@ pub(crate) enum Stage {
     Centred,
     /// (x − mean)².
     CentredSquare,
-    /// Its mean.
+    /// The mean of (x − mean)².
     Variance,
     /// Variance and ε.
     VarianceSum,
@@ -85,7 +85,7 @@ pub(crate) enum Stage {
     ScaledNormal,
     /// x².
     Square,
-    /// Its mean.
+    /// The mean of x².
     MeanSquare,
     /// Mean square and ε.
     MeanSquareSum,
@@ -101,7 +101,7 @@ pub(crate) enum Stage {
     Missing,
 }
 
-/// What a stage, or x itself (none), meets.
+/// The other operand of a stage, or of x itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Other {
     /// A number.
@@ -117,7 +117,7 @@ const NEAR: f64 = 1e-3;
 /// No ε is larger.
 const EPSILON_MAX: f64 = 0.01;
 
-/// What becomes of a stage under a function of it alone.
+/// Returns the stage after a function of one operand.
 pub(crate) fn unary(stage: Stage, operator: &str) -> Option<Stage> {
     Some(match (operator, stage) {
         ("Tanh", Stage::Angle) => Stage::Erf,
@@ -131,7 +131,7 @@ pub(crate) fn unary(stage: Stage, operator: &str) -> Option<Stage> {
     })
 }
 
-/// What becomes of a stage (none for x itself) together with something else.
+/// Returns the stage after a function of a stage (none for x itself) and another operand.
 pub(crate) fn binary(operator: &str, left: Option<Stage>, right: Other) -> Option<Stage> {
     use Other::{Number, Stage as With};
     Some(match (operator, left, right) {

@@ -14,7 +14,7 @@ pub(crate) fn dimensions<'a, 'b>(input: &'b ValueInfo<'a>) -> Option<Vec<&'b Dim
     Some(shape.dim.iter().map(|dim| &dim.value).collect())
 }
 
-/// What an input's elements are.
+/// Returns the sort of an input's elements.
 pub(crate) fn element(input: &ValueInfo<'_>) -> Result<Element, Error> {
     match input.r#type.as_ref().and_then(|kind| kind.value.as_ref()) {
         Some(TypeValue::Tensor(tensor)) if is_float(tensor.elem_type) => Ok(Element::Float),
@@ -37,7 +37,7 @@ pub(crate) struct Open<'a> {
     pub sequence: Option<&'a str>,
 }
 
-/// What is open in the inputs.
+/// Finds the open dimensions of the inputs.
 pub(crate) fn open<'a>(inputs: &[ValueInfo<'a>]) -> Result<Open<'a>, Error> {
     let first = |input: &ValueInfo<'a>| match dimensions(input)?.first()? {
         Dimension::Param(name) => Some(*name),

@@ -1,10 +1,10 @@
 //! ONNX files as graphs of operators.
 //!
 //! An [`OnnxFile`] says what is computed; [`OnnxFile::graph`] says the same in the operators of
-//! `model`, for a batch and a sequence, with a cross-entropy after its only output, so that it can be
-//! planned and trained. Weights count by their shapes; their values are not read, so a file's
-//! external data need not be there. What compilers of other programs took apart (GELU, SiLU, layer
-//! norm, RMS norm, attention and its masks) is put together again.
+//! `model`, for a batch and a sequence, with a cross-entropy after its only output, so that it can
+//! be planned and trained. Weights count by their shapes; their values are not read, so a file's
+//! external data need not be there. Operators that exporters take apart (GELU, SiLU, layer norm,
+//! RMS norm, attention and its masks) are put together again.
 #![forbid(unsafe_code)]
 
 mod constant;
@@ -15,6 +15,7 @@ mod input;
 mod names;
 mod operator;
 mod prune;
+mod supported;
 mod value;
 mod wire;
 

@@ -1,4 +1,4 @@
-//! What the output does not depend on goes.
+//! Removal of the nodes and tensors that the output does not depend on.
 
 use thinwire_model::{Graph, Node, TensorId};
 

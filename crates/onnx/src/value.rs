@@ -5,7 +5,7 @@ use thinwire_model::TensorId;
 use crate::constant::Constant;
 use crate::half::Half;
 
-/// What a name stands for.
+/// The value of a name.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     /// Something that is computed, or comes from the data.
@@ -24,16 +24,16 @@ pub(crate) enum Value {
 /// Something that is trained. It becomes a parameter in the order of dimensions that is used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Weight {
-    /// Its name in the file.
+    /// Name in the file.
     pub name: String,
-    /// Its shape as it is used.
+    /// Shape as the operator uses it.
     pub shape: Vec<usize>,
     /// Whether that is the file's shape the other way round.
     pub transposed: bool,
 }
 
 impl Weight {
-    /// The same weight with its two dimensions the other way round.
+    /// Returns the weight with the two dimensions exchanged.
     pub fn turned(&self) -> Weight {
         let shape = self.shape.iter().rev().copied().collect();
         Weight { shape, transposed: !self.transposed, ..self.clone() }

@@ -2,8 +2,8 @@
 
 use thinwire_model::{Element, Error};
 
-use super::large;
-use crate::constant::{Constant, ELEMENTS_MAX, is_float};
+use super::limit::elements;
+use crate::constant::{Constant, is_float};
 use crate::import::Call;
 
 /// Functions of one number.
@@ -84,8 +84,7 @@ pub(super) fn broadcast(
         fits.then_some(most).ok_or_else(|| call.refuse(format!("lengths {lengths:?}")))
     };
     let shape: Vec<usize> = (0..dimensions).map(length).collect::<Result<_, _>>()?;
-    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
-    let elements = elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| large(call))?;
+    let elements = elements(call, &shape)?;
     let there: Vec<&Constant> =
         inputs.iter().copied().filter(|input| !input.values.is_empty()).collect();
     let steps: Vec<Vec<usize>> = there.iter().map(|input| steps(input, dimensions)).collect();
@@ -117,7 +116,8 @@ pub(super) fn broadcast(
     Ok(Some(Constant { shape, values, whole: inputs[0].whole }))
 }
 
-/// How far apart neighbours along each of so many dimensions lie: 0 where there is but one.
+/// Returns the stride of each dimension, counted from the last: 0 where a dimension is 1 long or
+/// missing.
 pub(super) fn steps(input: &Constant, dimensions: usize) -> Vec<usize> {
     let missing = dimensions - input.shape.len();
     let mut steps = vec![0; dimensions];

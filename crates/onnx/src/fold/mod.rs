@@ -1,12 +1,15 @@
 //! Folding: what can be worked out from known numbers and shapes.
 
 mod element;
+mod limit;
 mod place;
 mod source;
 
 use thinwire_model::Error;
 
-use crate::constant::{Constant, ELEMENTS_MAX};
+pub(crate) use limit::Folder;
+
+use crate::constant::Constant;
 use crate::import::{Call, Importer};
 use crate::operator;
 use crate::value::Value;
@@ -15,8 +18,23 @@ use element::broadcast;
 /// Types of real numbers, as a cast calls them.
 const REAL: [i64; 4] = [1, 10, 11, 16];
 
-/// The numbers that a node gives, if all that it reads is known.
-pub(crate) fn fold(importer: &Importer<'_>, call: &Call<'_>) -> Result<Option<Constant>, Error> {
+impl Folder {
+    /// Returns the numbers that a node gives, if all that it reads is known.
+    ///
+    /// # Errors
+    /// If operands contradict each other, or there are too many numbers.
+    pub fn fold(
+        &mut self,
+        importer: &Importer<'_>,
+        call: &Call<'_>,
+    ) -> Result<Option<Constant>, Error> {
+        let folded = fold(importer, call)?;
+        folded.iter().try_for_each(|constant| self.charge(call, constant))?;
+        Ok(folded)
+    }
+}
+
+fn fold(importer: &Importer<'_>, call: &Call<'_>) -> Result<Option<Constant>, Error> {
     match call.operator {
         "Constant" => return source::constant(call).map(Some),
         "Shape" => return source::shape(importer, call).map(Some),
@@ -32,12 +50,9 @@ pub(crate) fn fold(importer: &Importer<'_>, call: &Call<'_>) -> Result<Option<Co
         return Ok(None);
     }
     let known = |index: usize| importer.constant(call, index).ok();
-    let inputs = read.into_iter().map(known).collect::<Option<Vec<Constant>>>();
-    let Some(inputs) = inputs else { return Ok(None) };
-    let folded = known_numbers(importer, call, &inputs)?;
-    match folded.as_ref().map(|constant| constant.values.len()) {
-        Some(count) if count > ELEMENTS_MAX => Err(large(call)),
-        _ => Ok(folded),
+    match read.into_iter().map(known).collect::<Option<Vec<Constant>>>() {
+        Some(inputs) => known_numbers(importer, call, &inputs),
+        None => Ok(None),
     }
 }
 
@@ -50,10 +65,6 @@ fn is_still_stored(importer: &Importer<'_>, call: &Call<'_>) -> bool {
         "Transpose" => operator::order(call, weight.shape.len()).is_ok_and(|order| order == [1, 0]),
         _ => false,
     }
-}
-
-fn large(call: &Call<'_>) -> Error {
-    call.refuse(format!("more than {ELEMENTS_MAX} known numbers"))
 }
 
 fn known_numbers(

@@ -3,7 +3,7 @@
 use thinwire_model::Error;
 
 use super::element::steps;
-use super::large;
+use super::limit::elements;
 use crate::constant::{Constant, ELEMENTS_MAX};
 use crate::import::{Call, Importer};
 use crate::operator;
@@ -32,12 +32,6 @@ fn build(
     Ok(Some(Constant { shape, values, whole }))
 }
 
-/// How many numbers a shape has, which are not too many.
-fn elements(call: &Call<'_>, shape: &[usize]) -> Result<usize, Error> {
-    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
-    elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| large(call))
-}
-
 /// The place that an index means, counted from the end where it is negative.
 fn place(index: f64, length: usize) -> Option<usize> {
     let index = if index < 0.0 { index + length as f64 } else { index };
@@ -51,7 +45,7 @@ pub(super) fn gather(
     rest: &[Constant],
 ) -> Result<Option<Constant>, Error> {
     let [indices] = rest else { return Ok(None) };
-    let dim = operator::dimension(call, call.integer("axis", 0), from.shape.len())?;
+    let dim = call.dimension(call.integer("axis", 0), from.shape.len())?;
     let (length, within) = (from.shape[dim], from.shape[dim + 1..].iter().product::<usize>());
     let places = indices.values.iter().map(|index| place(*index, length));
     let Some(places) = places.collect::<Option<Vec<usize>>>() else { return Ok(None) };
@@ -100,7 +94,7 @@ pub(super) fn gather_elements(
     rest: &[Constant],
 ) -> Result<Option<Constant>, Error> {
     let [indices] = rest else { return Ok(None) };
-    let dim = operator::dimension(call, call.integer("axis", 0), from.shape.len())?;
+    let dim = call.dimension(call.integer("axis", 0), from.shape.len())?;
     if indices.shape.len() != from.shape.len() {
         return Ok(None);
     }
@@ -111,7 +105,7 @@ pub(super) fn gather_elements(
     })
 }
 
-/// What lists of indices, the last dimension, point to.
+/// Looks up parts by lists of indices, which are the last dimension.
 pub(super) fn gather_all(
     call: &Call<'_>,
     from: &Constant,
@@ -137,7 +131,7 @@ pub(super) fn gather_all(
 /// Numbers one after the other along a dimension.
 pub(super) fn concat(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Constant>, Error> {
     let first = &inputs[0];
-    let dim = operator::dimension(call, call.integer("axis", 0), first.shape.len())?;
+    let dim = call.dimension(call.integer("axis", 0), first.shape.len())?;
     let others = |shape: &[usize]| [&shape[..dim], &shape[dim + 1..]].concat();
     let fits = |input: &Constant| {
         input.shape.len() == first.shape.len() && others(&input.shape) == others(&first.shape)
@@ -192,7 +186,7 @@ pub(super) fn cumulative(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<
     if call.integer("exclusive", 0) != 0 || call.integer("reverse", 0) != 0 {
         return Ok(None);
     }
-    let dim = operator::dimension(call, axis.single().unwrap_or(0.0) as i64, from.shape.len())?;
+    let dim = call.dimension(axis.single().unwrap_or(0.0) as i64, from.shape.len())?;
     let mut sums = from.clone();
     let inner: usize = from.shape[dim + 1..].iter().product();
     for at in inner..sums.values.len() {

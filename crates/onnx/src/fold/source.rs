@@ -2,7 +2,7 @@
 
 use thinwire_model::Error;
 
-use super::large;
+use super::limit::{elements, large};
 use crate::constant::{Constant, ELEMENTS_MAX};
 use crate::import::{Call, Importer};
 
@@ -58,16 +58,14 @@ pub(super) fn range(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Const
     Ok(Some(Constant { shape: vec![values.len()], values, whole: inputs[0].whole }))
 }
 
-/// The same number everywhere.
+/// Returns one number everywhere in a shape.
 pub(super) fn filled(call: &Call<'_>, shape: &Constant) -> Result<Option<Constant>, Error> {
     let value = match call.attribute("value").and_then(|attribute| attribute.t.as_ref()) {
         Some(tensor) => Constant::read(tensor)?,
         None => Constant::scalar(0.0, false),
     };
     let shape = lengths(shape);
-    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
-    let elements = elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| large(call))?;
-    let values = vec![value.single().unwrap_or(0.0); elements];
+    let values = vec![value.single().unwrap_or(0.0); elements(call, &shape)?];
     Ok(Some(Constant { shape, values, whole: value.whole }))
 }
 

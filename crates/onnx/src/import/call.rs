@@ -5,9 +5,9 @@ use thinwire_model::{Error, Kind};
 
 /// A node at its place.
 pub(crate) struct Call<'a> {
-    /// Its operator.
+    /// Name of the operator.
     pub operator: &'a str,
-    /// What the graph's node is called.
+    /// Name of the node in the graph.
     pub name: String,
     pub(super) node: &'a Node<'a>,
     at: usize,
@@ -31,7 +31,7 @@ impl<'a> Call<'a> {
         self.node.input.get(index).is_some_and(|name| !name.is_empty())
     }
 
-    /// How many inputs there are, without empty ones at the end.
+    /// Returns the number of inputs, without empty ones at the end.
     pub fn inputs(&self) -> usize {
         let last = self.node.input.iter().rposition(|name| !name.is_empty());
         last.map_or(0, |last| last + 1)
@@ -42,7 +42,7 @@ impl<'a> Call<'a> {
         self.node.output.get(index).is_some_and(|name| !name.is_empty())
     }
 
-    /// How many outputs there are.
+    /// Returns the number of outputs.
     pub fn outputs(&self) -> usize {
         self.node.output.len()
     }
@@ -70,6 +70,13 @@ impl<'a> Call<'a> {
     /// A list of whole numbers, if it is there.
     pub fn integers(&self, name: &str) -> Option<&'a [i64]> {
         self.attribute(name).map(|attribute| &attribute.ints[..])
+    }
+
+    /// Returns the index of a dimension, which counts from the end where it is negative.
+    pub fn dimension(&self, axis: i64, dimensions: usize) -> Result<usize, Error> {
+        let from_start = if axis < 0 { axis + dimensions as i64 } else { axis };
+        let found = usize::try_from(from_start).ok().filter(|dim| *dim < dimensions);
+        found.ok_or_else(|| self.refuse(format!("axis {axis} of {dimensions} dimensions")))
     }
 
     /// A refusal.

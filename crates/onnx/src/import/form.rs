@@ -1,7 +1,7 @@
 //! The form of a file and its nodes: versions, domains, how many inputs, and their numbers.
 //!
-//! What an operator means depends on its version, so files of versions that nobody here has read
-//! are refused, and so is what a node is told beyond what its operator knows.
+//! The meaning of an operator depends on the version, so files of versions that are not known here
+//! are refused, and so are inputs and attributes beyond those that an operator takes.
 
 use std::ops::RangeInclusive;
 
@@ -9,7 +9,7 @@ use onnx_rs::ast::Model;
 use thinwire_model::{Error, Kind};
 
 use super::{Call, Importer};
-use crate::operator;
+use crate::supported::unsupported;
 use crate::value::Value;
 
 /// Versions of the operators that are known.
@@ -45,7 +45,7 @@ pub(super) fn version(model: &Model<'_>) -> Result<i64, Error> {
 pub(super) fn check(importer: &Importer<'_>, call: &Call<'_>) -> Result<(), Error> {
     let added = call.node.domain == "com.microsoft" && ADDED.contains(&call.operator);
     if !call.is_own() && !added {
-        return Err(operator::unsupported(&format!("{}.{}", call.node.domain, call.operator)));
+        return Err(unsupported(&format!("{}.{}", call.node.domain, call.operator)));
     }
     let (inputs, known) = (call.inputs(), inputs(call.operator, importer.version));
     if !known.contains(&inputs) {
@@ -83,7 +83,8 @@ pub(super) fn check_weights(importer: &Importer<'_>, call: &Call<'_>) -> Result<
     Ok(())
 }
 
-/// How many inputs an operator takes. What is missing at the end is told where it is wanted.
+/// Returns the numbers of inputs that an operator may have. An input that is missing at the end is
+/// reported where it is read.
 fn inputs(operator: &str, version: i64) -> RangeInclusive<usize> {
     match operator {
         "Constant" => 0..=0,

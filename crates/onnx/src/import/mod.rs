@@ -1,38 +1,26 @@
 //! The way through a file, node by node.
 
 mod call;
+mod computed;
 mod form;
+mod importer;
 mod mark;
 mod node;
 mod operand;
 mod source;
-mod whole;
 
 use std::collections::HashMap;
 
-use onnx_rs::ast::{Graph as OnnxGraph, Model};
+use onnx_rs::ast::Model;
 use thinwire_model::{Error, Graph, Kind, TensorId};
 
 pub(crate) use call::Call;
+pub(crate) use importer::Importer;
 pub(crate) use mark::WEIGHT;
 
-use crate::constant::FOLDED_MAX;
-use crate::value::{Value, Weight};
-use crate::{fold, operator};
-
-/// A graph in the making.
-pub(crate) struct Importer<'a> {
-    /// What there is of it.
-    pub graph: Graph,
-    file: &'a OnnxGraph<'a>,
-    /// The version of the operators.
-    pub version: i64,
-    values: HashMap<&'a str, Value>,
-    uses: HashMap<&'a str, usize>,
-    made: HashMap<Weight, TensorId>,
-    /// Numbers that nodes have given so far without being run.
-    folded: usize,
-}
+use crate::fold::Folder;
+use crate::operator;
+use crate::value::Value;
 
 impl<'a> Importer<'a> {
     /// The inputs and initial values of a file.
@@ -50,7 +38,6 @@ impl<'a> Importer<'a> {
             values: HashMap::new(),
             uses: HashMap::new(),
             made: HashMap::new(),
-            folded: 0,
         };
         file.initializer.iter().try_for_each(|tensor| importer.initial(tensor))?;
         importer.inputs([batch, sequence])?;
@@ -62,9 +49,10 @@ impl<'a> Importer<'a> {
 
     /// The graph, and its only output: logits.
     pub fn run(mut self) -> Result<(Graph, TensorId), Error> {
+        let mut folder = Folder::default();
         for (at, node) in self.file.node.iter().enumerate() {
             let call = Call::new(at, node);
-            let values = self.visit(&call).map_err(|error| error.at(&call.place()))?;
+            let values = self.visit(&call, &mut folder).map_err(|error| error.at(&call.place()))?;
             for (name, value) in node.output.iter().zip(values) {
                 if !name.is_empty() && self.values.insert(name, value).is_some() {
                     let message = format!("it writes '{name}', which is there already");
@@ -84,34 +72,21 @@ impl<'a> Importer<'a> {
         Ok((self.graph, id))
     }
 
-    fn visit(&mut self, call: &Call<'a>) -> Result<Vec<Value>, Error> {
-        if let Some(name) = call
-            .node
-            .input
-            .iter()
-            .find(|name| !name.is_empty() && !self.values.contains_key(**name))
-        {
+    fn visit(&mut self, call: &Call<'a>, folder: &mut Folder) -> Result<Vec<Value>, Error> {
+        let is_missing = |name: &&&str| !name.is_empty() && !self.values.contains_key(**name);
+        if let Some(name) = call.node.input.iter().find(is_missing) {
             let message = format!("it reads '{name}', which no node before it writes");
             return Err(Error::new(Kind::File, message));
         }
         form::check(self, call)?;
-        match fold::fold(self, call)? {
-            Some(constant) => {
-                self.folded += constant.values.len();
-                if self.folded > FOLDED_MAX {
-                    let message = format!("more than {FOLDED_MAX} known numbers in all nodes");
-                    return Err(call.refuse(message));
-                }
-                Ok(vec![Value::Constant(constant)])
-            }
-            None => {
-                form::check_weights(self, call)?;
-                operator::visit(self, call)
-            }
+        if let Some(constant) = folder.fold(self, call)? {
+            return Ok(vec![Value::Constant(constant)]);
         }
+        form::check_weights(self, call)?;
+        operator::visit(self, call)
     }
 
-    /// What a softmax at the end is of: the loss has its own.
+    /// Returns the operand of a softmax at the end, since the loss has its own.
     fn before_softmax(&self, id: TensorId) -> TensorId {
         let node = self.graph.nodes.iter().find(|node| node.outputs.contains(&id));
         match node {

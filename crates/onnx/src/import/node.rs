@@ -31,7 +31,7 @@ impl Importer<'_> {
         self.apply(name, Scale(1.0 / count as f64), &[sum])
     }
 
-    /// The same values along dimensions that are 1 long or missing.
+    /// Repeats values along dimensions that are 1 long or missing.
     pub fn expand(
         &mut self,
         name: &str,

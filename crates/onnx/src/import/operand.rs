@@ -5,7 +5,6 @@ use thinwire_model::Error;
 use super::{Call, Importer};
 use crate::constant::Constant;
 use crate::half::Stage;
-use crate::operator;
 use crate::value::{Value, Weight};
 
 impl Importer<'_> {
@@ -54,7 +53,7 @@ impl Importer<'_> {
         match &value {
             Value::Stored(weight) => self.numbers(weight).map(Value::Constant),
             Value::Weight(weight) => match self.numbers(weight) {
-                Ok(numbers) if operator::hides(&numbers) => Ok(Value::Constant(numbers)),
+                Ok(numbers) if numbers.hides() => Ok(Value::Constant(numbers)),
                 _ => Ok(value),
             },
             _ => Ok(value),

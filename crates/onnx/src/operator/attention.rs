@@ -6,7 +6,7 @@ use super::mask::{self, Seen};
 use crate::import::{Call, Importer};
 use crate::value::Value;
 
-/// How far a factor may be off, relatively.
+/// Relative error that a factor may have.
 const NEAR: f64 = 1e-3;
 
 /// Heads of queries, and of keys and values.

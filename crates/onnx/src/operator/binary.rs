@@ -2,8 +2,10 @@
 
 use thinwire_model::{Arithmetic, Error, Fill, Initial, Linear, Operator, Scale, TensorId};
 
-use super::{formula, mask, unsupported};
+use super::{formula, mask};
+use crate::constant::FAR;
 use crate::import::{Call, Importer};
+use crate::supported::unsupported;
 use crate::value::{Value, Weight};
 
 /// A formula, a bias, a multiple, a mask, or arithmetic.
@@ -34,7 +36,8 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
     arithmetic(importer, call, operator, operands).map(Value::Tensor)
 }
 
-/// What is more than arithmetic of two tensors.
+/// Returns the value of an operation that is more than arithmetic of two tensors: a bias, a mask, a
+/// multiple.
 fn special(
     importer: &mut Importer<'_>,
     call: &Call<'_>,
@@ -50,7 +53,7 @@ fn special(
             Ok(seen.and_then(|seen| mask::scores(importer, call, *x, constant, seen)))
         }
         ("Max", Value::Tensor(x), Value::Constant(least)) => {
-            let least = least.single().filter(|value| *value <= mask::FAR);
+            let least = least.single().filter(|value| *value <= FAR);
             Ok(least.map(|_| Value::Tensor(*x)))
         }
         (operator, _, Value::Constant(constant)) if !matches!(one, Value::Constant(_)) => {

@@ -110,7 +110,7 @@ fn feature(
     }
 }
 
-/// What a tensor is a multiple of, and by how much.
+/// Splits a tensor into a factor and the tensor that it is a multiple of.
 pub(super) fn scaled(importer: &Importer<'_>, id: TensorId) -> Option<(f64, TensorId)> {
     let node = importer.graph.nodes.iter().rev().find(|node| node.outputs.contains(&id))?;
     match &node.operator {

@@ -9,14 +9,14 @@ use super::norm;
 use crate::import::{Call, Importer, WEIGHT};
 use crate::value::{Value, Weight};
 
-/// How windows lie in an image.
+/// Windows of an image.
 struct Steps {
     stride: [usize; 2],
     dilation: [usize; 2],
     padding: [usize; 4],
 }
 
-/// What a node says of its windows, for an image and windows of a size.
+/// Reads the windows of a node, for an image and windows of known sizes.
 fn steps(call: &Call<'_>, image: [usize; 2], kernel: [usize; 2]) -> Result<Steps, Error> {
     let stride = list(call, "strides", 1)?;
     let dilation = list(call, "dilations", 1)?;
@@ -89,7 +89,7 @@ fn kernel(importer: &mut Importer<'_>, call: &Call<'_>, row: bool) -> Result<Ten
     }
 }
 
-/// What came of an image, as a sequence if it was one.
+/// Returns the result for an image, as a sequence if the operand was one.
 fn result(
     importer: &mut Importer<'_>,
     call: &Call<'_>,
@@ -106,7 +106,7 @@ fn result(
     importer.apply(&format!("{}.flat", call.name), flat, &[y]).map(Value::Tensor)
 }
 
-/// What a convolution says of its groups.
+/// Returns the number of groups of a convolution.
 fn groups(call: &Call<'_>) -> Result<usize, Error> {
     let group = call.integer("group", 1);
     let groups = usize::try_from(group).ok().filter(|groups| *groups > 0);

@@ -2,16 +2,13 @@
 
 use thinwire_model::Error;
 
-use super::unsupported;
-use crate::constant::Constant;
+use crate::constant::{Constant, FAR};
 use crate::half::{Half, Stage};
 use crate::import::{Call, Importer};
+use crate::supported::unsupported;
 use crate::value::Value;
 
-/// What stands for minus infinity in masks is at most this.
-pub(super) const FAR: f64 = -1e4;
-
-/// What a query sees.
+/// Keys that a query attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// Every key.
@@ -65,7 +62,7 @@ pub(super) fn scores(
     })
 }
 
-/// What a mask that is added, or is true where a key is seen, lets queries see.
+/// Returns the keys that a mask lets queries attend to; it is added, or true where a key is seen.
 pub(super) fn mask(mask: &Constant) -> Option<Seen> {
     match mask.whole {
         true => seen(mask, |value| value != 0.0),
@@ -73,18 +70,13 @@ pub(super) fn mask(mask: &Constant) -> Option<Seen> {
     }
 }
 
-/// What a mask that is added lets queries see.
+/// Returns the keys that a mask that is added lets queries attend to.
 pub(super) fn adds(mask: &Constant) -> Option<Seen> {
     let clear = mask.values.iter().all(|value| *value == 0.0 || *value <= FAR);
     seen(mask, |value| value == 0.0).filter(|_| clear)
 }
 
-/// Whether numbers are a mask: some are lower than weights are.
-pub(crate) fn hides(numbers: &Constant) -> bool {
-    numbers.values.iter().any(|value| *value <= FAR)
-}
-
-/// What queries see, if it is the same everywhere.
+/// Returns the keys that all queries attend to by one rule, if there is one.
 fn seen(mask: &Constant, is_seen: impl Fn(f64) -> bool) -> Option<Seen> {
     if mask.values.iter().all(|value| is_seen(*value)) {
         return Some(Seen::All);

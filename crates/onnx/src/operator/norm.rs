@@ -4,7 +4,6 @@ use thinwire_model::{
     Dropout, Epsilon, Error, Fill, Initial, LayerNorm, RmsNorm, Softmax, Sum, Summed, TensorId,
 };
 
-use super::dimension;
 use crate::half::{Half, Stage, decimal, unary};
 use crate::import::{Call, Importer};
 use crate::value::Value;
@@ -29,7 +28,7 @@ pub(super) fn rms_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<V
     Ok(Value::Tensor(importer.apply(&call.name, RmsNorm(epsilon(call)), &[x, gain])?))
 }
 
-/// What a norm adds to a variance.
+/// Returns the number that a norm adds to a variance.
 pub(super) fn epsilon(call: &Call<'_>) -> Epsilon {
     Epsilon { value: decimal(call.float("epsilon", 1e-5)) }
 }
@@ -39,7 +38,7 @@ fn last_axis(importer: &Importer<'_>, call: &Call<'_>, x: TensorId) -> Result<Ve
     let shape = &importer.graph.tensors[x].shape;
     let axis = call.integer("axis", -1);
     match shape.last() {
-        Some(last) if dimension(call, axis, shape.len())? + 1 == shape.len() => Ok(vec![*last]),
+        Some(last) if call.dimension(axis, shape.len())? + 1 == shape.len() => Ok(vec![*last]),
         _ => Err(call.refuse(format!("axis {axis} of shape {shape:?}, expected the last one"))),
     }
 }
@@ -49,7 +48,7 @@ pub(super) fn softmax(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Va
     let value = importer.value(call, 0)?.clone();
     let shape = importer.shape(&value);
     let axis = call.integer("axis", if importer.version < 13 { 1 } else { -1 });
-    if dimension(call, axis, shape.len())? + 1 != shape.len() {
+    if call.dimension(axis, shape.len())? + 1 != shape.len() {
         return Err(call.refuse(format!("axis {axis} of shape {shape:?}, expected the last one")));
     }
     if call.operator == "LogSoftmax" {
@@ -74,7 +73,7 @@ pub(super) fn reduce(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
         None if call.has(1) => importer.constant(call, 1)?.integers(),
         None => (0..dimensions as i64).collect(),
     };
-    let axes = axes.into_iter().map(|axis| dimension(call, axis, dimensions));
+    let axes = axes.into_iter().map(|axis| call.dimension(axis, dimensions));
     let axes: Vec<usize> = axes.collect::<Result<_, _>>()?;
     let becomes = if call.integer("keepdims", 1) == 0 { Summed::Away } else { Summed::ToOne };
     let last = axes[..] == [dimensions.wrapping_sub(1)] && becomes == Summed::ToOne;

@@ -2,7 +2,7 @@
 
 use thinwire_model::{Element, Embedding, Error, Pack, TensorId, Unpack};
 
-use super::{dimension, shape};
+use super::shape;
 use crate::constant::Constant;
 use crate::import::{Call, Importer, WEIGHT};
 use crate::value::Value;
@@ -11,7 +11,7 @@ use crate::value::Value;
 pub(super) fn split(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
     let x = importer.tensor(call, 0)?;
     let from = importer.graph.tensors[x].shape.clone();
-    let dim = dimension(call, call.integer("axis", 0), from.len())?;
+    let dim = call.dimension(call.integer("axis", 0), from.len())?;
     let sections: Vec<i64> = match call.integers("split") {
         Some(sections) => sections.to_vec(),
         None if call.has(1) => importer.constant(call, 1)?.integers(),
@@ -45,7 +45,7 @@ pub(super) fn concat(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
     let parts: Vec<TensorId> = parts.collect::<Result<_, _>>()?;
     let shape = |id: &TensorId| importer.graph.tensors[*id].shape.clone();
     let first = parts.first().map(shape).unwrap_or_default();
-    let dim = dimension(call, call.integer("axis", 0), first.len())?;
+    let dim = call.dimension(call.integer("axis", 0), first.len())?;
     let section = |id: &TensorId| {
         let shape = shape(id);
         shape.get(dim).copied().ok_or_else(|| call.refuse(format!("an input of shape {shape:?}")))
@@ -109,7 +109,7 @@ pub(crate) fn ranges(
         return Err(call.refuse(message));
     }
     let range = |(((start, end), axis), step): (((i64, i64), i64), i64)| {
-        let dim = dimension(call, axis, from.len())?;
+        let dim = call.dimension(axis, from.len())?;
         let length = from[dim] as i64;
         let place = |at: i64| if at < 0 { at.saturating_add(length) } else { at };
         let clamped = |at: i64| place(at).clamp(0, length) as usize;
@@ -121,7 +121,7 @@ pub(crate) fn ranges(
 /// Rows of a table, or one place of a dimension.
 pub(super) fn gather(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
     let from = importer.shape(importer.value(call, 0)?);
-    let dim = dimension(call, call.integer("axis", 0), from.len())?;
+    let dim = call.dimension(call.integer("axis", 0), from.len())?;
     let single = importer
         .constant(call, 1)
         .ok()

@@ -9,9 +9,9 @@ use crate::constant::Constant;
 use crate::import::{Call, Importer};
 use crate::value::Value;
 
-/// How far a cosine or sine may be off.
+/// Absolute error that a cosine or sine may have.
 const NEAR: f64 = 1e-3;
-/// How far a base may be off the whole number that was meant, relatively.
+/// Relative error that a base may have against the whole number that was meant.
 const WHOLE: f64 = 1e-4;
 /// The base where there is but one pair, which turns by one radian a token with any.
 const USUAL: f64 = 10_000.0;

@@ -1,8 +1,7 @@
-//! The same elements in another shape or order.
+//! Views: reshapes, transposes and expansions.
 
 use thinwire_model::{Error, Reshape, TensorId, Transpose};
 
-use super::dimension;
 use crate::half::{Half, Stage};
 use crate::import::{Call, Importer};
 use crate::value::Value;
@@ -75,7 +74,7 @@ pub(crate) fn flat(call: &Call<'_>, from: &[usize]) -> Result<Vec<usize>, Error>
     let axis = call.integer("axis", 1);
     let axis = match usize::try_from(axis) {
         Ok(axis) if axis == from.len() => axis,
-        _ => dimension(call, axis, from.len())?,
+        _ => call.dimension(axis, from.len())?,
     };
     Ok(vec![from[..axis].iter().product(), from[axis..].iter().product()])
 }
@@ -92,7 +91,7 @@ fn axes(
         None => return Ok(None),
     };
     axes.into_iter()
-        .map(|axis| dimension(call, axis, dimensions))
+        .map(|axis| call.dimension(axis, dimensions))
         .collect::<Result<_, _>>()
         .map(Some)
 }
@@ -168,7 +167,7 @@ pub(super) fn transpose(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<
     Ok(Value::Tensor(importer.apply(&call.name, Transpose::new(input, output), &[x])?))
 }
 
-/// The same values along more dimensions.
+/// Repeats values along more dimensions.
 pub(super) fn expand(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
     let asked = importer.constant(call, 1)?.integers();
     let from = importer.shape(importer.value(call, 0)?);

@@ -41,8 +41,7 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
     Ok(Value::Tensor(importer.apply(&call.name, activation, &[x])?))
 }
 
-/// What is negative times a slope that is trained: the rest less what is negative, turned round, as
-/// often as the slope says. Slopes begin at 0.
+/// A leaky rectifier with a trained slope, as `relu(x) - relu(-x) * slope`. Slopes begin at 0.
 pub(super) fn sloped(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
     let [x, slope] = [importer.tensor(call, 0)?, importer.learned(call, 1, Initial::Zeros)?];
     let named = |part: &str| format!("{}.{part}", call.name);

@@ -1,4 +1,4 @@
-//! What a name stands for, as a tensor that is computed.
+//! Values as computed tensors.
 
 use thinwire_model::{
     Activation, Arithmetic, Element, Epsilon, Error, Fill, Kind, LayerNorm, RmsNorm, Role, Summed,
@@ -10,7 +10,7 @@ use crate::constant::Constant;
 use crate::half::{Half, Stage};
 use crate::value::Value;
 
-/// What half-way formulas become.
+/// Operators that formulas end in.
 const WHOLE: &str = "GELU, SiLU, layer norm, RMS norm or causal attention";
 
 impl Importer<'_> {
@@ -47,7 +47,7 @@ impl Importer<'_> {
         }
     }
 
-    /// What a half-way formula is by itself.
+    /// Computes the stage of a formula that goes no further.
     fn finish(&mut self, half: &Half) -> Result<TensorId, Error> {
         let shape = self.graph.tensors[half.x].shape.clone();
         let (name, features) = (half.node.clone(), shape.last().copied().unwrap_or(1));

@@ -1,0 +1,23 @@
+//! The state of an import: the graph so far, and the value of every name.
+
+use std::collections::HashMap;
+
+use onnx_rs::ast::Graph as OnnxGraph;
+use thinwire_model::{Graph, TensorId};
+
+use crate::value::{Value, Weight};
+
+/// An import in progress.
+pub(crate) struct Importer<'a> {
+    /// The graph so far.
+    pub graph: Graph,
+    pub(super) file: &'a OnnxGraph<'a>,
+    /// The version of the operators.
+    pub version: i64,
+    /// The value of every name that was read or written.
+    pub(super) values: HashMap<&'a str, Value>,
+    /// The number of inputs of nodes that a name is.
+    pub(super) uses: HashMap<&'a str, usize>,
+    /// The parameter of every weight that was used.
+    pub(super) made: HashMap<Weight, TensorId>,
+}
