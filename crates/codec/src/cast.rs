@@ -1,44 +1,42 @@
-//! Codecs that change every element's number format and nothing else.
+//! Codecs that change the number format of every element and nothing else.
 //!
-//! `none`, `f16` and `bf16` are the formats. Laws: `codec(x + y)` is `codec(x) + codec(y)` but
-//! for rounding, and what feedback keeps is exact.
+//! `none`, `f16` and `bf16` are the formats. Laws: `codec(x + y)` is `codec(x) + codec(y)` up to
+//! rounding, and the residual that feedback keeps is exact.
 
 use std::fmt;
+use std::sync::Arc;
 
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
-use crate::kernel::{self, Cast, Format, Kernels};
+use crate::kernel::{BF16, F16, F32, FormatLanes, imp};
 use crate::{Bound, Codec, Error, Exchange, Finite, Input, Write};
 
-/// A codec made of one number format.
-#[derive(Clone, Copy)]
-pub(crate) struct CastCodec {
-    dtype: DType,
-    limit: u32,
-    kernel: fn(&Kernels) -> &Cast,
+/// Codec of one number format.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CastCodec<F>(pub(crate) F);
+
+/// Returns the codec that sends f32 values as they are.
+pub fn raw() -> Arc<dyn Codec> {
+    Arc::new(CastCodec(F32))
 }
 
-impl CastCodec {
-    /// The codec of format `F`, whose loops `kernel` picks.
-    pub(crate) fn new<F: Format>(dtype: DType, kernel: fn(&Kernels) -> &Cast) -> CastCodec {
-        CastCodec { dtype, limit: F::LIMIT, kernel }
+/// Returns the codec that sends every value as one element of `dtype`.
+pub fn raw_of(dtype: DType) -> Arc<dyn Codec> {
+    match dtype {
+        DType::F32 => raw(),
+        DType::F16 => Arc::new(CastCodec(F16)),
+        DType::BF16 => Arc::new(CastCodec(BF16)),
     }
 }
 
-impl fmt::Debug for CastCodec {
+impl<F: FormatLanes> fmt::Display for CastCodec<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CastCodec({self})")
+        f.write_str(if self.is_raw() { "none" } else { F::DTYPE.name() })
     }
 }
 
-impl fmt::Display for CastCodec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_raw() { "none" } else { self.dtype.name() })
-    }
-}
-
-impl Codec for CastCodec {
+impl<F: FormatLanes> Codec for CastCodec<F> {
     fn exchange(&self) -> Exchange {
         Exchange::Summable
     }
@@ -47,32 +45,31 @@ impl Codec for CastCodec {
         false
     }
 
-    /// f16 has none: what is small becomes 0.
     fn bound(&self, _elements: usize) -> Bound {
-        match self.dtype {
+        match F::DTYPE {
             DType::F32 => Bound::Contraction(1.0),
+            // Small values become 0, however many there are.
             DType::F16 => Bound::None,
             DType::BF16 => Bound::Contraction(1.0 - 2.0f64.powi(-16)),
         }
     }
 
     fn dtype(&self) -> Option<DType> {
-        Some(self.dtype)
+        Some(F::DTYPE)
     }
 
     fn encoded_len(&self, elements: usize) -> usize {
-        elements * self.dtype.size()
+        elements * F::BYTES
     }
 
     fn encode(&self, input: Input<'_>, _key: Key, output: &mut [u8]) -> Finite {
         assert_eq!(output.len(), self.encoded_len(input.len()), "output of {self}");
-        let largest = ((self.kernel)(kernel::imp()).encode)(input, output);
-        Finite::when(largest < self.limit)
+        Finite::when(imp().cast_encode::<F>(input, output) < F::LIMIT)
     }
 
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {
         Error::check_length(self, encoded, self.encoded_len(values.len()), values.len())?;
-        ((self.kernel)(kernel::imp()).decode)(encoded, write, values);
+        imp().cast_decode::<F>(encoded, write, values);
         Ok(())
     }
 }

@@ -1,18 +1,17 @@
-//! Codecs by name.
+//! A codec as users choose it, and how it gets into the table of codecs.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::shown::short;
-use crate::{CODECS, Codec, Error, Exchange, IntSgd, Kind, PowerSgd, language};
+use crate::{Codec, Error, Exchange, IntSgd, Kind, PowerSgd};
 
-/// A codec as a user names it, for instance `int8`, `topk:0.01`.
+/// A codec as users name it, for instance `int8` or `topk:0.01`.
 #[derive(Clone, Debug)]
 pub enum Choice {
     /// Values become bytes.
     Bytes(Arc<dyn Codec>),
-    /// A matrix becomes the product of two thin ones; what is no matrix stays as it is.
+    /// A matrix becomes the product of two thin ones; tensors that are no matrices stay raw.
     LowRank(PowerSgd),
     /// Values become integers under a scale that follows past averages; sums of them are exact.
     Integers(IntSgd),
@@ -21,38 +20,21 @@ pub enum Choice {
 /// A line in the table of codecs.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The name before the colon.
+    /// Name before the colon.
     pub name: &'static str,
-    /// The name with its parameter, as help texts and errors show it.
+    /// Name with its parameter, as help texts and errors show it.
     pub usage: &'static str,
-    /// What it does, in a few words.
+    /// Summary in a few words.
     pub summary: &'static str,
     /// Complete names, which tests go through.
     pub examples: &'static [&'static str],
-    /// Makes the codec from what follows the colon, if there is one.
+    /// Makes the codec from the text after the colon, if there is one.
     pub parse: fn(Option<&str>) -> Result<Choice, Error>,
 }
 
 impl Choice {
-    /// The codec called `name`, or the one in a file whose name ends in `.codec`.
-    ///
-    /// # Errors
-    /// If there is none, or its parameter is missing, superfluous or out of range, or the file is
-    /// refused.
-    pub fn parse(name: &str) -> Result<Choice, Error> {
-        if language::is_file(name) {
-            return language::load(name);
-        }
-        let (head, parameter) = match name.split_once(':') {
-            Some((head, parameter)) => (head, Some(parameter)),
-            None => (name, None),
-        };
-        let entry = CODECS.iter().find(|entry| entry.name == head).ok_or_else(|| unknown(name))?;
-        (entry.parse)(parameter)
-    }
-
-    /// How encodings of several ranks may be brought together; low rank sends sums of f32, and sums
-    /// of integers are integers.
+    /// Returns how encodings of several ranks are brought together. Sums of factors and of integers
+    /// are factors and integers, so low rank and integers are summable.
     pub fn exchange(&self) -> Exchange {
         match self {
             Choice::Bytes(codec) => codec.exchange(),
@@ -62,14 +44,6 @@ impl Choice {
 
     pub(crate) fn bytes(codec: impl Codec + 'static) -> Choice {
         Choice::Bytes(Arc::new(codec))
-    }
-}
-
-impl FromStr for Choice {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Choice, Error> {
-        Choice::parse(name)
     }
 }
 
@@ -83,16 +57,14 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Every example of every codec in [`CODECS`].
-pub fn all() -> Vec<Choice> {
-    let examples = CODECS.iter().flat_map(|entry| entry.examples);
-    examples.map(|name| Choice::parse(name).expect("an example is a valid name")).collect()
-}
-
-/// Refuses a parameter for a codec that takes none.
-pub(crate) fn no_parameter(name: &str, parameter: Option<&str>) -> Result<(), Error> {
+/// Returns a codec that takes no parameter, or refuses the one that it was given.
+pub(crate) fn without_parameter(
+    name: &str,
+    parameter: Option<&str>,
+    codec: impl Codec + 'static,
+) -> Result<Choice, Error> {
     match parameter {
-        None => Ok(()),
+        None => Ok(Choice::bytes(codec)),
         Some(found) => {
             let context = format!("codec {name} takes no parameter, found '{}'", short(found));
             Err(Error::new(Kind::Parameter, context))
@@ -100,74 +72,8 @@ pub(crate) fn no_parameter(name: &str, parameter: Option<&str>) -> Result<(), Er
     }
 }
 
-/// A parameter as errors show it.
-pub(crate) fn quoted(parameter: Option<&str>) -> String {
-    parameter.map_or("nothing".to_owned(), |found| format!("'{}'", short(found)))
-}
-
-fn unknown(name: &str) -> Error {
-    let (name, known) = (short(name), CODECS.iter().map(|entry| entry.usage).collect::<Vec<_>>());
-    let context = format!("unknown codec '{name}', expected one of {}", known.join(", "));
-    Error::new(Kind::Unknown, context)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn error(name: &str) -> String {
-        Choice::parse(name).map(|choice| choice.to_string()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn names_parse_back() {
-        for entry in CODECS {
-            for example in entry.examples {
-                assert_eq!(Choice::parse(example).unwrap().to_string(), *example);
-                assert!(example.starts_with(entry.name) && entry.usage.starts_with(entry.name));
-            }
-        }
-        assert_eq!("intsgd:8".parse::<Choice>().unwrap().to_string(), "intsgd");
-        assert_eq!("int8:nearest".parse::<Choice>().unwrap().to_string(), "int8");
-    }
-
-    #[test]
-    fn refusals_name_what_was_found_and_what_is_expected() {
-        for (name, expected) in [
-            (
-                "zip",
-                "unknown codec 'zip', expected one of none, f16, bf16, int8[:stochastic], \
-                 int4[:stochastic], int3[:stochastic], int2, onebit, vote, \
-                 terngrad[:CLIP], qsgd:BITS[:l2], natural, e4m3, e5m2, dynamic8, tbq:TAU, \
-                 topk:RATIO, graddrop:RATIO, dgc:RATIO, \
-                 randomk:RATIO[:block], dct:K, intsgd[:BITS], powersgd:LOW_RANK[:alternate]",
-            ),
-            ("none:1", "codec none takes no parameter, found '1'"),
-            ("f16:", "codec f16 takes no parameter, found ''"),
-            ("int8:foo", "int8 rounding 'foo', expected 'nearest' or 'stochastic'"),
-            ("topk", "topk ratio nothing, expected a number above 0 and at most 1"),
-            ("topk:0", "topk ratio '0', expected a number above 0 and at most 1"),
-            ("topk:2", "topk ratio '2', expected a number above 0 and at most 1"),
-            ("topk:NaN", "topk ratio 'NaN', expected a number above 0 and at most 1"),
-            ("intsgd:4", "intsgd bits '4', expected 8 or 16"),
-            ("powersgd:0", "powersgd low rank '0', expected 1..=256"),
-            ("powersgd:-1", "powersgd low rank '-1', expected 1..=256"),
-            ("powersgd", "powersgd low rank nothing, expected 1..=256"),
-            ("powersgd:x:alternate", "powersgd low rank 'x', expected 1..=256"),
-            ("powersgd:2:both", "powersgd factors 'both', expected 'alternate'"),
-        ] {
-            assert_eq!(error(name), expected);
-        }
-        assert_eq!(Choice::parse("").unwrap_err().kind(), Kind::Unknown);
-        assert_eq!(Choice::parse("topk:0").unwrap_err().kind(), Kind::Parameter);
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn any_name_parses_or_is_refused_in_one_line(name in "[a-z0-9:.-]{0,12}|topk:.{0,6}|powersgd:.{0,6}") {
-            if let Err(error) = Choice::parse(&name) {
-                proptest::prop_assert!(name.contains('\n') || !error.to_string().contains('\n'));
-            }
-        }
-    }
+/// Returns the error about a parameter, `what`, that is not as `expected`.
+pub(crate) fn refused(what: &str, parameter: Option<&str>, expected: &str) -> Error {
+    let found = parameter.map_or("nothing".to_owned(), |found| format!("'{}'", short(found)));
+    Error::new(Kind::Parameter, format!("{what} {found}, expected {expected}"))
 }

@@ -157,7 +157,7 @@ pub trait Codec: Debug + Display + Send + Sync {
     /// Makes of values what encoding would make of them, where a rank does not encode them: its own
     /// before it adds the encodings of others, and a sum that is not encoded again. Most codecs leave
     /// them as they are, which is nearer to the truth. What is not finite must stay so.
-    fn settle(&self, _values: &mut [f32]) {}
+    fn canonicalise(&self, _values: &mut [f32]) {}
 
     /// The type of the encoded elements, where the encoding is nothing but elements in their order.
     fn dtype(&self) -> Option<DType> {

@@ -10,7 +10,7 @@
 use std::f64::consts::PI;
 use std::sync::OnceLock;
 
-use crate::kernel::{Work, wide};
+use crate::kernel::{Work, imp};
 
 /// Numbers in a row, and at most so many rows.
 pub(crate) const ROW: usize = 64;
@@ -59,12 +59,12 @@ fn cosine(part: usize, whole: usize) -> f64 {
 impl Cosines {
     /// Numbers to coefficients, in place.
     pub(crate) fn forward(&self, values: &mut [f32]) {
-        wide(Forward { cosines: self, values });
+        imp().run(Forward { cosines: self, values });
     }
 
     /// Coefficients to numbers, in place.
     pub(crate) fn inverse(&self, values: &mut [f32]) {
-        wide(Inverse { cosines: self, values });
+        imp().run(Inverse { cosines: self, values });
     }
 }
 

@@ -12,11 +12,11 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::quoted;
+use crate::choice::{Choice, Entry, refused};
 use crate::cosine::{ROW, cosines};
 use crate::indices::Indices;
 use crate::kernel::{self, BF16, Candidate, Format};
-use crate::{Bound, Choice, Claims, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write};
+use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -39,11 +39,7 @@ struct Dct {
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     match parameter.and_then(|found| found.parse().ok()) {
         Some(count @ 1..=CHUNK) => Ok(Choice::bytes(Dct { count })),
-        _ => {
-            let found = quoted(parameter);
-            let context = format!("dct coefficients {found}, expected 1..={CHUNK}");
-            Err(Error::new(Kind::Parameter, context))
-        }
+        _ => Err(refused("dct coefficients", parameter, &format!("1..={CHUNK}"))),
     }
 }
 

@@ -4,7 +4,7 @@
 //! training" (2017, section 3.1 and appendix C): of more elements than there are places, the largest
 //! are sent. Its correction of momentum is not part of a codec.
 
-use crate::Entry;
+use crate::choice::Entry;
 use crate::crowd::Crowd;
 use crate::sampled;
 

@@ -8,10 +8,12 @@
 
 use std::fmt;
 
-use crate::choice::no_parameter;
-use crate::coded::{Code, Coded, SIGN, round};
+use crate::choice::{Entry, without_parameter};
+use crate::coded::Coded;
 use crate::kernel::Scale;
-use crate::{Bound, Claims, Entry};
+use crate::kernel::bits::{SIGN, round};
+use crate::kernel::codes::Code;
+use crate::{Bound, Claims};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -19,10 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "dynamic8",
     summary: "seven decades of levels, 132 bytes per 128 elements",
     examples: &["dynamic8"],
-    parse: |parameter| {
-        no_parameter("dynamic8", parameter)?;
-        Ok(Coded::choice(Dynamic8, |kernels| &kernels.dynamic8))
-    },
+    parse: |parameter| without_parameter("dynamic8", parameter, Coded(Dynamic8)),
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +78,6 @@ impl fmt::Display for Dynamic8 {
 
 impl Code for Dynamic8 {
     const SCALED: bool = true;
-    const RANDOM: bool = false;
 
     #[inline(always)]
     fn bits(&self) -> usize {

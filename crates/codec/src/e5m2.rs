@@ -1,7 +1,6 @@
 //! Numbers of one byte: five bits of exponent, two digits; see `float8`.
 
-use crate::Entry;
-use crate::choice::no_parameter;
+use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
 use crate::float8::Float8;
 
@@ -11,8 +10,5 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "e5m2",
     summary: "floating-point numbers of one byte, 132 bytes per 128 elements",
     examples: &["e5m2"],
-    parse: |parameter| {
-        no_parameter("e5m2", parameter)?;
-        Ok(Coded::choice(Float8, |kernels| &kernels.e5m2))
-    },
+    parse: |parameter| without_parameter("e5m2", parameter, Coded(Float8::<2>)),
 };

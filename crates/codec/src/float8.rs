@@ -8,18 +8,14 @@
 
 use std::fmt;
 
-use crate::coded::{Code, SIGN};
 use crate::kernel::Scale;
+use crate::kernel::bits::SIGN;
+use crate::kernel::codes::Code;
 use crate::{Bound, Claims};
 
 /// A format of a sign, an exponent and three digits behind the point (`e4m3`) or two (`e5m2`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Float8<const DIGITS: u32>;
-
-/// Four bits of exponent, up to 448.
-pub(crate) type E4M3 = Float8<3>;
-/// Five bits of exponent, up to 57344.
-pub(crate) type E5M2 = Float8<2>;
 
 impl<const DIGITS: u32> Float8<DIGITS> {
     /// Digits that an f32 has and this format has not.
@@ -40,7 +36,6 @@ impl<const DIGITS: u32> fmt::Display for Float8<DIGITS> {
 
 impl<const DIGITS: u32> Code for Float8<DIGITS> {
     const SCALED: bool = true;
-    const RANDOM: bool = false;
 
     fn bits(&self) -> usize {
         8

@@ -3,7 +3,7 @@
 //! Aji and Heafield, "Sparse communication for distributed gradient descent" (2017, section 3). Of
 //! more elements than there are places, those from a random one on are sent.
 
-use crate::Entry;
+use crate::choice::Entry;
 use crate::crowd::Crowd;
 use crate::sampled;
 

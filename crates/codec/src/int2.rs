@@ -4,7 +4,7 @@
 //! values 0.12 of the squared length is lost, as with the four best values of all (Lloyd, "Least
 //! squares quantization in PCM", table 1; Max, "Quantizing for minimum distortion").
 
-use crate::Entry;
+use crate::choice::{Entry, without_parameter};
 use crate::kernel::Int2;
 use crate::signs::SignCodec;
 
@@ -14,7 +14,7 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "int2",
     summary: "4 levels, 36 bytes per 128 elements",
     examples: &["int2"],
-    parse: |parameter| SignCodec::parse::<Int2>("int2", parameter, least, |kernels| &kernels.int2),
+    parse: |parameter| without_parameter("int2", parameter, SignCodec::<Int2>::new(contraction)),
 };
 
 /// What is surely sent of the squared length of a block of `n` elements, of mean magnitude 1.
@@ -23,7 +23,7 @@ pub(crate) const ENTRY: Entry = Entry {
 /// the mean over the block that is at least `g(1) = 55/64`, and the mean of `y²` is at most `n`.
 /// From four elements on there is more: `g(y) - δ y² >= 25/64 (y - 1)` from 0 to `n` with the `δ`
 /// below. It is the ratio where one element is not zero, so there is no larger one.
-fn least(n: usize) -> f64 {
+fn contraction(n: usize) -> f64 {
     let n = n.max(1) as f64;
     if n < 4.0 { 55.0 / 64.0 / n } else { (215.0 / 64.0 - 25.0 / 8.0 / n) / n }
 }

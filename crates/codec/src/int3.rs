@@ -1,7 +1,7 @@
 //! Three bits per element and one scale per 128: 3.25 bits, off by at most 1/6 of the largest.
 
-use crate::Entry;
-use crate::blocks::BlockCodec;
+use crate::blocks;
+use crate::choice::Entry;
 use crate::kernel::Int3;
 
 /// The line in the table of codecs.
@@ -10,5 +10,5 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "int3[:stochastic]",
     summary: "7 levels, 52 bytes per 128 elements",
     examples: &["int3", "int3:stochastic"],
-    parse: |parameter| BlockCodec::parse::<Int3>("int3", parameter, |kernels| &kernels.int3),
+    parse: blocks::parse::<Int3>,
 };

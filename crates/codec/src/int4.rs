@@ -1,7 +1,7 @@
 //! Half a byte per element and one scale per 128: 4.25 bits, off by at most 1/14 of the largest.
 
-use crate::Entry;
-use crate::blocks::BlockCodec;
+use crate::blocks;
+use crate::choice::Entry;
 use crate::kernel::Int4;
 
 /// The line in the table of codecs.
@@ -10,5 +10,5 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "int4[:stochastic]",
     summary: "15 levels, 68 bytes per 128 elements",
     examples: &["int4", "int4:stochastic"],
-    parse: |parameter| BlockCodec::parse::<Int4>("int4", parameter, |kernels| &kernels.int4),
+    parse: blocks::parse::<Int4>,
 };

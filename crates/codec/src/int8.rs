@@ -1,7 +1,7 @@
 //! One byte per element and one scale per 256: 8.125 bits, off by at most 1/254 of the largest.
 
-use crate::Entry;
-use crate::blocks::BlockCodec;
+use crate::blocks;
+use crate::choice::Entry;
 use crate::kernel::Int8;
 
 /// The line in the table of codecs.
@@ -10,5 +10,5 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "int8[:stochastic]",
     summary: "255 levels, 260 bytes per 256 elements",
     examples: &["int8", "int8:stochastic"],
-    parse: |parameter| BlockCodec::parse::<Int8>("int8", parameter, |kernels| &kernels.int8),
+    parse: blocks::parse::<Int8>,
 };

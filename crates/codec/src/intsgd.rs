@@ -23,10 +23,12 @@ use std::sync::Arc;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::quoted;
-use crate::coded::{Code, Coded, UNSCALED, round};
-use crate::kernel::{self, Coder, GROUP, RANDOM_BITS, Scale, Work, codes, wide};
-use crate::{Bound, Choice, Claims, Codec, Entry, Error, Exchange, Finite, Kind};
+use crate::choice::{Choice, Entry, refused};
+use crate::coded::Coded;
+use crate::kernel::bits::round;
+use crate::kernel::codes::{Code, UNSCALED};
+use crate::kernel::{self, GROUP, RANDOM_BITS, Scale, Work, imp};
+use crate::{Bound, Claims, Codec, Error, Exchange, Finite};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -43,9 +45,6 @@ pub struct IntSgd {
     bits: usize,
 }
 
-/// Nobody waits for these loops: integers are made before they are encoded.
-static CODER: Coder<IntSgd> = Coder { encode: codes::encode, decode: codes::decode };
-
 /// What of the old mean square is left in the new one.
 const KEPT: f64 = 0.9;
 
@@ -53,10 +52,7 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     match parameter {
         None | Some("8") => Ok(Choice::Integers(IntSgd { bits: 8 })),
         Some("16") => Ok(Choice::Integers(IntSgd { bits: 16 })),
-        found => {
-            let context = format!("intsgd bits {}, expected 8 or 16", quoted(found));
-            Err(Error::new(Kind::Parameter, context))
-        }
+        _ => Err(refused("intsgd bits", parameter, "8 or 16")),
     }
 }
 
@@ -69,7 +65,7 @@ impl fmt::Display for IntSgd {
 impl IntSgd {
     /// The integers as they travel: values that are integers to bytes and back, without loss.
     pub fn integers(&self) -> Arc<dyn Codec> {
-        Arc::new(Coded::new(*self, |_| &CODER))
+        Arc::new(Coded(*self))
     }
 
     /// The largest magnitude of one of `ranks`' integers: the largest that a sum may have, in equal
@@ -95,7 +91,7 @@ impl IntSgd {
     pub fn round(&self, values: &mut [f32], unit: f32, limit: usize, key: Key) -> Finite {
         let finite = Finite::when(kernel::is_finite(values));
         if finite == Finite::Yes {
-            wide(Round { values, inverse: 1.0 / unit, limit: limit as f32, key });
+            imp().run(Round { values, inverse: 1.0 / unit, limit: limit as f32, key });
         }
         finite
     }
@@ -122,7 +118,7 @@ impl Work for Round<'_> {
     fn run(self) {
         let digit = 1.0 / (1 << RANDOM_BITS) as f32;
         for (group, values) in self.values.chunks_mut(GROUP).enumerate() {
-            let random = (kernel::imp().random)(self.key, group as u64);
+            let random = imp().random(self.key, group as u64);
             for (x, random) in values.iter_mut().zip(random.0) {
                 let scaled = (*x * self.inverse).clamp(-self.limit, self.limit);
                 let below = scaled.floor();
@@ -144,9 +140,6 @@ fn mean_square(values: &[f32]) -> f64 {
 }
 
 impl Code for IntSgd {
-    const SCALED: bool = false;
-    const RANDOM: bool = false;
-
     #[inline(always)]
     fn bits(&self) -> usize {
         self.bits

@@ -56,7 +56,6 @@ pub mod laws;
 mod natural;
 mod none;
 mod onebit;
-mod planes;
 mod powersgd;
 mod qsgd;
 mod randomk;
@@ -65,44 +64,19 @@ mod select;
 mod shown;
 mod signs;
 pub mod speed;
+mod table;
 mod tbq;
 mod terngrad;
 mod topk;
 mod vote;
 
 pub use alternate::{Alternating, Side};
-pub use choice::{Choice, Entry, all};
+pub use cast::{raw, raw_of};
+pub use choice::{Choice, Entry};
 pub use codec::{Bound, Claims, Codec, Finite, Input, Write};
 pub use contraction::contraction;
 pub use error::{Error, Kind};
 pub use intsgd::IntSgd;
-pub use none::{raw, raw_of};
 pub use powersgd::{Factor, PowerSgd, Rounds};
+pub use table::{CODECS, all};
 pub use thinwire_wire::Exchange;
-
-/// Every codec in the order in which users see them. A new one is a file and its line here.
-pub const CODECS: [Entry; 23] = [
-    none::ENTRY,
-    f16::ENTRY,
-    bf16::ENTRY,
-    int8::ENTRY,
-    int4::ENTRY,
-    int3::ENTRY,
-    int2::ENTRY,
-    onebit::ENTRY,
-    vote::ENTRY,
-    terngrad::ENTRY,
-    qsgd::ENTRY,
-    natural::ENTRY,
-    e4m3::ENTRY,
-    e5m2::ENTRY,
-    dynamic8::ENTRY,
-    tbq::ENTRY,
-    topk::ENTRY,
-    graddrop::ENTRY,
-    dgc::ENTRY,
-    randomk::ENTRY,
-    dct::ENTRY,
-    intsgd::ENTRY,
-    powersgd::ENTRY,
-];

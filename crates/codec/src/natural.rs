@@ -9,10 +9,12 @@
 
 use std::fmt;
 
-use crate::choice::no_parameter;
-use crate::coded::{Code, Coded, SIGN, UNSCALED};
+use crate::choice::{Entry, without_parameter};
+use crate::coded::Coded;
+use crate::kernel::bits::SIGN;
+use crate::kernel::codes::{Code, UNSCALED};
 use crate::kernel::{RANDOM_BITS, Scale};
-use crate::{Bound, Claims, Entry};
+use crate::{Bound, Claims};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -20,10 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "natural",
     summary: "random rounding to powers of two, 1 byte per element",
     examples: &["natural"],
-    parse: |parameter| {
-        no_parameter("natural", parameter)?;
-        Ok(Coded::choice(Natural, |kernels| &kernels.natural))
-    },
+    parse: |parameter| without_parameter("natural", parameter, Coded(Natural)),
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +42,6 @@ impl fmt::Display for Natural {
 }
 
 impl Code for Natural {
-    const SCALED: bool = false;
     const RANDOM: bool = true;
 
     #[inline(always)]

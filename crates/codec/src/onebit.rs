@@ -5,7 +5,7 @@
 //! "Error feedback fixes SignSGD and other gradient compression schemes", section 4. The sign bit
 //! decides: zero counts as positive, and a block of zeros is decoded to zeros.
 
-use crate::Entry;
+use crate::choice::{Entry, without_parameter};
 use crate::kernel::OneBit;
 use crate::signs::SignCodec;
 
@@ -16,12 +16,12 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "the sign and a mean magnitude, 20 bytes per 128 elements",
     examples: &["onebit"],
     parse: |parameter| {
-        SignCodec::parse::<OneBit>("onebit", parameter, least, |kernels| &kernels.onebit)
+        without_parameter("onebit", parameter, SignCodec::<OneBit>::new(contraction))
     },
 };
 
 /// Exactly `‖x‖₁² / (n ‖x‖₂²)` of the squared length is sent, which is least where one element is
 /// not zero.
-fn least(n: usize) -> f64 {
+fn contraction(n: usize) -> f64 {
     1.0 / n.max(1) as f64
 }

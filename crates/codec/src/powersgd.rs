@@ -22,8 +22,8 @@ use std::fmt;
 
 use thinwire_wire::random::{Key, unit};
 
-use crate::choice::quoted;
-use crate::{Choice, Entry, Error, Finite, Kind, kernel};
+use crate::choice::{Choice, Entry, refused};
+use crate::{Error, Finite, kernel};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -58,18 +58,13 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     let (low_rank, rounds) = match parameter.and_then(|found| found.split_once(':')) {
         Some((low_rank, "alternate")) => (Some(low_rank), Rounds::One),
         Some((_, other)) => {
-            let context = format!("powersgd factors '{other}', expected 'alternate'");
-            return Err(Error::new(Kind::Parameter, context));
+            return Err(refused("powersgd factors", Some(other), "'alternate'"));
         }
         None => (parameter, Rounds::Two),
     };
     match low_rank.and_then(|found| found.parse().ok()) {
         Some(low_rank @ 1..=LOW_RANK_MAX) => Ok(Choice::LowRank(PowerSgd { low_rank, rounds })),
-        _ => {
-            let found = quoted(low_rank);
-            let context = format!("powersgd low rank {found}, expected 1..={LOW_RANK_MAX}");
-            Err(Error::new(Kind::Parameter, context))
-        }
+        _ => Err(refused("powersgd low rank", low_rank, &format!("1..={LOW_RANK_MAX}"))),
     }
 }
 
@@ -249,7 +244,7 @@ const INDEPENDENT: f32 = 1e-5;
 
 /// Scales to length 1; false if the vector is zero or not finite.
 fn normalise(vector: &mut [f32]) -> bool {
-    let largest = f32::from_bits(kernel::largest(vector));
+    let largest = f32::from_bits(kernel::max_magnitude(vector));
     if largest == 0.0 || !largest.is_finite() {
         return false;
     }

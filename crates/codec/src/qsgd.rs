@@ -9,11 +9,13 @@
 
 use std::fmt;
 
-use crate::choice::quoted;
-use crate::coded::{Code, Coded, round};
+use crate::choice::{Choice, Entry, refused};
+use crate::coded::Coded;
+use crate::kernel::bits::{INFINITY, round};
+use crate::kernel::codes::Code;
 use crate::kernel::{RANDOM_BITS, Scale};
 use crate::shown::Number;
-use crate::{Bound, Choice, Claims, Entry, Error, Kind};
+use crate::{Bound, Claims, Error};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -49,12 +51,8 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
         _ => (parameter, Norm::Largest),
     };
     match bits.and_then(|found| found.parse().ok()) {
-        Some(bits @ 3..=8) => Ok(Coded::choice(Levels { bits, norm }, |kernels| &kernels.levels)),
-        _ => {
-            let found = quoted(parameter);
-            let context = format!("qsgd bits {found}, expected 3..=8, or with ':l2'");
-            Err(Error::new(Kind::Parameter, context))
-        }
+        Some(bits @ 3..=8) => Ok(Choice::bytes(Coded(Levels { bits, norm }))),
+        _ => Err(refused("qsgd bits", parameter, "3..=8, or with ':l2'")),
     }
 }
 
@@ -151,9 +149,5 @@ fn length(values: &[f32], largest: u32) -> u32 {
     }
     let length = f32::from_bits(largest) * sums.iter().sum::<f32>().sqrt();
     // A length can overflow where no value does.
-    if largest < f32::INFINITY.to_bits() {
-        length.max(f32::from_bits(largest)).to_bits()
-    } else {
-        largest
-    }
+    if largest < INFINITY { length.max(f32::from_bits(largest)).to_bits() } else { largest }
 }

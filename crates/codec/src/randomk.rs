@@ -13,10 +13,10 @@ use std::ops::Range;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::quoted;
+use crate::choice::{Choice, Entry, refused};
 use crate::shown::Number;
-use crate::topk::{count, ratio};
-use crate::{Bound, Choice, Claims, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write};
+use crate::topk::{count, in_unit};
+use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, kernel};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -44,15 +44,10 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
         Some((number, "block")) => (Some(number), RUN),
         _ => (parameter, 1),
     };
-    match ratio(number) {
+    let expected = "a number above 0 and at most 1, or with ':block'";
+    match in_unit(number) {
         Some(ratio) => Ok(Choice::bytes(RandomK { ratio, run })),
-        None => {
-            let found = quoted(parameter);
-            let context = format!(
-                "randomk ratio {found}, expected a number above 0 and at most 1, or with ':block'"
-            );
-            Err(Error::new(Kind::Parameter, context))
-        }
+        None => Err(refused("randomk ratio", parameter, expected)),
     }
 }
 
@@ -146,11 +141,11 @@ impl Codec for RandomK {
         match input {
             Input::Plain(values) => {
                 pick(draw, values, places);
-                Finite::when(crate::kernel::is_finite(values))
+                Finite::when(kernel::is_finite(values))
             }
             Input::Feedback { values, residual } => {
-                crate::kernel::add(values, residual);
-                let finite = crate::kernel::is_finite(values);
+                kernel::add(values, residual);
+                let finite = kernel::is_finite(values);
                 pick(draw, values, places);
                 draw.ranges().for_each(|range| values[range].fill(0.0));
                 Finite::when(finite)

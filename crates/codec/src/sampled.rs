@@ -10,11 +10,11 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::quoted;
+use crate::choice::Choice;
 use crate::crowd::Crowd;
 use crate::shown::Number;
 use crate::topk::{TopK, ratio};
-use crate::{Bound, Choice, Claims, Codec, Error, Exchange, Finite, Input, Kind, Write, select};
+use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, select};
 
 #[derive(Debug)]
 struct Sampled {
@@ -30,14 +30,8 @@ pub(crate) fn parse(
     parameter: Option<&str>,
     crowd: Crowd,
 ) -> Result<Choice, Error> {
-    match ratio(parameter) {
-        Some(ratio) => Ok(Choice::bytes(Sampled { name, ratio, crowd, layout: TopK::new(ratio) })),
-        None => {
-            let found = quoted(parameter);
-            let context = format!("{name} ratio {found}, expected a number above 0 and at most 1");
-            Err(Error::new(Kind::Parameter, context))
-        }
-    }
+    let ratio = ratio(name, parameter)?;
+    Ok(Choice::bytes(Sampled { name, ratio, crowd, layout: TopK::new(ratio) }))
 }
 
 impl Sampled {

@@ -6,7 +6,7 @@
 //! so that one pass over memory suffices; a sample that misleads costs time and changes nothing.
 
 use crate::Input;
-use crate::kernel::{self, Candidate};
+use crate::kernel::{Candidate, imp};
 
 /// The `count` largest of values plus residual, in the order of indices; leaves the sums in the
 /// values.
@@ -112,7 +112,7 @@ fn candidates(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
         found.reserve_exact(count + count / 2 + FEW);
     }
     for_chunks(input, |first, chunk| {
-        (kernel::imp().collect)(chunk, first, threshold, &mut found);
+        imp().collect(chunk, first, threshold, &mut found);
         if found.len() > limit {
             found.clear();
             threshold = NOTHING;
@@ -126,7 +126,7 @@ fn candidates(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
 pub(crate) fn reaching(input: &mut Input<'_>, threshold: u32, expected: usize) -> Vec<Candidate> {
     let mut found = Vec::with_capacity(expected + FEW);
     for_chunks(input, |first, chunk| {
-        (kernel::imp().collect)(chunk, first, threshold, &mut found);
+        imp().collect(chunk, first, threshold, &mut found);
     });
     found
 }

@@ -1,54 +1,38 @@
 //! Codecs that write signs under one magnitude per block.
 //!
-//! `onebit` and `int2`. Both need feedback: a small element is sent as large as its block's mean
-//! until the residual turns its sign.
+//! `onebit` and `int2`. Both need feedback: a small element is sent as large as the mean of its
+//! block until the residual turns its sign.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::no_parameter;
-use crate::kernel::{self, Kernels, SIGNS_BLOCK, Signer, Signs};
-use crate::{Bound, Choice, Claims, Codec, Error, Exchange, Finite, Input, Write};
+use crate::kernel::{SIGNS_BLOCK, Signs, imp};
+use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 
-/// A codec made of one kind of signs.
-#[derive(Clone, Copy)]
-pub(crate) struct SignCodec {
-    name: &'static str,
-    bits: usize,
-    least: fn(usize) -> f64,
-    encoded_len: fn(usize) -> usize,
-    kernel: fn(&Kernels) -> &Signer,
+/// Codec of one kind of signs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SignCodec<S> {
+    contraction: fn(usize) -> f64,
+    signs: PhantomData<S>,
 }
 
-impl SignCodec {
-    /// The codec of `S`, whose loops `kernel` picks. Of a block of so many elements, `least` says
-    /// which part of the squared length is surely sent.
-    pub(crate) fn parse<S: Signs>(
-        name: &'static str,
-        parameter: Option<&str>,
-        least: fn(usize) -> f64,
-        kernel: fn(&Kernels) -> &Signer,
-    ) -> Result<Choice, Error> {
-        no_parameter(name, parameter)?;
-        let encoded_len = S::encoded_len;
-        Ok(Choice::bytes(SignCodec { name, bits: S::BITS, least, encoded_len, kernel }))
+impl<S: Signs> SignCodec<S> {
+    /// Returns the codec of `S`, where `contraction` gives the part of the squared length that is
+    /// surely sent of a block of so many elements.
+    pub(crate) fn new(contraction: fn(usize) -> f64) -> SignCodec<S> {
+        SignCodec { contraction, signs: PhantomData }
     }
 }
 
-impl fmt::Debug for SignCodec {
+impl<S: Signs> fmt::Display for SignCodec<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SignCodec({self})")
+        f.write_str(S::NAME)
     }
 }
 
-impl fmt::Display for SignCodec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-impl Codec for SignCodec {
+impl<S: Signs> Codec for SignCodec<S> {
     fn exchange(&self) -> Exchange {
         Exchange::TwoShot
     }
@@ -58,12 +42,12 @@ impl Codec for SignCodec {
     }
 
     fn bound(&self, elements: usize) -> Bound {
-        Bound::Contraction((self.least)(elements.min(SIGNS_BLOCK)))
+        Bound::Contraction((self.contraction)(elements.min(SIGNS_BLOCK)))
     }
 
-    /// With two bits, the mean of what was decoded is not the mean of what there was.
     fn claims(&self) -> Claims {
-        Claims { idempotent: self.bits == 1, exact: false, ..Claims::ALL }
+        // With two bits, the mean of decoded magnitudes is not the mean of the encoded ones.
+        Claims { idempotent: S::BITS == 1, exact: false, ..Claims::ALL }
     }
 
     fn block(&self) -> usize {
@@ -71,17 +55,17 @@ impl Codec for SignCodec {
     }
 
     fn encoded_len(&self, elements: usize) -> usize {
-        (self.encoded_len)(elements)
+        S::encoded_len(elements)
     }
 
     fn encode(&self, input: Input<'_>, _key: Key, output: &mut [u8]) -> Finite {
         assert_eq!(output.len(), self.encoded_len(input.len()), "output of {self}");
-        ((self.kernel)(kernel::imp()).encode)(input, output)
+        imp().sign_encode::<S>(input, output)
     }
 
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {
         Error::check_length(self, encoded, self.encoded_len(values.len()), values.len())?;
-        ((self.kernel)(kernel::imp()).decode)(encoded, write, values);
+        imp().sign_decode::<S>(encoded, write, values);
         Ok(())
     }
 }

@@ -9,11 +9,12 @@
 
 use std::fmt;
 
-use crate::choice::quoted;
-use crate::coded::{Code, Coded, INFINITY, UNSCALED};
+use crate::choice::{Choice, Entry, refused};
+use crate::coded::Coded;
 use crate::kernel::Scale;
+use crate::kernel::codes::Code;
 use crate::shown::Number;
-use crate::{Bound, Choice, Claims, Entry, Error, Kind};
+use crate::{Bound, Claims, Error};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -31,14 +32,8 @@ pub(crate) struct Threshold {
 
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     match parameter.and_then(|found| found.parse().ok()) {
-        Some(tau) if (1e-30..=1e30).contains(&tau) => {
-            Ok(Coded::choice(Threshold { tau }, |kernels| &kernels.threshold))
-        }
-        _ => {
-            let found = quoted(parameter);
-            let context = format!("tbq tau {found}, expected a number from 1e-30 to 1e30");
-            Err(Error::new(Kind::Parameter, context))
-        }
+        Some(tau) if (1e-30..=1e30).contains(&tau) => Ok(Choice::bytes(Coded(Threshold { tau }))),
+        _ => Err(refused("tbq tau", parameter, "a number from 1e-30 to 1e30")),
     }
 }
 
@@ -49,17 +44,9 @@ impl fmt::Display for Threshold {
 }
 
 impl Code for Threshold {
-    const SCALED: bool = false;
-    const RANDOM: bool = false;
-
     #[inline(always)]
     fn bits(&self) -> usize {
         2
-    }
-
-    #[inline(always)]
-    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
-        (largest < INFINITY).then_some(UNSCALED)
     }
 
     #[inline(always)]

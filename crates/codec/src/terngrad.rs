@@ -8,10 +8,10 @@
 //!
 //! Law: the variance is `s ‖x‖₁ - ‖x‖₂²` with the largest magnitude `s`.
 
-use crate::choice::quoted;
+use crate::Error;
+use crate::choice::{Choice, Entry, refused};
 use crate::coded::Coded;
 use crate::qsgd::{Levels, Norm};
-use crate::{Choice, Entry, Error, Kind};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -27,12 +27,8 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
         None => Norm::Largest,
         Some(found) => match found.parse() {
             Ok(clip) if (1.0..=1e6).contains(&clip) => Norm::Clipped(clip),
-            _ => {
-                let found = quoted(parameter);
-                let context = format!("terngrad clip {found}, expected a number from 1 to 1e6");
-                return Err(Error::new(Kind::Parameter, context));
-            }
+            _ => return Err(refused("terngrad clip", parameter, "a number from 1 to 1e6")),
         },
     };
-    Ok(Coded::choice(Levels { bits: 2, norm }, |kernels| &kernels.levels))
+    Ok(Choice::bytes(Coded(Levels { bits: 2, norm })))
 }

@@ -11,13 +11,11 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::quoted;
+use crate::choice::{Choice, Entry, refused};
 use crate::indices::Indices;
 use crate::kernel::Candidate;
 use crate::shown::Number;
-use crate::{
-    Bound, Choice, Claims, Codec, Entry, Error, Exchange, Finite, Input, Kind, Write, select,
-};
+use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, select};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -34,18 +32,18 @@ pub(crate) struct TopK {
 }
 
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
-    match ratio(parameter) {
-        Some(ratio) => Ok(Choice::bytes(TopK { ratio })),
-        None => {
-            let found = quoted(parameter);
-            let context = format!("topk ratio {found}, expected a number above 0 and at most 1");
-            Err(Error::new(Kind::Parameter, context))
-        }
-    }
+    Ok(Choice::bytes(TopK { ratio: ratio("topk", parameter)? }))
 }
 
-/// A number above 0 and at most 1.
-pub(crate) fn ratio(parameter: Option<&str>) -> Option<f64> {
+/// Parses the ratio of codec `name`, a number above 0 and at most 1.
+pub(crate) fn ratio(name: &str, parameter: Option<&str>) -> Result<f64, Error> {
+    in_unit(parameter).ok_or_else(|| {
+        refused(&format!("{name} ratio"), parameter, "a number above 0 and at most 1")
+    })
+}
+
+/// Parses a number above 0 and at most 1.
+pub(crate) fn in_unit(parameter: Option<&str>) -> Option<f64> {
     parameter?.parse().ok().filter(|ratio| *ratio > 0.0 && *ratio <= 1.0)
 }
 

@@ -8,10 +8,12 @@
 
 use std::fmt;
 
-use crate::choice::no_parameter;
-use crate::coded::{Code, Coded, INFINITY, SIGN, UNSCALED};
+use crate::choice::{Entry, without_parameter};
+use crate::coded::Coded;
 use crate::kernel::Scale;
-use crate::{Bound, Claims, Entry};
+use crate::kernel::bits::SIGN;
+use crate::kernel::codes::Code;
+use crate::{Bound, Claims};
 
 /// The line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -19,10 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "vote",
     summary: "the sign alone, by majority, 16 bytes per 128 elements",
     examples: &["vote"],
-    parse: |parameter| {
-        no_parameter("vote", parameter)?;
-        Ok(Coded::choice(Vote, |kernels| &kernels.vote))
-    },
+    parse: |parameter| without_parameter("vote", parameter, Coded(Vote)),
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -35,17 +34,9 @@ impl fmt::Display for Vote {
 }
 
 impl Code for Vote {
-    const SCALED: bool = false;
-    const RANDOM: bool = false;
-
     #[inline(always)]
     fn bits(&self) -> usize {
         1
-    }
-
-    #[inline(always)]
-    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
-        (largest < INFINITY).then_some(UNSCALED)
     }
 
     #[inline(always)]
@@ -72,7 +63,7 @@ impl Code for Vote {
     }
 
     /// One vote, like everybody's; and the majority's, where ranks gather.
-    fn settle(&self, values: &mut [f32]) {
+    fn canonicalise(&self, values: &mut [f32]) {
         for x in values.iter_mut().filter(|x| x.is_finite()) {
             *x = if *x < 0.0 { -1.0 } else { 1.0 };
         }

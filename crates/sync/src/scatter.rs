@@ -107,12 +107,12 @@ impl Scatter {
         }
         let mine = chunk_at(self.world().rank(), chunk);
         let mut sum = values[mine.clone()].to_vec();
-        codec.settle(&mut sum);
+        codec.canonicalise(&mut sum);
         for part in received() {
             let bytes = &bytemuck::cast_slice(&part[1..])[..codec.encoded_len(chunk)];
             codec.decode(bytes, Write::Add, &mut sum).map_err(corrupt)?;
         }
-        codec.settle(&mut sum);
+        codec.canonicalise(&mut sum);
         let place = self.place(key);
         place.count += 1;
         if codec.needs_feedback() {

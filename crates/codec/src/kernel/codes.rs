@@ -1,15 +1,62 @@
-//! Blocks of codes of a fixed width: a [`Code`] says what they mean.
+//! Blocks of codes of a fixed width: a [`Code`] defines their meaning.
 //!
 //! A block of 128 elements is its scale, an f32, where the code has one, then the codes as `planes`
 //! packs them.
 
+use std::fmt;
+
 use thinwire_wire::random::Key;
 
+use super::bits::{INFINITY, read_f32};
 use super::levels::{SCALE_BYTES, Scale, random_group};
-use super::scalar::{add, largest};
-use crate::coded::Code;
-use crate::planes::{self, BLOCK};
-use crate::{Finite, Input, Write};
+use super::planes::{self, BLOCK};
+use super::scalar::{add, max_magnitude};
+use crate::{Bound, Claims, Exchange, Finite, Input, Write};
+
+/// Meaning of a code, and the claims of its codec.
+pub(crate) trait Code: Copy + fmt::Debug + fmt::Display + Send + Sync + 'static {
+    /// Whether a block begins with its scale.
+    const SCALED: bool = false;
+    /// Whether encoding needs random numbers.
+    const RANDOM: bool = false;
+
+    /// Returns the bits of a code, 1 to 16. More than 8 are left to scalar loops.
+    fn bits(&self) -> usize;
+
+    /// Returns the scale of a block whose largest magnitude has the bits `max`, 1 for a code
+    /// without scales, or none if one of the values cannot be held.
+    #[inline(always)]
+    fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
+        (max < INFINITY).then_some(UNSCALED)
+    }
+
+    /// Returns the code of a value, of which only the lowest bits count. `random` has
+    /// [`RANDOM_BITS`](super::RANDOM_BITS) random bits.
+    fn code(&self, x: f32, scale: Scale, random: u32) -> u32;
+
+    /// Returns the value of a code.
+    fn value(&self, code: u32, scale: f32) -> f32;
+
+    /// See [`Codec::exchange`](crate::Codec::exchange).
+    fn exchange(&self) -> Exchange {
+        Exchange::TwoShot
+    }
+
+    /// See [`Codec::needs_feedback`](crate::Codec::needs_feedback).
+    fn needs_feedback(&self) -> bool;
+
+    /// See [`Codec::bound`](crate::Codec::bound), for a block of `elements`, at least 1.
+    fn bound(&self, elements: usize) -> Bound;
+
+    /// See [`Codec::claims`](crate::Codec::claims).
+    fn claims(&self) -> Claims;
+
+    /// See [`Codec::canonicalise`](crate::Codec::canonicalise).
+    fn canonicalise(&self, _values: &mut [f32]) {}
+}
+
+/// Scale of a code without scales.
+pub(crate) const UNSCALED: Scale = Scale { scale: 1.0, inverse: 1.0 };
 
 /// The bytes of a block of `elements`.
 pub(crate) fn block_len<C: Code>(code: C, elements: usize) -> usize {
@@ -67,7 +114,7 @@ fn encode_block<C: Code>(
     block: u64,
     bytes: &mut [u8],
 ) -> Option<([u32; BLOCK], f32)> {
-    let scale = code.scale(values, largest(values));
+    let scale = code.scale(values, max_magnitude(values));
     let packed = write_head::<C>(scale, bytes);
     let Some(scale) = scale else {
         packed.fill(0);
@@ -97,7 +144,7 @@ pub(super) fn write_head<C: Code>(scale: Option<Scale>, bytes: &mut [u8]) -> &mu
 #[inline(always)]
 pub(super) fn read_head<C: Code>(bytes: &[u8]) -> (f32, &[u8]) {
     let (head, packed) = bytes.split_at(head::<C>());
-    (head.first_chunk().map_or(1.0, |head| f32::from_le_bytes(*head)), packed)
+    (if C::SCALED { read_f32(head) } else { 1.0 }, packed)
 }
 
 pub(crate) fn decode<C: Code>(code: C, encoded: &[u8], write: Write, values: &mut [f32]) {

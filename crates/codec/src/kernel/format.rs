@@ -1,9 +1,17 @@
 //! Number formats of single elements, as the scalar reference writes them.
 
+use std::fmt::Debug;
+
+use thinwire_wire::DType;
+
+use super::bits::{INFINITY, SIGN, read_f32};
+
 /// A format with a fixed number of bytes per element, little-endian.
-pub(crate) trait Format {
+pub(crate) trait Format: Copy + Debug + Send + Sync + 'static {
+    /// Element type of the encoding.
+    const DTYPE: DType;
     /// Bytes per element.
-    const BYTES: usize;
+    const BYTES: usize = Self::DTYPE.size();
     /// The bits of the smallest positive f32 that is not finite in this format.
     const LIMIT: u32;
 
@@ -15,14 +23,17 @@ pub(crate) trait Format {
 }
 
 /// IEEE 754 binary32.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct F32;
 /// IEEE 754 binary16.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct F16;
 /// The upper half of a binary32.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct BF16;
 
 impl Format for F32 {
-    const BYTES: usize = 4;
+    const DTYPE: DType = DType::F32;
     const LIMIT: u32 = INFINITY;
 
     fn put(value: f32, bytes: &mut [u8]) {
@@ -30,12 +41,12 @@ impl Format for F32 {
     }
 
     fn get(bytes: &[u8]) -> f32 {
-        f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        read_f32(bytes)
     }
 }
 
 impl Format for F16 {
-    const BYTES: usize = 2;
+    const DTYPE: DType = DType::F16;
     /// 65520, half-way between the largest f16 and the next power of two.
     const LIMIT: u32 = 0x477f_f000;
 
@@ -49,7 +60,7 @@ impl Format for F16 {
 }
 
 impl Format for BF16 {
-    const BYTES: usize = 2;
+    const DTYPE: DType = DType::BF16;
     /// Half-way between the largest bf16 and the next power of two.
     const LIMIT: u32 = 0x7f7f_8000;
 
@@ -62,8 +73,6 @@ impl Format for BF16 {
     }
 }
 
-const SIGN: u32 = 1 << 31;
-const INFINITY: u32 = 0x7f80_0000;
 /// The difference of the exponents' biases, where f32 keeps its exponent.
 const BIAS: u32 = (127 - 15) << 23;
 

@@ -6,10 +6,16 @@
 //! is not 0 is at least half a scale, so its last digit is worth 2^-24 of the scale's power of two
 //! at least, and the difference, no more than half a scale, needs no more than 24 such digits.
 
+use std::fmt::Debug;
+
 use thinwire_wire::random::Key;
 
+use super::bits::INFINITY;
+
 /// How many codes there are and how they are packed.
-pub(crate) trait Levels {
+pub(crate) trait Levels: Copy + Debug + Send + Sync + 'static {
+    /// Name of the codec.
+    const NAME: &'static str;
     /// Elements under one scale: a multiple of [`GROUP`].
     const BLOCK: usize;
     /// The largest code.
@@ -44,16 +50,20 @@ pub(crate) const GROUP: usize = 128;
 pub(crate) const LANES: usize = 16;
 
 /// Codes of one byte, -127..=127.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Int8;
 /// Codes of half a byte, -7..=7. Of every 32 elements, byte `j` holds element `j` in its lower and
 /// element `16 + j` in its upper half, in two's complement.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Int4;
 /// Codes of three bits, -3..=3, in two's complement. A block of 128 has three planes of 16 bytes. The
 /// lower six bits of byte `j` of plane `p` hold elements `32 p + j` and `32 p + 16 + j`; the upper two
 /// bits of the three planes are the six bits of elements `96 + j` and `112 + j`, lowest first.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Int3;
 
 impl Levels for Int8 {
+    const NAME: &'static str = "int8";
     const BLOCK: usize = 256;
     const MAX: i32 = 127;
     const BLOCK_BYTES: usize = SCALE_BYTES + 256;
@@ -72,6 +82,7 @@ impl Levels for Int8 {
 }
 
 impl Levels for Int4 {
+    const NAME: &'static str = "int4";
     const BLOCK: usize = 128;
     const MAX: i32 = 7;
     const BLOCK_BYTES: usize = SCALE_BYTES + 64;
@@ -97,6 +108,7 @@ impl Levels for Int4 {
 }
 
 impl Levels for Int3 {
+    const NAME: &'static str = "int3";
     const BLOCK: usize = 128;
     const MAX: i32 = 3;
     const BLOCK_BYTES: usize = SCALE_BYTES + 48;
@@ -151,7 +163,7 @@ impl Scale {
     /// stochastic it is rounded up, for there a value beyond the largest code would be a bias.
     #[inline(always)]
     pub(crate) fn of(largest: u32, max: i32, stochastic: bool) -> Option<Scale> {
-        if largest >= f32::INFINITY.to_bits() {
+        if largest >= INFINITY {
             return None;
         }
         let largest = f32::from_bits(largest);
@@ -189,4 +201,9 @@ pub(crate) fn random_group(key: Key, group: u64) -> [u16; GROUP] {
         }
     }
     random
+}
+
+/// The numbers of [`random_group`] as integers of 32 bits.
+pub(super) fn random_codes(key: Key, group: u64) -> Group {
+    Group(random_group(key, group).map(i32::from))
 }

@@ -2,41 +2,22 @@
 
 use thinwire_wire::random::Key;
 
+use super::bits::{SIGN, read_f32, round};
 use super::format::Format;
-use super::levels::{GROUP, Group, Levels, RANDOM_BITS, SCALE_BYTES, Scale, random_group};
-use super::{BF16, Candidate, Cast, Coder, F16, F32, Int2, Int3, Int4, Int8};
-use super::{Kernels, OneBit, Quantiser, Signer, codes, signs};
+use super::levels::{GROUP, Levels, RANDOM_BITS, SCALE_BYTES, Scale, random_group};
 use crate::{Finite, Input, Write};
 
 /// Lanes in which a scalar product is summed.
 pub(super) const SUMS: usize = 32;
 
-pub(super) static KERNELS: Kernels = Kernels {
-    name: "scalar",
-    add,
-    scale_copy,
-    add_scaled,
-    dot,
-    largest,
-    magnitudes,
-    f32: Cast { encode: encode::<F32>, decode: decode::<F32> },
-    f16: Cast { encode: encode::<F16>, decode: decode::<F16> },
-    bf16: Cast { encode: encode::<BF16>, decode: decode::<BF16> },
-    int8: Quantiser { encode: quantise::<Int8>, decode: dequantise::<Int8> },
-    int4: Quantiser { encode: quantise::<Int4>, decode: dequantise::<Int4> },
-    int3: Quantiser { encode: quantise::<Int3>, decode: dequantise::<Int3> },
-    int2: Signer { encode: signs::encode::<Int2>, decode: signs::decode::<Int2> },
-    onebit: Signer { encode: signs::encode::<OneBit>, decode: signs::decode::<OneBit> },
-    vote: Coder { encode: codes::encode, decode: codes::decode },
-    threshold: Coder { encode: codes::encode, decode: codes::decode },
-    levels: Coder { encode: codes::encode, decode: codes::decode },
-    natural: Coder { encode: codes::encode, decode: codes::decode },
-    e4m3: Coder { encode: codes::encode, decode: codes::decode },
-    e5m2: Coder { encode: codes::encode, decode: codes::decode },
-    dynamic8: Coder { encode: codes::encode, decode: codes::decode },
-    random: |key, group| Group(random_group(key, group).map(i32::from)),
-    collect,
-};
+/// An element that may be among the largest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// Position of the element.
+    pub index: u32,
+    /// Bits of its value.
+    pub bits: u32,
+}
 
 pub(super) fn add(values: &mut [f32], other: &[f32]) {
     values.iter_mut().zip(other).for_each(|(x, y)| *x += y);
@@ -82,11 +63,11 @@ pub(super) fn finish_dot(mut sums: [f32; SUMS], a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// The largest magnitude, as bits: integers order them like numbers, and NaN above infinity.
-pub(super) fn largest(values: &[f32]) -> u32 {
-    values.iter().fold(0, |largest, x| largest.max(x.abs().to_bits()))
+pub(super) fn max_magnitude(values: &[f32]) -> u32 {
+    values.iter().fold(0, |max, x| max.max(x.abs().to_bits()))
 }
 
-pub(super) fn encode<F: Format>(input: Input<'_>, output: &mut [u8]) -> u32 {
+pub(super) fn cast_encode<F: Format>(input: Input<'_>, output: &mut [u8]) -> u32 {
     let places = output.chunks_exact_mut(F::BYTES);
     let mut largest = 0;
     let mut put = |value: f32, bytes: &mut [u8]| {
@@ -106,7 +87,7 @@ pub(super) fn encode<F: Format>(input: Input<'_>, output: &mut [u8]) -> u32 {
     largest
 }
 
-pub(super) fn decode<F: Format>(encoded: &[u8], write: Write, values: &mut [f32]) {
+pub(super) fn cast_decode<F: Format>(encoded: &[u8], write: Write, values: &mut [f32]) {
     let pairs = values.iter_mut().zip(encoded.chunks_exact(F::BYTES));
     match write {
         Write::Set => pairs.for_each(|(x, bytes)| *x = F::get(bytes)),
@@ -153,7 +134,7 @@ fn quantise_block<Q: Levels>(
     bytes: &mut [u8],
 ) -> Finite {
     let (head, codes) = bytes.split_at_mut(SCALE_BYTES);
-    let Some(scale) = Scale::of(largest(values), Q::MAX, key.is_some()) else {
+    let Some(scale) = Scale::of(max_magnitude(values), Q::MAX, key.is_some()) else {
         head.copy_from_slice(&f32::NAN.to_le_bytes());
         codes.fill(0);
         return Finite::No;
@@ -186,16 +167,10 @@ fn stochastic(values: &[f32], inverse: f32, random: &[u16], max: i32, codes: &mu
     }
 }
 
-/// To nearest, ties to even, for magnitudes below 2^22: the adder rounds.
-fn round(x: f32) -> i32 {
-    const SHIFT: f32 = 12_582_912.0; // 1.5 * 2^23
-    (x + SHIFT).to_bits() as i32 - SHIFT.to_bits() as i32
-}
-
 /// Takes away what the block decodes to. A block that is not finite is left as it is.
 fn subtract_block<Q: Levels>(bytes: &[u8], values: &mut [f32]) {
     let (head, codes) = bytes.split_at(SCALE_BYTES);
-    let scale = f32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    let scale = read_f32(head);
     if scale.is_nan() {
         return;
     }
@@ -208,7 +183,7 @@ pub(super) fn dequantise<Q: Levels>(encoded: &[u8], write: Write, values: &mut [
     let blocks = values.chunks_mut(Q::BLOCK).zip(encoded.chunks(Q::BLOCK_BYTES));
     for (values, bytes) in blocks {
         let (head, codes) = bytes.split_at(SCALE_BYTES);
-        let scale = f32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let scale = read_f32(head);
         let decoded = |element| Q::code(codes, element) as f32 * scale;
         let values = values.iter_mut().enumerate();
         match write {
@@ -230,5 +205,5 @@ pub(super) fn collect(input: Input<'_>, first: u32, threshold: u32, found: &mut 
         }
     };
     let all = (first..).zip(values).map(|(index, x)| Candidate { index, bits: x.to_bits() });
-    found.extend(all.filter(|candidate| candidate.bits & !(1 << 31) >= threshold));
+    found.extend(all.filter(|candidate| candidate.bits & !SIGN >= threshold));
 }

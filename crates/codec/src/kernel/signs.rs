@@ -9,12 +9,17 @@
 //! Byte `j` of 16 holds the codes of elements `j`, `16 + j`, `32 + j`, … lowest first, so that one
 //! shift brings those of 16 neighbours into place.
 
+use std::fmt::Debug;
+
+use super::bits::{SIGN, read_f32};
 use super::levels::{LANES, SCALE_BYTES, SMALLEST, UNUSED};
-use super::scalar::add;
+use super::scalar::{add, magnitudes};
 use crate::{Finite, Input, Write};
 
 /// How many bits a code has, and how long a unit is.
-pub(crate) trait Signs {
+pub(crate) trait Signs: Copy + Debug + Send + Sync + 'static {
+    /// Name of the codec.
+    const NAME: &'static str;
     /// Bits of a code: 1 or 2.
     const BITS: usize;
     /// The unit of a block whose mean magnitude is 1.
@@ -37,28 +42,27 @@ pub(crate) trait Signs {
 pub(crate) const BLOCK: usize = 128;
 
 /// The sign, and the mean magnitude for all.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct OneBit;
 /// One or three times 5/8 of the mean magnitude: of all such pairs nearly the one that loses least
 /// of normally distributed values.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Int2;
 
 impl Signs for OneBit {
+    const NAME: &'static str = "onebit";
     const BITS: usize = 1;
     const UNIT: f32 = 1.0;
 }
 
 impl Signs for Int2 {
+    const NAME: &'static str = "int2";
     const BITS: usize = 2;
     const UNIT: f32 = 0.625;
 }
 
-pub(super) const SIGN: u32 = 1 << 31;
-
 /// Every magnitude is divided by [`BLOCK`] before it is summed, so that no sum overflows.
 pub(super) const SHARE: f32 = 1.0 / BLOCK as f32;
-
-/// Lanes in which magnitudes are summed.
-pub(super) const SUMS: usize = 2 * LANES;
 
 /// The magnitudes that codes stand for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,7 +141,7 @@ pub(super) fn encode<S: Signs>(input: Input<'_>, output: &mut [u8]) -> Finite {
 }
 
 fn encode_block<S: Signs>(values: &[f32], bytes: &mut [u8]) -> Option<Unit> {
-    let unit = Unit::of::<S>(shares(values), values.len());
+    let unit = Unit::of::<S>(magnitudes(values, SHARE), values.len());
     let (head, codes) = bytes.split_at_mut(SCALE_BYTES);
     head.copy_from_slice(&unit.map_or(f32::NAN, |unit| unit.one).to_le_bytes());
     codes.fill(0);
@@ -146,20 +150,6 @@ fn encode_block<S: Signs>(values: &[f32], bytes: &mut [u8]) -> Option<Unit> {
         codes[at] |= unit.map_or(0, |unit| unit.code::<S>(*x)) << shift;
     }
     unit
-}
-
-/// The sum of magnitudes over [`BLOCK`], in lanes; then of lanes, halving their number.
-fn shares(values: &[f32]) -> f32 {
-    let mut sums = [0.0; SUMS];
-    for values in values.chunks(SUMS) {
-        sums.iter_mut().zip(values).for_each(|(sum, x)| *sum += x.abs() * SHARE);
-    }
-    let mut half = SUMS / 2;
-    while half > 0 {
-        (0..half).for_each(|lane| sums[lane] += sums[lane + half]);
-        half /= 2;
-    }
-    sums[0]
 }
 
 fn subtract_block<S: Signs>(unit: Unit, codes: &[u8], values: &mut [f32]) {
@@ -171,7 +161,7 @@ fn subtract_block<S: Signs>(unit: Unit, codes: &[u8], values: &mut [f32]) {
 pub(super) fn decode<S: Signs>(encoded: &[u8], write: Write, values: &mut [f32]) {
     for (values, bytes) in values.chunks_mut(BLOCK).zip(encoded.chunks(S::BLOCK_BYTES)) {
         let (head, codes) = bytes.split_at(SCALE_BYTES);
-        let unit = Unit::new(f32::from_le_bytes([head[0], head[1], head[2], head[3]]));
+        let unit = Unit::new(read_f32(head));
         let decoded = |element| unit.value(code::<S>(codes, element));
         let values = values.iter_mut().enumerate();
         match write {

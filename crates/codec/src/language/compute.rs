@@ -1,13 +1,13 @@
 //! Operators that have an output: their loops, over the blocks of a batch.
 
+use super::batch::{Batch, Registers};
 use super::frame::Frame;
 use super::loops::{self, View, map, reduce, select, zip};
 use super::program::{Binary, Comparison, Instruction, Operation, Reduction, Source, Unary};
-use super::run::{Batch, Registers};
 use super::{pick, random, take};
 use crate::Error;
 use crate::crowd::Crowd;
-use crate::kernel::{self, Work};
+use crate::kernel::{Work, imp};
 
 /// An instruction that has an output.
 pub(crate) struct Compute<'a> {
@@ -240,9 +240,9 @@ fn reduction_of(
 #[inline(always)]
 fn mean_magnitude(frame: &Frame<'_>, to: &mut [f32], view: View<'_, f32>) {
     let share = 1.0 / frame.parts();
-    let (whole, sum) = (view.step as f32 * share, kernel::imp().magnitudes);
+    let whole = view.step as f32 * share;
     for (block, to) in to.iter_mut().enumerate() {
-        *to = sum(&view.data[block * view.step..][..view.step], share) / whole;
+        *to = imp().magnitudes(&view.data[block * view.step..][..view.step], share) / whole;
     }
 }
 

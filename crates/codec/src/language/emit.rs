@@ -1,14 +1,15 @@
 //! Fields of all blocks, from registers to bytes.
 
+use super::batch::{Batch, Registers};
+use super::frame::Place;
 use super::loops::{self, View};
 use super::pack::{GROUP, pack};
 use super::program::{Operand, Step};
 use super::random;
-use super::run::{Batch, Registers};
 use super::wire::Wire;
 use crate::Input;
 use crate::indices::Indices;
-use crate::kernel::{self, BF16, Cast, F16, F32, Format};
+use crate::kernel::{BF16, F16, F32, Format, FormatLanes, imp};
 
 /// Writes a field of all blocks. False if it is a number that is not finite.
 #[inline(always)]
@@ -20,27 +21,37 @@ pub(crate) fn emit(
     output: &mut [u8],
 ) -> bool {
     let place = batch.frame.fields[field];
-    match cast(place.wire) {
-        Some((_, limit)) if place.is_one_f32() => {
+    match place.wire {
+        Wire::F32 if place.count == 1 => {
             let view = batch.numbers(registers, value);
             ones(batch, view, place.offset, output);
-            loops::largest(view.data) < limit
+            loops::largest(view.data) < F32::LIMIT
         }
-        Some((cast, limit)) => {
-            let view = batch.numbers(registers, value);
-            let mut largest = 0;
-            for block in 0..batch.blocks {
-                let bytes = &mut output[block * batch.frame.bytes + place.offset..][..place.bytes];
-                let numbers = &view.data[block * place.count..][..place.count];
-                largest = largest.max((cast.encode)(Input::Plain(numbers), bytes));
-            }
-            largest < limit
-        }
-        None => {
+        Wire::F32 => floats::<F32>(batch, batch.numbers(registers, value), place, output),
+        Wire::F16 => floats::<F16>(batch, batch.numbers(registers, value), place, output),
+        Wire::Bf16 => floats::<BF16>(batch, batch.numbers(registers, value), place, output),
+        _ => {
             wholes(batch, batch.wholes(registers, value), field, output);
             true
         }
     }
+}
+
+/// Writes numbers of all blocks in a format. False if it does not hold one of them.
+#[inline(always)]
+fn floats<F: FormatLanes>(
+    batch: &Batch<'_>,
+    view: View<'_, f32>,
+    place: Place,
+    output: &mut [u8],
+) -> bool {
+    let mut max = 0;
+    for block in 0..batch.blocks {
+        let bytes = &mut output[block * batch.frame.bytes + place.offset..][..place.bytes];
+        let numbers = &view.data[block * place.count..][..place.count];
+        max = max.max(imp().cast_encode::<F>(Input::Plain(numbers), bytes));
+    }
+    max < F::LIMIT
 }
 
 /// Writes one f32 of every block.
@@ -50,18 +61,6 @@ fn ones(batch: &Batch<'_>, view: View<'_, f32>, offset: usize, output: &mut [u8]
         if let Some(bytes) = output[block * batch.frame.bytes + offset..].first_chunk_mut::<4>() {
             *bytes = number.to_le_bytes();
         }
-    }
-}
-
-/// The loops of a number format, and the bits of what it does not hold.
-#[inline(always)]
-pub(crate) fn cast(wire: Wire) -> Option<(&'static Cast, u32)> {
-    let kernels = kernel::imp();
-    match wire {
-        Wire::F32 => Some((&kernels.f32, F32::LIMIT)),
-        Wire::F16 => Some((&kernels.f16, F16::LIMIT)),
-        Wire::Bf16 => Some((&kernels.bf16, BF16::LIMIT)),
-        _ => None,
     }
 }
 

@@ -29,14 +29,6 @@ pub(crate) struct Place {
     pub count: usize,
 }
 
-impl Place {
-    /// Whether it is a single f32, such as a scale.
-    #[inline(always)]
-    pub(crate) fn is_one_f32(&self) -> bool {
-        self.wire == Wire::F32 && self.count == 1
-    }
-}
-
 impl Frame<'_> {
     /// The frame for blocks of `elements`, which is not 0.
     pub(crate) fn new(program: &Program, elements: usize) -> Frame<'_> {

@@ -5,12 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use thinwire_wire::random::Key;
 
+use super::batch::{Batch, Put, Registers};
 use super::frame::Frame;
 use super::loops;
 use super::program::{Claim, Instruction, Operation, Program};
-use super::run::{self, Batch, Put, Registers};
+use super::run;
 use super::wire::Wire;
-use crate::kernel::{Work, wide};
+use crate::kernel::{Work, imp};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 
 /// Elements that are worked on at once: several registers of them fit into the nearest cache, and
@@ -214,7 +215,7 @@ fn encode_batch(
     let blocks = input.len() / frame.elements;
     let (values, residual) = match input {
         Input::Plain(values) => {
-            let largest = wide(Largest(values));
+            let largest = imp().run(Largest(values));
             let batch = Batch { frame, blocks, input: values, encoded: &[], key, first };
             let finite = encode_finite(&batch, registers, largest, output);
             let batch = Batch { input: &[], encoded: output, ..batch };
@@ -222,7 +223,7 @@ fn encode_batch(
         }
         Input::Feedback { values, residual } => (values, residual),
     };
-    let largest = wide(AddLargest(values, residual));
+    let largest = imp().run(AddLargest(values, residual));
     let batch = Batch { frame, blocks, input: values, encoded: &[], key, first };
     if !encode_finite(&batch, registers, largest, output) {
         return Finite::No;
@@ -230,7 +231,7 @@ fn encode_batch(
     let batch = Batch { frame, blocks, input: &[], encoded: output, key, first };
     // A program that cannot read what it wrote is refused when it is loaded.
     let read = run::decode(&batch, registers, Put::Subtract, values).is_ok();
-    Finite::when(read && wide(Largest(values)) < f32::INFINITY.to_bits())
+    Finite::when(read && imp().run(Largest(values)) < f32::INFINITY.to_bits())
 }
 
 /// Whether what was encoded decodes to finite numbers: those that are emitted may be finite, and a
@@ -239,7 +240,7 @@ fn decodes_finite(batch: &Batch<'_>, registers: &mut Registers, elements: usize)
     let mut decoded = std::mem::take(&mut registers.decoded);
     decoded.resize(elements, 0.0);
     let read = run::decode(batch, registers, Put::Set, &mut decoded).is_ok();
-    let finite = read && wide(Largest(&decoded)) < f32::INFINITY.to_bits();
+    let finite = read && imp().run(Largest(&decoded)) < f32::INFINITY.to_bits();
     registers.decoded = decoded;
     finite
 }

@@ -38,6 +38,7 @@
 //! assert!(error.to_string().starts_with("bits.codec:7:13: no function is called 'men'"));
 //! ```
 
+mod batch;
 mod check;
 mod compute;
 mod emit;

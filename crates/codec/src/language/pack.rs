@@ -127,8 +127,8 @@ mod tests {
         for (block, group) in expected.chunks(GROUP).enumerate() {
             let mut own = [0; GROUP];
             own.iter_mut().zip(group).for_each(|(own, code)| *own = *code as u32);
-            let mut planes = vec![0xaa; crate::planes::len(group.len(), W)];
-            crate::planes::pack(&own, group.len(), W, &mut planes);
+            let mut planes = vec![0xaa; crate::kernel::planes::len(group.len(), W)];
+            crate::kernel::planes::pack(&own, group.len(), W, &mut planes);
             assert_eq!(bytes[block * LANES * W..][..planes.len()], planes);
         }
     }

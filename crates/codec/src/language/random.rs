@@ -2,7 +2,7 @@
 
 use thinwire_wire::random::Key;
 
-use crate::kernel::{self, GROUP, Group};
+use crate::kernel::{GROUP, Group, imp};
 
 /// 15 random bits for each of the elements from `first` on.
 #[inline(always)]
@@ -10,7 +10,7 @@ pub(crate) fn fill(key: Key, first: u64, to: &mut [i32]) {
     let mut at = 0;
     while at < to.len() {
         let element = first + at as u64;
-        let Group(numbers) = (kernel::imp().random)(key, element / GROUP as u64);
+        let Group(numbers) = imp().random(key, element / GROUP as u64);
         let numbers = &numbers[(element % GROUP as u64) as usize..];
         to[at..].iter_mut().zip(numbers).for_each(|(to, bits)| *to = *bits);
         at += numbers.len();
@@ -21,7 +21,7 @@ pub(crate) fn fill(key: Key, first: u64, to: &mut [i32]) {
 #[inline(always)]
 pub(crate) fn group(key: Key, first: u64) -> Group {
     if first.is_multiple_of(GROUP as u64) {
-        return (kernel::imp().random)(key, first / GROUP as u64);
+        return imp().random(key, first / GROUP as u64);
     }
     let mut numbers = Group([0; GROUP]);
     fill(key, first, &mut numbers.0);
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn numbers_are_those_of_the_block_codecs_wherever_one_begins() {
         let key = Key { seed: 0x1234_5678_9abc, step: 1 << 40, tensor: 9 };
-        let group = |at| (kernel::imp().random)(key, at).0;
+        let group = |at| imp().random(key, at).0;
         let expected: Vec<i32> = (0..5).flat_map(group).collect();
         for first in [0, 1, 100, 128, 300] {
             let mut found = vec![0; 640 - first];

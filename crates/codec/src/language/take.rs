@@ -1,29 +1,43 @@
 //! Fields of all blocks, from bytes to registers or to the values that `decode` yields.
 
-use super::emit::cast;
+use super::batch::{Batch, Put, Registers};
+use super::frame::Place;
 use super::loops::View;
 use super::pack::unpack;
 use super::program::{Operand, Source};
-use super::run::{Batch, Put, Registers};
 use super::wire::Wire;
 use crate::indices::Indices;
+use crate::kernel::bits::read_f32;
+use crate::kernel::{BF16, F16, F32, FormatLanes, imp};
 use crate::{Error, Write};
 
 /// Reads a field of numbers of all blocks.
 #[inline(always)]
 pub(crate) fn numbers(batch: &Batch<'_>, field: usize, to: &mut [f32]) {
     let place = batch.frame.fields[field];
-    let Some((cast, _)) = cast(place.wire) else { return };
-    if place.is_one_f32() {
-        for (block, number) in to[..batch.blocks].iter_mut().enumerate() {
-            let bytes = &batch.encoded[block * batch.frame.bytes + place.offset..];
-            *number = bytes.first_chunk::<4>().map_or(0.0, |bytes| f32::from_le_bytes(*bytes));
-        }
-        return;
+    match place.wire {
+        Wire::F32 if place.count == 1 => ones(batch, place, to),
+        Wire::F32 => floats::<F32>(batch, place, to),
+        Wire::F16 => floats::<F16>(batch, place, to),
+        _ => floats::<BF16>(batch, place, to),
     }
+}
+
+/// Reads one f32 of every block.
+#[inline(always)]
+fn ones(batch: &Batch<'_>, place: Place, to: &mut [f32]) {
+    for (block, number) in to[..batch.blocks].iter_mut().enumerate() {
+        *number = read_f32(&batch.encoded[block * batch.frame.bytes + place.offset..]);
+    }
+}
+
+/// Reads numbers of all blocks from a format.
+#[inline(always)]
+fn floats<F: FormatLanes>(batch: &Batch<'_>, place: Place, to: &mut [f32]) {
     for block in 0..batch.blocks {
         let bytes = &batch.encoded[block * batch.frame.bytes + place.offset..][..place.bytes];
-        (cast.decode)(bytes, Write::Set, &mut to[block * place.count..][..place.count]);
+        let to = &mut to[block * place.count..][..place.count];
+        imp().cast_decode::<F>(bytes, Write::Set, to);
     }
 }
 

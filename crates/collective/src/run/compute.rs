@@ -40,7 +40,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
     fn settle(&mut self, merges: &[bool], task: u32) {
         let operation = &self.program.operations[task as usize];
         if let (Operation::Merge { range, .. }, true) = (operation, merges[task as usize]) {
-            self.program.codec.settle(&mut self.values.as_mut()[range.clone()]);
+            self.program.codec.canonicalise(&mut self.values.as_mut()[range.clone()]);
         }
     }
 

@@ -205,10 +205,10 @@ impl UnderWay {
         if let Some(own) = own {
             // What stays here was not encoded, so nothing of it is owed.
             let mine = &mut residual[own.clone()];
-            codec.settle(mine);
+            codec.canonicalise(mine);
             thinwire_codec::kernel::add(&mut result[own.clone()], mine);
             mine.fill(0.0);
-            codec.settle(&mut result[own]);
+            codec.canonicalise(&mut result[own]);
         }
         self.residual = Some(residual);
         Ok(result)

@@ -1,26 +1,11 @@
 //! AVX-512: sixteen lanes in one register.
-#![allow(
-    unsafe_op_in_unsafe_fn,
-    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
-)]
 
 use std::arch::x86_64::*;
 
 use super::lanes::Lanes;
 
-super::loops::kernels!("avx512", Avx512, "avx512f,avx512bw,avx512dq,avx512vl");
-
-/// The table, if this machine can run it.
-pub(super) fn detect() -> Option<&'static Kernels> {
-    let detected = is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl");
-    detected.then_some(&KERNELS)
-}
-
 /// One register.
-struct Avx512;
+pub(crate) struct Avx512;
 
 // SAFETY: here as in `Lanes`, the caller answers for the instructions and the pointers.
 impl Lanes for Avx512 {
@@ -51,16 +36,14 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn store_bf16(to: *mut u8, x: __m512) {
         // Not the machine's own conversion: that one loses subnormals.
-        {
-            let bits = _mm512_castps_si512(x);
-            let cut = _mm512_srli_epi32::<16>(bits);
-            let even = _mm512_and_si512(cut, _mm512_set1_epi32(1));
-            let up = _mm512_add_epi32(bits, _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff)));
-            let quiet = _mm512_or_si512(cut, _mm512_set1_epi32(0x40));
-            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
-            let halves = _mm512_mask_mov_epi32(_mm512_srli_epi32::<16>(up), nan, quiet);
-            _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(halves));
-        }
+        let bits = _mm512_castps_si512(x);
+        let cut = _mm512_srli_epi32::<16>(bits);
+        let even = _mm512_and_si512(cut, _mm512_set1_epi32(1));
+        let up = _mm512_add_epi32(bits, _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff)));
+        let quiet = _mm512_or_si512(cut, _mm512_set1_epi32(0x40));
+        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
+        let halves = _mm512_mask_mov_epi32(_mm512_srli_epi32::<16>(up), nan, quiet);
+        _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(halves));
     }
     #[inline(always)]
     unsafe fn load_i8(from: *const u8) -> __m512i {
@@ -156,7 +139,7 @@ impl Lanes for Avx512 {
         _mm512_max_epi32(a, b)
     }
     #[inline(always)]
-    unsafe fn largest(x: __m512i) -> u32 {
+    unsafe fn max_lane(x: __m512i) -> u32 {
         _mm512_reduce_max_epi32(x) as u32
     }
     #[inline(always)]

@@ -1,18 +1,11 @@
-//! What a machine's vectors must be able to do, and how formats and codes go through them.
-//!
-//! All functions here are unsafe for two reasons, and every caller answers for both: the machine
-//! must have the instructions of `L`, and pointers must be good for as many elements as are read
-//! or written. Pointers need no alignment.
-#![allow(
-    unsafe_op_in_unsafe_fn,
-    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
-)]
+//! Operations on 16 elements at once, and the way of formats, levels and codes through them.
 
-use super::format::{BF16, F16, F32, Format};
-use super::levels::{Int3, Int4, Int8, LANES, Levels};
+use crate::kernel::codes::Code;
+use crate::kernel::format::{BF16, F16, F32, Format};
+use crate::kernel::levels::{Int3, Int4, Int8, LANES, Levels, Scale};
 
 /// Sixteen f32 (`F`) or i32 (`I`) at once.
-pub(super) trait Lanes {
+pub(crate) trait Lanes {
     type F: Copy;
     type I: Copy;
 
@@ -54,7 +47,7 @@ pub(super) trait Lanes {
     unsafe fn min(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn max(a: Self::I, b: Self::I) -> Self::I;
     /// The largest lane.
-    unsafe fn largest(x: Self::I) -> u32;
+    unsafe fn max_lane(x: Self::I) -> u32;
     /// The upper and the lower half of unsigned products.
     unsafe fn mul_wide(a: Self::I, b: Self::I) -> (Self::I, Self::I);
     /// The numbers at indices, all of which are in the table.
@@ -63,8 +56,8 @@ pub(super) trait Lanes {
     unsafe fn above(a: Self::I, b: Self::I) -> u16;
 }
 
-/// How 16 elements of a format go to memory and back.
-pub(super) trait FormatLanes: Format {
+/// A format whose elements go to memory and back 16 at a time.
+pub(crate) trait FormatLanes: Format {
     unsafe fn load<L: Lanes>(from: *const u8) -> L::F;
     unsafe fn store<L: Lanes>(to: *mut u8, x: L::F);
 }
@@ -102,8 +95,15 @@ impl FormatLanes for BF16 {
     }
 }
 
-/// How 32 codes go to memory and back.
-pub(super) trait LevelsLanes: Levels {
+/// A code whose values are computed 16 at a time, with the bits of [`Code`]. In both directions only
+/// the lowest bits of a code count.
+pub(crate) trait CodeLanes: Code {
+    unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, random: L::I) -> L::I;
+    unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F;
+}
+
+/// Levels whose codes go to memory and back 32 at a time.
+pub(crate) trait LevelsLanes: Levels {
     unsafe fn load_codes<L: Lanes>(from: *const u8, pair: usize) -> [L::I; 2];
     unsafe fn store_codes<L: Lanes>(to: *mut u8, pair: usize, codes: [L::I; 2]);
 }

@@ -1,21 +1,16 @@
 //! The loops of `codes`, written once for vectors of 16 lanes.
 //!
 //! Whole blocks go through vectors, a last block that is cut through the scalar loops.
-#![allow(
-    unsafe_op_in_unsafe_fn,
-    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
-)]
 
 use thinwire_wire::random::Key;
 
-use super::code_lanes::CodeLanes;
-use super::codes;
-use super::lanes::Lanes;
-use super::level_loops::random_group;
-use super::levels::LANES;
-use super::loops::{Source, rest, sum_block};
-use super::plane_lanes::{VECTORS, pack, unpack};
-use crate::planes::BLOCK;
+use super::lanes::{CodeLanes, Lanes};
+use super::levels::random_group;
+use super::planes::{VECTORS, pack, unpack};
+use super::source::{Source, rest, sum_block};
+use crate::kernel::codes;
+use crate::kernel::levels::LANES;
+use crate::kernel::planes::BLOCK;
 use crate::{Finite, Input, Write};
 
 /// The loop for the width that the code has.
@@ -36,7 +31,7 @@ macro_rules! of_width {
 }
 
 #[inline(always)]
-pub(super) unsafe fn code_encode<L: Lanes, C: CodeLanes>(
+pub(in crate::kernel) unsafe fn code_encode<L: Lanes, C: CodeLanes>(
     code: C,
     input: Input<'_>,
     key: Key,
@@ -78,9 +73,9 @@ unsafe fn encode_block<L: Lanes, C: CodeLanes, const BITS: usize, const FEEDBACK
     bytes: &mut [u8],
 ) -> Finite {
     let first = block * BLOCK;
-    let largest = sum_block::<L, FEEDBACK>(source, first, BLOCK);
+    let max = sum_block::<L, FEEDBACK>(source, first, BLOCK);
     let values = std::slice::from_raw_parts(source.values.add(first), BLOCK);
-    let scale = code.scale(values, largest);
+    let scale = code.scale(values, max);
     let packed = codes::write_head::<C>(scale, bytes);
     let Some(scale) = scale else {
         packed.fill(0);
@@ -104,7 +99,7 @@ unsafe fn encode_block<L: Lanes, C: CodeLanes, const BITS: usize, const FEEDBACK
 }
 
 #[inline(always)]
-pub(super) unsafe fn code_decode<L: Lanes, C: CodeLanes>(
+pub(in crate::kernel) unsafe fn code_decode<L: Lanes, C: CodeLanes>(
     code: C,
     encoded: &[u8],
     write: Write,

@@ -1,27 +1,19 @@
-//! What codes mean, for 16 elements at once.
+//! Meanings of all codes, for 16 elements at once.
 //!
-//! [`CodeLanes`] computes the bits of [`Code`]. Comparisons are signs of differences: where one is
-//! negative, a shift spreads its sign over all bits, and these choose.
-#![allow(
-    unsafe_op_in_unsafe_fn,
-    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
-)]
+//! Comparisons are signs of differences: where a difference is negative, a shift spreads its sign
+//! over all bits, and these choose between two values.
 
-use super::lanes::Lanes;
-use super::levels::{RANDOM_BITS, Scale};
-use crate::coded::{Code, INFINITY, SIGN};
+use super::lanes::{CodeLanes, Lanes};
 use crate::dynamic8::{self, Dynamic8};
 use crate::float8::Float8;
+use crate::intsgd::IntSgd;
+use crate::kernel::bits::{INFINITY, SIGN};
+use crate::kernel::codes::Code;
+use crate::kernel::levels::{RANDOM_BITS, Scale};
 use crate::natural::{self, Natural};
 use crate::qsgd::Levels;
 use crate::tbq::Threshold;
 use crate::vote::Vote;
-
-/// A code for vectors. In both directions only the lowest bits of a code count.
-pub(super) trait CodeLanes: Code {
-    unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, random: L::I) -> L::I;
-    unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F;
-}
 
 /// All bits where `x` is below `limit`, else none; the difference must not overflow.
 #[inline(always)]
@@ -39,6 +31,14 @@ unsafe fn choose<L: Lanes>(mask: L::I, a: L::I, b: L::I) -> L::I {
 #[inline(always)]
 unsafe fn sign<L: Lanes>(codes: L::I) -> L::I {
     L::and(L::shift_left::<24>(codes), L::splat_int(SIGN))
+}
+
+/// Reads codes of `bits` bits as two's complement: the upper half of all codes is negative.
+#[inline(always)]
+unsafe fn signed<L: Lanes>(codes: L::I, bits: usize) -> L::I {
+    let half = 1u32 << (bits - 1);
+    let own = L::and(codes, L::splat_int(2 * half - 1));
+    L::add_int(L::xor(own, L::splat_int(half)), L::splat_int(half.wrapping_neg()))
 }
 
 impl CodeLanes for Vote {
@@ -78,13 +78,20 @@ impl CodeLanes for Levels {
         let floor = L::shift_right_signed::<RANDOM_BITS>(L::add_int(rounded, random));
         L::min(floor, L::splat_int(self.levels() as u32))
     }
-    /// Two's complement: what is above half of all codes is negative.
     #[inline(always)]
     unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F {
-        let half = 1u32 << (self.bits() - 1);
-        let own = L::and(codes, L::splat_int(2 * half - 1));
-        let signed = L::add_int(L::xor(own, L::splat_int(half)), L::splat_int(half.wrapping_neg()));
-        L::mul(L::float(signed), L::splat(scale))
+        L::mul(L::float(signed::<L>(codes, self.bits())), L::splat(scale))
+    }
+}
+
+impl CodeLanes for IntSgd {
+    #[inline(always)]
+    unsafe fn codes<L: Lanes>(&self, x: L::F, _scale: Scale, _random: L::I) -> L::I {
+        L::round(x)
+    }
+    #[inline(always)]
+    unsafe fn values<L: Lanes>(&self, codes: L::I, _scale: f32) -> L::F {
+        L::float(signed::<L>(codes, self.bits()))
     }
 }
 

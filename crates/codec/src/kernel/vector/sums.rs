@@ -1,15 +1,12 @@
 //! Sums, products and the largest of whole slices, written once for vectors of 16 lanes.
-#![allow(
-    unsafe_op_in_unsafe_fn,
-    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
-)]
 
 use super::lanes::Lanes;
-use super::levels::LANES;
-use super::scalar;
+use crate::kernel::levels::LANES;
+use crate::kernel::scalar;
+use crate::kernel::work::Work;
 
 #[inline(always)]
-pub(super) unsafe fn add<L: Lanes>(values: &mut [f32], other: &[f32]) {
+pub(in crate::kernel) unsafe fn add<L: Lanes>(values: &mut [f32], other: &[f32]) {
     assert_eq!(values.len(), other.len());
     let whole = values.len() / LANES * LANES;
     let (to, from) = (values.as_mut_ptr(), other.as_ptr());
@@ -20,56 +17,58 @@ pub(super) unsafe fn add<L: Lanes>(values: &mut [f32], other: &[f32]) {
 }
 
 #[inline(always)]
-pub(super) unsafe fn scale_copy<L: Lanes>(destination: &mut [f32], source: &[f32], factor: f32) {
+pub(in crate::kernel) unsafe fn scale_copy<L: Lanes>(
+    destination: &mut [f32],
+    source: &[f32],
+    factor: f32,
+) {
     assert_eq!(destination.len(), source.len());
     let whole = destination.len() / LANES * LANES;
     let (to, from) = (destination.as_mut_ptr(), source.as_ptr());
-    {
-        let scale = L::splat(factor);
-        for at in (0..whole).step_by(LANES) {
-            L::store(to.add(at), L::mul(L::load(from.add(at)), scale));
-        }
+    let scale = L::splat(factor);
+    for at in (0..whole).step_by(LANES) {
+        L::store(to.add(at), L::mul(L::load(from.add(at)), scale));
     }
     scalar::scale_copy(&mut destination[whole..], &source[whole..], factor);
 }
 
 #[inline(always)]
-pub(super) unsafe fn add_scaled<L: Lanes>(values: &mut [f32], other: &[f32], factor: f32) {
+pub(in crate::kernel) unsafe fn add_scaled<L: Lanes>(
+    values: &mut [f32],
+    other: &[f32],
+    factor: f32,
+) {
     assert_eq!(values.len(), other.len());
     let whole = values.len() / LANES * LANES;
     let (to, from) = (values.as_mut_ptr(), other.as_ptr());
-    {
-        let scale = L::splat(factor);
-        for at in (0..whole).step_by(LANES) {
-            let product = L::mul(L::load(from.add(at)), scale);
-            L::store(to.add(at), L::add(L::load(to.add(at)), product));
-        }
+    let scale = L::splat(factor);
+    for at in (0..whole).step_by(LANES) {
+        let product = L::mul(L::load(from.add(at)), scale);
+        L::store(to.add(at), L::add(L::load(to.add(at)), product));
     }
     scalar::add_scaled(&mut values[whole..], &other[whole..], factor);
 }
 
 #[inline(always)]
-pub(super) unsafe fn dot<L: Lanes>(a: &[f32], b: &[f32]) -> f32 {
+pub(in crate::kernel) unsafe fn dot<L: Lanes>(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let whole = a.len() / scalar::SUMS * scalar::SUMS;
     let (left, right) = (a.as_ptr(), b.as_ptr());
-    let mut sums = [0.0; scalar::SUMS];
-    {
-        let mut vectors = [L::splat(0.0); 2];
-        for at in (0..whole).step_by(scalar::SUMS) {
-            for (half, sum) in vectors.iter_mut().enumerate() {
-                let at = at + half * LANES;
-                *sum = L::add(*sum, L::mul(L::load(left.add(at)), L::load(right.add(at))));
-            }
+    let mut vectors = [L::splat(0.0); 2];
+    for at in (0..whole).step_by(scalar::SUMS) {
+        for (half, sum) in vectors.iter_mut().enumerate() {
+            let at = at + half * LANES;
+            *sum = L::add(*sum, L::mul(L::load(left.add(at)), L::load(right.add(at))));
         }
-        L::store(sums.as_mut_ptr(), vectors[0]);
-        L::store(sums.as_mut_ptr().add(LANES), vectors[1]);
     }
+    let mut sums = [0.0; scalar::SUMS];
+    L::store(sums.as_mut_ptr(), vectors[0]);
+    L::store(sums.as_mut_ptr().add(LANES), vectors[1]);
     scalar::finish_dot(sums, &a[whole..], &b[whole..])
 }
 
 #[inline(always)]
-pub(super) unsafe fn magnitudes<L: Lanes>(values: &[f32], factor: f32) -> f32 {
+pub(in crate::kernel) unsafe fn magnitudes<L: Lanes>(values: &[f32], factor: f32) -> f32 {
     let whole = values.len() / scalar::SUMS * scalar::SUMS;
     let mut vectors = [L::splat(0.0); 2];
     for at in (0..whole).step_by(scalar::SUMS) {
@@ -89,14 +88,16 @@ pub(super) unsafe fn magnitudes<L: Lanes>(values: &[f32], factor: f32) -> f32 {
 }
 
 #[inline(always)]
-pub(super) unsafe fn largest<L: Lanes>(values: &[f32]) -> u32 {
+pub(in crate::kernel) unsafe fn max_magnitude<L: Lanes>(values: &[f32]) -> u32 {
     let whole = values.len() / LANES * LANES;
-    let found = {
-        let mut largest = L::splat_int(0);
-        for at in (0..whole).step_by(LANES) {
-            largest = L::max(largest, L::magnitude(L::load(values.as_ptr().add(at))));
-        }
-        L::largest(largest)
-    };
-    found.max(scalar::largest(&values[whole..]))
+    let mut max = L::splat_int(0);
+    for at in (0..whole).step_by(LANES) {
+        max = L::max(max, L::magnitude(L::load(values.as_ptr().add(at))));
+    }
+    L::max_lane(max).max(scalar::max_magnitude(&values[whole..]))
+}
+
+#[inline(always)]
+pub(in crate::kernel) unsafe fn run<L: Lanes, W: Work>(work: W) -> W::Output {
+    work.run()
 }

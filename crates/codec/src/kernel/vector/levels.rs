@@ -1,19 +1,16 @@
 //! The loops of `levels`, written once for vectors of 16 lanes: blocks of few levels under a scale.
-#![allow(
-    unsafe_op_in_unsafe_fn,
-    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
-)]
 
 use thinwire_wire::random::Key;
 
 use super::lanes::{Lanes, LevelsLanes};
-use super::levels::{GROUP, Group, LANES, RANDOM_BITS, SCALE_BYTES, Scale};
-use super::loops::{Source, rest, sum_block};
-use super::scalar;
+use super::source::{Source, rest, sum_block};
+use crate::kernel::bits::read_f32;
+use crate::kernel::levels::{GROUP, Group, LANES, RANDOM_BITS, SCALE_BYTES, Scale};
+use crate::kernel::scalar;
 use crate::{Finite, Input, Write};
 
 #[inline(always)]
-pub(super) unsafe fn quantise<L: Lanes, Q: LevelsLanes>(
+pub(in crate::kernel) unsafe fn quantise<L: Lanes, Q: LevelsLanes>(
     mut input: Input<'_>,
     key: Option<Key>,
     output: &mut [u8],
@@ -24,17 +21,13 @@ pub(super) unsafe fn quantise<L: Lanes, Q: LevelsLanes>(
     for block in 0..blocks {
         let bytes = &mut output[block * Q::BLOCK_BYTES..][..Q::BLOCK_BYTES];
         let at = block * Q::BLOCK;
-        finite = finite.and({
-            match (&input, key) {
-                (Input::Plain(_), None) => {
-                    quantise_block::<L, Q, false, false>(source, at, None, bytes)
-                }
-                (Input::Plain(_), key) => {
-                    quantise_block::<L, Q, false, true>(source, at, key, bytes)
-                }
-                (_, None) => quantise_block::<L, Q, true, false>(source, at, None, bytes),
-                (_, key) => quantise_block::<L, Q, true, true>(source, at, key, bytes),
+        finite = finite.and(match (&input, key) {
+            (Input::Plain(_), None) => {
+                quantise_block::<L, Q, false, false>(source, at, None, bytes)
             }
+            (Input::Plain(_), key) => quantise_block::<L, Q, false, true>(source, at, key, bytes),
+            (_, None) => quantise_block::<L, Q, true, false>(source, at, None, bytes),
+            (_, key) => quantise_block::<L, Q, true, true>(source, at, key, bytes),
         });
     }
     let (input, output) = (rest(input, blocks * Q::BLOCK), &mut output[blocks * Q::BLOCK_BYTES..]);
@@ -50,40 +43,38 @@ unsafe fn quantise_block<L: Lanes, Q: LevelsLanes, const FEEDBACK: bool, const R
     bytes: &mut [u8],
 ) -> Finite {
     let (head, codes) = bytes.split_at_mut(SCALE_BYTES);
-    let largest = { sum_block::<L, FEEDBACK>(source, first, Q::BLOCK) };
-    let Some(Scale { scale, inverse }) = Scale::of(largest, Q::MAX, RANDOM) else {
+    let max = sum_block::<L, FEEDBACK>(source, first, Q::BLOCK);
+    let Some(Scale { scale, inverse }) = Scale::of(max, Q::MAX, RANDOM) else {
         head.copy_from_slice(&f32::NAN.to_le_bytes());
         codes.fill(0);
         return Finite::No;
     };
     head.copy_from_slice(&scale.to_le_bytes());
     let to = codes.as_mut_ptr();
-    {
-        let digits = if RANDOM { inverse * (1 << RANDOM_BITS) as f32 } else { inverse };
-        let (inverse, scale) = (L::splat(digits), L::splat(scale));
-        let mut random = [L::splat_int(0); GROUP / LANES];
-        for pair in 0..Q::BLOCK / 32 {
-            let at = first + pair * 32;
-            if let (true, Some(key), 0) = (RANDOM, key, at % GROUP) {
-                random = random_group::<L>(key, (at / GROUP) as u64);
-            }
-            let values = [source.values.add(at), source.values.add(at + LANES)];
-            let mut codes = [L::splat_int(0); 2];
-            for half in 0..2 {
-                let x = L::load(values[half]);
-                let mut code = L::round(L::mul(x, inverse));
-                if RANDOM {
-                    let sum = L::add_int(code, random[(at % GROUP) / LANES + half]);
-                    let floor = L::shift_right_signed::<RANDOM_BITS>(sum);
-                    code = L::min(floor, L::splat_int(Q::MAX as u32));
-                }
-                if FEEDBACK {
-                    L::store(values[half], L::sub(x, L::mul(L::float(code), scale)));
-                }
-                codes[half] = code;
-            }
-            Q::store_codes::<L>(to, pair, codes);
+    let digits = if RANDOM { inverse * (1 << RANDOM_BITS) as f32 } else { inverse };
+    let (inverse, scale) = (L::splat(digits), L::splat(scale));
+    let mut random = [L::splat_int(0); GROUP / LANES];
+    for pair in 0..Q::BLOCK / 32 {
+        let at = first + pair * 32;
+        if let (true, Some(key), 0) = (RANDOM, key, at % GROUP) {
+            random = random_group::<L>(key, (at / GROUP) as u64);
         }
+        let values = [source.values.add(at), source.values.add(at + LANES)];
+        let mut codes = [L::splat_int(0); 2];
+        for half in 0..2 {
+            let x = L::load(values[half]);
+            let mut code = L::round(L::mul(x, inverse));
+            if RANDOM {
+                let sum = L::add_int(code, random[(at % GROUP) / LANES + half]);
+                let floor = L::shift_right_signed::<RANDOM_BITS>(sum);
+                code = L::min(floor, L::splat_int(Q::MAX as u32));
+            }
+            if FEEDBACK {
+                L::store(values[half], L::sub(x, L::mul(L::float(code), scale)));
+            }
+            codes[half] = code;
+        }
+        Q::store_codes::<L>(to, pair, codes);
     }
     Finite::Yes
 }
@@ -116,7 +107,7 @@ pub(super) unsafe fn random_group<L: Lanes>(key: Key, group: u64) -> [L::I; GROU
 }
 
 #[inline(always)]
-pub(super) unsafe fn random<L: Lanes>(key: Key, group: u64) -> Group {
+pub(in crate::kernel) unsafe fn random<L: Lanes>(key: Key, group: u64) -> Group {
     let mut words = Group([0; GROUP]);
     for (vector, random) in random_group::<L>(key, group).into_iter().enumerate() {
         L::store(words.0.as_mut_ptr().add(vector * LANES).cast(), L::from_bits(random));
@@ -125,7 +116,7 @@ pub(super) unsafe fn random<L: Lanes>(key: Key, group: u64) -> Group {
 }
 
 #[inline(always)]
-pub(super) unsafe fn dequantise<L: Lanes, Q: LevelsLanes>(
+pub(in crate::kernel) unsafe fn dequantise<L: Lanes, Q: LevelsLanes>(
     encoded: &[u8],
     write: Write,
     values: &mut [f32],
@@ -134,7 +125,7 @@ pub(super) unsafe fn dequantise<L: Lanes, Q: LevelsLanes>(
     let to = values.as_mut_ptr();
     for block in 0..blocks {
         let (head, codes) = encoded[block * Q::BLOCK_BYTES..].split_at(SCALE_BYTES);
-        let scale = f32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let scale = read_f32(head);
         let codes = codes[..Q::BLOCK_BYTES - SCALE_BYTES].as_ptr();
         let (to, scale) = (to.add(block * Q::BLOCK), L::splat(scale));
         match write {

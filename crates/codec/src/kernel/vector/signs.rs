@@ -1,19 +1,17 @@
 //! The loops of `signs`, written once for vectors of 16 lanes.
 //!
 //! Whole blocks go through vectors, a last block that is cut through the scalar loops.
-#![allow(
-    unsafe_op_in_unsafe_fn,
-    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
-)]
 
 use super::lanes::Lanes;
-use super::levels::{LANES, SCALE_BYTES};
-use super::loops::{Source, rest};
-use super::signs::{self, BLOCK, SHARE, Signs, Unit};
+use super::source::{Source, rest};
+use crate::kernel::bits::read_f32;
+use crate::kernel::levels::{LANES, SCALE_BYTES};
+use crate::kernel::scalar::SUMS;
+use crate::kernel::signs::{self, BLOCK, SHARE, Signs, Unit};
 use crate::{Finite, Input, Write};
 
 #[inline(always)]
-pub(super) unsafe fn sign_encode<L: Lanes, S: Signs>(
+pub(in crate::kernel) unsafe fn sign_encode<L: Lanes, S: Signs>(
     mut input: Input<'_>,
     output: &mut [u8],
 ) -> Finite {
@@ -71,8 +69,8 @@ unsafe fn encode_block<L: Lanes, S: Signs, const FEEDBACK: bool>(
 /// Adds the residual to a block; returns the sum of magnitudes over [`BLOCK`].
 #[inline(always)]
 unsafe fn shares<L: Lanes, const FEEDBACK: bool>(source: Source, first: usize) -> f32 {
-    let mut sums = [L::splat(0.0); signs::SUMS / LANES];
-    for at in (first..first + BLOCK).step_by(signs::SUMS) {
+    let mut sums = [L::splat(0.0); SUMS / LANES];
+    for at in (first..first + BLOCK).step_by(SUMS) {
         for (half, sum) in sums.iter_mut().enumerate() {
             let at = at + half * LANES;
             let x = source.load::<L, FEEDBACK>(at);
@@ -123,7 +121,7 @@ impl<L: Lanes> Units<L> {
 }
 
 #[inline(always)]
-pub(super) unsafe fn sign_decode<L: Lanes, S: Signs>(
+pub(in crate::kernel) unsafe fn sign_decode<L: Lanes, S: Signs>(
     encoded: &[u8],
     write: Write,
     values: &mut [f32],
@@ -144,7 +142,7 @@ pub(super) unsafe fn sign_decode<L: Lanes, S: Signs>(
 #[inline(always)]
 unsafe fn decode_block<L: Lanes, S: Signs, const ADD: bool>(bytes: &[u8], to: *mut f32) {
     let (head, codes) = bytes.split_at(SCALE_BYTES);
-    let unit = Unit::new(f32::from_le_bytes([head[0], head[1], head[2], head[3]]));
+    let unit = Unit::new(read_f32(head));
     let vectors = Units::<L>::of(unit);
     for plane in 0..BLOCK / S::PLANE {
         let mut together = L::load_i8(codes.as_ptr().add(plane * LANES));

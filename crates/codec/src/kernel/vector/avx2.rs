@@ -1,25 +1,13 @@
 //! AVX2 and F16C: sixteen lanes in two registers.
-#![allow(
-    unsafe_op_in_unsafe_fn,
-    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
-)]
 
 use std::arch::x86_64::*;
 
 use super::lanes::Lanes;
 
-super::loops::kernels!("avx2", Avx2, "avx2,f16c");
-
-/// The table, if this machine can run it.
-pub(super) fn detect() -> Option<&'static Kernels> {
-    let detected = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
-    detected.then_some(&KERNELS)
-}
-
 /// Two registers.
-struct Avx2;
+pub(crate) struct Avx2;
 
-/// The same on both registers.
+/// Applies an instruction to both registers.
 macro_rules! both {
     ($function:ident, $a:expr) => {
         [$function($a[0]), $function($a[1])]
@@ -170,17 +158,17 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn shift_left<const N: u32>(x: Self::I) -> Self::I {
-        let count = { _mm_cvtsi32_si128(N as i32) };
+        let count = _mm_cvtsi32_si128(N as i32);
         both!(_mm256_sll_epi32, x, [count; 2])
     }
     #[inline(always)]
     unsafe fn shift_right<const N: u32>(x: Self::I) -> Self::I {
-        let count = { _mm_cvtsi32_si128(N as i32) };
+        let count = _mm_cvtsi32_si128(N as i32);
         both!(_mm256_srl_epi32, x, [count; 2])
     }
     #[inline(always)]
     unsafe fn shift_right_signed<const N: u32>(x: Self::I) -> Self::I {
-        let count = { _mm_cvtsi32_si128(N as i32) };
+        let count = _mm_cvtsi32_si128(N as i32);
         both!(_mm256_sra_epi32, x, [count; 2])
     }
     #[inline(always)]
@@ -192,7 +180,7 @@ impl Lanes for Avx2 {
         both!(_mm256_max_epi32, a, b)
     }
     #[inline(always)]
-    unsafe fn largest(x: Self::I) -> u32 {
+    unsafe fn max_lane(x: Self::I) -> u32 {
         let x = _mm256_max_epi32(x[0], x[1]);
         let x = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
         let x = _mm_max_epi32(x, _mm_shuffle_epi32::<0b01_00_11_10>(x));

@@ -1,17 +1,13 @@
 //! The loop that lists large elements, written once for vectors of 16 lanes.
-#![allow(
-    unsafe_op_in_unsafe_fn,
-    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
-)]
 
 use super::lanes::Lanes;
-use super::levels::LANES;
-use super::loops::{Source, rest};
-use super::{Candidate, scalar};
+use super::source::{Source, rest};
 use crate::Input;
+use crate::kernel::levels::LANES;
+use crate::kernel::scalar::{self, Candidate};
 
 #[inline(always)]
-pub(super) unsafe fn collect<L: Lanes>(
+pub(in crate::kernel) unsafe fn collect<L: Lanes>(
     mut input: Input<'_>,
     first: u32,
     threshold: u32,

@@ -2,14 +2,10 @@
 //!
 //! Planes come in pairs: two bits of every code are brought together in 16 bits per lane, and
 //! zipping moves them between the order of codes and that of planes.
-#![allow(
-    unsafe_op_in_unsafe_fn,
-    reason = "every function here is unsafe for the same two reasons, which `Lanes` names"
-)]
 
 use super::lanes::Lanes;
-use super::levels::LANES;
-use crate::planes::{self, BLOCK};
+use crate::kernel::levels::LANES;
+use crate::kernel::planes::{self, BLOCK};
 
 /// Vectors of a block.
 pub(super) const VECTORS: usize = BLOCK / LANES;

@@ -1,0 +1,139 @@
+//! Choice of instructions: every loop, compiled for each set that may be there.
+//!
+//! The bits of a result do not depend on the set: no operation is reordered or fused.
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+
+use thinwire_wire::random::Key;
+
+use super::codes::{decode as code_decode, encode as code_encode};
+use super::levels::{Group, random_codes as random};
+use super::scalar::{
+    Candidate, add, add_scaled, cast_decode, cast_encode, collect, dequantise, dot, magnitudes,
+    max_magnitude, quantise, scale_copy,
+};
+use super::signs::{Signs, decode as sign_decode, encode as sign_encode};
+#[cfg(target_arch = "x86_64")]
+use super::vector::{self, Avx2, Avx512};
+use super::work::{Work, run};
+use super::{CodeLanes, FormatLanes, LevelsLanes};
+use crate::{Finite, Input, Write};
+
+/// All loops, compiled for one set of instructions that this machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kernels(Instructions);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Instructions {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+/// Returns the fastest kernels of this machine.
+pub(crate) fn imp() -> Kernels {
+    static CHOSEN: OnceLock<Kernels> = OnceLock::new();
+    *CHOSEN.get_or_init(|| Kernels::available().last().copied().unwrap_or(Kernels::SCALAR))
+}
+
+impl Kernels {
+    /// The reference, on every machine.
+    pub const SCALAR: Kernels = Kernels(Instructions::Scalar);
+
+    /// Returns all kernels that this machine can run, the fastest last.
+    pub fn available() -> Vec<Kernels> {
+        let mut kernels = vec![Kernels::SCALAR];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
+                kernels.push(Kernels(Instructions::Avx2));
+            }
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+            {
+                kernels.push(Kernels(Instructions::Avx512));
+            }
+        }
+        kernels
+    }
+
+    /// Returns `scalar`, `avx2` or `avx512`.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Instructions::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 => "avx512",
+        }
+    }
+}
+
+/// One method per loop: the scalar function of that name, or the one in `vector`.
+macro_rules! loops {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident$([$generic:ident: $bound:ident])?($($argument:ident: $type:ty),*) $(-> $result:ty)?;
+    )*) => {
+        impl Kernels {$(
+            $(#[$doc])*
+            pub fn $name$(<$generic: $bound>)?(self, $($argument: $type),*) $(-> $result)? {
+                match self.0 {
+                    Instructions::Scalar => $name$(::<$generic>)?($($argument),*),
+                    #[cfg(target_arch = "x86_64")]
+                    Instructions::Avx2 => {
+                        #[target_feature(enable = "avx2,f16c")]
+                        fn compiled$(<$generic: $bound>)?($($argument: $type),*) $(-> $result)? {
+                            // SAFETY: the features are on here, and the loop keeps to its slices.
+                            unsafe { vector::$name::<Avx2 $(, $generic)?>($($argument),*) }
+                        }
+                        // SAFETY: kernels exist only for instructions that were detected.
+                        unsafe { compiled$(::<$generic>)?($($argument),*) }
+                    }
+                    #[cfg(target_arch = "x86_64")]
+                    Instructions::Avx512 => {
+                        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                        fn compiled$(<$generic: $bound>)?($($argument: $type),*) $(-> $result)? {
+                            // SAFETY: the features are on here, and the loop keeps to its slices.
+                            unsafe { vector::$name::<Avx512 $(, $generic)?>($($argument),*) }
+                        }
+                        // SAFETY: kernels exist only for instructions that were detected.
+                        unsafe { compiled$(::<$generic>)?($($argument),*) }
+                    }
+                }
+            }
+        )*}
+    };
+}
+
+loops! {
+    add(values: &mut [f32], other: &[f32]);
+    scale_copy(destination: &mut [f32], source: &[f32], factor: f32);
+    add_scaled(values: &mut [f32], other: &[f32], factor: f32);
+    dot(a: &[f32], b: &[f32]) -> f32;
+    max_magnitude(values: &[f32]) -> u32;
+    /// Returns the sum of magnitudes times `factor`, in the lanes of [`Kernels::dot`].
+    magnitudes(values: &[f32], factor: f32) -> f32;
+    /// Encodes in a format; returns the bits of the largest magnitude.
+    cast_encode[F: FormatLanes](input: Input<'_>, output: &mut [u8]) -> u32;
+    cast_decode[F: FormatLanes](encoded: &[u8], write: Write, values: &mut [f32]);
+    /// Encodes as levels: to the nearest without a key, else at random.
+    quantise[Q: LevelsLanes](input: Input<'_>, key: Option<Key>, output: &mut [u8]) -> Finite;
+    dequantise[Q: LevelsLanes](encoded: &[u8], write: Write, values: &mut [f32]);
+    sign_encode[S: Signs](input: Input<'_>, output: &mut [u8]) -> Finite;
+    sign_decode[S: Signs](encoded: &[u8], write: Write, values: &mut [f32]);
+    code_encode[C: CodeLanes](code: C, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite;
+    code_decode[C: CodeLanes](code: C, encoded: &[u8], write: Write, values: &mut [f32]);
+    /// Returns [`RANDOM_BITS`](super::RANDOM_BITS) random bits for each element of a group.
+    random(key: Key, group: u64) -> Group;
+    /// Adds the residual, and appends to `found` the elements whose magnitude has at least the
+    /// bits `threshold`, which are not 0. Indices count from `first`.
+    collect(input: Input<'_>, first: u32, threshold: u32, found: &mut Vec<Candidate>);
+    /// Runs a loop that is compiled for the machine.
+    run[W: Work](work: W) -> W::Output;
+}
