@@ -67,11 +67,11 @@ fn cases() -> Vec<(String, &'static Model, Plan)> {
         ("1f1b", order::one_forward_one_backward),
         ("zero-bubble", order::zero_bubble),
     ] {
-        let plan = pipelined(Plan::alone(gpt), order, (2, 1, 4));
+        let plan = pipelined(Plan::alone(gpt), order, (2, 2, 4));
         add(&format!("{name} 2"), &GPT, plan.clone());
         add(&format!("{name} 2, recomputed"), &GPT, recomputed(plan));
     }
-    let plan = pipelined(data(gpt, &[2]), order::one_forward_one_backward, (2, 2, 4));
+    let plan = pipelined(data(gpt, &[2]), order::one_forward_one_backward, (2, 4, 4));
     add("interleaved 2, data 2", &GPT, plan.clone());
     add("interleaved 2, data 2, int4", &GPT, encoded(plan.clone(), "int4", 1));
     add("interleaved 2, data 2, activations int8", &GPT, activations(plan, "int8"));
@@ -102,7 +102,9 @@ fn every_plan_trains_as_it_did() {
     let recorded = std::fs::read_to_string(&path).unwrap_or_default();
     let update = std::env::var_os("THINWIRE_GOLDEN").is_some_and(|value| value == "update");
     if !update && recorded.lines().next() != found.lines().next() {
-        eprintln!("skipped: products are rounded otherwise on this machine than where {path:?} is of");
+        eprintln!(
+            "skipped: products are rounded otherwise on this machine than where {path:?} is of"
+        );
         return;
     }
     for (name, model, plan) in cases() {

@@ -5,6 +5,7 @@ mod codecs;
 mod counted;
 mod files;
 mod frozen;
+mod golden;
 mod kernels;
 mod laws;
 mod mixtures;
