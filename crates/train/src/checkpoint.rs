@@ -11,6 +11,7 @@
 
 mod load;
 mod manifest;
+mod names;
 mod place;
 mod shards;
 
@@ -25,21 +26,14 @@ use thinwire_wire::{Rank, checksum};
 use crate::Parameter;
 use crate::error::{Error, Kind};
 use crate::optimizer::AdamW;
+use names::{MANIFEST, MEAN, MODEL, OPTIMIZER, SQUARE, exchange_file};
 use place::place;
 
 pub use load::{Checkpoint, latest, resolve};
 pub use manifest::{FORMAT, FileCheck, Manifest, Progress};
+pub use names::{Tensors, part_name};
 pub use place::clean;
-pub use shards::{Wanted, part_name};
-
-/// Named tensors: shape, and elements row-major.
-pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
-
-const MANIFEST: &str = "manifest.json";
-const MODEL: &str = "model.safetensors";
-const OPTIMIZER: &str = "optimizer.safetensors";
-const MEAN: &str = ".mean";
-const SQUARE: &str = ".square";
+pub use shards::Wanted;
 
 /// A checkpoint that is being written.
 #[derive(Debug)]
@@ -133,7 +127,7 @@ impl Draft {
     pub fn write_shard(&self, rank: Rank, tensors: &Tensors) -> Result<(), Error> {
         let tensors =
             tensors.iter().map(|(name, (shape, values))| (name.clone(), &shape[..], &values[..]));
-        self.write(&shards::shard_file(rank), tensors, "parts of a model, by where they begin")
+        self.write(&names::shard_file(rank), tensors, "parts of a model, by where they begin")
     }
 
     /// Seals a checkpoint of parts, as [`Draft::commit`] does others.
@@ -141,7 +135,7 @@ impl Draft {
     /// # Errors
     /// If a file is missing or cannot be read back.
     pub fn commit_shards(self, progress: Progress) -> Result<PathBuf, Error> {
-        let names = (0..progress.world).map(|rank| shards::shard_file(Rank(rank)));
+        let names = (0..progress.world).map(|rank| names::shard_file(Rank(rank)));
         let names = names.collect();
         self.seal(progress, names)
     }
@@ -183,10 +177,6 @@ impl Draft {
         let (header, body) = described(&bytes, &BTreeMap::from(metadata));
         write_file(&path, &[&header, body])
     }
-}
-
-fn exchange_file(rank: Rank) -> String {
-    format!("exchange-{}.safetensors", rank.0)
 }
 
 fn named<'a>(

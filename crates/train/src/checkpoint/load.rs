@@ -9,7 +9,8 @@ use safetensors::tensor::Dtype;
 use thinwire_model::check_keys;
 use thinwire_wire::{Rank, checksum};
 
-use super::{FORMAT, MANIFEST, MEAN, MODEL, Manifest, OPTIMIZER, SQUARE, Tensors, exchange_file};
+use super::manifest::{FORMAT, Manifest};
+use super::names::{MANIFEST, MEAN, MODEL, OPTIMIZER, SQUARE, Tensors, exchange_file};
 use crate::Parameter;
 use crate::error::{Error, Kind};
 use crate::optimizer::AdamW;

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{MANIFEST, MODEL, OPTIMIZER};
+use super::names::{MANIFEST, MODEL, OPTIMIZER};
 use crate::error::Error;
 
 const PARTIAL: [&str; 2] = [".step-", ".partial"];

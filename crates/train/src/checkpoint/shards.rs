@@ -9,8 +9,8 @@ use std::ops::Range;
 use thinwire_model::Part;
 use thinwire_wire::Rank;
 
-use super::load::corrupt;
-use super::{Checkpoint, Tensors};
+use super::load::{Checkpoint, corrupt};
+use super::names::{Tensors, shard_file};
 use crate::Parameter;
 use crate::error::Error;
 
@@ -75,17 +75,6 @@ impl Wanted {
         }
         true
     }
-}
-
-/// What a part is called in a file.
-pub fn part_name(tensor: &str, start: &[usize]) -> String {
-    let start: Vec<String> = start.iter().map(usize::to_string).collect();
-    format!("{tensor}@{}", start.join(","))
-}
-
-/// The file of a rank's parts.
-pub(super) fn shard_file(rank: Rank) -> String {
-    format!("shard-{}.safetensors", rank.0)
 }
 
 impl Checkpoint {

@@ -2,7 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::kernel::CHUNK;
+/// Elements that are worth a task of their own.
+const CHUNK: usize = 1 << 14;
 
 /// View of values by a length and a stride for each dimension, in elements.
 ///

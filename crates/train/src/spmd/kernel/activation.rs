@@ -2,7 +2,8 @@
 
 use thinwire_model::Activation;
 
-use super::{exact, operands, rows};
+use super::operands::operands;
+use super::{exact, rows};
 use crate::spmd::value::Value;
 
 /// Returns the function of x.

@@ -2,7 +2,8 @@
 
 use thinwire_model::Region;
 
-use super::{operands, rows};
+use super::operands::operands;
+use super::rows;
 use crate::spmd::value::Value;
 
 /// The logarithm of the sum of exponentials, and the target's logit, or zero if it is not here.

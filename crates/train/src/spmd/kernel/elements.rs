@@ -4,7 +4,8 @@ use rayon::prelude::*;
 use thinwire_model::{Arithmetic, Dropout, Region};
 use thinwire_wire::random::Key;
 
-use super::{operands, rows};
+use super::operands::operands;
+use super::rows;
 use crate::spmd::value::Value;
 
 /// x and y, which may be broadcast.

@@ -14,6 +14,7 @@ mod experts;
 mod images;
 mod multiply;
 mod norm;
+mod operands;
 mod pool;
 mod product;
 mod reference;
@@ -25,7 +26,6 @@ mod softmax;
 use thinwire_model::{Operator, Region};
 
 use super::value::Value;
-pub use rows::CHUNK;
 
 /// What an operator gives for its inputs on a part of its axes. What nobody else holds is changed in
 /// place where that is possible.
@@ -97,9 +97,4 @@ fn pure(operator: &Operator, inputs: &[&Value], region: &Region<'_>) -> Vec<Valu
         Operator::CombineGates(_) => vec![experts::combine_gates(inputs)],
         _ => reference::compute(operator, inputs, region),
     }
-}
-
-/// The inputs of an operator that has so many.
-fn operands<const N: usize>(inputs: Vec<Value>) -> [Value; N] {
-    inputs.try_into().expect("as many as were declared")
 }

@@ -2,7 +2,8 @@
 
 use thinwire_model::Epsilon;
 
-use super::{operands, rows};
+use super::operands::operands;
+use super::rows;
 use crate::spmd::value::Value;
 
 /// Mean zero and variance one, then gain and bias.

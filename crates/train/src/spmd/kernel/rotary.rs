@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use thinwire_model::{Region, Rotary};
 
-use super::operands;
+use super::operands::operands;
 use crate::spmd::value::Value;
 
 /// Pairs of features turned by an angle that grows with the place.

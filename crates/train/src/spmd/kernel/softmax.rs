@@ -2,7 +2,8 @@
 
 use thinwire_model::{Region, Softmax};
 
-use super::{operands, rows};
+use super::operands::operands;
+use super::rows;
 use crate::spmd::value::Value;
 
 /// Exponentials that sum to one.

@@ -1,0 +1,31 @@
+//! Names of a checkpoint's files, and of tensors in them.
+
+use std::collections::BTreeMap;
+
+use thinwire_wire::Rank;
+
+/// Named tensors: shape, and elements in row-major order.
+pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+pub(super) const MANIFEST: &str = "manifest.json";
+pub(super) const MODEL: &str = "model.safetensors";
+pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
+/// Endings of the optimiser's tensors.
+pub(super) const MEAN: &str = ".mean";
+pub(super) const SQUARE: &str = ".square";
+
+/// Returns the file of a rank's residuals.
+pub(super) fn exchange_file(rank: Rank) -> String {
+    format!("exchange-{}.safetensors", rank.0)
+}
+
+/// Returns the file of a rank's parts under a plan.
+pub(super) fn shard_file(rank: Rank) -> String {
+    format!("shard-{}.safetensors", rank.0)
+}
+
+/// Returns the name of a part of a tensor in a file: the tensor's name, and where the part begins.
+pub fn part_name(tensor: &str, start: &[usize]) -> String {
+    let start: Vec<String> = start.iter().map(usize::to_string).collect();
+    format!("{tensor}@{}", start.join(","))
+}
