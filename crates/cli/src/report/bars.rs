@@ -1,8 +1,8 @@
 //! Bars: where a step's time goes, and how many bytes a bucket sends.
 
 use super::axis::{Axis, label};
-use super::page::escape;
-use super::{Bucket, Run, Split};
+use super::html::escape;
+use super::values::{Bucket, Run, Split};
 use crate::figures;
 
 const WIDTH: f64 = 960.0;

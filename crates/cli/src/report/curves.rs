@@ -5,8 +5,8 @@ use std::fmt::Write;
 use serde_json::json;
 
 use super::axis::{Axis, label};
-use super::page::escape;
-use super::{Point, Run};
+use super::html::escape;
+use super::values::{Point, Run};
 
 /// What runs along the bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

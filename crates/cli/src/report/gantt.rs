@@ -2,7 +2,7 @@
 
 use super::axis::Axis;
 use super::bars::time_axis;
-use super::page::escape;
+use super::html::escape;
 use crate::figures;
 
 const WIDTH: f64 = 960.0;

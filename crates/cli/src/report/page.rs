@@ -1,12 +1,11 @@
 //! report.html: one file, nothing from elsewhere, readable offline, in the dark and without script.
 
 use super::curves::{self, Across};
+use super::html::{document, escape, legend, section};
 use super::summary::{chosen, figures as figures_of};
-use super::{Report, Run, bars, planned, timeline};
+use super::values::{Report, Run};
+use super::{bars, planned, timeline};
 use crate::figures;
-
-const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("hover.js");
 
 /// The page.
 pub fn page(report: &Report) -> String {
@@ -23,29 +22,6 @@ pub fn page(report: &Report) -> String {
         settings(report),
     ];
     document(&title, &sections.concat())
-}
-
-/// A whole page: title and body are HTML.
-pub fn document(title: &str, body: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
-    )
-}
-
-/// Text as HTML, also inside attributes.
-pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            _ => escaped.push(letter),
-        }
-    }
-    escaped
 }
 
 fn title(report: &Report) -> String {
@@ -278,22 +254,6 @@ fn settings(report: &Report) -> String {
         "The same command with the same seed on the same data gives the same losses; times depend on the machine.",
         &body,
     )
-}
-
-/// A part of a page.
-pub fn section(title: &str, note: &str, body: &str) -> String {
-    let note =
-        if note.is_empty() { String::new() } else { format!("<p class=\"note\">{note}</p>\n") };
-    format!("<section>\n<h2>{title}</h2>\n{note}{body}</section>\n")
-}
-
-/// What colours stand for: classes of the style, and what they are called.
-pub fn legend(entries: &[(&str, &str)]) -> String {
-    let entries: String = entries
-        .iter()
-        .map(|(class, name)| format!("<span><i class=\"{class}\"></i>{name}</span>"))
-        .collect();
-    format!("<p class=\"legend\">{entries}</p>\n")
 }
 
 #[cfg(test)]

@@ -1,70 +1,9 @@
 //! What was predicted of a planned training beside what was counted.
 
-use serde::{Deserialize, Serialize};
-use thinwire_plan::pipeline::Kind;
-
-use super::Report;
-use super::page::{escape, section};
+use super::html::{escape, section};
+use super::values::{Planned, PlannedRank, Report};
 use crate::figures::{binary, bytes, ratio, seconds};
 use crate::table::Table;
-
-/// A planned training.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Planned {
-    /// The model.
-    pub model: String,
-    /// Steps that were counted.
-    pub steps: u64,
-    /// What the plan predicts of a step.
-    pub predicted_step_s: f64,
-    /// The median of the second half of the steps.
-    pub step_s: f64,
-    /// Every rank.
-    pub ranks: Vec<PlannedRank>,
-}
-
-/// One rank of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct PlannedRank {
-    /// Which.
-    pub rank: usize,
-    /// Its stage of the pipeline.
-    pub stage: usize,
-    /// Bytes that its program sends in all steps, headers included.
-    pub predicted_bytes: u64,
-    /// Bytes that it has handed to its links.
-    pub counted_bytes: u64,
-    /// What the plan says that it needs.
-    pub predicted_memory_bytes: u64,
-    /// By how much the process has grown, at its peak.
-    pub memory_bytes: u64,
-    /// Seconds of a step in which it waited for nobody: the median of the second half.
-    pub busy_s: f64,
-    /// What it did in the last step, in this order.
-    #[serde(skip)]
-    pub passed: Vec<Passed>,
-    /// When it was done with that, in seconds since the first rank began the step.
-    #[serde(skip)]
-    pub end_s: f64,
-}
-
-/// One pass of a micro-batch.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Passed {
-    /// Which.
-    pub kind: Kind,
-    /// The chunk of the pipeline.
-    pub chunk: usize,
-    /// The micro-batch.
-    pub micro_batch: usize,
-    /// When it began, in seconds since the first rank began the step; in a trace, since all ranks had
-    /// told each other of their gradients, so that it is negative.
-    pub start_s: f64,
-    /// When it ended.
-    pub end_s: f64,
-    /// Seconds of it in which the rank waited for others.
-    pub waited_s: f64,
-}
 
 /// Where a step takes so many times what was predicted, the reason is looked for.
 const FAR: f64 = 1.3;

@@ -1,6 +1,6 @@
 //! The table at the end of a run, on the terminal.
 
-use super::{Report, Run};
+use super::values::{Report, Run};
 use crate::figures::{bytes, count, percent, ratio, seconds};
 use crate::table::Table;
 

@@ -3,8 +3,8 @@
 use thinwire_plan::pipeline::Kind;
 
 use super::gantt::{Bar, Row, gantt};
-use super::page::legend;
-use super::{Bucket, Passed, Planned, PlannedRank, Run};
+use super::html::legend;
+use super::values::{Bucket, Passed, Planned, PlannedRank, Run};
 
 /// What passes of a pipeline look like.
 pub const PASSES: [(&str, &str); 3] =

@@ -1,0 +1,229 @@
+//! Figures of a training run, as tables, JSON and pages show them.
+
+use serde::{Deserialize, Serialize};
+use thinwire_plan::pipeline::Kind;
+
+/// One or several runs of the same training, under different codecs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// The command line that made it.
+    pub command: String,
+    /// thinwire's version.
+    pub version: String,
+    /// When, as "2026-11-21 14:05 UTC".
+    pub date: String,
+    /// The processor and its cores.
+    pub machine: String,
+    /// How many ranks.
+    pub ranks: u32,
+    /// The link between them, in words.
+    pub link: String,
+    /// Bytes per second, rank and direction, if the link has a limit.
+    pub link_bytes_per_s: Option<f64>,
+    /// Everything that was set, by name.
+    pub settings: Vec<(String, String)>,
+    /// The runs.
+    pub runs: Vec<Run>,
+}
+
+/// One training.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Run {
+    /// The codec that was asked for.
+    pub codec: String,
+    /// The training loss, mean over ranks.
+    pub losses: Vec<Point>,
+    /// The validation loss.
+    pub validation: Vec<Point>,
+    /// Steps that were skipped because a gradient was not finite.
+    pub skipped_steps: u64,
+    /// Tokens per second, all ranks together.
+    pub tokens_per_s: f64,
+    /// What a step took: the median over steps after the first few.
+    pub time: Split,
+    /// What it cannot be faster than.
+    pub floors: Floors,
+    /// Bytes that this rank would have sent per step as f32.
+    pub raw_bytes: f64,
+    /// Bytes that this rank did send per step, headers included.
+    pub sent_bytes: f64,
+    /// The fraction of exchange time that was hidden behind backward, 0 to 1.
+    pub overlap: f64,
+    /// Every bucket, in the order in which they become ready: medians, in a typical step.
+    pub buckets: Vec<Bucket>,
+    /// The checkpoint, if one was written.
+    pub checkpoint: Option<String>,
+    /// What the model writes.
+    pub sample: String,
+    /// What the plan had predicted, if there was one for the whole model.
+    pub planned: Option<Planned>,
+}
+
+/// A value of a curve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// After how many steps.
+    pub step: u64,
+    /// After how many seconds of training.
+    pub at_s: f64,
+    /// The loss in nats per byte.
+    pub value: f64,
+}
+
+/// Where a step's time went, in seconds. `compute + wait + commit == step`; encode, wire and
+/// decode run beside compute and are counted on their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Split {
+    /// From one step's begin to the next one's.
+    pub step_s: f64,
+    /// Forward, backward and the optimiser, as fast as they ran beside the exchange.
+    pub compute_s: f64,
+    /// Encoding, in the communication thread.
+    pub encode_s: f64,
+    /// Bytes on their way, and nothing of them being computed.
+    pub wire_s: f64,
+    /// Decoding and merging, in the communication thread.
+    pub decode_s: f64,
+    /// Waiting for the exchange after backward had ended.
+    pub wait_s: f64,
+    /// Decoding the last result into the gradients, after the wait.
+    pub commit_s: f64,
+    /// When the last gradient was ready, since the step's begin.
+    pub backward_s: f64,
+}
+
+/// What a step cannot be faster than, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Floors {
+    /// The same step without any exchange, measured between the others in the same run: the
+    /// median of its ratio to the step before it, times the median step. Under a plan what the rank
+    /// that is busiest does without waiting.
+    pub compute_s: f64,
+    /// Bytes sent over the link's bandwidth, if the link has a limit.
+    pub wire_s: Option<f64>,
+}
+
+/// One bucket of gradients.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Bucket {
+    /// Its first and last parameter.
+    pub name: String,
+    /// Its elements.
+    pub elements: usize,
+    /// The codec it was sent with.
+    pub codec: String,
+    /// The algorithm that moved it.
+    pub algorithm: String,
+    /// Bytes that would have been sent as f32.
+    pub raw_bytes: f64,
+    /// Bytes that were sent.
+    pub sent_bytes: f64,
+    /// When it was ready, since the step's begin.
+    pub ready_s: f64,
+    /// When it was exchanged.
+    pub done_s: f64,
+    /// Time spent encoding it.
+    pub encode_s: f64,
+    /// Time spent decoding and merging it.
+    pub decode_s: f64,
+    /// Time on the wire.
+    pub wire_s: f64,
+    /// What the plan had predicted for `done_s - ready_s`; zero without a prediction.
+    pub predicted_s: f64,
+}
+
+impl Report {
+    /// Whether gradients travel by a plan for the whole model, which has no buckets.
+    pub fn is_planned(&self) -> bool {
+        self.runs.iter().any(|run| run.planned.is_some())
+    }
+}
+
+impl Run {
+    /// The last validation loss.
+    pub fn last_validation(&self) -> Option<f64> {
+        self.validation.last().map(|point| point.value)
+    }
+
+    /// The training loss, mean of the last tenth of the curve.
+    pub fn last_loss(&self) -> Option<f64> {
+        let tail = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
+        let sum: f64 = tail.iter().map(|point| point.value).sum();
+        (!tail.is_empty()).then(|| sum / tail.len() as f64)
+    }
+
+    /// How many times fewer bytes were sent than raw.
+    pub fn compression(&self) -> f64 {
+        self.raw_bytes / self.sent_bytes
+    }
+
+    /// The step's time over that of compute alone.
+    pub fn over_compute(&self) -> f64 {
+        self.time.step_s / self.floors.compute_s
+    }
+}
+
+impl Floors {
+    /// The larger of the two.
+    pub fn larger_s(&self) -> f64 {
+        self.compute_s.max(self.wire_s.unwrap_or(0.0))
+    }
+}
+
+/// A planned training.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Planned {
+    /// The model.
+    pub model: String,
+    /// Steps that were counted.
+    pub steps: u64,
+    /// What the plan predicts of a step.
+    pub predicted_step_s: f64,
+    /// The median of the second half of the steps.
+    pub step_s: f64,
+    /// Every rank.
+    pub ranks: Vec<PlannedRank>,
+}
+
+/// One rank of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PlannedRank {
+    /// Which.
+    pub rank: usize,
+    /// Its stage of the pipeline.
+    pub stage: usize,
+    /// Bytes that its program sends in all steps, headers included.
+    pub predicted_bytes: u64,
+    /// Bytes that it has handed to its links.
+    pub counted_bytes: u64,
+    /// What the plan says that it needs.
+    pub predicted_memory_bytes: u64,
+    /// By how much the process has grown, at its peak.
+    pub memory_bytes: u64,
+    /// Seconds of a step in which it waited for nobody: the median of the second half.
+    pub busy_s: f64,
+    /// What it did in the last step, in this order.
+    #[serde(skip)]
+    pub passed: Vec<Passed>,
+    /// When it was done with that, in seconds since the first rank began the step.
+    #[serde(skip)]
+    pub end_s: f64,
+}
+
+/// One pass of a micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Passed {
+    /// Which.
+    pub kind: Kind,
+    /// The chunk of the pipeline.
+    pub chunk: usize,
+    /// The micro-batch.
+    pub micro_batch: usize,
+    /// When it began, in seconds since the first rank began the step; in a trace, since all ranks had
+    /// told each other of their gradients, so that it is negative.
+    pub start_s: f64,
+    /// When it ended.
+    pub end_s: f64,
+    /// Seconds of it in which the rank waited for others.
+    pub waited_s: f64,
+}
