@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The measurements behind the README's tables: ours, the peers and the physical limit, alternately,
-# in one run, on one machine. bench/README.md says which table comes from which command.
+# Measurements behind README.md and docs/results.md: Thinwire, its peers and the physical limit,
+# alternately, in one run, on one machine. bench/README.md lists the command of each.
 #
 #   bench/run.sh collective [--networks LIST] [--worlds LIST] [--sizes LIST] [--rounds N] [--json FILE]
 #   bench/run.sh training [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
