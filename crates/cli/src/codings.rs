@@ -1,4 +1,4 @@
-//! What gradients and activations may be encoded with where a plan is made, as flags say it.
+//! Codecs for gradients and activations of a plan, as flags give them.
 
 use std::num::NonZeroUsize;
 
@@ -12,7 +12,7 @@ use thinwire_sync::Policy;
 use crate::failure::{OrHint, hinted};
 use crate::output::say;
 
-/// What `auto` lets a planner choose from, beside none: as while training.
+/// Codecs beside none that `auto` offers to a planner, as while training.
 const AUTO: [&str; 6] = ["bf16", "int8", "int4", "int3", "int2", "onebit"];
 
 /// Codecs of activations and of their gradients.
@@ -22,7 +22,7 @@ pub struct Activations {
     /// them; for every level of the cluster the cheapest one is taken, if any is cheaper than none
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
     activation_codecs: Vec<String>,
-    /// What no transfer of activations may lose more of: the relative squared error of one encoding
+    /// Largest relative squared error of one encoding of activations
     #[arg(long, value_name = "FRACTION", default_value_t = ACTIVATION_BUDGET, value_parser = fraction, requires = "activation_codecs")]
     activation_budget: f64,
 }
@@ -73,8 +73,8 @@ pub fn tell(settings: &Settings) {
     }
 }
 
-/// What gradients may be encoded with by a codec, or by those that `auto` knows and of which one
-/// encoding keeps to the budget.
+/// Returns the codecs of a policy: one, or those of `auto` whose error in one encoding is within
+/// the budget.
 ///
 /// # Errors
 /// If one makes no bytes, or has no name that a plan could hold.
@@ -92,7 +92,7 @@ pub fn of_gradients(policy: &Policy, budget: f64) -> Result<Vec<Coding>> {
     encoded.map(of_choice).collect()
 }
 
-/// What gradients may be encoded with by codecs' names, of which one may be `auto`.
+/// Returns the codecs of these names, of which one may be `auto`.
 ///
 /// # Errors
 /// If there is none such, it makes no bytes, or a plan could not hold its name.
@@ -112,7 +112,7 @@ pub fn of_names(names: &[String], budget: f64) -> Result<Vec<Coding>> {
     Ok(all)
 }
 
-/// What gradients may be encoded with by a codec's name.
+/// Returns the codec of a name.
 ///
 /// # Errors
 /// If there is none such, it makes no bytes, or a plan could not hold its name.

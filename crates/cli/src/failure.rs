@@ -1,4 +1,4 @@
-//! What a failed command says.
+//! Messages of a failed command.
 //!
 //! One line, `error: …`, that holds the whole chain of causes, and where there is one a second
 //! line, `hint: …`, with what to do about it.
@@ -86,7 +86,7 @@ pub fn or_way_on(error: Error, way: impl FnOnce() -> Option<String>) -> Error {
     }
 }
 
-/// What the libraries below know about what to do.
+/// Returns the hint of an error of the libraries below.
 fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(error) = cause.downcast_ref::<Hinted>() {
         return Some(error.hint.clone());

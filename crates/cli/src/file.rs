@@ -12,7 +12,7 @@ use thinwire_link::durable;
 
 use crate::failure::{self, hinted};
 
-/// What a file is to be.
+/// Sort of a file: its name in messages, and where such a file comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct Sort {
     /// With its article: "a plan".
@@ -35,7 +35,7 @@ pub const CLUSTER: Sort = Sort {
     bytes_max: 1 << 24,
     hint: "thinwire plan calibrate --output FILE writes one; docs/planning.md describes it",
 };
-/// What may befall them.
+/// Scenarios of robust plans.
 pub const SCENARIOS: Sort = Sort {
     name: "a file of scenarios",
     bytes_max: 1 << 24,
@@ -89,11 +89,11 @@ pub fn bytes(path: &Path, sort: &Sort) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What was made of a file's text, or why nothing was, with the file's name, and with what helps: what
-/// the error itself knows, or else where such a file comes from.
+/// Returns the result of parsing a file's text. An error gets the file's name and a hint: the
+/// error's own, or else where such a file comes from.
 ///
 /// # Errors
-/// Those of the text.
+/// Errors of parsing the text.
 pub fn parsed<T, E: Into<Error>>(path: &Path, sort: &Sort, parsed: Result<T, E>) -> Result<T> {
     parsed.map_err(|error| {
         let error = error.into().context(path.display().to_string());

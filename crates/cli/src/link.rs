@@ -1,4 +1,4 @@
-//! What the link between ranks is like, as flags.
+//! Flags of the link between ranks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use thinwire_link::{Bandwidth, InvalidBandwidth, tcp};
 use crate::output::say;
 use crate::place::Flags;
 
-/// What the link between ranks is like.
+/// Link between ranks, as flags describe it.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Link")]
 pub struct Settings {
@@ -57,10 +57,10 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Which traffic is encrypted.
+/// Traffic that is encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Encryption {
-    /// What leaves the machine
+    /// Traffic that leaves the machine
     Auto,
     /// Everything
     Always,

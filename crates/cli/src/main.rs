@@ -42,7 +42,7 @@ struct Cli {
 enum Command {
     /// Train a model of text, and see where the time of a step goes
     Train(Box<command::train::Args>),
-    /// The same training under several codecs, side by side
+    /// Train under several codecs and show the results side by side
     Compare(command::compare::Args),
     /// Let a checkpoint's model write
     Sample(command::sample::Args),

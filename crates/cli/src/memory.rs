@@ -1,4 +1,4 @@
-//! What becomes of memory that is freed.
+//! Settings of the allocator for memory that is freed.
 //!
 //! The tensors of one step are those of the step before. Where the allocator hands them to the system
 //! in between, every page of them is mapped and cleared anew: a tenth of a step on one core, and a

@@ -1,4 +1,4 @@
-//! How the command speaks: data on standard output, talk on standard error, and how it ends.
+//! Output of the command: data on standard output, talk on standard error, and the exit code.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
@@ -75,7 +75,7 @@ pub fn exit(result: Result<u8>) -> ExitCode {
     }
 }
 
-/// What was typed is no command: help and version are data, the rest is an error of `command`.
+/// Writes help and version as data, and any other parse error as an error of `command`.
 ///
 /// # Errors
 /// The mistake in one line.
@@ -111,7 +111,7 @@ fn usage_error(text: &str, command: &str) -> Error {
 /// Letters of a word that an error repeats.
 const WORD_MAX: usize = 200;
 
-/// What was typed, cut off where nobody reads on.
+/// Returns a typed word, cut off where nobody reads on.
 pub fn short(word: &str) -> String {
     match word.char_indices().nth(WORD_MAX) {
         Some((end, _)) => format!("{}…", &word[..end]),

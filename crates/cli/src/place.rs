@@ -1,4 +1,4 @@
-//! Which rank of which job this process is, as flags.
+//! Flags that say which rank of which job this process is.
 
 use anyhow::{Result, anyhow};
 use thinwire_job::{Form, Given, Place, fresh_token, process};
@@ -12,7 +12,7 @@ pub struct Flags {
     /// This process's rank, when ranks are started by hand
     #[arg(long, value_name = "R")]
     pub rank: Option<u32>,
-    /// How many ranks there are, when they are started by hand
+    /// Number of ranks of the job, when they are started by hand
     #[arg(long, value_name = "N")]
     pub world: Option<u32>,
     /// Where rank 0 can be reached by all ranks

@@ -1,4 +1,4 @@
-//! How a command that needs ranks gets them: it is one already, or it starts itself N times.
+//! Ranks of a command: this process is one already, or it starts itself N times.
 
 use std::ffi::OsString;
 
@@ -10,11 +10,11 @@ use crate::launch::{self, Job};
 use crate::memory;
 use crate::place::{Flags, ensure_ranks, token_or_fresh};
 
-/// What a command does next.
+/// Next thing that a command does.
 pub enum Start<T = Place> {
     /// It is this rank.
     Rank(T),
-    /// Its ranks have run; exit with this code.
+    /// Exit with this code: the ranks have run.
     Done(u8),
 }
 
@@ -38,11 +38,11 @@ pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
     launch_myself(flags, ranks).map(Start::Done)
 }
 
-/// What a rank does before it meets the others. If it fails, the others are told, as far as they can
+/// Prepares a rank before it meets the others. If it fails, the others are told, as far as they can
 /// be reached: nobody waits for a rank that will not come.
 ///
 /// # Errors
-/// What has gone wrong.
+/// Errors of the preparation.
 pub fn prepared<T>(flags: &Flags, prepare: impl FnOnce() -> Result<T>) -> Result<T> {
     prepare().inspect_err(|error| {
         if let Ok(Some(place)) = flags.find()
@@ -54,7 +54,7 @@ pub fn prepared<T>(flags: &Flags, prepare: impl FnOnce() -> Result<T>) -> Result
     })
 }
 
-/// How many threads one rank's arithmetic may use of this machine.
+/// Returns the number of threads that one rank's arithmetic may use of this machine.
 pub fn threads(place: &Place) -> usize {
     let told = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// How often to repeat what takes `seconds`: for about `budget`, at least 3 and at most 50 times.
+/// Returns the number of repetitions of work that takes `seconds`: for about `budget`, at least 3
+/// and at most 50 times.
 pub fn repetitions(seconds: f64, budget: Duration) -> usize {
     ((budget.as_secs_f64() / seconds.max(1e-9)) as usize).clamp(3, 50)
 }
@@ -18,10 +19,10 @@ pub fn median(samples: &mut [f64]) -> f64 {
     }
 }
 
-/// How long `work` takes, in seconds.
+/// Returns the seconds that `work` takes.
 ///
 /// # Errors
-/// What `work` returns.
+/// Errors of `work`.
 pub fn timed<E>(work: impl FnOnce() -> Result<(), E>) -> Result<f64, E> {
     let begun = Instant::now();
     work()?;

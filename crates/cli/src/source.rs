@@ -110,7 +110,7 @@ impl Source {
         }
     }
 
-    /// The same model as a file.
+    /// Returns the model as a file.
     ///
     /// # Errors
     /// If it does not grow with the batch.
@@ -121,7 +121,7 @@ impl Source {
         }
     }
 
-    /// The same model, of which an ONNX file is read once and not for every micro-batch.
+    /// Returns the model such that an ONNX file is read once and not for every micro-batch.
     ///
     /// # Errors
     /// If it does not grow with the batch.

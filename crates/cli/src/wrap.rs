@@ -7,9 +7,9 @@ const TOGETHER_MAX: usize = 24;
 /// Columns that begin further to the right leave too little room below them.
 const COLUMN_MAX: usize = 48;
 
-/// Text whose lines are broken at spaces where they would be longer than 100 letters. What goes on is
-/// indented by two spaces, or as far as the last column of the line, if that begins on the left.
-/// Words that are longer stay whole.
+/// Text whose lines are broken at spaces where they would be longer than 100 letters. Lines that go
+/// on are indented by two spaces, or as far as the last column of the line, if that begins on the
+/// left. Words that are longer stay whole.
 pub fn wrapped(text: &str) -> String {
     text.split_inclusive('\n').flat_map(|line| broken(line.trim_end_matches('\n'))).collect()
 }
@@ -64,7 +64,7 @@ fn belongs(before: &str, word: &str) -> bool {
         && !last.ends_with('%')
 }
 
-/// How far the lines that go on are indented.
+/// Returns the indentation of the lines that go on.
 fn column(line: &str) -> usize {
     let own = line.chars().take_while(|letter| *letter == ' ').count();
     let letters: Vec<char> = line.chars().collect();

@@ -11,7 +11,7 @@ use crate::training::{self, Done, Plan, Settings};
 /// Enough steps to tell codecs apart, few enough that all of them take a few minutes.
 const STEPS: u64 = 120;
 
-/// The same training under several codecs, side by side.
+/// Trains the model anew under each of several codecs and shows the results side by side.
 #[derive(clap::Args)]
 pub struct Args {
     /// The codecs

@@ -25,7 +25,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Its operators, parameters, flops and activations
+    /// Operators, parameters, flops and activations of a model
     Show(Show),
 }
 
@@ -67,7 +67,7 @@ struct Report<'a> {
 /// A layer, and how often it is there.
 #[derive(Serialize)]
 struct Class<'a> {
-    /// Its first and its last block.
+    /// First and last block of the run.
     first: &'a str,
     last: &'a str,
     blocks: usize,
@@ -76,7 +76,7 @@ struct Class<'a> {
 
 #[derive(Serialize)]
 struct Line<'a> {
-    /// Its name within the block.
+    /// Name of the node within the block.
     name: &'a str,
     /// Whether the block's name and a dot go before it.
     #[serde(skip)]
@@ -84,8 +84,8 @@ struct Line<'a> {
     operator: String,
     /// The axes that it runs over, with their lengths.
     axes: Vec<(char, usize)>,
-    /// What a pin may put on a dimension of the mesh: those of its axes that can be cut, `-` for none,
-    /// and `+`, partial sums, where it is linear.
+    /// Cuts that a pin may put on a dimension of the mesh: axes that can be cut, `-` for none, and
+    /// `+`, partial sums, where the operator is linear.
     cuts: String,
     /// The shape of its first output.
     shape: &'a [usize],
@@ -206,7 +206,7 @@ fn text(report: &Report<'_>) -> String {
     text
 }
 
-/// What pins call a node whose line does not repeat its block's name.
+/// Returns a node's name in pins, where the node's line does not repeat its block's name.
 fn pinned(report: &Report<'_>) -> String {
     let within = |class: &Class<'_>| {
         let node = class.nodes.iter().find(|line| line.within)?;

@@ -11,7 +11,7 @@ use crate::place::{Flags, ensure_ranks, token_or_fresh};
 /// Start any program N times, as the ranks of one job.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many ranks to start on this machine [default: 2]
+    /// Number of ranks to start on this machine [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     ranks: Option<u32>,
     /// The job's secret; a fresh one unless given

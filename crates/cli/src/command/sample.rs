@@ -17,16 +17,16 @@ pub struct Args {
     /// A checkpoint, or a folder of them: then the newest
     #[arg(default_value = "thinwire-checkpoints")]
     checkpoint: PathBuf,
-    /// What the text begins with
+    /// Beginning of the text
     #[arg(long, default_value = "")]
     prompt: String,
-    /// How many bytes to write
+    /// Number of bytes to write
     #[arg(long, default_value_t = 400, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     length: u32,
     /// 0 takes the likeliest byte, 1 draws as the model predicts
     #[arg(long, default_value_t = 0.7, value_name = "T")]
     temperature: f32,
-    /// The same seed gives the same text
+    /// Seed of the text; equal seeds give equal texts
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// One JSON object

@@ -16,9 +16,9 @@ use crate::training::{self, Codec, Done, Keep, PathFlag, Plan, Settings};
 /// Train a model of text, byte by byte, and see where the time of a step goes.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What gradients are encoded with: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file
-    /// of your own (./mine.codec:tau=0.02), auto, or auto among some (auto:int8+onebit); with --parallel,
-    /// what the plan may encode them with where that is faster [default: auto; with --parallel, nothing]
+    /// Codec of gradients: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your
+    /// own (./mine.codec:tau=0.02), auto, or auto among some (auto:int8+onebit); with --parallel,
+    /// codecs that the plan may use where that is faster [default: auto; with --parallel, nothing]
     #[arg(long)]
     codec: Option<Codec>,
     /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one
@@ -77,7 +77,7 @@ fn train(args: &Args) -> Result<Done> {
     }
 }
 
-/// What is to be done.
+/// Work of the command.
 enum Work {
     /// A training under a plan for the whole model.
     Planned(Box<Request>),

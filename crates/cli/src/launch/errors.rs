@@ -1,4 +1,4 @@
-//! What the ranks of a job say when they fail.
+//! Error messages of a job's ranks.
 //!
 //! A rank that fails leaves its error in a file that the launcher named, so that the job ends with
 //! one line on the terminal and not with one per rank. Programs that do not know the file print
@@ -12,7 +12,7 @@ use anyhow::{Context, Error, Result, anyhow};
 use super::supervisor::{End, SIGPIPE, Supervisor, Verdict};
 use crate::failure::{self, hinted};
 
-/// What marks an error that another rank's failure has caused.
+/// Mark of an error that another rank's failure has caused.
 const ECHO: &str = "echo";
 
 /// The variable that names a rank's file.
@@ -85,7 +85,7 @@ struct Said {
     echo: bool,
 }
 
-/// What happened, in one line: the word of the rank that knows the cause, or how the first rank
+/// Returns the error in one line: that of the rank that knows the cause, or how the first rank
 /// ended and what a peer said about that.
 fn compose(rank: u32, end: End, said: &[Option<Said>]) -> Error {
     let told = || said.iter().enumerate().filter_map(|(rank, said)| Some((rank, said.as_ref()?)));

@@ -31,7 +31,7 @@ use supervisor::{Action, End, Event, Supervisor};
 pub struct Job {
     /// The program, and its arguments.
     pub command: Vec<OsString>,
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
     /// Where the rendezvous store listens, as host:port.
     pub coordinator: String,

@@ -1,4 +1,4 @@
-//! What the launcher decides, without processes and clocks.
+//! Decisions of the launcher, without processes and clocks.
 //!
 //! When one rank fails the others notice by themselves and end with an error that names it; who
 //! has not after a grace is told to, then killed. A signal to the launcher goes to all ranks; once
@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How long ranks have after another one has failed, before they are told to end.
+/// Time that ranks have after another one has failed, before they are told to end.
 pub const GRACE: Duration = Duration::from_secs(4);
-/// How long they then have before they are killed.
+/// Time that ranks have then, before they are killed.
 pub const LAST_WORDS: Duration = Duration::from_secs(1);
 /// After a signal, how long ranks have to end a step in good order until the grace begins; it
 /// begins earlier if a rank has ended.
@@ -21,11 +21,11 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
-/// How a program ends whose reader has gone; only rank 0's output is read.
+/// Signal that ends a program whose reader has gone; only rank 0's output is read.
 pub const SIGPIPE: i32 = 13;
 const SIGTERM: i32 = 15;
 
-/// How a rank ended.
+/// End of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// With an exit code.
@@ -42,7 +42,7 @@ impl End {
         [SIGHUP, SIGINT, SIGTERM].into_iter().find(|signal| self == End::Code(128 + signal))
     }
 
-    /// What may be behind it.
+    /// Returns a likely cause.
     pub fn hint(self) -> Option<&'static str> {
         match self {
             End::Signal(SIGKILL) => {
@@ -72,19 +72,19 @@ impl fmt::Display for End {
     }
 }
 
-/// What happens to the launcher.
+/// Event that reaches the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A rank has ended.
     Ended {
-        /// Which.
+        /// Rank that ended.
         rank: u32,
-        /// How.
+        /// End of the rank.
         end: End,
     },
     /// A rank was found stopped after another one has failed.
     Stopped {
-        /// Which.
+        /// Rank that spoke.
         rank: u32,
     },
     /// The launcher got a signal.
@@ -93,7 +93,7 @@ pub enum Event {
     Tick,
 }
 
-/// What the launcher does to all ranks that live.
+/// Action of the launcher on all ranks that live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Sends this signal.
@@ -102,7 +102,7 @@ pub enum Action {
     Kill,
 }
 
-/// How a job ended.
+/// End of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every rank exited with 0.
@@ -111,9 +111,9 @@ pub enum Verdict {
     Interrupted(i32),
     /// This rank was the first to fail.
     Failed {
-        /// Which.
+        /// Rank that failed first.
         rank: u32,
-        /// How.
+        /// End of that rank.
         end: End,
     },
 }
@@ -148,7 +148,7 @@ impl Supervisor {
         self.next.map(|(deadline, _)| deadline)
     }
 
-    /// How the job ended, once no rank runs.
+    /// Returns the job's end, once no rank runs.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }

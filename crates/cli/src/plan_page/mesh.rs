@@ -47,7 +47,7 @@ pub fn mesh(plan: &Outcome, device: impl Fn(usize) -> usize) -> String {
     svg
 }
 
-/// What the squares are.
+/// Returns a caption that explains the squares.
 pub fn caption(plan: &Outcome) -> String {
     let mesh = &plan.candidate.mesh;
     let (outer, inner) = (mesh[0], mesh[1..].iter().product::<usize>());

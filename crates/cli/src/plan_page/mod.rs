@@ -92,7 +92,7 @@ fn codecs(plan: &PlanFile) -> String {
     section("Codecs", lead, &tables::codecs(plan))
 }
 
-/// What the plan takes whatever befalls, in the words of the report.
+/// Returns the cost of a robust plan over all scenarios, in the report's words.
 fn whatever_befalls(robust: &Robust) -> String {
     let lead =
         "A step in every case, of this plan and of the one that is fastest in the calm case.";

@@ -5,7 +5,7 @@ use thinwire_plan::search::{Outcome, Overlap, done_s, timeline as played};
 
 use crate::report::{Bar, PASSES, Row, gantt, legend, pass};
 
-/// What follows the last pass.
+/// Work that follows the last pass.
 const END: (&str, &str) = ("decode", "gradients travel, optimiser");
 
 /// The timeline of a plan's step.

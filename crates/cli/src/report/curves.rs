@@ -8,7 +8,7 @@ use super::axis::{Axis, label};
 use super::html::escape;
 use super::values::{Point, Run};
 
-/// What runs along the bottom.
+/// Quantity along the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Across {
     /// Steps: what a codec costs in accuracy.
@@ -173,7 +173,7 @@ fn thinned(points: &[Point]) -> Vec<Point> {
     kept.map(|(_, point)| *point).filter(|point| point.value.is_finite()).collect()
 }
 
-/// What the page's script needs to show values under the pointer.
+/// Returns the values that the page's script shows under the pointer.
 fn data(runs: &[Run], across: Across, x: &Axis) -> serde_json::Value {
     let series = runs.iter().enumerate().map(|(index, run)| {
         let smooth = smoothed(&run.losses);

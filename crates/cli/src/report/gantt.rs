@@ -21,16 +21,16 @@ pub struct Bar {
     pub from_s: f64,
     /// Seconds of its end.
     pub to_s: f64,
-    /// What is said under the pointer, beside how long it takes.
+    /// Text under the pointer, beside the duration.
     pub what: String,
 }
 
-/// What one of them does, in the order of time.
+/// Row of one actor's work, in the order of time.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Who it is.
     pub name: String,
-    /// What they do; bars that take no time are not drawn.
+    /// Bars of work; bars that take no time are not drawn.
     pub bars: Vec<Bar>,
 }
 

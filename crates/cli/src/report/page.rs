@@ -112,7 +112,7 @@ fn losses(report: &Report) -> String {
     )
 }
 
-/// What the colours of a step's bars stand for; the last three are those of buckets.
+/// Meaning of the colours of a step's bars; the last three are those of buckets.
 const BARS: [(&str, &str); 6] = [
     ("compute", "compute"),
     ("slowed", "compute, slowed by the exchange beside it"),
@@ -208,7 +208,7 @@ fn fastest(report: &Report) -> Option<&Run> {
     report.runs.iter().min_by(|a, b| a.time.step_s.total_cmp(&b.time.step_s))
 }
 
-/// What the buckets travelled with: `auto` says here what it chose.
+/// Returns the codecs that the buckets travelled with, for `auto` those it chose.
 fn choice(run: &Run) -> String {
     let choices = chosen(run).into_iter();
     let all = run.buckets.len();
@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    /// What there is none of is not named.
+    /// Empty sections are not named.
     #[test]
     fn a_page_tells_of_what_the_run_has() {
         let plain = page(&report(vec![run("int8", 0.26)]));

@@ -1,4 +1,4 @@
-//! What was predicted of a planned training beside what was counted.
+//! Predictions of a planned training beside the counts.
 
 use super::html::{escape, section};
 use super::values::{Planned, PlannedRank, Report};
@@ -62,7 +62,7 @@ pub fn table(planned: &Planned) -> String {
     format!("{table}\n{}\n", planned.verdicts().join("\n"))
 }
 
-/// The same on a page; nothing where there was no plan.
+/// Returns the table as a section of a page; nothing where there was no plan.
 pub fn on_page(report: &Report) -> String {
     let all: Vec<&Planned> = report.runs.iter().filter_map(|run| run.planned.as_ref()).collect();
     if all.is_empty() {

@@ -33,9 +33,9 @@ pub fn chosen(run: &Run) -> Vec<(String, usize)> {
 
 pub type Figure = fn(&Run) -> String;
 
-/// What is shown, in order: the table on the terminal and the one on the page are the same. Under a plan
-/// there are no buckets, whose times would tell of encoding, of the wire and of what was hidden, and
-/// who computes the longest is not always rank 0.
+/// Returns the figures in order: the table on the terminal and the one on the page are the same.
+/// Under a plan there are no buckets, whose times would tell of encoding, of the wire and of what
+/// was hidden, and who computes the longest is not always rank 0.
 pub fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
     let planned = report.is_planned();
     let limited = report.runs.iter().any(|run| run.floors.wire_s.is_some());
@@ -49,10 +49,10 @@ pub fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
     named.collect()
 }
 
-/// What there is of links alone whose bandwidth is known.
+/// Figure of links alone whose bandwidth is known.
 const WIRE_FLOOR: &str = "floor: bytes over bandwidth";
 
-/// What only buckets tell.
+/// Figures of buckets, which planned trainings have none of.
 const OF_BUCKETS: [&str; 5] = [
     "  decode of the result",
     "beside it: encode",

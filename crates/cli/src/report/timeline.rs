@@ -6,11 +6,11 @@ use super::gantt::{Bar, Row, gantt};
 use super::html::legend;
 use super::values::{Bucket, Passed, Planned, PlannedRank, Run};
 
-/// What passes of a pipeline look like.
+/// Colours of a pipeline's passes.
 pub const PASSES: [(&str, &str); 3] =
     [("compute", "forward"), ("wire", "backward"), ("encode", "gradients of weights")];
 
-/// What one pass looks like, and what is said of it.
+/// Returns the colour of a pass, and the text under the pointer.
 pub fn pass(kind: Kind, micro_batch: usize, chunk: usize) -> (&'static str, String) {
     let (class, what) = match kind {
         Kind::Forward => PASSES[0],
@@ -68,7 +68,7 @@ fn of_ranks(planned: &Planned) -> String {
     legend(&[&PASSES[..], &ends[..]].concat()) + &gantt("the last step", &rows, end_s)
 }
 
-/// What a rank waited for in a pass is drawn where the pass begins.
+/// Waiting within a pass is drawn where the pass begins.
 fn of_rank(rank: &PlannedRank) -> Row {
     let of_pass = |one: &Passed| {
         let (class, what) = pass(one.kind, one.micro_batch, one.chunk);

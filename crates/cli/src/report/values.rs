@@ -14,7 +14,7 @@ pub struct Report {
     pub date: String,
     /// The processor and its cores.
     pub machine: String,
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
     /// The link between them, in words.
     pub link: String,
@@ -39,9 +39,9 @@ pub struct Run {
     pub skipped_steps: u64,
     /// Tokens per second, all ranks together.
     pub tokens_per_s: f64,
-    /// What a step took: the median over steps after the first few.
+    /// Parts of a step's time: medians over steps after the first few.
     pub time: Split,
-    /// What it cannot be faster than.
+    /// Lower bounds of the step's time.
     pub floors: Floors,
     /// Bytes that this rank would have sent per step as f32.
     pub raw_bytes: f64,
@@ -53,9 +53,9 @@ pub struct Run {
     pub buckets: Vec<Bucket>,
     /// The checkpoint, if one was written.
     pub checkpoint: Option<String>,
-    /// What the model writes.
+    /// Text that the model writes.
     pub sample: String,
-    /// What the plan had predicted, if there was one for the whole model.
+    /// Predictions and counts, if there was a plan for the whole model.
     pub planned: Option<Planned>,
 }
 
@@ -92,12 +92,12 @@ pub struct Split {
     pub backward_s: f64,
 }
 
-/// What a step cannot be faster than, in seconds.
+/// Lower bounds of a step's time, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Floors {
-    /// The same step without any exchange, measured between the others in the same run: the
-    /// median of its ratio to the step before it, times the median step. Under a plan what the rank
-    /// that is busiest does without waiting.
+    /// Step without any exchange, measured between the others in the same run: the median of its
+    /// ratio to the step before it, times the median step. Under a plan what the rank that is
+    /// busiest does without waiting.
     pub compute_s: f64,
     /// Bytes sent over the link's bandwidth, if the link has a limit.
     pub wire_s: Option<f64>,
@@ -106,9 +106,9 @@ pub struct Floors {
 /// One bucket of gradients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Bucket {
-    /// Its first and last parameter.
+    /// Names of the bucket's first and last parameter.
     pub name: String,
-    /// Its elements.
+    /// Number of elements.
     pub elements: usize,
     /// The codec it was sent with.
     pub codec: String,
@@ -128,7 +128,7 @@ pub struct Bucket {
     pub decode_s: f64,
     /// Time on the wire.
     pub wire_s: f64,
-    /// What the plan had predicted for `done_s - ready_s`; zero without a prediction.
+    /// Predicted `done_s - ready_s`; zero without a prediction.
     pub predicted_s: f64,
 }
 
@@ -152,7 +152,7 @@ impl Run {
         (!tail.is_empty()).then(|| sum / tail.len() as f64)
     }
 
-    /// How many times fewer bytes were sent than raw.
+    /// Returns the bytes that would travel raw over the bytes that were sent.
     pub fn compression(&self) -> f64 {
         self.raw_bytes / self.sent_bytes
     }
@@ -177,7 +177,7 @@ pub struct Planned {
     pub model: String,
     /// Steps that were counted.
     pub steps: u64,
-    /// What the plan predicts of a step.
+    /// Predicted seconds of a step.
     pub predicted_step_s: f64,
     /// The median of the second half of the steps.
     pub step_s: f64,
@@ -188,21 +188,21 @@ pub struct Planned {
 /// One rank of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PlannedRank {
-    /// Which.
+    /// Number of the rank.
     pub rank: usize,
-    /// Its stage of the pipeline.
+    /// Stage of the pipeline.
     pub stage: usize,
     /// Bytes that its program sends in all steps, headers included.
     pub predicted_bytes: u64,
     /// Bytes that it has handed to its links.
     pub counted_bytes: u64,
-    /// What the plan says that it needs.
+    /// Predicted memory in bytes.
     pub predicted_memory_bytes: u64,
     /// By how much the process has grown, at its peak.
     pub memory_bytes: u64,
     /// Seconds of a step in which it waited for nobody: the median of the second half.
     pub busy_s: f64,
-    /// What it did in the last step, in this order.
+    /// Passes of the last step, in their order.
     #[serde(skip)]
     pub passed: Vec<Passed>,
     /// When it was done with that, in seconds since the first rank began the step.
@@ -213,7 +213,7 @@ pub struct PlannedRank {
 /// One pass of a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Passed {
-    /// Which.
+    /// Kind of the pass.
     pub kind: Kind,
     /// The chunk of the pipeline.
     pub chunk: usize,

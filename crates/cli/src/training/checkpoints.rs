@@ -18,10 +18,10 @@ use super::shared;
 use crate::failure::hinted;
 use crate::output::say;
 
-/// What the manifest calls the order of gradients.
+/// Key of the order of gradients in the manifest.
 const ORDER: &str = "order";
 
-/// Writes the checkpoint of the next step; all ranks call this. Its path, on rank 0.
+/// Writes the checkpoint of the next step; all ranks call this. Returns the path on rank 0.
 ///
 /// # Errors
 /// If a file cannot be written, or a rank is lost.

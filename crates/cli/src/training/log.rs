@@ -1,4 +1,4 @@
-//! What rank 0 saw of a training, step by step, and the medians that become its report.
+//! Log of a training on rank 0, step by step, and the medians that become its report.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,7 +21,7 @@ pub struct Step {
     pub optimizer_s: f64,
     /// Waiting for the others to say their loss.
     pub agree_s: f64,
-    /// What the exchange did.
+    /// Record of the exchange.
     pub record: StepRecord,
     /// Whether gradients were not finite, so that nothing was learnt.
     pub skipped: bool,
@@ -39,7 +39,7 @@ pub struct Log {
     /// Steps before which something else was done, while what was on its way travelled on.
     rested: BTreeSet<u64>,
     pause: bool,
-    /// What compute alone takes, relative to the step that it was measured beside.
+    /// Time of compute alone, relative to the step that it was measured beside.
     alone: Vec<f64>,
 }
 
@@ -92,7 +92,7 @@ impl Log {
         median(&mut self.settled().iter().map(busy_s).collect::<Vec<_>>())
     }
 
-    /// What to say if most steps under `codec` were skipped, or all of the last tenth.
+    /// Returns a warning if most steps under `codec` were skipped, or all of the last tenth.
     pub fn warning(&self, codec: &str) -> Option<String> {
         let (skipped, steps) = (self.skipped, self.losses.len());
         let last = steps.div_ceil(10).min(WINDOW);
@@ -169,8 +169,8 @@ impl Log {
     }
 }
 
-/// How long bytes were on their way and nothing of the exchange was being computed: buckets travel
-/// side by side, so that their own times do not add up.
+/// Returns the seconds in which bytes were on their way and nothing of the exchange was being
+/// computed: buckets travel side by side, so that their own times do not add up.
 fn wire_s(record: &StepRecord) -> f64 {
     let mut spans: Vec<(f64, f64)> =
         record.buckets.iter().map(|bucket| (bucket.ready_s, bucket.done_s)).collect();

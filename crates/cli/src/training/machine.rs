@@ -1,4 +1,4 @@
-//! What a report says about where and when it was made, and the places that outputs go to.
+//! Machine and time of a report, and the places that outputs go to.
 
 use std::fs;
 use std::path::Path;

@@ -34,7 +34,7 @@ use folder::Held;
 use interrupt::Interrupt;
 use trace::Trace;
 
-/// What came of a command's trainings.
+/// Result of a command's trainings.
 pub enum Done {
     /// The ranks that were started have done everything; exit with this code.
     Elsewhere(u8),

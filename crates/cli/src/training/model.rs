@@ -14,7 +14,7 @@ use crate::source::Source;
 /// The most elements that all parameters together have.
 const ELEMENTS_MAX: usize = 1 << 32;
 
-/// Which model is trained. A checkpoint keeps it.
+/// Model that is trained. A checkpoint keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Model {
@@ -27,11 +27,11 @@ pub enum Model {
 /// A model that has a name or a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Named {
-    /// Its name, or where its file is.
+    /// Name, or path of the file.
     pub name: String,
     /// Tokens of its sequences.
     pub context: usize,
-    /// What it calls its tokens, where that is not clear.
+    /// Name of the input of tokens, where that is not clear.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<String>,
     /// The fingerprint of its graph.
@@ -144,7 +144,7 @@ impl Model {
         writer(&self.source()?, (self.context(), self.tokens()), bytes)
     }
 
-    /// What the user calls it.
+    /// Returns the user's name of the model.
     pub fn describe(&self) -> String {
         match self {
             Model::Sizes(Config { context, width, layers, heads }) => {

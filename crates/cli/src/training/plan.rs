@@ -37,7 +37,7 @@ pub struct Recipe {
     pub warmup: u64,
     /// The greatest norm of the averaged gradient; 0 does not clip.
     pub clip: f32,
-    /// What gradients are rounded to before they leave.
+    /// Precision that gradients are rounded to before they leave.
     pub grad_dtype: GradDtype,
 }
 
@@ -50,13 +50,13 @@ pub struct Keep {
     pub every: Option<u64>,
 }
 
-/// What all ranks follow.
+/// Training job that all ranks follow.
 pub struct Plan {
     /// The text.
     pub corpus: Corpus,
     /// The text's name.
     pub data: String,
-    /// What is learnt, and how.
+    /// Model, and how it learns.
     pub recipe: Recipe,
     /// The options of the gradients' exchange.
     pub exchange: Exchange,
@@ -83,7 +83,7 @@ pub(super) const TEXT: &str = "text";
 /// jump.
 const WARMUP_MIN: u64 = 40;
 
-/// What a training starts from unless it is told otherwise: two minutes on two cores.
+/// Defaults of a training: two minutes on two cores.
 const DEFAULT: Recipe = Recipe {
     model: Model::Sizes(Config { context: 128, width: 128, layers: 4, heads: 4 }),
     batch: 16,
@@ -140,7 +140,7 @@ impl Plan {
         Ok(differences(before, now).into_iter().chain(assumed).collect())
     }
 
-    /// How many ranks to start here: as many as were asked for or as the checkpoint had.
+    /// Returns the number of ranks to start here: that of the flags, or that of the checkpoint.
     pub fn ranks(&self) -> Option<u32> {
         let resumed = self.resume.as_ref().map(|checkpoint| checkpoint.manifest().progress.world);
         self.settings.ranks.or(resumed)
@@ -154,7 +154,7 @@ impl Plan {
         check_batch(self.recipe.batch, ranks as usize)
     }
 
-    /// What the trainer wants to know.
+    /// Returns the trainer's options.
     pub fn options(&self) -> thinwire_train::Options {
         let Recipe { lr, warmup, steps, clip, grad_dtype, .. } = self.recipe;
         let adamw = AdamWOptions::default();
@@ -177,7 +177,7 @@ impl Plan {
         self.exchange.momentum_correction.map(corrected)
     }
 
-    /// What all ranks must have in common, by name.
+    /// Returns the facts, by name, that all ranks must have in common.
     pub fn facts(&self) -> Vec<(String, String)> {
         let step = self.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().progress.step);
         let mut facts = vec![
@@ -340,14 +340,14 @@ fn ensure_or_hint(holds: bool, message: String, hint: &str) -> Result<()> {
 /// The model of a planned training, as its checkpoints keep it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptModel {
-    /// How the plan calls it.
+    /// Name of the model in the plan.
     #[serde(rename = "model")]
     pub name: String,
     /// Tokens of its sequences.
     pub sequence: usize,
-    /// Its fingerprint for one such sequence.
+    /// Fingerprint for one sequence of this length.
     pub identity: String,
-    /// What it calls its tokens, where that is not clear.
+    /// Name of the input of tokens, where that is not clear.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<String>,
 }

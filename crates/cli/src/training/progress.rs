@@ -1,4 +1,4 @@
-//! How a training tells what it is doing: a bar on a terminal, now and then a line elsewhere.
+//! Progress of a training: a bar on a terminal, now and then a line elsewhere.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -15,7 +15,7 @@ pub struct Progress {
     steps: u64,
 }
 
-/// What there is to tell after a step.
+/// News after a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct News {
     /// Steps done.

@@ -26,13 +26,13 @@ use super::trace::Trace;
 use crate::output::{harmless, say};
 use crate::report::Run;
 
-/// How often the validation loss is measured.
+/// Number of measurements of the validation loss in a training.
 pub(super) const VALIDATIONS: u64 = 10;
-/// How often compute alone is measured, in the second half of the steps.
+/// Number of measurements of compute alone, in the second half of the steps.
 const ALONE_RUNS: u64 = 25;
 const SAMPLE_TEMPERATURE: f32 = 0.7;
 
-/// Trains under one codec. What comes back is complete on rank 0 only; beside it whether the last
+/// Trains under one codec. The run is complete on rank 0 only; beside it stands whether the last
 /// checkpoint, where one was asked for, could be written.
 ///
 /// # Errors

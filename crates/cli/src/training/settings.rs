@@ -16,14 +16,14 @@ use crate::link;
 use crate::place::Flags;
 use crate::report::{Report, Run};
 
-/// The flags that `train` and `compare` share. What is not given comes from the checkpoint, if one
-/// is resumed, else from the defaults.
+/// The flags that `train` and `compare` share. Settings that are not given come from the
+/// checkpoint, if one is resumed, else from the defaults.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Settings {
     /// A text file, a folder or a glob to learn from [default: this program's own sources]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// How many ranks to start on this machine [default: 2]
+    /// Number of ranks to start on this machine [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub ranks: Option<u32>,
     /// Who sends what to whom: ring, two-shot, halving, gather, auto [default: auto]
@@ -33,8 +33,9 @@ pub struct Settings {
     /// what gradients may lose in the mean, whatever the codec [default: 0.1]
     #[arg(long, value_name = "ERROR", value_parser = error_budget)]
     pub error_budget: Option<f64>,
-    /// What becomes of what codecs lose: added to the next gradient (classic), ef21, average:BETA; not
-    /// for none, f16, bf16, intsgd and others that leave no residual [default: classic]
+    /// Error feedback: the codec's error is added to the next gradient (classic), ef21,
+    /// average:BETA; not for none, f16, bf16, intsgd and others that leave no residual [default:
+    /// classic]
     #[arg(long, value_name = "KIND")]
     pub feedback: Option<Feedback>,
     /// Adds up momentum before encoding, and none in the optimiser
@@ -73,7 +74,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What one rank's arithmetic may use of this machine.
+    /// Returns the threads that one rank's arithmetic may use of this machine.
     pub fn threads(&self, place: &Place) -> usize {
         crate::ranks::threads(place)
     }
@@ -115,7 +116,7 @@ impl Settings {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Model and training")]
 pub struct RecipeFlags {
-    /// What is trained: llama2-7b, llama:layers=2,..., model.json, model.onnx; `thinwire model show`
+    /// Model to train: llama2-7b, llama:layers=2,..., model.json, model.onnx; `thinwire model show`
     /// tells more [default: a GPT of bytes by the sizes below]
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
@@ -152,7 +153,7 @@ pub struct RecipeFlags {
     /// The greatest norm of the averaged gradient; 0 does not clip [default: 1]
     #[arg(long, value_name = "NORM")]
     pub clip: Option<f32>,
-    /// What gradients are rounded to before they leave [default: f32]
+    /// Precision that gradients are rounded to before they leave [default: f32]
     #[arg(long, value_enum, value_name = "DTYPE")]
     pub grad_dtype: Option<GradDtype>,
 }
@@ -165,7 +166,7 @@ impl RecipeFlags {
     }
 }
 
-/// What a model calls its tokens, as `tokens=NAME`.
+/// Name of a model's input of tokens, as `tokens=NAME`.
 #[derive(Clone, Debug)]
 pub struct Tokens(pub String);
 

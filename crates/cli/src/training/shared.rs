@@ -1,4 +1,4 @@
-//! What all ranks must find or do alike with the folder of checkpoints.
+//! Steps that all ranks take alike with the folder of checkpoints.
 //!
 //! A folder that ranks do not share would be noticed with the first checkpoint only, which by default
 //! comes after the last step. Law: where ranks write to different folders, no step is taken.
@@ -68,10 +68,10 @@ pub fn begin(
     all_done(draft, gather)
 }
 
-/// What a rank has done, once all have done theirs; all ranks call this.
+/// Returns a rank's result, once all have theirs; all ranks call this.
 ///
 /// # Errors
-/// What has kept this rank from it, or that another one could not, or a rank is lost.
+/// If this rank or another one failed, or a rank is lost.
 pub fn all_done<T>(
     mine: Result<T>,
     mut gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,

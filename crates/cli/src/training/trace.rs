@@ -21,7 +21,7 @@ const BYTES_MAX: u64 = 1 << 32;
 pub struct Line {
     /// The codec that was asked for.
     pub codec: String,
-    /// What the step's exchange took.
+    /// Record of the step's exchange.
     #[serde(flatten)]
     pub record: StepRecord,
     /// Under a plan, what rank 0 did in the step.

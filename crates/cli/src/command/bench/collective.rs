@@ -32,7 +32,7 @@ const SMALL_ELEMENTS: usize = 8;
 /// All-reduce, beside the bytes over the bandwidth of a plain TCP stream.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many ranks to start on this machine [default: 2]
+    /// Number of ranks to start on this machine [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
     ranks: Option<u32>,
     /// Sizes of the tensor in bytes
@@ -41,7 +41,7 @@ pub struct Args {
     /// Who sends what to whom: two-shot, ring, halving [default: what a call would take]
     #[arg(long, value_delimiter = ',')]
     algorithms: Vec<Algorithm>,
-    /// What values are encoded with; one that needs no error feedback
+    /// Codec of the values; one that needs no error feedback
     #[arg(long, default_value = "none")]
     codec: Choice,
     /// Also reduce ten thousand tensors of 8 elements, and one of the same total size

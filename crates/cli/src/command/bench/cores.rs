@@ -1,4 +1,4 @@
-//! What the cores of this machine have done, whoever asked them to.
+//! Busy time of this machine's cores, of all processes together.
 //!
 //! Ranks that are measured on one machine share its cores, and a network between namespaces is work
 //! for them too. No step is shorter than what all cores together need for it.

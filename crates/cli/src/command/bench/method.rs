@@ -107,7 +107,7 @@ impl fmt::Display for Method {
 }
 
 impl Method {
-    /// What the synchroniser is told.
+    /// Returns the synchroniser's options.
     pub fn options(&self, timeout: Duration) -> Options {
         let usual = Options::default();
         Options {

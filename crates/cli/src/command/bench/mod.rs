@@ -32,7 +32,7 @@ enum What {
     Link(link::Args),
     /// All-reduce, beside the bytes over the bandwidth of a plain TCP stream
     Collective(collective::Args),
-    /// What an iteration waits for its gradients, by method, on the tensors of a known model
+    /// Time that an iteration waits for its gradients, by method, on the tensors of a known model
     Sync(sync::Args),
 }
 

@@ -1,4 +1,4 @@
-//! What one plain TCP stream carries between ranks 0 and 1: the limit that links stand beside.
+//! Throughput of one plain TCP stream between ranks 0 and 1: the limit that links stand beside.
 //!
 //! Standard library only, blocking, large pieces: what any program gets without effort. Rank 0
 //! listens, leaves its address in the job's store, and both take turns.
@@ -24,7 +24,7 @@ pub struct Plain {
     first: bool,
 }
 
-/// What it carries, in bytes per second each way.
+/// Throughput of the stream, in bytes per second each way.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     /// From rank 0 to rank 1.
@@ -160,7 +160,7 @@ impl Plain {
     }
 }
 
-/// How often a message of `bytes` goes to and fro.
+/// Returns the number of round trips of a message of `bytes`.
 pub fn pings(bytes: usize) -> usize {
     ((64 << 20) / bytes.max(1)).clamp(5, 200)
 }

@@ -19,7 +19,7 @@ pub enum Model {
 /// A model's tensor, and backward's work until it is ready, in any unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
-    /// Its name and shape.
+    /// Name and shape.
     pub parameter: Parameter,
     /// Multiplications per sample that backward does for it.
     pub work: f64,
@@ -61,7 +61,7 @@ impl fmt::Display for Model {
 }
 
 impl Model {
-    /// Its tensors, those of the last layer first.
+    /// Returns the model's tensors, those of the last layer first.
     pub fn tensors(self) -> Vec<Tensor> {
         let mut tensors = match self {
             Model::Vgg19 => vgg19(),

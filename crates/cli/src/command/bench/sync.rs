@@ -29,16 +29,16 @@ use crate::table::Table;
 /// Steps in which `auto` looks around and memory is touched for the first time.
 const WARM_UP: u64 = 2;
 
-/// What an iteration waits for its gradients, by method.
+/// Time that an iteration waits for its gradients, by method.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many ranks to start on this machine [default: 4]
+    /// Number of ranks to start on this machine [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
     ranks: Option<u32>,
-    /// Whose tensors: vgg19, bert-base or gpt
+    /// Model whose tensors are exchanged: vgg19, bert-base or gpt
     #[arg(long, default_value = "vgg19")]
     model: Model,
-    /// What an iteration computes, in milliseconds
+    /// Time that an iteration computes, in milliseconds
     #[arg(long, default_value_t = 160, value_name = "MS")]
     compute: u64,
     /// Methods by name, or spelled out: a codec, and after slashes an algorithm, tensor or bucket, whole or cut, serial
@@ -72,13 +72,14 @@ struct Line {
     compute_s: f64,
     step_s: f64,
     sync_s: f64,
-    /// What the machine's cores, all busy, would need for what they did in a step; all ranks on it share them.
+    /// Seconds that the machine's cores, all busy, would need for their work in a step; all ranks
+    /// on it share them.
     cores_s: Option<f64>,
     sent_bytes: u64,
     buckets: usize,
-    /// How many buckets travel by each codec.
+    /// Number of buckets by codec.
     codecs: Vec<(String, usize)>,
-    /// What was chosen for every bucket.
+    /// Assignment of every bucket.
     plan: Vec<Assignment>,
 }
 
@@ -148,7 +149,7 @@ struct Watched {
     codecs: Vec<(String, usize)>,
 }
 
-/// How many buckets travel by each codec.
+/// Returns the number of buckets by codec.
 fn codecs(plan: &Plan) -> Vec<(String, usize)> {
     let mut codecs: Vec<(String, usize)> = Vec::new();
     for assignment in &plan.assignments {
@@ -166,7 +167,7 @@ struct Bench<'a> {
     tensors: Vec<Tensor>,
     /// When each tensor is ready, from the beginning of a step.
     ready: Vec<Duration>,
-    /// What every gradient is the beginning of.
+    /// Values of which every gradient is the beginning.
     values: Vec<f32>,
 }
 

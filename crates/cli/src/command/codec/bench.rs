@@ -14,7 +14,7 @@ pub struct Args {
     /// The size of the buffer in MiB
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=4096))]
     size: u32,
-    /// How often each is measured; medians are shown
+    /// Number of measurements of each, whose median is shown
     #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// One JSON object per line

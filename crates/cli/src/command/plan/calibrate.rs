@@ -15,7 +15,7 @@ use crate::{file, link};
 /// Measures ranks and links, and writes them down as a cluster.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many ranks to start on this machine [default: 2]
+    /// Number of ranks to start on this machine [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     ranks: Option<u32>,
     /// Writes the cluster here, instead of to standard output

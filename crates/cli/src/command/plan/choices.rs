@@ -1,4 +1,4 @@
-//! What a plan is made for and may choose from, as flags of what makes and what prices plans.
+//! Precision and choices of a plan, as flags of commands that make and price plans.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -10,7 +10,7 @@ use crate::codings::{self, Activations, fraction};
 /// Precision, memory, pins and codecs.
 #[derive(clap::Args)]
 pub struct Choices {
-    /// How numbers are kept
+    /// Precision of numbers in training
     #[arg(long, value_enum, default_value = "single")]
     precision: Numbers,
     /// The part of a device's memory that stays free

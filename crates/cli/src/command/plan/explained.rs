@@ -8,7 +8,7 @@ use super::sync::Explanation;
 use crate::figures;
 use crate::table::Table;
 
-/// What the columns of the tables mean.
+/// Meaning of the tables' columns.
 const LEGEND: &str = "\
 columns: way: codec, algorithm, partitions; error: relative squared error of one encoding, measured, or \
 the most there can be before it was
@@ -18,7 +18,7 @@ verdict: slower: the step or the exchange would be; loses more: by too much for 
 budget: its error is
 ";
 
-/// How one is chosen.
+/// Rule by which a candidate is chosen.
 const RULE: &str = "\
 rule: first the ways that make the step shortest, of those within the error budget. Then every bucket goes \
 back to what loses less, as long as the step stays within 2 % of the shortest. A plan less than 2 % faster \
@@ -45,7 +45,7 @@ pub fn text(explanation: &Explanation<'_>) -> String {
     text
 }
 
-/// How many buckets, and which part of all elements, travel by each codec.
+/// Returns the number of buckets of each codec, and their part of all elements.
 fn summary(planning: &Planning) -> String {
     let all: usize = planning.buckets.iter().map(|decision| decision.elements).sum();
     let mut codecs: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
@@ -64,7 +64,7 @@ fn summary(planning: &Planning) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// What a step takes, from the begin of backward until all averages are there.
+/// Returns a step's time in seconds, from the begin of backward until all averages are there.
 fn seconds(explanation: &Explanation<'_>) -> String {
     let Planning { iteration_s, raw_iteration_s, .. } = explanation.planning;
     let measured = match (explanation.measured_iteration_s, explanation.measured_steps) {

@@ -31,7 +31,7 @@ pub struct Args {
     /// Prefers the plan that does best whatever befalls: 'worst' case, or 'tail:PART' of them
     #[arg(long, value_name = "MEASURE", num_args = 0..=1, default_missing_value = "worst", value_parser = measure)]
     robust: Option<Measure>,
-    /// What may befall, as a TOML file [default: half the bandwidth, a slow device, a lost node]
+    /// Scenarios as a TOML file [default: half the bandwidth, a slow device, a lost node]
     #[arg(long, value_name = "FILE", requires = "robust")]
     scenarios: Option<PathBuf>,
     /// Shows every strategy of a node, what it takes and why one was chosen

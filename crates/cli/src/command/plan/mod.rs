@@ -22,7 +22,7 @@ pub struct Args {
 enum What {
     /// Decide which part of a model runs on which device of a cluster
     Make(make::Args),
-    /// What a plan would take whose mesh and schedule are given
+    /// Cost of a plan whose mesh and schedule are given
     Price(price::Args),
     /// Measure ranks and links, and write them down as a cluster file
     Calibrate(calibrate::Args),

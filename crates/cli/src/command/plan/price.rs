@@ -32,11 +32,11 @@ pub struct Args {
     /// Micro-batches of a step
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     micro_batches: NonZeroUsize,
-    /// What is divided among ranks that share a parameter's work: 0, 1, 2 or 3 of all parameters
-    /// alike, or 'each' for what suits each parameter
+    /// ZeRO stage: parts of a parameter that are divided among the ranks which share its work, 0,
+    /// 1, 2 or 3 for all parameters alike, or 'each' for the fastest stage of each parameter
     #[arg(long, value_name = "STAGE", default_value = "0", value_parser = division)]
     zero: Division,
-    /// What may be cut
+    /// Axes that may be cut
     #[arg(long, value_enum, default_value = "free")]
     cuts: Cuts,
     /// gpipe, 1f1b, interleaved:CHUNKS or zero-bubble
@@ -67,7 +67,7 @@ enum Cuts {
     Data,
     /// The batch on the first dimension of the mesh, anything else on the second
     Grid,
-    /// The same without sequences
+    /// Batch and features, without sequences
     Plain,
 }
 

@@ -1,4 +1,4 @@
-//! What is planned: a model on machines, and where the plan goes.
+//! Subject of planning: a model on machines, and the file that the plan goes to.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::file;
 use crate::output::say;
 use crate::source::{Source, cluster};
 
-/// What every planning command is told.
+/// Flags that every planning command takes.
 #[derive(clap::Args)]
 pub struct Subject {
     /// The model: a name, or a file such as model.json or model.onnx

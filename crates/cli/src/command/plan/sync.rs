@@ -17,7 +17,7 @@ use crate::wrap::wrapped;
 /// Explains the plan of a training with --codec auto.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What `thinwire train --trace` has written
+    /// Trace of a training, by `thinwire train --trace`
     #[arg(long, value_name = "RUN")]
     trace: PathBuf,
     /// The plan that was in force after this step [default: the last one]
@@ -101,7 +101,7 @@ fn missing(args: &Args, lines: &[Line]) -> Error {
     }
 }
 
-/// What the steps took in which all buckets travelled by the plan.
+/// Returns the seconds of the steps in which all buckets travelled by the plan.
 fn iterations(lines: &[Line], planning: &Planning) -> Vec<f64> {
     let follows = |record: &&StepRecord| {
         let pairs = record.buckets.iter().zip(&planning.buckets);
@@ -113,7 +113,7 @@ fn iterations(lines: &[Line], planning: &Planning) -> Vec<f64> {
     followed.map(|record| record.backward_s + record.wait_s + record.commit_s).collect()
 }
 
-/// What each alternative of a bucket took in the steps in which it was in force.
+/// Returns the mean seconds of each alternative of a bucket, in the steps in which it was in force.
 fn measured(lines: &[Line], bucket: usize, planning: &Planning) -> Vec<Option<f64>> {
     let decision = &planning.buckets[bucket];
     let records = || {

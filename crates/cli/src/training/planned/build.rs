@@ -18,7 +18,7 @@ pub struct Built {
     pub training: Training,
     /// The plan as it is run.
     pub plan: Plan,
-    /// What the model reads.
+    /// Text inputs of the model.
     pub text: Text,
     source: Source,
     tokens: Option<String>,
@@ -82,8 +82,8 @@ impl Built {
         model::writer(&self.source, (self.file.sequence, self.tokens.as_deref()), bytes)
     }
 
-    /// What tells the model from others, however it is called and cut: the fingerprint of its graph
-    /// for one sequence of so many tokens.
+    /// Returns the model's identity, which depends neither on its name nor on its cuts: the
+    /// fingerprint of its graph for one sequence of so many tokens.
     ///
     /// # Errors
     /// If the model has no such sequences.

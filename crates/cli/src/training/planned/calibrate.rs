@@ -45,7 +45,7 @@ pub fn cluster(group: Group) -> Result<(String, Group)> {
     Ok((text(ranks, footprint, (&speed, &links)), probe.into_group()?))
 }
 
-/// What ranks say that are alike: their mean; else what the slowest says.
+/// Returns the mean over ranks that are alike; else the figures of the slowest.
 fn agreed(probe: &mut Probe, mine: &Speed) -> Result<Speed> {
     let rates = mine.products.iter().map(|(_, rate)| (1e-6 * rate) as f32);
     let mut all: Vec<f32> = rates.collect();
@@ -121,7 +121,7 @@ fn operators(speed: &Speed, best: f64) -> String {
     speed.operators.iter().map(pace).collect::<Vec<_>>().join(", ")
 }
 
-/// What moving bytes takes of a rank's own time, where it takes any.
+/// Returns the lines about a rank's own time for moving bytes, where that takes any.
 fn handling(links: &Links) -> String {
     let rate = (links.byte_s > 0.0).then(|| 1e-9 / links.byte_s);
     let rate = rate.map_or(String::new(), |rate| format!("handling_gbyte_per_s = {rate:.4}\n"));
@@ -129,7 +129,7 @@ fn handling(links: &Links) -> String {
     format!("{rate}handling_us = {message_us:.2}\nexchange_us = {exchange_us:.1}\n")
 }
 
-/// What this machine has; 1 GiB where it does not say.
+/// Returns this machine's memory; 1 GiB where the system does not tell.
 fn memory_bytes() -> f64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -138,10 +138,10 @@ fn memory_bytes() -> f64 {
     kilobytes.map_or(GIB, |kilobytes| 1024.0 * kilobytes)
 }
 
-/// The same text in all ranks: rank 0's, or what has kept it from one.
+/// Returns rank 0's text in all ranks, or rank 0's error.
 ///
 /// # Errors
-/// What has kept rank 0 from a text, or a peer is lost.
+/// If rank 0 has no text, or a peer is lost.
 pub fn of_rank_0(group: &mut Group, mine: Option<&Result<String>>) -> Result<String> {
     let bytes = match mine {
         None => Vec::new(),

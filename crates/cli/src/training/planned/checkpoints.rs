@@ -19,7 +19,7 @@ use crate::training::folder::Held;
 use crate::training::plan::{Keep, KeptModel, Recipe, TEXT, kept_model, kept_recipe};
 use crate::training::shared;
 
-/// Writes the checkpoint of the next step; all ranks call this. Its path, on rank 0.
+/// Writes the checkpoint of the next step; all ranks call this. Returns the path on rank 0.
 ///
 /// # Errors
 /// If a file cannot be written, or a rank is lost.

@@ -1,4 +1,4 @@
-//! What was predicted of a planned training, and what was counted; what every rank did when.
+//! Predictions and counts of a planned training, and the times of every rank's passes.
 
 use anyhow::{Context, Result};
 use thinwire_plan::output::PlanFile;
@@ -7,11 +7,11 @@ use thinwire_train::spmd::{Machine, Pass, Plan, Times, Turn, Went};
 
 use crate::report::{Passed, Planned, PlannedRank};
 
-/// What a rank tells of itself, as numbers of 16 bits, which f32 keeps.
+/// Words of 16 bits that carry one number between ranks: f32 keeps each exactly.
 const DIGITS: usize = 4;
 const FIGURES: usize = 4;
 
-/// What a rank tells of a pass: three small numbers and three times.
+/// Numbers that describe a pass: three small ones and three times.
 const PASSED: usize = 6;
 /// Of so many passes each rank tells at most: of more than a page draws.
 const PASSES_MAX: usize = 8192;
@@ -50,7 +50,7 @@ pub fn gather(
     Ok(Planned { model: file.model.clone(), steps, predicted_step_s: file.step_s, step_s, ranks })
 }
 
-/// What every rank did in the last step, and when it was done, in seconds since the first one began.
+/// Returns every rank's passes in the last step, and its end, in seconds since the first one began.
 fn times(machine: &mut Machine<'_>) -> Result<Vec<(Vec<Passed>, f64)>> {
     let mine = machine.times().clone();
     let told = mine.turns.len().min(PASSES_MAX);
@@ -75,7 +75,7 @@ fn times(machine: &mut Machine<'_>) -> Result<Vec<(Vec<Passed>, f64)>> {
     Ok(ranks)
 }
 
-/// What a rank did in the last step.
+/// Returns a rank's passes in the last step.
 pub fn passes(times: &Times) -> Vec<Passed> {
     let passed = |went: &Went| {
         let Turn { pass, chunk, micro_batch } = went.turn;

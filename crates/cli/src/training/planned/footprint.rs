@@ -1,4 +1,4 @@
-//! What a training takes of a rank's memory beyond what a plan counts.
+//! Memory that a training takes of a rank beyond the bytes that a plan counts.
 
 use anyhow::Result;
 use thinwire_collective::Group;
@@ -26,8 +26,8 @@ const ALONE: &str = "[[device]]\nname = \"rank\"\ntflops = 1\nmemory_gib = 1024\
                      memory_gbyte_per_s = 1\n\n\
                      [[level]]\nname = \"none\"\nsize = 1\nlatency_us = 0\ngbit = 1\n";
 
-/// What a process takes for a training of which a plan counts so many bytes: the fixed ones, and
-/// the counted ones with the slack's part of them.
+/// Memory of a process for a training of which a plan counts so many bytes: fixed bytes, and the
+/// counted ones times one plus the slack.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Footprint {
     /// Bytes, whatever the size.
@@ -50,7 +50,7 @@ impl Footprint {
         Ok(known(small).zip(known(large)).map_or(Footprint::default(), Footprint::through))
     }
 
-    /// What explains how much was taken where so much was counted.
+    /// Returns the footprint that explains two pairs of counted and taken bytes.
     fn through(((less, small), (more, large)): ((f64, f64), (f64, f64))) -> Footprint {
         let slack = ((large - small) / (more - less) - 1.0).max(0.0);
         Footprint { fixed_bytes: (small - (1.0 + slack) * less).max(0.0), slack }

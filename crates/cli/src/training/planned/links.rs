@@ -1,5 +1,5 @@
-//! What links do, and what moving bytes takes of a rank's own time: the executor's own exchanges, by
-//! themselves, between pieces of work and beside work.
+//! Measured speed of links, and a rank's own time for moving bytes: the executor's own exchanges,
+//! by themselves, between pieces of work and beside work.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use thinwire_train::spmd::{Chore, Probe};
 
 /// An exchange that tells the bandwidth takes at least this long.
 const PROBE_S: f64 = 0.2;
-/// How many tensors are on their way at once.
+/// Number of tensors on their way at once.
 const TENSORS: usize = 16;
 /// No probe has larger tensors.
 const ELEMENTS_MAX: usize = 1 << 20;
@@ -26,24 +26,24 @@ const PIECE_S: f64 = 4e-3;
 const USUAL: usize = 1 << 15;
 const USUAL_PIECE_S: f64 = 16e-3;
 const USUAL_TURNS: usize = 6;
-/// How often a round is timed.
+/// Number of timings of a round.
 const ROUNDS: usize = 5;
-/// How often work and short exchanges take turns in a round.
+/// Number of alternations of work and short exchanges in a round.
 const TURNS: usize = 12;
 /// So many rounds of turns, each beside as much work alone: a machine may be faster at one time than
 /// at another.
 const PAIRS: usize = 9;
 
-/// What a rank's links do.
+/// Figures of a rank's links.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Links {
     /// Seconds of the shortest exchange, between ranks at work.
     pub latency_s: f64,
-    /// What a rank sends in a second while all of them do.
+    /// Bytes per second that a rank sends while all of them do.
     pub bytes_per_s: f64,
     /// Seconds of a rank's own time for a byte that it sends and one that it receives.
     pub byte_s: f64,
-    /// The same for a message.
+    /// Own time of a message, in seconds.
     pub message_s: f64,
     /// By how many seconds an exchange that is waited for takes longer than what travels in it.
     pub exchange_s: f64,
@@ -80,7 +80,7 @@ impl Links {
 struct Test<'a> {
     probe: &'a mut Probe,
     chore: Chore,
-    /// What a rank sends in one exchange.
+    /// Messages that a rank sends in one exchange.
     messages: f64,
 }
 
@@ -142,15 +142,15 @@ impl Test<'_> {
         }
     }
 
-    /// What a short exchange adds to the work before it, by the step.
+    /// Returns the seconds per step that a short exchange adds to the work before it.
     fn latency_s(&mut self, chore_s: f64) -> Result<f64> {
         let bare_s = self.timed(|test| test.exchange(1, 1))?;
         let added_s = self.added_s(1, (PIECE_S / chore_s, TURNS))?;
         Ok(added_s.max(bare_s) / 2.0)
     }
 
-    /// What an exchange of one tensor adds to the work before it, so many chores, where they take
-    /// turns.
+    /// Returns the seconds that an exchange of one tensor adds to the workloads before it, where
+    /// they take turns.
     fn added_s(&mut self, elements: usize, (chores, turns): (f64, usize)) -> Result<f64> {
         let times = chores.ceil().max(1.0) as usize;
         let mut added = Vec::new();
@@ -170,7 +170,7 @@ impl Test<'_> {
         Ok(crate::samples::median(&mut added))
     }
 
-    /// How large tensors are that take long enough, and how long.
+    /// Returns the size of tensors whose exchange takes long enough, and its seconds.
     fn bulk(&mut self) -> Result<(usize, f64)> {
         let mut elements = 1 << 9;
         loop {
@@ -182,8 +182,9 @@ impl Test<'_> {
         }
     }
 
-    /// What a longer exchange has more of, over the time it takes more: neither what exchanges take
-    /// however long they are, nor what a link that has rested lets through, is in it.
+    /// Returns the bytes that a longer exchange has more of, over the seconds that it takes more:
+    /// neither the fixed time of an exchange nor the burst that a rested link lets through is in
+    /// it.
     fn bytes_per_s(&mut self, elements: usize) -> Result<f64> {
         let longer = LONGER * elements;
         let (short_s, long_s) = (self.one_s(elements)?, self.one_s(longer)?);

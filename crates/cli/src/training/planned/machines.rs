@@ -17,9 +17,9 @@ const ALIKE: f64 = 1.1;
 pub struct Machines {
     /// Where it is.
     pub path: PathBuf,
-    /// What it says.
+    /// Text of the cluster file.
     pub text: String,
-    /// How many devices it has.
+    /// Number of devices.
     pub devices: usize,
     /// Bytes per second that a device can send where links are the slowest and all send at once.
     bytes_per_s: f64,
@@ -37,7 +37,7 @@ impl Machines {
         Ok(Machines { path: path.to_owned(), text, devices, bytes_per_s })
     }
 
-    /// What to say where links are emulated at another rate than those of the file.
+    /// Returns a warning where links are emulated at another rate than those of the file.
     pub fn warning(&self, limit: Option<Bandwidth>) -> Option<String> {
         let limit = limit.filter(|_| self.devices > 1)?;
         let times = self.bytes_per_s / limit.bytes_per_s();
@@ -55,7 +55,7 @@ impl Machines {
     }
 }
 
-/// What a device can send over the level where that is least, its share of the members' port.
+/// Returns the lowest rate of a device over any level, as its share of the members' port.
 fn slowest(cluster: &Cluster) -> f64 {
     let (mut within, mut least) = (1.0, f64::INFINITY);
     for level in cluster.levels.iter().filter(|level| level.size > 1) {

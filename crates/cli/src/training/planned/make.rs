@@ -25,7 +25,7 @@ use crate::source;
 use crate::training::model::Model;
 use crate::training::plan::check_batch;
 
-/// How much of a plan is made for the user.
+/// Extent of automatic planning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Parallel {
@@ -40,7 +40,7 @@ pub enum Parallel {
 /// The user's request for a plan that is to be made, as a checkpoint keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
-    /// How.
+    /// Extent of planning.
     pub parallel: Parallel,
     /// Cuts that are decided.
     pub pins: Vec<String>,
@@ -53,7 +53,7 @@ pub struct Asked {
     pub codec: Option<String>,
     /// The error budget of gradients.
     pub error_budget: Option<f64>,
-    /// What activations may be encoded with.
+    /// Codecs of activations.
     pub activations: Activations,
 }
 
@@ -75,7 +75,7 @@ impl Asked {
         }
     }
 
-    /// The same as planners take it, with what gradients may lose.
+    /// Returns the planner's settings, with the budgets of codec errors.
     ///
     /// # Errors
     /// If something is said that this kind of plan does not have.
@@ -119,14 +119,14 @@ impl Asked {
     }
 }
 
-/// What is to be planned.
+/// Request of a plan.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// How.
+    /// Extent of planning.
     pub parallel: Parallel,
     /// The text that was typed.
     pub asked: Asked,
-    /// What the user has decided, and what may be encoded.
+    /// Decisions of the user, and codecs that may be used.
     pub settings: Settings,
     /// The machines; they are measured if there is none.
     pub cluster: Option<Machines>,
@@ -172,7 +172,7 @@ impl Wish {
         format!("{:?}", self.parallel).to_lowercase()
     }
 
-    /// What all ranks must have in common, by name.
+    /// Returns the facts, by name, that all ranks must have in common.
     pub fn facts(&self) -> Vec<(String, String)> {
         let (cluster, settings) = (self.cluster.as_ref(), &self.settings);
         let Settings { error_budget, activation_budget, .. } = settings;
@@ -245,7 +245,7 @@ fn listed(all: &[impl ToString]) -> String {
     }
 }
 
-/// What gradients and activations are encoded with.
+/// Returns the codecs of gradients and activations.
 pub fn travels(file: &PlanFile) -> String {
     let gradients: BTreeSet<&str> = file.codec.iter().map(|codec| &codec.name[..]).collect();
     let activations = file.activation.iter().map(|codec| &codec.name[..]);

@@ -1,4 +1,4 @@
-//! How much memory this process has, as the system counts it.
+//! Memory of this process, as the system counts it.
 
 use std::fs;
 

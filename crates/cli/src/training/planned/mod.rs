@@ -42,7 +42,7 @@ use request::Source;
 use session::Session;
 use thinwire_plan::output::{Numbers, PlanFile};
 
-/// What runs under a plan are called where others have their codec.
+/// Name of runs under a plan, in the place of a codec's.
 pub const NAME: &str = "plan";
 
 /// Trains under a plan, in all ranks.

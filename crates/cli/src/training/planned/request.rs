@@ -1,4 +1,4 @@
-//! What was asked for: the plan's source, the text, and how it is learnt.
+//! Request of a planned training: the plan's source, the text, and how the model learns.
 
 use std::path::{Path, PathBuf};
 
@@ -29,14 +29,14 @@ pub enum Source {
     Made(Box<Wish>),
 }
 
-/// What is taken up, and where checkpoints go.
+/// Checkpoint to resume from, and the policy for new ones.
 pub type Frozen = (Option<Checkpoint>, Option<Keep>);
 
 /// A planned training, as far as one process knows it.
 pub struct Request {
     /// Where the plan comes from.
     pub source: Source,
-    /// What is learnt, and how; the model and the batch are the plan's.
+    /// Settings of learning; the model and the batch are the plan's.
     pub recipe: Recipe,
     /// The text.
     pub corpus: Corpus,
@@ -125,7 +125,7 @@ impl Request {
         Ok(Request { source, recipe, corpus, settings, resume, keep, data })
     }
 
-    /// How many ranks are started unless somebody says it.
+    /// Returns the number of ranks that are started unless somebody says it.
     pub fn usual_ranks(&self) -> u32 {
         let ranks = match &self.source {
             Source::File(_, built, _) => built.plan.ranks(),
@@ -165,7 +165,7 @@ impl Request {
         LearningRate { peak: lr, floor: lr / 10.0, warmup_steps: warmup, steps }
     }
 
-    /// What all ranks must have in common, by name.
+    /// Returns the facts, by name, that all ranks must have in common.
     pub fn facts(&self) -> Vec<(String, String)> {
         // Those without a plan are asked for their parameters first.
         let mut facts = vec![
@@ -198,7 +198,7 @@ impl Request {
         facts
     }
 
-    /// What was set, by name.
+    /// Returns the settings by name.
     pub fn described(&self, file: &PlanFile) -> Vec<(String, String)> {
         let Recipe { steps, seed, lr, warmup, clip, .. } = &self.recipe;
         let rows = format!("{} rows of {} bytes, all ranks together", file.batch, file.sequence);
@@ -220,7 +220,7 @@ impl Request {
     }
 }
 
-/// How so many ranks are started, and what else can be done.
+/// Returns a hint: how so many ranks are started, and what else can be done.
 pub(super) fn start_hint(ranks: usize, other: &str) -> String {
     match ranks <= RANKS_MAX {
         true => format!("start {ranks} ranks, or {other}"),

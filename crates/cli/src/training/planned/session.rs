@@ -160,7 +160,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// What was predicted and counted, in all ranks.
+    /// Returns predictions and counts of all ranks.
     fn figures(&mut self) -> Result<Planned> {
         self.machine.settle()?;
         let (plan, step_s) = ((&self.built.file, &self.built.plan), self.log.settled_step_s());
