@@ -139,6 +139,7 @@ fn take_all(wanted: &mut [Wanted], tensors: &Tensors) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::part_name;
 
     /// The elements of a part of a tensor of this shape, each its own place.
     fn part(shape: [usize; 2], parts: [Part; 2]) -> Vec<f32> {
