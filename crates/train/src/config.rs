@@ -25,7 +25,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What `model` calls it.
+    /// Returns the name of this GPT in crate `model`.
     pub fn name(&self) -> String {
         let Config { context, width, layers, heads } = self;
         format!("bytes:layers={layers},width={width},heads={heads},positions={context}")

@@ -45,7 +45,7 @@ impl Batch {
         self.bytes.chunks_exact(self.context + 1)
     }
 
-    /// How many bytes are predicted.
+    /// Returns the number of bytes that are predicted.
     pub fn predictions(&self) -> usize {
         self.rows().len() * self.context
     }
@@ -65,7 +65,7 @@ pub struct Position {
     pub index: u64,
 }
 
-/// What to sample.
+/// Settings of a [`Sampler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// Bytes per row.

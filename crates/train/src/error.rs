@@ -1,7 +1,7 @@
-//! What can go wrong in training.
+//! Errors of training.
 //!
 //! One line each, with the values on both sides, and where there is something to do about it a
-//! hint. What the exchange between ranks reports is kept as the source.
+//! hint. Errors of the exchange between ranks are kept as the source.
 
 use std::fmt;
 use std::path::Path;
@@ -44,17 +44,17 @@ impl Error {
         Error { kind: Kind::Exchange, context, hint: None, source: Some(source) }
     }
 
-    /// The same error with advice on what to do.
+    /// Returns the error with advice on what to do.
     pub fn with_hint(self, hint: impl Into<String>) -> Error {
         Error { hint: Some(hint.into()), ..self }
     }
 
-    /// What sort of error it is.
+    /// Sort of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What the user can do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What the trainer asks of the exchange of gradients between ranks.
+//! Exchange of gradients between ranks, as the trainer sees it.
 //!
 //! The trainer hands over gradients one by one while backward still runs, then waits for their
 //! averages. `sync` does this over links; [`Alone`] does it for one rank. Law: after `finish`
@@ -9,7 +9,7 @@ use std::error;
 /// Why an exchange failed, as the implementation reports it.
 pub type Failure = Box<dyn error::Error + Send + Sync>;
 
-/// How a step's exchange ended.
+/// End of a step's exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum Outcome {

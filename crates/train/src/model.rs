@@ -1,4 +1,4 @@
-//! What the trainer asks of a model.
+//! Model, as the trainer sees it.
 //!
 //! A model is a pure function of its parameters, which the trainer keeps as flat `f32` buffers:
 //! so checkpoints, optimiser and exchange never see a framework's tensor.
@@ -10,7 +10,7 @@ use crate::{Batch, Error};
 /// The step number of the random stream that initial values come from: no training step has it.
 const INITIAL_STREAM: u64 = u64::MAX;
 
-/// How a parameter starts.
+/// Initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initial {
     /// All zero.
@@ -24,11 +24,11 @@ pub enum Initial {
 /// A named parameter of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// Its name, dotted, unique in the model: `block.3.attention.query.weight`.
+    /// Dotted name, unique in the model: `block.3.attention.query.weight`.
     pub name: String,
-    /// Its shape, row-major.
+    /// Lengths of the dimensions, row-major.
     pub shape: Vec<usize>,
-    /// How it starts.
+    /// Initial values.
     pub initial: Initial,
 }
 
@@ -57,7 +57,7 @@ pub trait Model {
     /// of [`Model::parameters`], as soon as it is complete.
     ///
     /// # Errors
-    /// What `sink` returns.
+    /// Errors of `sink`.
     fn loss_and_gradients(
         &self,
         values: &[Vec<f32>],

@@ -38,7 +38,7 @@ pub struct AdamW {
     pub means: Vec<Vec<f32>>,
     /// Running means of the squared gradients, by parameter.
     pub squares: Vec<Vec<f32>>,
-    /// How many updates these have seen.
+    /// Number of updates so far.
     pub updates: u64,
 }
 
@@ -77,12 +77,12 @@ impl AdamW {
     }
 }
 
-/// How far one update goes.
+/// Learning rate and scale of one update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// The step's learning rate.
     pub learning_rate: f32,
-    /// What each gradient is multiplied by first: [`clip_scale`].
+    /// Factor of each gradient before the update: [`clip_scale`].
     pub gradient_scale: f32,
 }
 
@@ -130,7 +130,8 @@ pub fn global_norm<'g>(gradients: impl Iterator<Item = &'g [f32]>) -> f64 {
     gradients.map(sum_of_squares).sum::<f64>().sqrt()
 }
 
-/// What gradients of norm `norm` are multiplied by so that it is at most `norm_max`.
+/// Returns the factor by which gradients of norm `norm` are multiplied so that it is at most
+/// `norm_max`.
 pub fn clip_scale(norm: f64, norm_max: Option<f32>) -> f32 {
     match norm_max {
         Some(limit) if norm > f64::from(limit) => (f64::from(limit) / norm) as f32,

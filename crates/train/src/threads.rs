@@ -1,4 +1,4 @@
-//! How many threads the arithmetic may use.
+//! Number of threads of the arithmetic.
 //!
 //! Kernels run on the rayon pool of the thread that calls them.
 //! A pool of our own caps it without touching the process-wide one; with one thread everything

@@ -15,11 +15,11 @@ use crate::{Batch, Exchange, Model, Outcome};
 pub struct Options {
     /// The optimiser.
     pub adamw: AdamWOptions,
-    /// Its rate.
+    /// Learning rate.
     pub learning_rate: LearningRate,
     /// The greatest norm of the averaged gradient.
     pub gradient_norm_max: Option<f32>,
-    /// What gradients are rounded to before they are handed over.
+    /// Precision that gradients are rounded to before they are handed over.
     pub gradients: Gradients,
 }
 
@@ -40,12 +40,12 @@ impl Default for Options {
 pub enum Gradients {
     /// As backward gives them.
     F32,
-    /// Those of matrices rounded to bf16, to nearest, ties to even; those of norms and biases,
-    /// which are few, in f32.
+    /// bf16 for matrices, rounded to nearest, ties to even; f32 for norms and biases, which are
+    /// few.
     MixedBf16,
 }
 
-/// What one step did.
+/// Report of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepReport {
     /// The step, counted from 0.

@@ -42,7 +42,7 @@ impl Checkpoint {
         Ok(Checkpoint { path: path.to_owned(), manifest })
     }
 
-    /// Its manifest.
+    /// Manifest of the checkpoint.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -75,7 +75,7 @@ impl Checkpoint {
         Ok(AdamW { means, squares, updates: self.manifest.progress.updates })
     }
 
-    /// What the exchange of `rank` carries over.
+    /// Returns the residuals and other state of `rank`'s exchange.
     ///
     /// # Errors
     /// If the file is damaged, or the checkpoint has no such rank.

@@ -33,12 +33,12 @@ pub struct Progress {
     pub plan: String,
 }
 
-/// What a file must be.
+/// Length and checksum of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileCheck {
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Its CRC-32.
+    /// CRC-32 of the content.
     pub crc32: u32,
 }
 

@@ -21,7 +21,7 @@ pub struct Wanted {
     pub name: String,
     /// The part of each of its dimensions.
     pub parts: Vec<Part>,
-    /// Its elements, as far as they have been found.
+    /// Elements, as far as they have been found.
     pub values: Vec<f32>,
     found: usize,
     taken: Vec<Vec<Range<usize>>>,

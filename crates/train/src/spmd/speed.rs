@@ -1,9 +1,9 @@
-//! How fast this machine runs the executor's kernels: what a cluster file says of a device.
+//! Speed of this machine at the executor's kernels, as a cluster file describes a device.
 //!
 //! Products are timed size by size, each with the products of its gradients; operators that read
 //! and write memory together; and the least operator, which is overhead alone. Nothing is fitted to
-//! trainings. What operators read has left the cache since it was written, as in a training, where
-//! whole layers lie between.
+//! trainings. Inputs of operators have left the cache since they were written, as in a training,
+//! where whole layers lie between.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -29,11 +29,11 @@ const PRODUCTS: [[usize; 3]; 7] = [
     [1024, 256, 512],
     [1024, 512, 1024],
 ];
-/// The same of a chore.
+/// Tokens, features in and features out of the product of a workload.
 const CHORE: [usize; 3] = [128, 128, 128];
 /// Tokens and features of the operators on memory.
 const TOKENS: [usize; 2] = [512, 256];
-/// How long each is timed, and how often.
+/// Duration of a measurement, and the number of rounds.
 const PATIENCE: Duration = Duration::from_millis(120);
 const ROUNDS: usize = 3;
 /// The model whose other operators are timed, its sequences and their tokens.
@@ -55,7 +55,7 @@ const CACHE_BYTES: f64 = (16 << 20) as f64;
 /// So many times the same operators with other inputs, at most.
 const SETS_MAX: f64 = 64.0;
 
-/// What a device does.
+/// Measured speeds of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Speed {
     /// Floating-point operations of a product, and how many it does in a second.
@@ -71,7 +71,7 @@ pub struct Speed {
 /// An operator, or all that one block of a transformer has of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timed {
-    /// What it is called.
+    /// Name of the operator.
     pub name: &'static str,
     /// Whether it multiplies.
     pub multiplies: bool,
@@ -88,7 +88,7 @@ impl Speed {
     /// ranks which share cores are at work at the same time.
     ///
     /// # Errors
-    /// What `meet` says.
+    /// Errors of `meet`.
     pub fn measure<E>(mut meet: impl FnMut() -> Result<(), E>) -> Result<Speed, E> {
         let rounds: Result<Vec<Speed>, E> = (0..ROUNDS).map(|_| Speed::once(&mut meet)).collect();
         let rounds = rounds?;
@@ -225,7 +225,7 @@ fn value(shape: &[usize]) -> Value {
     Value::new(shape, values)
 }
 
-/// The same with so many sets of inputs that none is in the cache when its turn comes again.
+/// Returns jobs with so many sets of inputs that none is in the cache when its turn comes again.
 fn apart(jobs: Vec<Job>) -> Vec<Job> {
     let bytes: f64 = jobs.iter().map(|job| job.bytes).sum();
     let sets = (CACHE_BYTES / bytes).ceil().min(SETS_MAX) as usize;
@@ -242,7 +242,7 @@ fn product([tokens, k, n]: [usize; 3]) -> Vec<Job> {
     ]
 }
 
-/// What a transformer's block does to memory, forward and backward.
+/// Returns the memory-bound operators of a transformer's block, forward and backward.
 fn on_memory([tokens, n]: [usize; 2]) -> Vec<Job> {
     let (x, wide) = ([1, tokens, n], [1, tokens, 4 * n]);
     vec![
@@ -282,7 +282,7 @@ fn timed(name: &'static str, jobs: &mut [Job], overhead_s: f64) -> Timed {
     Timed { name, multiplies, flops: each(|job| job.flops), bytes: each(|job| job.bytes), seconds }
 }
 
-/// What is done with parameters and their gradients, and with what travels, besides operators.
+/// Times the work on parameters, gradients and messages besides operators.
 fn keeping() -> [Timed; 3] {
     let shape = vec![WEIGHTS];
     let of = crate::Parameter { name: String::new(), shape, initial: crate::Initial::Zeros };

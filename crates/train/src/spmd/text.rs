@@ -1,9 +1,9 @@
 //! Text for a language model: a batch of bytes as the inputs of micro-batches.
 //!
-//! What an input is follows from its role and shape, so that models of other programs may call it as
-//! they like: targets are what the loss compares with, tokens the other index for every place of
-//! every sequence, positions an index for every place. Where that is not clear, names decide; what is
-//! called segments is of the first one.
+//! Inputs are told by their roles and shapes, so that models of other programs may name them
+//! freely: targets are compared with by the loss, tokens are the other index for every place of
+//! every sequence, positions an index for every place. Where that is not clear, names decide; what
+//! is called segments is of the first one.
 
 use thinwire_model::{Array, Element, Graph, Operator, Role, Tensor, TensorId};
 
@@ -12,7 +12,7 @@ use super::plan::invalid;
 use crate::error::Error;
 use crate::{Batch, VOCABULARY};
 
-/// What a model of text reads, by its tensors.
+/// Inputs of a model of text, by their tensors.
 #[derive(Clone, Debug)]
 pub struct Text {
     inputs: Vec<Input>,
@@ -32,11 +32,11 @@ enum What {
     Tokens,
     Positions,
     Targets,
-    /// Which of two texts a token is of: there is but one.
+    /// Number of the text, of two, that a token belongs to: there is but one.
     Segments,
 }
 
-/// What segments are called, by us and by exporters.
+/// Names of segments, here and in exporters.
 const SEGMENTS: [&str; 2] = ["segments", "token_type_ids"];
 
 impl Text {
@@ -122,7 +122,7 @@ fn inputs(graph: &Graph) -> impl Iterator<Item = (TensorId, &Tensor)> {
     graph.tensors.iter().enumerate().filter(|(_, tensor)| tensor.role == Role::Input)
 }
 
-/// What the loss compares with.
+/// Returns the tensor that the loss compares with.
 fn targets(graph: &Graph) -> Result<TensorId, Error> {
     let compared = graph.nodes.iter().rev().find_map(|node| match node.operator {
         Operator::CrossEntropy(_) => Some(node.inputs[1]),
@@ -160,7 +160,7 @@ fn tokens(graph: &Graph, targets: TensorId, named: Option<&str>) -> Result<Tenso
     }
 }
 
-/// How many tokens the table has that is looked into.
+/// Returns the number of rows of the table that tokens look up.
 fn vocabulary(graph: &Graph, tokens: TensorId) -> usize {
     let table = graph.nodes.iter().find_map(|node| match node.operator {
         Operator::Embedding(_) if node.inputs.contains(&tokens) => Some(node.inputs[0]),

@@ -63,7 +63,7 @@ impl<'a> Heads<'a> {
         (self.attention.head_size as f32).powf(-0.5)
     }
 
-    /// How much every query takes of every key.
+    /// Returns the softmax weights of every query for every key.
     fn weights(&self, q: &Strided<'_>, k: &Strided<'_>) -> Vec<f32> {
         let causal = self.attention.causal.then_some((self.first, self.queries));
         let mut scores = product(q, &k.clone().transposed());

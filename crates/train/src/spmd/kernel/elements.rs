@@ -33,7 +33,7 @@ pub fn scale(factor: f64, inputs: Vec<Value>) -> Value {
     x.edited(|x| rows::each(x, |x| x * factor as f32))
 }
 
-/// The same number everywhere.
+/// Returns a tensor of one number.
 pub fn fill(value: f64, shape: &[usize]) -> Value {
     Value::new(shape, vec![value as f32; shape.iter().product()])
 }

@@ -1,7 +1,7 @@
 //! Mixtures of experts: gates, and tokens brought to their experts' places and back.
 //!
-//! Which token has which place is worked out once from the gates; rows of features are then copied
-//! or added whole.
+//! Places of tokens are worked out once from the gates; rows of features are then copied or added
+//! whole.
 
 use thinwire_model::{Combine, Dispatch, Region};
 

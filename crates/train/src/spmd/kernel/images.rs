@@ -62,7 +62,7 @@ impl Windows {
         Value::new(&[batch, rows, columns], values)
     }
 
-    /// What windows add up to in the images.
+    /// Adds windows up in the images.
     fn back(&self, matrices: &Value) -> Value {
         let batch = matrices.shape()[0];
         let length = self.channels * self.image[0] * self.image[1];

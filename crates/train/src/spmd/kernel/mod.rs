@@ -27,8 +27,8 @@ use thinwire_model::{Operator, Region};
 
 use super::value::Value;
 
-/// What an operator gives for its inputs on a part of its axes. What nobody else holds is changed in
-/// place where that is possible.
+/// Computes an operator for its inputs on a part of its axes. An input that nobody else holds is
+/// changed in place where that is possible.
 pub fn compute(operator: &Operator, inputs: Vec<Value>, region: &Region<'_>) -> Vec<Value> {
     match operator {
         Operator::LayerNorm(norm) => vec![norm::layer_norm(norm.0, inputs)],
@@ -50,7 +50,7 @@ pub fn compute(operator: &Operator, inputs: Vec<Value>, region: &Region<'_>) -> 
     }
 }
 
-/// The same of those that change nothing in place.
+/// Computes the operators that change nothing in place.
 fn pure(operator: &Operator, inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
     let first = || inputs[0];
     match operator {

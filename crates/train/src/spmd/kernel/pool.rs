@@ -12,7 +12,7 @@ struct Plane {
 }
 
 impl Plane {
-    /// How much each pixel counts in a window.
+    /// Returns the pixels of a window with their factors.
     fn window(&self, pool: &Pool, image: &[f32], at: usize) -> Vec<(usize, f32)> {
         let window = [at / self.result[1], at % self.result[1]];
         let inside = |dim: usize, offset: usize| {

@@ -4,7 +4,7 @@ use thinwire_model::{Array, Operator, Region};
 
 use crate::spmd::value::Value;
 
-/// What the reference gives, in f64 rounded to f32.
+/// Computes an operator in f64 and rounds to f32.
 pub fn compute(operator: &Operator, inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
     let arrays: Vec<Array> = inputs.iter().map(|value| value.array()).collect();
     let outputs = operator.evaluate(&arrays.iter().collect::<Vec<_>>(), region);

@@ -33,7 +33,7 @@ pub fn sum(sum: &Sum, x: &Value, shape: &[usize]) -> Value {
     Value::new(shape, rows::sum_rows(columns.floats(), shape.iter().product()))
 }
 
-/// The same values along the dimensions of a sum.
+/// Repeats values along the dimensions of a sum.
 pub fn broadcast(sum: &Sum, x: &Value, shape: &[usize]) -> Value {
     let stays = |dim: usize| sum.dims.get(dim).is_none_or(|summed| *summed == Summed::No);
     let kept = |(dim, length): (usize, &usize)| if stays(dim) { *length } else { 1 };
