@@ -77,7 +77,7 @@ pub fn is_echo(error: &Error) -> bool {
 }
 
 /// Where it is a rank that was lost, adds how to go on, if there is a way.
-pub fn or_way_on(error: Error, way: impl FnOnce() -> Option<String>) -> Error {
+pub fn or_resume_hint(error: Error, way: impl FnOnce() -> Option<String>) -> Error {
     let known = error.chain().any(|cause| library_hint(cause).is_some());
     let look = links_of(&error).find_map(loss_hint).filter(|_| !known);
     match look.and_then(|look| Some((look, way()?))) {
@@ -245,14 +245,14 @@ mod tests {
         let lost = thinwire_link::Error::lost(thinwire_wire::Rank(3), "connection closed");
         let error = Error::new(lost).context("ending step 7");
         assert_eq!(lines(&error).1.as_deref(), Some("look at rank 3's own output"));
-        let error = or_way_on(error, || Some("go on with: it".to_owned()));
+        let error = or_resume_hint(error, || Some("go on with: it".to_owned()));
         let expected = "look at rank 3's own output; go on with: it";
         assert_eq!(
             lines(&error),
             ("ending step 7: lost rank 3: connection closed".to_owned(), Some(expected.to_owned()))
         );
         assert!(is_echo(&error));
-        let other = or_way_on(anyhow!("no data"), || Some("go on with: it".to_owned()));
+        let other = or_resume_hint(anyhow!("no data"), || Some("go on with: it".to_owned()));
         assert_eq!(lines(&other).1, None);
     }
 

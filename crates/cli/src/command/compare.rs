@@ -6,7 +6,7 @@ use thinwire_sync::Policy;
 use crate::output::{print, print_json};
 use crate::ranks;
 use crate::report::{lines, summary};
-use crate::training::{self, Done, Plan, Settings};
+use crate::training::{self, Done, Settings, TrainingJob};
 
 /// Enough steps to tell codecs apart, few enough that all of them take a few minutes.
 const STEPS: u64 = 120;
@@ -28,8 +28,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     let mut settings = args.settings.clone();
     settings.recipe.steps.get_or_insert(STEPS);
-    let plan = ranks::prepared(&settings.place, || Plan::resolve(&settings, None, (None, None)))?;
-    let (report, code) = match training::train(&plan, &args.codecs)? {
+    let job =
+        ranks::prepared(&settings.place, || TrainingJob::resolve(&settings, None, (None, None)))?;
+    let (report, code) = match training::train(&job, &args.codecs)? {
         Done::Elsewhere(code) | Done::Silent(code) => return Ok(code),
         Done::Here(report, code) => (report, code),
     };

@@ -11,7 +11,7 @@ use crate::output::{print, print_json};
 use crate::ranks;
 use crate::report::{lines, summary};
 use crate::training::planned::{self, Asked, KeptPlan, Parallel, Request};
-use crate::training::{self, Codec, Done, Keep, PathFlag, Plan, Settings};
+use crate::training::{self, CheckpointPolicy, Codec, Done, PathFlag, Settings, TrainingJob};
 
 /// Train a model of text, byte by byte, and see where the time of a step goes.
 #[derive(clap::Args)]
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<u8> {
 fn train(args: &Args) -> Result<Done> {
     match ranks::prepared(&args.settings.place, || work(args))? {
         Work::Planned(request) => planned::train(&request),
-        Work::Plain(plan) => training::train(&plan, std::slice::from_ref(&plan.codec)),
+        Work::Plain(job) => training::train(&job, std::slice::from_ref(&job.codec)),
     }
 }
 
@@ -82,22 +82,22 @@ enum Work {
     /// A training under a plan for the whole model.
     Planned(Box<Request>),
     /// One whose ranks all have the model.
-    Plain(Box<Plan>),
+    Plain(Box<TrainingJob>),
 }
 
 fn work(args: &Args) -> Result<Work> {
     let folder = args.checkpoint_dir.0.clone();
-    let keep = folder.map(|folder| Keep { folder, every: args.checkpoint_every });
+    let policy = folder.map(|folder| CheckpointPolicy { folder, every: args.checkpoint_every });
     let resume = args.resume.as_deref().map(checkpoint::resolve).transpose()?;
     if args.parallel.is_none() {
         let hint = "plan make takes it, too, and writes a plan for --plan";
         args.activations.refuse("without --parallel", hint)?;
     }
-    let policy = args.codec.as_ref().map(|codec| &codec.policy);
+    let codec = args.codec.as_ref().map(|codec| &codec.policy);
     if let Some(plan) = &args.plan {
         check_made(args)?;
-        planned::check_codec(policy)?;
-        let request = Request::of_file(&args.settings, plan, (resume, keep))?;
+        planned::check_codec(codec)?;
+        let request = Request::of_file(&args.settings, plan, (resume, policy))?;
         return Ok(Work::Planned(Box::new(request)));
     }
     if let Some(parallel) = args.parallel {
@@ -110,16 +110,16 @@ fn work(args: &Args) -> Result<Work> {
             error_budget: args.settings.error_budget,
             activations: args.activations.clone(),
         };
-        let request = Request::made(&args.settings, asked, (resume, keep))?;
+        let request = Request::made(&args.settings, asked, (resume, policy))?;
         return Ok(Work::Planned(Box::new(request)));
     }
     if let Some(kept) = resume.as_ref().map(KeptPlan::of).transpose()?.flatten() {
-        planned::check_codec(policy)?;
-        let request = Request::kept(&args.settings, kept, (resume, keep))?;
+        planned::check_codec(codec)?;
+        let request = Request::kept(&args.settings, kept, (resume, policy))?;
         return Ok(Work::Planned(Box::new(request)));
     }
-    let plan = Plan::resolve(&args.settings, args.codec.as_ref(), (resume, keep))?;
-    Ok(Work::Plain(Box::new(plan)))
+    let job = TrainingJob::resolve(&args.settings, args.codec.as_ref(), (resume, policy))?;
+    Ok(Work::Plain(Box::new(job)))
 }
 
 /// Refuses flags of a plan that is to be made where there is one.

@@ -11,8 +11,8 @@ use thinwire_train::{Model, Parameter, Sampler, Trainer};
 use thinwire_wire::Rank;
 
 use super::exchange::Exchange;
-use super::folder::Held;
-use super::plan::{Keep, Plan, TEXT};
+use super::folder::FolderLock;
+use super::job::{CheckpointPolicy, TEXT, TrainingJob};
 use super::rank::warm_up_steps;
 use super::shared;
 use crate::failure::hinted;
@@ -26,8 +26,8 @@ const ORDER: &str = "order";
 /// # Errors
 /// If a file cannot be written, or a rank is lost.
 pub fn save(
-    plan: &Plan,
-    kept: (&Keep, &Held),
+    job: &TrainingJob,
+    kept: (&CheckpointPolicy, &FolderLock),
     trainer: &Trainer<Derived, Synchronizer>,
     sampler: &Sampler,
 ) -> Result<Option<PathBuf>> {
@@ -42,7 +42,7 @@ pub fn save(
         if first {
             let parameters = trainer.model().parameters();
             let description =
-                format!("a model of bytes by thinwire: {}", plan.recipe.model.describe());
+                format!("a model of bytes by thinwire: {}", job.recipe.model.describe());
             draft.write_model(parameters, trainer.values(), &description)?;
             draft.write_optimizer(parameters, trainer.optimizer())?;
         }
@@ -53,19 +53,19 @@ pub fn save(
         return Ok(None);
     }
     // What is usual depends on the number of steps, which may be another one then.
-    let warmup_steps = Some(warm_up_steps(plan, &plan.codec));
-    let exchange = Exchange { warmup_steps, ..plan.exchange.clone() };
+    let warmup_steps = Some(warm_up_steps(job, &job.codec));
+    let exchange = Exchange { warmup_steps, ..job.exchange.clone() };
     let progress = Progress {
         step,
         updates: trainer.optimizer().updates,
         position: sampler.position(),
-        seed: plan.recipe.seed,
+        seed: job.recipe.seed,
         world: world.size() as u32,
-        data: plan.corpus.fingerprint().to_owned(),
+        data: job.corpus.fingerprint().to_owned(),
         config: serde_json::json!({
-            "recipe": plan.recipe,
+            "recipe": job.recipe,
             "exchange": exchange,
-            TEXT: plan.settings.data.as_deref().and_then(Path::to_str),
+            TEXT: job.settings.data.as_deref().and_then(Path::to_str),
             ORDER: order(trainer.model().parameters()),
         }),
         plan: state.plan,

@@ -11,24 +11,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use thinwire_train::checkpoint::{self, Checkpoint, Draft};
 
+use super::job::CheckpointPolicy;
 use super::machine::go_on;
-use super::plan::Keep;
 use crate::failure::hinted;
 use crate::output::say;
 
 /// The folder is this training's for as long as this lives; other ranks than 0 hold nothing.
 #[derive(Debug, Default)]
-pub struct Held(Option<(PathBuf, File)>);
+pub struct FolderLock(Option<(PathBuf, File)>);
 
-impl Held {
-    /// Makes sure that the folder is still the one that is held.
+impl FolderLock {
+    /// Makes sure that the folder is still the one that is lock.
     ///
     /// # Errors
     /// If it was moved, removed or replaced.
     pub fn check(&self) -> Result<()> {
-        let Some((path, held)) = &self.0 else { return Ok(()) };
+        let Some((path, lock)) = &self.0 else { return Ok(()) };
         let number = |found: std::fs::Metadata| (found.dev(), found.ino());
-        let expected = held.metadata().map(number).ok();
+        let expected = lock.metadata().map(number).ok();
         if expected.is_none() || path.metadata().map(number).ok() == expected {
             return Ok(());
         }
@@ -53,9 +53,13 @@ impl Held {
 ///
 /// # Errors
 /// If another training has it, or it cannot be read.
-pub fn hold(keep: Option<&Keep>, rank: u32, resumed: Option<&Checkpoint>) -> Result<Held> {
-    let Some(Keep { folder, .. }) = keep.filter(|_| rank == 0) else {
-        return Ok(Held::default());
+pub fn hold(
+    policy: Option<&CheckpointPolicy>,
+    rank: u32,
+    resumed: Option<&Checkpoint>,
+) -> Result<FolderLock> {
+    let Some(CheckpointPolicy { folder, .. }) = policy.filter(|_| rank == 0) else {
+        return Ok(FolderLock::default());
     };
     let file = File::open(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     match file.try_lock() {
@@ -68,12 +72,15 @@ pub fn hold(keep: Option<&Keep>, rank: u32, resumed: Option<&Checkpoint>) -> Res
     }
     let newest = checkpoint::latest(folder)?;
     newest.filter(|newest| !is(newest, resumed)).iter().for_each(|newest| warn(folder, newest));
-    Ok(Held(Some((folder.clone(), file))))
+    Ok(FolderLock(Some((folder.clone(), file))))
 }
 
 /// A hint with the command that resumes an ended training, if there is a checkpoint.
-pub fn way_on(keep: Option<&Keep>, resumed: Option<&Checkpoint>) -> Option<String> {
-    let kept = keep.map(|keep| keep.folder.as_path());
+pub fn resume_hint(
+    policy: Option<&CheckpointPolicy>,
+    resumed: Option<&Checkpoint>,
+) -> Option<String> {
+    let kept = policy.map(|policy| policy.folder.as_path());
     let kept = kept.filter(|folder| checkpoint::latest(folder).is_ok_and(|found| found.is_some()));
     kept.or(resumed.map(Checkpoint::path)).map(go_on)
 }
@@ -99,22 +106,22 @@ mod tests {
 
     #[test]
     fn a_folder_that_was_moved_is_not_written_to() {
-        let root = std::env::temp_dir().join(format!("thinwire-held-{}", std::process::id()));
-        let keep = Keep { folder: root.join("kept"), every: None };
-        fs::create_dir_all(&keep.folder).unwrap();
-        let hold = || hold(Some(&keep), 0, None);
+        let root = std::env::temp_dir().join(format!("thinwire-lock-{}", std::process::id()));
+        let policy = CheckpointPolicy { folder: root.join("kept"), every: None };
+        fs::create_dir_all(&policy.folder).unwrap();
+        let hold = || hold(Some(&policy), 0, None);
         let first = hold().unwrap();
         assert!(first.check().is_ok() && hold().is_err());
-        fs::rename(&keep.folder, root.join("moved")).unwrap();
+        fs::rename(&policy.folder, root.join("moved")).unwrap();
         assert!(first.check().unwrap_err().to_string().contains("was moved or removed"));
-        fs::create_dir(&keep.folder).unwrap();
+        fs::create_dir(&policy.folder).unwrap();
         let second = hold().unwrap();
-        Draft::create(&keep.folder, 7).unwrap();
+        Draft::create(&policy.folder, 7).unwrap();
         assert!(first.check().unwrap_err().to_string().contains("is another folder"));
         first.discard(7);
-        assert_eq!(fs::read_dir(&keep.folder).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(&policy.folder).unwrap().count(), 1);
         second.discard(7);
-        assert_eq!(fs::read_dir(&keep.folder).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&policy.folder).unwrap().count(), 0);
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Training as the command does it: what was typed becomes a plan, every rank follows the plan,
+//! Training as the command does it: what was typed becomes a training job, which every rank follows,
 //! and what rank 0 saw becomes a report.
 
 mod checkpoints;
@@ -6,10 +6,10 @@ mod corpus;
 mod exchange;
 mod folder;
 mod interrupt;
+mod job;
 mod log;
 mod machine;
 mod model;
-mod plan;
 pub mod planned;
 mod progress;
 mod rank;
@@ -17,8 +17,8 @@ mod settings;
 mod shared;
 pub mod trace;
 
+pub use job::{CheckpointPolicy, TrainingJob, kept_writer};
 pub use machine::command_line;
-pub use plan::{Keep, Plan, kept_writer};
 pub use settings::{Codec, PathFlag, Settings};
 
 use anyhow::{Result, anyhow};
@@ -30,7 +30,7 @@ use crate::file;
 use crate::output::say;
 use crate::ranks::{self, Start};
 use crate::report::{self, Report, Run};
-use folder::Held;
+use folder::FolderLock;
 use interrupt::Interrupt;
 use trace::Trace;
 
@@ -49,21 +49,21 @@ pub enum Done {
 ///
 /// # Errors
 /// If the settings cannot be followed, or a rank is lost.
-pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
-    let settings = &plan.settings;
-    let (place, held) = match ranks::prepared(&settings.place, || start(plan, codecs))? {
+pub fn train(job: &TrainingJob, codecs: &[Policy]) -> Result<Done> {
+    let settings = &job.settings;
+    let (place, lock) = match ranks::prepared(&settings.place, || start(job, codecs))? {
         Start::Rank(started) => started,
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
     };
     let interrupt = Interrupt::listen()?;
-    let meeting = settings.link.meet(&place, &settings.place, plan.settings.limit(&place))?;
-    let threads = plan.settings.threads(&place);
+    let meeting = settings.link.meet(&place, &settings.place, job.settings.limit(&place))?;
+    let threads = job.settings.threads(&place);
     let ran = thinwire_train::threads::run(threads, || -> Result<(Vec<Run>, _)> {
         let (mut runs, mut kept) = (Vec::new(), Ok(()));
         for codec in codecs {
-            let trace = trace(plan, codec, &place, runs.is_empty())?;
+            let trace = trace(job, codec, &place, runs.is_empty())?;
             let (run, saved) =
-                rank::train(plan, codec, (&place, &meeting), (&interrupt, &held), trace)?;
+                rank::train(job, codec, (&place, &meeting), (&interrupt, &lock), trace)?;
             runs.push(run);
             kept = saved;
             if kept.is_err() || interrupt.signal().is_some() {
@@ -72,16 +72,18 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
         }
         Ok((runs, kept))
     })?;
-    let way_on = |error| {
-        failure::or_way_on(error, || folder::way_on(plan.keep.as_ref(), plan.resume.as_ref()))
+    let resume_hint = |error| {
+        failure::or_resume_hint(error, || {
+            folder::resume_hint(job.policy.as_ref(), job.resume.as_ref())
+        })
     };
-    let (runs, kept) = ran.map_err(way_on)?;
-    let kept = kept.map_err(way_on);
+    let (runs, kept) = ran.map_err(resume_hint)?;
+    let kept = kept.map_err(resume_hint);
     let code = kept.map(|()| interrupt.exit_code());
     if place.rank > 0 {
         return Ok(Done::Silent(code?));
     }
-    let report = plan.report(&place, runs);
+    let report = job.report(&place, runs);
     if let Some(path) = &settings.report.0 {
         file::replace(path, report::page(&report).as_bytes())?;
         say(format!("report: {}", path.display()));
@@ -90,27 +92,27 @@ pub fn train(plan: &Plan, codecs: &[Policy]) -> Result<Done> {
 }
 
 /// This rank, with the folder of its checkpoints, or the code of ranks that have run elsewhere.
-fn start(plan: &Plan, codecs: &[Policy]) -> Result<Start<(Place, Held)>> {
-    let settings = &plan.settings;
-    if let Some(ranks) = plan.ranks() {
-        plan.check_world(ranks)?;
+fn start(job: &TrainingJob, codecs: &[Policy]) -> Result<Start<(Place, FolderLock)>> {
+    let settings = &job.settings;
+    if let Some(ranks) = job.ranks() {
+        job.check_world(ranks)?;
     }
-    check_outputs(plan)?;
+    check_outputs(job)?;
     check_budget(settings.error_budget, codecs)?;
     check_feedback(settings.feedback, codecs)?;
     check_warm_up(settings.warmup_steps, codecs)?;
-    let place = match ranks::start(&settings.place, settings.ranks, plan.ranks().unwrap_or(2))? {
+    let place = match ranks::start(&settings.place, settings.ranks, job.ranks().unwrap_or(2))? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(Start::Done(code)),
     };
-    plan.check_world(place.world)?;
-    let held = folder::hold(plan.keep.as_ref(), place.rank, plan.resume.as_ref())?;
-    Ok(Start::Rank((place, held)))
+    job.check_world(place.world)?;
+    let lock = folder::hold(job.policy.as_ref(), place.rank, job.resume.as_ref())?;
+    Ok(Start::Rank((place, lock)))
 }
 
 /// Rank 0 writes the trace, if anybody does.
-fn trace(plan: &Plan, codec: &Policy, place: &Place, first: bool) -> Result<Trace> {
-    let path = plan.settings.trace.as_deref().filter(|_| place.rank == 0);
+fn trace(job: &TrainingJob, codec: &Policy, place: &Place, first: bool) -> Result<Trace> {
+    let path = job.settings.trace.as_deref().filter(|_| place.rank == 0);
     Trace::open(path, &codec.to_string(), first)
 }
 
@@ -154,15 +156,15 @@ fn check_budget(budget: Option<f64>, codecs: &[Policy]) -> Result<()> {
 
 /// Finds what cannot be written before hours of training are lost. All ranks write checkpoints,
 /// rank 0 alone writes the report and the trace.
-fn check_outputs(plan: &Plan) -> Result<()> {
-    if let Some(keep) = &plan.keep {
-        machine::ensure_writable(&keep.folder)?;
+fn check_outputs(job: &TrainingJob) -> Result<()> {
+    if let Some(policy) = &job.policy {
+        machine::ensure_writable(&policy.folder)?;
     }
-    if plan.settings.place.find()?.is_some_and(|place| place.rank > 0) {
+    if job.settings.place.find()?.is_some_and(|place| place.rank > 0) {
         return Ok(());
     }
-    if let Some(path) = &plan.settings.report.0 {
+    if let Some(path) = &job.settings.report.0 {
         file::ensure_place(path, "the report", "--report, or none")?;
     }
-    trace::ensure(plan.settings.trace.as_deref())
+    trace::ensure(job.settings.trace.as_deref())
 }

@@ -15,11 +15,11 @@ use thinwire_train::{
 use thinwire_wire::Rank;
 
 use super::checkpoints;
-use super::folder::Held;
+use super::folder::FolderLock;
 use super::interrupt::Interrupt;
+use super::job::TrainingJob;
 use super::log::{Log, Step};
 use super::machine;
-use super::plan::Plan;
 use super::progress::{News, Progress};
 use super::shared;
 use super::trace::Trace;
@@ -38,13 +38,13 @@ const SAMPLE_TEMPERATURE: f32 = 0.7;
 /// # Errors
 /// If ranks disagree, one is lost, or a checkpoint cannot be read or written.
 pub fn train(
-    plan: &Plan,
+    job: &TrainingJob,
     codec: &Policy,
     (place, meeting): (&Place, &Meeting),
-    (interrupt, held): (&Interrupt, &Held),
+    (interrupt, lock): (&Interrupt, &FolderLock),
     trace: Trace,
 ) -> Result<(Run, Result<()>)> {
-    let mut session = Session::start(plan, codec, (place, meeting), (interrupt, held), trace)?;
+    let mut session = Session::start(job, codec, (place, meeting), (interrupt, lock), trace)?;
     let saved = session.run()?;
     let Session { trainer, log, progress, .. } = session;
     drop(progress);
@@ -54,8 +54,8 @@ pub fn train(
     let values = trainer.values().to_vec();
     // The others may leave while rank 0 goes on to write.
     drop(trainer);
-    let tokens = (plan.recipe.batch * plan.recipe.model.context()) as f64;
-    let rate = plan.settings.limit(place).map(Bandwidth::bytes_per_s);
+    let tokens = (job.recipe.batch * job.recipe.model.context()) as f64;
+    let rate = job.settings.limit(place).map(Bandwidth::bytes_per_s);
     let mut run = log.run(codec.to_string(), tokens, rate);
     let (checkpoint, kept) = match saved {
         Ok(path) => (path, Ok(())),
@@ -63,9 +63,9 @@ pub fn train(
     };
     run.checkpoint = checkpoint.map(|path| path.display().to_string());
     if place.rank == 0 && interrupt.signal().is_none() {
-        let bytes = usize::from(plan.settings.sample_bytes);
-        let writer = plan.recipe.model.writer(bytes)?;
-        run.sample = sample(&writer, &values, (bytes, plan.recipe.seed));
+        let bytes = usize::from(job.settings.sample_bytes);
+        let writer = job.recipe.model.writer(bytes)?;
+        run.sample = sample(&writer, &values, (bytes, job.recipe.seed));
     }
     Ok((run, kept))
 }
@@ -79,12 +79,12 @@ pub(super) fn sample(writer: &Derived, values: &[Vec<f32>], (bytes, seed): (usiz
 
 /// A training under way.
 struct Session<'a> {
-    plan: &'a Plan,
+    job: &'a TrainingJob,
     trainer: Trainer<Derived, Synchronizer>,
     sampler: Sampler,
     validation: Vec<Batch>,
     interrupt: &'a Interrupt,
-    held: &'a Held,
+    lock: &'a FolderLock,
     progress: Progress,
     log: Log,
     trace: Trace,
@@ -93,44 +93,44 @@ struct Session<'a> {
 
 impl<'a> Session<'a> {
     fn start(
-        plan: &'a Plan,
+        job: &'a TrainingJob,
         codec: &Policy,
         (place, meeting): (&Place, &Meeting),
-        (interrupt, held): (&'a Interrupt, &'a Held),
+        (interrupt, lock): (&'a Interrupt, &'a FolderLock),
         trace: Trace,
     ) -> Result<Session<'a>> {
-        let recipe = &plan.recipe;
+        let recipe = &job.recipe;
         let model = recipe.model.learner(recipe.batch / place.world as usize)?;
         interrupt.end_at_once();
-        let sync = synchronizer(plan, codec, place, meeting, &model)?;
+        let sync = synchronizer(job, codec, place, meeting, &model)?;
         interrupt.remember();
         let world = sync.world();
         let (context, global_batch) = (recipe.model.context(), recipe.batch);
         let sampling = Sampling { context, global_batch, world, seed: recipe.seed };
-        let mut sampler = Sampler::new(plan.corpus.clone(), sampling)?;
+        let mut sampler = Sampler::new(job.corpus.clone(), sampling)?;
         let rows = global_batch / world.size();
-        let most = plan.settings.validation_batches.into();
-        let validation = validation_batches(&plan.corpus, context, rows, world, most);
-        let mut trainer = Trainer::new(model, sync, plan.options(), recipe.seed);
-        if let Some(checkpoint) = &plan.resume {
+        let most = job.settings.validation_batches.into();
+        let validation = validation_batches(&job.corpus, context, rows, world, most);
+        let mut trainer = Trainer::new(model, sync, job.options(), recipe.seed);
+        if let Some(checkpoint) = &job.resume {
             checkpoints::load(checkpoint, &mut trainer, &mut sampler)?;
         }
         let first = trainer.next_step();
         let speaks = world.rank() == Rank(0);
         if speaks {
-            plan.said_of_resuming(place.world)?.into_iter().for_each(say);
+            job.said_of_resuming(place.world)?.into_iter().for_each(say);
             codec.warnings().into_iter().for_each(|warning| say(format!("warning: {warning}")));
         }
         let progress =
-            Progress::new(&title(plan, codec, place, &trainer), first, recipe.steps, speaks);
+            Progress::new(&title(job, codec, place, &trainer), first, recipe.steps, speaks);
         let log = Log::default();
         Ok(Session {
-            plan,
+            job,
             trainer,
             sampler,
             validation,
             interrupt,
-            held,
+            lock,
             progress,
             log,
             trace,
@@ -140,7 +140,7 @@ impl<'a> Session<'a> {
 
     /// All steps; the path of the last checkpoint, on rank 0, or why that could not be written.
     fn run(&mut self) -> Result<Result<Option<PathBuf>>> {
-        let steps = self.plan.recipe.steps;
+        let steps = self.job.recipe.steps;
         let mut saved = Ok(None);
         while self.trainer.next_step() < steps {
             let (batch, news, stop) = self.step()?;
@@ -152,14 +152,14 @@ impl<'a> Session<'a> {
             if self.is_measured_alone(done) {
                 self.alone(&batch).with_context(|| format!("measuring after step {done}"))?;
             }
-            if let Some(keep) = &self.plan.keep
-                && (over || keep.every.is_some_and(|every| done.is_multiple_of(every)))
+            if let Some(policy) = &self.job.policy
+                && (over || policy.every.is_some_and(|every| done.is_multiple_of(every)))
             {
                 self.log.pause();
-                let kept = (keep, self.held);
-                let written = checkpoints::save(self.plan, kept, &self.trainer, &self.sampler);
+                let kept = (policy, self.lock);
+                let written = checkpoints::save(self.job, kept, &self.trainer, &self.sampler);
                 if written.is_err() {
-                    self.held.discard(done);
+                    self.lock.discard(done);
                 }
                 saved = written.with_context(|| format!("saving step {done}"));
                 if !over {
@@ -230,12 +230,12 @@ impl<'a> Session<'a> {
     }
 
     fn is_validated(&self, done: u64) -> bool {
-        let every = (self.plan.recipe.steps - self.first).div_ceil(VALIDATIONS).max(1);
+        let every = (self.job.recipe.steps - self.first).div_ceil(VALIDATIONS).max(1);
         (done - self.first).is_multiple_of(every)
     }
 
     fn is_measured_alone(&self, done: u64) -> bool {
-        let (steps, done) = (self.plan.recipe.steps - self.first, done - self.first);
+        let (steps, done) = (self.job.recipe.steps - self.first, done - self.first);
         let every = (steps / 2 / ALONE_RUNS).max(1);
         2 * done > steps && done.is_multiple_of(every)
     }
@@ -243,7 +243,7 @@ impl<'a> Session<'a> {
     fn say_stopped(&self, done: u64, saved: Option<&PathBuf>) {
         if self.trainer.exchange().world().rank() == Rank(0) {
             let name = self.interrupt.signal().and_then(signal_hook::low_level::signal_name);
-            let (name, steps) = (name.unwrap_or("a signal"), self.plan.recipe.steps);
+            let (name, steps) = (name.unwrap_or("a signal"), self.job.recipe.steps);
             let saved = saved.map_or(String::new(), |path| format!("; {}", machine::go_on(path)));
             say(format!("stopped by {name} after step {done} of {steps}{saved}"));
         }
@@ -251,7 +251,7 @@ impl<'a> Session<'a> {
 }
 
 fn synchronizer(
-    plan: &Plan,
+    job: &TrainingJob,
     codec: &Policy,
     place: &Place,
     meeting: &Meeting,
@@ -260,40 +260,40 @@ fn synchronizer(
     let usual = thinwire_sync::Options::default();
     let options = thinwire_sync::Options {
         policy: codec.clone(),
-        algorithm: plan.exchange.algorithm.0,
-        bucket_bytes: plan.exchange.bucket_bytes,
-        seed: plan.recipe.seed,
+        algorithm: job.exchange.algorithm.0,
+        bucket_bytes: job.exchange.bucket_bytes,
+        seed: job.recipe.seed,
         error_budget: match codec.keeps_a_budget() {
-            true => plan.exchange.error_budget,
+            true => job.exchange.error_budget,
             false => usual.error_budget,
         },
         feedback: match codec.leaves_a_residual() {
-            true => plan.exchange.feedback,
+            true => job.exchange.feedback,
             false => usual.feedback,
         },
-        momentum: plan.momentum(),
-        warm_up_steps: warm_up_steps(plan, codec),
-        timeout: plan.settings.link.timeout(),
+        momentum: job.momentum(),
+        warm_up_steps: warm_up_steps(job, codec),
+        timeout: job.settings.link.timeout(),
         local_ranks: Some(place.local_world as usize),
         ..usual
     };
     let parameters = exchanged_parameters(model.parameters());
     let sync = Synchronizer::start(meeting.link()?, parameters, options)?;
-    sync.agree(&plan.facts())?;
-    shared::check_folder(plan.keep.as_ref(), place.rank, |mine| Ok(sync.gather(mine)?))?;
+    sync.agree(&job.facts())?;
+    shared::check_folder(job.policy.as_ref(), place.rank, |mine| Ok(sync.gather(mine)?))?;
     Ok(sync)
 }
 
 /// The warm-up of a codec: as requested, else the codec's default unless that exceeds a fifth of
 /// the steps.
-pub(super) fn warm_up_steps(plan: &Plan, codec: &Policy) -> u64 {
-    let asked = plan.exchange.warmup_steps.filter(|_| matches!(codec, Policy::Fixed(_)));
-    let suits = Some(codec.warm_up_steps()).filter(|steps| *steps <= plan.recipe.steps / 5);
+pub(super) fn warm_up_steps(job: &TrainingJob, codec: &Policy) -> u64 {
+    let asked = job.exchange.warmup_steps.filter(|_| matches!(codec, Policy::Fixed(_)));
+    let suits = Some(codec.warm_up_steps()).filter(|steps| *steps <= job.recipe.steps / 5);
     asked.or(suits).unwrap_or(0)
 }
 
 fn title(
-    plan: &Plan,
+    job: &TrainingJob,
     codec: &Policy,
     place: &Place,
     trainer: &Trainer<Derived, Synchronizer>,
@@ -301,10 +301,10 @@ fn title(
     let elements: usize =
         trainer.model().parameters().iter().map(|parameter| parameter.elements()).sum();
     let millions = crate::figures::digits(elements as f64 / 1e6);
-    let link = plan.settings.link.describe(plan.settings.limit(place), place);
+    let link = job.settings.link.describe(job.settings.limit(place), place);
     format!(
         "training {millions} M parameters on {} with codec {codec}, {}, link: {link}",
-        plan.data,
+        job.data,
         counted(place.world as usize, "rank")
     )
 }

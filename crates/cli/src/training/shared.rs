@@ -10,8 +10,8 @@ use anyhow::{Context, Result, anyhow};
 use thinwire_train::checkpoint::Draft;
 use thinwire_wire::{Rank, World};
 
-use super::folder::Held;
-use super::plan::Keep;
+use super::folder::FolderLock;
+use super::job::CheckpointPolicy;
 use crate::failure::{echo, hinted};
 
 const HINT: &str = "--checkpoint-dir must be a folder that all ranks share, or none";
@@ -22,11 +22,11 @@ const HINT: &str = "--checkpoint-dir must be a folder that all ranks share, or n
 /// # Errors
 /// If some rank does not, or a rank is lost.
 pub fn check_folder(
-    keep: Option<&Keep>,
+    policy: Option<&CheckpointPolicy>,
     rank: u32,
     mut gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,
 ) -> Result<()> {
-    let Some(Keep { folder, .. }) = keep else { return Ok(()) };
+    let Some(CheckpointPolicy { folder, .. }) = policy else { return Ok(()) };
     let name = format!(".probe-{}", thinwire_link::Token::random()?);
     let written = if rank == 0 { fs::write(folder.join(&name), b".") } else { Ok(()) };
     let letters: Vec<f32> = name.bytes().map(f32::from).collect();
@@ -57,13 +57,13 @@ fn missed(folder: &Path, all: &[f32]) -> Result<()> {
 /// # Errors
 /// If rank 0 cannot begin it, its folder was moved, or a rank is lost.
 pub fn begin(
-    (keep, held): (&Keep, &Held),
+    (policy, lock): (&CheckpointPolicy, &FolderLock),
     (world, step): (World, u64),
     gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,
 ) -> Result<Draft> {
     let draft = match world.rank() == Rank(0) {
-        true => held.check().and_then(|()| Ok(Draft::create(&keep.folder, step)?)),
-        false => Ok(Draft::open(&keep.folder, step)),
+        true => lock.check().and_then(|()| Ok(Draft::create(&policy.folder, step)?)),
+        false => Ok(Draft::open(&policy.folder, step)),
     };
     all_done(draft, gather)
 }
@@ -103,10 +103,10 @@ mod tests {
         let taken = std::env::temp_dir().join(format!("thinwire-begin-{}", std::process::id()));
         fs::write(&taken, "a file").unwrap();
         let begin = |folder: &Path, rank| {
-            let keep = Keep { folder: folder.to_owned(), every: None };
+            let policy = CheckpointPolicy { folder: folder.to_owned(), every: None };
             let world = World::new(rank, 2).unwrap();
             // The other rank does as well as this one.
-            begin((&keep, &Held::default()), (world, 7), |mine| {
+            begin((&policy, &FolderLock::default()), (world, 7), |mine| {
                 Ok(vec![mine[0].min(f32::from(folder.is_dir())); 2])
             })
         };

@@ -7,8 +7,8 @@ use thinwire_train::spmd::{Derived, Plan, Text};
 
 use crate::failure::OrHint;
 use crate::source::Source;
+use crate::training::job::KeptModel;
 use crate::training::model;
-use crate::training::plan::KeptModel;
 
 /// Everything that is the same on all ranks.
 pub struct Built {

@@ -15,8 +15,8 @@ use super::request::checksum;
 use crate::failure::hinted;
 use crate::output::say;
 use crate::training::exchange::differences;
-use crate::training::folder::Held;
-use crate::training::plan::{Keep, KeptModel, Recipe, TEXT, kept_model, kept_recipe};
+use crate::training::folder::FolderLock;
+use crate::training::job::{CheckpointPolicy, KeptModel, Recipe, TEXT, kept_model, kept_recipe};
 use crate::training::shared;
 
 /// Writes the checkpoint of the next step; all ranks call this. Returns the path on rank 0.
@@ -25,7 +25,7 @@ use crate::training::shared;
 /// If a file cannot be written, or a rank is lost.
 pub fn save(
     (request, built): (&Request, &Built),
-    kept: (&Keep, &Held),
+    kept: (&CheckpointPolicy, &FolderLock),
     (machine, sampler): (&mut Machine<'_>, &Sampler),
     (world, step): (World, u64),
 ) -> Result<Option<PathBuf>> {

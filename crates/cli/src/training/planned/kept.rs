@@ -10,7 +10,7 @@ use thinwire_train::checkpoint::Checkpoint;
 use super::build::Built;
 use super::make::Asked;
 use crate::failure::OrHint;
-use crate::training::plan::kept_model;
+use crate::training::job::kept_model;
 use crate::training::settings::Settings;
 
 /// The manifest's key for the plan.

@@ -22,8 +22,8 @@ use crate::codings::{self, Activations};
 use crate::failure::hinted;
 use crate::output::say;
 use crate::source;
+use crate::training::job::check_batch;
 use crate::training::model::Model;
-use crate::training::plan::check_batch;
 
 /// Extent of automatic planning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ impl Asked {
 
 /// Request of a plan.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct PlanRequest {
     /// Extent of planning.
     pub parallel: Parallel,
     /// The text that was typed.
@@ -148,7 +148,7 @@ pub fn name(model: &Model) -> String {
     }
 }
 
-impl Wish {
+impl PlanRequest {
     /// Refuses ranks that the machines are not, or that cannot share the batch as they are to.
     ///
     /// # Errors

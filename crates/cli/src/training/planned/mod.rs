@@ -28,7 +28,7 @@ use thinwire_sync::Policy;
 use thinwire_train::Model as _;
 use thinwire_wire::Rank;
 
-use super::folder::Held;
+use super::folder::FolderLock;
 use super::interrupt::Interrupt;
 use super::trace::{self, Trace};
 use super::{Done, folder, machine, rank, shared};
@@ -51,7 +51,7 @@ pub const NAME: &str = "plan";
 /// If the plan cannot be run as asked, or a rank is lost.
 pub fn train(request: &Request) -> Result<Done> {
     let settings = &request.settings;
-    let (place, held) = match ranks::prepared(&settings.place, || start(request))? {
+    let (place, lock) = match ranks::prepared(&settings.place, || start(request))? {
         Start::Rank(started) => started,
         Start::Done(code) => return Ok(Done::Elsewhere(code)),
     };
@@ -60,13 +60,15 @@ pub fn train(request: &Request) -> Result<Done> {
     let meeting = link.meet(&place, &settings.place, settings.limit(&place))?;
     let threads = settings.threads(&place);
     let ran = thinwire_train::threads::run(threads, || {
-        run(request, (&place, &meeting), (&interrupt, &held))
+        run(request, (&place, &meeting), (&interrupt, &lock))
     })?;
-    let way_on = |error| {
-        failure::or_way_on(error, || folder::way_on(request.keep.as_ref(), request.resume.as_ref()))
+    let resume_hint = |error| {
+        failure::or_resume_hint(error, || {
+            folder::resume_hint(request.policy.as_ref(), request.resume.as_ref())
+        })
     };
-    let (run, planned, kept) = ran.map_err(way_on)?;
-    let kept = kept.map_err(way_on);
+    let (run, planned, kept) = ran.map_err(resume_hint)?;
+    let kept = kept.map_err(resume_hint);
     let code = kept.map(|()| interrupt.exit_code());
     if place.rank > 0 {
         return Ok(Done::Silent(code?));
@@ -80,7 +82,7 @@ pub fn train(request: &Request) -> Result<Done> {
 }
 
 /// This rank, with the folder of its checkpoints, or the code of ranks that have run elsewhere.
-fn start(request: &Request) -> Result<Start<(Place, Held)>> {
+fn start(request: &Request) -> Result<Start<(Place, FolderLock)>> {
     let settings = &request.settings;
     let found = settings.place.find()?;
     match settings.ranks {
@@ -96,28 +98,28 @@ fn start(request: &Request) -> Result<Start<(Place, Held)>> {
         }
         trace::ensure(settings.trace.as_deref())?;
     }
-    if let Some(keep) = &request.keep {
-        machine::ensure_writable(&keep.folder)?;
+    if let Some(policy) = &request.policy {
+        machine::ensure_writable(&policy.folder)?;
     }
     let place = match ranks::start(&settings.place, settings.ranks, request.usual_ranks())? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(Start::Done(code)),
     };
     request.check_world(place.world, "the job has")?;
-    let held = folder::hold(request.keep.as_ref(), place.rank, request.resume.as_ref())?;
-    Ok(Start::Rank((place, held)))
+    let lock = folder::hold(request.policy.as_ref(), place.rank, request.resume.as_ref())?;
+    Ok(Start::Rank((place, lock)))
 }
 
 fn run(
     request: &Request,
     (place, meeting): (&Place, &Meeting),
-    (interrupt, held): (&Interrupt, &Held),
+    (interrupt, lock): (&Interrupt, &FolderLock),
 ) -> Result<(Run, PlanFile, Result<()>)> {
     let path = request.settings.trace.as_deref().filter(|_| place.rank == 0);
     let trace = Trace::open(path, NAME, true)?;
     let mut group = Group::new(meeting.link()?).with_timeout(request.settings.link.timeout());
     thinwire_sync::agree(&mut group, &request.facts())?;
-    shared::check_folder(request.keep.as_ref(), place.rank, |mine| {
+    shared::check_folder(request.policy.as_ref(), place.rank, |mine| {
         Ok(thinwire_collective::all_gather(&mut group, mine)?)
     })?;
     interrupt.remember();
@@ -145,7 +147,7 @@ fn run(
             "warning: the plan was made for mixed precision, and training is in single: step and memory are predicted for something else",
         );
     }
-    let mut session = Session::start((request, built), group, (interrupt, held), trace)?;
+    let mut session = Session::start((request, built), group, (interrupt, lock), trace)?;
     let planned = session.run()?;
     let raw_bytes = session.raw_bytes();
     let writes = place.rank == 0 && interrupt.signal().is_none();

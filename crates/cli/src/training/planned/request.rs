@@ -11,9 +11,9 @@ use thinwire_train::{Corpus, LearningRate};
 use super::build::Built;
 use super::kept::KeptPlan;
 use super::machines::Machines;
-use super::make::{Asked, Wish, name, travels};
+use super::make::{Asked, PlanRequest, name, travels};
 use crate::failure::{OrHint, hinted};
-use crate::training::plan::{Keep, Recipe, kept_model, read_text, recipe};
+use crate::training::job::{CheckpointPolicy, Recipe, kept_model, read_text, recipe};
 use crate::training::settings::{GradDtype, RecipeFlags, Settings};
 use crate::{file, source};
 
@@ -26,11 +26,11 @@ pub enum Source {
     /// training.
     File(PathBuf, Box<Built>, Option<Asked>),
     /// It is made for the ranks that are there.
-    Made(Box<Wish>),
+    Made(Box<PlanRequest>),
 }
 
 /// Checkpoint to resume from, and the policy for new ones.
-pub type Frozen = (Option<Checkpoint>, Option<Keep>);
+pub type Frozen = (Option<Checkpoint>, Option<CheckpointPolicy>);
 
 /// A planned training, as far as one process knows it.
 pub struct Request {
@@ -45,7 +45,7 @@ pub struct Request {
     /// Where training goes on from.
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
-    pub keep: Option<Keep>,
+    pub policy: Option<CheckpointPolicy>,
     data: String,
 }
 
@@ -109,27 +109,28 @@ impl Request {
             }
             check_pins(&decided, &model, sequence)?;
             let (parallel, batch, settings) = (asked.parallel, recipe.batch, decided);
-            let wish = Wish { parallel, asked, settings, cluster, model, sequence, batch };
-            Ok(Source::Made(Box::new(wish)))
+            let request =
+                PlanRequest { parallel, asked, settings, cluster, model, sequence, batch };
+            Ok(Source::Made(Box::new(request)))
         })
     }
 
     fn new(
         settings: &Settings,
-        (resume, keep): Frozen,
+        (resume, policy): Frozen,
         source: impl FnOnce(&Recipe, Option<&Checkpoint>) -> Result<Source>,
     ) -> Result<Request> {
         let (settings, corpus, data) = read_text(settings, resume.as_ref())?;
         let recipe = recipe(&settings.recipe, resume.as_ref())?;
         let source = source(&recipe, resume.as_ref())?;
-        Ok(Request { source, recipe, corpus, settings, resume, keep, data })
+        Ok(Request { source, recipe, corpus, settings, resume, policy, data })
     }
 
     /// Returns the number of ranks that are started unless somebody says it.
     pub fn usual_ranks(&self) -> u32 {
         let ranks = match &self.source {
             Source::File(_, built, _) => built.plan.ranks(),
-            Source::Made(wish) => wish.cluster.as_ref().map_or(2, |found| found.devices),
+            Source::Made(request) => request.cluster.as_ref().map_or(2, |found| found.devices),
         };
         ranks.min(RANKS_MAX) as u32
     }
@@ -138,7 +139,7 @@ impl Request {
     pub fn asked(&self) -> Option<&Asked> {
         match &self.source {
             Source::File(_, _, asked) => asked.as_ref(),
-            Source::Made(wish) => Some(&wish.asked),
+            Source::Made(request) => Some(&request.asked),
         }
     }
 
@@ -155,7 +156,7 @@ impl Request {
                 Err(hinted(error, start_hint(planned, &format!("make a plan for {world}"))))
             }
             Source::File(..) => Ok(()),
-            Source::Made(wish) => wish.check_world(ranks, said),
+            Source::Made(request) => request.check_world(ranks, said),
         }
     }
 
@@ -177,13 +178,13 @@ impl Request {
             Source::File(_, built, _) => {
                 facts.push(("plan".to_owned(), checksum(&built.file.text())));
             }
-            Source::Made(wish) => facts.extend(wish.facts()),
+            Source::Made(request) => facts.extend(request.facts()),
         }
         let first = self.resume.as_ref().map_or(0, |found| found.manifest().progress.step);
         facts.push(("first step".to_owned(), first.to_string()));
-        let folder = if self.keep.is_some() { "a folder" } else { "none" };
+        let folder = if self.policy.is_some() { "a folder" } else { "none" };
         facts.push(("--checkpoint-dir".to_owned(), folder.to_owned()));
-        let every = self.keep.as_ref().and_then(|keep| keep.every);
+        let every = self.policy.as_ref().and_then(|policy| policy.every);
         facts.push(("--checkpoint-every".to_owned(), format!("{every:?}")));
         let Recipe { steps, seed, lr, warmup, clip, .. } = &self.recipe;
         for (name, value) in [

@@ -17,7 +17,7 @@ use super::memory::Growth;
 use super::{Request, checkpoints, figures};
 use crate::output::say;
 use crate::report::Planned;
-use crate::training::folder::Held;
+use crate::training::folder::FolderLock;
 use crate::training::interrupt::Interrupt;
 use crate::training::log::{Log, Step};
 use crate::training::machine;
@@ -33,7 +33,7 @@ pub struct Session<'a> {
     sampler: Sampler,
     validation: Vec<Batch>,
     interrupt: &'a Interrupt,
-    held: &'a Held,
+    lock: &'a FolderLock,
     progress: Progress,
     log: Log,
     trace: Trace,
@@ -52,7 +52,7 @@ impl<'a> Session<'a> {
     pub fn start(
         (request, built): (&'a Request, &'a Built),
         group: Group,
-        (interrupt, held): (&'a Interrupt, &'a Held),
+        (interrupt, lock): (&'a Interrupt, &'a FolderLock),
         trace: Trace,
     ) -> Result<Session<'a>> {
         let growth = Growth::from_now();
@@ -104,7 +104,7 @@ impl<'a> Session<'a> {
             sampler,
             validation,
             interrupt,
-            held,
+            lock,
             progress,
             log,
             trace,
@@ -129,15 +129,15 @@ impl<'a> Session<'a> {
             let over = stop || self.done == steps;
             let validation = if self.is_validated() || over { self.validate()? } else { None };
             self.progress.tell(&News { validation, ..news });
-            if let Some(keep) = &self.request.keep
-                && (over || keep.every.is_some_and(|every| self.done.is_multiple_of(every)))
+            if let Some(policy) = &self.request.policy
+                && (over || policy.every.is_some_and(|every| self.done.is_multiple_of(every)))
             {
                 let of = (self.request, self.built);
                 let state = (&mut self.machine, &self.sampler);
                 let saved =
-                    checkpoints::save(of, (keep, self.held), state, (self.world, self.done));
+                    checkpoints::save(of, (policy, self.lock), state, (self.world, self.done));
                 if saved.is_err() {
-                    self.held.discard(self.done);
+                    self.lock.discard(self.done);
                 }
                 self.log.pause();
                 self.saved = saved.with_context(|| format!("saving step {}", self.done));

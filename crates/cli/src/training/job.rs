@@ -43,7 +43,7 @@ pub struct Recipe {
 
 /// Where and how often training is frozen.
 #[derive(Clone, Debug)]
-pub struct Keep {
+pub struct CheckpointPolicy {
     /// The folder of the checkpoints.
     pub folder: PathBuf,
     /// After how many steps one is written; the last step writes one anyway.
@@ -51,7 +51,7 @@ pub struct Keep {
 }
 
 /// Training job that all ranks follow.
-pub struct Plan {
+pub struct TrainingJob {
     /// The text.
     pub corpus: Corpus,
     /// The text's name.
@@ -67,7 +67,7 @@ pub struct Plan {
     /// Where training goes on from.
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
-    pub keep: Option<Keep>,
+    pub policy: Option<CheckpointPolicy>,
     /// The exchange that the checkpoint keeps.
     kept: Option<Exchange>,
 }
@@ -95,7 +95,7 @@ const DEFAULT: Recipe = Recipe {
     grad_dtype: GradDtype::F32,
 };
 
-impl Plan {
+impl TrainingJob {
     /// Reads the data and the checkpoint, and checks all that one process can check.
     ///
     /// # Errors
@@ -103,8 +103,8 @@ impl Plan {
     pub fn resolve(
         settings: &Settings,
         codec: Option<&Codec>,
-        (resume, keep): (Option<Checkpoint>, Option<Keep>),
-    ) -> Result<Plan> {
+        (resume, policy): (Option<Checkpoint>, Option<CheckpointPolicy>),
+    ) -> Result<TrainingJob> {
         resume.as_ref().map_or(Ok(()), check_unplanned)?;
         let recipe = recipe(&settings.recipe, resume.as_ref())?;
         if let (Some(Tokens(name)), Model::Sizes(_)) = (&settings.recipe.input, &recipe.model) {
@@ -117,7 +117,7 @@ impl Plan {
         let kept = resume.as_ref().map(Exchange::kept).transpose()?.flatten();
         let before = (kept.as_ref(), &parameters[..]);
         let (exchange, codec) = Exchange::resolve(&settings, codec, before)?;
-        Ok(Plan { corpus, data, recipe, exchange, codec, settings, resume, keep, kept })
+        Ok(TrainingJob { corpus, data, recipe, exchange, codec, settings, resume, policy, kept })
     }
 
     /// Notices for a training that resumes with `world` ranks: differences from its checkpoint, and
@@ -185,9 +185,9 @@ impl Plan {
             ("data".to_owned(), self.corpus.fingerprint().to_owned()),
             ("first step".to_owned(), step.to_string()),
         ];
-        let every = self.keep.as_ref().and_then(|keep| keep.every);
+        let every = self.policy.as_ref().and_then(|policy| policy.every);
         let every = every.map_or("none".to_owned(), |every| every.to_string());
-        let folder = if self.keep.is_some() { "a folder" } else { "none" };
+        let folder = if self.policy.is_some() { "a folder" } else { "none" };
         facts.push(("--checkpoint-dir".to_owned(), folder.to_owned()));
         facts.push(("--checkpoint-every".to_owned(), every));
         facts.extend(self.described());
@@ -340,7 +340,7 @@ fn ensure_or_hint(holds: bool, message: String, hint: &str) -> Result<()> {
 /// The model of a planned training, as its checkpoints keep it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptModel {
-    /// Name of the model in the plan.
+    /// Name of the model in the job.
     #[serde(rename = "model")]
     pub name: String,
     /// Tokens of its sequences.
