@@ -16,7 +16,7 @@ use std::time::Duration;
 use thinwire_link::Waker;
 use thinwire_wire::World;
 
-use crate::{Error, Group, Kind, Run, Stop};
+use crate::{Buffer, Error, Group, Kind, Run, Stop};
 
 /// How long the thread sleeps at most when nothing happens.
 const NAP: Duration = Duration::from_millis(250);
@@ -52,7 +52,7 @@ pub struct Driver<V> {
     thread: Option<JoinHandle<Option<Group>>>,
 }
 
-impl<V: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Driver<V> {
+impl<V: Buffer + Send + 'static> Driver<V> {
     /// Starts the thread.
     ///
     /// # Panics
@@ -171,7 +171,7 @@ struct Loop<V> {
     failure: Arc<OnceLock<Error>>,
 }
 
-impl<V: AsRef<[f32]> + AsMut<[f32]>> Loop<V> {
+impl<V: Buffer> Loop<V> {
     /// The group, once the other end is closed in good order.
     fn run(mut self, inbox: &Receiver<Request<V>>) -> Option<Group> {
         loop {

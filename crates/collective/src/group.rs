@@ -11,6 +11,7 @@ use thinwire_wire::{Rank, Tag, World};
 
 pub(crate) use self::desk::Desk;
 use self::desk::{Progress, deliver};
+use crate::Buffer;
 use crate::error::{BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, is_call};
 use crate::inbox::Inbox;
 use crate::pool::Pool;
@@ -134,7 +135,7 @@ impl Group {
     ///
     /// # Errors
     /// If an early message does not fit.
-    pub fn admit<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, run: &mut Run<V>) -> Result<(), Error> {
+    pub fn admit<V: Buffer>(&mut self, run: &mut Run<V>) -> Result<(), Error> {
         self.check()?;
         self.moved = Instant::now();
         if run.address.step < COUNTS {
@@ -164,10 +165,7 @@ impl Group {
     ///
     /// # Errors
     /// If a peer is lost or misbehaves; every peer is told, and the group is over.
-    pub fn advance<V: AsRef<[f32]> + AsMut<[f32]>>(
-        &mut self,
-        runs: &mut [Run<V>],
-    ) -> Result<bool, Error> {
+    pub fn advance<V: Buffer>(&mut self, runs: &mut [Run<V>]) -> Result<bool, Error> {
         self.check()?;
         self.hand_over(runs);
         let begun = if self.begun == self.calls { CALLS | self.calls } else { CALLS };
@@ -213,7 +211,7 @@ impl Group {
     }
 
     /// Fails if there was no progress for too long although `runs` are waiting.
-    fn judge<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, runs: &[Run<V>]) -> Result<(), Error> {
+    fn judge<V: Buffer>(&mut self, runs: &[Run<V>]) -> Result<(), Error> {
         let waiting = runs.iter().any(|run| !run.is_done());
         match waiting && self.moved.elapsed() > self.timeout {
             true => Err(self.timed_out(runs)),
@@ -225,11 +223,7 @@ impl Group {
     ///
     /// # Errors
     /// If nothing has moved for the group's timeout although `runs` are waiting.
-    pub fn wait<V: AsRef<[f32]> + AsMut<[f32]>>(
-        &mut self,
-        runs: &[Run<V>],
-        patience: Duration,
-    ) -> Result<(), Error> {
+    pub fn wait<V: Buffer>(&mut self, runs: &[Run<V>], patience: Duration) -> Result<(), Error> {
         self.spins += 1;
         if self.spins < self.spins_max {
             std::thread::yield_now();
@@ -257,10 +251,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::advance`] and [`Group::wait`].
-    pub fn complete<V: AsRef<[f32]> + AsMut<[f32]>>(
-        &mut self,
-        runs: &mut [Run<V>],
-    ) -> Result<(), Error> {
+    pub fn complete<V: Buffer>(&mut self, runs: &mut [Run<V>]) -> Result<(), Error> {
         for run in runs.iter_mut() {
             self.admit(run)?;
         }
@@ -286,10 +277,7 @@ impl Group {
     }
 
     /// What to name in an error: the first run that is not done.
-    fn doing<V: AsRef<[f32]> + AsMut<[f32]>>(
-        &self,
-        runs: &[Run<V>],
-    ) -> (&'static str, Option<u64>) {
+    fn doing<V: Buffer>(&self, runs: &[Run<V>]) -> (&'static str, Option<u64>) {
         let run = runs.iter().find(|run| !run.is_done());
         run.map_or((BETWEEN, self.step), |run| (run.address.operation, Some(run.address.step)))
     }
@@ -305,7 +293,7 @@ impl Group {
         }
     }
 
-    fn hand_over<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, runs: &mut [Run<V>]) {
+    fn hand_over<V: Buffer>(&mut self, runs: &mut [Run<V>]) {
         for run in runs {
             while let Some((to, header)) = run.next_send(self.epoch) {
                 match run.bulk {
@@ -324,7 +312,7 @@ impl Group {
         error
     }
 
-    fn timed_out<V: AsRef<[f32]> + AsMut<[f32]>>(&mut self, runs: &[Run<V>]) -> Error {
+    fn timed_out<V: Buffer>(&mut self, runs: &[Run<V>]) -> Error {
         let mut awaited: Vec<Rank> = runs.iter().flat_map(Run::awaited).collect();
         awaited.sort_unstable();
         awaited.dedup();

@@ -27,6 +27,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod driver;
 mod error;
 mod group;
@@ -39,12 +40,13 @@ mod run;
 pub mod start;
 mod stop;
 
+pub use buffer::{Buffer, Element, Number};
 pub use driver::{Driver, Next, Then};
 pub use error::{Error, Kind};
 pub use group::Group;
 pub use operations::{
     Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, all_to_all, barrier,
-    broadcast, reduce_scatter,
+    broadcast, broadcast_bytes, reduce_scatter,
 };
 pub use program::Program;
 #[doc(hidden)]

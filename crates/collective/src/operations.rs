@@ -9,16 +9,16 @@ use std::sync::Arc;
 use thinwire_codec::Codec;
 use thinwire_schedule::{Algorithm, Shape};
 pub use thinwire_schedule::{carries, partitions, preferred};
-use thinwire_wire::Rank;
+use thinwire_wire::{DType, Rank};
 
-use crate::{Error, Group, start};
+use crate::{Element, Error, Group, Number, start};
 
-/// How an all-reduce is done.
+/// The choices of an all-reduce.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Who sends what to whom; chosen by [`preferred`] if there is none.
     pub algorithm: Option<Algorithm>,
-    /// What the values are encoded with. Here without error feedback, which `sync` adds.
+    /// The encoding of the values on the wire. Without error feedback, which `sync` adds.
     pub codec: Arc<dyn Codec>,
     /// The number of pipelined partitions; chosen by size if there is none.
     pub partitions: Option<usize>,
@@ -30,22 +30,46 @@ impl Default for Options {
     }
 }
 
-/// Replaces `values` by their sum over all ranks.
+impl Options {
+    /// These options for values that are f32 here and `dtype` for the caller: without a codec they
+    /// travel as `dtype`.
+    ///
+    /// Values of 16 bits go by two-shot, so that the owner of a chunk sums it in f32 and rounds the sum
+    /// once; a ring would round it at every hop.
+    #[must_use]
+    pub fn of(&self, dtype: DType) -> Options {
+        if dtype == DType::F32 || !self.codec.is_raw() {
+            return self.clone();
+        }
+        let algorithm = self.algorithm.or(Some(Algorithm::TwoShot));
+        Options { algorithm, codec: thinwire_codec::raw_of(dtype), ..self.clone() }
+    }
+}
+
+/// Replaces `values` by their sum over all ranks. Values of 16 bits are summed in f32, and the sum is
+/// rounded once.
 ///
 /// # Errors
 /// If the codec only works with error feedback, or a peer is lost or disagrees.
-pub fn all_reduce(group: &mut Group, values: &mut [f32], options: &Options) -> Result<(), Error> {
-    let run = start::all_reduce(group, values, options)?;
-    group.complete(&mut [run])
+pub fn all_reduce<T: Number>(
+    group: &mut Group,
+    values: &mut [T],
+    options: &Options,
+) -> Result<(), Error> {
+    let options = options.of(T::SUM);
+    T::as_f32(values, |values| {
+        let run = start::all_reduce(group, values, &options)?;
+        group.complete(&mut [run])
+    })
 }
 
 /// Replaces every tensor by its sum over all ranks; many small ones travel as one.
 ///
 /// # Errors
 /// As [`all_reduce`].
-pub fn all_reduce_many(
+pub fn all_reduce_many<T: Number>(
     group: &mut Group,
-    tensors: &mut [&mut [f32]],
+    tensors: &mut [&mut [T]],
     options: &Options,
 ) -> Result<(), Error> {
     let mut joined = Vec::with_capacity(tensors.iter().map(|tensor| tensor.len()).sum());
@@ -63,28 +87,30 @@ pub fn all_reduce_many(
 }
 
 /// Sums `values` over all ranks and leaves in my chunk of them, whose range is returned, the sum;
-/// the rest of `values` is undefined.
+/// the rest of `values` is undefined. Values of 16 bits are summed in f32, and the sum is rounded once.
 ///
 /// # Errors
 /// As [`all_reduce`].
-pub fn reduce_scatter(
+pub fn reduce_scatter<T: Number>(
     group: &mut Group,
-    values: &mut [f32],
+    values: &mut [T],
 ) -> Result<std::ops::Range<usize>, Error> {
     let (world, length) = (group.world(), values.len());
-    let run = start::reduce_scatter(group, values, &thinwire_codec::raw())?;
-    group.complete(&mut [run])?;
+    T::as_f32(values, |values| {
+        let run = start::reduce_scatter(group, values, &thinwire_codec::raw_of(T::SUM))?;
+        group.complete(&mut [run])
+    })?;
     let shape = Shape { length, block: 1, partitions: 1 };
     Ok(shape.chunk(0, world.size(), world.rank().index()))
 }
 
-/// The values of every rank, in rank order. All ranks give equally many.
+/// The elements of every rank, in rank order. All ranks give equally many.
 ///
 /// # Errors
 /// As [`all_reduce`].
-pub fn all_gather(group: &mut Group, mine: &[f32]) -> Result<Vec<f32>, Error> {
+pub fn all_gather<T: Element>(group: &mut Group, mine: &[T]) -> Result<Vec<T>, Error> {
     let world = group.world();
-    let mut values = vec![0.0; mine.len() * world.size()];
+    let mut values = vec![T::zeroed(); mine.len() * world.size()];
     values[world.rank().index() * mine.len()..][..mine.len()].copy_from_slice(mine);
     let run = start::all_gather(group, values.as_mut_slice());
     group.complete(&mut [run])?;
@@ -96,28 +122,50 @@ pub fn all_gather(group: &mut Group, mine: &[f32]) -> Result<Vec<f32>, Error> {
 /// # Errors
 /// As [`all_reduce`].
 pub fn all_gather_bytes(group: &mut Group, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-    let length = f32::from_bits(mine.len() as u32);
-    let lengths: Vec<usize> =
-        all_gather(group, &[length])?.iter().map(|length| length.to_bits() as usize).collect();
-    let words = lengths.iter().max().map_or(0, |longest| longest.div_ceil(4));
-    let mut padded = vec![0_f32; words];
-    bytemuck::cast_slice_mut(&mut padded)[..mine.len()].copy_from_slice(mine);
-    let gathered = all_gather(group, &padded)?;
-    let bytes: &[u8] = bytemuck::cast_slice(&gathered);
-    Ok(lengths
-        .iter()
-        .enumerate()
-        .map(|(rank, &length)| bytes[rank * words * 4..][..length].to_vec())
-        .collect())
+    let lengths = all_gather(group, &(mine.len() as u32).to_le_bytes())?;
+    let (lengths, _) = lengths.as_chunks();
+    let lengths: Vec<usize> = lengths.iter().map(|it| u32::from_le_bytes(*it) as usize).collect();
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let mut padded = mine.to_vec();
+    padded.resize(longest, 0);
+    let all = all_gather(group, &padded)?;
+    let of_rank = |(rank, length): (usize, usize)| all[rank * longest..][..length].to_vec();
+    Ok(lengths.into_iter().enumerate().map(of_rank).collect())
 }
 
 /// Replaces `values` of all ranks by those of `root`.
 ///
 /// # Errors
 /// As [`all_reduce`].
-pub fn broadcast(group: &mut Group, values: &mut [f32], root: Rank) -> Result<(), Error> {
+pub fn broadcast<T: Element>(group: &mut Group, values: &mut [T], root: Rank) -> Result<(), Error> {
     let run = start::broadcast(group, values, root)?;
     group.complete(&mut [run])
+}
+
+/// The bytes of `root`, of any length up to `bytes_max`, on every rank; those of other ranks do not
+/// count.
+///
+/// # Errors
+/// As [`all_reduce`], or if they are longer.
+pub fn broadcast_bytes(
+    group: &mut Group,
+    mine: &[u8],
+    root: Rank,
+    bytes_max: usize,
+) -> Result<Vec<u8>, Error> {
+    let mut length = (mine.len() as u32).to_le_bytes();
+    broadcast(group, &mut length, root)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > bytes_max {
+        let detail = format!("{length} bytes from {root}, expected at most {bytes_max}");
+        return Err(Error::invalid("broadcast", detail));
+    }
+    let mut bytes = vec![0; length];
+    if group.world().rank() == root {
+        bytes.copy_from_slice(mine);
+    }
+    broadcast(group, &mut bytes, root)?;
+    Ok(bytes)
 }
 
 /// Sends to each rank its part of the first half of `values`, `sends[r]` elements in rank order,
@@ -126,9 +174,9 @@ pub fn broadcast(group: &mut Group, values: &mut [f32], root: Rank) -> Result<()
 ///
 /// # Errors
 /// As [`all_reduce`].
-pub fn all_to_all(
+pub fn all_to_all<T: Element>(
     group: &mut Group,
-    values: &mut [f32],
+    values: &mut [T],
     parts: (&[usize], &[usize]),
 ) -> Result<(), Error> {
     let run = start::all_to_all(group, values, parts);
@@ -140,6 +188,6 @@ pub fn all_to_all(
 /// # Errors
 /// As [`all_reduce`].
 pub fn barrier(group: &mut Group) -> Result<(), Error> {
-    let run = start::barrier(group, vec![0.0; group.world().size()]);
+    let run = start::barrier(group, vec![0_u8; group.world().size()]);
     group.complete(&mut [run])
 }

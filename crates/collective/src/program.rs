@@ -10,15 +10,18 @@ use std::sync::Arc;
 
 use thinwire_codec::Codec;
 use thinwire_schedule::{Operation, Schedule, Task};
-use thinwire_wire::Rank;
+use thinwire_wire::{DType, Rank};
+
+use crate::Buffer;
+use crate::buffer::element_bytes;
 
 /// Where the bytes of a slot are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
     /// In a buffer of the slot's own.
     Buffer,
-    /// In the tensor itself: these elements, as they are.
-    Values(Range<usize>),
+    /// In the tensor itself: these bytes, as they are.
+    Tensor(Range<usize>),
 }
 
 /// A schedule with its codec.
@@ -26,6 +29,10 @@ pub(crate) enum Home {
 pub struct Program {
     pub(crate) operations: Vec<Operation>,
     pub(crate) codec: Arc<dyn Codec>,
+    /// The dtype of messages; none for encodings and bytes.
+    pub(crate) wire: Option<DType>,
+    /// The dtype of the tensor.
+    pub(crate) dtype: Option<DType>,
     /// The values become the residual, and results wait for [`crate::Run::commit`].
     pub(crate) feedback: bool,
     /// For each task, how many others it waits for.
@@ -56,6 +63,21 @@ impl Program {
         Program::bound(schedule, elements, codec, feedback)
     }
 
+    /// Binds `schedule`, over `elements` of `dtype` (bytes if there is none), to no codec: elements of
+    /// any type are moved as they are.
+    ///
+    /// # Panics
+    /// If the schedule sums.
+    pub fn moving(schedule: Schedule, elements: usize, dtype: Option<DType>) -> Program {
+        let merges = |task: &Task| matches!(task.operation, Operation::Merge { .. });
+        assert!(!schedule.tasks.iter().any(merges), "a schedule that sums needs a codec");
+        let bytes = element_bytes(dtype);
+        let lengths = schedule.slots.iter().map(|count| count * bytes).collect();
+        let homes = homes(&schedule, bytes);
+        let program = Program::bound(schedule, elements, thinwire_codec::raw(), false);
+        Program { wire: dtype, dtype, lengths, homes, ..program }
+    }
+
     /// The same without feedback whatever the codec: what it loses is lost.
     pub fn plain(schedule: Schedule, elements: usize, codec: Arc<dyn Codec>) -> Program {
         Program::bound(schedule, elements, codec, false)
@@ -77,7 +99,12 @@ impl Program {
             waits: tasks.iter().map(|task| task.after.len() as u32).collect(),
             dependents: vec![Vec::new(); tasks.len()],
             lengths: schedule.slots.iter().map(|&count| codec.encoded_len(count)).collect(),
-            homes: homes(&schedule, codec.as_ref()),
+            homes: match codec.is_raw() {
+                true => homes(&schedule, size_of::<f32>()),
+                false => vec![Home::Buffer; schedule.slots.len()],
+            },
+            wire: codec.dtype(),
+            dtype: Some(DType::F32),
             readers: vec![0; schedule.slots.len()],
             arrivals: HashMap::new(),
             departures: HashMap::new(),
@@ -126,6 +153,11 @@ impl Program {
         self.elements
     }
 
+    /// Whether `buffer` is what it runs on.
+    pub(crate) fn fits(&self, buffer: &impl Buffer) -> bool {
+        buffer.dtype() == self.dtype && buffer.elements() == self.elements
+    }
+
     /// Whether it turns its values into the new residual and leaves the result for a commit.
     pub fn feedback(&self) -> bool {
         self.feedback
@@ -164,18 +196,19 @@ fn last_merges(tasks: &[Task]) -> Vec<bool> {
     merges
 }
 
-/// Where each slot lives. With a raw codec a slot is the tensor itself, where the schedule allows it
-/// and except where it is received to be added.
-fn homes(schedule: &Schedule, codec: &dyn Codec) -> Vec<Home> {
+/// Where each slot lives if elements, of so many bytes, travel as they are: in the tensor itself where
+/// the schedule allows it, except where a slot is received to be added.
+fn homes(schedule: &Schedule, element_bytes: usize) -> Vec<Home> {
     let mut homes = vec![Home::Buffer; schedule.slots.len()];
-    if !codec.is_raw() || !schedule.in_place() {
+    if !schedule.in_place() {
         return homes;
     }
     for task in &schedule.tasks {
         if let Operation::Encode { range, slot } | Operation::Decode { slot, range } =
             &task.operation
         {
-            homes[slot.0 as usize] = Home::Values(range.clone());
+            let bytes = range.start * element_bytes..range.end * element_bytes;
+            homes[slot.index()] = Home::Tensor(bytes);
         }
     }
     for task in &schedule.tasks {

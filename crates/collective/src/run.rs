@@ -11,6 +11,7 @@ use thinwire_schedule::Operation;
 use thinwire_wire::{DType, HEADER_BYTES, Header, Kind, Rank, Tag, World};
 
 use self::compute::decode;
+use crate::Buffer;
 use crate::error::{COUNTS, Error, is_call};
 use crate::pool::Pool;
 use crate::program::{Home, Program};
@@ -72,7 +73,7 @@ pub struct Run<V> {
     times: Times,
 }
 
-impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
+impl<V: Buffer> Run<V> {
     /// Starts a run in `world`. A program with feedback needs the `residual` of earlier runs.
     ///
     /// # Panics
@@ -84,18 +85,14 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         values: V,
         residual: Option<V>,
     ) -> Run<V> {
-        assert_eq!(
-            values.as_ref().len(),
-            program.elements,
-            "values of another length than the program's"
-        );
+        assert!(program.fits(&values), "values of another length or dtype than the program's");
         assert_eq!(
             residual.is_some(),
             program.feedback,
             "a residual where and only where there is feedback"
         );
         if let Some(residual) = &residual {
-            assert_eq!(residual.as_ref().len(), program.elements, "residual of another length");
+            assert!(program.fits(residual), "residual of another length");
         }
         let mut run = Run {
             address,
@@ -165,8 +162,11 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
     }
 
     /// The values as they are now.
+    ///
+    /// # Panics
+    /// If they are not f32.
     pub fn values(&self) -> &[f32] {
-        self.values.as_ref()
+        self.values.values()
     }
 
     /// What the run has cost.
@@ -192,7 +192,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         let program = Arc::clone(&self.program);
         for &task in &program.deferred {
             let operation = &program.operations[task as usize];
-            decode(&program, &self.slots, operation, result.as_mut())
+            decode(&program, &self.slots, operation, &mut result)
                 .map_err(|error| self.corrupt(None, error.to_string()))?;
         }
         Ok((result, self.values))
@@ -223,7 +223,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         let tag = Tag { step: self.address.step, tensor: self.address.tensor, message };
         let mut header = Header::new(Kind::Data, epoch, tag, length);
         header.nonfinite = self.nonfinite;
-        header.dtype = self.program.codec.dtype();
+        header.dtype = self.program.wire;
         self.times.sent_bytes += (length + HEADER_BYTES) as u64;
         Some((to, header))
     }
@@ -236,7 +236,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         };
         match &self.program.homes[slot] {
             Home::Buffer => &self.slots[slot],
-            Home::Values(range) => bytemuck::cast_slice(&self.values.as_ref()[range.clone()]),
+            Home::Tensor(range) => &self.values.bytes()[range.clone()],
         }
     }
 
@@ -271,9 +271,9 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
             let text = format!("length mismatch: {from} sent {found} bytes, expected {expected}");
             return Some(self.corrupt(Some(from), text));
         }
-        let expected = self.program.codec.dtype();
+        let expected = self.program.wire;
         if header.dtype != expected {
-            let name = |dtype: Option<DType>| dtype.map_or("encoded bytes", DType::name);
+            let name = |dtype: Option<DType>| dtype.map_or("bytes", DType::name);
             let (found, expected) = (name(header.dtype), name(expected));
             let text = format!("dtype mismatch: {from} sent {found}, expected {expected}");
             return Some(self.corrupt(Some(from), text));
@@ -286,9 +286,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         let task = self.program.arrivals[&(from, header.tag.message)];
         let slot = slot_of(&self.program.operations[task as usize]);
         match &self.program.homes[slot] {
-            Home::Values(range) => {
-                bytemuck::cast_slice_mut(&mut self.values.as_mut()[range.clone()])
-            }
+            Home::Tensor(range) => &mut self.values.bytes_mut()[range.clone()],
             Home::Buffer => {
                 if self.slots[slot].is_empty() {
                     self.slots[slot] = pool.take(self.program.lengths[slot]);

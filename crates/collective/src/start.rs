@@ -9,28 +9,29 @@ use std::sync::Arc;
 
 use thinwire_codec::Codec;
 use thinwire_schedule::{self as schedule, Schedule, Shape};
-use thinwire_wire::Rank;
+use thinwire_wire::{DType, Rank};
 
 use crate::operations::{Options, partitions, preferred};
-use crate::{Address, Error, Group, Program, Run};
+use crate::{Address, Buffer, Error, Group, Program, Run};
 
 /// A run that replaces `values` by their sum over all ranks.
 ///
 /// # Errors
 /// If the codec only works with error feedback.
-pub fn all_reduce<V: AsRef<[f32]> + AsMut<[f32]>>(
+pub fn all_reduce<V: Buffer>(
     group: &mut Group,
     values: V,
     options: &Options,
 ) -> Result<Run<V>, Error> {
-    plain("all_reduce", options.codec.as_ref())?;
-    let length = values.as_ref().len();
+    summable("all_reduce", &values, options.codec.as_ref())?;
+    let length = values.elements();
     let partitions = options.partitions.unwrap_or_else(|| partitions(length)).max(1);
     let shape = Shape { length, block: options.codec.block(), partitions };
     let exchange = options.codec.exchange();
     let algorithm = options.algorithm.unwrap_or_else(|| preferred(exchange, group.world(), length));
     let schedule = schedule::all_reduce(algorithm, group.world(), &shape);
-    Ok(call(group, "all_reduce", schedule, values, &options.codec))
+    let address = group.next_call("all_reduce");
+    Ok(summing(group, address, schedule, values, &options.codec))
 }
 
 /// A run that leaves in chunk r of rank r's `values` the sum of that chunk over all ranks; what is in
@@ -38,38 +39,34 @@ pub fn all_reduce<V: AsRef<[f32]> + AsMut<[f32]>>(
 ///
 /// # Errors
 /// If the codec only works with error feedback.
-pub fn reduce_scatter<V: AsRef<[f32]> + AsMut<[f32]>>(
+pub fn reduce_scatter<V: Buffer>(
     group: &mut Group,
     values: V,
     codec: &Arc<dyn Codec>,
 ) -> Result<Run<V>, Error> {
-    plain("reduce_scatter", codec.as_ref())?;
-    let shape = Shape { length: values.as_ref().len(), block: 1, partitions: 1 };
+    summable("reduce_scatter", &values, codec.as_ref())?;
+    let shape = Shape { length: values.elements(), block: 1, partitions: 1 };
     let schedule = schedule::reduce_scatter(group.world(), &shape);
-    Ok(call(group, "reduce_scatter", schedule, values, codec))
+    let address = group.next_call("reduce_scatter");
+    Ok(summing(group, address, schedule, values, codec))
 }
 
 /// A run after which chunk r of everybody's `values` is what rank r had there.
-pub fn all_gather<V: AsRef<[f32]> + AsMut<[f32]>>(group: &mut Group, values: V) -> Run<V> {
-    let shape = Shape { length: values.as_ref().len(), block: 1, partitions: 1 };
-    let schedule = schedule::all_gather(group.world(), &shape);
-    call(group, "all_gather", schedule, values, &thinwire_codec::raw())
+pub fn all_gather<V: Buffer>(group: &mut Group, values: V) -> Run<V> {
+    gather(group, "all_gather", values)
 }
 
 /// A run that replaces `values` of all ranks by those of `root`.
 ///
 /// # Errors
 /// If there is no such rank.
-pub fn broadcast<V: AsRef<[f32]> + AsMut<[f32]>>(
-    group: &mut Group,
-    values: V,
-    root: Rank,
-) -> Result<Run<V>, Error> {
+pub fn broadcast<V: Buffer>(group: &mut Group, values: V, root: Rank) -> Result<Run<V>, Error> {
     member("broadcast", "root", root, group)?;
-    let length = values.as_ref().len();
-    let shape = Shape { length, block: 1, partitions: partitions(length) };
+    let partitions = partitions(values.bytes().len().div_ceil(size_of::<f32>()));
+    let shape = Shape { length: values.elements(), block: 1, partitions };
     let schedule = schedule::broadcast(root, group.world(), &shape);
-    let run = call(group, "broadcast", schedule, values, &thinwire_codec::raw());
+    let address = group.next_call("broadcast");
+    let run = moving(group, address, schedule, values);
     Ok(run.called(format!("broadcast from {root}")))
 }
 
@@ -79,13 +76,14 @@ pub fn broadcast<V: AsRef<[f32]> + AsMut<[f32]>>(
 ///
 /// # Panics
 /// If there is not one length per rank, or `values` have not their sum.
-pub fn all_to_all<V: AsRef<[f32]> + AsMut<[f32]>>(
+pub fn all_to_all<V: Buffer>(
     group: &mut Group,
     values: V,
     (sends, recvs): (&[usize], &[usize]),
 ) -> Run<V> {
     let schedule = schedule::all_to_all(group.world(), sends, recvs);
-    call(group, "all_to_all", schedule, values, &thinwire_codec::raw())
+    let address = group.next_call("all_to_all");
+    moving(group, address, schedule, values)
 }
 
 /// A run that sends `values` to one rank, where [`recv`] with the same `number` awaits them; those of
@@ -93,62 +91,67 @@ pub fn all_to_all<V: AsRef<[f32]> + AsMut<[f32]>>(
 ///
 /// # Errors
 /// If there is no such rank, or it is this one, or the number does not fit into 30 bits.
-pub fn send<V: AsRef<[f32]> + AsMut<[f32]>>(
+pub fn send<V: Buffer>(
     group: &mut Group,
     values: V,
     (to, number): (Rank, u32),
 ) -> Result<Run<V>, Error> {
     other("send", to, group)?;
-    let schedule = schedule::send(to, values.as_ref().len());
+    let schedule = schedule::send(to, values.elements());
     let address = group.next_message((group.world().rank(), to), number, "send")?;
-    Ok(bound(group, address, schedule, values, &thinwire_codec::raw()))
+    Ok(moving(group, address, schedule, values))
 }
 
 /// A run that receives `values` from one rank: the other end of [`send`].
 ///
 /// # Errors
 /// If there is no such rank, or it is this one, or the number does not fit into 30 bits.
-pub fn recv<V: AsRef<[f32]> + AsMut<[f32]>>(
+pub fn recv<V: Buffer>(
     group: &mut Group,
     values: V,
     (from, number): (Rank, u32),
 ) -> Result<Run<V>, Error> {
     other("recv", from, group)?;
-    let schedule = schedule::recv(from, values.as_ref().len());
+    let schedule = schedule::recv(from, values.elements());
     let address = group.next_message((from, group.world().rank()), number, "recv")?;
-    Ok(bound(group, address, schedule, values, &thinwire_codec::raw()))
+    Ok(moving(group, address, schedule, values))
 }
 
 /// A run that is done when every rank has started its own. `values` have one element per rank.
-pub fn barrier<V: AsRef<[f32]> + AsMut<[f32]>>(group: &mut Group, values: V) -> Run<V> {
-    let shape = Shape { length: values.as_ref().len(), block: 1, partitions: 1 };
+pub fn barrier<V: Buffer>(group: &mut Group, values: V) -> Run<V> {
+    gather(group, "barrier", values)
+}
+
+fn gather<V: Buffer>(group: &mut Group, operation: &'static str, values: V) -> Run<V> {
+    let shape = Shape { length: values.elements(), block: 1, partitions: 1 };
     let schedule = schedule::all_gather(group.world(), &shape);
-    call(group, "barrier", schedule, values, &thinwire_codec::raw())
-}
-
-fn call<V: AsRef<[f32]> + AsMut<[f32]>>(
-    group: &mut Group,
-    operation: &'static str,
-    schedule: Schedule,
-    values: V,
-    codec: &Arc<dyn Codec>,
-) -> Run<V> {
     let address = group.next_call(operation);
-    bound(group, address, schedule, values, codec)
+    moving(group, address, schedule, values)
 }
 
-fn bound<V: AsRef<[f32]> + AsMut<[f32]>>(
+/// A run that moves elements as they are.
+fn moving<V: Buffer>(group: &Group, address: Address, schedule: Schedule, values: V) -> Run<V> {
+    let program = Program::moving(schedule, values.elements(), values.dtype());
+    Run::new(Arc::new(program), address, group.world(), values, None)
+}
+
+/// A run that sums f32.
+fn summing<V: Buffer>(
     group: &Group,
     address: Address,
     schedule: Schedule,
     values: V,
     codec: &Arc<dyn Codec>,
 ) -> Run<V> {
-    let program = Program::new(schedule, values.as_ref().len(), Arc::clone(codec));
+    let program = Program::new(schedule, values.elements(), Arc::clone(codec));
     Run::new(Arc::new(program), address, group.world(), values, None)
 }
 
-fn plain(operation: &'static str, codec: &dyn Codec) -> Result<(), Error> {
+fn summable(operation: &'static str, values: &impl Buffer, codec: &dyn Codec) -> Result<(), Error> {
+    if values.dtype() != Some(DType::F32) {
+        let found = values.dtype().map_or("bytes", DType::name);
+        return Err(Error::invalid(operation, format!("a sum of {found}, expected f32")));
+    }
     if codec.needs_feedback() {
         let detail = format!("codec {codec} needs error feedback, which a single call has not");
         return Err(Error::invalid(operation, detail));

@@ -4,6 +4,7 @@
 use thinwire_link::{Place, Port};
 use thinwire_wire::{HEADER_BYTES, Header, Kind, Rank, Tag};
 
+use crate::Buffer;
 use crate::error::{Error, is_call};
 use crate::inbox::Inbox;
 use crate::pool::Pool;
@@ -30,7 +31,7 @@ pub(super) struct Progress {
     pub(super) early_bytes: usize,
 }
 
-impl<'a, V: AsRef<[f32]> + AsMut<[f32]>> Desk<'a, V> {
+impl<'a, V: Buffer> Desk<'a, V> {
     /// The desk of epoch 0.
     pub(crate) fn new(
         runs: &'a mut [Run<V>],
@@ -56,7 +57,7 @@ impl<'a, V: AsRef<[f32]> + AsMut<[f32]>> Desk<'a, V> {
     }
 }
 
-impl<V: AsRef<[f32]> + AsMut<[f32]>> Port for Desk<'_, V> {
+impl<V: Buffer> Port for Desk<'_, V> {
     fn outgoing(&self, to: Rank, tag: &Tag) -> &[u8] {
         let run = self.runs.iter().find(|run| run.owns(tag));
         run.map_or(&[], |run| run.outgoing(to, tag.message))
@@ -126,7 +127,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Port for Desk<'_, V> {
 }
 
 /// Gives a run what has come for it.
-pub(super) fn deliver<V: AsRef<[f32]> + AsMut<[f32]>>(
+pub(super) fn deliver<V: Buffer>(
     run: &mut Run<V>,
     from: Rank,
     header: &Header,

@@ -10,11 +10,12 @@ use thinwire_schedule::Operation;
 use thinwire_wire::random::Key;
 
 use super::{Address, Run};
+use crate::Buffer;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::program::{Home, Program};
 
-impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
+impl<V: Buffer> Run<V> {
     /// Encodes, merges or decodes once, if something is ready for it.
     pub(crate) fn compute(&mut self, pool: &mut Pool) -> Result<bool, Error> {
         let Some(Reverse(task)) = self.ready.pop() else { return Ok(false) };
@@ -26,7 +27,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
             self.times.encode += begin.elapsed();
         } else {
             self.settle(&program.first_merges, task);
-            decode(&program, &self.slots, operation, self.values.as_mut())
+            decode(&program, &self.slots, operation, &mut self.values)
                 .map_err(|error| self.corrupt(None, error.to_string()))?;
             self.settle(&program.last_merges, task);
             self.times.decode += begin.elapsed();
@@ -40,7 +41,7 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
     fn settle(&mut self, merges: &[bool], task: u32) {
         let operation = &self.program.operations[task as usize];
         if let (Operation::Merge { range, .. }, true) = (operation, merges[task as usize]) {
-            self.program.codec.canonicalise(&mut self.values.as_mut()[range.clone()]);
+            self.program.codec.canonicalise(&mut self.values.values_mut()[range.clone()]);
         }
     }
 
@@ -50,9 +51,9 @@ impl<V: AsRef<[f32]> + AsMut<[f32]>> Run<V> {
         }
         let mut bytes = pool.take(self.program.lengths[slot]);
         let key = self.key(range.start);
-        let values = &mut self.values.as_mut()[range.clone()];
+        let values = &mut self.values.values_mut()[range.clone()];
         let input = match &self.residual {
-            Some(residual) => Input::Feedback { values, residual: &residual.as_ref()[range] },
+            Some(residual) => Input::Feedback { values, residual: &residual.values()[range] },
             None => Input::Plain(values),
         };
         let finite = self.program.codec.encode(input, key, &mut bytes);
@@ -79,7 +80,7 @@ pub(super) fn decode(
     program: &Program,
     slots: &[Vec<u8>],
     operation: &Operation,
-    values: &mut [f32],
+    values: &mut impl Buffer,
 ) -> Result<(), thinwire_codec::Error> {
     let (slot, range, write) = match operation {
         Operation::Merge { slot, range } => (slot.0 as usize, range, Write::Add),
@@ -87,7 +88,9 @@ pub(super) fn decode(
         _ => unreachable!("only merges and decodes write values"),
     };
     match &program.homes[slot] {
-        Home::Values(_) => Ok(()),
-        Home::Buffer => program.codec.decode(&slots[slot], write, &mut values[range.clone()]),
+        Home::Tensor(_) => Ok(()),
+        Home::Buffer => {
+            program.codec.decode(&slots[slot], write, &mut values.values_mut()[range.clone()])
+        }
     }
 }

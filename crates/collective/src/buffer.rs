@@ -1,0 +1,123 @@
+//! The memory of a run: bytes, and the dtype that says what they are.
+//!
+//! A run moves bytes and looks at elements only where it sums, which it does in f32. Memory whose
+//! elements have no [`DType`] (bytes, integers) can therefore be gathered and broadcast, but not summed.
+
+use bytemuck::Pod;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use thinwire_wire::DType;
+
+/// Memory that a run reads and writes.
+pub trait Buffer {
+    /// The type of the elements; `None` for bytes, whose elements have one byte each.
+    fn dtype(&self) -> Option<DType>;
+
+    /// The elements as bytes.
+    fn bytes(&self) -> &[u8];
+
+    /// The elements as bytes, to be overwritten.
+    fn bytes_mut(&mut self) -> &mut [u8];
+
+    /// The number of elements.
+    fn elements(&self) -> usize {
+        self.bytes().len() / element_bytes(self.dtype())
+    }
+
+    /// The elements of a buffer of f32.
+    ///
+    /// # Panics
+    /// If the dtype is not f32.
+    fn values(&self) -> &[f32] {
+        assert_eq!(self.dtype(), Some(DType::F32), "values of a buffer");
+        bytemuck::cast_slice(self.bytes())
+    }
+
+    /// The elements of a buffer of f32, to be overwritten.
+    ///
+    /// # Panics
+    /// If the dtype is not f32.
+    fn values_mut(&mut self) -> &mut [f32] {
+        assert_eq!(self.dtype(), Some(DType::F32), "values of a buffer");
+        bytemuck::cast_slice_mut(self.bytes_mut())
+    }
+}
+
+/// The bytes of one element.
+pub(crate) fn element_bytes(dtype: Option<DType>) -> usize {
+    dtype.map_or(1, DType::size)
+}
+
+/// A type of elements that collectives can move.
+pub trait Element: Pod {
+    /// The dtype on the wire; `None` for bytes.
+    const DTYPE: Option<DType>;
+}
+
+impl Element for u8 {
+    const DTYPE: Option<DType> = None;
+}
+
+/// A type of elements that collectives can sum.
+pub trait Number: Element {
+    /// The dtype on the wire of sums that travel without a codec.
+    const SUM: DType;
+
+    /// Calls `work` with `values` as f32, and rounds what it leaves to the nearest number of this type.
+    fn as_f32<T>(values: &mut [Self], work: impl FnOnce(&mut [f32]) -> T) -> T;
+}
+
+impl Element for f32 {
+    const DTYPE: Option<DType> = Some(DType::F32);
+}
+
+impl Number for f32 {
+    const SUM: DType = DType::F32;
+
+    fn as_f32<T>(values: &mut [f32], work: impl FnOnce(&mut [f32]) -> T) -> T {
+        work(values)
+    }
+}
+
+macro_rules! half_number {
+    ($half:ty, $dtype:expr) => {
+        impl Element for $half {
+            const DTYPE: Option<DType> = Some($dtype);
+        }
+
+        impl Number for $half {
+            const SUM: DType = $dtype;
+
+            fn as_f32<T>(values: &mut [$half], work: impl FnOnce(&mut [f32]) -> T) -> T {
+                let mut wide = values.to_f32_vec();
+                let result = work(&mut wide);
+                values.convert_from_f32_slice(&wide);
+                result
+            }
+        }
+    };
+}
+
+half_number!(f16, DType::F16);
+half_number!(bf16, DType::BF16);
+
+macro_rules! buffer_of_elements {
+    ($buffer:ty) => {
+        impl<T: Element> Buffer for $buffer {
+            fn dtype(&self) -> Option<DType> {
+                T::DTYPE
+            }
+
+            fn bytes(&self) -> &[u8] {
+                bytemuck::cast_slice(self)
+            }
+
+            fn bytes_mut(&mut self) -> &mut [u8] {
+                bytemuck::cast_slice_mut(self)
+            }
+        }
+    };
+}
+
+buffer_of_elements!(Vec<T>);
+buffer_of_elements!(&mut [T]);
