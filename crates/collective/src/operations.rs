@@ -31,18 +31,21 @@ impl Default for Options {
 }
 
 impl Options {
-    /// These options for values that are f32 here and `dtype` for the caller: without a codec they
-    /// travel as `dtype`.
+    /// Returns these options for values that are `dtype` to the caller and f32 here: without a codec
+    /// they travel as `dtype`.
     ///
-    /// Values of 16 bits go by two-shot, so that the owner of a chunk sums it in f32 and rounds the sum
-    /// once; a ring would round it at every hop.
+    /// Values of 16 bits that travel as they are go by two-shot, so that the owner of a chunk sums it in
+    /// f32 and rounds the sum once; a ring would round it at every hop.
     #[must_use]
     pub fn of(&self, dtype: DType) -> Options {
-        if dtype == DType::F32 || !self.codec.is_raw() {
-            return self.clone();
+        let mut options = self.clone();
+        if options.codec.is_raw() {
+            options.codec = thinwire_codec::raw_of(dtype);
         }
-        let algorithm = self.algorithm.or(Some(Algorithm::TwoShot));
-        Options { algorithm, codec: thinwire_codec::raw_of(dtype), ..self.clone() }
+        if options.codec.dtype() == Some(dtype) && dtype != DType::F32 {
+            options.algorithm = options.algorithm.or(Some(Algorithm::TwoShot));
+        }
+        options
     }
 }
 

@@ -1,13 +1,12 @@
 //! Collectives on addresses, prepared: what is checked before anybody is met, how the run begins, and
 //! what becomes of its buffer.
 
-use thinwire_collective::{Driver, Error, Group, Next, Options, Run, start};
+use thinwire_collective::{Buffer as _, Driver, Error, Group, Next, Options, Run, start};
 use thinwire_wire::{DType, Rank, World};
 
 use crate::error::Failure;
 use crate::memory::{Buffer, Memory};
 use crate::names::{bytes_codec, parse_dtype};
-use crate::words::{Words, places};
 
 /// What hears of a call's end.
 pub(crate) type Reply = Box<dyn FnOnce(Result<(), Failure>) + Send>;
@@ -90,7 +89,8 @@ pub(crate) fn all_reduce(
 ) -> Result<Call, Failure> {
     let dtype = parse_dtype(sum.dtype)?;
     let memory = Memory::of(address, elements, dtype)?;
-    let options = Options { codec: bytes_codec(sum.codec, dtype)?, ..Options::default() };
+    let codec = bytes_codec(sum.codec, dtype)?;
+    let options = Options { codec, ..Options::default() }.of(dtype);
     let scale = sum.scale(world);
     let begin =
         move |group: &mut Group| start::all_reduce(group, scaled(memory, dtype, scale), &options);
@@ -113,7 +113,7 @@ pub(crate) fn reduce_scatter(
     let begin =
         move |group: &mut Group| start::reduce_scatter(group, scaled(source, dtype, scale), &codec);
     let call = Call::new(begin, move |buffer| {
-        target.write(dtype, &buffer.as_ref()[mine..mine + elements]);
+        target.write(dtype, &buffer.values()[mine..mine + elements]);
     });
     Ok(call.called(sum.words("reduce_scatter", elements), sum.call))
 }
@@ -128,22 +128,11 @@ pub(crate) fn all_gather(
     let (size, mine) = (world.size(), world.rank().index());
     let source = Memory::new(source, bytes)?;
     let target = Memory::new(target, bytes.saturating_mul(size))?;
-    let direct = target.is_words() && bytes.is_multiple_of(4);
     let begin = move |group: &mut Group| {
-        if direct {
-            target.part(mine * bytes, bytes).copy_from(source);
-            return Ok(start::all_gather(group, Buffer::Borrowed(target)));
-        }
-        let mut words = Words::new(&vec![bytes; size]);
-        words.put(mine, source);
-        Ok(start::all_gather(group, words.into_buffer()))
+        target.part(mine * bytes, bytes).copy_from(source);
+        Ok(start::all_gather(group, Buffer::BorrowedBytes(target)))
     };
-    let gather = Call::new(begin, move |buffer| {
-        if let Buffer::Owned(values) = &buffer {
-            let words = Words::of(values, &vec![bytes; size]);
-            (0..size).for_each(|rank| words.get(rank, target.part(rank * bytes, bytes)));
-        }
-    });
+    let gather = Call::new(begin, drop);
     Ok(gather.called(format!("all_gather of {bytes} bytes"), call))
 }
 
@@ -160,27 +149,19 @@ pub(crate) fn all_to_all(
     let total = |lengths: &[usize]| lengths.iter().copied().fold(0, usize::saturating_add);
     let source = Memory::new(source, total(&sends))?;
     let target = Memory::new(target, total(&recvs))?;
-    let lengths: Vec<usize> = sends.iter().chain(&recvs).copied().collect();
-    let (outgoing, of_begin) = (places(&sends), lengths.clone());
+    let start_of = |lengths: &[usize]| total(&lengths[..mine]);
+    let own = source.part(start_of(&sends), sends[mine]);
+    let mut place = target.part(start_of(&recvs), recvs[mine]);
+    let mut target = target;
     let begin = move |group: &mut Group| {
-        let mut words = Words::new(&of_begin);
-        for (rank, (start, bytes)) in outgoing.iter().enumerate() {
-            words.put(rank, source.part(*start, *bytes));
-        }
-        let counts: Vec<usize> = of_begin.iter().map(|bytes| bytes.div_ceil(4)).collect();
-        let parts = counts.split_at(counts.len() / 2);
-        Ok(start::all_to_all(group, words.into_buffer(), parts))
+        let mut bytes = source.bytes().to_vec();
+        bytes.resize(bytes.len() + total(&recvs), 0);
+        Ok(start::all_to_all(group, Buffer::Bytes(bytes), (&sends, &recvs)))
     };
-    let (own, incoming) = (places(&sends)[mine], places(&recvs));
     let call = Call::new(begin, move |buffer| {
-        let words = Words::of(buffer.as_ref(), &lengths);
-        for (rank, (start, bytes)) in incoming.iter().enumerate() {
-            let mut part = target.part(*start, *bytes);
-            match rank == mine {
-                true => part.copy_from(source.part(own.0, own.1)),
-                false => words.get(incoming.len() + rank, part),
-            }
-        }
+        let (_, received) = buffer.bytes().split_at(source.bytes().len());
+        target.bytes_mut().copy_from_slice(received);
+        place.copy_from(own);
     });
     Ok(Call { words, ..call })
 }
@@ -211,28 +192,32 @@ pub(crate) fn broadcast(
     call: Option<String>,
 ) -> Result<Call, Failure> {
     let memory = Memory::new(address, bytes)?;
-    let begin = move |group: &mut Group| start::broadcast(group, whole(memory), root);
-    let copy = Call::new(begin, move |buffer| give_back(memory, &buffer));
+    let begin =
+        move |group: &mut Group| start::broadcast(group, Buffer::BorrowedBytes(memory), root);
+    let copy = Call::new(begin, drop);
     Ok(copy.called(format!("broadcast of {bytes} bytes from {root}"), call))
 }
 
 /// Sends to one rank, by number.
 pub(crate) fn send(address: usize, bytes: usize, to: (Rank, u32)) -> Result<Call, Failure> {
     let memory = Memory::new(address, bytes)?;
-    Ok(Call::new(move |group: &mut Group| start::send(group, whole(memory), to), drop))
+    Ok(Call::new(
+        move |group: &mut Group| start::send(group, Buffer::BorrowedBytes(memory), to),
+        drop,
+    ))
 }
 
 /// Receives from one rank, by number.
 pub(crate) fn recv(address: usize, bytes: usize, from: (Rank, u32)) -> Result<Call, Failure> {
     let memory = Memory::new(address, bytes)?;
-    let begin = move |group: &mut Group| start::recv(group, whole(memory), from);
-    Ok(Call::new(begin, move |buffer| give_back(memory, &buffer)))
+    let begin = move |group: &mut Group| start::recv(group, Buffer::BorrowedBytes(memory), from);
+    Ok(Call::new(begin, drop))
 }
 
 /// Is done when every rank has made it.
 pub(crate) fn barrier(world: World) -> Call {
     let size = world.size();
-    Call::new(move |group| Ok(start::barrier(group, Buffer::Owned(vec![0.0; size]))), drop)
+    Call::new(move |group| Ok(start::barrier(group, Buffer::Bytes(vec![0; size]))), drop)
 }
 
 /// A tensor times `scale`: in place if it is of f32.
@@ -240,32 +225,16 @@ fn scaled(mut memory: Memory, dtype: DType, scale: f32) -> Buffer {
     if dtype != DType::F32 {
         let mut values = memory.to_f32(dtype);
         values.iter_mut().for_each(|value| *value *= scale);
-        return Buffer::Owned(values);
+        return Buffer::Values(values);
     }
     if scale != 1.0 {
         memory.scale(scale);
     }
-    Buffer::Borrowed(memory)
+    Buffer::BorrowedValues(memory)
 }
 
 fn take_back(mut memory: Memory, dtype: DType, buffer: &Buffer) {
-    if let Buffer::Owned(values) = buffer {
+    if let Buffer::Values(values) = buffer {
         memory.write(dtype, values);
-    }
-}
-
-/// Any bytes as words: as they are if they are words, else a copy.
-fn whole(memory: Memory) -> Buffer {
-    if memory.is_words() {
-        return Buffer::Borrowed(memory);
-    }
-    let mut words = Words::new(&[memory.bytes().len()]);
-    words.put(0, memory);
-    words.into_buffer()
-}
-
-fn give_back(memory: Memory, buffer: &Buffer) {
-    if let Buffer::Owned(values) = buffer {
-        Words::of(values, &[memory.bytes().len()]).get(0, memory);
     }
 }

@@ -25,7 +25,6 @@ mod store;
 mod synchronizer;
 mod wait;
 mod whole;
-mod words;
 
 use pyo3::prelude::*;
 

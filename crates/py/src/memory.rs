@@ -53,11 +53,6 @@ impl Memory {
         Memory { address: self.address + start, bytes }
     }
 
-    /// Whether it can be seen as f32.
-    pub(crate) fn is_words(self) -> bool {
-        self.address.is_multiple_of(4) && self.bytes.is_multiple_of(4)
-    }
-
     /// Its bytes, to read.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.view()
@@ -122,8 +117,8 @@ impl Memory {
             return &[];
         }
         // SAFETY: the caller of the Python function gave an address of that many bytes and keeps
-        // them alive until the call is done; alignment was checked in `of`, or T is u8, or
-        // `is_words` was asked; every bit pattern is a T.
+        // them alive until the call is done; alignment was checked in `of`, or T is u8; every bit
+        // pattern is a T.
         unsafe { std::slice::from_raw_parts(self.address as *const T, self.bytes / size_of::<T>()) }
     }
 
@@ -155,29 +150,40 @@ impl Number for f32 {}
 impl Number for f16 {}
 impl Number for bf16 {}
 
-/// What a run works on: memory of its own, or a framework's.
+/// The memory of a run: its own, or a framework's.
 #[derive(Debug)]
 pub(crate) enum Buffer {
-    /// Its own.
-    Owned(Vec<f32>),
-    /// A framework's, which is words.
-    Borrowed(Memory),
+    /// f32 of its own.
+    Values(Vec<f32>),
+    /// Bytes of its own.
+    Bytes(Vec<u8>),
+    /// A framework's f32.
+    BorrowedValues(Memory),
+    /// A framework's bytes.
+    BorrowedBytes(Memory),
 }
 
-impl AsRef<[f32]> for Buffer {
-    fn as_ref(&self) -> &[f32] {
+impl thinwire_collective::Buffer for Buffer {
+    fn dtype(&self) -> Option<DType> {
         match self {
-            Buffer::Owned(values) => values,
-            Buffer::Borrowed(memory) => memory.view(),
+            Buffer::Values(_) | Buffer::BorrowedValues(_) => Some(DType::F32),
+            Buffer::Bytes(_) | Buffer::BorrowedBytes(_) => None,
         }
     }
-}
 
-impl AsMut<[f32]> for Buffer {
-    fn as_mut(&mut self) -> &mut [f32] {
+    fn bytes(&self) -> &[u8] {
         match self {
-            Buffer::Owned(values) => values,
-            Buffer::Borrowed(memory) => memory.view_mut(),
+            Buffer::Values(values) => bytemuck::cast_slice(values),
+            Buffer::Bytes(bytes) => bytes,
+            Buffer::BorrowedValues(memory) | Buffer::BorrowedBytes(memory) => memory.bytes(),
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Buffer::Values(values) => bytemuck::cast_slice_mut(values),
+            Buffer::Bytes(bytes) => bytes,
+            Buffer::BorrowedValues(memory) | Buffer::BorrowedBytes(memory) => memory.bytes_mut(),
         }
     }
 }

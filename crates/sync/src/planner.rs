@@ -129,13 +129,10 @@ impl Planner {
         self.told.extend([wire_s, predicted_s, seconds].map(|figure| figure as f32));
     }
 
-    /// What this rank has to tell: the plan it follows, when its buckets were ready, its last steps,
-    /// and what codecs lose of its gradients if it has sampled them.
-    pub(crate) fn message(&mut self, plan: &Plan) -> Vec<f32> {
-        // Halves of the hash are numbers that f32 holds exactly.
-        let hash = plan.hash();
-        let mut message = vec![(hash >> 16) as f32, (hash & 0xffff) as f32];
-        message.extend(self.backward.times_s().map(|seconds| seconds as f32));
+    /// This rank's figures: when its buckets were ready, its last steps, and what codecs lose of its
+    /// gradients if it has sampled them.
+    pub(crate) fn message(&mut self) -> Vec<f32> {
+        let mut message: Vec<f32> = self.backward.times_s().map(|seconds| seconds as f32).collect();
         message.append(&mut self.told);
         let codecs = &self.ways.calibration().codecs;
         for sample in self.samples.iter_mut().map(std::mem::take).filter(|s| !s.is_empty()) {
@@ -151,8 +148,8 @@ impl Planner {
         let of = |index: usize| all.iter().skip(index).step_by(length).copied();
         let longest = |index: usize| of(index).fold(0.0, f32::max);
         self.measured = Measured {
-            backward_s: longest(2).into(),
-            buckets: (3..3 + buckets).map(|i| Readiness { ready_s: longest(i).into() }).collect(),
+            backward_s: longest(0).into(),
+            buckets: (1..1 + buckets).map(|i| Readiness { ready_s: longest(i).into() }).collect(),
             crowded: self.limits.crowded,
         };
         let codecs = self.ways.calibration().codecs.len();
@@ -165,7 +162,7 @@ impl Planner {
             let first = errors + place * codecs;
             self.errors[*bucket] = (first..first + codecs).map(mean).collect();
         }
-        let steps = (3 + buckets..errors).step_by(FIGURES);
+        let steps = (1 + buckets..errors).step_by(FIGURES);
         for first in steps {
             let ranks = of(first).zip(of(first + 1)).zip(of(first + 2));
             let reading =

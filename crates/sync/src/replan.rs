@@ -4,7 +4,7 @@
 //! force; where it calls for another one, rank 0 decides which, all switch here, and make sure by a
 //! hash that they follow the same.
 
-use thinwire_collective::{Group, broadcast};
+use thinwire_collective::{Group, all_gather, broadcast_bytes};
 use thinwire_wire::Rank;
 
 use crate::plan::Plan;
@@ -62,26 +62,35 @@ impl Synchronizer {
     /// Tells the others what this rank saw, and hears them.
     fn hear(&mut self, sampled: bool) -> Result<Verdict, Error> {
         let planner = self.planner.as_mut().expect("only auto plans");
-        let message = planner.message(&self.plan);
-        let all = self.gather(&message)?;
-        self.check_plans(&all, message.len())?;
+        let message = planner.message();
+        let length = message.len();
+        let mut row = self.plan.hash().to_le_bytes().to_vec();
+        row.extend(message.into_iter().flat_map(f32::to_le_bytes));
+        let all = self.worker.call(move |group| all_gather(group, &row))?;
+        let all = self.figures_of_this_plan(all.chunks_exact(4 * (1 + length)))?;
         let sampled: Vec<usize> = (0..self.lanes.len())
             .filter(|lane| sampled && !self.lanes[*lane].bucket.exempt)
             .collect();
-        Ok(self.planner_mut().hear(&all, message.len(), &sampled))
+        Ok(self.planner_mut().hear(&all, length, &sampled))
     }
 
-    /// Makes sure that all ranks follow the same plan, by the hash that begins every message.
-    fn check_plans(&self, all: &[f32], length: usize) -> Result<(), Error> {
+    /// Returns the figures of all ranks, once each follows the same plan by the hash that begins its row.
+    fn figures_of_this_plan<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Vec<f32>, Error> {
         let mine = self.plan.hash();
-        for (rank, message) in self.world.ranks().zip(all.chunks_exact(length)) {
-            let theirs = (message[0] as u32) << 16 | message[1] as u32;
+        let mut all = Vec::new();
+        for (rank, row) in self.world.ranks().zip(rows) {
+            let (words, _) = row.as_chunks::<4>();
+            let theirs = u32::from_le_bytes(words[0]);
             if theirs != mine {
                 let (about, mine) = ("plan".to_owned(), described(mine));
                 return Err(Error::Disagreement { about, mine, rank, theirs: described(theirs) });
             }
+            all.extend(words[1..].iter().map(|word| f32::from_le_bytes(*word)));
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Measures the link, and plans anew if it is another one.
@@ -122,7 +131,9 @@ impl Synchronizer {
             self.planner = Some(planner);
             json = serde_json::to_vec(&plan).expect("a plan has only numbers and strings");
         }
-        let json = self.worker.call(move |group| spread(group, &json))?;
+        let json = self
+            .worker
+            .call(move |group| broadcast_bytes(group, &json, Rank(0), PLAN_BYTES_MAX))?;
         serde_json::from_slice(&json)
             .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))
     }
@@ -160,20 +171,6 @@ impl Synchronizer {
 
 fn described(hash: u32) -> String {
     format!("hash {hash:08x}")
-}
-
-/// Rank 0's bytes, on all ranks.
-fn spread(group: &mut Group, mine: &[u8]) -> Result<Vec<u8>, thinwire_collective::Error> {
-    // Halves of the length are numbers that f32 holds exactly.
-    let mut length = [(mine.len() >> 16) as f32, (mine.len() & 0xffff) as f32];
-    broadcast(group, &mut length, Rank(0))?;
-    let length = ((length[0] as usize) << 16 | length[1] as usize).min(PLAN_BYTES_MAX);
-    let mut words = vec![0.0_f32; length.div_ceil(4)];
-    if !mine.is_empty() {
-        bytemuck::cast_slice_mut(&mut words)[..length].copy_from_slice(&mine[..length]);
-    }
-    broadcast(group, &mut words, Rank(0))?;
-    Ok(bytemuck::cast_slice(&words)[..length].to_vec())
 }
 
 fn changed(old: &LinkSpeed, new: &LinkSpeed) -> String {

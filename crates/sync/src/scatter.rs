@@ -102,15 +102,14 @@ impl Scatter {
         let (finite, parts) = self.encode(codec.as_ref(), key, &mut values);
         let received = self.exchange(parts)?;
         let received = || received.chunks_exact(part_len(codec.as_ref(), chunk));
-        if finite == Finite::No || received().any(|part| part[0] != 0.0) {
+        if finite == Finite::No || received().any(|part| part[0] != 0) {
             return Ok(vec![f32::NAN; chunk]);
         }
         let mine = chunk_at(self.world().rank(), chunk);
         let mut sum = values[mine.clone()].to_vec();
         codec.canonicalise(&mut sum);
         for part in received() {
-            let bytes = &bytemuck::cast_slice(&part[1..])[..codec.encoded_len(chunk)];
-            codec.decode(bytes, Write::Add, &mut sum).map_err(corrupt)?;
+            codec.decode(&part[1..], Write::Add, &mut sum).map_err(corrupt)?;
         }
         codec.canonicalise(&mut sum);
         let place = self.place(key);
@@ -134,23 +133,19 @@ impl Scatter {
         mine: &[f32],
     ) -> Result<Vec<f32>, Error> {
         let (world, bytes) = (self.world(), codec.encoded_len(mine.len()));
-        let mut words = vec![0.0_f32; bytes.div_ceil(4)];
+        let mut encoded = vec![0_u8; bytes];
         let random = self.random(key).for_rank(world.rank().0);
-        let encoded = &mut bytemuck::cast_slice_mut(&mut words)[..bytes];
         // Plain elements carry a NaN to everybody; what quantises cannot, and then everybody hears it.
-        if codec.encode(Input::Plain(mine), random, encoded) == Finite::No
+        if codec.encode(Input::Plain(mine), random, &mut encoded) == Finite::No
             && codec.dtype().is_none()
         {
             let me = world.rank();
             self.stop().stop(&format!("a parameter of place {key} is not finite on {me}"));
         }
-        let length = words.len();
-        let all = self.call(move |group| all_gather(group, &words))?;
+        let all = self.call(move |group| all_gather(group, &encoded))?;
         let mut values = vec![0.0; mine.len() * world.size()];
         for (rank, part) in values.chunks_exact_mut(mine.len().max(1)).enumerate() {
-            let words = &all[rank * length..][..length];
-            let encoded = &bytemuck::cast_slice(words)[..bytes];
-            codec.decode(encoded, Write::Set, part).map_err(corrupt)?;
+            codec.decode(&all[rank * bytes..][..bytes], Write::Set, part).map_err(corrupt)?;
         }
         self.place(key).count += 1;
         Ok(values)
@@ -200,7 +195,7 @@ impl Scatter {
 
     /// For each other rank a part: a flag, which says that something here is not finite, and its
     /// chunk. What was lost is left in `values`.
-    fn encode(&mut self, codec: &dyn Codec, key: u64, values: &mut [f32]) -> (Finite, Vec<f32>) {
+    fn encode(&mut self, codec: &dyn Codec, key: u64, values: &mut [f32]) -> (Finite, Vec<u8>) {
         let world = self.world();
         let random = match codec.shares_randomness() {
             true => self.random(key),
@@ -208,8 +203,8 @@ impl Scatter {
         };
         let residual = &self.place(key).residual;
         let chunk = values.len() / world.size();
-        let (length, part) = (codec.encoded_len(chunk), part_len(codec, chunk));
-        let mut parts = vec![0.0; part * (world.size() - 1)];
+        let part = part_len(codec, chunk);
+        let mut parts = vec![0_u8; part * (world.size() - 1)];
         let mine = &values[chunk_at(world.rank(), chunk)];
         let mut finite = Finite::when(thinwire_codec::kernel::is_finite(mine));
         for (peer, part) in world.peers().zip(parts.chunks_exact_mut(part)) {
@@ -220,24 +215,23 @@ impl Scatter {
                 false => Input::Plain(values),
             };
             let random = Key { seed: random.seed ^ u64::from(peer.0) << 32, ..random };
-            let bytes = &mut bytemuck::cast_slice_mut(&mut part[1..])[..length];
-            finite = finite.and(codec.encode(input, random, bytes));
+            finite = finite.and(codec.encode(input, random, &mut part[1..]));
         }
         if finite == Finite::No {
-            parts.chunks_exact_mut(part).for_each(|part| part[0] = 1.0);
+            parts.chunks_exact_mut(part).for_each(|part| part[0] = 1);
         }
         (finite, parts)
     }
 
     /// Sends every other rank its part; theirs for me, in rank order. All parts are equally long.
-    fn exchange(&self, parts: Vec<f32>) -> Result<Vec<f32>, Error> {
+    fn exchange(&self, parts: Vec<u8>) -> Result<Vec<u8>, Error> {
         let world = self.world();
         let sent = parts.len();
         let part = sent / (world.size() - 1).max(1);
         let lengths: Vec<usize> =
             world.ranks().map(|rank| if rank == world.rank() { 0 } else { part }).collect();
         let mut values = parts;
-        values.resize(2 * sent, 0.0);
+        values.resize(2 * sent, 0);
         let values = self.call(move |group| {
             all_to_all(group, &mut values, (&lengths, &lengths)).map(|()| values)
         })?;
@@ -252,9 +246,9 @@ impl Scatter {
     }
 }
 
-/// Words of a part: a flag, and the encoding of `chunk` elements.
+/// Bytes of a part: a flag, and the encoding of `chunk` elements.
 fn part_len(codec: &dyn Codec, chunk: usize) -> usize {
-    1 + codec.encoded_len(chunk).div_ceil(4)
+    1 + codec.encoded_len(chunk)
 }
 
 fn chunk_at(rank: Rank, chunk: usize) -> Range<usize> {

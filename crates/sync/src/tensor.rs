@@ -4,6 +4,9 @@
 
 use std::fmt;
 
+use thinwire_collective::Buffer;
+use thinwire_wire::DType;
+
 /// Memory that somebody else keeps alive and leaves alone until the step is finished.
 pub trait Lent: Send {
     /// The values, to read.
@@ -51,6 +54,20 @@ impl AsMut<[f32]> for Tensor {
             Tensor::Owned(values) => values,
             Tensor::Lent(memory) => memory.values_mut(),
         }
+    }
+}
+
+impl Buffer for Tensor {
+    fn dtype(&self) -> Option<DType> {
+        Some(DType::F32)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self.as_ref())
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self.as_mut())
     }
 }
 
