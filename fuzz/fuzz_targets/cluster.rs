@@ -1,4 +1,4 @@
-//! Any text is a cluster with scenarios, whose devices can be counted, or an error.
+//! Any text is a cluster, whose devices can be counted, or an error.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| thinwire_outside::cluster(bytes));

@@ -35,12 +35,6 @@ pub const CLUSTER: Sort = Sort {
     bytes_max: 1 << 24,
     hint: "thinwire plan calibrate --output FILE writes one; docs/planning.md describes it",
 };
-/// Scenarios of robust plans.
-pub const SCENARIOS: Sort = Sort {
-    name: "a file of scenarios",
-    bytes_max: 1 << 24,
-    hint: "docs/planning.md describes scenarios; without --scenarios the usual ones are taken",
-};
 /// A model of ours.
 pub const MODEL: Sort = Sort {
     name: "a model",

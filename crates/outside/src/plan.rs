@@ -1,11 +1,10 @@
-//! Plan files, cluster files and scenarios.
+//! Plan files and cluster files.
 
 use std::sync::LazyLock;
 
 use thinwire_model::{Graph, fingerprint, named};
 use thinwire_plan::Cluster;
 use thinwire_plan::output::PlanFile;
-use thinwire_plan::search::Scenario;
 
 /// The model that plans are read for.
 pub const MODEL: &str = "gpt:layers=2,width=8,heads=2,vocabulary=11,positions=4";
@@ -13,9 +12,6 @@ pub const MODEL: &str = "gpt:layers=2,width=8,heads=2,vocabulary=11,positions=4"
 pub const BATCH: usize = 4;
 /// Tokens of a sequence.
 pub const SEQUENCE: usize = 4;
-
-/// Devices of a cluster whose order is worked out.
-const DEVICES_MAX: usize = 1 << 12;
 
 pub(crate) static GRAPH: LazyLock<Graph> =
     LazyLock::new(|| named(MODEL, BATCH, SEQUENCE).expect("a model of this name can be built"));
@@ -41,19 +37,10 @@ pub fn plan(bytes: &[u8]) {
     }
 }
 
-/// Any text is a cluster, whose devices can be counted and put in order, with scenarios behind a line
-/// of three dashes, or an error.
+/// Any text is a cluster, whose devices can be counted and averaged, or an error.
 pub fn cluster(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let (text, scenarios) = text.split_once("\n---\n").unwrap_or((text, ""));
     let Ok(cluster) = Cluster::parse(text) else { return };
-    let _ = (cluster.mean(), cluster.pace(), cluster.with_best_links());
-    if cluster.size() <= DEVICES_MAX {
-        assert!([0, cluster.size()].contains(&cluster.order().len()));
-    }
-    let _ = Scenario::usual(&cluster);
-    if let Ok(scenarios) = Scenario::parse(scenarios, &cluster) {
-        let sum: f64 = scenarios.iter().map(|scenario| scenario.probability).sum();
-        assert!((0.0..=1.0).contains(&sum));
-    }
+    assert!(cluster.size() >= 1);
+    let _ = (cluster.mean(), cluster.pace());
 }

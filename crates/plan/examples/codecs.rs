@@ -1,11 +1,14 @@
 //! Codecs planned together with shardings, beside codecs chosen for shardings that were planned
 //! first: `codecs [BUDGET [MODEL...]]`, for models on nodes of eight A100 with 25 Gbit/s between nodes.
 
+#[path = "../tests/baseline/mod.rs"]
+mod baseline;
+
 use std::error::Error as Fault;
 
 use thinwire_plan::cost::Coding;
 use thinwire_plan::output::{again_text, zero_text};
-use thinwire_plan::search::{Outcome, Planner, Settings, codecs_after};
+use thinwire_plan::search::{Outcome, Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 
 /// Model, nodes, devices of a node, sequences of a step.
@@ -39,7 +42,7 @@ fn main() -> Result<(), Box<dyn Fault>> {
         let raw = planner(name, *batch, Settings::default()).plan(&cluster)?.best;
         let mut planner = planner(name, *batch, with);
         let together = planner.plan(&cluster)?.best;
-        let after = codecs_after(&planner, &cluster, &raw)?;
+        let after = baseline::codecs_after(&planner, &cluster, &raw);
         let faster = 100.0 * (1.0 - together.seconds / after.seconds);
         let milliseconds = |plan: &Outcome| format!("{:.1} ms", 1e3 * plan.seconds);
         println!(

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::search::TooLarge;
-
 /// The sort of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,6 +22,33 @@ pub struct Error {
     message: String,
     hint: Option<String>,
     pub(crate) too_large: Option<TooLarge>,
+}
+
+/// What is known of plans of which none was found to fit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TooLarge {
+    /// Bytes of a device that the smallest plan needs that was made.
+    pub needed_bytes: f64,
+    /// Bytes that no plan goes below.
+    pub least_bytes: f64,
+    /// No plan that fits takes less than these seconds: infinitely many if none fits.
+    pub bound_s: f64,
+}
+
+impl TooLarge {
+    /// What is known of both kinds of plans together.
+    pub fn and(self, other: TooLarge) -> TooLarge {
+        TooLarge {
+            needed_bytes: self.needed_bytes.min(other.needed_bytes),
+            least_bytes: self.least_bytes.min(other.least_bytes),
+            bound_s: self.bound_s.min(other.bound_s),
+        }
+    }
+
+    /// Whether some plan may fit all the same.
+    pub fn may_fit(&self) -> bool {
+        self.bound_s.is_finite()
+    }
 }
 
 impl Error {

@@ -41,4 +41,4 @@ pub mod search;
 pub mod stage;
 
 pub use cluster::Cluster;
-pub use error::{Error, Kind};
+pub use error::{Error, Kind, TooLarge};

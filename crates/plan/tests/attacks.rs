@@ -1,7 +1,6 @@
 //! Malicious files: each is refused with a one-line reason, before memory or time is spent on it.
 
 use thinwire_plan::output::PlanFile;
-use thinwire_plan::search::Scenario;
 use thinwire_plan::{Cluster, Error};
 
 const CLUSTER: &str = include_str!("../../../fuzz/seeds/cluster/links");
@@ -38,11 +37,9 @@ fn no_toml() -> Vec<String> {
 
 #[test]
 fn what_is_deep_or_twice_or_nothing_is_refused() {
-    let cluster = Cluster::parse(CLUSTER).unwrap();
     for text in no_toml() {
         line(Cluster::parse(&text));
         line(PlanFile::parse(&text));
-        line(Scenario::parse(&text, &cluster));
     }
 }
 
@@ -73,28 +70,6 @@ fn clusters_of_too_much_are_refused() {
         let found = line(Cluster::parse(&changed(CLUSTER, from, to)));
         assert!(found.starts_with(expected), "{found}");
     }
-}
-
-#[test]
-fn scenarios_of_no_number_are_refused() {
-    let cluster = Cluster::parse(LEVELS).unwrap();
-    for (text, expected) in [
-        ("probability = nan\nlost = 1", "scenario 'x': probability is NaN"),
-        ("probability = -1\nlost = 1", "scenario 'x': probability is -1"),
-        ("bandwidth = 0", "scenario 'x': bandwidth is 0"),
-        ("bandwidth = inf", "scenario 'x': bandwidth is inf"),
-        ("slower = -inf", "scenario 'x': slower is -inf"),
-        ("lost = 9223372036854775807", "scenario 'x': lost is 9223372036854775807"),
-        ("lost = -1", "line 3: invalid value"),
-        ("lost = 1\nlevel = \"other\"", "scenario 'x': no level is called 'other'"),
-        ("", "scenario 'x' changes nothing"),
-    ] {
-        let text = format!("[[scenario]]\nname = \"x\"\n{text}\n");
-        let found = line(Scenario::parse(&text, &cluster));
-        assert!(found.starts_with(expected), "{found}");
-    }
-    let certain = "[[scenario]]\nname = \"x\"\nprobability = 0.9\nlost = 1\n".repeat(2);
-    assert!(line(Scenario::parse(&certain, &cluster)).starts_with("the probabilities of all"));
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Laws of planning codecs together with everything else.
 
+mod baseline;
 mod made;
 
+use baseline::codecs_after;
 use proptest::prelude::*;
 use thinwire_plan::Cluster;
 use thinwire_plan::cost::Coding;
-use thinwire_plan::output::{PlanFile, compare, report};
-use thinwire_plan::search::{Found, Planner, Settings, codecs_after};
+use thinwire_plan::output::{PlanFile, report};
+use thinwire_plan::search::{Found, Planner, Settings};
 
 fn cluster(nodes: usize, gbit: f64, memory_gib: f64) -> Cluster {
     made::cluster(nodes, 2, gbit, memory_gib)
@@ -39,7 +41,7 @@ proptest! {
         let Ok(raw) = planner(&[], budget).plan(&cluster) else { return Ok(()) };
         let mut planner = planner(&["int8", "int4", "onebit"], budget);
         let together = planner.plan(&cluster).unwrap();
-        let after = codecs_after(&planner, &cluster, &raw.best).unwrap();
+        let after = codecs_after(&planner, &cluster, &raw.best);
         // The closed form, by which candidates are solved, is off by some percent.
         prop_assert!(together.best.seconds <= 1.02 * after.seconds);
         prop_assert!(after.seconds <= raw.best.seconds * (1.0 + 1e-9));
@@ -83,6 +85,4 @@ fn thin_links_are_spared_and_the_file_says_how() {
     assert!(named.windows(2).all(|pair| pair[0] != pair[1]), "{named:?}");
     let text = report(&planner, &cluster, &found).unwrap();
     assert!(text.contains("within a budget of 0.05"), "{text}");
-    let text = compare(&planner, &cluster, &raw, &found.best).unwrap();
-    assert!(text.contains("faster than codecs after"), "{text}");
 }

@@ -1,10 +1,13 @@
 //! The frontier dynamic programme against an integer programme and against all choices there are.
 
+mod pareto;
+
 use good_lp::{
     Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, microlp, variable,
 };
+use pareto::{Point, pareto};
 use proptest::prelude::*;
-use thinwire_plan::stage::{Edge, Lack, Price, Problem, eliminate, pareto, solve, within};
+use thinwire_plan::stage::{Edge, Lack, Price, Problem, eliminate, solve, within};
 use thinwire_wire::random::Key;
 
 /// A problem of `variables` variables with `options` options each, a chain with random chords.
@@ -116,7 +119,7 @@ proptest! {
         }
         for choices in all(&problem) {
             let price = problem.price(&choices);
-            let better = |point: &thinwire_plan::stage::Point| {
+            let better = |point: &Point| {
                 point.price.seconds <= price.seconds + 1e-9 && point.price.bytes <= price.bytes + 1e-9
             };
             prop_assert!(set.iter().any(better), "{price:?}");

@@ -8,8 +8,8 @@ const SQUARES: usize = 2048;
 /// Colours of the style.
 const COLOURS: usize = 8;
 
-/// A square per device, stage by stage; `device` says which one of the cluster a rank is on.
-pub fn mesh(plan: &Outcome, device: impl Fn(usize) -> usize) -> String {
+/// Draws a square per device, stage by stage.
+pub fn mesh(plan: &Outcome) -> String {
     let (stages, outer) = (plan.candidate.stages, plan.candidate.mesh[0]);
     let inner: usize = plan.candidate.mesh[1..].iter().product();
     let shown = (SQUARES / (outer * inner)).clamp(1, stages);
@@ -25,7 +25,7 @@ pub fn mesh(plan: &Outcome, device: impl Fn(usize) -> usize) -> String {
         let (left, top) = (stage % across * wide, stage / across * high);
         svg += &format!("<text class=\"small\" x=\"{left}\" y=\"{}\">{stage}</text>\n", top + 14);
         for place in 0..(outer * inner).min(SQUARES) {
-            let device = device(stage * outer * inner + place);
+            let device = stage * outer * inner + place;
             let (column, row) = match inner {
                 1 => (place % columns, place / columns),
                 _ => (place / inner, place % inner),

@@ -8,13 +8,13 @@ mod timeline;
 
 use anyhow::Result;
 use thinwire_plan::Cluster;
-use thinwire_plan::output::{PlanFile, counted, describe, moved, robust_report, traffic};
-use thinwire_plan::search::{Found, Planner, Robust};
+use thinwire_plan::output::{PlanFile, counted, describe, moved, traffic};
+use thinwire_plan::search::{Found, Planner};
 
 use crate::figures;
 use crate::report::{document, escape, section};
 
-/// The page of a plan, which may be made for bad days as well; `command` made it.
+/// Returns the page of a plan that `command` made.
 ///
 /// # Errors
 /// If the planner has not made this plan.
@@ -22,7 +22,7 @@ pub fn page(
     plan: &PlanFile,
     planner: &Planner,
     cluster: &Cluster,
-    (found, robust): (&Found, Option<&Robust>),
+    found: &Found,
     command: &str,
 ) -> Result<String> {
     let overlap = planner.settings().overlap;
@@ -35,15 +35,11 @@ pub fn page(
             "What every stage does in a step. Forward, backward, and gradients of weights where they are apart; numbers of micro-batches under the pointer.",
             &timeline::timeline(&found.best, overlap),
         ),
-        section(
-            "Mesh",
-            &mesh::caption(&found.best),
-            &mesh::mesh(&found.best, |rank| stages::device(plan, rank)),
-        ),
+        section("Mesh", &mesh::caption(&found.best), &mesh::mesh(&found.best)),
         section(
             "Stages",
             "The blocks of every stage, in the order in which they are done, and its devices: numbers of the cluster file, counted from 0, in the order of ranks.",
-            &stages::stages(plan, planner, cluster, found)?,
+            &stages::stages(planner, cluster, found)?,
         ),
         section(
             "Memory",
@@ -61,7 +57,6 @@ pub fn page(
             "What a device sends in a step, beside the least that it could with every operator cut as it is; encoded where the plan encodes, without the headers of messages.",
             &tables::moved(&moved),
         ),
-        robust.map_or(String::new(), whatever_befalls),
         section(
             "Expert plans",
             "What people would run, each at its best.",
@@ -90,17 +85,6 @@ fn codecs(plan: &PlanFile) -> String {
     }
     let lead = "What is encoded, and from which level of the cluster on; a dash is all levels.";
     section("Codecs", lead, &tables::codecs(plan))
-}
-
-/// Returns the cost of a robust plan over all scenarios, in the report's words.
-fn whatever_befalls(robust: &Robust) -> String {
-    let lead =
-        "A step in every case, of this plan and of the one that is fastest in the calm case.";
-    let said = robust_report(robust);
-    let words = said.lines().filter(|line| !line.starts_with(' '));
-    let words = words.map(|line| format!("<p class=\"note\">{}.</p>\n", escape(line)));
-    let body = tables::cases(robust) + &words.collect::<String>();
-    section("Whatever befalls", lead, &body)
 }
 
 fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {

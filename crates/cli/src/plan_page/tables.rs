@@ -1,7 +1,7 @@
 //! Tables of a plan: memory, bytes, expert plans, operators.
 
 use thinwire_plan::output::{Moved, MovedTensor, NO_EXPERT, PlanFile, Traffic, WayFile, describe};
-use thinwire_plan::search::{Found, Outcome, Robust};
+use thinwire_plan::search::{Found, Outcome};
 
 use crate::figures;
 use crate::report::{escape, legend};
@@ -93,16 +93,6 @@ pub fn moved(moved: &Moved) -> String {
     let mut rows = vec![("all, mean over stages".to_owned(), all)];
     rows.extend(moved.tensors.iter().map(row));
     table(&["sent", "least", "times the least", "blocks"], &rows)
-}
-
-/// A row per case.
-pub fn cases(robust: &Robust) -> String {
-    let row = |(name, probability, both): &(String, f64, [f64; 2])| {
-        let [this, calm] = both.map(figures::seconds);
-        (name.clone(), vec![format!("{probability:.2}"), this, calm])
-    };
-    let rows: Vec<_> = robust.rows.iter().map(row).collect();
-    table(&["probability", "this plan", "fastest calm"], &rows)
 }
 
 /// A row per expert plan.

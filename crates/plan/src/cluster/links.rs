@@ -1,8 +1,7 @@
 //! Links that differ: what each member of a level has to each other one.
 //!
-//! Members stand in an order, which a plan may change: place i of the mesh is the member
-//! `order[i]` of the file. Members that exchange directly send to one after the other; around a
-//! ring each step waits for the slowest link between neighbours.
+//! Members that exchange directly send to one after the other; around a ring each step waits for the
+//! slowest link between neighbours.
 
 /// Latencies and rates between members of a level, by the place of the sender, then of the
 /// receiver. What a member has to itself does not count.
@@ -12,8 +11,6 @@ pub struct Links {
     pub latency_s: Vec<Vec<f64>>,
     /// Bytes per second.
     pub bytes_per_s: Vec<Vec<f64>>,
-    /// For every place, which member of the file stands there.
-    pub order: Vec<usize>,
 }
 
 /// What is left of several links that are used together.
@@ -39,19 +36,6 @@ impl Lane {
 }
 
 impl Links {
-    /// The same links with members in another order: place i gets who stands at `places[i]`.
-    pub fn arranged(&self, places: &[usize]) -> Links {
-        let turned = |matrix: &Vec<Vec<f64>>| {
-            let row = |from: &usize| places.iter().map(|to| matrix[*from][*to]).collect();
-            places.iter().map(row).collect()
-        };
-        Links {
-            latency_s: turned(&self.latency_s),
-            bytes_per_s: turned(&self.bytes_per_s),
-            order: places.iter().map(|place| self.order[*place]).collect(),
-        }
-    }
-
     /// What a device of some members has on average, while each sends to all others as much: the
     /// member that is last counts.
     pub fn direct(&self, members: &[usize]) -> Lane {
@@ -76,17 +60,12 @@ impl Links {
         self.one(one, other).and(self.one(other, one))
     }
 
-    /// The best of all links.
-    pub fn best(&self) -> Lane {
-        self.fold(Lane { latency_s: f64::INFINITY, bytes_per_s: 0.0 }, |best, lane| Lane {
-            latency_s: best.latency_s.min(lane.latency_s),
-            bytes_per_s: best.bytes_per_s.max(lane.bytes_per_s),
-        })
-    }
-
     /// What is worst of all links.
     pub fn worst(&self) -> Lane {
-        self.fold(Lane::FREE, Lane::and)
+        let members = self.members();
+        let pairs = (0..members).flat_map(|from| (0..members).map(move |to| (from, to)));
+        let pairs = pairs.filter(|(from, to)| from != to);
+        pairs.map(|(from, to)| self.one(from, to)).fold(Lane::FREE, Lane::and)
     }
 
     /// All links so much faster.
@@ -97,24 +76,20 @@ impl Links {
 
     /// Those of the first members.
     pub fn truncated(&self, members: usize) -> Links {
-        self.arranged(&(0..members).collect::<Vec<_>>())
+        let part = |matrix: &Vec<Vec<f64>>| {
+            matrix[..members].iter().map(|row| row[..members].to_vec()).collect()
+        };
+        Links { latency_s: part(&self.latency_s), bytes_per_s: part(&self.bytes_per_s) }
     }
 
     /// How many members there are.
     pub fn members(&self) -> usize {
-        self.order.len()
+        self.latency_s.len()
     }
 
     /// What one member has to another one.
     pub fn one(&self, from: usize, to: usize) -> Lane {
         Lane { latency_s: self.latency_s[from][to], bytes_per_s: self.bytes_per_s[from][to] }
-    }
-
-    fn fold(&self, first: Lane, fold: impl Fn(Lane, Lane) -> Lane) -> Lane {
-        let members = self.members();
-        let pairs = (0..members).flat_map(|from| (0..members).map(move |to| (from, to)));
-        let pairs = pairs.filter(|(from, to)| from != to);
-        pairs.map(|(from, to)| self.one(from, to)).fold(first, fold)
     }
 }
 
@@ -126,7 +101,7 @@ mod tests {
     fn links() -> Links {
         let bytes_per_s = vec![vec![9.0, 1.0, 4.0], vec![4.0, 9.0, 4.0], vec![2.0, 4.0, 9.0]];
         let latency_s = vec![vec![0.0, 5.0, 1.0], vec![1.0, 0.0, 1.0], vec![1.0, 1.0, 0.0]];
-        Links { latency_s, bytes_per_s, order: vec![0, 1, 2] }
+        Links { latency_s, bytes_per_s }
     }
 
     #[test]
@@ -137,18 +112,13 @@ mod tests {
         assert_eq!(links.around(&[0, 1, 2]), Lane { latency_s: 5.0, bytes_per_s: 1.0 });
         assert_eq!(links.around(&[0, 2, 1]), Lane { latency_s: 1.0, bytes_per_s: 4.0 });
         assert_eq!(links.between(2, 0), Lane { latency_s: 1.0, bytes_per_s: 2.0 });
-        assert_eq!(links.best(), Lane { latency_s: 1.0, bytes_per_s: 4.0 });
         assert_eq!(links.worst(), Lane { latency_s: 5.0, bytes_per_s: 1.0 });
     }
 
     #[test]
-    fn links_go_along_with_their_members() {
-        let turned = links().arranged(&[2, 0, 1]);
-        for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
-            let members = [turned.order[from], turned.order[to]];
-            assert_eq!(turned.one(from, to), links().one(members[0], members[1]));
-        }
-        assert_eq!(turned.arranged(&[1, 2, 0]), links());
-        assert_eq!(links().truncated(2).members(), 2);
+    fn the_first_members_keep_their_links() {
+        let first = links().truncated(2);
+        assert_eq!(first.members(), 2);
+        assert_eq!(first.one(0, 1), links().one(0, 1));
     }
 }

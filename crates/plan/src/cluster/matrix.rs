@@ -22,7 +22,7 @@ pub(super) fn links(about: &str, table: &LevelTable) -> Result<Option<Links>, Er
     let latency_us = ("latency_us", table.latency_us, &table.latency_us_matrix);
     let bytes_per_s = matrix(about, size, gbit, (1e9 / 8.0, f64::INFINITY), GBIT)?;
     let latency_s = matrix(about, size, latency_us, (1e-6, 0.0), TIME_US)?;
-    let links = Links { latency_s, bytes_per_s, order: (0..size).collect() };
+    let links = Links { latency_s, bytes_per_s };
     Ok((size > 1).then_some(links))
 }
 

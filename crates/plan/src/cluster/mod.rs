@@ -16,7 +16,6 @@ mod range;
 
 pub use device::{Device, Efficiency, Handling};
 pub use links::{Lane, Links};
-pub(crate) use range::{LEFT, PROBABILITY, SLOWER, within};
 
 use crate::Error;
 
@@ -82,52 +81,6 @@ impl Cluster {
     /// How many devices there are.
     pub fn size(&self) -> usize {
         self.levels.iter().map(|level| level.size).product()
-    }
-
-    /// The cluster with the members of a level in another order: place i gets who stands at
-    /// `places[i]`. Links go along, and kinds of devices do.
-    pub fn arranged(&self, level: usize, places: &[usize]) -> Cluster {
-        let mut levels = self.levels.clone();
-        levels[level].links = self.levels[level].links.as_ref().map(|links| links.arranged(places));
-        let within: usize = self.levels[..level].iter().map(|inner| inner.size).product();
-        // Within an innermost unit all are of one kind.
-        let units = within / self.levels[0].size;
-        let kind = |(at, kind): (usize, &usize)| {
-            let (inner, outer) = (at % units.max(1), at / units.max(1));
-            let (place, around) = (outer % places.len(), outer / places.len());
-            let from = (around * places.len() + places[place]) * units + inner;
-            if units == 0 { *kind } else { self.kinds[from] }
-        };
-        let kinds = self.kinds.iter().enumerate().map(kind).collect();
-        Cluster { levels, kinds, ..self.clone() }
-    }
-
-    /// The cluster as if all links of a level were as its best one.
-    pub fn with_best_links(&self) -> Cluster {
-        let best = |level: &Level| match level.links.as_ref().map(Links::best) {
-            Some(Lane { latency_s, bytes_per_s }) if bytes_per_s > 0.0 => {
-                Level { latency_s, bytes_per_s, links: None, ..level.clone() }
-            }
-            _ => level.clone(),
-        };
-        Cluster { levels: self.levels.iter().map(best).collect(), ..self.clone() }
-    }
-
-    /// For every place, the number of the device of the file that stands there; empty where all
-    /// stand as in the file.
-    pub fn order(&self) -> Vec<usize> {
-        let device = |place: usize| {
-            let (mut rest, mut unit, mut device) = (place, 1, 0);
-            for level in &self.levels {
-                let at = rest % level.size;
-                let member = level.links.as_ref().map_or(at, |links| links.order[at]);
-                device += member * unit;
-                (rest, unit) = (rest / level.size, unit * level.size);
-            }
-            device
-        };
-        let order: Vec<usize> = (0..self.size()).map(device).collect();
-        if order.is_sorted() { Vec::new() } else { order }
     }
 
     /// All devices as if they were equal and could do together what they can: their mean rates, the
@@ -285,11 +238,6 @@ mod tests {
         let level = &cluster.levels[1];
         assert_eq!((level.bytes_per_s, level.latency_s), (1e10, 1e-6 * 10.0));
         assert_eq!(level.lane(0, 1).bytes_per_s, 1e11);
-        let turned = cluster.arranged(1, &[1, 0]);
-        assert_eq!(turned.levels[1].lane(1, 0).bytes_per_s, 1e11);
-        assert_eq!(turned.order()[..2], [8, 9]);
-        assert!(cluster.order().is_empty());
-        assert_eq!(cluster.with_best_links().levels[1].bytes_per_s, 1e11);
         for (text, expected) in [
             ("", "level 'pod' has no gbit, expected a number"),
             ("gbit = 1\ngbit_matrix = []", "level 'pod': both gbit and gbit_matrix, expected one"),

@@ -38,11 +38,6 @@ pub(super) const GFLOP: Range = Range::new(1e-9, 1e12, "10^9 floating-point oper
 pub(super) const PART: Range =
     Range::new(1e-6, 1.0, "parts of the rate that a device is sold with");
 pub(super) const PACE: Range = Range::new(1e-6, 1e6, "times the rate of others of its kind");
-/// What is left of a link.
-pub(crate) const LEFT: Range = Range::new(1e-6, 1.0, "parts of a link's bandwidth");
-pub(crate) const SLOWER: Range = Range::new(1.0, 1e6, "times as long");
-pub(crate) const PROBABILITY: Range = Range::new(1e-9, 1.0, "of all cases").or_none();
-
 /// The value, if it is in the range.
 ///
 /// # Errors

@@ -4,7 +4,6 @@
 //! rate, whichever is longer; anything else its bytes; and all take the device's overhead. Backward
 //! is the sum of the nodes that compute gradients. Conversions take what their collectives take.
 
-pub mod activation;
 mod bound;
 mod carriage;
 mod coding;

@@ -63,8 +63,8 @@ pub struct PlanFile {
     /// are divided by the whole batch as ever.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<usize>,
-    /// For every rank, the number of the cluster's device on which it is to be started, where links
-    /// differ and another order than the cluster file's is faster.
+    /// For every rank, the number of the cluster's device on which it is to be started, where that
+    /// is another order than the cluster file's. The planner leaves it out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<usize>,
     /// Predicted seconds of a step.
@@ -228,7 +228,7 @@ impl PlanFile {
             schedule: *schedule,
             stage: stages.iter().map(stage).collect(),
             shares: found.best.shares.clone(),
-            devices: cluster.order(),
+            devices: Vec::new(),
             codec: codecs(prepared, cluster, planner.settings(), &found.best),
             activation,
             division,

@@ -3,7 +3,6 @@
 mod activations;
 mod check;
 mod codecs;
-mod compare;
 mod counted;
 mod explain;
 mod file;
@@ -12,21 +11,16 @@ mod moved;
 mod parameter;
 mod product;
 mod report;
-mod robust;
 mod spared;
 mod stages;
 mod traffic;
 
 pub use activations::activation_text;
-pub use compare::compare;
 pub use counted::{counted, devices};
 pub use explain::explain;
 pub use file::{ActivationFile, CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile};
 pub use moved::{Moved, MovedKind, MovedTensor, moved};
-pub use report::{
-    NO_EXPERT, Sensitivity, describe, idle, placed, price_report, report, sensitivities,
-};
-pub use robust::robust_report;
+pub use report::{NO_EXPERT, Sensitivity, describe, idle, price_report, report, sensitivities};
 pub use spared::{again_text, zero_text};
 pub use stages::stage_blocks;
 pub use traffic::{Traffic, traffic};

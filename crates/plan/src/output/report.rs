@@ -8,7 +8,7 @@ use super::spared::{again_text, zero_text};
 use super::stages::stages;
 use super::traffic::{Traffic, traffic};
 use crate::Error;
-use crate::cluster::{Cluster, Level};
+use crate::cluster::Cluster;
 use crate::cost::Cost;
 use crate::error::{scaled, size};
 use crate::search::{
@@ -136,7 +136,7 @@ fn headlines(planner: &Planner, best: &Outcome) -> Vec<String> {
 /// Who stands where, where time goes, what is encoded, and what stages have.
 fn summary(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Vec<String>, Error> {
     let best = &found.best;
-    let mut lines: Vec<String> = cluster.levels.iter().filter_map(placed).collect();
+    let mut lines: Vec<String> = Vec::new();
     lines.push(String::new());
     lines.extend(split(best, planner.settings().overlap));
     lines.extend(codecs::describe(planner, best));
@@ -183,19 +183,6 @@ fn searched(found: &Found) -> String {
     };
     let bound = seconds(found.bound_s);
     format!("no plan of this search takes less than {bound}: the gap is {gap:.1} %; {searched}")
-}
-
-/// In which order the members of a level stand, where links differ.
-pub fn placed(level: &Level) -> Option<String> {
-    let links = level.links.as_ref()?;
-    if links.order.is_sorted() {
-        return Some(format!("members of level '{}' stand in the order of the file", level.name));
-    }
-    let order: Vec<String> = links.order.iter().map(usize::to_string).collect();
-    let (name, order) = (&level.name, order.join(", "));
-    Some(format!(
-        "members of level '{name}', counted from 0, stand in the order {order}: start ranks so"
-    ))
 }
 
 /// How many devices do nothing.

@@ -16,8 +16,8 @@ use thinwire_model::TensorId;
 
 use super::chain::{Chain, Choice};
 use super::hull::hull;
-use super::outcome::{Beyond, Overlap};
-use super::thrift::Treated;
+use super::overlap::{Beyond, Overlap};
+use super::savings::Treated;
 use crate::cost::{Carriage, Cost};
 
 /// What stages are judged by.

@@ -13,9 +13,8 @@ use thinwire_model::{Cut, NodeId, Sides, Strategy, TensorId};
 use super::block::{Allowed, BlockPricing, Given, layouts_of};
 use super::prepare::{Class, Prepared, User};
 use super::rule::Rule;
-use super::thrift::Treated;
 use crate::Error;
-use crate::cost::{Carriage, Cost, Costs};
+use crate::cost::{Cost, Costs};
 use crate::stage::{
     Block, Carried, Eliminated, Formulation, Outline, Price, Variable, Weights, Wire,
 };
@@ -167,16 +166,6 @@ impl<'a> Chain<'a> {
     ) -> impl Iterator<Item = &'b Carried> {
         let (class, options) = &choice.ways[choice.of_block[block]];
         self.formulations[*class].carried(options)
-    }
-
-    /// The way on this chain in which a parameter is treated so; where nothing is encoded, without.
-    pub fn like<'b>(&'b self, choice: &'b Choice, treated: &Treated) -> Option<&'b Carriage> {
-        let Carriage { sharding, coding, .. } = treated.carriage;
-        let mut carried = self.carried(choice, treated.block);
-        let ways = &carried.find(|carried| carried.tensor == treated.tensor)?.ways;
-        let with =
-            |coding| ways.iter().find(|way| (way.sharding, way.coding) == (sharding, coding));
-        with(coding).or_else(|| with(None))
     }
 
     /// Whether the first dimension of the mesh cuts batches, wherever there is one, and nothing else.

@@ -10,6 +10,7 @@ use super::settings::{Recompute, Settings, costs};
 use super::spread::Spread;
 use crate::cluster::Cluster;
 use crate::cost::{Costs, Division, Sharding};
+use crate::error::TooLarge;
 
 /// By which part of its time a plan may become faster where what it gives up for memory is given up by
 /// all blocks or parameters alike.
@@ -25,33 +26,6 @@ pub enum Verdict {
     TooSlow(f64),
     /// The candidate contradicts itself.
     Impossible,
-}
-
-/// What is known of plans of which none was found to fit.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TooLarge {
-    /// Bytes of a device that the smallest plan needs that was made.
-    pub needed_bytes: f64,
-    /// Bytes that no plan goes below.
-    pub least_bytes: f64,
-    /// No plan that fits takes less than these seconds: infinitely many if none fits.
-    pub bound_s: f64,
-}
-
-impl TooLarge {
-    /// What is known of both kinds of plans together.
-    pub fn and(self, other: TooLarge) -> TooLarge {
-        TooLarge {
-            needed_bytes: self.needed_bytes.min(other.needed_bytes),
-            least_bytes: self.least_bytes.min(other.least_bytes),
-            bound_s: self.bound_s.min(other.bound_s),
-        }
-    }
-
-    /// Whether some plan may fit all the same.
-    pub fn may_fit(&self) -> bool {
-        self.bound_s.is_finite()
-    }
 }
 
 /// The best plan of a candidate, if it takes less than `enough_s()` seconds.
@@ -150,18 +124,10 @@ pub fn best_of(
     let mut best = Verdict::Impossible;
     let mut bounds = None;
     for recompute in modes(candidate, settings).iter().copied() {
-        let (given, fastest_s) = (None, seconds(&best));
+        let fastest_s = seconds(&best);
         let faster_s = &|| enough_s().min(fastest_s);
-        let evaluation = Evaluation {
-            candidate,
-            settings,
-            costs,
-            chain,
-            spread,
-            recompute,
-            given,
-            enough_s: faster_s,
-        };
+        let evaluation =
+            Evaluation { candidate, settings, costs, chain, spread, recompute, enough_s: faster_s };
         best = better(best, evaluation.run());
         let free = recompute == Recompute::Free;
         if free {
@@ -221,7 +187,7 @@ pub(super) fn better(one: Verdict, other: Verdict) -> Verdict {
         (TooLarge(a), TooLarge(b)) => TooLarge(a.and(b)),
         // What may fit and be fast enough counts for more than what is too slow.
         (TooSlow(a), TooLarge(b)) | (TooLarge(b), TooSlow(a)) => match b.may_fit() {
-            true => TooLarge(self::TooLarge { bound_s: a.min(b.bound_s), ..b }),
+            true => TooLarge(crate::error::TooLarge { bound_s: a.min(b.bound_s), ..b }),
             false => TooSlow(a),
         },
     }

@@ -5,14 +5,15 @@ use std::ops::Range;
 
 use super::candidate::Candidate;
 use super::chain::{Chain, Choice};
-use super::evaluate::{TooLarge, Verdict, better};
-use super::outcome::{Beyond, Outcome, StageOutcome};
+use super::evaluate::{Verdict, better};
+use super::outcome::{Outcome, StageOutcome};
+use super::overlap::Beyond;
 use super::relax::Shares;
 use super::room::{Need, first_that_fits};
 use super::settings::{Recompute, Settings};
 use super::spread::Spread;
-use super::thrift::Spared;
 use crate::cost::{Cost, Costs};
+use crate::error::TooLarge;
 use crate::pipeline::{Schedule, cut, cut_by};
 use crate::stage::{DEAR, Lack, Price, Rates, Weights, Within, within};
 
@@ -37,8 +38,6 @@ pub(super) struct Evaluation<'a> {
     pub chain: &'a Chain<'a>,
     pub spread: Option<&'a Spread<'a>>,
     pub recompute: Recompute,
-    /// What is given up, where that is no question any more.
-    pub given: Option<&'a Spared>,
     pub enough_s: &'a dyn Fn() -> f64,
 }
 

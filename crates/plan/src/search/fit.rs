@@ -1,9 +1,9 @@
 //! What would make a model fit that does not.
 
-use super::{Planner, TooLarge};
+use super::Planner;
 use crate::Error;
 use crate::cluster::{Cluster, Device};
-use crate::error::{Kind, size};
+use crate::error::{Kind, TooLarge, size};
 
 /// How often the outermost level is doubled at most.
 const DOUBLINGS: u32 = 8;

@@ -6,7 +6,6 @@
 //! and the fastest is taken. On meshes of up to two dimensions nothing that was left out can be
 //! faster than its bound, so the least of all bounds says how far from the best the plan can be.
 
-mod after;
 mod block;
 mod bound;
 mod candidate;
@@ -19,16 +18,15 @@ mod hull;
 mod known;
 mod memo;
 mod outcome;
+mod overlap;
 mod pin;
-mod place;
 mod play;
 mod prepare;
 mod relax;
-mod robust;
 mod room;
 mod round;
 mod rule;
-mod scenario;
+mod savings;
 mod settings;
 mod single;
 mod spread;
@@ -36,21 +34,19 @@ mod staging;
 mod thrift;
 mod tie;
 
-pub use after::codecs_after;
 pub use block::Given;
 pub use bound::bound_s;
 pub use candidate::{Candidate, Expert, MICRO_BATCHES_MAX, candidates, experts};
 pub use chain::{Chain, Choice, Part};
-pub use evaluate::{TooLarge, Verdict, best_of, evaluate};
-pub use outcome::{Outcome, Overlap, StageOutcome, done_s, estimate_s, simulated_s, timeline};
+pub use evaluate::{Verdict, best_of, evaluate};
+pub use outcome::{Outcome, StageOutcome, done_s, estimate_s, simulated_s, timeline};
+pub use overlap::{Beyond, Overlap};
 pub(crate) use pin::pinned;
 pub use pin::{Pin, check_pins};
 pub use prepare::{Class, Prepared};
-pub use robust::{Measure, Robust, robust};
 pub use rule::Rule;
-pub use scenario::Scenario;
+pub use savings::{Spared, Treated};
 pub use settings::{ACTIVATION_BUDGET, Recompute, Settings, costs};
-pub use thrift::{Spared, Treated};
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -14,7 +14,8 @@ use rayon::prelude::*;
 
 use super::candidate::Candidate;
 use super::evaluate::{Verdict, evaluate};
-use super::outcome::{Outcome, Overlap, simulated_s};
+use super::outcome::{Outcome, simulated_s};
+use super::overlap::Overlap;
 use super::prepare::Prepared;
 use super::settings::Settings;
 use crate::cluster::Cluster;

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::bound::bound_s;
 use super::candidate::{Candidate, Expert, deeper};
-use super::evaluate::{TooLarge, Verdict, evaluate};
+use super::evaluate::{Verdict, evaluate};
 use super::known::{Guess, Known, Least, Seen, faster};
 use super::outcome::Outcome;
 use super::pin::Pin;
@@ -18,6 +18,7 @@ use super::{Found, Planner, fit};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Division;
+use crate::error::TooLarge;
 
 /// One search.
 pub(super) struct Round<'a> {

@@ -1,6 +1,6 @@
 //! Settings: what holds for all candidates.
 
-use super::outcome::Overlap;
+use super::overlap::Overlap;
 use crate::cluster::Cluster;
 use crate::cost::{Coding, Costs, Division, Exchange, Precision, Sharding, cheapest};
 use crate::pipeline::Schedule;

@@ -8,10 +8,11 @@ use super::carry::{Terms, carry};
 use super::chain::Choice;
 use super::evaluation::Evaluation;
 use super::outcome::{Outcome, StageOutcome, estimate_s};
+use super::savings::Spared;
 use super::settings::Recompute;
 use super::spread::Assigned;
-use super::thrift::{Limits, Spared, Treated, scratch_bytes, spare, spent};
-use crate::cost::{Carriage, Cost, Group, Message};
+use super::thrift::{Limits, scratch_bytes, spare, spent};
+use crate::cost::{Cost, Group, Message};
 use crate::pipeline::Schedule;
 
 impl Evaluation<'_> {
@@ -74,9 +75,6 @@ impl Evaluation<'_> {
         schedule: Schedule,
         whole: &[Cost],
     ) -> Spared {
-        if let Some(given) = self.given {
-            return self.again(choice, given);
-        }
         let Candidate { stages, micro_batches, .. } = *self.candidate;
         let mut spared = Spared { again: vec![false; whole.len()], treated: Vec::new() };
         for (rank, blocks) in cuts.iter().enumerate() {
@@ -89,17 +87,6 @@ impl Evaluation<'_> {
             spare((self.chain, choice), blocks, limits, whole, &mut spared);
         }
         spared
-    }
-
-    /// The same given up on this chain; what is encoded is not given.
-    fn again(&self, choice: &Choice, given: &Spared) -> Spared {
-        let here = |treated: &Treated| {
-            let raw = Carriage { coding: None, ..treated.carriage };
-            let raw = Treated { carriage: raw, ..*treated };
-            Some(Treated { carriage: *self.chain.like(choice, &raw)?, ..raw })
-        };
-        let treated = given.treated.iter().filter_map(here).collect();
-        Spared { again: given.again.clone(), treated }
     }
 
     /// What blocks cost where it takes longest, and who does how many micro-batches.

@@ -15,52 +15,10 @@ use thinwire_model::TensorId;
 
 use super::chain::{Chain, Choice};
 use super::hull::hull;
+use super::savings::{Spared, Treated};
 use super::settings::Recompute;
-use crate::cost::{Carriage, Cost, Sharding};
+use crate::cost::{Carriage, Cost};
 use crate::stage::Carried;
-
-/// A parameter that is divided otherwise than usual, or whose gradient is encoded.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Treated {
-    /// The block.
-    pub block: usize,
-    /// The parameter, as the first block of the class calls it.
-    pub tensor: TensorId,
-    /// How it is divided and its gradient travels.
-    pub carriage: Carriage,
-}
-
-impl Treated {
-    /// Of which parameter it is.
-    pub fn of(&self) -> (usize, TensorId) {
-        (self.block, self.tensor)
-    }
-
-    /// Adds it to others, in the place of what was known of its parameter.
-    pub fn put(self, others: &mut Vec<Treated>) {
-        match others.iter_mut().find(|one| one.of() == self.of()) {
-            Some(one) => *one = self,
-            None => others.push(self),
-        }
-    }
-}
-
-/// What is given up, in all stages.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Spared {
-    /// For every block, whether forward is computed again.
-    pub again: Vec<bool>,
-    /// Parameters that are divided otherwise than usual.
-    pub treated: Vec<Treated>,
-}
-
-impl Spared {
-    /// How a block's parameter is divided, if not as is usual.
-    pub fn sharding(&self, of: (usize, TensorId)) -> Option<Sharding> {
-        let treated = self.treated.iter().find(|one| one.of() == of)?;
-        Some(treated.carriage.sharding)
-    }
-}
 
 /// What a stage has to keep to.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@
 use super::chain::Choice;
 use super::evaluation::Evaluation;
 use super::outcome::StageOutcome;
-use super::thrift::Spared;
+use super::savings::Spared;
 use crate::cost::{Cost, Group, Sharding, message_s};
 
 /// What stages send each other of one parameter.

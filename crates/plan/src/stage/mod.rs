@@ -6,7 +6,6 @@ mod frontier;
 mod lagrange;
 mod order;
 mod outline;
-mod pareto;
 mod pricing;
 mod problem;
 
@@ -16,6 +15,5 @@ pub(crate) use lagrange::DEAR;
 pub use lagrange::{Lack, Rates, Within, within};
 pub use order::order;
 pub use outline::Outline;
-pub use pareto::{Point, pareto};
 pub use pricing::{Pricing, Weights, Wire};
 pub use problem::{Edge, Price, Problem};

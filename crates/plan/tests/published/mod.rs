@@ -1,9 +1,11 @@
 //! The models of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
 //! table 3, under Megatron's cuts, as plans of ours.
 
+mod layer;
+
+use layer::{Keep, Layer, Pipeline};
 use thinwire_model::{AttentionKind, Gpt};
 use thinwire_plan::Cluster;
-use thinwire_plan::cost::activation::{Keep, Layer, Pipeline};
 use thinwire_plan::cost::{Costs, Keeping, Precision};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Chain, Pin, Prepared, Rule};

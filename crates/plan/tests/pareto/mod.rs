@@ -6,7 +6,7 @@
 //!
 //! Law: for every limit of memory the fastest point within it is the best choice within it.
 
-use super::problem::{Price, Problem};
+use thinwire_plan::stage::{Price, Problem};
 
 /// A choice that nothing dominates.
 #[derive(Clone, Debug, PartialEq)]
