@@ -7,7 +7,7 @@ mod baseline;
 use std::error::Error as Fault;
 
 use thinwire_plan::cost::Coding;
-use thinwire_plan::output::{again_text, zero_text};
+use thinwire_plan::output::{recompute_text, zero_text};
 use thinwire_plan::search::{Outcome, Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 
@@ -73,7 +73,7 @@ fn describe(plan: &Outcome) -> String {
         mesh.join(" x "),
         candidate.micro_batches,
         zero_text(plan),
-        again_text(plan)
+        recompute_text(plan)
     )
 }
 

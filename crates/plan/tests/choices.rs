@@ -4,13 +4,13 @@ mod made;
 
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, constraint, microlp, variable};
 use proptest::prelude::*;
-use thinwire_plan::cost::{Carriage, Cost, Division, Sharding};
+use thinwire_plan::cost::{Cost, Division, GradientTransport, Sharding};
 use thinwire_plan::output::{PlanFile, report};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{
     Candidate, Found, Outcome, Planner, Recompute, Rule, Settings, estimate_s,
 };
-use thinwire_plan::stage::{Carried, Formulation, Weights, Wire, solve};
+use thinwire_plan::stage::{Formulation, TransportOptions, Weights, Wire, solve};
 use thinwire_plan::{Cluster, Error};
 use thinwire_wire::random::Key;
 
@@ -77,8 +77,8 @@ fn mixed(stages: usize, mesh: &[usize]) -> Cluster {
     let sizes = (0..80).map(|step| made::cluster(2, 4, 400.0, 4.0 * 0.95_f64.powi(step)));
     let some = |cluster: &Cluster| {
         let found = found(cluster, gpt, (Recompute::Free, Division::Each), (stages, mesh), None);
-        let (again, all) =
-            found.map_or((0, 0), |found| (found.best.recomputed(), found.best.spared.again.len()));
+        let (again, all) = found
+            .map_or((0, 0), |found| (found.best.recomputed(), found.best.savings.recomputed.len()));
         0 < again && again < all
     };
     sizes.into_iter().find(some).expect("a memory between all and nothing")
@@ -95,13 +95,13 @@ fn the_file_and_the_report_say_what_is_given_up() {
     assert_eq!(PlanFile::parse(&file.text()).unwrap(), file);
     assert_eq!(file.recomputed.len(), found.best.recomputed());
     let text = report(&planner, &cluster, &found).unwrap();
-    let blocks = found.best.spared.again.len();
+    let blocks = found.best.savings.recomputed.len();
     let again = format!("forward twice in {} of {blocks}", file.recomputed.len());
     assert!(text.contains(&again), "{text}");
 }
 
 /// A block with random costs: variables in a chain, of which each has a parameter that may be
-/// divided in two other ways.
+/// divided in two other transports.
 fn random(seed: u64, variables: usize, options: usize) -> Formulation {
     let key = Key { seed, step: 0, tensor: 0 };
     let mut draws = (0..).map(move |draw| f64::from(key.uniform(draw)));
@@ -111,32 +111,36 @@ fn random(seed: u64, variables: usize, options: usize) -> Formulation {
         backward_s: draw(),
         sync_s: draw(),
         state_bytes: 3.0 * draw(),
-        kept_bytes: 3.0 * draw(),
-        entry_bytes: 0.3 * draw(),
+        activation_bytes: 3.0 * draw(),
+        checkpoint_bytes: 0.3 * draw(),
         ..Cost::ZERO
     };
     let alone: Vec<Vec<Cost>> =
         (0..variables).map(|_| (0..options).map(|_| cost()).collect()).collect();
     let way = |sharding, change: Cost| {
-        let change = Cost { kept_bytes: 0.0, entry_bytes: 0.0, ..change };
+        let change = Cost { activation_bytes: 0.0, checkpoint_bytes: 0.0, ..change };
         let change = Cost { state_bytes: -0.5 * change.state_bytes, ..change };
-        Carriage { sharding, coding: None, change }
+        GradientTransport { sharding, coding: None, change }
     };
-    let mut carried = |tensor| Carried {
+    let mut transports = |tensor| TransportOptions {
         tensor,
-        ways: [Sharding::Gradients, Sharding::Parameters].map(|one| way(one, cost())).into(),
+        transports: [Sharding::Gradients, Sharding::Parameters].map(|one| way(one, cost())).into(),
     };
-    let carried = (0..variables)
-        .map(|variable| (variable, (0..options).map(|_| vec![carried(variable)]).collect()));
-    let carried = carried.collect();
+    let transports = (0..variables)
+        .map(|variable| (variable, (0..options).map(|_| vec![transports(variable)]).collect()));
+    let transports = transports.collect();
     let mut wire = || {
         let cost = cost();
-        Wire { forward_s: cost.forward_s, backward_s: cost.backward_s, covered_s: cost.covered_s }
+        Wire {
+            forward_s: cost.forward_s,
+            backward_s: cost.backward_s,
+            overlapped_s: cost.overlapped_s,
+        }
     };
     let edges = (1..variables)
         .map(|second| ([second - 1, second], (0..options * options).map(|_| wire()).collect()));
     let edges = edges.collect();
-    Formulation { options: alone, edges, carried, variables: [].into(), entry: None, exit: None }
+    Formulation { options: alone, edges, transports, variables: [].into(), entry: None, exit: None }
 }
 
 /// The least cost by an integer programme that knows every way of every parameter and both modes.
@@ -153,10 +157,10 @@ fn integer_programme(block: &Formulation, modes: &[Weights], seconds_per_byte: f
             let one: Vec<_> = options.iter().map(|_| variables.add(variable().binary())).collect();
             for (option, (variable_, cost)) in one.iter().zip(options).enumerate() {
                 objective += price(cost) * *variable_;
-                let ways = &block.carried[&at][option][0].ways;
+                let transports = &block.transports[&at][option][0].transports;
                 let taken: Vec<_> =
-                    ways.iter().map(|_| variables.add(variable().binary())).collect();
-                for (taken, way) in taken.iter().zip(ways.iter()) {
+                    transports.iter().map(|_| variables.add(variable().binary())).collect();
+                for (taken, way) in taken.iter().zip(transports.iter()) {
                     objective += price(&way.change) * *taken;
                 }
                 rows.push(constraint!(taken.iter().sum::<Expression>() <= *variable_));
@@ -186,9 +190,9 @@ fn the_dynamic_programme_equals_an_integer_programme_with_modes_and_ways() {
     for seed in 0..200 {
         let block = random(seed, 2 + seed as usize % 3, 2);
         let seconds_per_byte = 0.1 * (seed % 7) as f64;
-        let keep = Weights { entry: 0.0, ..Weights::ONCE };
+        let keep = Weights { checkpoint: 0.0, ..Weights::ONCE };
         let (forward, forward_wire) = (2.0, 1.9);
-        let again = Weights { forward, forward_wire, kept: 0.1, entry: 1.0, ..keep };
+        let again = Weights { forward, forward_wire, activation: 0.1, checkpoint: 1.0, ..keep };
         let modes = [keep, again];
         let least = |weights: &Weights| {
             let problem = block.problem(weights, seconds_per_byte);

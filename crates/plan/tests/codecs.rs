@@ -46,7 +46,7 @@ proptest! {
         prop_assert!(together.best.seconds <= 1.02 * after.seconds);
         prop_assert!(after.seconds <= raw.best.seconds * (1.0 + 1e-9));
         let most = budget * parameters(&planner, &together) * (1.0 + 1e-9);
-        prop_assert!(together.best.loss() <= most && after.loss() <= most);
+        prop_assert!(together.best.codec_error() <= most && after.codec_error() <= most);
         prop_assert!(together.bound_s <= together.best.seconds);
         let limit = 0.9 * memory_gib * f64::from(1 << 30);
         prop_assert!(together.best.bytes() <= limit && after.bytes() <= limit);
@@ -58,8 +58,8 @@ fn a_budget_of_nothing_encodes_nothing() {
     let cluster = cluster(4, 1.0, 80.0);
     let found = planner(&["int8", "onebit"], 0.0).plan(&cluster).unwrap();
     assert!(
-        found.best.spared.treated.iter().all(|one| one.carriage.coding.is_none())
-            && found.best.loss() == 0.0
+        found.best.savings.overrides.iter().all(|one| one.transport.coding.is_none())
+            && found.best.codec_error() == 0.0
     );
 }
 

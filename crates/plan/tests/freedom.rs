@@ -6,7 +6,7 @@ mod made;
 use proptest::prelude::*;
 use thinwire_plan::cost::{Coding, Division, Sharding};
 use thinwire_plan::search::{
-    Candidate, Planner, Prepared, Recompute, Rule, Settings, Verdict, evaluate,
+    Candidate, Evaluated, Planner, Prepared, Recompute, Rule, Settings, evaluate,
 };
 use thinwire_plan::{Cluster, Error};
 
@@ -48,7 +48,7 @@ fn seconds(cluster: &Cluster, candidate: &Candidate, settings: Settings) -> f64 
 }
 
 /// What is known of all plans of a candidate.
-fn verdict(cluster: &Cluster, candidate: &Candidate, settings: &Settings) -> Verdict {
+fn verdict(cluster: &Cluster, candidate: &Candidate, settings: &Settings) -> Evaluated {
     let micro = 32 / candidate.micro_batches;
     let prepared = Prepared::new(made::gpt(4, 256, 128).graph(micro, 128).unwrap()).unwrap();
     evaluate(cluster, &prepared, candidate, settings, &|| f64::INFINITY)
@@ -112,34 +112,34 @@ proptest! {
         let free = Settings { codings, ..Settings::default() };
         // About as much memory as the smallest plan needs.
         let mut cluster = cluster(gbit, 1e-3, f64::INFINITY);
-        let Verdict::TooLarge(all) = verdict(&cluster, &candidate, &free) else {
+        let Evaluated::TooLarge(all) = verdict(&cluster, &candidate, &free) else {
             panic!("1 MiB is no room for {candidate:?}");
         };
         cluster.devices[0].memory_bytes = room * all.needed_bytes / (1.0 - free.reserve);
         let all = verdict(&cluster, &candidate, &free);
         let (bound_s, least_bytes) = match &all {
-            Verdict::Found(plan) => {
-                let bounds = plan.rivals.iter().map(|rival| rival.bound_s);
-                (bounds.fold(plan.bound_s.min(plan.unfit_s), f64::min), 0.0)
+            Evaluated::Found(plan) => {
+                let bounds = plan.other_schedules.iter().map(|other| other.bound_s);
+                (bounds.fold(plan.bound_s.min(plan.infeasible_bound_s), f64::min), 0.0)
             }
-            Verdict::TooLarge(all) => (all.bound_s, all.least_bytes),
-            Verdict::TooSlow(seconds) => (*seconds, 0.0),
-            Verdict::Impossible => (f64::INFINITY, 0.0),
+            Evaluated::TooLarge(all) => (all.bound_s, all.least_bytes),
+            Evaluated::TooSlow(seconds) => (*seconds, 0.0),
+            Evaluated::Impossible => (f64::INFINITY, 0.0),
         };
         for recompute in [Recompute::Never, Recompute::Always] {
             for sharding in [Sharding::None, Sharding::Optimizer, Sharding::Parameters] {
                 let candidate = Candidate { division: Division::Alike(sharding), ..candidate.clone() };
                 let settings = Settings { recompute, ..free.clone() };
                 match verdict(&cluster, &candidate, &settings) {
-                    Verdict::Found(plan) => {
+                    Evaluated::Found(plan) => {
                         let seconds = plan.seconds * (1.0 + 1e-9);
                         prop_assert!(bound_s <= seconds, "{sharding:?}: {bound_s}, a plan {seconds}");
                     }
-                    Verdict::TooLarge(some) => {
+                    Evaluated::TooLarge(some) => {
                         let bytes = some.needed_bytes * (1.0 + 1e-9);
                         prop_assert!(least_bytes <= bytes, "{sharding:?}: {least_bytes}, a plan {bytes}");
                     }
-                    Verdict::TooSlow(_) | Verdict::Impossible => {}
+                    Evaluated::TooSlow(_) | Evaluated::Impossible => {}
                 }
             }
         }

@@ -237,9 +237,9 @@ fn a_layer_keeps_what_the_published_formula_says_but_for_masks() {
     let kept = |mesh: &[usize], rule| {
         let costs = Costs::new(&cluster, mesh, Precision::MIXED);
         let chain = Chain::new(&prepared, &costs, rule).unwrap();
-        let weights = Weights { kept: 1.0, ..Weights::ONCE };
+        let weights = Weights { activation: 1.0, ..Weights::ONCE };
         let (_, choice) = chain.solve(&weights, 1.0);
-        chain.costs(&choice)[2].kept_bytes
+        chain.costs(&choice)[2].activation_bytes
     };
     let ours = kept(&[1], Rule::Data);
     assert!((ours / published - 1.0).abs() < 0.02, "{ours}, expected {published}");

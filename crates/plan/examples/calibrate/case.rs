@@ -9,7 +9,8 @@ use thinwire_plan::Cluster;
 use thinwire_plan::cost::{Costs, Division, Exchange, Sharding};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{
-    Candidate, Chain, Given, Overlap, Prepared, Recompute, Rule, Settings, Verdict, best_of, costs,
+    Candidate, Chain, Evaluated, Given, Overlap, Prepared, Recompute, Rule, Settings, best_of,
+    costs,
 };
 use thinwire_plan::stage::Weights;
 
@@ -64,7 +65,7 @@ impl Case {
         let chain = Chain::given_by(&self.prepared, &costs, self.candidate.rule, &self.given);
         let chain = chain.expect("the same chain was built before");
         match best_of(&chain, &costs, &self.candidate, &self.settings, &|| f64::INFINITY) {
-            Verdict::Found(outcome) => outcome.seconds,
+            Evaluated::Found(outcome) => outcome.seconds,
             _ => f64::INFINITY,
         }
     }
@@ -101,7 +102,7 @@ fn settings(row: &Row) -> Settings {
         exchange: Exchange::Ring,
         overlap: Overlap {
             sync: 1.0,
-            home: 1.0,
+            all_gather: 1.0,
             messages: false,
             exchanges: false,
             products: false,

@@ -34,7 +34,7 @@ pub struct Device {
 
 impl Device {
     /// Bytes that a plan may count on a device with so much memory, of which a part stays free.
-    pub fn room(&self, memory_bytes: f64, reserve: f64) -> f64 {
+    pub fn capacity(&self, memory_bytes: f64, reserve: f64) -> f64 {
         ((1.0 - reserve) * memory_bytes - self.fixed_bytes) / (1.0 + self.slack)
     }
 

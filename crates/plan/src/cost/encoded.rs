@@ -17,7 +17,7 @@
 
 use thinwire_model::{Collective, Reduction, Sides, Step};
 
-use super::carriage::F32_BYTES;
+use super::transport::F32_BYTES;
 use super::travel::exchanged;
 use super::{Coding, Costs, Exchange, Group, Hop, Precision, Sharding, message_s};
 use crate::cluster::{Cluster, Device};

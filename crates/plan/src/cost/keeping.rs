@@ -31,7 +31,7 @@ impl Keeping {
 
 impl Costs<'_> {
     /// Bytes of a device that wait for a node's backward.
-    pub(super) fn kept_bytes(&self, work: &Work, strategy: &Strategy) -> f64 {
+    pub(super) fn activation_bytes(&self, work: &Work, strategy: &Strategy) -> f64 {
         let Written { inputs, outputs } = &work.written;
         let (inputs, outputs) = match self.keeping.as_written {
             true => (inputs, outputs),

@@ -5,7 +5,6 @@
 //! is the sum of the nodes that compute gradients. Conversions take what their collectives take.
 
 mod bound;
-mod carriage;
 mod coding;
 mod collective;
 mod division;
@@ -13,10 +12,10 @@ mod encoded;
 mod group;
 mod keeping;
 mod parts;
+mod transport;
 mod travel;
 mod work;
 
-pub use carriage::Carriage;
 pub use coding::Coding;
 pub use collective::{Exchange, message_s};
 pub use division::{Division, Sharding};
@@ -24,6 +23,7 @@ pub use encoded::{Message, cheapest};
 pub use group::{Group, Hop};
 pub use keeping::Keeping;
 pub use parts::Cost;
+pub use transport::GradientTransport;
 pub use travel::Passages;
 pub use work::{Gradient, Pinned, Work, WorkKind, Written, work};
 
@@ -113,8 +113,8 @@ impl<'a> Costs<'a> {
     pub fn node(&self, work: &Work, strategy: &Strategy) -> Cost {
         let forward_s = self.compute_s(&work.declaration, (work.kind, work.operator), strategy);
         let backward_s = self.gradients_s(work, &work.gradients, strategy);
-        let kept_bytes = self.kept_bytes(work, strategy);
-        Cost { forward_s, backward_s, kept_bytes, ..Cost::ZERO }
+        let activation_bytes = self.activation_bytes(work, strategy);
+        Cost { forward_s, backward_s, activation_bytes, ..Cost::ZERO }
     }
 
     /// Seconds of what a node computes in backward behind the gradient of one of its inputs.
@@ -214,8 +214,8 @@ impl<'a> Costs<'a> {
                 backward_s,
                 sync_s: scatter_s,
                 handling_s,
-                home_s: scatter_s,
-                home_handling_s: handling_s,
+                all_gather_s: scatter_s,
+                all_gather_handling_s: handling_s,
                 optimizer_s: update(elements * share),
                 state_bytes: elements * (2.0 * element + optimizer * share),
                 ..Cost::ZERO
@@ -223,8 +223,8 @@ impl<'a> Costs<'a> {
             Sharding::Gradients => Cost {
                 backward_s: backward_s * share,
                 backward_wire_s: scatter_s,
-                home_s: scatter_s,
-                home_handling_s: handling_s,
+                all_gather_s: scatter_s,
+                all_gather_handling_s: handling_s,
                 optimizer_s: update(elements * share),
                 state_bytes: elements * (element + (element + optimizer) * share),
                 ..Cost::ZERO

@@ -6,7 +6,7 @@ use thinwire_model::TensorId;
 
 use super::file::CodecFile;
 use crate::cluster::Cluster;
-use crate::search::{Outcome, Planner, Prepared, Settings, Treated};
+use crate::search::{Outcome, ParameterOverride, Planner, Prepared, Settings};
 
 /// Every codec that a plan uses, level by level, with its parameters.
 pub(super) fn codecs(
@@ -54,7 +54,7 @@ pub(super) fn describe(planner: &Planner, outcome: &Outcome) -> Option<String> {
     let share = |elements: f64| 100.0 * elements / prepared.parameters;
     let used: Vec<String> =
         used.map(|(coding, elements)| format!("{:.0} % as {coding}", share(elements))).collect();
-    let lost = outcome.loss() / prepared.parameters;
+    let lost = outcome.codec_error() / prepared.parameters;
     let budget = settings.error_budget;
     let text = || {
         format!(
@@ -66,9 +66,9 @@ pub(super) fn describe(planner: &Planner, outcome: &Outcome) -> Option<String> {
 }
 
 /// The gradients that are encoded, and with which coding from which level on.
-fn coded(outcome: &Outcome) -> impl Iterator<Item = (&Treated, (usize, usize))> {
-    let treated = outcome.spared.treated.iter();
-    treated.filter_map(|treated| Some((treated, treated.carriage.coding?)))
+fn coded(outcome: &Outcome) -> impl Iterator<Item = (&ParameterOverride, (usize, usize))> {
+    let treated = outcome.savings.overrides.iter();
+    treated.filter_map(|treated| Some((treated, treated.transport.coding?)))
 }
 
 /// The name of a parameter: a block's class names the parameter of its first block, the same place

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::cluster::Cluster;
 use crate::error::size;
 use crate::search::{
-    Chain, Found, Given, Outcome, Part, Planner, Prepared, Rule, Verdict, best_of, costs,
+    Chain, Evaluated, Found, Given, Outcome, Part, Planner, Prepared, Rule, best_of, costs,
 };
 use crate::stage::Weights;
 
@@ -159,9 +159,9 @@ impl Question<'_> {
         let given = Given::from([(self.place.node, strategy.clone())]);
         let chain = Chain::given_by(self.prepared, &here, candidate.rule, &given)?;
         let (step, choice) = match best_of(&chain, &here, candidate, settings, &|| f64::INFINITY) {
-            Verdict::Found(outcome) => (Ok(outcome.seconds), outcome.choice),
-            Verdict::TooLarge(all) => (Err(all.needed_bytes), chain.solve(&Weights::ONCE, 0.0).1),
-            Verdict::TooSlow(_) | Verdict::Impossible => return Err(unplanned()),
+            Evaluated::Found(outcome) => (Ok(outcome.seconds), outcome.choice),
+            Evaluated::TooLarge(all) => (Err(all.needed_bytes), chain.solve(&Weights::ONCE, 0.0).1),
+            Evaluated::TooSlow(_) | Evaluated::Impossible => return Err(unplanned()),
         };
         let way = choice.of_block[self.place.block];
         let Part { cost, wire, .. } =
@@ -171,8 +171,8 @@ impl Question<'_> {
             strategy: text,
             step,
             compute_s: cost.forward_s + cost.backward_s,
-            travel_s: [micro_s, cost.sync_s + cost.home_s],
-            bytes: cost.state_bytes + cost.kept_bytes,
+            travel_s: [micro_s, cost.sync_s + cost.all_gather_s],
+            bytes: cost.state_bytes + cost.activation_bytes,
         })
     }
 }

@@ -21,6 +21,6 @@ pub use explain::explain;
 pub use file::{ActivationFile, CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile};
 pub use moved::{Moved, MovedKind, MovedTensor, moved};
 pub use report::{NO_EXPERT, Sensitivity, describe, idle, price_report, report, sensitivities};
-pub use spared::{again_text, zero_text};
+pub use spared::{recompute_text, zero_text};
 pub use stages::stage_blocks;
 pub use traffic::{Traffic, traffic};

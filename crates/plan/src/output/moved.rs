@@ -162,11 +162,11 @@ impl<'a> Step<'a> {
 
     /// All activations of the blocks that are done in one way.
     fn way(&self, way: usize) -> Vec<MovedTensor> {
-        let Outcome { choice, spared, .. } = self.outcome;
+        let Outcome { choice, savings, .. } = self.outcome;
         let class = &self.prepared.classes[choice.ways[way].0];
         let blocks = self.blocks(way);
         let rounds = self.outcome.rounds as f64;
-        let again = blocks.iter().filter(|block| spared.again[**block]).count() as f64;
+        let again = blocks.iter().filter(|block| savings.recomputed[**block]).count() as f64;
         let redone = self.redone(class);
         let count = blocks.len() as f64;
         let mut paths: Vec<_> = self.paths(class, way).into_iter().collect();
@@ -267,7 +267,7 @@ impl<'a> Step<'a> {
     /// For every block, bytes of a micro-batch that a device sends of its activations, over one level
     /// of the cluster or all.
     pub fn micro(&self, level: Option<usize>) -> Vec<f64> {
-        let Outcome { choice, spared, .. } = self.outcome;
+        let Outcome { choice, savings, .. } = self.outcome;
         let of_way = |way: usize| {
             let class = &self.prepared.classes[choice.ways[way].0];
             let (paths, redone) = (self.paths(class, way), self.redone(class));
@@ -281,7 +281,7 @@ impl<'a> Step<'a> {
             let [once, twice] = ways[*way];
             if *again { once + twice } else { once }
         };
-        choice.of_block.iter().zip(&spared.again).map(block).collect()
+        choice.of_block.iter().zip(&savings.recomputed).map(block).collect()
     }
 
     /// The nodes of a block that are computed again for backward where it keeps nothing: those whose
@@ -401,7 +401,7 @@ impl<'a> Step<'a> {
     /// How a block's parameter is divided.
     pub fn sharding(&self, block: usize, tensor: TensorId) -> Sharding {
         let usual = self.outcome.candidate.division.usual();
-        self.outcome.spared.sharding((block, tensor)).unwrap_or(usual)
+        self.outcome.savings.sharding((block, tensor)).unwrap_or(usual)
     }
 
     /// What goes from stage to stage, there and back; with chunks also from the last to the first.

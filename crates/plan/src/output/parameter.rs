@@ -88,7 +88,7 @@ impl Step<'_> {
         let class = &self.prepared.classes[self.prepared.of_block[block]];
         let shift = graph.blocks[block].nodes.start - class.nodes.start;
         let way = self.outcome.choice.of_block[block];
-        let again = self.outcome.spared.again[block];
+        let again = self.outcome.savings.recomputed[block];
         let redone = if again { self.redone(class) } else { Default::default() };
         let mut users = Vec::new();
         for (id, strategy) in self.chain.strategies(&self.outcome.choice, way) {
@@ -150,10 +150,10 @@ impl Step<'_> {
     /// that which loses least.
     fn coding(&self, parameter: &Parameter) -> Option<(&Coding, usize)> {
         let treated =
-            self.outcome.spared.treated.iter().filter(|one| {
+            self.outcome.savings.overrides.iter().filter(|one| {
                 parameter.users.iter().any(|user| (user.block, user.tensor) == one.of())
             });
-        let codings = treated.filter_map(|one| one.carriage.coding);
+        let codings = treated.filter_map(|one| one.transport.coding);
         let codings = codings.map(|(coding, level)| (&self.costs.codings[coding], level));
         codings.min_by(|a, b| a.0.loss.total_cmp(&b.0.loss))
     }

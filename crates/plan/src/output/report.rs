@@ -4,7 +4,7 @@ use super::activations::activation_text;
 use super::codecs;
 use super::counted::{counted, devices};
 use super::moved::{Moved, MovedTensor, moved};
-use super::spared::{again_text, zero_text};
+use super::spared::{recompute_text, zero_text};
 use super::stages::stages;
 use super::traffic::{Traffic, traffic};
 use crate::Error;
@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::cost::Cost;
 use crate::error::{scaled, size};
 use crate::search::{
-    Candidate, Chain, Found, Outcome, Overlap, Planner, StageOutcome, Verdict, best_of, costs,
+    Candidate, Chain, Evaluated, Found, Outcome, Overlap, Planner, StageOutcome, best_of, costs,
     timeline,
 };
 
@@ -86,7 +86,7 @@ fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64,
     let given = Chain::new(prepared, &here, candidate.rule)?.given(&outcome.choice);
     let chain = Chain::given_by(prepared, &here, candidate.rule, &given)?;
     match best_of(&chain, &here, candidate, &settings, &|| f64::INFINITY) {
-        Verdict::Found(outcome) => Ok(outcome.seconds),
+        Evaluated::Found(outcome) => Ok(outcome.seconds),
         _ => Ok(outcome.seconds),
     }
 }
@@ -262,7 +262,7 @@ pub fn describe(outcome: &Outcome) -> String {
         counted(candidate.micro_batches, "micro-batch"),
         outcome.schedule,
         zero_text(outcome),
-        again_text(outcome),
+        recompute_text(outcome),
     )
 }
 
@@ -273,10 +273,10 @@ fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     let Some(stage) = slowest else { return Vec::new() };
     let rounds = outcome.rounds as f64;
     let Cost { forward_s, backward_s, forward_wire_s, backward_wire_s, .. } = stage.cost;
-    let Cost { gather_s, again_s, .. } = stage.cost;
+    let Cost { gather_s, recompute_s, .. } = stage.cost;
     let compute = rounds * (forward_s + backward_s);
     let wire = rounds * (forward_wire_s + gather_s + backward_wire_s);
-    let again = rounds * again_s;
+    let again = rounds * recompute_s;
     let played = timeline(outcome, overlap);
     let tail = played
         .map_or_else(|| outcome.tail_s(overlap), |run| (outcome.seconds - run.seconds).max(0.0));
@@ -291,7 +291,7 @@ fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     ];
     for (what, travels_s, behind) in [
         ("gradients travel", stage.cost.sync_s, "backward"),
-        ("new parameters travel", stage.cost.home_s, "the next forward"),
+        ("new parameters travel", stage.cost.all_gather_s, "the next forward"),
     ] {
         if travels_s > 0.0 {
             let travels = seconds(travels_s);

@@ -11,8 +11,8 @@ use crate::search::{Chain, Outcome, Prepared, zero_stage};
 
 /// The blocks that compute forward again; none named where all do, or none does.
 pub(super) fn recomputed(prepared: &Prepared, outcome: &Outcome) -> Vec<String> {
-    let all = outcome.recomputed() == outcome.spared.again.len();
-    let again = outcome.spared.again.iter().zip(&prepared.graph.blocks);
+    let all = outcome.recomputed() == outcome.savings.recomputed.len();
+    let again = outcome.savings.recomputed.iter().zip(&prepared.graph.blocks);
     let again = again.filter(|(again, _)| **again && !all);
     again.map(|(_, block)| block.name.clone()).collect()
 }
@@ -27,13 +27,13 @@ pub(super) fn divisions(
     if let Division::Alike(sharding) = outcome.candidate.division {
         return (sharding, Vec::new());
     }
-    let treated = outcome.spared.treated.iter();
+    let treated = outcome.savings.overrides.iter();
     let treated: HashMap<(usize, TensorId), Sharding> =
-        treated.map(|one| ((one.block, one.tensor), one.carriage.sharding)).collect();
+        treated.map(|one| ((one.block, one.tensor), one.transport.sharding)).collect();
     // A parameter that several blocks share is divided as the block wants that divides it most.
     let mut by_name: BTreeMap<String, (Sharding, usize)> = BTreeMap::new();
     for block in 0..chain.blocks() {
-        for carried in chain.carried(&outcome.choice, block) {
+        for carried in chain.transport_options(&outcome.choice, block) {
             let sharding = treated.get(&(block, carried.tensor)).copied().unwrap_or(usual);
             let elements = prepared.graph.tensors[carried.tensor].elements();
             let name = name(prepared, block, carried.tensor);
@@ -56,7 +56,7 @@ pub(super) fn divisions(
 /// What is divided in a plan, as people call it.
 pub fn zero_text(outcome: &Outcome) -> String {
     let usual = outcome.candidate.division.usual();
-    let others = outcome.spared.treated.iter().map(|one| one.carriage.sharding);
+    let others = outcome.savings.overrides.iter().map(|one| one.transport.sharding);
     let mut all: Vec<Sharding> = others.chain([usual]).collect();
     all.sort_unstable();
     all.dedup();
@@ -65,8 +65,8 @@ pub fn zero_text(outcome: &Outcome) -> String {
 }
 
 /// How much is computed twice.
-pub fn again_text(outcome: &Outcome) -> String {
-    match (outcome.recomputed(), outcome.spared.again.len()) {
+pub fn recompute_text(outcome: &Outcome) -> String {
+    match (outcome.recomputed(), outcome.savings.recomputed.len()) {
         (0, _) => String::new(),
         (count, all) if count == all => ", forward twice".to_owned(),
         (count, all) => format!(", forward twice in {count} of {all} blocks"),

@@ -5,11 +5,11 @@ use std::convert::Infallible;
 
 use thinwire_model::{Declaration, Layout, NodeId, Placement, Reduction, Sides, Strategy};
 
-use super::memo::OnMesh;
+use super::cache::MeshCache;
 use super::prepare::Prepared;
 use super::rule::Rule;
 use crate::Error;
-use crate::cost::{Carriage, Cost, Costs, Passages, Work};
+use crate::cost::{Cost, Costs, GradientTransport, Passages, Work};
 use crate::stage::Pricing;
 
 /// For every shape of a tensor between blocks, all layouts that a block gives it or wants.
@@ -87,7 +87,7 @@ pub(super) struct BlockPricing<'a> {
     pub unlinked: Option<&'a Costs<'a>>,
     pub work: &'a HashMap<NodeId, Work>,
     pub allowed: &'a Allowed<'a>,
-    pub memo: &'a OnMesh,
+    pub cache: &'a MeshCache,
 }
 
 /// A number that no other layout on as many dimensions of a mesh has; none for a layout too large for
@@ -123,7 +123,7 @@ impl BlockPricing<'_> {
     ) -> Vec<f64> {
         let key = key(from, to);
         let work_out = || Ok::<_, Infallible>(Passages::new(from, to));
-        if let Some(Ok(passages)) = key.map(|key| self.memo.passages.of(key, work_out)) {
+        if let Some(Ok(passages)) = key.map(|key| self.cache.passages.of(key, work_out)) {
             return costs.passages_s(shape, &passages, (from, to));
         }
         let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from, to)));
@@ -144,8 +144,8 @@ impl Pricing for BlockPricing<'_> {
         self.costs.parameter(shape, sides)
     }
 
-    fn carriages(&self, shape: &[usize], sides: &Sides) -> Vec<Carriage> {
-        self.costs.carriages(shape, sides)
+    fn transports(&self, shape: &[usize], sides: &Sides) -> Vec<GradientTransport> {
+        self.costs.transports(shape, sides)
     }
 
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
@@ -165,6 +165,6 @@ impl Pricing for BlockPricing<'_> {
     }
 
     fn entry(&self, shape: &[usize], sides: &Sides) -> Cost {
-        Cost { entry_bytes: self.costs.bytes(shape, &sides.value), ..Cost::ZERO }
+        Cost { checkpoint_bytes: self.costs.bytes(shape, &sides.value), ..Cost::ZERO }
     }
 }

@@ -16,7 +16,7 @@ use super::rule::Rule;
 use crate::Error;
 use crate::cost::{Cost, Costs};
 use crate::stage::{
-    Block, Carried, Eliminated, Formulation, Outline, Price, Variable, Weights, Wire,
+    Block, Eliminated, Formulation, Outline, Price, TransportOptions, Variable, Weights, Wire,
 };
 
 /// All blocks on one mesh.
@@ -39,7 +39,7 @@ pub struct Choice {
     /// For every block, which way.
     pub of_block: Vec<usize>,
     /// What encoding gradients loses at the prices for which this was chosen.
-    pub loss: f64,
+    pub codec_error: f64,
 }
 
 /// One node under a choice.
@@ -91,20 +91,20 @@ impl<'a> Chain<'a> {
         allowed: Allowed<'_>,
     ) -> Result<Chain<'a>, Error> {
         allowed.check(prepared, &costs.mesh)?;
-        let memo = prepared.memo.on(costs);
+        let cache = prepared.cache.on(costs);
         let unlinked = costs.products.then(|| costs.unlinked());
         let unlinked = unlinked.as_ref();
         let layouts = OnceCell::new();
         let (mut formulations, mut orders) = (Vec::new(), Vec::new());
         for (place, class) in prepared.classes.iter().enumerate() {
             let work = &class.work;
-            let pricing = BlockPricing { costs, unlinked, work, allowed: &allowed, memo: &memo };
+            let pricing = BlockPricing { costs, unlinked, work, allowed: &allowed, cache: &cache };
             let outline = || {
                 let layouts = layouts.get_or_init(|| layouts_of(prepared, costs, &allowed));
                 Outline::new(&block(prepared, class, layouts), &costs.mesh, &pricing)
             };
             let outline = match allowed.given.is_empty() {
-                true => memo.outlines.of((allowed.rule, place), outline)?,
+                true => cache.outlines.of((allowed.rule, place), outline)?,
                 false => Arc::new(outline()?),
             };
             formulations.push(outline.priced(&prepared.graph, &pricing));
@@ -141,15 +141,15 @@ impl<'a> Chain<'a> {
                 let options = blocks[mode][class].choices(&kept);
                 let saved = one.saved(&options, &modes[mode], seconds_per_byte);
                 let cost: Cost = [one.cost(&options), saved].into_iter().sum();
-                prices.push((modes[mode].price(&cost), cost.loss));
+                prices.push((modes[mode].price(&cost), cost.codec_error));
                 ways.push((class, options));
                 ways.len() - 1
             });
             of_block.push(way);
         }
         let price = of_block.iter().map(|way| prices[*way].0).sum();
-        let loss = of_block.iter().map(|way| prices[*way].1).sum();
-        (price, Choice { ways, of_block, loss })
+        let codec_error = of_block.iter().map(|way| prices[*way].1).sum();
+        (price, Choice { ways, of_block, codec_error })
     }
 
     /// Every class with all but its ends eliminated.
@@ -159,13 +159,13 @@ impl<'a> Chain<'a> {
     }
 
     /// The parameters of a block that may be divided, or their gradients travel, otherwise.
-    pub fn carried<'b>(
+    pub fn transport_options<'b>(
         &'b self,
         choice: &'b Choice,
         block: usize,
-    ) -> impl Iterator<Item = &'b Carried> {
+    ) -> impl Iterator<Item = &'b TransportOptions> {
         let (class, options) = &choice.ways[choice.of_block[block]];
-        self.formulations[*class].carried(options)
+        self.formulations[*class].transport_options(options)
     }
 
     /// Whether the first dimension of the mesh cuts batches, wherever there is one, and nothing else.

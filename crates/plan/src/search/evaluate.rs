@@ -3,11 +3,11 @@
 use super::candidate::Candidate;
 use super::chain::Chain;
 use super::evaluation::Evaluation;
+use super::load_balance::LoadBalance;
 use super::outcome::Outcome;
 use super::prepare::Prepared;
 use super::rule::Rule;
 use super::settings::{Recompute, Settings, costs};
-use super::spread::Spread;
 use crate::cluster::Cluster;
 use crate::cost::{Costs, Division, Sharding};
 use crate::error::TooLarge;
@@ -17,7 +17,7 @@ use crate::error::TooLarge;
 const GAIN: f64 = 0.1;
 
 /// What a candidate came to.
-pub enum Verdict {
+pub enum Evaluated {
     /// Its best plan.
     Found(Box<Outcome>),
     /// Nothing was found that fits.
@@ -35,7 +35,7 @@ pub fn evaluate(
     candidate: &Candidate,
     settings: &Settings,
     enough_s: &dyn Fn() -> f64,
-) -> Verdict {
+) -> Evaluated {
     let mut best = once(cluster, prepared, candidate, settings, enough_s);
     let each = candidate.division == Division::Each && !candidate.is_deep();
     let more = each && worth(&mut best, enough_s(), settings);
@@ -55,20 +55,20 @@ pub fn evaluate(
 /// Whether memory binds, so that giving up alike may be faster, and fast enough, or may fit at all.
 /// With codecs it may be anyway: block by block what is given up is chosen before what is encoded,
 /// alike both are chosen at once.
-fn worth(verdict: &mut Verdict, enough_s: f64, settings: &Settings) -> bool {
+fn worth(verdict: &mut Evaluated, enough_s: f64, settings: &Settings) -> bool {
     match verdict {
-        Verdict::Found(_) if !settings.codings.is_empty() => true,
-        Verdict::Found(outcome) if !outcome.binds() => false,
-        Verdict::Found(outcome) => {
+        Evaluated::Found(_) if !settings.codings.is_empty() => true,
+        Evaluated::Found(outcome) if !outcome.binds() => false,
+        Evaluated::Found(outcome) => {
             let gained_s = outcome.seconds * (1.0 - GAIN);
             if gained_s < enough_s {
                 return true;
             }
-            outcome.left_s = outcome.left_s.min(gained_s);
+            outcome.pruned_bound_s = outcome.pruned_bound_s.min(gained_s);
             false
         }
-        Verdict::TooLarge(all) => all.may_fit(),
-        Verdict::TooSlow(_) | Verdict::Impossible => false,
+        Evaluated::TooLarge(all) => all.may_fit(),
+        Evaluated::TooSlow(_) | Evaluated::Impossible => false,
     }
 }
 
@@ -79,11 +79,11 @@ fn once(
     candidate: &Candidate,
     settings: &Settings,
     enough_s: &dyn Fn() -> f64,
-) -> Verdict {
+) -> Evaluated {
     let costs = costs(cluster, candidate, settings);
     match Chain::new(prepared, &costs, candidate.rule) {
         Ok(chain) => best_of(&chain, &costs, candidate, settings, enough_s),
-        Err(_) => Verdict::Impossible,
+        Err(_) => Evaluated::Impossible,
     }
 }
 
@@ -92,19 +92,26 @@ fn once(
 type Bounds = [f64; 3];
 
 /// What is known of all plans of which this is the best.
-fn bounds_of(verdict: &Verdict) -> Option<Bounds> {
+fn bounds_of(verdict: &Evaluated) -> Option<Bounds> {
     match verdict {
-        Verdict::Found(outcome) => Some([outcome.bound_s, outcome.left_s, outcome.unfit_s]),
-        Verdict::TooLarge(all) => Some([all.bound_s; 3]),
-        Verdict::TooSlow(_) | Verdict::Impossible => None,
+        Evaluated::Found(outcome) => {
+            Some([outcome.bound_s, outcome.pruned_bound_s, outcome.infeasible_bound_s])
+        }
+        Evaluated::TooLarge(all) => Some([all.bound_s; 3]),
+        Evaluated::TooSlow(_) | Evaluated::Impossible => None,
     }
 }
 
 /// The same with other bounds, if there are any.
-fn bounded(verdict: Verdict, bounds: Option<Bounds>) -> Verdict {
+fn bounded(verdict: Evaluated, bounds: Option<Bounds>) -> Evaluated {
     match (verdict, bounds) {
-        (Verdict::Found(outcome), Some([bound_s, left_s, unfit_s])) => {
-            Verdict::Found(Box::new(Outcome { bound_s, left_s, unfit_s, ..*outcome }))
+        (Evaluated::Found(outcome), Some([bound_s, pruned_bound_s, infeasible_bound_s])) => {
+            Evaluated::Found(Box::new(Outcome {
+                bound_s,
+                pruned_bound_s,
+                infeasible_bound_s,
+                ..*outcome
+            }))
         }
         (other, _) => other,
     }
@@ -118,27 +125,36 @@ pub fn best_of(
     candidate: &Candidate,
     settings: &Settings,
     enough_s: &dyn Fn() -> f64,
-) -> Verdict {
-    let Ok(spread) = Spread::new(chain, costs, candidate) else { return Verdict::Impossible };
-    let spread = spread.as_ref();
-    let mut best = Verdict::Impossible;
+) -> Evaluated {
+    let Ok(load_balance) = LoadBalance::new(chain, costs, candidate) else {
+        return Evaluated::Impossible;
+    };
+    let load_balance = load_balance.as_ref();
+    let mut best = Evaluated::Impossible;
     let mut bounds = None;
     for recompute in modes(candidate, settings).iter().copied() {
         let fastest_s = seconds(&best);
         let faster_s = &|| enough_s().min(fastest_s);
-        let evaluation =
-            Evaluation { candidate, settings, costs, chain, spread, recompute, enough_s: faster_s };
+        let evaluation = Evaluation {
+            candidate,
+            settings,
+            costs,
+            chain,
+            load_balance,
+            recompute,
+            enough_s: faster_s,
+        };
         best = better(best, evaluation.run());
         let free = recompute == Recompute::Free;
         if free {
             bounds = bounds_of(&best);
         }
         let more = match &best {
-            Verdict::Found(_) => worth(&mut best, enough_s(), settings),
+            Evaluated::Found(_) => worth(&mut best, enough_s(), settings),
             // What is free to do either is as fast as both, and as small.
-            Verdict::TooSlow(_) => !free,
-            Verdict::TooLarge(all) => !free || all.may_fit(),
-            Verdict::Impossible => true,
+            Evaluated::TooSlow(_) => !free,
+            Evaluated::TooLarge(all) => !free || all.may_fit(),
+            Evaluated::Impossible => true,
         };
         if !more {
             break;
@@ -159,29 +175,33 @@ fn modes(candidate: &Candidate, settings: &Settings) -> &'static [Recompute] {
     }
 }
 
-fn seconds(verdict: &Verdict) -> f64 {
+fn seconds(verdict: &Evaluated) -> f64 {
     match verdict {
-        Verdict::Found(outcome) => outcome.seconds,
+        Evaluated::Found(outcome) => outcome.seconds,
         _ => f64::INFINITY,
     }
 }
 
 /// The one that is faster, or nearer to a plan.
-pub(super) fn better(one: Verdict, other: Verdict) -> Verdict {
-    use Verdict::{Found, Impossible, TooLarge, TooSlow};
+pub(super) fn better(one: Evaluated, other: Evaluated) -> Evaluated {
+    use Evaluated::{Found, Impossible, TooLarge, TooSlow};
     match (one, other) {
         (Found(a), Found(b)) => {
-            let (left_s, unfit_s) = (a.left_s.min(b.left_s), a.unfit_s.min(b.unfit_s));
+            let (pruned_bound_s, infeasible_bound_s) = (
+                a.pruned_bound_s.min(b.pruned_bound_s),
+                a.infeasible_bound_s.min(b.infeasible_bound_s),
+            );
             let (faster, other) = if a.seconds <= b.seconds { (a, b) } else { (b, a) };
-            Found(Box::new(Outcome { left_s, unfit_s, ..faster.beside(*other) }))
+            Found(Box::new(Outcome { pruned_bound_s, infeasible_bound_s, ..faster.beside(*other) }))
         }
         (Impossible, any) | (any, Impossible) => any,
         (Found(a), TooSlow(b)) | (TooSlow(b), Found(a)) => {
-            Found(Box::new(Outcome { left_s: a.left_s.min(b), ..*a }))
+            Found(Box::new(Outcome { pruned_bound_s: a.pruned_bound_s.min(b), ..*a }))
         }
         (Found(a), TooLarge(b)) | (TooLarge(b), Found(a)) => {
-            let (left_s, unfit_s) = (a.left_s.min(b.bound_s), a.unfit_s.min(b.bound_s));
-            Found(Box::new(Outcome { left_s, unfit_s, ..*a }))
+            let (pruned_bound_s, infeasible_bound_s) =
+                (a.pruned_bound_s.min(b.bound_s), a.infeasible_bound_s.min(b.bound_s));
+            Found(Box::new(Outcome { pruned_bound_s, infeasible_bound_s, ..*a }))
         }
         (TooSlow(a), TooSlow(b)) => TooSlow(a.min(b)),
         (TooLarge(a), TooLarge(b)) => TooLarge(a.and(b)),

@@ -1,14 +1,14 @@
 //! Ways for a parameter from one to the next, each as much better than the one before as any is.
 
-use crate::cost::{Carriage, Cost};
+use crate::cost::{Cost, GradientTransport};
 
 /// The way with the highest rate from `at` on, then the one with the highest rate from there, until
 /// none has a rate; each with what it changes beyond the one before. Of equal rates the last one's.
 pub(super) fn hull<'a>(
-    ways: impl Iterator<Item = &'a Carriage> + Clone,
+    ways: impl Iterator<Item = &'a GradientTransport> + Clone,
     mut at: Cost,
-    rate: impl Fn(&Cost, &Carriage) -> Option<f64>,
-) -> Vec<(Carriage, Cost)> {
+    rate: impl Fn(&Cost, &GradientTransport) -> Option<f64>,
+) -> Vec<(GradientTransport, Cost)> {
     let mut found = Vec::new();
     loop {
         let rated = ways.clone().filter_map(|way| Some((rate(&at, way)?, way)));

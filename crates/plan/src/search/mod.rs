@@ -8,54 +8,54 @@
 
 mod block;
 mod bound;
+mod cache;
 mod candidate;
-mod carry;
+mod capacity;
 mod chain;
+mod codec_choice;
 mod evaluate;
 mod evaluation;
-mod fit;
 mod hull;
-mod known;
-mod memo;
+mod load_balance;
+mod memory_bound;
+mod memory_fitting;
 mod outcome;
 mod overlap;
 mod pin;
-mod play;
 mod prepare;
-mod relax;
-mod room;
 mod round;
 mod rule;
 mod savings;
 mod settings;
+mod shared_parameters;
+mod shortfall;
+mod simulate;
 mod single;
-mod spread;
 mod staging;
-mod thrift;
-mod tie;
+mod warm_start;
 
 pub use block::Given;
 pub use bound::bound_s;
 pub use candidate::{Candidate, Expert, MICRO_BATCHES_MAX, candidates, experts};
 pub use chain::{Chain, Choice, Part};
-pub use evaluate::{Verdict, best_of, evaluate};
+pub use evaluate::{Evaluated, best_of, evaluate};
 pub use outcome::{Outcome, StageOutcome, done_s, estimate_s, simulated_s, timeline};
-pub use overlap::{Beyond, Overlap};
+pub use overlap::{Exposed, Overlap};
 pub(crate) use pin::pinned;
 pub use pin::{Pin, check_pins};
 pub use prepare::{Class, Prepared};
 pub use rule::Rule;
-pub use savings::{Spared, Treated};
+pub use savings::{ParameterOverride, Savings};
 pub use settings::{ACTIVATION_BUDGET, Recompute, Settings, costs};
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use candidate::{SEQUENCES, check_counts};
-use known::Seen;
 use rayon::prelude::*;
 use round::Round;
 use thinwire_model::Graph;
+use warm_start::WarmStarts;
 
 use crate::Error;
 use crate::cluster::Cluster;
@@ -85,7 +85,7 @@ pub struct Planner {
 struct Past {
     cluster: Cluster,
     activation_budget: f64,
-    seen: Seen,
+    warm_starts: WarmStarts,
 }
 
 /// What was found.
@@ -115,7 +115,7 @@ impl Found {
         let (mut one, other) = if faster { (self, other) } else { (other, self) };
         one.others.push(other.best);
         one.others.extend(other.others);
-        one.others.sort_by(play::order);
+        one.others.sort_by(simulate::order);
         for ((_, mine), (_, plan)) in one.experts.iter_mut().zip(other.experts) {
             match (&mine, plan) {
                 (Ok(a), Ok(b)) if b.seconds < a.seconds => *mine = Ok(b),
@@ -173,7 +173,7 @@ impl Planner {
     /// If the model cannot be built or cut into blocks, or nothing fits the devices' memory.
     pub fn plan(&mut self, cluster: &Cluster) -> Result<Found, Error> {
         let found = self.plan_once(cluster);
-        found.map_err(|error| fit::explained(self, cluster, error))
+        found.map_err(|error| shortfall::explained(self, cluster, error))
     }
 
     /// Seconds of the best plan on the same devices if their memory had no end.
@@ -183,11 +183,11 @@ impl Planner {
     pub fn boundless_s(&self, cluster: &Cluster) -> Result<f64, Error> {
         let mut boundless = cluster.clone();
         boundless.devices.iter_mut().for_each(|device| device.memory_bytes = MEMORY_WITHOUT_END);
-        Ok(self.again().plan_once(&boundless)?.best.seconds)
+        Ok(self.fresh().plan_once(&boundless)?.best.seconds)
     }
 
     /// A planner for the same that has learnt nothing.
-    fn again(&self) -> Planner {
+    fn fresh(&self) -> Planner {
         let (settings, graph) = (self.settings.clone(), Arc::clone(&self.graph));
         let (prepared, history) = (HashMap::new(), Vec::new());
         Planner { settings, batch: self.batch, prepared, graph, history }
@@ -240,9 +240,9 @@ impl Planner {
         for activation_budget in &budgets {
             let settings = self.settings.with_activation_budget(*activation_budget);
             let found = self.once((cluster, &settings), &all, &of_expert);
-            searches.push(found.map(|(found, seen)| {
+            searches.push(found.map(|(found, warm_starts)| {
                 let (cluster, activation_budget) = (cluster.clone(), *activation_budget);
-                made.push(Past { cluster, activation_budget, seen });
+                made.push(Past { cluster, activation_budget, warm_starts });
                 found
             }));
         }
@@ -259,7 +259,7 @@ impl Planner {
         (cluster, settings): (&Cluster, &Settings),
         all: &[Candidate],
         of_expert: &[(Expert, Vec<Candidate>)],
-    ) -> Result<(Found, Seen), Error> {
+    ) -> Result<(Found, WarmStarts), Error> {
         let round = Round::new(self, cluster, settings);
         let experts = of_expert.iter().map(|(expert, list)| (*expert, round.best_of(list)));
         let experts = experts.collect();

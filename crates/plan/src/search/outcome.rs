@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::candidate::Candidate;
 use super::chain::Choice;
-use super::overlap::{Beyond, Overlap, WEIGHTS};
-use super::savings::{Spared, Treated};
+use super::overlap::{Exposed, Overlap, WEIGHTS};
+use super::savings::{ParameterOverride, Savings};
 use crate::cost::Cost;
 use crate::pipeline::{self, Schedule, Timeline, simulate};
 
@@ -17,12 +17,12 @@ pub struct Outcome {
     /// The order of passes.
     pub schedule: Schedule,
     /// The same candidate in other orders of passes, which take no less in closed form.
-    pub rivals: Vec<Outcome>,
+    pub other_schedules: Vec<Outcome>,
     /// The strategies.
     pub choice: Choice,
     /// Blocks that compute forward again, and parameters that are divided or whose gradients travel
     /// otherwise than usual.
-    pub spared: Spared,
+    pub savings: Savings,
     /// Micro-batches of every part of the first dimension of the mesh, on devices that differ; empty
     /// if all have as many.
     pub shares: Vec<usize>,
@@ -35,9 +35,9 @@ pub struct Outcome {
     /// No strategies of this candidate take less.
     pub bound_s: f64,
     /// What was given up of this candidate, because it was not fast enough, takes no less.
-    pub left_s: f64,
+    pub pruned_bound_s: f64,
     /// Plans of this candidate of which none was found to fit take no less.
-    pub unfit_s: f64,
+    pub infeasible_bound_s: f64,
     /// What one more byte of memory would save, in seconds.
     pub seconds_per_byte: f64,
     /// What one encoding of an activation was allowed to lose; the setting allows as much or more.
@@ -60,7 +60,7 @@ pub struct StageOutcome {
     /// Micro-batches that wait for backward at most.
     pub in_flight: f64,
     /// What one block keeps at most of those that compute forward again.
-    pub block_kept_bytes: f64,
+    pub block_activation_bytes: f64,
     /// Seconds of a message to the next stage.
     pub message_s: f64,
     /// Bytes of it.
@@ -69,33 +69,33 @@ pub struct StageOutcome {
     pub handling_s: f64,
     /// Seconds once a step in which sums of what this stage updates come from other stages, and new
     /// values go there, beyond what is computed between them.
-    pub tied_s: f64,
+    pub shared_parameter_s: f64,
     /// Seconds of that, where anything goes beyond it.
-    pub tied_hides_s: f64,
+    pub shared_parameter_overlap_s: f64,
 }
 
 impl StageOutcome {
     /// Bytes of a device's memory.
     pub fn bytes(&self) -> f64 {
-        let waiting = self.in_flight * self.cost.kept_bytes + self.block_kept_bytes;
+        let waiting = self.in_flight * self.cost.activation_bytes + self.block_activation_bytes;
         self.fixed_bytes + (1.0 + self.slack) * (self.cost.state_bytes + waiting)
     }
 
     /// The same as if links took no time, without what hides them.
     fn alone(&self) -> StageOutcome {
-        let Cost { forward_s, forward_wire_s, again_s, .. } = self.cost;
+        let Cost { forward_s, forward_wire_s, recompute_s, .. } = self.cost;
         let computed = forward_s / (forward_s + forward_wire_s).max(f64::MIN_POSITIVE);
         let (forward_wire_s, backward_wire_s, gather_s) = (0.0, 0.0, 0.0);
-        let (sync_s, home_s, again_s) = (0.0, 0.0, again_s * computed);
-        let cost = Cost { forward_wire_s, backward_wire_s, gather_s, again_s, ..self.cost };
-        let backward_s = self.cost.backward_s - self.cost.covered_s;
-        let cost = Cost { sync_s, home_s, backward_s, covered_s: 0.0, ..cost };
-        StageOutcome { cost, message_s: 0.0, tied_s: 0.0, ..self.clone() }
+        let (sync_s, all_gather_s, recompute_s) = (0.0, 0.0, recompute_s * computed);
+        let cost = Cost { forward_wire_s, backward_wire_s, gather_s, recompute_s, ..self.cost };
+        let backward_s = self.cost.backward_s - self.cost.overlapped_s;
+        let cost = Cost { sync_s, all_gather_s, backward_s, overlapped_s: 0.0, ..cost };
+        StageOutcome { cost, message_s: 0.0, shared_parameter_s: 0.0, ..self.clone() }
     }
 
     /// Seconds after its last micro-batch, once a step.
     fn after_s(&self, overlap: Overlap) -> f64 {
-        overlap.tail_s(&self.cost) + self.tied_s
+        overlap.tail_s(&self.cost) + self.shared_parameter_s
     }
 
     /// Seconds of one micro-batch's passes.
@@ -120,12 +120,12 @@ impl Outcome {
     /// Remembers a plan that is no faster, and what it remembers: of every other order of passes the
     /// fastest, since playing them through may turn the order.
     pub(super) fn beside(mut self, mut other: Outcome) -> Outcome {
-        let rivals = std::mem::take(&mut other.rivals);
-        for rival in std::iter::once(other).chain(rivals) {
-            let same = |one: &&mut Outcome| one.schedule == rival.schedule;
-            match self.rivals.iter_mut().find(same) {
-                Some(known) if rival.seconds < known.seconds => *known = rival,
-                None if rival.schedule != self.schedule => self.rivals.push(rival),
+        let other_schedules = std::mem::take(&mut other.other_schedules);
+        for other in std::iter::once(other).chain(other_schedules) {
+            let same = |one: &&mut Outcome| one.schedule == other.schedule;
+            match self.other_schedules.iter_mut().find(same) {
+                Some(known) if other.seconds < known.seconds => *known = other,
+                None if other.schedule != self.schedule => self.other_schedules.push(other),
                 _ => {}
             }
         }
@@ -135,35 +135,35 @@ impl Outcome {
     /// The same where no strategies of the candidate take less than so many seconds, under any of its
     /// orders of passes.
     pub(super) fn bounded(mut self, bound_s: f64) -> Outcome {
-        self.rivals.iter_mut().for_each(|rival| rival.bound_s = bound_s);
-        let left_s = self.left_s.max(bound_s);
-        Outcome { bound_s, left_s, ..self }
+        self.other_schedules.iter_mut().for_each(|other| other.bound_s = bound_s);
+        let pruned_bound_s = self.pruned_bound_s.max(bound_s);
+        Outcome { bound_s, pruned_bound_s, ..self }
     }
 
     /// What none of its orders of passes goes below, nor what was not found to fit.
     pub(super) fn least_s(&self) -> f64 {
-        let all = self.rivals.iter().chain([self]);
-        all.map(|one| one.bound_s.min(one.seconds)).fold(self.unfit_s, f64::min)
+        let all = self.other_schedules.iter().chain([self]);
+        all.map(|one| one.bound_s.min(one.seconds)).fold(self.infeasible_bound_s, f64::min)
     }
 
     /// What goes beyond what hides it, on any stage.
-    pub fn beyond(&self, overlap: Overlap) -> Beyond {
+    pub fn exposed(&self, overlap: Overlap) -> Exposed {
         let overlap = overlap.under(self.schedule);
         self.stages
             .iter()
-            .map(|stage| overlap.beyond(&stage.cost))
-            .fold(Beyond::NOTHING, Beyond::or)
+            .map(|stage| overlap.exposed(&stage.cost))
+            .fold(Exposed::NOTHING, Exposed::or)
     }
 
     /// What encoding gradients loses, in elements of parameters.
-    pub fn loss(&self) -> f64 {
-        self.stages.iter().map(|stage| stage.cost.loss).sum()
+    pub fn codec_error(&self) -> f64 {
+        self.stages.iter().map(|stage| stage.cost.codec_error).sum()
     }
 
     /// Whether memory has cost time.
     pub fn binds(&self) -> bool {
-        let raw = |one: &Treated| one.carriage.coding.is_none();
-        let divided = self.spared.treated.iter().any(raw);
+        let raw = |one: &ParameterOverride| one.transport.coding.is_none();
+        let divided = self.savings.overrides.iter().any(raw);
         self.seconds_per_byte > 0.0 || self.recomputed() > 0 || divided
     }
 
@@ -171,11 +171,11 @@ impl Outcome {
     pub fn computed_s(&self, overlap: Overlap) -> f64 {
         let alone: Vec<StageOutcome> = self.stages.iter().map(StageOutcome::alone).collect();
         let here = overlap.under(self.schedule);
-        let hides = |StageOutcome { cost, tied_hides_s, .. }: &StageOutcome| {
-            let Beyond { sync, home } = here.beyond(cost);
-            let backward_s = if sync { cost.backward_s - cost.covered_s } else { 0.0 };
-            let forward_s = if home { cost.forward_s } else { 0.0 };
-            here.sync * backward_s + here.home * forward_s + tied_hides_s
+        let hides = |StageOutcome { cost, shared_parameter_overlap_s, .. }: &StageOutcome| {
+            let Exposed { sync, all_gather } = here.exposed(cost);
+            let backward_s = if sync { cost.backward_s - cost.overlapped_s } else { 0.0 };
+            let forward_s = if all_gather { cost.forward_s } else { 0.0 };
+            here.sync * backward_s + here.all_gather * forward_s + shared_parameter_overlap_s
         };
         let hides_s = self.stages.iter().map(hides).fold(0.0, f64::max);
         (estimate_s(&alone, self.schedule, self.rounds, overlap) - hides_s).max(0.0)
@@ -196,13 +196,14 @@ impl Outcome {
 
     /// How many blocks compute forward again in backward.
     pub fn recomputed(&self) -> usize {
-        self.spared.again.iter().filter(|again| **again).count()
+        self.savings.recomputed.iter().filter(|again| **again).count()
     }
 }
 
 /// What happens once a step, after the last micro-batch, and what the first one then waits for.
 fn once_s(stages: &[StageOutcome], overlap: Overlap) -> f64 {
-    let once = |stage: &StageOutcome| stage.after_s(overlap) + overlap.away_s(&stage.cost);
+    let once =
+        |stage: &StageOutcome| stage.after_s(overlap) + overlap.exposed_all_gather_s(&stage.cost);
     stages.iter().map(once).fold(0.0, f64::max)
 }
 
@@ -217,7 +218,7 @@ pub fn estimate_s(
     let chunks = schedule.chunks();
     let apart = if schedule == Schedule::ZeroBubble { 1.0 } else { 0.0 };
     let micro = |stage: &StageOutcome| {
-        stage.micro_s(chunks) + apart * stage.cost.covered_s + waits * stage.message_s
+        stage.micro_s(chunks) + apart * stage.cost.overlapped_s + waits * stage.message_s
     };
     let slowest = stages.iter().map(micro).fold(0.0, f64::max);
     let once: f64 = stages.iter().map(micro).sum();
@@ -288,11 +289,11 @@ pub fn done_s(outcome: &Outcome, overlap: Overlap, timeline: &Timeline) -> Vec<f
 
 /// Seconds before which no first forward of a stage is done, because its parameters are on their way
 /// home; 0 if none are.
-fn home_s(stage: &StageOutcome, overlap: Overlap) -> f64 {
-    let Cost { home_s, forward_s, .. } = stage.cost;
+fn parameters_ready_s(stage: &StageOutcome, overlap: Overlap) -> f64 {
+    let Cost { all_gather_s, forward_s, .. } = stage.cost;
     // Collectives of forward take the same links.
-    let ahead_s = stage.cost.ahead_s() - overlap.home * forward_s;
-    if home_s > 0.0 { home_s + ahead_s } else { 0.0 }
+    let ahead_s = stage.cost.ahead_s() - overlap.all_gather * forward_s;
+    if all_gather_s > 0.0 { all_gather_s + ahead_s } else { 0.0 }
 }
 
 /// What every stage does when, until the last micro-batch is done; nothing where that are too many
@@ -304,25 +305,26 @@ pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
         return None;
     }
     let stage = |(place, stage): (usize, &StageOutcome)| {
-        let Cost { backward_s, backward_wire_s, covered_s, again_s, .. } = stage.cost;
+        let Cost { backward_s, backward_wire_s, overlapped_s, recompute_s, .. } = stage.cost;
         let [waits, handling_s] = match overlap.messages {
             true => [0.0, stage.handling_s],
             false => [stage.message_s, 0.0],
         };
-        let (weight_s, covered_s) = match outcome.schedule {
-            Schedule::ZeroBubble => (WEIGHTS * backward_s, covered_s),
+        let (weight_s, overlapped_s) = match outcome.schedule {
+            Schedule::ZeroBubble => (WEIGHTS * backward_s, overlapped_s),
             _ => (0.0, 0.0),
         };
         pipeline::Stage {
             forward_s: stage.cost.ahead_s() / chunks + waits,
-            backward_s: (again_s + backward_s + backward_wire_s + covered_s - weight_s) / chunks
+            backward_s: (recompute_s + backward_s + backward_wire_s + overlapped_s - weight_s)
+                / chunks
                 + waits,
             weight_s: weight_s / chunks,
             message_s: if overlap.messages { stage.message_s } else { 0.0 },
             handling_s,
             // Parameters come in the order in which they are used.
-            home_s: home_s(stage, overlap) * ((place / ranks + 1) as f64 / chunks),
-            first_s: stage.cost.home_handling_s / chunks,
+            home_s: parameters_ready_s(stage, overlap) * ((place / ranks + 1) as f64 / chunks),
+            first_s: stage.cost.all_gather_handling_s / chunks,
         }
     };
     let all = outcome.stages.iter().cycle().take(ranks * outcome.schedule.chunks());

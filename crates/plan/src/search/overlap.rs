@@ -8,11 +8,11 @@ pub(super) const WEIGHTS: f64 = 0.5;
 
 /// What goes beyond what hides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beyond {
+pub struct Exposed {
     /// Bringing gradients together, beyond the last backward.
     pub sync: bool,
     /// Bringing new parameters home, beyond the next forward.
-    pub home: bool,
+    pub all_gather: bool,
 }
 
 /// What may happen at the same time.
@@ -21,7 +21,7 @@ pub struct Overlap {
     /// The part of the last backward in which gradients may travel.
     pub sync: f64,
     /// The part of the first forward in which new parameters may.
-    pub home: f64,
+    pub all_gather: f64,
     /// Whether stages compute while their messages travel.
     pub messages: bool,
     /// Whether exchanges of gradients are under way side by side, so that their latencies do not add
@@ -31,15 +31,15 @@ pub struct Overlap {
     pub products: bool,
 }
 
-impl Beyond {
+impl Exposed {
     /// Both.
-    pub const ALL: Beyond = Beyond { sync: true, home: true };
+    pub const ALL: Exposed = Exposed { sync: true, all_gather: true };
     /// Neither.
-    pub const NOTHING: Beyond = Beyond { sync: false, home: false };
+    pub const NOTHING: Exposed = Exposed { sync: false, all_gather: false };
 
     /// What goes beyond in either.
-    pub fn or(self, other: Beyond) -> Beyond {
-        Beyond { sync: self.sync || other.sync, home: self.home || other.home }
+    pub fn or(self, other: Exposed) -> Exposed {
+        Exposed { sync: self.sync || other.sync, all_gather: self.all_gather || other.all_gather }
     }
 }
 
@@ -56,7 +56,7 @@ impl Overlap {
     /// Seconds that bringing gradients together takes beyond backward, which hides what does not
     /// take the device's own time. What hides collectives of backward hides nothing else.
     pub fn exposed_s(self, cost: &Cost) -> f64 {
-        (cost.sync_s - self.sync * (cost.backward_s - cost.covered_s)).max(cost.handling_s)
+        (cost.sync_s - self.sync * (cost.backward_s - cost.overlapped_s)).max(cost.handling_s)
     }
 
     /// Seconds after the last micro-batch, once a step.
@@ -66,15 +66,15 @@ impl Overlap {
 
     /// Seconds that bringing new parameters home takes beyond the next forward, which hides the same
     /// of it.
-    pub fn away_s(self, cost: &Cost) -> f64 {
-        (cost.home_s - self.home * cost.forward_s).max(cost.home_handling_s)
+    pub fn exposed_all_gather_s(self, cost: &Cost) -> f64 {
+        (cost.all_gather_s - self.all_gather * cost.forward_s).max(cost.all_gather_handling_s)
     }
 
     /// What of a stage goes beyond what hides it.
-    pub fn beyond(self, cost: &Cost) -> Beyond {
-        Beyond {
+    pub fn exposed(self, cost: &Cost) -> Exposed {
+        Exposed {
             sync: self.exposed_s(cost) > cost.handling_s,
-            home: self.away_s(cost) > cost.home_handling_s,
+            all_gather: self.exposed_all_gather_s(cost) > cost.all_gather_handling_s,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use thinwire_model::{Block, Graph, NodeId, Role, TensorId, backward, classes};
 
-use super::memo::Memo;
+use super::cache::ModelCache;
 use super::pin::{Pin, pinned};
 use crate::Error;
 use crate::cost::{Pinned, Work, work};
@@ -25,7 +25,7 @@ pub struct Prepared {
     /// Of parameters that several blocks read, who reads them, in order.
     pub(super) shared: Vec<Vec<User>>,
     /// What is known on meshes.
-    pub(super) memo: Memo,
+    pub(super) cache: ModelCache,
 }
 
 /// A block that stands for all equal ones.
@@ -87,14 +87,14 @@ impl Prepared {
             all.push(Class { nodes, entry, exit: waists[first], work });
         }
         let parameters = graph.parameters().map(|(_, tensor)| tensor.elements() as f64).sum();
-        let memo = Memo::default();
+        let cache = ModelCache::default();
         let shared = shared(&graph, |block| all[of_block[block]].nodes.start);
-        Ok(Prepared { graph, classes: all, of_block, parameters, shared, memo })
+        Ok(Prepared { graph, classes: all, of_block, parameters, shared, cache })
     }
 
     /// The same model for another size of micro-batch keeps what both have in common together.
     pub(super) fn beside(self, other: &Prepared) -> Prepared {
-        Prepared { memo: Memo::beside(&other.memo), ..self }
+        Prepared { cache: ModelCache::beside(&other.cache), ..self }
     }
 }
 

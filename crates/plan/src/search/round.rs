@@ -7,14 +7,14 @@ use rayon::prelude::*;
 
 use super::bound::bound_s;
 use super::candidate::{Candidate, Expert, deeper};
-use super::evaluate::{Verdict, evaluate};
-use super::known::{Guess, Known, Least, Seen, faster};
+use super::evaluate::{Evaluated, evaluate};
 use super::outcome::Outcome;
 use super::pin::Pin;
-use super::play::{Fastest, order, play, played, refined};
 use super::rule::Rule;
 use super::settings::Settings;
-use super::{Found, Planner, fit};
+use super::simulate::{Fastest, order, refined, simulate_all, simulate_schedules};
+use super::warm_start::{Expectation, LowerBound, WarmStart, WarmStarts, faster};
+use super::{Found, Planner, shortfall};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Division;
@@ -31,16 +31,17 @@ pub(super) struct Round<'a> {
     too_large: Mutex<Option<TooLarge>>,
     solved: AtomicUsize,
     /// What is known of candidates.
-    seen: Mutex<Seen>,
+    warm_starts: Mutex<WarmStarts>,
     /// What was known before, and how much faster than then links are at most.
-    history: Vec<(f64, &'a Seen)>,
+    history: Vec<(f64, &'a WarmStarts)>,
 }
 
 impl<'a> Round<'a> {
     pub fn new(planner: &'a Planner, cluster: &'a Cluster, settings: &'a Settings) -> Round<'a> {
         let budget = settings.activation_budget;
         let alike = planner.history.iter().filter(|past| past.activation_budget == budget);
-        let history = alike.filter_map(|past| Some((faster(&past.cluster, cluster)?, &past.seen)));
+        let history =
+            alike.filter_map(|past| Some((faster(&past.cluster, cluster)?, &past.warm_starts)));
         Round {
             history: history.collect(),
             planner,
@@ -50,73 +51,80 @@ impl<'a> Round<'a> {
             found: Mutex::default(),
             too_large: Mutex::default(),
             solved: AtomicUsize::new(0),
-            seen: Mutex::default(),
+            warm_starts: Mutex::default(),
         }
     }
 
     /// The fastest of some candidates.
     pub fn best_of(&self, list: &[Candidate]) -> Result<Outcome, f64> {
         let fastest = Fastest::default();
-        let mut ordered: Vec<(Known, &Candidate)> =
-            list.iter().filter_map(|one| Some((self.known(one)?, one))).collect();
+        let mut ordered: Vec<(WarmStart, &Candidate)> =
+            list.iter().filter_map(|one| Some((self.warm_start(one)?, one))).collect();
         ordered.sort_by(|(a, _), (b, _)| a.expected_s().total_cmp(&b.expected_s()));
-        let verdict = |(known, one): &(Known, &Candidate)| {
+        let verdict = |(known, one): &(WarmStart, &Candidate)| {
             if known.may_beat(fastest.enough_s(one)) {
                 return self.verdict(one, *known, &fastest);
             }
             self.remember(one, *known);
             Some(match known.least {
-                Least::Seconds(seconds) => Verdict::TooSlow(seconds),
-                Least::Bytes(bytes) => {
+                LowerBound::Seconds(seconds) => Evaluated::TooSlow(seconds),
+                LowerBound::Bytes(bytes) => {
                     let bound_s = f64::INFINITY;
-                    Verdict::TooLarge(TooLarge { needed_bytes: bytes, least_bytes: 0.0, bound_s })
+                    Evaluated::TooLarge(TooLarge { needed_bytes: bytes, least_bytes: 0.0, bound_s })
                 }
             })
         };
-        let verdicts: Vec<Verdict> =
+        let verdicts: Vec<Evaluated> =
             ordered.par_iter().with_max_len(1).filter_map(verdict).collect();
         let mut best: Result<Outcome, f64> = Err(f64::INFINITY);
         for verdict in verdicts {
             best = match (verdict, best) {
-                (Verdict::Found(outcome), Ok(best)) if best.seconds <= outcome.seconds => Ok(best),
-                (Verdict::Found(outcome), _) => Ok(*outcome),
-                (Verdict::TooLarge(all), Err(least)) => Err(least.min(all.needed_bytes)),
+                (Evaluated::Found(outcome), Ok(best)) if best.seconds <= outcome.seconds => {
+                    Ok(best)
+                }
+                (Evaluated::Found(outcome), _) => Ok(*outcome),
+                (Evaluated::TooLarge(all), Err(least)) => Err(least.min(all.needed_bytes)),
                 (_, best) => best,
             };
         }
         best
     }
 
-    fn verdict(&self, candidate: &Candidate, known: Known, fastest: &Fastest) -> Option<Verdict> {
+    fn verdict(
+        &self,
+        candidate: &Candidate,
+        known: WarmStart,
+        fastest: &Fastest,
+    ) -> Option<Evaluated> {
         let prepared = self.planner.prepared(candidate)?;
         let enough_s = || fastest.enough_s(candidate);
         let settings = self.settings;
         let verdict = evaluate(self.cluster, prepared, candidate, settings, &enough_s);
         // What was known before holds as well, and may be sharper.
-        let least = |seconds: f64| Least::Seconds(seconds.max(known.bound_s()));
+        let least = |seconds: f64| LowerBound::Seconds(seconds.max(known.bound_s()));
         let known = match &verdict {
-            Verdict::Found(outcome) => {
+            Evaluated::Found(outcome) => {
                 self.meet(outcome, candidate, fastest);
                 self.found.lock().expect("no thread has panicked").push((**outcome).clone());
                 let least = least(outcome.least_s());
-                let found_s = outcome.seconds.min(outcome.left_s);
+                let found_s = outcome.seconds.min(outcome.pruned_bound_s);
                 let plan = match outcome.waits() {
-                    true => Guess::NONE,
-                    false => Guess::found(found_s, outcome.computed_s(settings.overlap)),
+                    true => Expectation::NONE,
+                    false => Expectation::found(found_s, outcome.computed_s(settings.overlap)),
                 };
-                Known { least, plan, ..known }
+                WarmStart { least, plan, ..known }
             }
-            Verdict::TooLarge(all) => {
+            Evaluated::TooLarge(all) => {
                 let mut known_of_all = self.too_large.lock().expect("no thread has panicked");
                 *known_of_all = Some(known_of_all.map_or(*all, |before| before.and(*all)));
                 let least = match all.may_fit() {
                     true => least(all.bound_s),
-                    false => Least::Bytes(all.needed_bytes),
+                    false => LowerBound::Bytes(all.needed_bytes),
                 };
-                Known { least, ..known }
+                WarmStart { least, ..known }
             }
-            Verdict::TooSlow(seconds) => Known { least: least(*seconds), ..known },
-            Verdict::Impossible => Known { least: Least::Bytes(f64::INFINITY), ..known },
+            Evaluated::TooSlow(seconds) => WarmStart { least: least(*seconds), ..known },
+            Evaluated::Impossible => WarmStart { least: LowerBound::Bytes(f64::INFINITY), ..known },
         };
         self.remember(candidate, known);
         Some(verdict)
@@ -127,40 +135,42 @@ impl<'a> Round<'a> {
     fn meet(&self, outcome: &Outcome, candidate: &Candidate, fastest: &Fastest) {
         if outcome.seconds < fastest.enough_s(candidate) {
             let mut plan = outcome.clone();
-            play(&mut plan, self.settings.overlap);
+            simulate_schedules(&mut plan, self.settings.overlap);
             let seconds = plan.seconds.max(outcome.seconds);
             fastest.meet(candidate, seconds);
             self.best.meet(candidate, seconds);
         }
     }
 
-    fn remember(&self, candidate: &Candidate, known: Known) {
-        self.seen.lock().expect("no thread has panicked").insert(candidate.clone(), known);
+    fn remember(&self, candidate: &Candidate, known: WarmStart) {
+        self.warm_starts.lock().expect("no thread has panicked").insert(candidate.clone(), known);
     }
 
     /// What is known of a candidate: its arithmetic, or what earlier searches say.
-    fn known(&self, candidate: &Candidate) -> Option<Known> {
-        let before = |(faster, seen): &(f64, &Seen)| Some(seen.get(candidate)?.on(*faster));
+    fn warm_start(&self, candidate: &Candidate) -> Option<WarmStart> {
+        let before = |(faster, warm_starts): &(f64, &WarmStarts)| {
+            Some(warm_starts.get(candidate)?.on(*faster))
+        };
         let all = self.history.iter().filter_map(before);
-        all.reduce(Known::and).or_else(|| {
+        all.reduce(WarmStart::and).or_else(|| {
             let prepared = self.planner.prepared(candidate)?;
             let settings = self.settings;
             let seconds = bound_s(self.cluster, prepared, candidate, settings);
             let hides = settings.overlap.sync / candidate.micro_batches as f64;
-            Some(Known::arithmetic(seconds, hides))
+            Some(WarmStart::arithmetic(seconds, hides))
         })
     }
 
     /// Candidates with what is known of them, those first that are expected to be fastest.
-    pub fn bounded(&self, all: &[Candidate]) -> Vec<(Known, Candidate)> {
-        let bound = |candidate: &Candidate| Some((self.known(candidate)?, candidate.clone()));
-        let mut bounded: Vec<(Known, Candidate)> = all.par_iter().filter_map(bound).collect();
+    pub fn bounded(&self, all: &[Candidate]) -> Vec<(WarmStart, Candidate)> {
+        let bound = |candidate: &Candidate| Some((self.warm_start(candidate)?, candidate.clone()));
+        let mut bounded: Vec<(WarmStart, Candidate)> = all.par_iter().filter_map(bound).collect();
         bounded.sort_by(|(a, _), (b, _)| a.expected_s().total_cmp(&b.expected_s()));
         bounded
     }
 
     /// Evaluates every candidate that may be faster than the best plan.
-    pub fn evaluate(&self, bounded: &[(Known, Candidate)]) {
+    pub fn evaluate(&self, bounded: &[(WarmStart, Candidate)]) {
         bounded.par_iter().with_max_len(1).for_each(|(known, candidate)| {
             if known.may_beat(self.best.enough_s(candidate)) {
                 self.solved.fetch_add(1, Ordering::Relaxed);
@@ -185,12 +195,12 @@ impl<'a> Round<'a> {
 
     /// The best candidate of those of the last search that were on three dimensions.
     fn remembered(&self) -> Option<Candidate> {
-        let (_, seen) = self.history.last()?;
+        let (_, warm_starts) = self.history.last()?;
         let size = self.cluster.size();
         let fits = |one: &Candidate| one.is_deep() && one.devices() <= size;
-        let deep = seen.iter().filter(|(candidate, _)| fits(candidate));
+        let deep = warm_starts.iter().filter(|(candidate, _)| fits(candidate));
         // One of which a plan was found first.
-        let key = |known: &Known| (known.plan.seconds() == 0.0, known.expected_s());
+        let key = |known: &WarmStart| (known.plan.seconds() == 0.0, known.expected_s());
         let best = deep.min_by(|(one, a), (other, b)| {
             let (a, b) = (key(a), key(b));
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then_with(|| one.before(other))
@@ -212,25 +222,26 @@ impl<'a> Round<'a> {
         self,
         candidates: usize,
         mut experts: Vec<(Expert, Result<Outcome, f64>)>,
-    ) -> Result<(Found, Seen), Error> {
+    ) -> Result<(Found, WarmStarts), Error> {
         let mut found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
         // What some order of threads would have left out counts in none.
         let most_s = self.best.seconds();
         // Of a plan that is as fast as its bound the bound may be rounded up.
         let counts = |one: &Outcome| one.bound_s.min(one.seconds) <= most_s;
         found.retain(counts);
-        found.iter_mut().for_each(|one| one.rivals.retain(counts));
+        found.iter_mut().for_each(|one| one.other_schedules.retain(counts));
         let overlap = self.settings.overlap;
         for (_, plan) in &mut experts {
-            plan.iter_mut().for_each(|outcome| play(outcome, overlap));
+            plan.iter_mut().for_each(|outcome| simulate_schedules(outcome, overlap));
         }
         let found: Vec<Outcome> = found
             .into_iter()
             .chain(experts.iter().filter_map(|(_, plan)| plan.clone().ok()))
             .collect();
-        let mut found = played(found, overlap);
-        let seen = std::mem::take(&mut *self.seen.lock().expect("no thread has panicked"));
-        let least = seen.values().map(|known| known.bound_s()).fold(f64::INFINITY, f64::min);
+        let mut found = simulate_all(found, overlap);
+        let warm_starts =
+            std::mem::take(&mut *self.warm_starts.lock().expect("no thread has panicked"));
+        let least = warm_starts.values().map(|known| known.bound_s()).fold(f64::INFINITY, f64::min);
         let solved = self.solved.load(Ordering::Relaxed);
         if found.is_empty() {
             return Err(self.too_large());
@@ -241,7 +252,7 @@ impl<'a> Round<'a> {
         }
         let bound_s = least.min(best.seconds);
         let candidates = [candidates, solved];
-        Ok((Found { best, others: found, experts, bound_s, candidates }, seen))
+        Ok((Found { best, others: found, experts, bound_s, candidates }, warm_starts))
     }
 
     /// No mesh can be cut as is asked for.
@@ -258,6 +269,6 @@ impl<'a> Round<'a> {
     fn too_large(&self) -> Error {
         let all = *self.too_large.lock().expect("no thread has panicked");
         let Some(all) = all else { return self.impossible() };
-        fit::too_large("the smallest plan", all, self.cluster, self.settings.reserve)
+        shortfall::too_large("the smallest plan", all, self.cluster, self.settings.reserve)
     }
 }

@@ -65,7 +65,7 @@ impl Default for Settings {
             exchange: Exchange::Direct,
             overlap: Overlap {
                 sync: 1.0,
-                home: 1.0,
+                all_gather: 1.0,
                 messages: true,
                 exchanges: true,
                 products: false,

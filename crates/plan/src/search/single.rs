@@ -1,9 +1,9 @@
 //! One candidate planned, where everything but strategies is given.
 
 use super::candidate::check_counts;
-use super::evaluate::{Verdict, evaluate};
-use super::play::{play, refined};
-use super::{Candidate, Found, Planner, Settings, fastest, fit};
+use super::evaluate::{Evaluated, evaluate};
+use super::simulate::{refined, simulate_schedules};
+use super::{Candidate, Found, Planner, Settings, fastest, shortfall};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::output::counted;
@@ -63,20 +63,20 @@ impl Planner {
     ) -> Result<Found, Error> {
         let prepared = self.prepared(candidate).expect("it was prepared before");
         match evaluate(cluster, prepared, candidate, settings, &|| f64::INFINITY) {
-            Verdict::Found(mut best) => {
+            Evaluated::Found(mut best) => {
                 let least_s = best.least_s();
-                play(&mut best, settings.overlap);
+                simulate_schedules(&mut best, settings.overlap);
                 let best = refined(cluster, prepared, settings, &best);
                 let bound_s = least_s.min(best.bound_s).min(best.seconds);
                 let (others, experts) = (Vec::new(), Vec::new());
                 Ok(Found { best, others, experts, bound_s, candidates: [1, 1] })
             }
-            Verdict::TooLarge(all) => {
-                let error = fit::too_large("this plan", all, cluster, settings.reserve);
+            Evaluated::TooLarge(all) => {
+                let error = shortfall::too_large("this plan", all, cluster, settings.reserve);
                 Err(error
                     .with_hint("more stages or micro-batches, ZeRO 3 or recomputation need less"))
             }
-            Verdict::TooSlow(_) | Verdict::Impossible => {
+            Evaluated::TooSlow(_) | Evaluated::Impossible => {
                 let Candidate { stages, mesh, micro_batches, .. } = candidate;
                 let (stages, parts) =
                     (counted(*stages, "stage"), counted(*micro_batches, "micro-batch"));

@@ -4,14 +4,14 @@
 use std::ops::Range;
 
 use super::candidate::Candidate;
-use super::carry::{Terms, carry};
 use super::chain::Choice;
+use super::codec_choice::{Terms, choose_codecs};
 use super::evaluation::Evaluation;
+use super::load_balance::Assigned;
+use super::memory_fitting::{Limits, fit_stage, priced, scratch_bytes};
 use super::outcome::{Outcome, StageOutcome, estimate_s};
-use super::savings::Spared;
+use super::savings::Savings;
 use super::settings::Recompute;
-use super::spread::Assigned;
-use super::thrift::{Limits, scratch_bytes, spare, spent};
 use crate::cost::{Cost, Group, Message};
 use crate::pipeline::Schedule;
 
@@ -30,71 +30,71 @@ impl Evaluation<'_> {
 
     fn scheduled(&self, choice: &Choice, cuts: &[Range<usize>], schedule: Schedule) -> Outcome {
         let Assigned { blocks: whole, shares, rounds } = self.assign(choice, cuts, schedule);
-        let mut spared = self.spared(choice, cuts, schedule, &whole);
-        let mut blocks = spent(&whole, &spared);
-        let all = |blocks: &[Cost], spared: &Spared| -> Vec<StageOutcome> {
+        let mut savings = self.savings(choice, cuts, schedule, &whole);
+        let mut blocks = priced(&whole, &savings);
+        let all = |blocks: &[Cost], savings: &Savings| -> Vec<StageOutcome> {
             let stage = |(rank, range): (usize, &Range<usize>)| {
-                let again = &spared.again[range.clone()];
-                let block_kept_bytes = scratch_bytes(&whole[range.clone()], again);
+                let recomputed = &savings.recomputed[range.clone()];
+                let block_activation_bytes = scratch_bytes(&whole[range.clone()], recomputed);
                 let stage = self.stage(choice, blocks, range, schedule, rank);
-                StageOutcome { block_kept_bytes, ..stage }
+                StageOutcome { block_activation_bytes, ..stage }
             };
             cuts.iter().enumerate().map(stage).collect()
         };
-        let mut stages = all(&blocks, &spared);
+        let mut stages = all(&blocks, &savings);
         if !self.settings.codings.is_empty() {
             let terms = self.terms(&stages, schedule);
-            carry(self.chain, choice, cuts, &terms, (&mut spared.treated, &mut blocks));
-            stages = all(&blocks, &spared);
+            choose_codecs(self.chain, choice, cuts, &terms, (&mut savings.overrides, &mut blocks));
+            stages = all(&blocks, &savings);
         }
-        self.tie(choice, &spared, &mut stages);
-        spared.treated.sort_by_key(|one| (one.block, one.tensor));
+        self.price_shared_parameters(choice, &savings, &mut stages);
+        savings.overrides.sort_by_key(|one| (one.block, one.tensor));
         Outcome {
             candidate: self.candidate.clone(),
             schedule,
-            rivals: Vec::new(),
+            other_schedules: Vec::new(),
             choice: choice.clone(),
-            spared,
+            savings,
             shares,
             rounds,
             seconds: estimate_s(&stages, schedule, rounds, self.settings.overlap),
             stages,
             bound_s: 0.0,
-            left_s: f64::INFINITY,
-            unfit_s: f64::INFINITY,
+            pruned_bound_s: f64::INFINITY,
+            infeasible_bound_s: f64::INFINITY,
             seconds_per_byte: 0.0,
             activation_budget: self.settings.activation_budget,
         }
     }
 
     /// What stages give up so that they fit.
-    fn spared(
+    fn savings(
         &self,
         choice: &Choice,
         cuts: &[Range<usize>],
         schedule: Schedule,
         whole: &[Cost],
-    ) -> Spared {
+    ) -> Savings {
         let Candidate { stages, micro_batches, .. } = *self.candidate;
-        let mut spared = Spared { again: vec![false; whole.len()], treated: Vec::new() };
+        let mut savings = Savings { recomputed: vec![false; whole.len()], overrides: Vec::new() };
         for (rank, blocks) in cuts.iter().enumerate() {
             let limits = Limits {
                 rounds: micro_batches as f64,
                 in_flight: schedule.in_flight(rank, stages, micro_batches),
-                bytes: self.costs.device.room(self.memory_bytes(rank), self.settings.reserve),
+                bytes: self.costs.device.capacity(self.memory_bytes(rank), self.settings.reserve),
                 recompute: self.recompute,
             };
-            spare((self.chain, choice), blocks, limits, whole, &mut spared);
+            fit_stage((self.chain, choice), blocks, limits, whole, &mut savings);
         }
-        spared
+        savings
     }
 
     /// What blocks cost where it takes longest, and who does how many micro-batches.
     fn assign(&self, choice: &Choice, cuts: &[Range<usize>], schedule: Schedule) -> Assigned {
         let rounds = self.candidate.micro_batches;
         let always = self.recompute == Recompute::Always;
-        match self.spread {
-            Some(spread) => spread.assign(choice, cuts, schedule, (rounds, always)),
+        match self.load_balance {
+            Some(load_balance) => load_balance.assign(choice, cuts, schedule, (rounds, always)),
             None => Assigned { blocks: self.chain.costs(choice), shares: Vec::new(), rounds },
         }
     }
@@ -114,7 +114,8 @@ impl Evaluation<'_> {
 
     /// Bytes of memory of every device of a stage.
     pub(super) fn memory_bytes(&self, rank: usize) -> f64 {
-        self.spread.map_or(self.costs.device.memory_bytes, |spread| spread.memory_bytes(rank))
+        self.load_balance
+            .map_or(self.costs.device.memory_bytes, |load_balance| load_balance.memory_bytes(rank))
     }
 
     fn stage(
@@ -142,12 +143,12 @@ impl Evaluation<'_> {
             fixed_bytes: self.costs.device.fixed_bytes,
             slack: self.costs.device.slack,
             in_flight: schedule.in_flight(rank, stages, micro_batches),
-            block_kept_bytes: 0.0,
+            block_activation_bytes: 0.0,
             message_s: sent.seconds,
             message_bytes: sent.bytes,
             handling_s: sent.handling_s + received_s,
-            tied_s: 0.0,
-            tied_hides_s: 0.0,
+            shared_parameter_s: 0.0,
+            shared_parameter_overlap_s: 0.0,
         }
     }
 }

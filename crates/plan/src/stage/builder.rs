@@ -6,7 +6,7 @@ use thinwire_model::{Layout, NodeId, Role, Sides, TensorId};
 
 use super::formulation::{Block, Variable};
 use super::order::order;
-use super::outline::{Joint, Outline, Parameter, Way};
+use super::outline::{Conversions, Outline, Parameter, TensorEdge};
 use super::pricing::Pricing;
 use crate::Error;
 use crate::cost::Cost;
@@ -45,7 +45,7 @@ pub(super) struct Builder<'a> {
     mesh: &'a [usize],
     pricing: &'a dyn Pricing,
     options: Vec<Vec<Cost>>,
-    joints: Vec<Joint>,
+    edges: Vec<TensorEdge>,
     parameters: Vec<Parameter>,
     variables: Vec<Variable>,
     writers: HashMap<TensorId, End>,
@@ -60,7 +60,7 @@ impl<'a> Builder<'a> {
             mesh,
             pricing,
             options: Vec::new(),
-            joints: Vec::new(),
+            edges: Vec::new(),
             parameters: Vec::new(),
             variables: Vec::new(),
             writers: HashMap::new(),
@@ -171,12 +171,12 @@ impl<'a> Builder<'a> {
     }
 
     fn edge(&mut self, tensor: TensorId, from: &End, to: &End) {
-        self.joints.push(Joint {
+        self.edges.push(TensorEdge {
             ends: [from.variable, to.variable],
             tensor,
             turned: false,
-            forward: way(from.values(), to.values()),
-            backward: way(to.gradients(), from.gradients()),
+            forward: conversions(from.values(), to.values()),
+            backward: conversions(to.gradients(), from.gradients()),
             behind_s: to.behind_s.clone(),
         });
     }
@@ -191,15 +191,15 @@ impl<'a> Builder<'a> {
         };
         let (entry, exit) = (find(&self.block.entry), find(&self.block.exit));
         let sizes: Vec<usize> = self.options.iter().map(Vec::len).collect();
-        let edges = self.joints.iter().map(|joint| joint.ends);
+        let edges = self.edges.iter().map(|edge| edge.ends);
         let keep: Vec<usize> = [entry, exit].into_iter().flatten().collect();
         let order = order(&sizes, edges, &keep);
-        let mut joints = self.joints;
-        joints.iter_mut().for_each(|joint| joint.turn(&order));
+        let mut edges = self.edges;
+        edges.iter_mut().for_each(|edge| edge.turn(&order));
         Outline {
             order: order.into(),
             options: self.options,
-            joints,
+            edges,
             parameters: self.parameters,
             variables: self.variables.into(),
             entry,
@@ -209,10 +209,13 @@ impl<'a> Builder<'a> {
 }
 
 /// A way between the layouts of the options of two variables.
-fn way<'a>(from: impl Iterator<Item = &'a Layout>, to: impl Iterator<Item = &'a Layout>) -> Way {
+fn conversions<'a>(
+    from: impl Iterator<Item = &'a Layout>,
+    to: impl Iterator<Item = &'a Layout>,
+) -> Conversions {
     let ((from, rows), (to, columns)) = (distinct(from), distinct(to));
     let owned = |layouts: Vec<&Layout>| layouts.into_iter().cloned().collect();
-    Way { from: owned(from), to: owned(to), rows, columns }
+    Conversions { from: owned(from), to: owned(to), rows, columns }
 }
 
 /// All layouts that a writer gives or a reader wants.

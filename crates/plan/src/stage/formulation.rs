@@ -17,7 +17,7 @@ use super::outline::Outline;
 use super::pricing::{Pricing, Weights, Wire};
 use super::problem::{Edge, Price, Problem};
 use crate::Error;
-use crate::cost::{Carriage, Cost};
+use crate::cost::{Cost, GradientTransport};
 
 /// The part of a graph that is planned at once.
 #[derive(Clone, Debug)]
@@ -43,18 +43,18 @@ pub enum Variable {
 
 /// A parameter that may be divided, or its gradient travel, otherwise than usual.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Carried {
+pub struct TransportOptions {
     /// The parameter.
     pub tensor: TensorId,
     /// How, beside as is usual.
-    pub ways: Rc<[Carriage]>,
+    pub transports: Rc<[GradientTransport]>,
 }
 
-impl Carried {
+impl TransportOptions {
     /// The cheapest way, if one is cheaper than the usual one.
-    pub fn best(&self, weights: &Weights, seconds_per_byte: f64) -> Option<&Carriage> {
-        let price = |way: &&Carriage| weights.price(&way.change).at(seconds_per_byte);
-        let best = self.ways.iter().min_by(|a, b| price(a).total_cmp(&price(b)));
+    pub fn best(&self, weights: &Weights, seconds_per_byte: f64) -> Option<&GradientTransport> {
+        let price = |way: &&GradientTransport| weights.price(&way.change).at(seconds_per_byte);
+        let best = self.transports.iter().min_by(|a, b| price(a).total_cmp(&price(b)));
         best.filter(|best| price(best) < 0.0)
     }
 }
@@ -67,7 +67,7 @@ pub struct Formulation {
     /// For pairs of variables what every pair of their options costs.
     pub edges: Vec<([usize; 2], Vec<Wire>)>,
     /// For variables with parameters that may be treated otherwise: these parameters, by option.
-    pub carried: BTreeMap<usize, Vec<Vec<Carried>>>,
+    pub transports: BTreeMap<usize, Vec<Vec<TransportOptions>>>,
     /// One per variable.
     pub variables: Arc<[Variable]>,
     /// The variable of the tensor that enters.
@@ -143,7 +143,7 @@ impl Formulation {
             let wire = wires[choices[*first] * self.options[*second].len() + choices[*second]];
             sum.forward_wire_s += wire.forward_s;
             sum.backward_wire_s += wire.backward_s;
-            sum.covered_s += wire.covered_s;
+            sum.overlapped_s += wire.overlapped_s;
         }
         sum
     }
@@ -156,7 +156,7 @@ impl Formulation {
                 let wire = wires[choices[*first] * self.options[*second].len() + choices[*second]];
                 sum.forward_s += wire.forward_s;
                 sum.backward_s += wire.backward_s;
-                sum.covered_s += wire.covered_s;
+                sum.overlapped_s += wire.overlapped_s;
             }
         }
         (self.options[variable][choices[variable]], sum)
@@ -164,14 +164,18 @@ impl Formulation {
 
     /// What changes where gradients travel, and parameters are divided, as is best.
     pub fn saved(&self, choices: &[usize], weights: &Weights, seconds_per_byte: f64) -> Cost {
-        let chosen = self.carried.keys().map(|variable| (*variable, choices[*variable]));
+        let chosen = self.transports.keys().map(|variable| (*variable, choices[*variable]));
         let best = |(variable, option)| self.best(variable, option, weights, seconds_per_byte);
         chosen.flat_map(best).map(|way| way.change).sum()
     }
 
     /// The parameters of a choice that may be treated otherwise.
-    pub fn carried<'a>(&'a self, choices: &'a [usize]) -> impl Iterator<Item = &'a Carried> {
-        let variables = (0..self.options.len()).filter_map(|at| Some((at, self.carried.get(&at)?)));
+    pub fn transport_options<'a>(
+        &'a self,
+        choices: &'a [usize],
+    ) -> impl Iterator<Item = &'a TransportOptions> {
+        let variables =
+            (0..self.options.len()).filter_map(|at| Some((at, self.transports.get(&at)?)));
         variables.flat_map(|(variable, options)| &options[choices[variable]])
     }
 
@@ -181,10 +185,11 @@ impl Formulation {
         option: usize,
         weights: &'a Weights,
         seconds_per_byte: f64,
-    ) -> impl Iterator<Item = &'a Carriage> {
-        let options = self.carried.get(&variable).into_iter();
+    ) -> impl Iterator<Item = &'a GradientTransport> {
+        let options = self.transports.get(&variable).into_iter();
         let parameters = options.flat_map(move |options| &options[option]);
-        parameters.filter_map(move |carried| carried.best(weights, seconds_per_byte))
+        parameters
+            .filter_map(move |transport_options| transport_options.best(weights, seconds_per_byte))
     }
 
     /// The strategies of a choice, by node.

@@ -19,7 +19,7 @@ pub struct Eliminated {
     pub costs: Vec<f64>,
     kept: Vec<usize>,
     variables: usize,
-    steps: Vec<Step>,
+    steps: Vec<Elimination>,
 }
 
 /// Costs of all options of some variables, the last one running fastest.
@@ -31,7 +31,7 @@ pub(super) struct Table {
 
 /// Which option a variable takes, by those of its neighbours.
 #[derive(Clone, Debug)]
-struct Step {
+struct Elimination {
     variable: usize,
     scope: Vec<usize>,
     sizes: Vec<usize>,
@@ -133,7 +133,7 @@ fn best(
     variable: usize,
     tables: Vec<Table>,
     (sizes, places): (&[usize], &[usize]),
-) -> (Table, Step) {
+) -> (Table, Elimination) {
     let mut scope: Vec<usize> = tables.iter().flat_map(|table| table.scope.clone()).collect();
     scope.sort_unstable_by_key(|other| (std::cmp::Reverse(places[*other]), *other));
     scope.dedup();
@@ -154,7 +154,10 @@ fn best(
         best.push(option as u16);
     });
     let scope_sizes = scope.iter().map(|other| sizes[*other]).collect();
-    (Table { scope: scope.clone(), costs }, Step { variable, scope, sizes: scope_sizes, best })
+    (
+        Table { scope: scope.clone(), costs },
+        Elimination { variable, scope, sizes: scope_sizes, best },
+    )
 }
 
 /// Tables in which a variable is the last one; what it costs alone is in the smallest of the others,

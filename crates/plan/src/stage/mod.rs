@@ -9,7 +9,7 @@ mod outline;
 mod pricing;
 mod problem;
 
-pub use formulation::{Block, Carried, Formulation, Variable};
+pub use formulation::{Block, Formulation, TransportOptions, Variable};
 pub use frontier::{Eliminated, eliminate, solve};
 pub(crate) use lagrange::DEAR;
 pub use lagrange::{Lack, Rates, Within, within};

@@ -13,17 +13,17 @@ use std::sync::Arc;
 use thinwire_model::{Graph, Layout, Sides, TensorId};
 
 use super::builder::Builder;
-use super::formulation::{Block, Carried, Formulation, Variable};
+use super::formulation::{Block, Formulation, TransportOptions, Variable};
 use super::pricing::{Pricing, Wire};
 use crate::Error;
-use crate::cost::{Carriage, Cost};
+use crate::cost::{Cost, GradientTransport};
 
 /// A block's choices before parameters and what travels are priced.
 #[derive(Debug)]
 pub struct Outline {
     /// For every variable the cost of each option alone.
     pub(super) options: Vec<Vec<Cost>>,
-    pub(super) joints: Vec<Joint>,
+    pub(super) edges: Vec<TensorEdge>,
     pub(super) parameters: Vec<Parameter>,
     pub(super) variables: Arc<[Variable]>,
     pub(super) entry: Option<usize>,
@@ -37,7 +37,7 @@ pub struct Outline {
 pub(super) struct Parameter {
     pub variable: usize,
     pub tensor: TensorId,
-    /// The ways in which it may lie.
+    /// The choices in which it may lie.
     pub sides: Vec<Sides>,
     /// Which of them it has under each option.
     pub of: Vec<usize>,
@@ -45,13 +45,13 @@ pub(super) struct Parameter {
 
 /// Two variables between which a tensor travels, and its gradient back.
 #[derive(Debug)]
-pub(super) struct Joint {
+pub(super) struct TensorEdge {
     pub ends: [usize; 2],
     pub tensor: TensorId,
     /// Whether it goes from the second to the first.
     pub turned: bool,
-    pub forward: Way,
-    pub backward: Way,
+    pub forward: Conversions,
+    pub backward: Conversions,
     /// For every option of the reader what it computes behind the gradient that travels: seconds.
     pub behind_s: Vec<f64>,
 }
@@ -59,7 +59,7 @@ pub(super) struct Joint {
 /// The layouts from and to which a tensor travels, each once, and for every option of either end
 /// which of them it has.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct Conversions {
     pub from: Vec<Layout>,
     pub to: Vec<Layout>,
     pub rows: Vec<usize>,
@@ -83,18 +83,14 @@ impl Outline {
     /// The same block with parameters and what travels at these prices.
     pub fn priced(&self, graph: &Graph, pricing: &dyn Pricing) -> Formulation {
         let mut options = self.options.clone();
-        let mut carried = BTreeMap::new();
+        let mut transports = BTreeMap::new();
         for parameter in &self.parameters {
-            parameter.price(graph, pricing, (&mut options[parameter.variable], &mut carried));
+            parameter.price(graph, pricing, (&mut options[parameter.variable], &mut transports));
         }
         Formulation {
             options,
-            edges: self
-                .joints
-                .iter()
-                .map(|joint| (joint.ends, joint.wires(graph, pricing)))
-                .collect(),
-            carried,
+            edges: self.edges.iter().map(|edge| (edge.ends, edge.wires(graph, pricing))).collect(),
+            transports,
             variables: Arc::clone(&self.variables),
             entry: self.entry,
             exit: self.exit,
@@ -109,27 +105,28 @@ impl Outline {
 
 impl Parameter {
     /// Adds what the parameter costs to each option of its node, and how else it may be treated to
-    /// what is carried.
+    /// what is transports.
     fn price(
         &self,
         graph: &Graph,
         pricing: &dyn Pricing,
-        (costs, carried): (&mut [Cost], &mut BTreeMap<usize, Vec<Vec<Carried>>>),
+        (costs, transports): (&mut [Cost], &mut BTreeMap<usize, Vec<Vec<TransportOptions>>>),
     ) {
         let shape = &graph.tensors[self.tensor].shape;
         let usual: Vec<Cost> =
             self.sides.iter().map(|sides| pricing.parameter(shape, sides)).collect();
         costs.iter_mut().zip(&self.of).for_each(|(sum, one)| *sum += usual[*one]);
-        let ways = self.sides.iter().map(|sides| pricing.carriages(shape, sides).into());
-        let ways: Vec<Rc<[Carriage]>> = ways.collect();
-        if ways.iter().all(|ways| ways.is_empty()) {
+        let choices = self.sides.iter().map(|sides| pricing.transports(shape, sides).into());
+        let choices: Vec<Rc<[GradientTransport]>> = choices.collect();
+        if choices.iter().all(|choices| choices.is_empty()) {
             return;
         }
         let empty = || vec![Vec::new(); self.of.len()];
-        let options = carried.entry(self.variable).or_insert_with(empty);
-        for (option, ways) in options.iter_mut().zip(self.of.iter().map(|one| &ways[*one])) {
-            if !ways.is_empty() {
-                option.push(Carried { tensor: self.tensor, ways: Rc::clone(ways) });
+        let options = transports.entry(self.variable).or_insert_with(empty);
+        for (option, choices) in options.iter_mut().zip(self.of.iter().map(|one| &choices[*one])) {
+            if !choices.is_empty() {
+                option
+                    .push(TransportOptions { tensor: self.tensor, transports: Rc::clone(choices) });
             }
         }
     }
@@ -139,7 +136,7 @@ impl Parameter {
 /// computed behind the latter.
 type Reader<'a> = ((&'a usize, &'a usize), &'a f64);
 
-impl Joint {
+impl TensorEdge {
     /// Has the end that is eliminated first stand last.
     pub fn turn(&mut self, order: &[usize]) {
         let [first, second] = self.ends;
@@ -152,7 +149,7 @@ impl Joint {
     /// What every pair of options of the two variables costs.
     fn wires(&self, graph: &Graph, pricing: &dyn Pricing) -> Vec<Wire> {
         let shape = &graph.tensors[self.tensor].shape;
-        let seconds = |way: &Way| pricing.conversions_s(shape, &way.from, &way.to);
+        let seconds = |way: &Conversions| pricing.conversions_s(shape, &way.from, &way.to);
         let (forward_s, backward_s) = (seconds(&self.forward), seconds(&self.backward));
         let (there, back) = (&self.forward, &self.backward);
         let hides = self.behind_s.iter().any(|behind_s| *behind_s > 0.0);
@@ -160,8 +157,8 @@ impl Joint {
         let wire = |(row, end): (&usize, &usize), ((column, start), behind_s): Reader<'_>| {
             let place = start * back.to.len() + end;
             let forward_s = forward_s[row * there.to.len() + column];
-            let wire = Wire { forward_s, backward_s: backward_s[place], covered_s: 0.0 };
-            own_s.as_ref().map_or(wire, |own_s| wire.covered(*behind_s, own_s[place]))
+            let wire = Wire { forward_s, backward_s: backward_s[place], overlapped_s: 0.0 };
+            own_s.as_ref().map_or(wire, |own_s| wire.overlapped(*behind_s, own_s[place]))
         };
         let writers = || there.rows.iter().zip(&back.columns);
         let readers = || there.columns.iter().zip(&back.rows).zip(&self.behind_s);

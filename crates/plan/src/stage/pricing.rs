@@ -3,7 +3,7 @@
 use thinwire_model::{Cut, Declaration, Layout, NodeId, Sides, Strategy};
 
 use super::problem::Price;
-use crate::cost::{Carriage, Cost};
+use crate::cost::{Cost, GradientTransport};
 
 /// What strategies and layouts cost.
 pub trait Pricing {
@@ -35,7 +35,7 @@ pub trait Pricing {
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost;
 
     /// How a parameter may be divided and its gradient travel, beside as is usual.
-    fn carriages(&self, _shape: &[usize], _sides: &Sides) -> Vec<Carriage> {
+    fn transports(&self, _shape: &[usize], _sides: &Sides) -> Vec<GradientTransport> {
         Vec::new()
     }
 
@@ -78,18 +78,18 @@ pub struct Wire {
     /// Seconds of backward.
     pub backward_s: f64,
     /// Seconds of backward that come on top where gradients of weights are computed in another pass.
-    pub covered_s: f64,
+    pub overlapped_s: f64,
 }
 
 impl Wire {
     /// The same of which so many seconds are computed behind backward's, as far as these are not the
     /// device's own.
-    pub fn covered(self, behind_s: f64, own_s: f64) -> Wire {
+    pub fn overlapped(self, behind_s: f64, own_s: f64) -> Wire {
         if self.backward_s.is_infinite() {
             return self;
         }
-        let covered_s = behind_s.min(self.backward_s - own_s).max(0.0);
-        Wire { backward_s: self.backward_s - covered_s, covered_s, ..self }
+        let overlapped_s = behind_s.min(self.backward_s - own_s).max(0.0);
+        Wire { backward_s: self.backward_s - overlapped_s, overlapped_s, ..self }
     }
 }
 
@@ -105,7 +105,7 @@ pub struct Weights {
     /// How often collectives of backward count.
     pub backward_wire: f64,
     /// How often what of them gradients of weights may hide counts.
-    pub covered: f64,
+    pub overlapped: f64,
     /// How often gathering parameters for forward counts.
     pub gather: f64,
     /// How often what happens once a step counts.
@@ -115,17 +115,17 @@ pub struct Weights {
     /// How often what of that takes the device's own time counts by itself.
     pub handling: f64,
     /// How often bringing new parameters home counts, of which something may be hidden.
-    pub home: f64,
+    pub all_gather: f64,
     /// How often what of that takes the device's own time counts by itself.
-    pub home_handling: f64,
+    pub all_gather_handling: f64,
     /// How often parameters and their state are kept.
     pub state: f64,
     /// How often what waits for backward is kept.
-    pub kept: f64,
+    pub activation: f64,
     /// How often what enters is kept.
-    pub entry: f64,
+    pub checkpoint: f64,
     /// Seconds that it is worth not to lose one element of a gradient.
-    pub loss: f64,
+    pub codec_error: f64,
 }
 
 impl Weights {
@@ -135,25 +135,35 @@ impl Weights {
         forward_wire: 1.0,
         backward: 1.0,
         backward_wire: 1.0,
-        covered: 0.0,
+        overlapped: 0.0,
         gather: 1.0,
         step: 1.0,
         sync: 1.0,
         handling: 0.0,
-        home: 1.0,
-        home_handling: 0.0,
+        all_gather: 1.0,
+        all_gather_handling: 0.0,
         state: 1.0,
-        kept: 1.0,
-        entry: 1.0,
-        loss: 0.0,
+        activation: 1.0,
+        checkpoint: 1.0,
+        codec_error: 0.0,
     };
 
     /// How large a part of the seconds of any cost at other weights it takes at these at least.
     pub fn least_part_of(&self, other: &Weights) -> f64 {
         let seconds = |weights: &Weights| {
             let Weights { forward, backward, forward_wire, backward_wire, gather, .. } = *weights;
-            let Weights { step, sync, handling, home, home_handling, loss, .. } = *weights;
-            let once = [step, sync, handling, home, home_handling, loss, weights.covered];
+            let Weights {
+                step, sync, handling, all_gather, all_gather_handling, codec_error, ..
+            } = *weights;
+            let once = [
+                step,
+                sync,
+                handling,
+                all_gather,
+                all_gather_handling,
+                codec_error,
+                weights.overlapped,
+            ];
             [forward, backward, forward_wire, backward_wire, gather].into_iter().chain(once)
         };
         let part = |(this, other): (f64, f64)| match other > 0.0 {
@@ -166,23 +176,26 @@ impl Weights {
 
     /// The seconds of a wire.
     pub fn wire_s(&self, wire: &Wire) -> f64 {
-        let covered_s = self.covered * wire.covered_s;
-        self.forward_wire * wire.forward_s + self.backward_wire * wire.backward_s + covered_s
+        let overlapped_s = self.overlapped * wire.overlapped_s;
+        self.forward_wire * wire.forward_s + self.backward_wire * wire.backward_s + overlapped_s
     }
 
     /// The price of a cost.
     pub fn price(&self, cost: &Cost) -> Price {
         let forward = self.forward * cost.forward_s + self.forward_wire * cost.forward_wire_s;
-        let back_s = self.backward_wire * cost.backward_wire_s + self.covered * cost.covered_s;
+        let back_s =
+            self.backward_wire * cost.backward_wire_s + self.overlapped * cost.overlapped_s;
         let backward = self.backward * cost.backward_s + back_s;
         let gather = self.gather * cost.gather_s;
         let sync = self.sync * cost.sync_s + self.handling * cost.handling_s;
-        let home = self.home * cost.home_s + self.home_handling * cost.home_handling_s;
-        let step = self.step * cost.optimizer_s + sync + home;
-        let loss = self.loss * cost.loss;
-        let waiting = self.kept * cost.kept_bytes + self.entry * cost.entry_bytes;
+        let all_gather = self.all_gather * cost.all_gather_s
+            + self.all_gather_handling * cost.all_gather_handling_s;
+        let step = self.step * cost.optimizer_s + sync + all_gather;
+        let codec_error_s = self.codec_error * cost.codec_error;
+        let waiting =
+            self.activation * cost.activation_bytes + self.checkpoint * cost.checkpoint_bytes;
         Price {
-            seconds: forward + gather + backward + step + loss,
+            seconds: forward + gather + backward + step + codec_error_s,
             bytes: self.state * cost.state_bytes + waiting,
         }
     }
@@ -194,16 +207,16 @@ mod tests {
 
     #[test]
     fn a_wire_hides_behind_what_is_computed_but_for_the_devices_own_time() {
-        let wire = Wire { forward_s: 1.0, backward_s: 5.0, covered_s: 0.0 };
+        let wire = Wire { forward_s: 1.0, backward_s: 5.0, overlapped_s: 0.0 };
         let parts = |behind_s, own_s| {
-            let Wire { backward_s, covered_s, .. } = wire.covered(behind_s, own_s);
-            [backward_s, covered_s]
+            let Wire { backward_s, overlapped_s, .. } = wire.overlapped(behind_s, own_s);
+            [backward_s, overlapped_s]
         };
         assert_eq!(parts(3.0, 1.0), [2.0, 3.0]);
         assert_eq!(parts(9.0, 1.0), [1.0, 4.0]);
         assert_eq!(parts(9.0, 6.0), [5.0, 0.0]);
         let never = Wire { backward_s: f64::INFINITY, ..wire };
-        assert_eq!(never.covered(3.0, f64::INFINITY), never);
+        assert_eq!(never.overlapped(3.0, f64::INFINITY), never);
     }
 
     proptest::proptest! {

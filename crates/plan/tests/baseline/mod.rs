@@ -3,7 +3,7 @@
 use thinwire_plan::cluster::Cluster;
 use thinwire_plan::cost::{Division, Sharding};
 use thinwire_plan::search::{
-    Candidate, Chain, Outcome, Planner, Settings, Verdict, best_of, costs, simulated_s,
+    Candidate, Chain, Evaluated, Outcome, Planner, Settings, best_of, costs, simulated_s,
 };
 
 /// Returns `plan`, which was made without codecs, with its gradients encoded by the codecs and within
@@ -31,7 +31,7 @@ pub fn codecs_after(planner: &Planner, cluster: &Cluster, plan: &Outcome) -> Out
         let chain = Chain::given_by(prepared, &costs, candidate.rule, &given)
             .expect("the plan has these strategies");
         let verdict = best_of(&chain, &costs, &candidate, &settings, &|| f64::INFINITY);
-        let Verdict::Found(mut outcome) = verdict else { continue };
+        let Evaluated::Found(mut outcome) = verdict else { continue };
         outcome.seconds = simulated_s(&outcome, settings.overlap).unwrap_or(outcome.seconds);
         if outcome.seconds < best.seconds && outcome.over(settings.reserve) <= 0.0 {
             best = *outcome;

@@ -46,7 +46,7 @@ pub struct Pipeline {
 
 impl Layer {
     /// Bytes of one layer on one device, without or with sequence parallelism.
-    pub fn kept_bytes(&self, keep: Keep, sequence_parallel: bool) -> f64 {
+    pub fn activation_bytes(&self, keep: Keep, sequence_parallel: bool) -> f64 {
         let Layer { sequence, batch, hidden, heads, tensor } = *self;
         let whole = sequence * batch * hidden;
         let scores = 5.0 * heads * sequence / hidden;
@@ -75,6 +75,6 @@ impl Layer {
         let logits = 4.0 * sequence * batch * vocabulary / tensor;
         let interleaved = if chunks > 1.0 { 1.0 + (stages - 1.0) / (stages * chunks) } else { 1.0 };
         let end = if stages == 1.0 { 4.0 * part + logits } else { 0.0 };
-        layers * interleaved * self.kept_bytes(keep, sequence_parallel) + stages * part + end
+        layers * interleaved * self.activation_bytes(keep, sequence_parallel) + stages * part + end
     }
 }

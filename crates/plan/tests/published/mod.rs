@@ -82,7 +82,7 @@ impl Published {
             vocabulary: VOCABULARY as f64,
         };
         let stage = layer.first_stage_bytes(&pipeline, keep, sequences);
-        Kept { layer: layer.kept_bytes(keep, sequences), stage }
+        Kept { layer: layer.activation_bytes(keep, sequences), stage }
     }
 
     /// What our graph keeps, where a program keeps so.
@@ -96,10 +96,11 @@ impl Published {
         let [embedding, _, layer, _, head] = chain.costs(&choice)[..] else {
             panic!("five blocks")
         };
-        let layer = if keep == Keep::Input { layer.entry_bytes } else { layer.kept_bytes };
+        let layer =
+            if keep == Keep::Input { layer.checkpoint_bytes } else { layer.activation_bytes };
         // The embedding and the head are not computed again.
-        let end = if self.stages == 1 { head.kept_bytes } else { 0.0 };
-        let once = embedding.kept_bytes + (self.layers / self.stages) as f64 * layer + end;
+        let end = if self.stages == 1 { head.activation_bytes } else { 0.0 };
+        let once = embedding.activation_bytes + (self.layers / self.stages) as f64 * layer + end;
         let rounds = self.batch[1] / self.batch[0];
         Kept { layer, stage: once * self.schedule().in_flight(0, self.stages, rounds) }
     }

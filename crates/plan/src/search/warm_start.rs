@@ -20,24 +20,24 @@ const DOUBT: f64 = 0.005;
 const SAVED: f64 = 0.2;
 
 /// What is known of candidates.
-pub(super) type Seen = HashMap<Candidate, Known>;
+pub(super) type WarmStarts = HashMap<Candidate, WarmStart>;
 
 /// What is known of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Known {
+pub(super) struct WarmStart {
     /// Seconds of its arithmetic, whatever the links.
     pub arithmetic_s: f64,
     /// The part of it that may hide exchanges.
     pub hides: f64,
     /// What none of its plans goes below.
-    pub least: Least,
+    pub least: LowerBound,
     /// The plan that the search found, or is expected to find.
-    pub plan: Guess,
+    pub plan: Expectation,
 }
 
 /// What no plan of a candidate goes below.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Least {
+pub(super) enum LowerBound {
     /// No plan of it takes less than these seconds.
     Seconds(f64),
     /// It does not fit: it needs these bytes of a device's memory, or infinitely many.
@@ -46,7 +46,7 @@ pub(super) enum Least {
 
 /// What the search is expected to find.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Guess {
+pub(super) struct Expectation {
     /// A plan that takes at least these seconds, or what was given up for others; 0 if nothing is
     /// known.
     pub least_s: f64,
@@ -55,17 +55,21 @@ pub(super) struct Guess {
     /// The part of the plan's seconds in which nothing travels.
     pub computed_s: f64,
     /// How much faster links are than those for which it was found.
-    pub away: f64,
+    pub speedup: f64,
 }
 
-impl Guess {
+impl Expectation {
     /// Nothing.
-    pub const NONE: Guess =
-        Guess { least_s: 0.0, most_s: f64::INFINITY, computed_s: 0.0, away: f64::INFINITY };
+    pub const NONE: Expectation = Expectation {
+        least_s: 0.0,
+        most_s: f64::INFINITY,
+        computed_s: 0.0,
+        speedup: f64::INFINITY,
+    };
 
     /// A plan that was found.
-    pub fn found(seconds: f64, computed_s: f64) -> Guess {
-        Guess { least_s: seconds, computed_s, away: 1.0, ..Guess::NONE }
+    pub fn found(seconds: f64, computed_s: f64) -> Expectation {
+        Expectation { least_s: seconds, computed_s, speedup: 1.0, ..Expectation::NONE }
     }
 
     /// Seconds of the plan.
@@ -74,17 +78,22 @@ impl Guess {
     }
 }
 
-impl Known {
+impl WarmStart {
     /// Nothing but the arithmetic, with the part of it that may hide exchanges.
-    pub fn arithmetic(seconds: f64, hides: f64) -> Known {
-        Known { arithmetic_s: seconds, hides, least: Least::Seconds(seconds), plan: Guess::NONE }
+    pub fn arithmetic(seconds: f64, hides: f64) -> WarmStart {
+        WarmStart {
+            arithmetic_s: seconds,
+            hides,
+            least: LowerBound::Seconds(seconds),
+            plan: Expectation::NONE,
+        }
     }
 
     /// Seconds below which there is no plan of it.
     pub fn bound_s(self) -> f64 {
         match self.least {
-            Least::Seconds(seconds) => seconds,
-            Least::Bytes(_) => f64::INFINITY,
+            LowerBound::Seconds(seconds) => seconds,
+            LowerBound::Bytes(_) => f64::INFINITY,
         }
     }
 
@@ -99,38 +108,43 @@ impl Known {
     }
 
     /// What two searches say of the same candidate.
-    pub fn and(self, other: Known) -> Known {
+    pub fn and(self, other: WarmStart) -> WarmStart {
         let least = if self.bound_s() < other.bound_s() { other.least } else { self.least };
-        let near = if self.plan.away <= other.plan.away { self.plan } else { other.plan };
+        let near = if self.plan.speedup <= other.plan.speedup { self.plan } else { other.plan };
         let least_s = self.plan.least_s.max(other.plan.least_s);
-        Known { least, plan: Guess { least_s, ..near }, ..self }
+        WarmStart { least, plan: Expectation { least_s, ..near }, ..self }
     }
 
     /// What is left of it where links are faster.
-    pub fn on(self, faster: f64) -> Known {
+    pub fn on(self, faster: f64) -> WarmStart {
         if faster == 1.0 {
             return self;
         }
         let stays = |computed_s: f64| computed_s * (1.0 - 1.0 / faster);
         let least = match self.least {
-            Least::Seconds(seconds) => {
+            LowerBound::Seconds(seconds) => {
                 let stays = stays(self.arithmetic_s * (1.0 - self.hides));
-                Least::Seconds((seconds / faster + stays).max(self.arithmetic_s).min(seconds))
+                LowerBound::Seconds((seconds / faster + stays).max(self.arithmetic_s).min(seconds))
             }
-            Least::Bytes(bytes) => Least::Bytes(bytes),
+            LowerBound::Bytes(bytes) => LowerBound::Bytes(bytes),
         };
         let plan = match self.plan.seconds() {
-            0.0 => Guess::NONE,
+            0.0 => Expectation::NONE,
             found_s => {
                 let arithmetic_s = self.arithmetic_s * (1.0 - self.hides);
                 let spare_s = (self.plan.computed_s - arithmetic_s).max(0.0);
                 let saved_s = spare_s * (SAVED * (faster - 1.0)).min(1.0);
                 let stays_s = stays(self.plan.computed_s - saved_s);
                 let most_s = (found_s / faster + stays_s).min(found_s);
-                Guess { least_s: 0.0, most_s, away: self.plan.away * faster, ..self.plan }
+                Expectation {
+                    least_s: 0.0,
+                    most_s,
+                    speedup: self.plan.speedup * faster,
+                    ..self.plan
+                }
             }
         };
-        Known { least, plan, ..self }
+        WarmStart { least, plan, ..self }
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 
 use super::candidate::Candidate;
-use super::evaluate::{Verdict, evaluate};
+use super::evaluate::{Evaluated, evaluate};
 use super::outcome::{Outcome, simulated_s};
 use super::overlap::Overlap;
 use super::prepare::Prepared;
@@ -22,7 +22,7 @@ use crate::cluster::Cluster;
 use crate::cost::{Division, Sharding};
 
 /// How many plans are played through at least, if there are so many, and at most.
-const PLAYED: Range<usize> = 20..200;
+const SIMULATED: Range<usize> = 20..200;
 
 /// A plan that exceeds its bound by less than this factor is not tried with fewer choices.
 const NEAR: f64 = 1.05;
@@ -75,14 +75,14 @@ pub(super) fn order(one: &Outcome, other: &Outcome) -> Ordering {
 }
 
 /// The fastest order of passes of a plan, with the time that it takes when it is played through.
-pub(super) fn play(outcome: &mut Outcome, overlap: Overlap) {
-    let rivals = std::mem::take(&mut outcome.rivals);
+pub(super) fn simulate_schedules(outcome: &mut Outcome, overlap: Overlap) {
+    let other_schedules = std::mem::take(&mut outcome.other_schedules);
     outcome.seconds = simulated_s(outcome, overlap).unwrap_or(outcome.seconds);
-    for mut rival in rivals {
-        if rival.seconds < SLACK * outcome.seconds {
-            rival.seconds = simulated_s(&rival, overlap).unwrap_or(rival.seconds);
-            if rival.seconds < outcome.seconds {
-                *outcome = rival;
+    for mut other in other_schedules {
+        if other.seconds < SLACK * outcome.seconds {
+            other.seconds = simulated_s(&other, overlap).unwrap_or(other.seconds);
+            if other.seconds < outcome.seconds {
+                *outcome = other;
             }
         }
     }
@@ -90,16 +90,16 @@ pub(super) fn play(outcome: &mut Outcome, overlap: Overlap) {
 
 /// Plans played through, the fastest first; the closed form says in which order, and which are too
 /// slow to be played.
-pub(super) fn played(mut found: Vec<Outcome>, overlap: Overlap) -> Vec<Outcome> {
+pub(super) fn simulate_all(mut found: Vec<Outcome>, overlap: Overlap) -> Vec<Outcome> {
     found.sort_by(order);
     let mut best = f64::INFINITY;
     let mut count = 0;
     for outcome in &mut found {
-        let needed = outcome.seconds < SLACK * best && count < PLAYED.end;
-        if !needed && count >= PLAYED.start {
+        let needed = outcome.seconds < SLACK * best && count < SIMULATED.end;
+        if !needed && count >= SIMULATED.start {
             break;
         }
-        play(outcome, overlap);
+        simulate_schedules(outcome, overlap);
         best = best.min(outcome.seconds);
         count += 1;
     }
@@ -122,8 +122,8 @@ pub(super) fn refined(
         let of = |(candidate, settings): (Candidate, Settings)| match evaluate(
             cluster, prepared, &candidate, &settings, &enough_s,
         ) {
-            Verdict::Found(mut outcome) => {
-                play(&mut outcome, settings.overlap);
+            Evaluated::Found(mut outcome) => {
+                simulate_schedules(&mut outcome, settings.overlap);
                 Some((*outcome, settings))
             }
             _ => None,

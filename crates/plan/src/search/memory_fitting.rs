@@ -1,7 +1,7 @@
 //! Thrift: what a stage gives up of its time so that it fits its memory, block by block and
 //! parameter by parameter.
 //!
-//! A block may compute forward again in place of keeping what backward reads; a parameter may be
+//! A block may compute forward recomputed in place of keeping what backward reads; a parameter may be
 //! divided further among the ranks that share its work. Each of these buys bytes for seconds. A
 //! stage that is too full buys where a byte is cheapest until it fits, and then takes back what it
 //! has bought too much. Stages differ: the first of a pipeline keeps the most micro-batches.
@@ -15,10 +15,10 @@ use thinwire_model::TensorId;
 
 use super::chain::{Chain, Choice};
 use super::hull::hull;
-use super::savings::{Spared, Treated};
+use super::savings::{ParameterOverride, Savings};
 use super::settings::Recompute;
-use crate::cost::{Carriage, Cost};
-use crate::stage::Carried;
+use crate::cost::{Cost, GradientTransport};
+use crate::stage::TransportOptions;
 
 /// What a stage has to keep to.
 #[derive(Clone, Copy, Debug)]
@@ -29,85 +29,85 @@ pub struct Limits {
     pub in_flight: f64,
     /// Bytes of a device's memory.
     pub bytes: f64,
-    /// Whether forward may be computed again.
+    /// Whether forward may be computed recomputed.
     pub recompute: Recompute,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Item {
-    Again(usize),
-    Treated(Treated),
+    Recompute(usize),
+    Override(ParameterOverride),
 }
 
 /// One thing to buy: after the steps before it of the same parameter.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct Saving {
     item: Item,
-    /// What it changes; of a block that computes again, without the bytes of a single one.
+    /// What it changes; of a block that computes recomputed, without the bytes of a single one.
     change: Cost,
     seconds_per_byte: f64,
 }
 
-impl Step {
-    fn treated(&self) -> Option<Treated> {
+impl Saving {
+    fn treated(&self) -> Option<ParameterOverride> {
         match self.item {
-            Item::Treated(treated) => Some(treated),
-            Item::Again(_) => None,
+            Item::Override(treated) => Some(treated),
+            Item::Recompute(_) => None,
         }
     }
 }
 
 /// A stage on its way to fit.
-struct Stage<'a> {
+struct StageFit<'a> {
     blocks: Range<usize>,
     whole: &'a [Cost],
     limits: Limits,
     sum: Cost,
-    again: Vec<bool>,
-    /// What blocks that compute again keep, as bits, and how many of them keep so much.
+    recomputed: Vec<bool>,
+    /// What blocks that compute recomputed keep, as bits, and how many of them keep so much.
     scratch: BTreeMap<u64, usize>,
 }
 
-/// Adds to `spared` what a stage of these blocks gives up. `whole` is what blocks cost that give up
+/// Adds to `savings` what a stage of these blocks gives up. `whole` is what blocks cost that give up
 /// nothing.
-pub fn spare(
+pub fn fit_stage(
     (chain, choice): (&Chain<'_>, &Choice),
     blocks: &Range<usize>,
     limits: Limits,
     whole: &[Cost],
-    spared: &mut Spared,
+    savings: &mut Savings,
 ) {
     let sum = whole[blocks.clone()].iter().copied().sum();
-    let mut stage = Stage::new(blocks.clone(), whole, limits, sum);
+    let mut stage = StageFit::new(blocks.clone(), whole, limits, sum);
     if limits.recompute == Recompute::Always {
         stage.sum = blocks.clone().map(|block| whole[block].recomputed()).sum();
     }
     let steps = if stage.fits() { Vec::new() } else { stage.steps(chain, choice) };
     let taken = stage.buy(&steps);
-    spared.again[blocks.clone()].copy_from_slice(&stage.again);
+    savings.recomputed[blocks.clone()].copy_from_slice(&stage.recomputed);
     let mut places: HashMap<(usize, TensorId), usize> = HashMap::new();
-    for treated in taken.iter().filter_map(Step::treated) {
-        let place = *places.entry(treated.of()).or_insert(spared.treated.len());
-        match spared.treated.get_mut(place) {
+    for treated in taken.iter().filter_map(Saving::treated) {
+        let place = *places.entry(treated.of()).or_insert(savings.overrides.len());
+        match savings.overrides.get_mut(place) {
             Some(before) => *before = treated,
-            None => spared.treated.push(treated),
+            None => savings.overrides.push(treated),
         }
     }
 }
 
-impl<'a> Stage<'a> {
-    fn new(blocks: Range<usize>, whole: &'a [Cost], limits: Limits, sum: Cost) -> Stage<'a> {
+impl<'a> StageFit<'a> {
+    fn new(blocks: Range<usize>, whole: &'a [Cost], limits: Limits, sum: Cost) -> StageFit<'a> {
         let always = limits.recompute == Recompute::Always;
-        let (again, scratch) = (vec![false; blocks.len()], BTreeMap::new());
-        let mut stage = Stage { blocks, whole, limits, sum, again, scratch };
+        let (recomputed, scratch) = (vec![false; blocks.len()], BTreeMap::new());
+        let mut stage = StageFit { blocks, whole, limits, sum, recomputed, scratch };
         stage.blocks.clone().filter(|_| always).for_each(|block| stage.compute(block, true));
         stage
     }
 
     /// Buys where a byte is cheapest until the stage fits, and says what is kept of that.
-    fn buy(&mut self, steps: &[Step]) -> Vec<Step> {
-        let mut taken: Vec<Step> = Vec::new();
-        let mut sorted: Vec<&Step> = steps.iter().collect();
+    fn buy(&mut self, steps: &[Saving]) -> Vec<Saving> {
+        let mut taken: Vec<Saving> = Vec::new();
+        let mut sorted: Vec<&Saving> = steps.iter().collect();
         sorted.sort_by(|a, b| a.seconds_per_byte.total_cmp(&b.seconds_per_byte));
         for step in sorted {
             if self.fits() {
@@ -121,19 +121,19 @@ impl<'a> Stage<'a> {
     }
 
     /// All that can be bought, the steps of one parameter in their order.
-    fn steps(&self, chain: &Chain<'_>, choice: &Choice) -> Vec<Step> {
+    fn steps(&self, chain: &Chain<'_>, choice: &Choice) -> Vec<Saving> {
         let mut steps = Vec::new();
-        let mut known: HashMap<usize, Vec<(TensorId, Carriage, Cost)>> = HashMap::new();
+        let mut known: HashMap<usize, Vec<(TensorId, GradientTransport, Cost)>> = HashMap::new();
         for block in self.blocks.clone() {
             if self.limits.recompute == Recompute::Free {
-                steps.extend(self.computing_again(block));
+                steps.extend(self.recomputing(block));
             }
             let of_block = || self.of_block(chain, choice, block);
             let ways = known.entry(choice.of_block[block]).or_insert_with(of_block);
-            steps.extend(ways.iter().map(|(tensor, carriage, change)| {
-                let (tensor, carriage) = (*tensor, *carriage);
-                let item = Item::Treated(Treated { block, tensor, carriage });
-                Step { item, change: *change, seconds_per_byte: self.price(change) }
+            steps.extend(ways.iter().map(|(tensor, transport, change)| {
+                let (tensor, transport) = (*tensor, *transport);
+                let item = Item::Override(ParameterOverride { block, tensor, transport });
+                Saving { item, change: *change, seconds_per_byte: self.price(change) }
             }));
         }
         steps
@@ -146,22 +146,23 @@ impl<'a> Stage<'a> {
         chain: &Chain<'_>,
         choice: &Choice,
         block: usize,
-    ) -> Vec<(TensorId, Carriage, Cost)> {
-        let steps = |carried: &Carried| {
-            let (tensor, hull) = (carried.tensor, self.hull(&carried.ways));
-            hull.into_iter().map(move |(carriage, change)| (tensor, carriage, change))
+    ) -> Vec<(TensorId, GradientTransport, Cost)> {
+        let steps = |options: &TransportOptions| {
+            let (tensor, hull) = (options.tensor, self.hull(&options.transports));
+            hull.into_iter().map(move |(transport, change)| (tensor, transport, change))
         };
-        chain.carried(choice, block).flat_map(steps).collect()
+        chain.transport_options(choice, block).flat_map(steps).collect()
     }
 
-    fn computing_again(&self, block: usize) -> Option<Step> {
+    fn recomputing(&self, block: usize) -> Option<Saving> {
         let change = self.whole[block].recomputed() - self.whole[block];
-        let step = Step { item: Item::Again(block), change, seconds_per_byte: self.price(&change) };
-        (change.kept_bytes < 0.0).then_some(step)
+        let step =
+            Saving { item: Item::Recompute(block), change, seconds_per_byte: self.price(&change) };
+        (change.activation_bytes < 0.0).then_some(step)
     }
 
     /// Ways that take ever fewer bytes for ever more seconds, the cheapest bytes first.
-    fn hull(&self, ways: &[Carriage]) -> Vec<(Carriage, Cost)> {
+    fn hull(&self, ways: &[GradientTransport]) -> Vec<(GradientTransport, Cost)> {
         hull(ways.iter().rev(), Cost::ZERO, |at, way| {
             let less = way.coding.is_none() && way.change.state_bytes < at.state_bytes;
             less.then(|| -self.price(&(way.change - *at)))
@@ -171,24 +172,24 @@ impl<'a> Stage<'a> {
     /// Seconds of a step for a byte.
     fn price(&self, change: &Cost) -> f64 {
         let seconds = self.limits.rounds * change.micro_s() + change.once_s();
-        let bytes = -change.state_bytes - self.limits.in_flight * change.kept_bytes;
+        let bytes = -change.state_bytes - self.limits.in_flight * change.activation_bytes;
         seconds.max(0.0) / bytes
     }
 
-    fn take(&mut self, step: &Step) {
+    fn take(&mut self, step: &Saving) {
         self.sum += step.change;
-        if let Item::Again(block) = step.item {
+        if let Item::Recompute(block) = step.item {
             self.compute(block, true);
         }
     }
 
-    /// Has a block that did otherwise compute again, or not.
-    fn compute(&mut self, block: usize, again: bool) {
-        self.again[block - self.blocks.start] = again;
+    /// Has a block that did otherwise compute recomputed, or not.
+    fn compute(&mut self, block: usize, recomputed: bool) {
+        self.recomputed[block - self.blocks.start] = recomputed;
         // Numbers that are not negative are in the order of their bits.
-        let kept = self.whole[block].kept_bytes.max(0.0).to_bits();
+        let kept = self.whole[block].activation_bytes.max(0.0).to_bits();
         let count = self.scratch.entry(kept).or_default();
-        match again {
+        match recomputed {
             true => *count += 1,
             false if *count > 1 => *count -= 1,
             false => drop(self.scratch.remove(&kept)),
@@ -196,8 +197,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Takes back what is not needed, the last first; of a parameter's steps none but the last.
-    fn give_back(&mut self, taken: &mut Vec<Step>) {
-        let mut kept: Vec<Step> = Vec::new();
+    fn give_back(&mut self, taken: &mut Vec<Saving>) {
+        let mut kept: Vec<Saving> = Vec::new();
         let mut rest: HashSet<(usize, TensorId)> = HashSet::new();
         while let Some(step) = taken.pop() {
             let of = step.treated().map(|treated| treated.of());
@@ -207,12 +208,12 @@ impl<'a> Stage<'a> {
             }
             let before = self.sum;
             self.sum = self.sum - step.change;
-            if let Item::Again(block) = step.item {
+            if let Item::Recompute(block) = step.item {
                 self.compute(block, false);
             }
             if !self.fits() {
                 self.sum = before;
-                if let Item::Again(block) = step.item {
+                if let Item::Recompute(block) = step.item {
                     self.compute(block, true);
                 }
                 kept.push(step);
@@ -225,23 +226,24 @@ impl<'a> Stage<'a> {
 
     fn fits(&self) -> bool {
         let scratch = self.scratch.last_key_value().map_or(0.0, |(bits, _)| f64::from_bits(*bits));
-        let waiting = self.limits.in_flight * self.sum.kept_bytes;
+        let waiting = self.limits.in_flight * self.sum.activation_bytes;
         self.sum.state_bytes + waiting + scratch <= self.limits.bytes
     }
 }
 
-/// The most that one block keeps which computes again, while backward goes through it.
-pub fn scratch_bytes(whole: &[Cost], again: &[bool]) -> f64 {
-    let flagged = whole.iter().zip(again).filter(|(_, again)| **again);
-    flagged.map(|(cost, _)| cost.kept_bytes).fold(0.0, f64::max)
+/// The most that one block keeps which computes recomputed, while backward goes through it.
+pub fn scratch_bytes(whole: &[Cost], recomputed: &[bool]) -> f64 {
+    let flagged = whole.iter().zip(recomputed).filter(|(_, recomputed)| **recomputed);
+    flagged.map(|(cost, _)| cost.activation_bytes).fold(0.0, f64::max)
 }
 
 /// What blocks cost that give up so much.
-pub(super) fn spent(whole: &[Cost], spared: &Spared) -> Vec<Cost> {
-    let again = |(cost, again): (&Cost, &bool)| if *again { cost.recomputed() } else { *cost };
-    let mut costs: Vec<Cost> = whole.iter().zip(&spared.again).map(again).collect();
-    for treated in &spared.treated {
-        costs[treated.block] += treated.carriage.change;
+pub(super) fn priced(whole: &[Cost], savings: &Savings) -> Vec<Cost> {
+    let recomputed =
+        |(cost, recomputed): (&Cost, &bool)| if *recomputed { cost.recomputed() } else { *cost };
+    let mut costs: Vec<Cost> = whole.iter().zip(&savings.recomputed).map(recomputed).collect();
+    for treated in &savings.overrides {
+        costs[treated.block] += treated.transport.change;
     }
     costs
 }
@@ -249,12 +251,12 @@ pub(super) fn spent(whole: &[Cost], spared: &Spared) -> Vec<Cost> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::search::room::{Need, first_that_fits};
+    use crate::search::capacity::{Need, first_that_fits};
 
     const LIMITS: Limits =
         Limits { rounds: 4.0, in_flight: 2.0, bytes: 0.0, recompute: Recompute::Free };
 
-    fn seconds(steps: &[Step]) -> f64 {
+    fn seconds(steps: &[Saving]) -> f64 {
         steps.iter().map(|step| step.change.micro_s()).sum()
     }
 
@@ -264,15 +266,15 @@ mod tests {
             blocks in proptest::collection::vec((0.1_f64..9.0, 1.0_f64..9.0), 1..9),
             part in 0.1_f64..1.2,
         ) {
-            let block = |(forward_s, kept_bytes): &(f64, f64)| {
-                Cost { forward_s: *forward_s, kept_bytes: *kept_bytes, entry_bytes: 0.1, ..Cost::ZERO }
+            let block = |(forward_s, activation_bytes): &(f64, f64)| {
+                Cost { forward_s: *forward_s, activation_bytes: *activation_bytes, checkpoint_bytes: 0.1, ..Cost::ZERO }
             };
             let whole: Vec<Cost> = blocks.iter().map(block).collect();
             let sum: Cost = whole.iter().copied().sum();
-            let limits = Limits { bytes: part * LIMITS.in_flight * sum.kept_bytes, ..LIMITS };
-            let mut stage = Stage::new(0..whole.len(), &whole, limits, sum);
-            let mut steps: Vec<Step> =
-                (0..whole.len()).filter_map(|block| stage.computing_again(block)).collect();
+            let limits = Limits { bytes: part * LIMITS.in_flight * sum.activation_bytes, ..LIMITS };
+            let mut stage = StageFit::new(0..whole.len(), &whole, limits, sum);
+            let mut steps: Vec<Saving> =
+                (0..whole.len()).filter_map(|block| stage.recomputing(block)).collect();
             let taken = stage.buy(&steps);
             proptest::prop_assert!(part < 1.0 || taken.is_empty());
             let needs: Vec<Need> = whole.iter().map(Need::of).collect();
@@ -281,10 +283,10 @@ mod tests {
             proptest::prop_assert!(stage.fits() || !has_room);
             proptest::prop_assert!(stage.fits() || taken.len() == steps.len());
             // The cheapest bytes that would do.
-            let key = |step: &Step| step.change.micro_s() / -step.change.kept_bytes;
+            let key = |step: &Saving| step.change.micro_s() / -step.change.activation_bytes;
             steps.sort_by(|a, b| key(a).total_cmp(&key(b)));
             let fits = |count: &usize| {
-                let mut stage = Stage::new(0..whole.len(), &whole, limits, sum);
+                let mut stage = StageFit::new(0..whole.len(), &whole, limits, sum);
                 steps[..*count].iter().for_each(|step| stage.take(step));
                 stage.fits()
             };

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use thinwire_model::Gpt;
 use thinwire_plan::Cluster;
 use thinwire_plan::cost::Division;
-use thinwire_plan::search::{Prepared, Settings, Verdict, bound_s, candidates, evaluate};
+use thinwire_plan::search::{Evaluated, Prepared, Settings, bound_s, candidates, evaluate};
 
 /// Nodes, the part of links within them that is left, and Gbit/s between them.
 const CHANGES: [(usize, f64, f64); 8] = [
@@ -74,7 +74,7 @@ fn no_plan_takes_less_than_its_arithmetic() {
             let prepared = known.entry(micro).or_insert_with(|| prepared(micro));
             let least_s = bound_s(&cluster, prepared, &one, &settings);
             let verdict = evaluate(&cluster, prepared, &one, &settings, &|| f64::INFINITY);
-            let Verdict::Found(plan) = verdict else { continue };
+            let Evaluated::Found(plan) = verdict else { continue };
             let seconds = plan.seconds;
             assert!(least_s <= seconds * (1.0 + 1e-9), "{one:?}: {least_s}, a plan {seconds}");
             met += usize::from(least_s > 0.9 * seconds);

@@ -7,7 +7,7 @@ use thinwire_plan::Cluster;
 use thinwire_plan::cost::{Cost, Division};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{
-    Candidate, Chain, Outcome, Overlap, Prepared, Recompute, Rule, Settings, Verdict, costs,
+    Candidate, Chain, Evaluated, Outcome, Overlap, Prepared, Recompute, Rule, Settings, costs,
     evaluate, simulated_s,
 };
 
@@ -44,7 +44,7 @@ impl Case {
         let settings = Settings { schedule: Some(schedule), ..settings(products) };
         let (cluster, prepared) = (&self.cluster, &self.prepared);
         let verdict = evaluate(cluster, prepared, &self.candidate, &settings, &|| f64::INFINITY);
-        let Verdict::Found(plan) = verdict else { panic!("no plan of {:?}", self.candidate) };
+        let Evaluated::Found(plan) = verdict else { panic!("no plan of {:?}", self.candidate) };
         *plan
     }
 
@@ -75,13 +75,13 @@ proptest! {
         let case = Case::new(10_f64.powf(gbit), own, 1);
         let plan = case.plan(true, TURNS);
         let [with, without] = [true, false].map(|products| case.cost(products, &plan));
-        let Cost { backward_wire_s, covered_s, backward_s, .. } = with;
+        let Cost { backward_wire_s, overlapped_s, backward_s, .. } = with;
         let all_s = without.backward_wire_s;
-        prop_assert!((backward_wire_s + covered_s - all_s).abs() < 1e-9 * all_s);
+        prop_assert!((backward_wire_s + overlapped_s - all_s).abs() < 1e-9 * all_s);
         // Of the products of a layer, 24 hidden² in backward, those of two weights: 3 and 4.
-        prop_assert!(own || 0.0 < covered_s);
-        prop_assert!(covered_s < 7.0 / 24.0 * backward_s, "{with:?}");
-        let exposed = Cost { backward_wire_s, covered_s, ..without };
+        prop_assert!(own || 0.0 < overlapped_s);
+        prop_assert!(overlapped_s < 7.0 / 24.0 * backward_s, "{with:?}");
+        let exposed = Cost { backward_wire_s, overlapped_s, ..without };
         prop_assert_eq!(exposed, with);
         let expected_s = MICRO_BATCHES as f64 * with.micro_s() + with.optimizer_s;
         prop_assert!((plan.seconds / expected_s - 1.0).abs() < 1e-9, "{} {expected_s}", plan.seconds);
@@ -108,9 +108,9 @@ proptest! {
 fn two_of_the_four_sums_of_a_layer_hide_behind_its_weights() {
     // Links so thick that gradients of weights take longer than any collective.
     let case = Case::new(1000.0, false, 1);
-    let Cost { forward_wire_s, backward_wire_s, covered_s, .. } =
+    let Cost { forward_wire_s, backward_wire_s, overlapped_s, .. } =
         case.cost(true, &case.plan(true, TURNS));
-    assert!(covered_s > 0.9 * forward_wire_s, "{covered_s} of {forward_wire_s}");
+    assert!(overlapped_s > 0.9 * forward_wire_s, "{overlapped_s} of {forward_wire_s}");
     assert!(backward_wire_s < 0.1 * forward_wire_s, "{backward_wire_s} of {forward_wire_s}");
 }
 
@@ -123,7 +123,7 @@ fn a_devices_own_time_is_not_hidden() {
     let [own, wires] = [true, false].map(cost);
     // Of 10 gigabytes a second where links carry 125: nearly all of the exchange.
     assert!(own.backward_wire_s > 5.0 * wires.backward_wire_s, "{own:?} {wires:?}");
-    assert!(own.backward_wire_s > 3.0 * own.covered_s, "{own:?}");
+    assert!(own.backward_wire_s > 3.0 * own.overlapped_s, "{own:?}");
 }
 
 #[test]

@@ -14,35 +14,35 @@ use crate::stage::Outline;
 
 /// What is kept of one model, by mesh.
 #[derive(Debug, Default)]
-pub(super) struct Memo {
-    on: Mutex<HashMap<Vec<usize>, Arc<OnMesh>>>,
-    passages: Arc<Known<Vec<u64>, Passages>>,
+pub(super) struct ModelCache {
+    on: Mutex<HashMap<Vec<usize>, Arc<MeshCache>>>,
+    passages: Arc<Cache<Vec<u64>, Passages>>,
 }
 
 /// What is kept of one mesh of such devices.
 #[derive(Debug)]
-pub(super) struct OnMesh {
+pub(super) struct MeshCache {
     device: Device,
     precision: Precision,
     keeping: Keeping,
     /// Of the blocks of a class under a rule.
-    pub outlines: Known<(Rule, usize), Outline>,
+    pub outlines: Cache<(Rule, usize), Outline>,
     /// Between two lists of layouts, on all meshes.
-    pub passages: Arc<Known<Vec<u64>, Passages>>,
+    pub passages: Arc<Cache<Vec<u64>, Passages>>,
 }
 
 /// What is worked out once for each key.
 #[derive(Debug)]
-pub(super) struct Known<Key, Value>(Mutex<HashMap<Key, Arc<Value>>>);
+pub(super) struct Cache<Key, Value>(Mutex<HashMap<Key, Arc<Value>>>);
 
-impl Memo {
+impl ModelCache {
     /// Nothing yet, but what tensors go through is kept together with another model's.
-    pub fn beside(other: &Memo) -> Memo {
-        Memo { passages: Arc::clone(&other.passages), ..Memo::default() }
+    pub fn beside(other: &ModelCache) -> ModelCache {
+        ModelCache { passages: Arc::clone(&other.passages), ..ModelCache::default() }
     }
 
     /// What is kept of a mesh. Of several kinds of devices one is remembered.
-    pub fn on(&self, costs: &Costs<'_>) -> Arc<OnMesh> {
+    pub fn on(&self, costs: &Costs<'_>) -> Arc<MeshCache> {
         let mut all = self.on.lock().expect("no thread has panicked");
         if let Some(known) = all.get(&costs.mesh)
             && known.device == costs.device
@@ -51,11 +51,11 @@ impl Memo {
         {
             return Arc::clone(known);
         }
-        let on_mesh = Arc::new(OnMesh {
+        let on_mesh = Arc::new(MeshCache {
             device: costs.device.clone(),
             precision: costs.precision,
             keeping: costs.keeping,
-            outlines: Known::default(),
+            outlines: Cache::default(),
             passages: Arc::clone(&self.passages),
         });
         all.insert(costs.mesh.clone(), Arc::clone(&on_mesh));
@@ -63,7 +63,7 @@ impl Memo {
     }
 }
 
-impl<Key: Eq + Hash, Value> Known<Key, Value> {
+impl<Key: Eq + Hash, Value> Cache<Key, Value> {
     /// What is known by this key, or what `work_out` says; others may ask meanwhile.
     ///
     /// # Errors
@@ -82,8 +82,8 @@ impl<Key: Eq + Hash, Value> Known<Key, Value> {
     }
 }
 
-impl<Key, Value> Default for Known<Key, Value> {
+impl<Key, Value> Default for Cache<Key, Value> {
     fn default() -> Self {
-        Known(Mutex::default())
+        Cache(Mutex::default())
     }
 }

@@ -27,7 +27,7 @@ const RESIDUALS: f64 = 2.0;
 
 /// A way for a parameter to be divided and for its gradient to travel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Carriage {
+pub struct GradientTransport {
     /// What is divided.
     pub sharding: Sharding,
     /// The index of the coding and the innermost level of the cluster on which it is used; none
@@ -50,7 +50,7 @@ pub(super) struct Coded {
 impl Costs<'_> {
     /// Ways for a parameter beside the usual one. The gradient of what is no matrix always travels
     /// as it is.
-    pub fn carriages(&self, shape: &[usize], sides: &Sides) -> Vec<Carriage> {
+    pub fn transports(&self, shape: &[usize], sides: &Sides) -> Vec<GradientTransport> {
         let group = self.sharing(sides);
         if group.size == 1 {
             return Vec::new();
@@ -63,7 +63,7 @@ impl Costs<'_> {
         for sharding in std::iter::once(usual).chain(self.others().iter().copied()) {
             let change = self.divided(sharding, elements, &group) - cost;
             if sharding != usual {
-                ways.push(Carriage { sharding, coding: None, change });
+                ways.push(GradientTransport { sharding, coding: None, change });
             }
             if shape.len() >= 2 {
                 ways.extend(self.encoded(sharding, change, &group, [elements, whole as f64]));
@@ -90,17 +90,17 @@ impl Costs<'_> {
         change: Cost,
         group: &Group,
         [elements, whole]: [f64; 2],
-    ) -> Vec<Carriage> {
+    ) -> Vec<GradientTransport> {
         let group = self.under_way(sharding, group);
         let mut ways = Vec::new();
         for (index, coding) in self.codings.iter().enumerate() {
             for (first, hop) in group.hops.iter().enumerate() {
                 let coded = self.coded(coding, sharding, &group.hops[first..], elements);
                 let raw = self.raw(sharding, (&group, first), elements);
-                let loss = coding.loss * coded.encodings * whole;
+                let codec_error = coding.loss * coded.encodings * whole;
                 let mut change = change;
-                change += saved(sharding, &coded, &raw, loss);
-                ways.push(Carriage { sharding, coding: Some((index, hop.level)), change });
+                change += saved(sharding, &coded, &raw, codec_error);
+                ways.push(GradientTransport { sharding, coding: Some((index, hop.level)), change });
             }
         }
         ways
@@ -174,10 +174,10 @@ impl Costs<'_> {
 
 /// What encoding changes: once a step, or with every micro-batch where gradients are scattered so
 /// often.
-fn saved(sharding: Sharding, coded: &Coded, raw: &Coded, loss: f64) -> Cost {
+fn saved(sharding: Sharding, coded: &Coded, raw: &Coded, codec_error: f64) -> Cost {
     let (wire_s, state_bytes) = (coded.wire_s - raw.wire_s, coded.residual_bytes);
     let handling_s = coded.handling_s - raw.handling_s;
-    let kept = Cost { state_bytes, loss, ..Cost::ZERO };
+    let kept = Cost { state_bytes, codec_error, ..Cost::ZERO };
     match sharding {
         Sharding::None | Sharding::Optimizer => {
             Cost { sync_s: wire_s, handling_s, optimizer_s: coded.codec_s, ..kept }

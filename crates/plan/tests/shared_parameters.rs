@@ -4,7 +4,7 @@ use thinwire_model::named;
 use thinwire_plan::Cluster;
 use thinwire_plan::cost::{Cost, Division, Sharding};
 use thinwire_plan::search::{
-    Candidate, Outcome, Prepared, Recompute, Rule, Settings, Verdict, evaluate, simulated_s,
+    Candidate, Evaluated, Outcome, Prepared, Recompute, Rule, Settings, evaluate, simulated_s,
 };
 
 const VOCABULARY: usize = 8192;
@@ -23,7 +23,7 @@ fn plan(model: &str, gbit: f64, width: usize, sharding: Sharding) -> Outcome {
     let candidate = Candidate { stages: 2, mesh, micro_batches: 2, division, rule };
     let settings = Settings { recompute: Recompute::Never, ..Settings::of_executor() };
     let verdict = evaluate(&cluster, &prepared, &candidate, &settings, &|| f64::INFINITY);
-    let Verdict::Found(plan) = verdict else { panic!("no plan of {candidate:?}") };
+    let Evaluated::Found(plan) = verdict else { panic!("no plan of {candidate:?}") };
     *plan
 }
 
@@ -43,9 +43,9 @@ fn an_embedding_that_is_the_heads_weight_goes_there_and_back() {
         let Cost { forward_s, backward_s, .. } = plan.stages[0].cost;
         let whole_s = embedding_s(gbit);
         let expected_s = (whole_s - backward_s).max(0.0) + (whole_s - forward_s).max(0.0);
-        let found_s = plan.stages[0].tied_s;
+        let found_s = plan.stages[0].shared_parameter_s;
         assert!((found_s - expected_s).abs() <= 1e-9 * whole_s, "{gbit}: {found_s} {expected_s}");
-        assert_eq!(plan.stages[1].tied_s, 0.0);
+        assert_eq!(plan.stages[1].shared_parameter_s, 0.0);
         let overlap = Settings::of_executor().overlap;
         let played_s = simulated_s(&plan, overlap).unwrap();
         assert!(plan.seconds.min(played_s) > expected_s, "{gbit}: {} {played_s}", plan.seconds);
@@ -56,9 +56,10 @@ fn an_embedding_that_is_the_heads_weight_goes_there_and_back() {
 
 #[test]
 fn what_is_divided_is_sent_in_parts() {
-    let tied_s = |sharding| plan(&gpt(), 0.01, 2, sharding).stages[0].tied_s;
+    let shared_parameter_s =
+        |sharding| plan(&gpt(), 0.01, 2, sharding).stages[0].shared_parameter_s;
     let [whole, sums, all] =
-        [Sharding::None, Sharding::Optimizer, Sharding::Parameters].map(tied_s);
+        [Sharding::None, Sharding::Optimizer, Sharding::Parameters].map(shared_parameter_s);
     let embedding_s = embedding_s(0.01);
     assert!((whole / (2.0 * embedding_s) - 1.0).abs() < 0.05, "{whole} of {embedding_s}");
     assert!((sums / (1.5 * embedding_s) - 1.0).abs() < 0.05, "{sums} of {embedding_s}");
@@ -69,5 +70,5 @@ fn what_is_divided_is_sent_in_parts() {
 fn heads_with_weights_of_their_own_send_nothing() {
     let llama =
         "llama:layers=2,width=64,heads=2,key_heads=2,feed_forward=64,vocabulary=8192,positions=32";
-    assert_eq!(plan(llama, 0.1, 1, Sharding::None).stages[0].tied_s, 0.0);
+    assert_eq!(plan(llama, 0.1, 1, Sharding::None).stages[0].shared_parameter_s, 0.0);
 }

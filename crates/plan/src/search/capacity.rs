@@ -6,7 +6,7 @@
 use super::chain::{Chain, Choice};
 use super::settings::Recompute;
 use crate::cost::Cost;
-use crate::stage::Carried;
+use crate::stage::TransportOptions;
 
 /// The least bytes that some blocks keep.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,9 +14,9 @@ pub(super) struct Need {
     /// Parameters and their state, divided as far as can be.
     state: f64,
     /// What waits for backward, of one micro-batch.
-    kept: f64,
+    activation: f64,
     /// The same where forward is computed again.
-    entry: f64,
+    checkpoint: f64,
     /// What one block keeps at most while it is.
     scratch: f64,
 }
@@ -25,12 +25,12 @@ impl Need {
     /// What every block needs at least under a choice; `whole` is what blocks cost that give up
     /// nothing.
     pub fn of_blocks((chain, choice): (&Chain<'_>, &Choice), whole: &[Cost]) -> Vec<Need> {
-        let least = |carried: &Carried| {
-            let raw = carried.ways.iter().filter(|way| way.coding.is_none());
+        let least = |options: &TransportOptions| {
+            let raw = options.transports.iter().filter(|way| way.coding.is_none());
             raw.map(|way| way.change.state_bytes).fold(0.0, f64::min)
         };
         let need = |(block, cost): (usize, &Cost)| {
-            let divided: f64 = chain.carried(choice, block).map(least).sum();
+            let divided: f64 = chain.transport_options(choice, block).map(least).sum();
             let need = Need::of(cost);
             Need { state: need.state + divided, ..need }
         };
@@ -39,23 +39,29 @@ impl Need {
 
     /// What a block needs whose parameters are divided as is usual.
     pub fn of(cost: &Cost) -> Need {
-        let Cost { state_bytes, kept_bytes, entry_bytes, .. } = *cost;
-        Need { state: state_bytes, kept: kept_bytes, entry: entry_bytes, scratch: kept_bytes }
+        let Cost { state_bytes, activation_bytes, checkpoint_bytes, .. } = *cost;
+        Need {
+            state: state_bytes,
+            activation: activation_bytes,
+            checkpoint: checkpoint_bytes,
+            scratch: activation_bytes,
+        }
     }
 
     /// Both together.
     fn and(self, other: Need) -> Need {
         Need {
             state: self.state + other.state,
-            kept: self.kept + other.kept,
-            entry: self.entry + other.entry,
+            activation: self.activation + other.activation,
+            checkpoint: self.checkpoint + other.checkpoint,
             scratch: self.scratch.max(other.scratch),
         }
     }
 
     /// Bytes with so many micro-batches in flight, where all blocks compute again or none does.
     fn bytes(self, in_flight: f64, recompute: Recompute) -> f64 {
-        let (kept, again) = (in_flight * self.kept, in_flight * self.entry + self.scratch);
+        let (kept, again) =
+            (in_flight * self.activation, in_flight * self.checkpoint + self.scratch);
         self.state
             + match recompute {
                 Recompute::Never => kept,

@@ -7,11 +7,11 @@
 use super::chain::Choice;
 use super::evaluation::Evaluation;
 use super::outcome::StageOutcome;
-use super::savings::Spared;
+use super::savings::Savings;
 use crate::cost::{Cost, Group, Sharding, message_s};
 
 /// What stages send each other of one parameter.
-struct Tie {
+struct SharedParameter {
     owner: usize,
     other: usize,
     sum_bytes: f64,
@@ -20,8 +20,15 @@ struct Tie {
 
 impl Evaluation<'_> {
     /// Adds to stages what the parameters cost that others use, too.
-    pub(super) fn tie(&self, choice: &Choice, spared: &Spared, stages: &mut [StageOutcome]) {
-        for Tie { owner, other, sum_bytes, value_bytes } in self.ties(choice, spared, stages) {
+    pub(super) fn price_shared_parameters(
+        &self,
+        choice: &Choice,
+        savings: &Savings,
+        stages: &mut [StageOutcome],
+    ) {
+        for SharedParameter { owner, other, sum_bytes, value_bytes } in
+            self.shared(choice, savings, stages)
+        {
             let between = &stages[owner..other];
             let passes = |of: &dyn Fn(&Cost) -> f64| {
                 between.iter().map(|stage| of(&stage.cost)).sum::<f64>()
@@ -33,8 +40,8 @@ impl Evaluation<'_> {
             for (bytes, hidden_s) in ways {
                 let beyond_s = self.between_s([owner, other], bytes) - hidden_s;
                 if beyond_s > 0.0 {
-                    stages[owner].tied_s += beyond_s;
-                    stages[owner].tied_hides_s += hidden_s;
+                    stages[owner].shared_parameter_s += beyond_s;
+                    stages[owner].shared_parameter_overlap_s += hidden_s;
                 }
             }
         }
@@ -47,9 +54,14 @@ impl Evaluation<'_> {
         hops.map(|hop| message_s(&hop, bytes)).fold(0.0, f64::max)
     }
 
-    fn ties(&self, choice: &Choice, spared: &Spared, stages: &[StageOutcome]) -> Vec<Tie> {
+    fn shared(
+        &self,
+        choice: &Choice,
+        savings: &Savings,
+        stages: &[StageOutcome],
+    ) -> Vec<SharedParameter> {
         let stage_of = |block: usize| stages.iter().position(|stage| stage.blocks.contains(&block));
-        let mut ties = Vec::new();
+        let mut shared = Vec::new();
         for users in self.chain.shared() {
             let mut users = users.iter().filter_map(|user| Some((stage_of(user.block)?, user)));
             let Some((owner, _)) = users.next() else { continue };
@@ -63,15 +75,15 @@ impl Evaluation<'_> {
                     continue;
                 };
                 let usual = self.costs.division.usual();
-                let sharding = spared.sharding((user.block, tensor)).unwrap_or(usual);
+                let sharding = savings.sharding((user.block, tensor)).unwrap_or(usual);
                 let bytes = self.costs.bytes(shape, &sides.value);
                 let part =
                     |least| if sharding >= least { 1.0 / self.costs.sharers(&sides) } else { 1.0 };
                 let sum_bytes = bytes * part(Sharding::Optimizer);
                 let value_bytes = bytes * part(Sharding::Parameters);
-                ties.push(Tie { owner, other, sum_bytes, value_bytes });
+                shared.push(SharedParameter { owner, other, sum_bytes, value_bytes });
             }
         }
-        ties
+        shared
     }
 }

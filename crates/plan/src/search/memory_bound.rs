@@ -10,31 +10,31 @@
 
 /// Parts of what all blocks keep together.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Shares {
+pub(super) struct MemoryShares {
     /// Of parameters and their state.
     pub state: f64,
     /// Of what waits for backward, of one micro-batch.
-    pub kept: f64,
+    pub activation: f64,
     /// Of what blocks keep that compute forward again: one of them at a time.
     pub scratch: f64,
 }
 
-impl Shares {
+impl MemoryShares {
     /// The shares that leave least room for so many bytes of state and of what waits, where stages
     /// have so many micro-batches in flight, and so many blocks at most.
-    pub fn tightest(in_flight: &[f64], blocks: f64, [state, kept]: [f64; 2]) -> Shares {
-        let bytes = |shares: &Shares| shares.state * state + shares.kept * kept;
-        let all = in_flight.iter().map(|most| Shares::weighed(in_flight, blocks, 1.0 / most));
+    pub fn tightest(in_flight: &[f64], blocks: f64, [state, kept]: [f64; 2]) -> MemoryShares {
+        let bytes = |shares: &MemoryShares| shares.state * state + shares.activation * kept;
+        let all = in_flight.iter().map(|most| MemoryShares::weighed(in_flight, blocks, 1.0 / most));
         let tightest = all.max_by(|a, b| bytes(a).total_cmp(&bytes(b)));
         tightest.expect("a pipeline has a stage")
     }
 
-    fn weighed(in_flight: &[f64], blocks: f64, least: f64) -> Shares {
+    fn weighed(in_flight: &[f64], blocks: f64, least: f64) -> MemoryShares {
         let weight = |most: &f64| least.max(1.0 / most);
         let sum: f64 = in_flight.iter().map(weight).sum();
         let state = in_flight.iter().map(weight).fold(f64::INFINITY, f64::min) / sum;
         let kept = in_flight.iter().map(|most| most * weight(most)).fold(f64::INFINITY, f64::min);
-        Shares { state, kept: kept / sum, scratch: state / blocks }
+        MemoryShares { state, activation: kept / sum, scratch: state / blocks }
     }
 }
 
@@ -51,17 +51,17 @@ mod tests {
             let in_flight: Vec<f64> = stages.iter().map(|(most, ..)| *most).collect();
             let bytes = |(most, state, kept): &(f64, f64, f64)| state + most * kept;
             let fullest = stages.iter().map(bytes).fold(0.0, f64::max);
-            let shares = Shares::tightest(&in_flight, 1.0, [total.0, total.1]);
+            let shares = MemoryShares::tightest(&in_flight, 1.0, [total.0, total.1]);
             let state: f64 = stages.iter().map(|(_, state, _)| state).sum();
             let kept: f64 = stages.iter().map(|(.., kept)| kept).sum();
-            let least = shares.state * state + shares.kept * kept;
+            let least = shares.state * state + shares.activation * kept;
             proptest::prop_assert!(least <= fullest * (1.0 + 1e-9), "{least} {fullest}");
         }
     }
 
     #[test]
     fn one_stage_has_it_all() {
-        let all = Shares { state: 1.0, kept: 3.0, scratch: 0.25 };
-        assert_eq!(Shares::tightest(&[3.0], 4.0, [1.0, 1.0]), all);
+        let all = MemoryShares { state: 1.0, activation: 3.0, scratch: 0.25 };
+        assert_eq!(MemoryShares::tightest(&[3.0], 4.0, [1.0, 1.0]), all);
     }
 }

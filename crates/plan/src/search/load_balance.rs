@@ -19,7 +19,7 @@ use crate::cost::{Cost, Costs, Division, Sharding};
 use crate::pipeline::{Schedule, cut_by};
 
 /// What each kind of device makes of a candidate.
-pub struct Spread<'a> {
+pub struct LoadBalance<'a> {
     /// By kind.
     chains: Vec<Chain<'a>>,
     /// For every stage and every part of the first dimension, the slowest kind there.
@@ -39,8 +39,8 @@ pub struct Assigned {
     pub rounds: usize,
 }
 
-impl<'a> Spread<'a> {
-    /// The spread of a candidate; none on a cluster of one kind, or for an expert plan, which lets
+impl<'a> LoadBalance<'a> {
+    /// The load_balance of a candidate; none on a cluster of one kind, or for an expert plan, which lets
     /// the slowest set the pace.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl<'a> Spread<'a> {
         chain: &Chain<'a>,
         costs: &Costs<'_>,
         candidate: &Candidate,
-    ) -> Result<Option<Spread<'a>>, Error> {
+    ) -> Result<Option<LoadBalance<'a>>, Error> {
         let cluster = costs.cluster;
         if cluster.kinds.is_empty() || candidate.rule != Rule::Free {
             return Ok(None);
@@ -68,7 +68,7 @@ impl<'a> Spread<'a> {
             (0..candidate.mesh[0]).map(part).collect()
         };
         let memory = |stage: usize| memory_bytes(cluster, stage * whole..(stage + 1) * whole);
-        Ok(Some(Spread {
+        Ok(Some(LoadBalance {
             chains,
             kinds: (0..candidate.stages).map(stage).collect(),
             memory_bytes: (0..candidate.stages).map(memory).collect(),

@@ -1,4 +1,4 @@
-//! Laws of bringing new parameters home: the next forward hides it, as backward hides gradients.
+//! Laws of bringing new parameters all_gather: the next forward hides it, as backward hides gradients.
 
 use proptest::prelude::*;
 use thinwire_model::named;
@@ -6,7 +6,7 @@ use thinwire_plan::Cluster;
 use thinwire_plan::cost::{Cost, Division, Sharding};
 use thinwire_plan::pipeline::{Schedule, Stage, simulate};
 use thinwire_plan::search::{
-    Candidate, Outcome, Prepared, Recompute, Rule, Settings, Verdict, evaluate, simulated_s,
+    Candidate, Evaluated, Outcome, Prepared, Recompute, Rule, Settings, evaluate, simulated_s,
     timeline,
 };
 
@@ -36,7 +36,7 @@ fn plan_under(
     let schedule = Some(schedule);
     let settings = Settings { recompute: Recompute::Never, schedule, ..Settings::default() };
     let verdict = evaluate(&cluster, &prepared, &candidate, &settings, &|| f64::INFINITY);
-    let Verdict::Found(plan) = verdict else { panic!("no plan of {candidate:?}") };
+    let Evaluated::Found(plan) = verdict else { panic!("no plan of {candidate:?}") };
     *plan
 }
 
@@ -57,8 +57,8 @@ proptest! {
         sharding in sharding(),
     ) {
         let plan = plan(10_f64.powf(gbit), 1, micro_batches, Division::Alike(sharding));
-        let Cost { forward_s, backward_s, sync_s, home_s, .. } = plan.stages[0].cost;
-        let forward = forward_s.max(home_s) - forward_s;
+        let Cost { forward_s, backward_s, sync_s, all_gather_s, .. } = plan.stages[0].cost;
+        let forward = forward_s.max(all_gather_s) - forward_s;
         let backward = backward_s.max(sync_s) - backward_s;
         let rounds = micro_batches as f64 * plan.stages[0].cost.micro_s();
         let expected = rounds + forward + backward + plan.stages[0].cost.optimizer_s;
@@ -86,16 +86,16 @@ proptest! {
     }
 
     #[test]
-    fn later_stages_have_longer_to_bring_them_home(home_s in 0.0_f64..9.0, first_s in 0.0_f64..1.0) {
+    fn later_stages_have_longer_to_bring_them_home(all_gather_s in 0.0_f64..9.0, first_s in 0.0_f64..1.0) {
         let stage = Stage { forward_s: 1.0, backward_s: 2.0, ..Stage::default() };
         let orders = Schedule::OneForwardOneBackward.orders(3, 4).unwrap();
         let seconds = |at: usize| {
             let mut stages = [stage; 3];
-            stages[at] = Stage { home_s, first_s, ..stage };
+            stages[at] = Stage { all_gather_s, first_s, ..stage };
             simulate(&orders, &stages).unwrap().seconds
         };
         let calm = simulate(&orders, &[stage; 3]).unwrap().seconds;
-        let beyond = |at: usize| (home_s - 1.0 - at as f64).max(first_s);
+        let beyond = |at: usize| (all_gather_s - 1.0 - at as f64).max(first_s);
         // The last stage is never idle once it has begun.
         prop_assert!((seconds(2) - calm - beyond(2)).abs() < 1e-9, "{}", seconds(2) - calm);
         prop_assert!(seconds(1) >= seconds(2) - 1e-9 && seconds(0) >= seconds(1) - 1e-9);

@@ -16,9 +16,9 @@ use thinwire_model::TensorId;
 
 use super::chain::{Chain, Choice};
 use super::hull::hull;
-use super::overlap::{Beyond, Overlap};
-use super::savings::Treated;
-use crate::cost::{Carriage, Cost};
+use super::overlap::{Exposed, Overlap};
+use super::savings::ParameterOverride;
+use crate::cost::{Cost, GradientTransport};
 
 /// What stages are judged by.
 pub struct Terms {
@@ -35,47 +35,50 @@ pub struct Terms {
 impl Terms {
     /// The seconds of a stage in a step.
     fn seconds(&self, cost: &Cost) -> f64 {
-        self.rounds * cost.micro_s() + self.overlap.tail_s(cost) + self.overlap.away_s(cost)
+        self.rounds * cost.micro_s()
+            + self.overlap.tail_s(cost)
+            + self.overlap.exposed_all_gather_s(cost)
     }
 
     /// The same of a change, where of gradients nothing is hidden, and of new parameters nothing or
     /// all.
-    fn change(&self, change: &Cost, beyond: Beyond) -> f64 {
-        let home_s = if beyond.home { change.home_s } else { change.home_handling_s };
-        self.rounds * change.micro_s() + change.sync_s + change.optimizer_s + home_s
+    fn change(&self, change: &Cost, exposed: Exposed) -> f64 {
+        let all_gather_s =
+            if exposed.all_gather { change.all_gather_s } else { change.all_gather_handling_s };
+        self.rounds * change.micro_s() + change.sync_s + change.optimizer_s + all_gather_s
     }
 }
 
 /// One more step of encoding: from the step before it of the same gradient to this one.
-struct Step {
-    treated: Treated,
+struct Upgrade {
+    overrides: ParameterOverride,
     change: Cost,
-    seconds_per_loss: f64,
+    seconds_per_error: f64,
 }
 
-/// Adds to `treated` what is encoded in stages of these blocks; `costs` of all blocks become what
+/// Adds to `overrides` what is encoded in stages of these blocks; `costs` of all blocks become what
 /// they are with it.
-pub fn carry(
+pub fn choose_codecs(
     chain: &Chain<'_>,
     choice: &Choice,
     stages: &[Range<usize>],
     terms: &Terms,
-    (treated, costs): (&mut Vec<Treated>, &mut [Cost]),
+    (overrides, costs): (&mut Vec<ParameterOverride>, &mut [Cost]),
 ) {
     let total = |blocks: &Range<usize>| costs[blocks.clone()].iter().copied().sum();
     let mut sums: Vec<Cost> = stages.iter().map(total).collect();
     let steps_of = |(blocks, sum): (_, &Cost)| {
-        steps((chain, choice), blocks, (terms, treated), terms.overlap.beyond(sum)).into_iter()
+        steps((chain, choice), blocks, (terms, overrides), terms.overlap.exposed(sum)).into_iter()
     };
     let mut steps: Vec<_> = stages.iter().zip(&sums).map(steps_of).collect();
     let (mut left, mut room) = (terms.budget, terms.room.clone());
     let mut closed: HashSet<(usize, TensorId)> = HashSet::new();
     loop {
         // A step begins where the one before it of the same gradient ends.
-        let mut helps = |stage: usize, step: &Step| {
+        let mut helps = |stage: usize, step: &Upgrade| {
             let changed = [sums[stage], step.change].into_iter().sum();
-            let fits = step.change.loss <= left && step.change.state_bytes <= room[stage];
-            let of = (step.treated.block, step.treated.tensor);
+            let fits = step.change.codec_error <= left && step.change.state_bytes <= room[stage];
+            let of = (step.overrides.block, step.overrides.tensor);
             let faster = terms.seconds(&changed) < terms.seconds(&sums[stage]);
             let helps = !closed.contains(&of) && fits && faster;
             if !helps {
@@ -85,11 +88,11 @@ pub fn carry(
         };
         let mut next = |stage: usize| Some((stage, steps[stage].find(|one| helps(stage, one))?));
         let Some((stage, step)) = last(&sums, terms).into_iter().find_map(&mut next) else { break };
-        left -= step.change.loss;
+        left -= step.change.codec_error;
         room[stage] -= step.change.state_bytes;
         sums[stage] += step.change;
-        costs[step.treated.block] += step.change;
-        step.treated.put(treated);
+        costs[step.overrides.block] += step.change;
+        step.overrides.put(overrides);
     }
 }
 
@@ -107,32 +110,37 @@ fn last(sums: &[Cost], terms: &Terms) -> [usize; 2] {
 fn steps(
     (chain, choice): (&Chain<'_>, &Choice),
     blocks: &Range<usize>,
-    (terms, treated): (&Terms, &[Treated]),
-    beyond: Beyond,
-) -> Vec<Step> {
+    (terms, overrides): (&Terms, &[ParameterOverride]),
+    exposed: Exposed,
+) -> Vec<Upgrade> {
     let mut all = Vec::new();
     for block in blocks.clone() {
-        for carried in chain.carried(choice, block) {
-            let tensor = carried.tensor;
-            let known = treated.iter().find(|one| (one.block, one.tensor) == (block, tensor));
-            let now = known.map_or(Cost::ZERO, |one| one.carriage.change);
-            let hull = hull(carried.ways.iter(), now, |at, way| rate(at, way, (terms, beyond)));
-            all.extend(hull.into_iter().map(|(carriage, change)| {
-                let seconds_per_loss =
-                    -terms.change(&change, beyond) / change.loss.max(f64::MIN_POSITIVE);
-                Step { treated: Treated { block, tensor, carriage }, change, seconds_per_loss }
+        for options in chain.transport_options(choice, block) {
+            let tensor = options.tensor;
+            let known = overrides.iter().find(|one| (one.block, one.tensor) == (block, tensor));
+            let now = known.map_or(Cost::ZERO, |one| one.transport.change);
+            let hull =
+                hull(options.transports.iter(), now, |at, way| rate(at, way, (terms, exposed)));
+            all.extend(hull.into_iter().map(|(transport, change)| {
+                let seconds_per_error =
+                    -terms.change(&change, exposed) / change.codec_error.max(f64::MIN_POSITIVE);
+                Upgrade {
+                    overrides: ParameterOverride { block, tensor, transport },
+                    change,
+                    seconds_per_error,
+                }
             }));
         }
     }
-    all.sort_by(|a, b| b.seconds_per_loss.total_cmp(&a.seconds_per_loss));
+    all.sort_by(|a, b| b.seconds_per_error.total_cmp(&a.seconds_per_error));
     all
 }
 
 /// What a way saves beside another for each element that it loses more; none if it saves nothing,
 /// loses less or encodes nothing.
-fn rate(at: &Cost, way: &Carriage, (terms, beyond): (&Terms, Beyond)) -> Option<f64> {
-    let saved_s = terms.change(at, beyond) - terms.change(&way.change, beyond);
-    let lost = way.change.loss - at.loss;
+fn rate(at: &Cost, way: &GradientTransport, (terms, exposed): (&Terms, Exposed)) -> Option<f64> {
+    let saved_s = terms.change(at, exposed) - terms.change(&way.change, exposed);
+    let lost = way.change.codec_error - at.codec_error;
     let better = way.coding.is_some() && saved_s > 0.0 && lost >= 0.0;
     better.then(|| saved_s / lost.max(f64::MIN_POSITIVE))
 }
