@@ -91,7 +91,7 @@ proptest! {
         let orders = Schedule::OneForwardOneBackward.orders(3, 4).unwrap();
         let seconds = |at: usize| {
             let mut stages = [stage; 3];
-            stages[at] = Stage { all_gather_s, first_s, ..stage };
+            stages[at] = Stage { home_s: all_gather_s, first_s, ..stage };
             simulate(&orders, &stages).unwrap().seconds
         };
         let calm = simulate(&orders, &[stage; 3]).unwrap().seconds;
