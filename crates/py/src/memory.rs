@@ -6,7 +6,7 @@
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use thinwire_sync::{Gradient, Lent};
+use thinwire_sync::{ExternalBuffer, Gradient};
 use thinwire_wire::DType;
 
 use crate::error::Failure;
@@ -133,7 +133,7 @@ impl Memory {
     }
 }
 
-impl Lent for Memory {
+impl ExternalBuffer for Memory {
     fn values(&self) -> &[f32] {
         self.view()
     }

@@ -170,7 +170,7 @@ impl Synchronizer {
             if parts.iter().all(whole) {
                 let memory = Memory::of(address, elements, DType::F32)?;
                 let part = |range: Range<usize>| memory.part(range.start * 4, range.len() * 4);
-                return Ok(inner.sync.lend(bucket, part)?);
+                return Ok(inner.sync.ready_bucket(bucket, part)?);
             }
             for (parameter, memory) in parts {
                 inner.ready(parameter, memory)?;

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use thinwire_sync::{Lent, Options, Parameter, Synchronizer};
+use thinwire_sync::{ExternalBuffer, Options, Parameter, Synchronizer};
 use thinwire_testkit::{Network, spawn};
 
 const STEPS: usize = 60;
@@ -53,7 +53,8 @@ fn measure(mut sync: Synchronizer, values: &[f32], elements: usize, lends: bool)
         sync.begin(step as u64).expect("a higher step");
         let mut marks = vec![begun.elapsed()];
         if lends {
-            sync.lend(0, |range: Range<usize>| Loan(values[range].to_vec())).expect("gradients");
+            sync.ready_bucket(0, |range: Range<usize>| Loan(values[range].to_vec()))
+                .expect("gradients");
         } else {
             for (index, gradient) in values.chunks_exact(elements).enumerate() {
                 sync.ready(index, gradient).expect("a gradient");
@@ -79,7 +80,7 @@ fn measure(mut sync: Synchronizer, values: &[f32], elements: usize, lends: bool)
 /// A copy of gradients, as a framework would lend its own.
 struct Loan(Vec<f32>);
 
-impl Lent for Loan {
+impl ExternalBuffer for Loan {
     fn values(&self) -> &[f32] {
         &self.0
     }

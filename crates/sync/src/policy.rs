@@ -1,14 +1,12 @@
-//! What the user asks for.
+//! Policies: the codecs that buckets may travel by.
 
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::str::FromStr;
-use std::time::Duration;
 
 use thinwire_codec::{Choice, Kind};
-use thinwire_schedule::Algorithm;
 
-use crate::{Feedback, Momentum, momentum};
+use crate::bucket::momentum;
+use crate::exchange::choose::leaves_residual;
 
 /// Which codec every bucket gets.
 #[derive(Clone, Debug)]
@@ -36,14 +34,9 @@ impl Policy {
 
     /// Whether any of its codecs leaves a residual, which feedback could do something with.
     pub fn leaves_a_residual(&self) -> bool {
-        let leaves = |choice: &Choice| match choice {
-            Choice::Bytes(codec) => codec.needs_feedback(),
-            Choice::LowRank(_) => true,
-            Choice::Integers(_) => false,
-        };
         match self {
-            Policy::Fixed(choice) => leaves(choice),
-            Policy::Auto(among) => among.is_empty() || among.iter().any(leaves),
+            Policy::Fixed(choice) => leaves_residual(choice),
+            Policy::Auto(among) => among.is_empty() || among.iter().any(leaves_residual),
         }
     }
 
@@ -157,99 +150,6 @@ fn separate(names: &str) -> Vec<String> {
         first = end;
     }
     found
-}
-
-/// Admits `int3` on most gradients of a GPT (0.05 to 0.10), where they are heavy-tailed `int4` (0.05) in
-/// its place. With `int2` (0.10 and more) admitted, 120 steps end with three percent more loss.
-const ERROR_BUDGET: f64 = 0.1;
-
-/// How gradients are synchronised.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The codec.
-    pub policy: Policy,
-    /// Who sends what to whom; chosen by the planner if there is none.
-    pub algorithm: Option<Algorithm>,
-    /// Into how many pipelined partitions each bucket is cut; chosen by size, or by the planner, if
-    /// there is no number.
-    pub partitions: Option<usize>,
-    /// Buckets are closed when they have this many bytes of f32.
-    pub bucket_bytes: usize,
-    /// How many buckets may be on their way at a time: whoever gives another one waits, and less memory
-    /// is taken by messages. No limit if there is no number, so that all overlap.
-    pub underway_max: Option<NonZeroUsize>,
-    /// What random rounding starts from; the same on all ranks.
-    pub seed: u64,
-    /// With `auto`, the relative squared error that one encoding of a bucket may have, as measured on
-    /// its gradients: codecs that lose more are not used for it. Whoever names the codecs that `auto` may
-    /// choose from has decided that.
-    pub error_budget: f64,
-    /// What becomes of what codecs lose.
-    pub feedback: Feedback,
-    /// Momentum that is added up before encoding; the optimiser must then have none.
-    pub momentum: Option<Momentum>,
-    /// The number of first steps that travel raw before the codec begins; skipped steps do not
-    /// count, and 0 means no warm-up. [`Policy::warm_up_steps`] is the recommended number. `auto`
-    /// has no warm-up: it measures the loss of codecs in the first steps, and plans by that.
-    pub warm_up_steps: u64,
-    /// A wait in which nothing moves for this long is an error.
-    pub timeout: Duration,
-    /// Ranks whose backward shares this machine's cores, this one included; 0 where it runs on a
-    /// device; if `None`, as many as the launcher says, see [`thinwire_job::local_ranks`]. With fewer than two cores per rank, what the exchange computes is taken from
-    /// backward, and the planner counts it.
-    pub local_ranks: Option<usize>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            policy: Policy::Fixed(Choice::Bytes(thinwire_codec::raw())),
-            algorithm: None,
-            partitions: None,
-            bucket_bytes: 1 << 20,
-            underway_max: None,
-            seed: 0,
-            error_budget: ERROR_BUDGET,
-            feedback: Feedback::Classic,
-            momentum: None,
-            warm_up_steps: 0,
-            timeout: Duration::from_secs(60),
-            local_ranks: None,
-        }
-    }
-}
-
-/// What of a plan the user has settled.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asked {
-    pub(crate) algorithm: Option<Algorithm>,
-    pub(crate) partitions: Option<usize>,
-}
-
-impl Options {
-    pub(crate) fn budget(&self) -> f64 {
-        match &self.policy {
-            // Infinity has no JSON.
-            Policy::Auto(among) if !among.is_empty() => f64::MAX,
-            _ => self.error_budget,
-        }
-    }
-
-    /// All that decides on a plan, as text.
-    pub(crate) fn told(&self) -> String {
-        let Options { policy, algorithm, partitions, error_budget, .. } = self;
-        format!("{policy}, {algorithm:?}, {partitions:?}, {error_budget}")
-    }
-
-    /// An error budget for codecs that were named, which have none.
-    pub(crate) fn idle_budget(&self) -> Option<f64> {
-        let idle = !self.policy.keeps_a_budget() && self.error_budget != ERROR_BUDGET;
-        idle.then_some(self.error_budget)
-    }
-
-    pub(crate) fn asked(&self) -> Asked {
-        Asked { algorithm: self.algorithm, partitions: self.partitions }
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::Planning;
 
+/// How a step ended.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All ranks have the averages.
+    Averaged,
+    /// Some rank had a gradient that is not finite. No rank has changed anything: the optimiser
+    /// must not step.
+    Skipped,
+}
+
 /// What one bucket's exchange took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BucketRecord {

@@ -1,11 +1,12 @@
 //! Compressed reduce-scatter and all-gather, for parameters that are sharded over the ranks.
 //!
 //! In a reduce-scatter every rank encodes, for each other rank, that rank's chunk, and keeps what
-//! the codec lost for the next time (the residual, one per key). The owner decodes and adds in a
-//! fixed order to what the codec makes of its own, and the codec has the last word on the sum: with
-//! `vote` every rank has one vote, and the result is the majority's. Codecs that want the same
-//! random numbers on all ranks get them. In an all-gather every rank encodes its shard once and everybody decodes the same
-//! bytes, its owner too, so all ranks hold the same bits.
+//! the codec lost for the next time (the residual, one per key). The owner decodes and adds to what
+//! the codec makes of its own chunk, in the order of `thinwire_schedule::reduce_scatter`, and the codec has
+//! the last word on the sum: with `vote` every rank has one vote, and the result is the majority's.
+//! Every key has a bucket of its own, which is committed as soon as it has arrived. In an all-gather every
+//! rank encodes its shard once and everybody decodes the same bytes, its owner too, so all ranks hold
+//! the same bits.
 //!
 //! Law of the reduce-scatter, per element, for a codec with feedback: the sum of the results plus
 //! the sum over ranks of the residuals after equals the sum of the gradients plus the sum of the
@@ -13,22 +14,27 @@
 //! residuals are as they were.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use thinwire_codec::{Choice, Codec, Finite, Input, Write};
-use thinwire_collective::{Driver, Group, Stop, all_gather, all_to_all};
+use thinwire_collective::{Address, Group, Stop, all_gather};
 use thinwire_link::Link;
+use thinwire_schedule::Algorithm;
 use thinwire_wire::random::Key;
-use thinwire_wire::{DType, Rank, World};
+use thinwire_wire::{DType, World};
 
-use crate::Error;
+use crate::bucket::feedback::Memory;
+use crate::bucket::layout::Bucket;
+use crate::bucket::state::{BucketState, Travel};
+use crate::exchange::route::{Ranks, Target};
+use crate::worker::{Job, Worker};
+use crate::{Error, Feedback, Outcome, Parameter};
 
-/// What one place in the model has lost so far, which a restart must know.
+/// The state of one place in the model, which a restart must know.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Place {
-    /// How often it was exchanged: where the next random numbers begin.
+    /// The number of exchanges so far: where the next random numbers begin.
     pub count: u64,
     /// As long as its gradients, and zero in the chunk of this rank; empty if nothing ever was lost.
     pub residual: Vec<f32>,
@@ -37,10 +43,11 @@ pub struct Place {
 /// Reduces and gathers shards over links of its own.
 #[derive(Debug)]
 pub struct Scatter {
-    driver: Driver<Vec<f32>>,
+    worker: Worker,
     codec: Arc<dyn Codec>,
     seed: u64,
-    places: BTreeMap<u64, Place>,
+    counts: BTreeMap<u64, u64>,
+    buckets: BTreeMap<u64, BucketState>,
 }
 
 impl Scatter {
@@ -69,21 +76,21 @@ impl Scatter {
                 )));
             }
         };
-        let driver = Driver::start(Group::new(link).with_timeout(timeout));
-        Ok(Scatter { driver, codec, seed, places: BTreeMap::new() })
+        let worker = Worker::start(Group::new(link).with_timeout(timeout));
+        Ok(Scatter { worker, codec, seed, counts: BTreeMap::new(), buckets: BTreeMap::new() })
     }
 
-    /// My place among the ranks.
+    /// Returns this rank and the number of ranks.
     pub fn world(&self) -> World {
-        self.driver.world()
+        self.worker.world()
     }
 
     /// Ends the group from any thread.
     pub fn stop(&self) -> Stop {
-        self.driver.stop()
+        self.worker.stop()
     }
 
-    /// The sum over all ranks of my chunk of `values`, which are one chunk per rank, equally long,
+    /// Returns the sum over all ranks of my chunk of `values`, which are one chunk per rank, equally long,
     /// and travel as `dtype` where they are not compressed. `key` names the place in the model, the
     /// same on all ranks, and finds its residual.
     ///
@@ -94,34 +101,34 @@ impl Scatter {
         &mut self,
         key: u64,
         dtype: DType,
-        mut values: Vec<f32>,
+        values: Vec<f32>,
     ) -> Result<Vec<f32>, Error> {
-        let chunk = self.chunk_of(key, values.len())?;
-        let raw = self.codec.is_raw();
-        let codec = if raw { thinwire_codec::raw_of(dtype) } else { Arc::clone(&self.codec) };
-        let (finite, parts) = self.encode(codec.as_ref(), key, &mut values);
-        let received = self.exchange(parts)?;
-        let received = || received.chunks_exact(part_len(codec.as_ref(), chunk));
-        if finite == Finite::No || received().any(|part| part[0] != 0) {
-            return Ok(vec![f32::NAN; chunk]);
+        let (size, length) = (self.world().size(), values.len());
+        if !length.is_multiple_of(size) {
+            return Err(Error::Invalid(format!(
+                "{length} elements do not divide into {size} equal chunks"
+            )));
         }
-        let mine = chunk_at(self.world().rank(), chunk);
-        let mut sum = values[mine.clone()].to_vec();
-        codec.canonicalise(&mut sum);
-        for part in received() {
-            codec.decode(&part[1..], Write::Add, &mut sum).map_err(corrupt)?;
+        self.prepare(key, dtype, length)?;
+        let Key { seed, step, tensor } = self.random(key);
+        let address = Address { step, tensor, seed, operation: "reduce_scatter" };
+        let state = self.buckets.get_mut(&key).expect("it was prepared");
+        state.fill(values);
+        let (exchange, departure) = state.depart(address);
+        self.worker.exchange(Job { bucket: 0, exchange, departure });
+        let arrival = self.worker.arrival()?;
+        state.arrive(arrival.exchange, arrival.finite);
+        // Messages of a call that was skipped must not be taken for those of the next one.
+        *self.counts.entry(key).or_default() += 1;
+        if arrival.finite == Finite::No {
+            state.commit(Outcome::Skipped)?;
+            return Ok(vec![f32::NAN; length / size]);
         }
-        codec.canonicalise(&mut sum);
-        let place = self.place(key);
-        place.count += 1;
-        if codec.needs_feedback() {
-            values[mine].fill(0.0);
-            place.residual = values;
-        }
-        Ok(sum)
+        state.commit(Outcome::Averaged)?;
+        Ok(state.values().to_vec())
     }
 
-    /// The shards of all ranks, equally long, in rank order, as `codec` keeps them.
+    /// Returns the shards of all ranks, equally long, in rank order, as `codec` keeps them.
     ///
     /// # Errors
     /// If a peer is lost or has a shard of another length, or a shard is not finite and the codec
@@ -142,117 +149,76 @@ impl Scatter {
             let me = world.rank();
             self.stop().stop(&format!("a parameter of place {key} is not finite on {me}"));
         }
-        let all = self.call(move |group| all_gather(group, &encoded))?;
+        let all = self.worker.call(move |group| all_gather(group, &encoded))?;
         let mut values = vec![0.0; mine.len() * world.size()];
         for (rank, part) in values.chunks_exact_mut(mine.len().max(1)).enumerate() {
             codec.decode(&all[rank * bytes..][..bytes], Write::Set, part).map_err(corrupt)?;
         }
-        self.place(key).count += 1;
+        *self.counts.entry(key).or_default() += 1;
         Ok(values)
     }
 
-    /// The places that were exchanged, by key.
+    /// Returns the places that were exchanged, by key.
     pub fn state(&self) -> BTreeMap<u64, Place> {
-        self.places.clone()
+        let place = |(key, count): (&u64, &u64)| {
+            let residual = self.buckets.get(key).map_or(&[][..], BucketState::residual).to_vec();
+            (*key, Place { count: *count, residual })
+        };
+        self.counts.iter().map(place).collect()
     }
 
     /// Goes on from places that were saved; others stay as they are.
     pub fn load(&mut self, places: BTreeMap<u64, Place>) {
-        self.places.extend(places);
+        for (key, Place { count, residual }) in places {
+            self.counts.insert(key, count);
+            let state = self.fresh(DType::F32, residual.len(), residual);
+            self.buckets.insert(key, state);
+        }
     }
 
-    fn place(&mut self, key: u64) -> &mut Place {
-        self.places.entry(key).or_default()
+    fn random(&self, key: u64) -> Key {
+        let step = self.counts.get(&key).copied().unwrap_or_default();
+        Key { seed: self.seed, step, tensor: key as u32 }
     }
 
-    fn random(&mut self, key: u64) -> Key {
-        Key { seed: self.seed, step: self.place(key).count, tensor: key as u32 }
-    }
-
-    /// The length of a chunk; makes sure that there is a residual.
-    fn chunk_of(&mut self, key: u64, length: usize) -> Result<usize, Error> {
-        let size = self.world().size();
-        if !length.is_multiple_of(size) {
-            return Err(Error::Invalid(format!(
-                "{length} elements do not divide into {size} equal chunks"
-            )));
-        }
-        if !self.codec.needs_feedback() {
-            return Ok(length / size);
-        }
-        let residual = &mut self.place(key).residual;
-        if residual.is_empty() {
-            *residual = vec![0.0; length];
-        }
-        if residual.len() != length {
+    /// Makes sure that a place has a bucket for gradients of this dtype and length.
+    fn prepare(&mut self, key: u64, dtype: DType, length: usize) -> Result<(), Error> {
+        let residual = match self.buckets.get(&key) {
+            Some(state) if (state.bucket.elements, state.bucket.dtype) == (length, dtype) => {
+                return Ok(());
+            }
+            Some(state) => state.residual().to_vec(),
+            None => Vec::new(),
+        };
+        if !residual.is_empty() && residual.len() != length {
             let expected = residual.len();
             return Err(Error::Invalid(format!(
                 "gradients of place {key} have {length} elements, expected {expected}"
             )));
         }
-        Ok(length / size)
+        let state = self.fresh(dtype, length, residual);
+        self.buckets.insert(key, state);
+        Ok(())
     }
 
-    /// For each other rank a part: a flag, which says that something here is not finite, and its
-    /// chunk. What was lost is left in `values`.
-    fn encode(&mut self, codec: &dyn Codec, key: u64, values: &mut [f32]) -> (Finite, Vec<u8>) {
-        let world = self.world();
-        let random = match codec.shares_randomness() {
-            true => self.random(key),
-            false => self.random(key).for_rank(world.rank().0),
-        };
-        let residual = &self.place(key).residual;
-        let chunk = values.len() / world.size();
-        let part = part_len(codec, chunk);
-        let mut parts = vec![0_u8; part * (world.size() - 1)];
-        let mine = &values[chunk_at(world.rank(), chunk)];
-        let mut finite = Finite::when(thinwire_codec::kernel::is_finite(mine));
-        for (peer, part) in world.peers().zip(parts.chunks_exact_mut(part)) {
-            let range = chunk_at(peer, chunk);
-            let values = &mut values[range.clone()];
-            let input = match codec.needs_feedback() {
-                true => Input::Feedback { values, residual: &residual[range] },
-                false => Input::Plain(values),
-            };
-            let random = Key { seed: random.seed ^ u64::from(peer.0) << 32, ..random };
-            finite = finite.and(codec.encode(input, random, &mut part[1..]));
-        }
-        if finite == Finite::No {
-            parts.chunks_exact_mut(part).for_each(|part| part[0] = 1);
-        }
-        (finite, parts)
+    /// Returns the bucket of one place.
+    fn fresh(&self, dtype: DType, elements: usize, residual: Vec<f32>) -> BucketState {
+        let parameter = Parameter { dtype, ..Parameter::new("", &[elements]) };
+        let bucket = Bucket::of_one(&parameter);
+        let raw = self.codec.is_raw();
+        let codec = if raw { bucket.raw() } else { Arc::clone(&self.codec) };
+        let target = (Ranks::all(self.world()), Target::Shard);
+        let memory = Memory::new(Feedback::Classic);
+        let mut state = BucketState::new(bucket, &[parameter], target, memory, None);
+        state.set_residual(residual);
+        state.travel(Travel {
+            codec: Choice::Bytes(codec),
+            algorithm: Algorithm::TwoShot,
+            partitions: 1,
+            seed: self.seed,
+        });
+        state
     }
-
-    /// Sends every other rank its part; theirs for me, in rank order. All parts are equally long.
-    fn exchange(&self, parts: Vec<u8>) -> Result<Vec<u8>, Error> {
-        let world = self.world();
-        let sent = parts.len();
-        let part = sent / (world.size() - 1).max(1);
-        let lengths: Vec<usize> =
-            world.ranks().map(|rank| if rank == world.rank() { 0 } else { part }).collect();
-        let mut values = parts;
-        values.resize(2 * sent, 0);
-        let values = self.call(move |group| {
-            all_to_all(group, &mut values, (&lengths, &lengths)).map(|()| values)
-        })?;
-        Ok(values[sent..].to_vec())
-    }
-
-    fn call<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&mut Group) -> Result<T, thinwire_collective::Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        self.driver.call(call).map_err(Error::Collective)
-    }
-}
-
-/// Bytes of a part: a flag, and the encoding of `chunk` elements.
-fn part_len(codec: &dyn Codec, chunk: usize) -> usize {
-    1 + codec.encoded_len(chunk)
-}
-
-fn chunk_at(rank: Rank, chunk: usize) -> Range<usize> {
-    rank.index() * chunk..(rank.index() + 1) * chunk
 }
 
 fn corrupt(error: thinwire_codec::Error) -> Error {

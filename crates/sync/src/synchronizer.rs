@@ -1,34 +1,27 @@
 //! The trainer's handle: gradients in, averages out.
 
+mod calls;
+mod layout;
+mod timing;
+pub(crate) mod warm_up;
+
 use std::ops::Range;
 use std::time::Instant;
 
-use thinwire_collective::{Group, Stop};
+use thinwire_collective::{Address, Group, Stop};
 use thinwire_link::Link;
 use thinwire_wire::World;
 
 use crate::agreement::{agree, check_combination, identity};
-use crate::calibrate::Calibration;
-use crate::exchange::Job;
-use crate::lane::Lane;
-use crate::plan::Plan;
-use crate::planner::{Limits, Planner};
-use crate::probe::LinkSpeed;
-use crate::tensor::Lent;
-use crate::warm_up::WarmUp;
-use crate::worker::Worker;
-use crate::{Error, Gradient, Options, Parameter, Policy, StepRecord};
-
-/// What became of a step.
-#[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The averages are there.
-    Averaged,
-    /// Some rank had a gradient that is not finite. No rank has changed anything: the optimiser
-    /// must not step.
-    Skipped,
-}
+use crate::auto::plan::Plan;
+use crate::auto::planner::{Limits, Planner};
+use crate::bucket::state::BucketState;
+use crate::buffer::ExternalBuffer;
+use crate::measure::codecs::Calibration;
+use crate::measure::link::LinkSpeed;
+use crate::synchronizer::warm_up::WarmUp;
+use crate::worker::{Job, Worker};
+use crate::{Error, Gradient, Options, Outcome, Parameter, Policy, StepRecord};
 
 /// Averages gradients over all ranks.
 #[derive(Debug)]
@@ -37,7 +30,7 @@ pub struct Synchronizer {
     pub(crate) options: Options,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) places: Vec<(usize, Range<usize>)>,
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) buckets: Vec<BucketState>,
     pub(crate) plan: Plan,
     /// There with `auto`.
     pub(crate) planner: Option<Planner>,
@@ -69,9 +62,9 @@ impl Synchronizer {
         check_combination(&options, world)?;
         agree(&mut group, &identity(&parameters, &options))?;
         let limits = Limits {
-            asked: options.asked(),
+            overrides: options.overrides(),
             error_budget: options.budget(),
-            crowded: crowded(&options),
+            shares_cores: shares_cores(&options),
         };
         let largest = parameters.iter().map(Parameter::elements).max().unwrap_or(0);
         let planner = match &options.policy {
@@ -85,7 +78,7 @@ impl Synchronizer {
             world,
             parameters: Vec::new(),
             places: Vec::new(),
-            lanes: Vec::new(),
+            buckets: Vec::new(),
             plan: Plan::default(),
             planner,
             worker: Worker::start(group),
@@ -139,13 +132,14 @@ impl Synchronizer {
                 last.saturating_add(1)
             )));
         }
+        self.abandon()?;
         (self.step, self.last) = (step, Some(step));
         self.end_warm_up()?;
         self.first.get_or_insert(step);
         self.begun = begun;
         let planning = self.planner.as_mut().and_then(Planner::take_planning).map(Box::new);
         self.record = StepRecord { step, planning, ..StepRecord::default() };
-        self.lanes.iter_mut().for_each(Lane::clear);
+        self.buckets.iter_mut().for_each(BucketState::clear);
         Ok(())
     }
 
@@ -159,7 +153,7 @@ impl Synchronizer {
         gradient: impl Into<Gradient<'a>>,
     ) -> Result<(), Error> {
         let gradient = gradient.into();
-        let Some((lane, range)) = self.places.get(parameter).cloned() else {
+        let Some((bucket, range)) = self.places.get(parameter).cloned() else {
             let count = self.parameters.len();
             return Err(Error::Invalid(format!(
                 "gradient of parameter {parameter}, expected one of {count}"
@@ -173,25 +167,25 @@ impl Synchronizer {
             )));
         }
         let scale = 1.0 / self.world.size() as f32;
-        if !self.lanes[lane].pack(range, gradient, scale) {
+        if !self.buckets[bucket].pack(range, gradient, scale) {
             let name = &self.parameters[parameter].name;
             return Err(Error::Invalid(format!(
                 "gradient of {name} was given twice in step {}",
                 self.step
             )));
         }
-        if self.lanes[lane].is_full() {
-            self.dispatch(lane)?;
+        if self.buckets[bucket].is_full() {
+            self.dispatch(bucket)?;
         }
         Ok(())
     }
 
     /// Takes all gradients of one of the framework's buckets, whose parameters lie one after the other
-    /// in f32: `part` gives the memory of some of its elements. What travels raw is averaged there.
+    /// in f32: `part` returns the memory of some of its elements. What travels raw is averaged there.
     ///
     /// # Errors
     /// As [`Synchronizer::ready`].
-    pub fn lend<M: Lent + 'static>(
+    pub fn ready_bucket<M: ExternalBuffer + 'static>(
         &mut self,
         bucket: u32,
         part: impl Fn(Range<usize>) -> M,
@@ -207,16 +201,16 @@ impl Synchronizer {
         let scale = 1.0 / self.world.size() as f32;
         let mut rest = starts.as_slice();
         while let Some((first, range)) = rest.first() {
-            let lane = self.places[*first].0;
-            let bucket = &self.lanes[lane].bucket;
-            let (count, elements) = (bucket.members.len(), bucket.elements);
-            let members = bucket.members.iter().map(|(parameter, _)| parameter);
+            let index = self.places[*first].0;
+            let state = &mut self.buckets[index];
+            let (count, elements) = (state.bucket.members.len(), state.bucket.elements);
+            let members = state.bucket.members.iter().map(|(parameter, _)| parameter);
             let together = members.eq(rest.iter().take(count).map(|(index, _)| index));
-            if together && self.lanes[lane].takes_loans() {
-                let memory = part(range.start..range.start + elements);
-                self.lanes[lane].borrow(Box::new(memory), scale);
+            if together && state.takes_external() {
+                let buffer = part(range.start..range.start + elements);
+                state.fill_external(Box::new(buffer), scale);
                 rest = &rest[count..];
-                self.dispatch(lane)?;
+                self.dispatch(index)?;
             } else {
                 self.ready(*first, part(range.clone()).values())?;
                 rest = &rest[1..];
@@ -231,31 +225,30 @@ impl Synchronizer {
     /// If a gradient was not given, or the exchange has failed.
     pub fn finish(&mut self) -> Result<Outcome, Error> {
         self.record.backward_s = self.begun.elapsed().as_secs_f64();
-        if let Some(lane) = self.lanes.iter().find(|lane| !lane.is_full()) {
-            let missing = lane.missing(&self.parameters);
+        if let Some(bucket) = self.buckets.iter().find(|bucket| !bucket.is_full()) {
+            let missing = bucket.missing(&self.parameters);
             return Err(Error::Invalid(format!("no gradient of {missing} in step {}", self.step)));
         }
         while self.underway > 0 {
             self.receive()?;
         }
         let all_in_s = self.begun.elapsed().as_secs_f64();
-        let finite = self.lanes.iter().all(Lane::is_finite);
-        for lane in &mut self.lanes {
-            lane.settle(finite)?;
-        }
+        let finite = self.buckets.iter().all(BucketState::is_finite);
+        let outcome = if finite { Outcome::Averaged } else { Outcome::Skipped };
+        self.buckets.iter_mut().try_for_each(|bucket| bucket.commit(outcome))?;
         self.close_record(all_in_s);
         if finite {
             self.warm_up.count();
             self.plan_again().map_err(|error| error.in_step(self.step))?;
         }
         self.thin_out()?;
-        Ok(if finite { Outcome::Averaged } else { Outcome::Skipped })
+        Ok(outcome)
     }
 
     /// The averaged gradient of a parameter, after a step that was not skipped.
     pub fn gradient(&self, parameter: usize) -> &[f32] {
-        let (lane, range) = &self.places[parameter];
-        &self.lanes[*lane].values()[range.clone()]
+        let (bucket, range) = &self.places[parameter];
+        &self.buckets[*bucket].values()[range.clone()]
     }
 
     /// Where the time of the last step went.
@@ -265,7 +258,7 @@ impl Synchronizer {
 
     /// Bytes that the exchange holds beyond one copy of the gradients, encoded messages excepted.
     pub fn state_bytes(&self) -> usize {
-        self.lanes.iter().map(Lane::state_bytes).sum()
+        self.buckets.iter().map(BucketState::state_bytes).sum()
     }
 
     /// Ends the group from any thread: everything that waits here fails, and so does every peer.
@@ -275,8 +268,9 @@ impl Synchronizer {
 
     /// The parameters of each bucket, in the order in which buckets become ready.
     pub fn buckets(&self) -> impl Iterator<Item = Vec<usize>> {
-        let members = |lane: &Lane| lane.bucket.members.iter().map(|(index, _)| *index).collect();
-        self.lanes.iter().map(members)
+        let members =
+            |state: &BucketState| state.bucket.members.iter().map(|(index, _)| *index).collect();
+        self.buckets.iter().map(members)
     }
 
     /// The parameters, in the order of their buckets.
@@ -288,29 +282,38 @@ impl Synchronizer {
     fn receive(&mut self) -> Result<(), Error> {
         let arrival = self.worker.arrival()?;
         self.underway -= 1;
-        self.note(&arrival);
-        self.lanes[arrival.bucket].arrive(arrival);
+        self.record_arrival(&arrival);
+        self.buckets[arrival.bucket].arrive(arrival.exchange, arrival.finite);
         Ok(())
     }
 
+    /// Drops a step that was begun and not finished, as if it had been skipped.
+    fn abandon(&mut self) -> Result<(), Error> {
+        while self.underway > 0 {
+            self.receive()?;
+        }
+        self.buckets.iter_mut().try_for_each(|bucket| bucket.commit(Outcome::Skipped))
+    }
+
     /// Sends a full bucket on its way.
-    fn dispatch(&mut self, lane: usize) -> Result<(), Error> {
+    fn dispatch(&mut self, bucket: usize) -> Result<(), Error> {
         while self.options.underway_max.is_some_and(|most| self.underway >= most.get()) {
             self.receive()?;
         }
-        self.open_record(lane);
-        self.sample(lane);
-        let (values, residual, method) = self.lanes[lane].depart();
-        let (step, seed) = (self.step, self.options.seed);
+        self.open_record(bucket);
+        self.sample(bucket);
+        // A bucket may have two messages, each with an address of its own.
+        let (step, tensor, seed) = (self.step, bucket as u32 * 2, self.options.seed);
+        let address = Address { step, tensor, seed, operation: "all_reduce" };
+        let (exchange, departure) = self.buckets[bucket].depart(address);
         self.underway += 1;
-        let finite = self.lanes[lane].gave_finite();
-        self.worker.exchange(Job { bucket: lane, step, seed, values, residual, method, finite });
+        self.worker.exchange(Job { bucket, exchange, departure });
         Ok(())
     }
 }
 
 /// With fewer than two cores per rank, the exchange computes on backward's core.
-fn crowded(options: &Options) -> bool {
+fn shares_cores(options: &Options) -> bool {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let launched = || thinwire_job::local_ranks(&thinwire_job::process) as usize;
     cores < 2 * options.local_ranks.unwrap_or_else(launched)

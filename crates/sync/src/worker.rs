@@ -4,14 +4,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use thinwire_collective::{Driver, Group, Next, Stop, Then};
+use thinwire_codec::Finite;
+use thinwire_collective::{Driver, Error as Failure, Group, Next, Run, Stop, Times};
 use thinwire_wire::World;
 
 use crate::Error;
-use crate::exchange::{Arrival, Follow, Job, Stage};
-use crate::tensor::Tensor;
-
-type Outbox = Sender<Result<Arrival, Error>>;
+use crate::buffer::Tensor;
+use crate::exchange::{Departure, Exchange, Progress};
 
 /// The trainer's end of the thread.
 #[derive(Debug)]
@@ -21,6 +20,29 @@ pub(crate) struct Worker {
     arrivals: Receiver<Result<Arrival, Error>>,
 }
 
+type Outbox = Sender<Result<Arrival, Error>>;
+
+/// A full bucket for the thread.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) bucket: usize,
+    pub(crate) exchange: Box<dyn Exchange>,
+    pub(crate) departure: Departure,
+}
+
+/// A bucket that has arrived, whose exchange is to be committed.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) bucket: usize,
+    pub(crate) exchange: Box<dyn Exchange>,
+    /// Whether all ranks gave finite numbers; all ranks say the same.
+    pub(crate) finite: Finite,
+    pub(crate) times: Times,
+    pub(crate) done: Instant,
+    /// Processor time that the thread has used so far.
+    pub(crate) cpu: Duration,
+}
+
 impl Worker {
     /// Starts the thread.
     pub(crate) fn start(group: Group) -> Worker {
@@ -28,19 +50,22 @@ impl Worker {
         Worker { driver: Driver::start(group), outbox, arrivals }
     }
 
+    pub(crate) fn world(&self) -> World {
+        self.driver.world()
+    }
+
     /// Hands a bucket over.
     pub(crate) fn exchange(&self, job: Job) {
-        let (world, outbox) = (self.driver.world(), self.outbox.clone());
+        let Job { bucket, exchange, departure } = job;
+        let (outbox, times) = (self.outbox.clone(), Times::default());
+        let underway = Underway { bucket, exchange, times, outbox };
         self.driver.run(move |group| match group {
-            Ok(_) => {
-                let (stage, run) = job.start(world);
-                Next::Run(run, proceed(stage, world, outbox))
-            }
-            Err(error) => deliver(&outbox, Err(Error::Collective(error))),
+            Ok(_) => underway.begin(departure),
+            Err(error) => underway.fail(error),
         });
     }
 
-    /// The next bucket that has arrived.
+    /// Returns the next bucket that has arrived, waiting for it.
     pub(crate) fn arrival(&self) -> Result<Arrival, Error> {
         self.arrivals.recv().map_err(|_| Error::Stopped)?
     }
@@ -48,7 +73,7 @@ impl Worker {
     /// Runs `call` on the group and waits for it. No bucket may be on its way.
     pub(crate) fn call<T: Send + 'static>(
         &self,
-        call: impl FnOnce(&mut Group) -> Result<T, thinwire_collective::Error> + Send + 'static,
+        call: impl FnOnce(&mut Group) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Error> {
         self.driver.call(call).map_err(Error::Collective)
     }
@@ -59,22 +84,52 @@ impl Worker {
     }
 }
 
-/// What follows the run of a stage, until the bucket is there.
-fn proceed(stage: Stage, world: World, outbox: Outbox) -> Then<Tensor> {
-    Box::new(move |run| {
-        let run = match run {
-            Ok(run) => run,
-            Err(error) => return deliver(&outbox, Err(Error::Collective(error))),
-        };
-        match stage.proceed(run, world) {
-            Follow::Run(stage, run) => Next::Run(run, proceed(stage, world, outbox)),
-            Follow::Done { bucket, body, times } => {
-                let arrival =
-                    Arrival { bucket, body, times, done: Instant::now(), cpu: thread_cpu() };
-                deliver(&outbox, Ok(arrival))
+/// A bucket on the communication thread.
+struct Underway {
+    bucket: usize,
+    exchange: Box<dyn Exchange>,
+    times: Times,
+    outbox: Outbox,
+}
+
+impl Underway {
+    fn begin(mut self, departure: Departure) -> Next<Tensor> {
+        let begin = Instant::now();
+        let run = self.exchange.begin(departure);
+        self.times.encode += begin.elapsed();
+        self.follow(run)
+    }
+
+    fn follow(self, run: Run<Tensor>) -> Next<Tensor> {
+        Next::Run(
+            run,
+            Box::new(|run| match run {
+                Ok(run) => self.go_on(run),
+                Err(error) => self.fail(error),
+            }),
+        )
+    }
+
+    fn go_on(mut self, run: Run<Tensor>) -> Next<Tensor> {
+        let (begin, times) = (Instant::now(), run.times());
+        let progress = self.exchange.next(run);
+        self.times.encode += times.encode + begin.elapsed();
+        self.times.decode += times.decode;
+        self.times.sent_bytes += times.sent_bytes;
+        self.times.received_bytes += times.received_bytes;
+        match progress {
+            Progress::Run(run) => self.follow(run),
+            Progress::Done(finite) => {
+                let Underway { bucket, exchange, times, outbox } = self;
+                let (done, cpu) = (Instant::now(), thread_cpu());
+                deliver(&outbox, Ok(Arrival { bucket, exchange, finite, times, done, cpu }))
             }
         }
-    })
+    }
+
+    fn fail(self, error: Failure) -> Next<Tensor> {
+        deliver(&self.outbox, Err(Error::Collective(error)))
+    }
 }
 
 /// Hands an arrival to the trainer's thread, which may be gone already.
@@ -83,7 +138,7 @@ fn deliver(outbox: &Outbox, arrival: Result<Arrival, Error>) -> Next<Tensor> {
     Next::End
 }
 
-/// Processor time that this thread has used.
+/// Returns the processor time that this thread has used.
 pub(crate) fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)

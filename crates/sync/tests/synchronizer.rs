@@ -10,7 +10,7 @@ use made::{give, gradient, options, parameters, spawn};
 use thinwire_codec::Choice;
 use thinwire_link::mem;
 use thinwire_sync::{
-    Error, Gradient, Lent, Options, Outcome, Parameter, Policy, State, Synchronizer,
+    Error, ExternalBuffer, Gradient, Options, Outcome, Parameter, Policy, State, Synchronizer,
 };
 use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::DType;
@@ -615,7 +615,7 @@ fn residuals_and_factors_load_into_any_buckets() {
 /// Memory that a framework would lend.
 struct Loan(Vec<f32>);
 
-impl Lent for Loan {
+impl ExternalBuffer for Loan {
     fn values(&self) -> &[f32] {
         &self.0
     }
@@ -641,7 +641,7 @@ fn lent_gradients_give_the_same_averages() {
             for step in 0..3 {
                 sync.begin(step).unwrap();
                 let flat = flat(rank, step);
-                sync.lend(0, |range| Loan(flat[range].to_vec())).unwrap();
+                sync.ready_bucket(0, |range| Loan(flat[range].to_vec())).unwrap();
                 assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
                 history.push(averages(&sync));
             }
@@ -671,7 +671,7 @@ fn a_nan_in_lent_gradients_skips_the_step_on_all_ranks() {
                 flat[8000] = f32::INFINITY;
             }
             sync.begin(0).unwrap();
-            sync.lend(0, |range| Loan(flat[range].to_vec())).unwrap();
+            sync.ready_bucket(0, |range| Loan(flat[range].to_vec())).unwrap();
             assert_eq!(sync.finish().unwrap(), Outcome::Skipped);
             assert_eq!(give(&mut sync, 1, false), Outcome::Averaged);
         });

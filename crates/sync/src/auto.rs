@@ -1,0 +1,12 @@
+//! The choice of a codec, an algorithm and a number of partitions for every bucket, from what was
+//! measured of links, codecs and gradients.
+
+pub(crate) mod agree;
+pub(crate) mod backward;
+pub(crate) mod candidates;
+pub(crate) mod choose;
+pub(crate) mod explain;
+pub(crate) mod plan;
+pub(crate) mod planner;
+pub(crate) mod timeline;
+pub(crate) mod watch;

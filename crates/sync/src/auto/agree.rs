@@ -1,0 +1,190 @@
+//! Planning on all ranks together, after some steps.
+//!
+//! Every few steps ranks tell each other what they saw. All come to the same verdict on the plan in
+//! force; where it calls for another one, rank 0 decides which, all switch here, and make sure by a
+//! hash that they follow the same.
+
+use thinwire_collective::{Group, all_gather, broadcast_bytes};
+use thinwire_wire::Rank;
+
+use crate::auto::plan::Plan;
+use crate::auto::planner::Planner;
+use crate::auto::watch::Verdict;
+use crate::measure::link::{self, LinkSpeed};
+use crate::{Error, Synchronizer};
+
+/// The longest plan that rank 0 may send, in bytes.
+const PLAN_BYTES_MAX: usize = 1 << 26;
+
+impl Synchronizer {
+    /// A plan for buckets of which nothing is known yet.
+    pub(crate) fn first_plan(&mut self) -> Result<Plan, Error> {
+        let buckets = self.buckets.len();
+        self.planner_mut().lay_out(buckets);
+        let plan = self.propose("before the first step")?;
+        self.planner_mut().switched(&plan, Plan::default());
+        Ok(plan)
+    }
+
+    /// Keeps some of a bucket's gradients, if a plan is due after this step.
+    pub(crate) fn sample(&mut self, bucket: usize) {
+        let due = Planner::is_due(self.age());
+        let Some(planner) = self.planner.as_mut().filter(|_| due) else { return };
+        if !self.buckets[bucket].bucket.exempt {
+            planner.sample(bucket, self.buckets[bucket].given());
+        }
+    }
+
+    /// With `auto`, hears the other ranks in some steps, and plans anew where that is called for.
+    pub(crate) fn plan_again(&mut self) -> Result<(), Error> {
+        let age = self.age();
+        let Some(planner) = &mut self.planner else { return Ok(()) };
+        planner.record(&self.record, &self.plan);
+        if !Planner::reports(age) {
+            return Ok(());
+        }
+        match self.absorb_reports(Planner::is_due(age))? {
+            Verdict::Probe { slowdown } => self.measure_link(slowdown)?,
+            Verdict::RollBack => self.retreat(Verdict::RollBack, "the plan before was faster")?,
+            Verdict::Raw => self.retreat(Verdict::Raw, "raw seems to be faster")?,
+            Verdict::Stay if Planner::is_due(age) => {
+                let plan = self.propose("gradients and their times were measured")?;
+                self.switch(plan)?;
+            }
+            Verdict::Stay => {}
+        }
+        let planner = self.planner.as_mut().expect("it was there");
+        self.record.planning =
+            planner.take_planning().map(Box::new).or(self.record.planning.take());
+        Ok(())
+    }
+
+    /// Tells the others what this rank saw, and hears them.
+    fn absorb_reports(&mut self, sampled: bool) -> Result<Verdict, Error> {
+        let planner = self.planner.as_mut().expect("only auto plans");
+        let message = planner.message();
+        let length = message.len();
+        let mut row = self.plan.hash().to_le_bytes().to_vec();
+        row.extend(message.into_iter().flat_map(f32::to_le_bytes));
+        let all = self.worker.call(move |group| all_gather(group, &row))?;
+        let all = self.figures_of_this_plan(all.chunks_exact(4 * (1 + length)))?;
+        let sampled: Vec<usize> = (0..self.buckets.len())
+            .filter(|bucket| sampled && !self.buckets[*bucket].bucket.exempt)
+            .collect();
+        Ok(self.planner_mut().absorb_reports(&all, length, &sampled))
+    }
+
+    /// Returns the figures of all ranks, once each follows the same plan by the hash that begins its row.
+    fn figures_of_this_plan<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Vec<f32>, Error> {
+        let mine = self.plan.hash();
+        let mut all = Vec::new();
+        for (rank, row) in self.world.ranks().zip(rows) {
+            let (words, _) = row.as_chunks::<4>();
+            let theirs = u32::from_le_bytes(words[0]);
+            if theirs != mine {
+                let (about, mine) = ("plan".to_owned(), described(mine));
+                return Err(Error::Disagreement { about, mine, rank, theirs: described(theirs) });
+            }
+            all.extend(words[1..].iter().map(|word| f32::from_le_bytes(*word)));
+        }
+        Ok(all)
+    }
+
+    /// Measures the link, and plans anew if it is another one.
+    fn measure_link(&mut self, slowdown: f64) -> Result<(), Error> {
+        let known = self.planner_mut().link();
+        let before = known.clone();
+        let measure = move |group: &mut Group| link::probe_again(group, &before, slowdown);
+        let link = self.worker.call(measure)?;
+        if !self.planner_mut().learn(link.clone()) {
+            return Ok(());
+        }
+        let plan = self.propose(&changed(&known, &link))?;
+        self.switch(plan)
+    }
+
+    fn retreat(&mut self, verdict: Verdict, reason: &str) -> Result<(), Error> {
+        let plan = self.by_rank_0(|planner, sync| {
+            planner.retreat(&sync.buckets, verdict, reason.to_owned())
+        })?;
+        self.switch(plan)
+    }
+
+    fn propose(&mut self, reason: &str) -> Result<Plan, Error> {
+        self.by_rank_0(|planner, sync| {
+            planner.propose(&sync.buckets, &sync.plan, reason.to_owned())
+        })
+    }
+
+    /// What rank 0 decides, on all ranks.
+    fn by_rank_0(
+        &mut self,
+        decide: impl FnOnce(&mut Planner, &Synchronizer) -> Plan,
+    ) -> Result<Plan, Error> {
+        let mut json = Vec::new();
+        if self.world.rank() == Rank(0) {
+            let mut planner = self.planner.take().expect("only auto plans");
+            let plan = decide(&mut planner, self);
+            let buckets = self.buckets.iter();
+            planner.name_buckets(
+                buckets.map(|state| (state.bucket.name(&self.parameters), &state.bucket)),
+            );
+            self.planner = Some(planner);
+            json = serde_json::to_vec(&plan).expect("a plan has only numbers and strings");
+        }
+        let json = self
+            .worker
+            .call(move |group| broadcast_bytes(group, &json, Rank(0), PLAN_BYTES_MAX))?;
+        serde_json::from_slice(&json)
+            .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))
+    }
+
+    /// Follows `plan` from now on, with all ranks together.
+    pub(crate) fn switch(&mut self, plan: Plan) -> Result<(), Error> {
+        let switches = plan.hash() != self.plan.hash();
+        self.follow(plan)?;
+        match switches {
+            true => self.agree(&[("plan".to_owned(), described(self.plan.hash()))]),
+            false => Ok(()),
+        }
+    }
+
+    /// The same on this rank alone; all ranks find out when they next hear each other.
+    pub(crate) fn follow(&mut self, plan: Plan) -> Result<(), Error> {
+        let (old, new) = (self.plan.clone(), plan.clone());
+        self.adopt(plan)?;
+        match new.hash() == old.hash() {
+            true => self.planner_mut().kept(&new),
+            false => self.planner_mut().switched(&new, old),
+        }
+        Ok(())
+    }
+
+    fn planner_mut(&mut self) -> &mut Planner {
+        self.planner.as_mut().expect("only auto plans")
+    }
+
+    /// Steps since the buckets were laid out, or a checkpoint was loaded.
+    fn age(&self) -> u64 {
+        self.step.saturating_sub(self.first.unwrap_or(self.step))
+    }
+}
+
+fn described(hash: u32) -> String {
+    format!("hash {hash:08x}")
+}
+
+fn changed(old: &LinkSpeed, new: &LinkSpeed) -> String {
+    let mbit = |link: &LinkSpeed| link.bytes_per_s * 8e-6;
+    let ms = |link: &LinkSpeed| link.latency_s * 1e3;
+    format!(
+        "the link went from {:.0} to {:.0} Mbit/s and from {:.1} to {:.1} ms",
+        mbit(old),
+        mbit(new),
+        ms(old),
+        ms(new)
+    )
+}

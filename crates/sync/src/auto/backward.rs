@@ -1,0 +1,72 @@
+//! When backward is done with each bucket, undisturbed.
+//!
+//! Where ranks have few cores, every byte that is exchanged delays backward: kernels move it on the
+//! same cores. A plan that sends more would seem to hide more, since the backward that it hides behind
+//! grows with it, and would be kept for that. So what is planned with is the earliest readiness seen of
+//! late, whatever plan it was seen under. It is forgotten slowly, so that a model whose backward really
+//! takes longer is believed.
+//!
+//! Law: the same times again and again are what is told; one longer step changes next to nothing.
+
+use crate::StepRecord;
+
+/// By how much of itself a time rises with every step that is later.
+const RISE: f64 = 1e-3;
+
+/// The earliest times of late, in seconds since a step began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Backward {
+    /// When it ends, then when each bucket is ready; empty before the first step.
+    times_s: Vec<f64>,
+}
+
+impl Backward {
+    /// Takes note of a step.
+    pub(crate) fn record(&mut self, record: &StepRecord) {
+        let ready = record.buckets.iter().map(|bucket| bucket.ready_s);
+        let seen = std::iter::once(record.backward_s).chain(ready);
+        if self.times_s.len() != record.buckets.len() + 1 {
+            self.times_s = seen.collect();
+            return;
+        }
+        for (earliest, seen) in self.times_s.iter_mut().zip(seen) {
+            *earliest = seen.min(*earliest * (1.0 + RISE));
+        }
+    }
+
+    /// When it ends, then when each bucket is ready.
+    pub(crate) fn times_s(&self) -> impl Iterator<Item = f64> {
+        self.times_s.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BucketRecord;
+
+    fn step(backward_s: f64, ready_s: f64) -> StepRecord {
+        let buckets = vec![BucketRecord { ready_s, ..BucketRecord::default() }];
+        StepRecord { backward_s, buckets, ..StepRecord::default() }
+    }
+
+    fn after(steps: impl Iterator<Item = StepRecord>) -> Vec<f64> {
+        let mut backward = Backward::default();
+        steps.for_each(|step| backward.record(&step));
+        backward.times_s().collect()
+    }
+
+    #[test]
+    fn a_plan_that_delays_backward_hides_no_more() {
+        let steps = (0..20).map(|_| step(0.4, 0.3)).chain((0..50).map(|_| step(0.5, 0.35)));
+        let times_s = after(steps);
+        assert!(times_s[0] < 0.43 && times_s[1] < 0.32, "{times_s:?}");
+    }
+
+    #[test]
+    fn a_longer_backward_is_believed_in_the_end() {
+        let steps = (0..20).map(|_| step(0.4, 0.3)).chain((0..800).map(|_| step(0.8, 0.6)));
+        assert_eq!(after(steps), [0.8, 0.6]);
+        assert_eq!(after([step(0.8, 0.6), step(0.4, 0.3)].into_iter()), [0.4, 0.3]);
+    }
+}

@@ -1,0 +1,348 @@
+//! Every way for a bucket to travel, with its price and what it loses.
+//!
+//! A way is a codec, an algorithm that can carry it, and a number of partitions. Prices come from
+//! `thinwire_schedule::cost`, which plays the whole collective through; they are worked out at
+//! powers of two of elements, once per link, and lie on the line between them elsewhere. Partitions
+//! are tried for the two best algorithms of a codec alone, and large worlds are worked out from small
+//! ones, so that planning stays cheap.
+
+use std::collections::HashMap;
+
+use thinwire_codec::{Choice, Exchange};
+use thinwire_collective::operations::{self, carries};
+use thinwire_schedule::{Algorithm, Cost, Shape, Speeds, all_reduce, cost, load_of};
+use thinwire_wire::World;
+
+use crate::auto::plan::Assignment;
+use crate::auto::timeline::Price;
+use crate::bucket::layout::Bucket;
+use crate::measure::codecs::{Calibration, CodecSpeed, rate_at};
+use crate::measure::link::LinkSpeed;
+use crate::options::Overrides;
+
+/// What every task of a schedule costs besides.
+const TASK_OVERHEAD_S: f64 = 2e-6;
+
+/// Below this many elements prices are exact.
+const EXACT_MAX: usize = 1 << 12;
+
+/// A world of more ranks is not played through: what it takes is worked out from a smaller one.
+const PLAYED_MAX: usize = 4;
+
+/// A gather among more ranks than this is for small tensors alone.
+const GATHER_WORLD_MAX: usize = 8;
+const GATHER_ELEMENTS_MAX: usize = 1 << 14;
+
+/// One way for one bucket.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Candidate {
+    pub(crate) assignment: Assignment,
+    /// The codec's place in the list of all; the first candidate's loses nothing.
+    pub(crate) codec: usize,
+    /// The relative squared error of one encoding.
+    pub(crate) error: f64,
+    pub(crate) price: Price,
+}
+
+type Way = (usize, Algorithm, usize);
+
+/// The ways of this job, under the link as it is.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    calibration: Calibration,
+    world: World,
+    overrides: Overrides,
+    known: HashMap<(Way, usize), Price>,
+}
+
+impl Candidates {
+    pub(crate) fn new(calibration: Calibration, world: World, overrides: Overrides) -> Candidates {
+        Candidates { calibration, world, overrides, known: HashMap::new() }
+    }
+
+    pub(crate) fn calibration(&self) -> &Calibration {
+        &self.calibration
+    }
+
+    /// Another link is measured.
+    pub(crate) fn set_link(&mut self, link: LinkSpeed) {
+        self.calibration.link = link;
+        self.known.clear();
+    }
+
+    /// All ways for a bucket, raw ones first; only those if it is exempt. `errors` are what codecs
+    /// were seen to lose of its gradients, in the order of the list, if they were.
+    pub(crate) fn of_bucket(&mut self, bucket: &Bucket, errors: Option<&[f32]>) -> Vec<Candidate> {
+        let codecs = self.calibration.codecs_of(bucket.dtype, bucket.exempt);
+        let mut candidates = Vec::new();
+        for (place, codec) in codecs.into_iter().enumerate() {
+            let most = || self.calibration.codecs[codec].error_max(bucket.elements);
+            let error = errors.map_or_else(most, |errors| errors[codec].into());
+            let error = if place == 0 { 0.0 } else { error };
+            self.of_codec(codec, error, bucket.elements, &mut candidates);
+        }
+        candidates
+    }
+
+    fn of_codec(
+        &mut self,
+        codec: usize,
+        error: f64,
+        elements: usize,
+        candidates: &mut Vec<Candidate>,
+    ) {
+        let choice = self.calibration.codecs[codec].choice.clone();
+        let least = self.overrides.partitions.unwrap_or_else(|| least(&choice, elements));
+        let mut usual: Vec<(Algorithm, Price)> =
+            carriers(&choice, self.overrides.algorithm, self.world, elements)
+                .into_iter()
+                .map(|algorithm| (algorithm, self.price((codec, algorithm, least), elements)))
+                .collect();
+        usual.sort_by(|a, b| a.1.alone_s.total_cmp(&b.1.alone_s));
+        let mut add = |algorithm: Algorithm, partitions, price| {
+            let assignment = Assignment {
+                codec: choice.to_string(),
+                algorithm: algorithm.to_string(),
+                partitions,
+            };
+            candidates.push(Candidate { assignment, codec, error, price });
+        };
+        for (rank, (algorithm, price)) in usual.into_iter().enumerate() {
+            add(algorithm, least, price);
+            if rank >= 2 || self.overrides.partitions.is_some() {
+                continue;
+            }
+            for partitions in finer(elements, least) {
+                let price = self.price((codec, algorithm, partitions), elements);
+                add(algorithm, partitions, price);
+            }
+        }
+    }
+
+    /// What a way costs for so many elements.
+    fn price(&mut self, way: Way, elements: usize) -> Price {
+        if elements <= EXACT_MAX {
+            return self.price_at(way, elements);
+        }
+        let below = 1 << elements.ilog2();
+        let (low, high) = (self.price_at(way, below), self.price_at(way, 2 * below));
+        let part = (elements - below) as f64 / below as f64;
+        let between = |low: f64, high: f64| low + (high - low) * part;
+        Price {
+            alone_s: between(low.alone_s, high.alone_s),
+            lead_s: between(low.lead_s, high.lead_s),
+            wire_s: between(low.wire_s, high.wire_s),
+            cpu_s: between(low.cpu_s, high.cpu_s),
+            move_s: between(low.move_s, high.move_s),
+            commit_s: between(low.commit_s, high.commit_s),
+        }
+    }
+
+    fn price_at(&mut self, way: Way, elements: usize) -> Price {
+        if let Some(price) = self.known.get(&(way, elements)) {
+            return *price;
+        }
+        let price = price(&self.calibration, self.world, way, elements);
+        self.known.insert((way, elements), price);
+        price
+    }
+}
+
+fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> Price {
+    let (codec, algorithm, partitions) = way;
+    let (speed, size) = (&calibration.codecs[codec], world.size());
+    let codec = speed.codec();
+    let shape = Shape { length: elements, block: codec.block(), partitions };
+    let piece = match algorithm {
+        Algorithm::Gather | Algorithm::RingGather => elements / partitions,
+        _ => elements / partitions / size,
+    };
+    let speeds = speeds(speed, &calibration.link, algorithm, size, piece.max(1));
+    let encoded_len = |count| codec.encoded_len(count);
+    let cost = match size > PLAYED_MAX {
+        true => extrapolated(algorithm, world, &shape, &encoded_len, &speeds),
+        false => cost(algorithm, size, &shape, &encoded_len, &speeds),
+    };
+    Price {
+        alone_s: cost.seconds,
+        lead_s: cost.lead_seconds,
+        wire_s: cost.egress_seconds.max(cost.ingress_seconds),
+        cpu_s: cost.cpu_seconds,
+        move_s: cost.sent_bytes as f64 * calibration.link.cpu_s_per_byte
+            + cost.messages as f64 * calibration.link.cpu_s_per_message,
+        commit_s: if codec.needs_feedback() {
+            commit_s(speed, algorithm, size, elements)
+        } else {
+            0.0
+        },
+    }
+}
+
+/// The cost among more ranks than it is cheap to play: one rank's own load is exact, and the rest of
+/// the time is that of a smaller world, with the latency of as many more messages in sequence.
+fn extrapolated(
+    algorithm: Algorithm,
+    world: World,
+    shape: &Shape,
+    encoded_len: &dyn Fn(usize) -> usize,
+    speeds: &Speeds,
+) -> Cost {
+    // Halving has hosts and guests unless the number of ranks is a power of two.
+    let size = if world.size().is_power_of_two() { PLAYED_MAX } else { PLAYED_MAX - 1 };
+    let small = World::new(0, size as u32).expect("a world of this size");
+    let first = World::new(0, world.size() as u32).expect("the world has a first rank");
+    let load = |world| load_of(&all_reduce(algorithm, world, shape), encoded_len, speeds);
+    let (few, many) = (load(small), load(first));
+    let busy = |cost: &Cost| cost.cpu_seconds.max(cost.egress_seconds).max(cost.ingress_seconds);
+    let played = cost(algorithm, size, shape, encoded_len, speeds);
+    let more = sequence(algorithm, world.size()) - sequence(algorithm, size);
+    let seconds = (played.seconds - busy(&few)).max(0.0) + busy(&many) + more * speeds.latency_s;
+    // Gathers encode everything before the first message, others the first rank's piece.
+    let piece = if gathers(algorithm) { 1.0 } else { size as f64 / world.size() as f64 };
+    Cost { seconds, lead_seconds: played.lead_seconds * piece, ..many }
+}
+
+/// Messages that wait for each other.
+fn sequence(algorithm: Algorithm, size: usize) -> f64 {
+    match algorithm {
+        Algorithm::Ring => 2.0 * (size as f64 - 1.0),
+        Algorithm::Halving => 2.0 * f64::from(size.ilog2()),
+        Algorithm::TwoShot => 2.0,
+        Algorithm::Gather => 1.0,
+        Algorithm::RingGather => size as f64 - 1.0,
+    }
+}
+
+/// Where codecs work on `piece` elements at a time.
+fn speeds(
+    speed: &CodecSpeed,
+    link: &LinkSpeed,
+    algorithm: Algorithm,
+    size: usize,
+    piece: usize,
+) -> Speeds {
+    let codec = speed.codec();
+    let (deferred, gathers) = (codec.needs_feedback(), gathers(algorithm));
+    let free = |rate: f64, free: bool| if free { f64::INFINITY } else { rate };
+    let converges = size > 2 && matches!(algorithm, Algorithm::TwoShot | Algorithm::Gather);
+    Speeds {
+        latency_s: link.latency_s,
+        bytes_per_s: link.bytes_per_s / if converges { link.fan_in } else { 1.0 },
+        encode_per_s: free(rate_at(speed.encode, piece), codec.is_raw()),
+        decode_per_s: free(rate_at(speed.decode, piece), codec.is_raw() || deferred),
+        merge_per_s: free(rate_at(speed.merge, piece), gathers && deferred),
+        task_overhead_s: TASK_OVERHEAD_S,
+    }
+}
+
+/// Whether every rank decodes what every rank encoded.
+fn gathers(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::Gather | Algorithm::RingGather)
+}
+
+/// With feedback results are decoded at the step's end.
+fn commit_s(speed: &CodecSpeed, algorithm: Algorithm, size: usize, elements: usize) -> f64 {
+    let bytes = (elements * 4) as f64;
+    let merges = if gathers(algorithm) { (size - 1) as f64 } else { 0.0 };
+    bytes / rate_at(speed.decode, elements) + merges * bytes / rate_at(speed.merge, elements)
+}
+
+/// The algorithms by which a codec may travel: the one that was overrides for if it can carry it, else
+/// none; where nothing was overrides for, those that are worth comparing.
+fn carriers(
+    choice: &Choice,
+    overrides: Option<Algorithm>,
+    world: World,
+    elements: usize,
+) -> Vec<Algorithm> {
+    let exchange = choice.exchange();
+    if let Some(overrides) = overrides {
+        return if carries(overrides, exchange) { vec![overrides] } else { Vec::new() };
+    }
+    let size = world.size();
+    // Between two ranks ring and halving are two-shot by another name, and there is one gather.
+    let differs = |algorithm| match algorithm {
+        Algorithm::Ring | Algorithm::Halving => size > 2,
+        Algorithm::RingGather => size > 2 && exchange == Exchange::Gather,
+        Algorithm::TwoShot | Algorithm::Gather => true,
+    };
+    let few = size <= GATHER_WORLD_MAX || elements < GATHER_ELEMENTS_MAX;
+    let usable = |algorithm: &Algorithm| {
+        carries(*algorithm, exchange)
+            && differs(*algorithm)
+            && (!gathers(*algorithm) || few || exchange == Exchange::Gather)
+    };
+    let all = Algorithm::ALL.into_iter().filter(usable);
+    if size == 1 { all.take(1).collect() } else { all.collect() }
+}
+
+/// Into how many partitions a bucket is cut at least: who computes on a large piece moves no bytes
+/// meanwhile. Codecs that send few of the elements have next to none to move.
+fn least(choice: &Choice, elements: usize) -> usize {
+    match choice.exchange() {
+        Exchange::Gather => 1,
+        _ => operations::partitions(elements),
+    }
+}
+
+/// Into how many more it may be cut.
+fn finer(elements: usize, least: usize) -> impl Iterator<Item = usize> {
+    [2, 4, 8].into_iter().filter(move |&count| count > least && elements / count >= 1 << 14)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world(size: u32) -> World {
+        World::new(0, size).unwrap()
+    }
+
+    #[test]
+    fn large_worlds_cost_about_what_playing_them_says() {
+        for latency_s in [2e-5, 2e-2] {
+            let speeds = Speeds {
+                latency_s,
+                bytes_per_s: 1.25e7,
+                encode_per_s: 1e9,
+                decode_per_s: 2e9,
+                merge_per_s: 2e9,
+                task_overhead_s: TASK_OVERHEAD_S,
+            };
+            for algorithm in Algorithm::ALL {
+                for (size, partitions) in [(5, 1), (8, 2), (12, 1), (16, 4), (24, 2)] {
+                    let shape = Shape { length: 1 << 18, block: 1, partitions };
+                    let played = cost(algorithm, size, &shape, &|count| 4 * count, &speeds);
+                    let worked_out = extrapolated(
+                        algorithm,
+                        world(size as u32),
+                        &shape,
+                        &|count| 4 * count,
+                        &speeds,
+                    );
+                    let ratio = worked_out.seconds / played.seconds;
+                    assert!((0.8..1.25).contains(&ratio), "{algorithm}, {size} ranks: {ratio}");
+                    // Chunks differ by an element.
+                    let bytes = worked_out.sent_bytes as f64 / played.sent_bytes as f64;
+                    assert!((0.99..1.01).contains(&bytes), "{algorithm}: {bytes}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_algorithm_that_was_asked_for_is_the_only_one() {
+        let choice = |name| Choice::parse(name).unwrap();
+        let names =
+            |name, overrides, size| carriers(&choice(name), overrides, world(size), 1 << 20);
+        assert_eq!(names("none", Some(Algorithm::Halving), 4), [Algorithm::Halving]);
+        assert_eq!(names("int8", Some(Algorithm::Gather), 4), [Algorithm::Gather]);
+        assert_eq!(names("int8", Some(Algorithm::Ring), 4), []);
+        assert_eq!(names("topk:0.01", Some(Algorithm::TwoShot), 4), []);
+        assert_eq!(names("topk:0.01", None, 4), [Algorithm::Gather, Algorithm::RingGather]);
+        assert_eq!(names("topk:0.01", None, 2), [Algorithm::Gather]);
+        assert_eq!(names("int8", None, 32), [Algorithm::TwoShot]);
+        assert_eq!(names("none", None, 4).len(), 4);
+        assert_eq!(names("none", None, 1).len(), 1);
+    }
+}

@@ -1,0 +1,152 @@
+//! The choice of a plan.
+//!
+//! The iteration is simulated ([`crate::auto::timeline`]), and every bucket gets the candidate
+//! with which it is shortest. Then the choice goes back towards raw: as long as the iteration stays within
+//! two percent, a bucket gets the codec with the smaller error. A plan that is not at least two percent
+//! faster than raw is dropped for raw. So raw is used whenever raw is not slower, and a lossy
+//! codec only where it is seen to help.
+
+use crate::auto::candidates::Candidate;
+use crate::auto::plan::{Assignment, GAIN_MIN, Plan};
+use crate::auto::timeline::{self, Measured, Price};
+
+/// The share of the iteration that going back to codecs of smaller errors may cost in all: accuracy is
+/// bought with what nobody notices, and no more than one could tell from the best fixed choice.
+const SLACK: f64 = 0.02;
+
+/// The fastest plan for what was measured, by the rules above. `candidates[bucket]` begins with raw.
+pub(crate) fn choose(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan {
+    let search = Search { measured, candidates };
+    let raw = search.all_raw();
+    let raw_s = search.seconds(&raw);
+    let (mut picks, best) = search.descend(raw.clone(), raw_s);
+    search.relax(&mut picks, best * (1.0 + SLACK));
+    if search.seconds(&picks) > raw_s * (1.0 - GAIN_MIN) {
+        picks = raw;
+    }
+    search.finished(&picks)
+}
+
+/// The plan in which everything travels raw.
+pub(crate) fn raw(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan {
+    let search = Search { measured, candidates };
+    search.finished(&search.all_raw())
+}
+
+/// `plan` with what it would take under what is measured now; what is no candidate counts as raw.
+pub(crate) fn priced(measured: &Measured, candidates: &[Vec<Candidate>], plan: &Plan) -> Plan {
+    let find = |(of_bucket, assignment): (&Vec<Candidate>, &Assignment)| {
+        let same = of_bucket.iter().position(|candidate| candidate.assignment == *assignment);
+        same.unwrap_or_else(|| fastest(of_bucket, of_bucket[0].codec))
+    };
+    let picks: Vec<usize> = candidates.iter().zip(&plan.assignments).map(find).collect();
+    Search { measured, candidates }.finished(&picks)
+}
+
+/// What is searched: for every bucket the place of its candidate.
+struct Search<'a> {
+    measured: &'a Measured,
+    candidates: &'a [Vec<Candidate>],
+}
+
+impl Search<'_> {
+    fn all_raw(&self) -> Vec<usize> {
+        self.candidates.iter().map(|of_bucket| fastest(of_bucket, of_bucket[0].codec)).collect()
+    }
+
+    fn seconds(&self, picks: &[usize]) -> f64 {
+        let picked = self.candidates.iter().zip(picks);
+        timeline::seconds(self.measured, picked.map(|(of_bucket, pick)| &of_bucket[*pick].price))
+    }
+
+    /// The fastest picks that are found from some that take `best`.
+    fn descend(&self, mut picks: Vec<usize>, mut best: f64) -> (Vec<usize>, f64) {
+        for _ in 0..3 {
+            let before = best;
+            for bucket in 0..self.candidates.len() {
+                best = self.improve(bucket, &mut picks, best);
+            }
+            if best >= before {
+                break;
+            }
+        }
+        // With everything raw one bucket alone may not help, all together do: try each codec throughout.
+        for codec in self.codecs() {
+            let all: Vec<usize> =
+                self.candidates.iter().map(|of_bucket| fastest(of_bucket, codec)).collect();
+            let seconds = self.seconds(&all);
+            if seconds < best {
+                (picks, best) = (all, seconds);
+            }
+        }
+        (picks, best)
+    }
+
+    fn codecs(&self) -> Vec<usize> {
+        let mut codecs: Vec<usize> =
+            self.candidates.iter().flatten().map(|candidate| candidate.codec).collect();
+        codecs.sort_unstable();
+        codecs.dedup();
+        codecs
+    }
+
+    /// Gives `bucket` the candidate with which the iteration is shortest; the new time.
+    fn improve(&self, bucket: usize, picks: &mut [usize], best: f64) -> f64 {
+        let (mut kept, mut best) = (picks[bucket], best);
+        for candidate in 0..self.candidates[bucket].len() {
+            picks[bucket] = candidate;
+            let seconds = self.seconds(picks);
+            if seconds < best {
+                (kept, best) = (candidate, seconds);
+            }
+        }
+        picks[bucket] = kept;
+        best
+    }
+
+    /// Gives every bucket the candidate that loses least within the time limit.
+    fn relax(&self, picks: &mut [usize], limit: f64) {
+        for (bucket, of_bucket) in self.candidates.iter().enumerate() {
+            let kept = picks[bucket];
+            let error = of_bucket[kept].error;
+            let mut codecs: Vec<(f64, usize)> =
+                of_bucket.iter().map(|c| (c.error, c.codec)).filter(|c| c.0 < error).collect();
+            codecs.sort_by(|a, b| a.0.total_cmp(&b.0));
+            codecs.dedup();
+            let fits = codecs.into_iter().find(|(_, codec)| {
+                picks[bucket] = fastest(of_bucket, *codec);
+                self.seconds(picks) <= limit
+            });
+            if fits.is_none() {
+                picks[bucket] = kept;
+            }
+        }
+    }
+
+    fn finished(&self, picks: &[usize]) -> Plan {
+        let picked = || self.candidates.iter().zip(picks).map(|(all, &pick)| &all[pick]);
+        let prices: Vec<Price> = picked().map(|candidate| candidate.price).collect();
+        let prediction = timeline::predict(self.measured, &prices);
+        Plan {
+            assignments: picked().map(|candidate| candidate.assignment.clone()).collect(),
+            codec_error: picked().map(|candidate| candidate.error).sum(),
+            predicted_s: prediction.exchanges_s(),
+            iteration_s: prediction.seconds,
+            raw_iteration_s: self.seconds(&self.all_raw()),
+            prices,
+            fingerprint: String::new(),
+        }
+    }
+}
+
+/// The cheapest candidate of one codec; that of raw for a bucket that cannot have it.
+fn fastest(candidates: &[Candidate], codec: usize) -> usize {
+    let of_codec = |wanted: usize| {
+        let indices = (0..candidates.len()).filter(move |&index| candidates[index].codec == wanted);
+        indices.min_by(|&a, &b| candidates[a].price.alone_s.total_cmp(&candidates[b].price.alone_s))
+    };
+    of_codec(codec).or_else(|| of_codec(candidates[0].codec)).expect("every bucket can travel raw")
+}
+
+#[cfg(test)]
+mod tests;

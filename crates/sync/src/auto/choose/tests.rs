@@ -1,0 +1,82 @@
+//! Plans for made-up prices.
+
+use super::*;
+use crate::auto::timeline::Readiness;
+
+/// Raw takes as long as its bytes, the others shrink the wire time and cost some computing.
+fn candidates(wire_s: f64, compute_s: f64) -> Vec<Candidate> {
+    let make = |(codec, name): (usize, &str)| {
+        let wire_s = wire_s * [1.0, 0.5, 0.25, 0.125][codec];
+        let cpu_s = compute_s * codec as f64;
+        let price = Price { alone_s: wire_s + cpu_s, wire_s, cpu_s, ..Price::default() };
+        let assignment =
+            Assignment { codec: name.to_owned(), algorithm: "two-shot".to_owned(), partitions: 1 };
+        Candidate { assignment, codec, error: [0.0, 1e-5, 1e-4, 1e-2][codec], price }
+    };
+    ["none", "bf16", "int8", "int4"].into_iter().enumerate().map(make).collect()
+}
+
+fn measured(backward_s: f64) -> Measured {
+    let readiness = |index: usize| Readiness { ready_s: backward_s * (index + 1) as f64 / 4.0 };
+    Measured { backward_s, buckets: (0..4).map(readiness).collect(), shares_cores: true }
+}
+
+fn plan(backward_s: f64, wire_s: f64, compute_s: f64) -> Plan {
+    choose(&measured(backward_s), &vec![candidates(wire_s, compute_s); 4])
+}
+
+fn codecs(plan: &Plan) -> Vec<&str> {
+    plan.assignments.iter().map(|assignment| assignment.codec.as_str()).collect()
+}
+
+#[test]
+fn a_fast_link_is_left_raw() {
+    assert_eq!(codecs(&plan(1.0, 0.001, 0.002)), ["none"; 4]);
+}
+
+#[test]
+fn a_slow_link_gets_the_strongest_codec() {
+    assert_eq!(codecs(&plan(0.1, 10.0, 0.001)), ["int4"; 4]);
+}
+
+#[test]
+fn only_what_overlap_cannot_hide_is_compressed() {
+    let plan = plan(4.0, 0.9, 0.001);
+    assert_eq!(&codecs(&plan)[..3], ["none"; 3]);
+    assert_ne!(codecs(&plan)[3], "none");
+}
+
+#[test]
+fn what_loses_less_is_taken_where_both_are_as_fast() {
+    // On these gradients the codec that was thought the worse loses less.
+    let mut alike = candidates(10.0, 0.0);
+    (alike[2].price, alike[2].error) = (alike[3].price, 0.05);
+    let plan = choose(&measured(0.1), &vec![alike; 4]);
+    assert_eq!(codecs(&plan), ["int4"; 4]);
+}
+
+#[test]
+fn no_plan_is_predicted_slower_than_raw() {
+    for (wire_s, compute_s) in [(0.001, 1.0), (1.0, 1.0), (1.0, 0.1), (3.0, 2.0)] {
+        let plan = plan(0.5, wire_s, compute_s);
+        assert!(plan.iteration_s <= plan.raw_iteration_s, "{plan:?}");
+    }
+}
+
+#[test]
+fn the_hash_is_that_of_the_assignments() {
+    let (plan, later) = (plan(0.1, 10.0, 0.001), plan(0.2, 10.0, 0.001));
+    assert!(plan.iteration_s != later.iteration_s && plan.hash() == later.hash());
+    let mut other = plan.clone();
+    other.assignments[2].partitions = 2;
+    assert_ne!(plan.hash(), other.hash());
+}
+
+#[test]
+fn a_plan_wins_by_its_time_or_by_a_smaller_error_in_the_same_time() {
+    let plan = |iteration_s, codec_error| Plan { iteration_s, codec_error, ..Plan::default() };
+    let now = plan(1.0, 0.8);
+    assert!(plan(0.97, 2.0).beats(&now) && !plan(0.99, 0.8).beats(&now));
+    assert!(plan(1.01, 0.3).beats(&now) && !plan(1.01, 0.5).beats(&now));
+    assert!(!plan(1.03, 0.0).beats(&now) && !plan(1.0, 0.0).beats(&plan(1.0, 0.0)));
+}

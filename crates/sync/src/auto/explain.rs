@@ -1,0 +1,199 @@
+//! Why the plan is what it is: the record of one planning.
+//!
+//! Rank 0 alone writes it, in the record of the step after which all ranks planned. For every bucket
+//! it has every alternative with its price, what it would do to the iteration, and why it was not
+//! taken.
+
+use serde::{Deserialize, Serialize};
+
+use crate::auto::candidates::Candidate;
+use crate::auto::plan::{Assignment, Plan};
+use crate::auto::timeline::{self, Measured, Price};
+use crate::measure::link::LinkSpeed;
+
+/// One planning.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Planning {
+    /// Why there was one.
+    pub reason: String,
+    /// The slowest link, where there is any.
+    pub link: Option<LinkSpeed>,
+    /// The relative squared error that one encoding of a bucket may have.
+    pub error_budget: f64,
+    /// How long the iteration should take under the plan.
+    pub iteration_s: f64,
+    /// How long it should take if everything travelled raw.
+    pub raw_iteration_s: f64,
+    /// How long rank 0 took to decide.
+    pub took_s: f64,
+    /// Every bucket, in the order in which they become ready.
+    pub buckets: Vec<Decision>,
+}
+
+/// What was decided for one bucket.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Its first and last parameter.
+    pub name: String,
+    /// Its elements.
+    pub elements: usize,
+    /// When it is ready, since the step's begin.
+    pub ready_s: f64,
+    /// What it travels by.
+    pub chosen: Option<Assignment>,
+    /// Why, in a few words.
+    pub because: String,
+    /// For every codec and algorithm the best number of partitions, the chosen way among them.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// One way that a bucket might travel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// The way.
+    #[serde(flatten)]
+    pub assignment: Assignment,
+    /// The relative squared error of one encoding: measured; before that the most it can be.
+    pub error: f64,
+    /// From ready to done, with the network to itself.
+    pub alone_s: f64,
+    /// From ready to done, behind the buckets before it.
+    pub exchange_s: f64,
+    /// How long the iteration would take if this bucket alone went so.
+    pub iteration_s: f64,
+    /// Why it was taken, or not.
+    pub verdict: Verdict,
+}
+
+/// What became of an alternative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is in the plan.
+    Chosen,
+    /// It loses more than the budget allows.
+    OverBudget,
+    /// The iteration would be longer.
+    Slower,
+    /// The iteration would not be shorter by as much as its loss is worth.
+    LosesMore,
+    /// It is as good.
+    NoBetter,
+}
+
+/// The decisions of `plan`; `all[bucket]` are its candidates, those over the budget among them.
+pub(crate) fn decisions(
+    measured: &Measured,
+    plan: &Plan,
+    all: &[Vec<Candidate>],
+    budget: f64,
+) -> Vec<Decision> {
+    let mut prices = plan.prices.clone();
+    let buckets = all.iter().zip(&plan.assignments).zip(&measured.buckets);
+    let decide = |(bucket, ((of_bucket, chosen), ready)): (usize, ((&Vec<Candidate>, _), &_))| {
+        let ready: &timeline::Readiness = ready;
+        let mut judge = |candidate: &Candidate| {
+            let kept = std::mem::replace(&mut prices[bucket], candidate.price);
+            let prediction = timeline::predict(measured, &prices);
+            prices[bucket] = kept;
+            let (ready, done) = prediction.spans[bucket];
+            let predicted = (prediction.seconds, done - ready);
+            alternative(candidate, predicted, plan, (chosen, kept), (of_bucket, budget))
+        };
+        let alternatives: Vec<Alternative> =
+            best_of_each(of_bucket, chosen).map(&mut judge).collect();
+        Decision {
+            ready_s: ready.ready_s,
+            chosen: Some(Assignment::clone(chosen)),
+            because: because(&alternatives, plan),
+            alternatives,
+            ..Decision::default()
+        }
+    };
+    buckets.enumerate().map(decide).collect()
+}
+
+fn alternative(
+    candidate: &Candidate,
+    (iteration_s, exchange_s): (f64, f64),
+    plan: &Plan,
+    (chosen, price): (&Assignment, Price),
+    (of_bucket, budget): (&[Candidate], f64),
+) -> Alternative {
+    let mine = of_bucket.iter().find(|candidate| candidate.assignment == *chosen);
+    let error = mine.map_or(0.0, |candidate| candidate.error);
+    let verdict = if candidate.assignment == *chosen {
+        Verdict::Chosen
+    } else if candidate.error > budget {
+        Verdict::OverBudget
+    } else if candidate.error > error {
+        Verdict::LosesMore
+    } else if iteration_s > plan.iteration_s || candidate.price.alone_s > price.alone_s {
+        Verdict::Slower
+    } else {
+        Verdict::NoBetter
+    };
+    Alternative {
+        assignment: candidate.assignment.clone(),
+        error: candidate.error,
+        alone_s: candidate.price.alone_s,
+        exchange_s,
+        iteration_s,
+        verdict,
+    }
+}
+
+/// The chosen candidate, and of every other codec and algorithm the fastest one.
+fn best_of_each<'a>(
+    candidates: &'a [Candidate],
+    chosen: &'a Assignment,
+) -> impl Iterator<Item = &'a Candidate> {
+    let way = |a: &Assignment| (a.codec.clone(), a.algorithm.clone());
+    candidates.iter().filter(move |candidate| {
+        let assignment = &candidate.assignment;
+        if way(assignment) == way(chosen) {
+            return assignment == chosen;
+        }
+        let alike = candidates.iter().filter(|other| way(&other.assignment) == way(assignment));
+        let best = alike.min_by(|a, b| a.price.alone_s.total_cmp(&b.price.alone_s));
+        best.is_some_and(|best| best.assignment == *assignment)
+    })
+}
+
+/// Why the chosen way was chosen, of all that the table says.
+fn because(alternatives: &[Alternative], plan: &Plan) -> String {
+    let chosen = alternatives.iter().find(|one| one.verdict == Verdict::Chosen);
+    let Some(chosen) = chosen else { return "it is no candidate any more".to_owned() };
+    if alternatives.iter().all(|one| one.error == 0.0) {
+        return "vectors travel raw".to_owned();
+    }
+    let saved_s = |one: &Alternative| plan.iteration_s - one.iteration_s;
+    let most = |over: bool| {
+        let others = alternatives.iter().filter(|one| (one.verdict == Verdict::OverBudget) == over);
+        others.map(saved_s).fold(0.0, f64::max)
+    };
+    let raw = alternatives.first().map_or(0.0, |raw| -saved_s(raw));
+    let own = match (chosen.error == 0.0, raw > TELLING_S) {
+        (true, _) => "raw".to_owned(),
+        (false, true) => format!("raw here would take {} more", ms(raw)),
+        (false, false) => {
+            "raw here alone would take no longer, with the other buckets it would".to_owned()
+        }
+    };
+    let (within, over) = (most(false), most(true));
+    let limit = match (within > TELLING_S, over > within.max(TELLING_S)) {
+        (_, true) => format!("; what would save {} more is over the error budget", ms(over)),
+        (true, false) => {
+            format!("; what would save {} more is not worth its loss or a change", ms(within))
+        }
+        (false, false) => "; nothing here would save more".to_owned(),
+    };
+    own + &limit
+}
+
+/// Less than this is the same time.
+const TELLING_S: f64 = 5e-5;
+
+fn ms(seconds: f64) -> String {
+    format!("{:.1} ms", seconds * 1e3)
+}

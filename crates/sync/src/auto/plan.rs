@@ -1,0 +1,100 @@
+//! Plans: the codec, the algorithm and the partitions of every bucket.
+
+use serde::{Deserialize, Serialize};
+use thinwire_codec::Choice;
+use thinwire_collective::operations::{carries, partitions, preferred};
+use thinwire_schedule::Algorithm;
+use thinwire_wire::World;
+
+use crate::auto::timeline::Price;
+use crate::bucket::layout::Bucket;
+use crate::options::Overrides;
+
+/// How one bucket travels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// The codec, as [`Choice::parse`] takes it.
+    pub codec: String,
+    /// The algorithm, as [`Algorithm`] parses it.
+    pub algorithm: String,
+    /// The number of pipelined partitions of the bucket.
+    pub partitions: usize,
+}
+
+/// How all buckets travel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// One assignment per bucket.
+    pub assignments: Vec<Assignment>,
+    /// For each bucket, the time from ready to done that is expected, in seconds; zero where nothing
+    /// was measured.
+    pub predicted_s: Vec<f64>,
+    /// The expected time of an iteration, in seconds; zero where nothing was measured.
+    pub iteration_s: f64,
+    /// The codec error: the relative squared error of one encoding, summed over buckets.
+    #[serde(default, rename = "loss")]
+    pub codec_error: f64,
+    /// The price of each bucket's exchange by itself; none where nothing was measured.
+    #[serde(default)]
+    pub prices: Vec<Price>,
+    /// The expected time of an iteration in which everything travels raw, in seconds; zero where nothing
+    /// was measured.
+    #[serde(default)]
+    pub raw_iteration_s: f64,
+    /// In a saved plan, the fingerprint of the options that it was made for; it is not followed for
+    /// others.
+    #[serde(default, rename = "asked")]
+    pub fingerprint: String,
+}
+
+/// A plan must be faster by this share than raw, and than the plan in force.
+pub(crate) const GAIN_MIN: f64 = 0.02;
+
+impl Plan {
+    /// Returns the plan for one codec, without measuring: the same every time.
+    pub(crate) fn fixed(
+        choice: &Choice,
+        overrides: Overrides,
+        buckets: &[&Bucket],
+        world: World,
+    ) -> Plan {
+        let assign = |bucket: &&Bucket| {
+            let raw = Choice::Bytes(bucket.raw());
+            let plain = matches!(choice, Choice::Bytes(codec) if codec.is_raw());
+            let choice = if bucket.exempt || plain { &raw } else { choice };
+            let algorithm = algorithm(choice, overrides.algorithm, world, bucket.elements);
+            Assignment {
+                codec: choice.to_string(),
+                algorithm: algorithm.to_string(),
+                partitions: overrides.partitions.unwrap_or_else(|| partitions(bucket.elements)),
+            }
+        };
+        let assignments = buckets.iter().map(assign).collect();
+        Plan { assignments, predicted_s: vec![0.0; buckets.len()], ..Plan::default() }
+    }
+
+    /// Whether this plan is expected to be faster than `other` by more than noise, or as fast with less
+    /// than half of its codec error.
+    pub(crate) fn beats(&self, other: &Plan) -> bool {
+        let over = self.iteration_s / other.iteration_s;
+        over < 1.0 - GAIN_MIN || over < 1.0 + GAIN_MIN && self.codec_error < 0.5 * other.codec_error
+    }
+
+    /// Returns the hash of what all ranks must agree on: how buckets travel, not how long it should take.
+    pub fn hash(&self) -> u32 {
+        let text = serde_json::to_string(&self.assignments).expect("strings and numbers");
+        thinwire_wire::checksum(text.as_bytes())
+    }
+}
+
+/// Returns the algorithm that carries a codec: the override where it can, else the preferred one.
+fn algorithm(
+    choice: &Choice,
+    overridden: Option<Algorithm>,
+    world: World,
+    elements: usize,
+) -> Algorithm {
+    let exchange = choice.exchange();
+    let overridden = overridden.filter(|algorithm| carries(*algorithm, exchange));
+    overridden.unwrap_or_else(|| preferred(exchange, world, elements))
+}

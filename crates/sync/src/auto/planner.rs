@@ -1,0 +1,316 @@
+//! The planner's state: what links, codecs and buckets were seen to do, and which plan follows.
+//!
+//! Every rank keeps one and feeds it the same figures, so that all come to the same verdicts; what
+//! to do next is decided by rank 0 alone and sent to all, because rounding and crowding may differ.
+
+use std::time::Instant;
+
+use thinwire_wire::World;
+
+use crate::StepRecord;
+use crate::auto::backward::Backward;
+use crate::auto::candidates::{Candidate, Candidates};
+use crate::auto::choose;
+use crate::auto::explain::{Planning, decisions};
+use crate::auto::plan::Plan;
+use crate::auto::timeline::{self, Measured, Readiness};
+use crate::auto::watch::{INTERVAL, Reading, Verdict, Watch};
+use crate::bucket::layout::Bucket;
+use crate::bucket::state::BucketState;
+use crate::measure::codecs::Calibration;
+use crate::measure::error;
+use crate::measure::link::LinkSpeed;
+use crate::options::Overrides;
+
+/// Steps since the buckets were laid out after which `auto` plans anew with what it has seen; then
+/// every hundred steps.
+const PLANNING_STEPS: [u64; 4] = [1, 4, 16, 50];
+
+/// Time on the wire that tells something: a share of the iteration, and more than threads scatter.
+const TELLING_SHARE: f64 = 0.05;
+const TELLING_S: f64 = 1e-3;
+
+/// What one rank tells of one step: time on the wire, as measured and as predicted, and the
+/// iteration's time.
+const FIGURES: usize = 3;
+
+/// What is asked of the planner.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) overrides: Overrides,
+    pub(crate) error_budget: f64,
+    /// Computing for the exchange takes cores away from backward.
+    pub(crate) shares_cores: bool,
+}
+
+/// Everything that planning remembers.
+#[derive(Debug)]
+pub(crate) struct Planner {
+    candidates: Candidates,
+    world: World,
+    limits: Limits,
+    watch: Watch,
+    /// For every bucket what each codec loses of its gradients; empty until it was measured.
+    errors: Vec<Vec<f32>>,
+    /// Samples of this step's gradients, by bucket.
+    samples: Vec<Vec<f32>>,
+    measured: Measured,
+    /// This rank's own backward.
+    backward: Backward,
+    /// What this rank has not yet told of the last steps.
+    reports: Vec<f32>,
+    /// The plan before the one in force.
+    before: Option<Plan>,
+    /// The record of a planning that no step has taken up yet.
+    planning: Option<Planning>,
+}
+
+impl Planner {
+    pub(crate) fn new(calibration: Calibration, world: World, limits: Limits) -> Planner {
+        Planner {
+            candidates: Candidates::new(calibration, world, limits.overrides),
+            world,
+            limits,
+            watch: Watch::new(0, true),
+            errors: Vec::new(),
+            samples: Vec::new(),
+            measured: Measured::default(),
+            backward: Backward::default(),
+            reports: Vec::new(),
+            before: None,
+            planning: None,
+        }
+    }
+
+    /// There are other buckets now: nothing is known of them.
+    pub(crate) fn lay_out(&mut self, buckets: usize) {
+        // Nothing is known of backward yet: as if everything were ready at once.
+        self.measured = Measured {
+            backward_s: 0.0,
+            buckets: vec![Readiness::default(); buckets],
+            shares_cores: self.limits.shares_cores,
+        };
+        self.backward = Backward::default();
+        self.errors.clear();
+        self.samples = vec![Vec::new(); buckets];
+        self.reports.clear();
+        self.before = None;
+    }
+
+    pub(crate) fn link(&self) -> LinkSpeed {
+        self.candidates.calibration().link.clone()
+    }
+
+    /// Whether a plan is due after a step, so many steps after the buckets were laid out.
+    pub(crate) fn is_due(age: u64) -> bool {
+        PLANNING_STEPS.contains(&age) || (age > 0 && age.is_multiple_of(100))
+    }
+
+    /// Whether ranks tell each other after a step what they saw.
+    pub(crate) fn reports(age: u64) -> bool {
+        Planner::is_due(age) || age % INTERVAL == INTERVAL - 1
+    }
+
+    /// Keeps some of a bucket's gradients until the step's end.
+    pub(crate) fn sample(&mut self, bucket: usize, values: &[f32]) {
+        self.samples[bucket] = error::sample(values, self.samples.len());
+    }
+
+    /// Takes note of a step, for this rank.
+    pub(crate) fn record(&mut self, record: &StepRecord, plan: &Plan) {
+        self.backward.record(record);
+        let spans = record.buckets.iter().map(|bucket| (bucket.ready_s, bucket.done_s));
+        let computed_s = record.total(|bucket| bucket.encode_s + bucket.decode_s);
+        let wire_s = timeline::wire_s(spans, computed_s);
+        let seen = Measured { shares_cores: false, ..seen(record) };
+        let predicted = timeline::predict(&seen, &plan.prices);
+        let computed_s = plan.prices.iter().map(|price| price.cpu_s).sum();
+        let predicted_s = timeline::wire_s(predicted.spans.into_iter(), computed_s);
+        let seconds = record.backward_s + record.wait_s + record.commit_s;
+        self.reports.extend([wire_s, predicted_s, seconds].map(|figure| figure as f32));
+    }
+
+    /// This rank's figures: when its buckets were ready, its last steps, and what codecs lose of its
+    /// gradients if it has sampled them.
+    pub(crate) fn message(&mut self) -> Vec<f32> {
+        let mut message: Vec<f32> = self.backward.times_s().map(|seconds| seconds as f32).collect();
+        message.append(&mut self.reports);
+        let codecs = &self.candidates.calibration().codecs;
+        for sample in self.samples.iter_mut().map(std::mem::take).filter(|s| !s.is_empty()) {
+            message.extend(codecs.iter().map(|pace| error::relative_error(pace.codec(), &sample)));
+        }
+        message
+    }
+
+    /// Hears all ranks' messages, each `length` long, the same on all ranks; `sampled` are the buckets
+    /// whose gradients were sampled. What is to be done.
+    pub(crate) fn absorb_reports(
+        &mut self,
+        all: &[f32],
+        length: usize,
+        sampled: &[usize],
+    ) -> Verdict {
+        let buckets = self.measured.buckets.len();
+        let of = |index: usize| all.iter().skip(index).step_by(length).copied();
+        let longest = |index: usize| of(index).fold(0.0, f32::max);
+        self.measured = Measured {
+            backward_s: longest(0).into(),
+            buckets: (1..1 + buckets).map(|i| Readiness { ready_s: longest(i).into() }).collect(),
+            shares_cores: self.limits.shares_cores,
+        };
+        let codecs = self.candidates.calibration().codecs.len();
+        let errors = length - sampled.len() * codecs;
+        let mean = |index: usize| of(index).sum::<f32>() / self.world.size() as f32;
+        if !sampled.is_empty() {
+            self.errors = vec![Vec::new(); buckets];
+        }
+        for (place, bucket) in sampled.iter().enumerate() {
+            let first = errors + place * codecs;
+            self.errors[*bucket] = (first..first + codecs).map(mean).collect();
+        }
+        let steps = (1 + buckets..errors).step_by(FIGURES);
+        for first in steps {
+            let ranks = of(first).zip(of(first + 1)).zip(of(first + 2));
+            let reading =
+                reading(ranks.map(|((wire, predicted), seconds)| [wire, predicted, seconds]));
+            let verdict = self.watch.record(reading);
+            if verdict != Verdict::Stay {
+                return verdict;
+            }
+        }
+        Verdict::Stay
+    }
+
+    /// The link was measured once more; whether it is another one now.
+    pub(crate) fn learn(&mut self, link: LinkSpeed) -> bool {
+        let changed = link.differs(&self.link());
+        self.watch.measured(changed);
+        if changed {
+            self.candidates.set_link(link);
+        }
+        changed
+    }
+
+    /// What rank 0 proposes: the best plan, unless the one in force is about as good, or it was
+    /// dropped.
+    pub(crate) fn propose(&mut self, buckets: &[BucketState], plan: &Plan, reason: String) -> Plan {
+        let begin = Instant::now();
+        let all = self.candidates(buckets);
+        let usable = self.usable(&all);
+        let mut proposal = choose::choose(&self.measured, &usable);
+        if !plan.assignments.is_empty() {
+            let current = choose::priced(&self.measured, &usable, plan);
+            let dropped = self.watch.has_dropped(proposal.hash());
+            if dropped || !proposal.beats(&current) {
+                proposal = current;
+            }
+        }
+        self.explain(&proposal, &all, reason, begin);
+        proposal
+    }
+
+    /// What rank 0 proposes after a verdict on the plan in force.
+    pub(crate) fn retreat(
+        &mut self,
+        buckets: &[BucketState],
+        verdict: Verdict,
+        reason: String,
+    ) -> Plan {
+        let begin = Instant::now();
+        let all = self.candidates(buckets);
+        let usable = self.usable(&all);
+        let proposal = match (&self.before, verdict) {
+            (Some(before), Verdict::RollBack) => choose::priced(&self.measured, &usable, before),
+            _ => choose::raw(&self.measured, &usable),
+        };
+        self.explain(&proposal, &all, reason, begin);
+        proposal
+    }
+
+    /// `new` is in force instead of `old`.
+    pub(crate) fn switched(&mut self, new: &Plan, old: Plan) {
+        let is_raw = new.iteration_s >= new.raw_iteration_s;
+        self.watch.switched(new.hash(), is_raw);
+        self.watch.expect_of_raw(self.raw_s(new));
+        self.before = Some(old).filter(|old| old.assignments.len() == new.assignments.len());
+        self.reports.clear();
+    }
+
+    /// The plan in force is kept, with what it should take by what is known now.
+    pub(crate) fn kept(&mut self, plan: &Plan) {
+        self.watch.expect_of_raw(self.raw_s(plan));
+    }
+
+    /// What raw should take; zero where backward was not seen yet.
+    fn raw_s(&self, plan: &Plan) -> f64 {
+        if self.measured.backward_s > 0.0 { plan.raw_iteration_s } else { 0.0 }
+    }
+
+    /// The record of the last planning, once.
+    pub(crate) fn take_planning(&mut self) -> Option<Planning> {
+        self.planning.take()
+    }
+
+    fn candidates(&mut self, buckets: &[BucketState]) -> Vec<Vec<Candidate>> {
+        let (candidates, errors) = (&mut self.candidates, &self.errors);
+        let of_bucket = |(index, state): (usize, &BucketState)| {
+            let errors = errors.get(index).filter(|errors| !errors.is_empty());
+            candidates.of_bucket(&state.bucket, errors.map(Vec::as_slice))
+        };
+        buckets.iter().enumerate().map(of_bucket).collect()
+    }
+
+    /// Those within the error budget; raw always is.
+    fn usable(&self, all: &[Vec<Candidate>]) -> Vec<Vec<Candidate>> {
+        let budget = self.limits.error_budget;
+        let within = |candidate: &&Candidate| candidate.error <= budget;
+        all.iter().map(|of_bucket| of_bucket.iter().filter(within).cloned().collect()).collect()
+    }
+
+    fn explain(&mut self, plan: &Plan, all: &[Vec<Candidate>], reason: String, begin: Instant) {
+        let budget = self.limits.error_budget;
+        self.planning = Some(Planning {
+            reason,
+            link: (self.world.size() > 1).then(|| self.link()),
+            error_budget: budget,
+            iteration_s: plan.iteration_s,
+            raw_iteration_s: plan.raw_iteration_s,
+            took_s: begin.elapsed().as_secs_f64(),
+            buckets: decisions(&self.measured, plan, all, budget),
+        });
+    }
+
+    /// Gives the buckets of the last planning their names.
+    pub(crate) fn name_buckets<'a>(&mut self, names: impl Iterator<Item = (String, &'a Bucket)>) {
+        let Some(planning) = &mut self.planning else { return };
+        for (decision, (name, bucket)) in planning.buckets.iter_mut().zip(names) {
+            (decision.name, decision.elements) = (name, bucket.elements);
+        }
+    }
+}
+
+fn seen(record: &StepRecord) -> Measured {
+    let ready = |bucket: &crate::BucketRecord| Readiness { ready_s: bucket.ready_s };
+    Measured {
+        backward_s: record.backward_s,
+        buckets: record.buckets.iter().map(ready).collect(),
+        shares_cores: false,
+    }
+}
+
+/// What a step showed, from every rank's figures. Whoever was ready last has waited for nobody: what
+/// it saw of the wire was the wire.
+fn reading(ranks: impl Iterator<Item = [f32; FIGURES]>) -> Reading {
+    let (mut least, mut seconds) = ([f32::INFINITY; FIGURES], 0.0_f32);
+    for figures in ranks {
+        seconds = seconds.max(figures[2]);
+        if figures[0] < least[0] {
+            least = figures;
+        }
+    }
+    let (wire_s, predicted_s) = (f64::from(least[0]), f64::from(least[1]));
+    let telling = (f64::from(seconds) * TELLING_SHARE).max(TELLING_S);
+    let tells = predicted_s > 0.0 && wire_s.max(predicted_s) > telling;
+    let drift = tells.then(|| wire_s.max(TELLING_S / 10.0) / predicted_s.max(TELLING_S / 10.0));
+    Reading { seconds: seconds.into(), drift }
+}

@@ -1,0 +1,145 @@
+//! Which gradients travel together.
+//!
+//! Parameters are taken in the order in which their gradients become ready. A bucket is closed when
+//! it has reached its size, or the framework's own bucket ends; tensors that travel uncompressed
+//! share buckets of their own, so that a codec never sees them, and so do those of one dtype. Law:
+//! every parameter is in exactly one bucket, and the layout is a function of the parameters alone,
+//! so it is the same on all ranks.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
+use thinwire_wire::DType;
+
+use crate::Parameter;
+
+/// A set of parameters that is exchanged as one tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    /// The parameters in it and their elements in the bucket.
+    pub(crate) members: Vec<(usize, Range<usize>)>,
+    /// Elements in the bucket.
+    pub(crate) elements: usize,
+    /// It always travels uncompressed.
+    pub(crate) exempt: bool,
+    /// What it travels as when it is not compressed.
+    pub(crate) dtype: DType,
+}
+
+/// Whether vectors have buckets of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Apart {
+    /// They have, because they travel uncompressed.
+    Vectors,
+    /// Everything travels uncompressed.
+    No,
+}
+
+/// Buckets of at least `bytes_max` bytes each, the last ones excepted, in order of readiness, and
+/// for every parameter its bucket and its place in it.
+pub(crate) fn layout(
+    parameters: &[Parameter],
+    bytes_max: usize,
+    apart: Apart,
+) -> (Vec<Bucket>, Vec<(usize, Range<usize>)>) {
+    let mut buckets: Vec<Bucket> = Vec::new();
+    let mut open: BTreeMap<(bool, DType), Bucket> = BTreeMap::new();
+    let mut framework_bucket = None;
+    for (index, parameter) in parameters.iter().enumerate() {
+        if framework_bucket.replace(parameter.bucket) != Some(parameter.bucket) {
+            buckets.extend(std::mem::take(&mut open).into_values());
+        }
+        let exempt = apart == Apart::No || parameter.is_exempt();
+        let kind = (exempt, parameter.dtype);
+        let bucket = open.entry(kind).or_insert_with(|| Bucket::new(kind));
+        let end = bucket.elements + parameter.elements();
+        bucket.members.push((index, bucket.elements..end));
+        bucket.elements = end;
+        if end * 4 >= bytes_max {
+            buckets.extend(open.remove(&kind));
+        }
+    }
+    buckets.extend(open.into_values());
+    buckets.sort_by_key(|bucket| bucket.members.last().map(|(parameter, _)| *parameter));
+    let mut places = vec![(0, 0..0); parameters.len()];
+    for (number, bucket) in buckets.iter().enumerate() {
+        for (parameter, range) in &bucket.members {
+            places[*parameter] = (number, range.clone());
+        }
+    }
+    (buckets, places)
+}
+
+impl Bucket {
+    fn new((exempt, dtype): (bool, DType)) -> Bucket {
+        Bucket { members: Vec::new(), elements: 0, exempt, dtype }
+    }
+
+    /// Returns the bucket of one parameter, the first of a list, which a codec may compress whatever its
+    /// shape is.
+    pub(crate) fn of_one(parameter: &Parameter) -> Bucket {
+        let elements = parameter.elements();
+        let members = vec![(0, 0..elements)];
+        Bucket { members, elements, ..Bucket::new((false, parameter.dtype)) }
+    }
+
+    /// The codec that loses nothing of its gradients.
+    pub(crate) fn raw(&self) -> Arc<dyn Codec> {
+        thinwire_codec::raw_of(self.dtype)
+    }
+
+    /// What to call it: its first and last parameter.
+    pub(crate) fn name(&self, parameters: &[Parameter]) -> String {
+        let name = |member: Option<&(usize, Range<usize>)>| {
+            member.map_or("", |(parameter, _)| parameters[*parameter].name.as_str()).to_owned()
+        };
+        match self.members.len() {
+            0 | 1 => name(self.members.first()),
+            count => {
+                format!("{} … {} ({count})", name(self.members.first()), name(self.members.last()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_parameter_is_in_one_bucket(
+            shapes in prop::collection::vec((prop::collection::vec(1_usize..20, 0..4), 0..6), 0..40),
+            bytes_max in 1_usize..4000,
+        ) {
+            let parameter = |(index, (shape, kind)): (usize, &(Vec<usize>, i32))| Parameter {
+                dtype: DType::ALL[*kind as usize % 3],
+                bucket: index as u32 / 7,
+                ..Parameter::new(&format!("p{index}"), shape)
+            };
+            let parameters: Vec<Parameter> = shapes.iter().enumerate().map(parameter).collect();
+            let (buckets, places) = layout(&parameters, bytes_max, Apart::Vectors);
+            let mut seen = vec![0; parameters.len()];
+            for (number, bucket) in buckets.iter().enumerate() {
+                let mut end = 0;
+                for (parameter, range) in &bucket.members {
+                    prop_assert_eq!(range.start, end);
+                    prop_assert_eq!(range.len(), parameters[*parameter].elements());
+                    prop_assert_eq!(bucket.exempt, parameters[*parameter].is_exempt());
+                    prop_assert_eq!(bucket.dtype, parameters[*parameter].dtype);
+                    let first = bucket.members[0].0;
+                    prop_assert_eq!(parameters[first].bucket, parameters[*parameter].bucket);
+                    prop_assert_eq!(&places[*parameter], &(number, range.clone()));
+                    end = range.end;
+                    seen[*parameter] += 1;
+                }
+                prop_assert_eq!(end, bucket.elements);
+            }
+            prop_assert!(seen.iter().all(|&count| count == 1));
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The state of a bucket: what is being filled, what is on its way, what is kept from step to step.
+//!
+//! Two buffers rotate. With error feedback, `values` leaves with the gradient and comes back with
+//! the new residual; when the step is committed, the result is written over the old residual and the
+//! two change places. A step that is skipped drops the new residual and keeps the old one, so
+//! nothing has changed.
+
+use std::ops::Range;
+
+use thinwire_codec::{Choice, Finite, kernel};
+use thinwire_collective::Address;
+use thinwire_schedule::Algorithm;
+use thinwire_wire::random::Key;
+
+use crate::bucket::feedback::Memory;
+use crate::bucket::layout::Bucket;
+use crate::bucket::momentum::Velocity;
+use crate::buffer::{ExternalBuffer, Tensor};
+use crate::exchange::choose;
+use crate::exchange::route::{Ranks, Route, Target};
+use crate::exchange::{Departure, Exchange};
+use crate::{BucketRecord, Error, Gradient, Outcome, Parameter, parameter};
+
+/// One bucket and its state.
+#[derive(Debug)]
+pub(crate) struct BucketState {
+    pub(crate) bucket: Bucket,
+    pub(crate) record: BucketRecord,
+    ranks: Ranks,
+    target: Target,
+    matrices: Vec<(Range<usize>, (usize, usize))>,
+    /// The gradient while it is gathered, the average afterwards.
+    values: Tensor,
+    /// The sum of what lossy codecs have lost so far; empty if nothing ever was lost.
+    pub(super) residual: Vec<f32>,
+    pub(super) memory: Memory,
+    pub(super) velocity: Option<Velocity>,
+    codec: Choice,
+    /// With feedback the exchange leaves a residual; without it an old one is sent along once.
+    feedback: bool,
+    /// None while the bucket is on its way, and before the first plan.
+    pub(super) exchange: Option<Box<dyn Exchange>>,
+    given: Vec<bool>,
+    left: usize,
+    /// Whether all gradients given on this rank are finite.
+    finite: Finite,
+    /// Whether all gradients of all ranks are, once the bucket has arrived.
+    arrived: Option<Finite>,
+}
+
+/// How a bucket travels.
+#[derive(Clone, Debug)]
+pub(crate) struct Travel {
+    pub(crate) codec: Choice,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) partitions: usize,
+    /// The seed of the job.
+    pub(crate) seed: u64,
+}
+
+impl BucketState {
+    pub(crate) fn new(
+        bucket: Bucket,
+        parameters: &[Parameter],
+        (ranks, target): (Ranks, Target),
+        memory: Memory,
+        velocity: Option<Velocity>,
+    ) -> BucketState {
+        let matrix = |(parameter, range): &(usize, Range<usize>)| {
+            (range.clone(), parameters[*parameter].as_matrix())
+        };
+        BucketState {
+            matrices: bucket.members.iter().map(matrix).collect(),
+            memory,
+            velocity,
+            ranks,
+            target,
+            record: BucketRecord::default(),
+            values: Tensor::default(),
+            residual: Vec::new(),
+            codec: Choice::Bytes(thinwire_codec::raw()),
+            feedback: false,
+            exchange: None,
+            given: vec![false; bucket.members.len()],
+            left: bucket.members.len(),
+            finite: Finite::Yes,
+            arrived: None,
+            bucket,
+        }
+    }
+
+    /// Changes how the bucket travels. The residual stays: what was lost is still owed.
+    pub(crate) fn travel(&mut self, travel: Travel) {
+        let first = self.bucket.members.first().map_or(0, |(parameter, _)| *parameter);
+        let route = Route {
+            matrices: &self.matrices,
+            elements: self.bucket.elements,
+            algorithm: travel.algorithm,
+            partitions: travel.partitions,
+            target: self.target,
+            ranks: &self.ranks,
+            key: Key { seed: travel.seed, step: 0, tensor: first as u32 },
+        };
+        self.exchange = Some(choose::exchange(&travel.codec, &route));
+        self.feedback = choose::leaves_residual(&travel.codec);
+        self.codec = travel.codec;
+        if self.feedback && self.residual.is_empty() {
+            self.residual = vec![0.0; self.bucket.elements];
+        }
+    }
+
+    /// Forgets what was given in the last step.
+    pub(crate) fn clear(&mut self) {
+        if matches!(self.values, Tensor::External(_)) {
+            self.values = Tensor::default();
+        }
+        self.given.fill(false);
+        self.left = self.given.len();
+        self.finite = Finite::Yes;
+    }
+
+    /// Packs `gradient * scale`. False if it has been given before.
+    pub(crate) fn pack(&mut self, range: Range<usize>, gradient: Gradient<'_>, scale: f32) -> bool {
+        let member = self.bucket.members.partition_point(|(_, place)| place.start < range.start);
+        let member = (member..self.given.len())
+            .find(|&index| self.bucket.members[index].1 == range && !self.given[index]);
+        let Some(member) = member else { return false };
+        self.given[member] = true;
+        self.left -= 1;
+        let finite = gradient.scale_into(&mut self.own_values()[range], scale);
+        self.finite = self.finite.and(Finite::when(finite));
+        true
+    }
+
+    /// Returns memory of the bucket's own, which is made when it is first needed.
+    fn own_values(&mut self) -> &mut [f32] {
+        if self.values.as_ref().len() != self.bucket.elements
+            || matches!(self.values, Tensor::External(_))
+        {
+            self.values = Tensor::Owned(vec![0.0; self.bucket.elements]);
+        }
+        self.values.as_mut()
+    }
+
+    /// Takes all gradients of the bucket at once, scaled.
+    pub(crate) fn fill(&mut self, values: Vec<f32>) {
+        assert_eq!(values.len(), self.bucket.elements, "gradients of another length");
+        self.finite = Finite::when(kernel::is_finite(&values));
+        self.values = Tensor::Owned(values);
+        self.given.fill(true);
+        self.left = 0;
+    }
+
+    /// Whether the bucket may be averaged where the framework has it: it travels raw, nothing is owed,
+    /// and nothing was given yet.
+    pub(crate) fn takes_external(&self) -> bool {
+        let raw = matches!(&self.codec, Choice::Bytes(codec) if codec.is_raw());
+        let plain = raw && self.residual.is_empty() && self.velocity.is_none();
+        plain && self.left == self.given.len()
+    }
+
+    /// Takes all gradients of the bucket where they are.
+    pub(crate) fn fill_external(&mut self, mut buffer: Box<dyn ExternalBuffer>, scale: f32) {
+        assert_eq!(buffer.values().len(), self.bucket.elements, "memory of another length");
+        self.finite = Finite::when(parameter::scale(buffer.values_mut(), scale));
+        self.values = Tensor::External(buffer);
+        self.given.fill(true);
+        self.left = 0;
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Returns the first parameter whose gradient was not given.
+    pub(crate) fn missing<'a>(&self, parameters: &'a [Parameter]) -> &'a str {
+        let index = self.given.iter().position(|given| !given).unwrap_or(0);
+        &parameters[self.bucket.members[index].0].name
+    }
+
+    /// Lets the bucket set out with all that was given.
+    pub(crate) fn depart(&mut self, address: Address) -> (Box<dyn Exchange>, Departure) {
+        let exchange = self.exchange.take().expect("a bucket is not on its way twice");
+        let values = self.values.as_mut();
+        if let Some(velocity) = &mut self.velocity {
+            velocity.depart(values);
+        }
+        if self.feedback {
+            self.memory.depart(values, &self.residual);
+        } else if !self.residual.is_empty() {
+            kernel::add(values, &self.residual);
+        }
+        let residual = self.feedback.then(|| std::mem::take(&mut self.residual));
+        let values = std::mem::take(&mut self.values);
+        (exchange, Departure { values, residual, finite: self.finite, address })
+    }
+
+    /// Takes back the exchange of a bucket that has arrived.
+    pub(crate) fn arrive(&mut self, exchange: Box<dyn Exchange>, finite: Finite) {
+        (self.exchange, self.arrived) = (Some(exchange), Some(finite));
+    }
+
+    /// Whether what has arrived is finite; the same on all ranks.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.arrived != Some(Finite::No)
+    }
+
+    /// Ends the step of a bucket that has arrived: keeps the result and the new residual, or neither.
+    pub(crate) fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
+        if self.arrived.take().is_none() {
+            return Ok(());
+        }
+        let exchange = self.exchange.as_mut().expect("it has arrived");
+        let (values, residual) = exchange.commit(outcome)?;
+        self.values = values;
+        if self.feedback {
+            self.residual = residual;
+        }
+        if outcome == Outcome::Averaged {
+            self.remember();
+        }
+        Ok(())
+    }
+
+    /// Brings feedback and momentum to where they are after a step that was kept.
+    fn remember(&mut self) {
+        if let Some(velocity) = &mut self.velocity {
+            velocity.settle(self.feedback.then_some(self.residual.as_slice()));
+        }
+        if self.feedback {
+            self.memory.settle(self.values.as_mut(), &mut self.residual);
+        } else {
+            // What was owed was sent along.
+            self.residual = Vec::new();
+            self.memory.forget();
+        }
+    }
+
+    /// Lets what is owed count `factor` times from now on.
+    pub(crate) fn rescale(&mut self, factor: f32) {
+        self.residual.iter_mut().for_each(|owed| *owed *= factor);
+    }
+
+    /// Returns the averages after a step that was kept; of a sharded bucket, those of this rank's chunk.
+    pub(crate) fn values(&self) -> &[f32] {
+        match self.target {
+            Target::Whole => self.values.as_ref(),
+            Target::Shard => {
+                &self.values.as_ref()[self.target.own(self.bucket.elements, self.ranks.world)]
+            }
+        }
+    }
+
+    /// Returns all gradients that were given, before the bucket sets out.
+    pub(crate) fn given(&self) -> &[f32] {
+        self.values.as_ref()
+    }
+
+    /// Returns what is owed; empty if nothing ever was lost.
+    pub(crate) fn residual(&self) -> &[f32] {
+        &self.residual
+    }
+
+    /// Goes on from what was owed.
+    pub(crate) fn set_residual(&mut self, residual: Vec<f32>) {
+        self.residual = residual;
+    }
+
+    /// Returns the bytes that are kept beyond the gradients.
+    pub(crate) fn state_bytes(&self) -> usize {
+        let momentum = self.velocity.as_ref().map_or(0, Velocity::bytes);
+        self.residual.len() * 4 + self.memory.bytes() + momentum
+    }
+}

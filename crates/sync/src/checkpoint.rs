@@ -1,0 +1,269 @@
+//! What a synchroniser must remember across a restart, and how it is handed to another number of ranks.
+//!
+//! Law of the handing over: the sum over ranks of every residual is the same before and after, up to
+//! the rounding of a sum of f32; what all ranks hold alike (factors, means) they still do.
+
+mod file;
+
+use std::collections::BTreeMap;
+
+use thinwire_wire::World;
+
+use crate::auto::plan::Plan;
+use crate::bucket::momentum::MOMENTUM;
+use crate::{Error, Policy, Synchronizer};
+
+/// Named f32 tensors: shape and values.
+pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+/// Residuals, factors, scales, the count of a warm-up and the plan of one rank. A run that goes on from it goes on bit for bit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    /// Named f32 tensors: shape and values. `residual.PARAMETER` has the parameter's shape.
+    pub tensors: Tensors,
+    /// The plan in force, as JSON.
+    pub plan: String,
+}
+
+impl State {
+    /// The name of the tensor that counts the steps of a warm-up. Names of a parameter's tensors
+    /// have a dot, so this one has none.
+    pub const WARM_UP: &str = "warm_up";
+}
+
+impl Synchronizer {
+    /// Everything that a restart must know.
+    pub fn state(&self) -> State {
+        let plan = Plan { fingerprint: self.fingerprint(), ..self.plan.clone() };
+        let plan = serde_json::to_string(&plan).expect("a plan has only numbers and strings");
+        let mut state = State { plan, ..State::default() };
+        self.buckets.iter().for_each(|bucket| bucket.save(&self.parameters, &mut state.tensors));
+        self.warm_up.save(&mut state.tensors);
+        state
+    }
+
+    /// Returns everything that the plan in force depends on, as text.
+    fn fingerprint(&self) -> String {
+        self.options.fingerprint() + if self.warm_up.is_in_force() { ", warming up" } else { "" }
+    }
+
+    /// Goes on from `state`, between steps; the next one may have any number. A plan that was made for another codec or other limits is not
+    /// followed; what is owed is taken up all the same.
+    ///
+    /// # Errors
+    /// If the state is that of another model, or of other buckets for the same codec, or its plan is
+    /// none, or it has momentum and nobody goes on from it.
+    pub fn load(&mut self, state: &State) -> Result<(), Error> {
+        self.check_momentum(&state.tensors)?;
+        let plan: Plan = serde_json::from_str(&state.plan).map_err(|error| {
+            Error::Invalid(format!("the plan in the checkpoint is no plan: {error}"))
+        })?;
+        self.resume_warm_up(&state.tensors)?;
+        if plan.fingerprint.is_empty() || plan.fingerprint == self.fingerprint() {
+            self.go_on(plan)?;
+        }
+        self.load_tensors(state)
+    }
+
+    /// Refuses momentum that was added up before encoding, where none is: it would be lost.
+    fn check_momentum(&self, tensors: &Tensors) -> Result<(), Error> {
+        let has_momentum =
+            |name: &&String| name.strip_prefix(MOMENTUM).is_some_and(|rest| rest.starts_with('.'));
+        match tensors.keys().find(has_momentum) {
+            Some(name) if self.options.momentum.is_none() => Err(Error::Invalid(format!(
+                "the state is of a training with momentum correction ({name}), this one is without"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Follows a plan for what is asked for now too.
+    fn go_on(&mut self, plan: Plan) -> Result<(), Error> {
+        if plan.assignments.len() != self.buckets.len() {
+            let (found, expected) = (plan.assignments.len(), self.buckets.len());
+            return Err(Error::Invalid(format!(
+                "the checkpoint has {found} buckets of gradients, these --bucket-bytes make {expected}"
+            )));
+        }
+        match self.options.policy {
+            Policy::Auto(_) => self.follow(Plan { fingerprint: String::new(), ..plan }),
+            Policy::Fixed(_) => Ok(()),
+        }
+    }
+
+    /// Takes up residuals, factors and the count of a warm-up, whatever plan and buckets they come from;
+    /// the next step may have any number.
+    ///
+    /// # Errors
+    /// If they are those of another model, or have momentum that nobody goes on from.
+    pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
+        self.check_momentum(&state.tensors)?;
+        self.resume_warm_up(&state.tensors)?;
+        self.last = None;
+        self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &state.tensors))
+    }
+
+    /// The learning rate has changed: what is owed was given at the previous one. Where parameters step
+    /// by rate times average, all steps together are then those of the gradients, whatever the rate.
+    ///
+    /// # Errors
+    /// If a rate is not a number of 0 or more; nothing changes while one of them is 0.
+    pub fn rescale(&mut self, previous_rate: f32, rate: f32) -> Result<(), Error> {
+        if ![previous_rate, rate].iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
+            return Err(Error::Invalid(format!(
+                "learning rates {previous_rate} and {rate}, expected 0 or more"
+            )));
+        }
+        if previous_rate > 0.0 && rate > 0.0 {
+            self.buckets.iter_mut().for_each(|bucket| bucket.rescale(previous_rate / rate));
+        }
+        Ok(())
+    }
+}
+
+/// What rank r of another world goes on from: the sums of what the old ranks r, r + n, r + 2n, … owe,
+/// where n is the new number of ranks; in a larger world the new ranks owe nothing. What is alike on
+/// all ranks is taken from rank 0. `read` gives the tensors of an old rank, of `saved` that were.
+///
+/// # Errors
+/// What `read` returns; an [`Error::Invalid`] if what belongs together differs in length, or what should
+/// be alike is not. All ranks together look at everything that was saved.
+pub fn reshard<E: From<Error>>(
+    world: World,
+    saved: usize,
+    mut read: impl FnMut(usize) -> Result<Tensors, E>,
+) -> Result<Tensors, E> {
+    let mine = world.rank().index();
+    let mut tensors = if saved > 0 { read(0)? } else { Tensors::new() };
+    if mine > 0 {
+        tensors.retain(|name, _| !is_summed(name));
+    }
+    for rank in (mine..saved).step_by(world.size()).filter(|rank| *rank > 0) {
+        let (owed, alike) = read(rank)?.into_iter().partition(|(name, _)| is_summed(name));
+        check_alike(&tensors, &alike, rank)?;
+        add_all(&mut tensors, owed, rank)?;
+    }
+    Ok(tensors)
+}
+
+/// Refuses what all ranks hold alike and this one does not.
+fn check_alike(tensors: &Tensors, alike: &Tensors, rank: usize) -> Result<(), Error> {
+    let first: Vec<_> = tensors.iter().filter(|(name, _)| !is_summed(name)).collect();
+    let differing = alike.iter().find(|(name, theirs)| tensors.get(*name) != Some(*theirs));
+    let missing = first.iter().find(|(name, _)| !alike.contains_key(*name));
+    match differing.or(missing.copied()) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::Invalid(format!(
+            "{name} is not the same in the states of rank 0 and rank {rank}: they are not of one moment"
+        ))),
+    }
+}
+
+/// Adds what a rank owes.
+fn add_all(tensors: &mut Tensors, owed: Tensors, rank: usize) -> Result<(), Error> {
+    for (name, theirs) in owed {
+        match tensors.get_mut(&name) {
+            None => drop(tensors.insert(name, theirs)),
+            Some((_, sum)) if sum.len() == theirs.1.len() => add(sum, &theirs.1),
+            Some((_, sum)) => {
+                let (found, expected) = (theirs.1.len(), sum.len());
+                return Err(Error::Invalid(format!(
+                    "{name} of rank {rank} in the state has {found} elements, expected {expected}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether ranks hold parts of a sum under this name.
+fn is_summed(name: &str) -> bool {
+    SUMMED.iter().any(|prefix| name.starts_with(prefix))
+}
+
+const SUMMED: [&str; 3] = ["residual.", "shift.", "momentum."];
+
+fn add(sum: &mut [f32], values: &[f32]) {
+    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Whole numbers, so that sums are exact.
+    fn old(rank: usize) -> Tensors {
+        let values = |seed: usize| (0..7).map(|i| ((i * 5 + seed * 3) % 11) as f32).collect();
+        let mut tensors = BTreeMap::from([
+            ("residual.a".to_owned(), (vec![7], values(rank))),
+            ("factor.a".to_owned(), (vec![7], values(100))),
+        ]);
+        if rank % 3 == 1 {
+            tensors.insert("residual.b".to_owned(), (vec![7], values(rank + 50)));
+        }
+        tensors
+    }
+
+    fn sums(ranks: &[Tensors]) -> BTreeMap<String, Vec<f32>> {
+        let mut sums = BTreeMap::new();
+        for (name, (_, values)) in ranks.iter().flatten().filter(|(name, _)| is_summed(name)) {
+            add(sums.entry(name.clone()).or_insert(vec![0.0; values.len()]), values);
+        }
+        sums
+    }
+
+    proptest! {
+        #[test]
+        fn what_all_ranks_owe_together_stays(before in 1_usize..12, after in 1_usize..12) {
+            let ranks: Vec<Tensors> = (0..before).map(old).collect();
+            let read = |rank: usize| Ok::<_, Error>(ranks[rank].clone());
+            let new: Vec<Tensors> = (0..after as u32)
+                .map(|rank| reshard(World::new(rank, after as u32).unwrap(), before, read).unwrap())
+                .collect();
+            prop_assert_eq!(sums(&ranks), sums(&new));
+            for (rank, tensors) in new.iter().enumerate() {
+                prop_assert_eq!(&tensors["factor.a"], &old(0)["factor.a"]);
+                prop_assert_eq!(tensors.contains_key("residual.a"), rank < before);
+            }
+            if before == after {
+                prop_assert_eq!(ranks, new);
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_of_reading_is_passed_on() {
+        let world = World::new(0, 2).unwrap();
+        let gone = || Error::Invalid("gone".to_owned());
+        let read = |rank: usize| if rank == 2 { Err(gone()) } else { Ok(old(rank)) };
+        assert_eq!(reshard(world, 4, read).unwrap_err().to_string(), "gone");
+        assert!(reshard(World::new(1, 2).unwrap(), 4, read).is_ok());
+    }
+
+    /// What is said on each of two new ranks when rank 3 of four has this under a name, or nothing.
+    fn changed(name: &str, values: Option<Vec<f32>>) -> [Option<String>; 2] {
+        let read = |rank: usize| {
+            let mut tensors = old(rank);
+            if rank == 3 {
+                tensors.remove(name);
+                let new = values.clone().map(|values| (name.to_owned(), (vec![7], values)));
+                tensors.extend(new);
+            }
+            Ok::<_, Error>(tensors)
+        };
+        let new = |rank| reshard(World::new(rank, 2).unwrap(), 4, read);
+        [0, 1].map(|rank| new(rank).err().map(|error| error.to_string()))
+    }
+
+    #[test]
+    fn states_of_two_moments_are_refused_by_who_reads_them() {
+        let alike = "factor.a is not the same in the states of rank 0 and rank 3: they are not of one moment";
+        assert_eq!(changed("factor.a", Some(vec![0.5; 7])), [None, Some(alike.to_owned())]);
+        assert_eq!(changed("factor.a", None), [None, Some(alike.to_owned())]);
+        let short = "residual.a of rank 3 in the state has 6 elements, expected 7";
+        assert_eq!(changed("residual.a", Some(vec![0.5; 6])), [None, Some(short.to_owned())]);
+        assert_eq!(changed("residual.a", None), [None, None]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Routes: which schedule carries a bucket, between which ranks and to which of them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
+use thinwire_collective::Program;
+use thinwire_collective::operations::partitions;
+use thinwire_schedule::{Algorithm, Operation, Schedule, Shape, Task, all_reduce, reduce_scatter};
+use thinwire_wire::random::Key;
+use thinwire_wire::{Rank, World};
+
+/// Where the sum over ranks is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// All of it on every rank.
+    #[default]
+    Whole,
+    /// One chunk on each rank, all equally long, in rank order.
+    Shard,
+}
+
+/// The ranks that exchange a bucket: all of the job, or a group of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Ranks {
+    /// This rank among those that exchange the bucket.
+    pub(crate) world: World,
+    /// Those ranks, by their numbers in the job; empty for all ranks of the job.
+    members: Arc<[Rank]>,
+}
+
+/// Everything that an exchange must know of a bucket.
+#[derive(Clone, Debug)]
+pub(crate) struct Route<'a> {
+    /// The members of the bucket: their elements in it, and their rows and columns.
+    pub(crate) matrices: &'a [(Range<usize>, (usize, usize))],
+    pub(crate) elements: usize,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) partitions: usize,
+    pub(crate) target: Target,
+    pub(crate) ranks: &'a Ranks,
+    /// The random numbers from which factors start.
+    pub(crate) key: Key,
+}
+
+impl Target {
+    /// The elements of a bucket whose sum this rank needs.
+    pub(crate) fn own(self, elements: usize, world: World) -> Range<usize> {
+        match self {
+            Target::Whole => 0..elements,
+            Target::Shard => flat(elements).chunk(0, world.size(), world.rank().index()),
+        }
+    }
+}
+
+impl Ranks {
+    /// All ranks of the job.
+    pub(crate) fn all(world: World) -> Ranks {
+        Ranks { world, members: Arc::default() }
+    }
+
+    /// Returns the program that sums so many f32 to all these ranks.
+    pub(crate) fn sum(&self, algorithm: Algorithm, length: usize) -> Arc<Program> {
+        let shape = Shape { length, block: 1, partitions: partitions(length) };
+        let schedule = all_reduce(algorithm, self.world, &shape);
+        self.program(schedule, length, thinwire_codec::raw())
+    }
+
+    /// Binds a schedule of these ranks, numbered from 0, to a codec.
+    fn program(
+        &self,
+        mut schedule: Schedule,
+        elements: usize,
+        codec: Arc<dyn Codec>,
+    ) -> Arc<Program> {
+        let operations = schedule.tasks.iter_mut().map(|task| &mut task.operation);
+        for operation in operations.filter(|_| !self.members.is_empty()) {
+            if let Operation::Send { to: peer, .. } | Operation::Recv { from: peer, .. } = operation
+            {
+                *peer = self.members[peer.index()];
+            }
+        }
+        Arc::new(Program::new(schedule, elements, codec))
+    }
+}
+
+impl Route<'_> {
+    /// Returns the program that carries the bucket by a codec to where its sum is needed.
+    pub(crate) fn program(&self, codec: Arc<dyn Codec>) -> Arc<Program> {
+        if self.target == Target::Whole {
+            return self.program_of_whole(codec);
+        }
+        let schedule = told_first(reduce_scatter(self.ranks.world, &flat(self.elements)));
+        self.ranks.program(schedule, self.elements, codec)
+    }
+
+    /// Returns the program that carries the bucket by a codec to all ranks, whatever the target.
+    pub(crate) fn program_of_whole(&self, codec: Arc<dyn Codec>) -> Arc<Program> {
+        let partitions = self.partitions.clamp(1, self.elements.max(1));
+        let shape = Shape { length: self.elements, block: codec.block(), partitions };
+        let schedule = all_reduce(self.algorithm, self.ranks.world, &shape);
+        self.ranks.program(schedule, self.elements, codec)
+    }
+}
+
+fn flat(length: usize) -> Shape {
+    Shape { length, block: 1, partitions: 1 }
+}
+
+/// Puts all encodings before all messages: each rank hears of the others in messages for its own chunk
+/// alone, and these must say whether anything was not finite, in any chunk.
+fn told_first(schedule: Schedule) -> Schedule {
+    let is_encode = |task: &Task| matches!(task.operation, Operation::Encode { .. });
+    let (mut order, rest): (Vec<usize>, Vec<usize>) =
+        (0..schedule.tasks.len()).partition(|&at| is_encode(&schedule.tasks[at]));
+    let encodes = order.len() as u32;
+    order.extend(rest);
+    let mut places = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(place, &at)| places[at] = place as u32);
+    let moved = |&at: &usize| {
+        let mut task = schedule.tasks[at].clone();
+        task.after = match task.operation {
+            Operation::Send { .. } => (0..encodes).collect(),
+            _ => task.after.iter().map(|before| places[*before as usize]).collect(),
+        };
+        task
+    };
+    let tasks = order.iter().map(moved).collect();
+    Schedule { tasks, ..schedule }
+}

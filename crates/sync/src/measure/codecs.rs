@@ -1,0 +1,194 @@
+//! What the codecs of this job can do, measured before the first step.
+//!
+//! Every codec is timed on few and on many elements, since a small bucket pays more per byte, and on
+//! more than caches hold where there is so large a bucket: pieces that stay in a cache are cheaper.
+//! All figures are those of the slowest rank, and the same on all ranks.
+
+use std::time::Instant;
+
+use thinwire_codec::{Bound, Choice, Codec, Input, Write};
+use thinwire_collective::{Group, all_gather};
+use thinwire_wire::DType;
+use thinwire_wire::random::Key;
+
+use crate::Error;
+use crate::measure::error::relative_error;
+use crate::measure::link::{LinkSpeed, probe};
+
+/// What gradients may be made of, and travel as where they are not compressed.
+const RAW: [&str; 3] = ["none", "f16", "bf16"];
+
+/// Every other codec that `auto` chooses from, unless it is told from which. A new one is a name here.
+const CODECS: [&str; 5] = ["int8", "int4", "int3", "int2", "onebit"];
+
+/// Elements on which codecs are measured: few, more than the inner caches hold, and more than any
+/// cache does.
+const SIZES: [usize; 3] = [1 << 12, 1 << 18, 1 << 22];
+
+/// Seconds for each of [`SIZES`].
+pub(crate) type Times = [f64; 3];
+
+/// What was measured of one codec.
+#[derive(Clone, Debug)]
+pub(crate) struct CodecSpeed {
+    pub(crate) choice: Choice,
+    pub(crate) encode: Times,
+    pub(crate) decode: Times,
+    pub(crate) merge: Times,
+    /// The relative squared error on normal numbers.
+    pub(crate) error: f64,
+}
+
+/// What links and codecs can do.
+#[derive(Clone, Debug)]
+pub(crate) struct Calibration {
+    pub(crate) link: LinkSpeed,
+    /// What is raw for some dtype, then the others.
+    pub(crate) codecs: Vec<CodecSpeed>,
+    /// Whether f32 may travel as bf16.
+    halves: bool,
+}
+
+impl Calibration {
+    /// Measures with all ranks together: the codecs of `among`, or all that `auto` knows; on pieces
+    /// of at most `largest` elements.
+    pub(crate) fn measure(
+        group: &mut Group,
+        among: &[Choice],
+        largest: usize,
+    ) -> Result<Calibration, Error> {
+        let parse = |name: &str| Choice::parse(name).expect("a name from the list");
+        let mut choices = RAW.map(parse).to_vec();
+        match among {
+            [] => choices.extend(CODECS.map(parse)),
+            among => choices.extend(among.iter().filter(|choice| !is_raw(choice)).cloned()),
+        }
+        let values =
+            normal(SIZES[1]).repeat(if largest < SIZES[2] { 1 } else { SIZES[2] / SIZES[1] });
+        let mine: Vec<f32> = choices.iter().flat_map(|choice| of_choice(choice, &values)).collect();
+        let slowest = slowest_of(&all_gather(group, &mine)?, mine.len());
+        let speed = |(choice, times): (Choice, &[f64])| CodecSpeed {
+            choice,
+            encode: [times[0], times[3], times[6]],
+            decode: [times[1], times[4], times[7]],
+            merge: [times[2], times[5], times[8]],
+            error: times[9],
+        };
+        let codecs = choices.into_iter().zip(slowest.chunks_exact(FIGURES)).map(speed).collect();
+        let halves = among.is_empty() || among.iter().any(|choice| choice.to_string() == "bf16");
+        Ok(Calibration { link: probe(group)?, codecs, halves })
+    }
+
+    /// Which codecs a bucket may travel by: first the one that loses nothing of its gradients.
+    pub(crate) fn codecs_of(&self, dtype: DType, exempt: bool) -> Vec<usize> {
+        let raw = thinwire_codec::raw_of(dtype).to_string();
+        let own = self.codecs.iter().position(|speed| speed.choice.to_string() == raw);
+        let mut codecs = vec![own.expect("every dtype travels as it is")];
+        if !exempt {
+            // What is in half precision gains nothing from another one.
+            let others = self.codecs.iter().enumerate().filter(|(_, speed)| {
+                !is_raw(&speed.choice)
+                    || dtype == DType::F32 && self.halves && speed.choice.to_string() == "bf16"
+            });
+            codecs.extend(others.map(|(index, _)| index));
+        }
+        codecs
+    }
+}
+
+/// Whether gradients of some dtype travel so when they are not compressed.
+fn is_raw(choice: &Choice) -> bool {
+    matches!(choice, Choice::Bytes(codec) if codec.dtype().is_some())
+}
+
+impl CodecSpeed {
+    /// The most that one encoding of any values may lose, where it is known, and no less than it does
+    /// of normal numbers; all of them where it is not.
+    pub(crate) fn error_max(&self, elements: usize) -> f64 {
+        let codec = self.codec();
+        let most = match codec.bound(elements) {
+            _ if codec.dtype().is_some() => self.error,
+            Bound::Contraction(least) => 1.0 - least,
+            Bound::Variance(most) => most,
+            Bound::Mean(_) | Bound::None => 1.0,
+        };
+        most.max(self.error)
+    }
+
+    /// The codec.
+    pub(crate) fn codec(&self) -> &dyn Codec {
+        match &self.choice {
+            Choice::Bytes(codec) => codec.as_ref(),
+            _ => unreachable!("every codec of the list is one of bytes"),
+        }
+    }
+}
+
+/// Bytes of f32 per second at `elements` at a time: the line through the sizes around.
+pub(crate) fn rate_at(times: Times, elements: usize) -> f64 {
+    let low = usize::from(elements > SIZES[1]);
+    let slope = (times[low + 1] - times[low]) / (SIZES[low + 1] - SIZES[low]) as f64;
+    let seconds = times[low] + slope * (elements as f64 - SIZES[low] as f64);
+    // Below the smallest size the line may fall under nothing.
+    let least = times[0] * (elements as f64 / SIZES[0] as f64).min(1.0) / 2.0;
+    (elements * 4) as f64 / seconds.max(least).max(1e-9)
+}
+
+/// What [`of_choice`] measures.
+const FIGURES: usize = 10;
+
+/// The seconds of [`times`] for each size, and the error. A size for which there are no values takes
+/// as long per element as the one before.
+fn of_choice(choice: &Choice, normal: &[f32]) -> Vec<f32> {
+    let Choice::Bytes(codec) = choice else { return vec![0.0; FIGURES] };
+    let codec = codec.as_ref();
+    let [few, many] = [SIZES[0], SIZES[1]].map(|elements| times(codec, &normal[..elements], 4));
+    let most = match normal.get(..SIZES[2]) {
+        Some(normal) => times(codec, normal, 2),
+        None => many.map(|seconds| seconds * (SIZES[2] / SIZES[1]) as f64),
+    };
+    let error = relative_error(codec, &normal[..SIZES[1]]);
+    let seconds = [few, many, most].into_iter().flatten().map(|seconds| seconds as f32);
+    seconds.chain([error]).collect()
+}
+
+/// Seconds for encoding, decoding and merging: the best of some `repetitions`.
+fn times(codec: &dyn Codec, gradient: &[f32], repetitions: usize) -> [f64; 3] {
+    let residual = vec![0.0; gradient.len()];
+    let mut values = gradient.to_vec();
+    let mut bytes = vec![0; codec.encoded_len(gradient.len())];
+    let encode = best(repetitions, || {
+        let input = match codec.needs_feedback() {
+            true => Input::Feedback { values: &mut values, residual: &residual },
+            false => Input::Plain(&values),
+        };
+        let _ = codec.encode(input, KEY, &mut bytes);
+    });
+    let mut decode = |write| {
+        best(repetitions, || {
+            codec.decode(&bytes, write, &mut values).expect("what was encoded decodes")
+        })
+    };
+    [encode, decode(Write::Set), decode(Write::Add)]
+}
+
+const KEY: Key = Key { seed: 0, step: 0, tensor: 0 };
+
+fn normal(elements: usize) -> Vec<f32> {
+    (0..elements as u64).map(|i| KEY.normal(i)).collect()
+}
+
+fn best(repetitions: usize, mut run: impl FnMut()) -> f64 {
+    let time = |run: &mut dyn FnMut()| {
+        let begin = Instant::now();
+        run();
+        begin.elapsed().as_secs_f64()
+    };
+    (0..repetitions).map(|_| time(&mut run)).fold(f64::INFINITY, f64::min).max(1e-9)
+}
+
+fn slowest_of(gathered: &[f32], count: usize) -> Vec<f64> {
+    let slowest =
+        |index: usize| gathered.iter().skip(index).step_by(count).copied().fold(0.0, f32::max);
+    (0..count).map(|index| slowest(index).into()).collect()
+}

@@ -1,0 +1,194 @@
+//! What the network between the ranks can do, measured by all of them together.
+//!
+//! Every figure is that of the slowest rank, and the same on all ranks.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use thinwire_collective::{Error, Group, Options, all_gather, all_reduce};
+use thinwire_schedule::Algorithm;
+
+use crate::measure::pairs::{self, Unequal};
+use crate::worker::thread_cpu;
+
+/// The first probe grows until it takes this long.
+const PROBE_S: f64 = 0.06;
+
+/// A later probe is to take this long: beyond what a token bucket lets through at once.
+const PROBE_AGAIN_S: f64 = 0.03;
+
+/// A probe has at least and at most this many elements.
+const PROBE_ELEMENTS_MIN: usize = 1 << 14;
+const PROBE_ELEMENTS_MAX: usize = 4 << 20;
+
+/// What must have changed for a link to be another one: bandwidth by a factor, latency by a factor
+/// and by more than threads scatter.
+const BANDWIDTH_CHANGE: f64 = 1.25;
+const LATENCY_CHANGE: f64 = 1.5;
+const LATENCY_SCATTER_S: f64 = 5e-4;
+
+/// The way to all others is faster than the circle where it takes less than this part of its time, and
+/// is not believed to be slower than so many times.
+const FAN_IN_LESS: f64 = 0.8;
+const FAN_IN_MAX: f64 = 2.0;
+
+/// In larger worlds pairs are not measured.
+const PAIRED_MAX: usize = 16;
+
+/// How fast the slowest link is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkSpeed {
+    /// Seconds from a bit's departure to its arrival.
+    pub latency_s: f64,
+    /// Bytes per second in each direction.
+    pub bytes_per_s: f64,
+    /// How many times as long as around a circle bytes take where all ranks send to all others: more
+    /// where queues of switches overflow, less where few pairs of ranks are far apart.
+    pub fan_in: f64,
+    /// Processor time that moving a byte takes, sent and received, in seconds: system calls, encryption,
+    /// what the kernel does on the way.
+    #[serde(default)]
+    pub cpu_s_per_byte: f64,
+    /// Processor time that a message takes however short it is, sent and received, in seconds.
+    #[serde(default)]
+    pub cpu_s_per_message: f64,
+    /// Where some ranks are further apart than others.
+    #[serde(default)]
+    pub unequal: Option<Unequal>,
+}
+
+impl LinkSpeed {
+    /// Whether this is another link than `other`, by more than measuring scatters.
+    pub(crate) fn differs(&self, other: &LinkSpeed) -> bool {
+        let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };
+        let later_s = (self.latency_s - other.latency_s).abs();
+        factor(self.bytes_per_s, other.bytes_per_s) > BANDWIDTH_CHANGE
+            || later_s > LATENCY_SCATTER_S
+                && factor(self.latency_s, other.latency_s) > LATENCY_CHANGE
+    }
+}
+
+/// Latency and bandwidth that an all-reduce sees: the time of a tiny one, and what a larger one takes
+/// beyond it. The size doubles until the time is long enough to trust, on all ranks alike.
+pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
+    let size = group.world().size();
+    if size == 1 {
+        return Ok(LinkSpeed {
+            latency_s: 0.0,
+            bytes_per_s: f64::INFINITY,
+            fan_in: 1.0,
+            cpu_s_per_byte: 0.0,
+            cpu_s_per_message: 0.0,
+            unequal: None,
+        });
+    }
+    let round_s = round(group, 7)?;
+    let mut elements = PROBE_ELEMENTS_MIN;
+    loop {
+        let (first, second) = (timed(group, elements, None)?, timed(group, elements, None)?);
+        let seconds = first.seconds.min(second.seconds);
+        if seconds > PROBE_S || elements >= PROBE_ELEMENTS_MAX {
+            let fan_in = fan_in(group, elements, seconds)?;
+            let bytes_per_s = rate(elements, size, seconds, round_s);
+            let unequal = unequal(group)?;
+            let cpu_s_per_byte = first.cpu_s.min(second.cpu_s) / sent_bytes(elements, size);
+            let latency_s = round_s / 2.0;
+            return Ok(LinkSpeed {
+                latency_s,
+                bytes_per_s,
+                fan_in,
+                cpu_s_per_byte,
+                cpu_s_per_message: cpu_s_per_message(group)?,
+                unequal,
+            });
+        }
+        elements *= 2;
+    }
+}
+
+/// The same in less time, where what it was is known and that bytes take `slowdown` times as long.
+pub(crate) fn probe_again(
+    group: &mut Group,
+    known: &LinkSpeed,
+    slowdown: f64,
+) -> Result<LinkSpeed, Error> {
+    let size = group.world().size();
+    let round_s = round(group, 5)?;
+    let bytes = PROBE_AGAIN_S * known.bytes_per_s / slowdown.clamp(0.1, 10.0);
+    let elements = (bytes * size as f64 / (8 * (size - 1)) as f64) as usize;
+    let elements = elements.clamp(PROBE_ELEMENTS_MIN, PROBE_ELEMENTS_MAX);
+    // The first empties what a token bucket has saved; the better of the others was disturbed less.
+    timed(group, elements / 2, None)?;
+    let seconds = best(group, elements, 2)?;
+    let bytes_per_s = rate(elements, size, seconds, round_s);
+    let mut link = LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, ..known.clone() };
+    if link.differs(known) {
+        link.unequal = unequal(group)?;
+    }
+    Ok(link)
+}
+
+/// The pairs that are slower than others, where there are few enough to measure them all.
+fn unequal(group: &mut Group) -> Result<Option<Unequal>, Error> {
+    match group.world().size() {
+        3..=PAIRED_MAX => pairs::measure(group),
+        _ => Ok(None),
+    }
+}
+
+/// How much longer two-shot takes than the ring, which sends as many bytes.
+fn fan_in(group: &mut Group, elements: usize, ring_s: f64) -> Result<f64, Error> {
+    if group.world().size() == 2 {
+        return Ok(1.0);
+    }
+    let mut time = || timed(group, elements, Some(Algorithm::TwoShot)).map(|timed| timed.seconds);
+    let two_shot_s = time()?.min(time()?);
+    let ratio = two_shot_s / ring_s;
+    Ok(if ratio < FAN_IN_LESS { ratio } else { ratio.clamp(1.0, FAN_IN_MAX) })
+}
+
+/// The time that a tiny all-reduce takes.
+fn round(group: &mut Group, times: usize) -> Result<f64, Error> {
+    let size = group.world().size();
+    best(group, size, times)
+}
+
+/// What a short message takes of processors: of a tiny all-reduce in which every rank sends to every
+/// other, twice.
+fn cpu_s_per_message(group: &mut Group) -> Result<f64, Error> {
+    let size = group.world().size();
+    let mut times = (0..5).map(|_| timed(group, size, Some(Algorithm::TwoShot)));
+    let least = times.try_fold(f64::INFINITY, |least, timed| Ok(least.min(timed?.cpu_s)))?;
+    Ok(least / (2 * (size - 1)) as f64)
+}
+
+/// The shortest of some times: what disturbs a thread makes them longer, never shorter.
+fn best(group: &mut Group, elements: usize, times: usize) -> Result<f64, Error> {
+    let mut times = (0..times).map(|_| timed(group, elements, None));
+    times.try_fold(f64::INFINITY, |best, timed| Ok(best.min(timed?.seconds)))
+}
+
+fn rate(elements: usize, size: usize, seconds: f64, round_s: f64) -> f64 {
+    sent_bytes(elements, size) / (seconds - round_s).max(seconds / 10.0)
+}
+
+/// What a rank sends in a raw all-reduce.
+fn sent_bytes(elements: usize, size: usize) -> f64 {
+    (elements * 8 * (size - 1)) as f64 / size as f64
+}
+
+/// What one raw all-reduce took, on the rank where it took most.
+struct Timed {
+    seconds: f64,
+    cpu_s: f64,
+}
+
+fn timed(group: &mut Group, elements: usize, algorithm: Option<Algorithm>) -> Result<Timed, Error> {
+    let mut values = vec![0.0; elements];
+    let (begin, cpu) = (Instant::now(), thread_cpu());
+    all_reduce(group, &mut values, &Options { algorithm, ..Options::default() })?;
+    let mine = [begin.elapsed(), thread_cpu() - cpu].map(|time| time.as_secs_f32());
+    let all = all_gather(group, &mine)?;
+    let most = |first: usize| all.iter().skip(first).step_by(2).copied().fold(0.0, f32::max);
+    Ok(Timed { seconds: most(0).into(), cpu_s: most(1).into() })
+}

@@ -1,0 +1,126 @@
+//! The buckets and the plan that they follow.
+//!
+//! Both are made when a synchroniser starts and when the framework changes its own buckets. Between
+//! steps the plan alone may change: what is owed stays with its parameters.
+
+use thinwire_codec::Choice;
+use thinwire_collective::operations::carries;
+use thinwire_schedule::{Algorithm, UnknownAlgorithm};
+
+use crate::agreement::{check_same, identity};
+use crate::auto::plan::{Assignment, Plan};
+use crate::bucket::feedback::Memory;
+use crate::bucket::layout::{Apart, Bucket, layout};
+use crate::bucket::momentum::Velocity;
+use crate::bucket::state::{BucketState, Travel};
+use crate::exchange::choose::check_world;
+use crate::exchange::route::{Ranks, Target};
+use crate::{Error, Parameter, Policy, Synchronizer};
+
+/// More parts of a bucket than any plan has.
+const PARTITIONS_MAX: usize = 1 << 16;
+
+impl Synchronizer {
+    /// Takes the same parameters in another order or in other buckets of the framework, between
+    /// steps and on all ranks together. Residuals and factors go with their parameters.
+    ///
+    /// # Errors
+    /// If they are not the same parameters, or ranks disagree, or a peer is lost.
+    pub fn relayout(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
+        self.agree(&identity(&parameters, &self.options))?;
+        check_same(&parameters, &self.parameters)?;
+        self.lay_out_again(parameters)
+    }
+
+    /// Makes the buckets and a first plan for them.
+    pub(crate) fn lay_out(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
+        self.warm_up.lay_out();
+        let fixed = self.fixed_choice();
+        let raw = matches!(&fixed, Some(Choice::Bytes(codec)) if codec.is_raw());
+        let apart = if raw { Apart::No } else { Apart::Vectors };
+        let (buckets, places) = layout(&parameters, self.options.bucket_bytes, apart);
+        self.buckets = self.states(&parameters, buckets);
+        (self.parameters, self.places) = (parameters, places);
+        (self.plan, self.first) = (Plan::default(), None);
+        let plan = match fixed {
+            Some(choice) => self.fixed_plan(&choice, self.step),
+            None => self.first_plan()?,
+        };
+        self.adopt(plan)
+    }
+
+    /// The one codec for all buckets: during a warm-up the one that loses nothing; none with `auto`.
+    fn fixed_choice(&self) -> Option<Choice> {
+        match &self.options.policy {
+            Policy::Auto(_) => None,
+            Policy::Fixed(_) if self.warm_up.is_in_force() => {
+                Some(Choice::Bytes(thinwire_codec::raw()))
+            }
+            Policy::Fixed(choice) => Some(choice.clone()),
+        }
+    }
+
+    /// The plan for one codec after a number of steps: momentum's own warm-up may send more.
+    fn fixed_plan(&self, choice: &Choice, steps: u64) -> Plan {
+        let buckets: Vec<&Bucket> = self.buckets.iter().map(|state| &state.bucket).collect();
+        let momentum = self.options.momentum.as_ref();
+        let warm = momentum.and_then(|momentum| momentum.warmed_up(choice, steps));
+        let overrides = self.options.overrides();
+        Plan::fixed(warm.as_ref().unwrap_or(choice), overrides, &buckets, self.world)
+    }
+
+    /// Lets the next step send as little as momentum's own warm-up has come to.
+    pub(crate) fn thin_out(&mut self) -> Result<(), Error> {
+        let (Some(choice), Some(_)) = (self.fixed_choice(), self.options.momentum) else {
+            return Ok(());
+        };
+        let plan = self.fixed_plan(&choice, self.step.saturating_add(1));
+        if plan == self.plan { Ok(()) } else { self.adopt(plan) }
+    }
+
+    /// Switches to a plan, between steps.
+    pub(crate) fn adopt(&mut self, plan: Plan) -> Result<(), Error> {
+        for (index, assignment) in plan.assignments.iter().enumerate().take(self.buckets.len()) {
+            // What stays as it is keeps its factors.
+            if self.plan.assignments.get(index) != Some(assignment) {
+                let travel = self.travel(assignment).map_err(|detail| {
+                    let name = self.buckets[index].bucket.name(&self.parameters);
+                    Error::Invalid(format!("the plan for {name}: {detail}"))
+                })?;
+                self.buckets[index].travel(travel);
+            }
+        }
+        self.plan = plan;
+        Ok(())
+    }
+
+    /// Reads an assignment, which may come from a file.
+    fn travel(&self, assignment: &Assignment) -> Result<Travel, String> {
+        let Assignment { codec, algorithm, partitions } = assignment;
+        let codec = self.options.policy.choice(codec).map_err(|error| error.to_string())?;
+        let algorithm: Algorithm =
+            algorithm.parse().map_err(|error: UnknownAlgorithm| error.to_string())?;
+        check_world(&codec, self.world)?;
+        if !carries(algorithm, codec.exchange()) {
+            return Err(format!("algorithm {algorithm} does not carry codec {codec}"));
+        }
+        if !(1..=PARTITIONS_MAX).contains(partitions) {
+            return Err(format!("{partitions} partitions, expected 1 to {PARTITIONS_MAX}"));
+        }
+        Ok(Travel { codec, algorithm, partitions: *partitions, seed: self.options.seed })
+    }
+
+    /// Returns fresh states for buckets of these parameters.
+    fn states(&self, parameters: &[Parameter], buckets: Vec<Bucket>) -> Vec<BucketState> {
+        let all: usize = parameters.iter().map(Parameter::elements).sum();
+        let state = |bucket: Bucket| {
+            let share = bucket.elements as f64 / all.max(1) as f64;
+            let momentum = self.options.momentum;
+            let velocity = momentum.map(|it| Velocity::new(it, share, self.world.size()));
+            let memory = Memory::new(self.options.feedback);
+            let target = (Ranks::all(self.world), Target::Whole);
+            BucketState::new(bucket, parameters, target, memory, velocity)
+        };
+        buckets.into_iter().map(state).collect()
+    }
+}

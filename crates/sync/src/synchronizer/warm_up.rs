@@ -1,0 +1,107 @@
+//! The warm-up: first steps in which everything travels raw, before the codec begins.
+//!
+//! The gradients of a new model are large and change direction from step to step: a residual that a
+//! sparse or low-rank codec sends later is stale. During the warm-up buckets, sums and averages are
+//! those of `none`, bit for bit. After it buckets are made for the codec, which begins without
+//! residuals and with fresh factors, as in a training that begins there. Momentum is kept.
+//!
+//! Kept steps count and skipped ones do not, so all ranks count alike, and a skipped step leaves no
+//! trace. The count is part of the state. A state without a count comes from a training without a
+//! warm-up or from an older version, and counts as past the warm-up.
+
+use crate::checkpoint::{State, Tensors};
+use crate::{Error, Parameter, Synchronizer};
+
+/// The longest warm-up: f32 counts up to here exactly.
+pub(crate) const STEPS_MAX: u64 = 1 << 24;
+
+/// The progress of a warm-up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WarmUp {
+    /// The length of the warm-up.
+    steps: u64,
+    /// The number of steps kept so far.
+    kept: u64,
+    /// Whether the buckets are those of the warm-up.
+    in_force: bool,
+}
+
+impl WarmUp {
+    /// A warm-up of `steps` steps, at its beginning.
+    pub(crate) fn new(steps: u64) -> WarmUp {
+        WarmUp { steps, kept: 0, in_force: false }
+    }
+
+    /// Whether the next step belongs to the warm-up.
+    pub(crate) fn is_on(&self) -> bool {
+        self.kept < self.steps
+    }
+
+    /// Whether the buckets are those of the warm-up, which may be over.
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.in_force
+    }
+
+    /// Notes that buckets are made for the next step.
+    pub(crate) fn lay_out(&mut self) {
+        self.in_force = self.is_on();
+    }
+
+    /// Counts a step that was kept.
+    pub(crate) fn count(&mut self) {
+        self.kept = (self.kept + 1).min(STEPS_MAX);
+    }
+
+    /// Adds the count to a state, if there is a warm-up.
+    pub(crate) fn save(&self, tensors: &mut Tensors) {
+        if self.steps > 0 {
+            tensors.insert(State::WARM_UP.to_owned(), (vec![1], vec![self.kept as f32]));
+        }
+    }
+
+    /// Goes on from the count of a state.
+    fn load(&mut self, tensors: &Tensors) -> Result<(), Error> {
+        let Some((_, values)) = tensors.get(State::WARM_UP) else {
+            self.kept = self.steps;
+            return Ok(());
+        };
+        let is_count = |kept: &f32| kept.fract() == 0.0 && (0.0..=STEPS_MAX as f32).contains(kept);
+        match values.as_slice() {
+            [kept] if is_count(kept) => self.kept = *kept as u64,
+            other => {
+                return Err(Error::Invalid(format!(
+                    "{} in the state is {other:?}, expected one whole number up to {STEPS_MAX}",
+                    State::WARM_UP
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Synchronizer {
+    /// Makes the buckets of the codec after the last step of the warm-up.
+    pub(crate) fn end_warm_up(&mut self) -> Result<(), Error> {
+        match self.warm_up.is_in_force() == self.warm_up.is_on() {
+            true => Ok(()),
+            false => self.lay_out_again(self.parameters.clone()),
+        }
+    }
+
+    /// Takes up the count of a state, and makes the buckets that belong to it. Residuals from
+    /// before the state are dropped.
+    pub(crate) fn resume_warm_up(&mut self, tensors: &Tensors) -> Result<(), Error> {
+        self.warm_up.load(tensors)?;
+        match self.warm_up.is_in_force() == self.warm_up.is_on() {
+            true => Ok(()),
+            false => self.lay_out(self.parameters.clone()),
+        }
+    }
+
+    /// Makes buckets anew; residuals, factors and momenta go with their parameters.
+    pub(crate) fn lay_out_again(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
+        let tensors = self.state().tensors;
+        self.lay_out(parameters)?;
+        self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &tensors))
+    }
+}
