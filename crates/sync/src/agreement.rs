@@ -1,4 +1,4 @@
-//! What all ranks must have in common, and how they find out.
+//! Agreement: the facts that all ranks must have in common, and the exchange that compares them.
 
 use thinwire_collective::operations::{carries, preferred};
 use thinwire_collective::{Group, all_gather_bytes};
@@ -77,7 +77,7 @@ fn check_warm_up(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// What must be the same on all ranks for buckets to match.
+/// Returns the facts that must be alike on all ranks for buckets to match.
 pub(crate) fn identity(parameters: &[Parameter], options: &Options) -> Vec<(String, String)> {
     let total: usize = parameters.iter().map(Parameter::elements).sum();
     let describe = |p: &Parameter| format!("{}{:?}{} in {}", p.name, p.shape, p.dtype, p.bucket);
@@ -110,7 +110,7 @@ pub fn agree(group: &mut Group, facts: &[(String, String)]) -> Result<(), Error>
     compare(facts, &all, group.world())
 }
 
-/// Facts as they travel.
+/// Encodes facts as they travel.
 pub(crate) fn encode_facts(facts: &[(String, String)]) -> Vec<u8> {
     serde_json::to_vec(facts).expect("strings can be written as JSON")
 }

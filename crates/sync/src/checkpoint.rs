@@ -1,6 +1,6 @@
-//! What a synchroniser must remember across a restart, and how it is handed to another number of ranks.
+//! Checkpoints: the state of a synchroniser across a restart, and its conversion to another number of ranks.
 //!
-//! Law of the handing over: the sum over ranks of every residual is the same before and after, up to
+//! Law of the conversion: the sum over ranks of every residual is the same before and after, up to
 //! the rounding of a sum of f32; what all ranks hold alike (factors, means) they still do.
 
 mod file;
@@ -32,7 +32,7 @@ impl State {
 }
 
 impl Synchronizer {
-    /// Everything that a restart must know.
+    /// Returns everything that a restart must know.
     pub fn state(&self) -> State {
         let plan = Plan { fingerprint: self.fingerprint(), ..self.plan.clone() };
         let plan = serde_json::to_string(&plan).expect("a plan has only numbers and strings");
@@ -121,9 +121,9 @@ impl Synchronizer {
     }
 }
 
-/// What rank r of another world goes on from: the sums of what the old ranks r, r + n, r + 2n, … owe,
-/// where n is the new number of ranks; in a larger world the new ranks owe nothing. What is alike on
-/// all ranks is taken from rank 0. `read` gives the tensors of an old rank, of `saved` that were.
+/// Returns the tensors that rank r of another world goes on from: the sums of what the old ranks r, r + n, r + 2n, … owe,
+/// where n is the new number of ranks; in a larger world the new ranks owe nothing. Tensors that are
+/// alike on all ranks are taken from rank 0. `read` gives the tensors of an old rank, of `saved` that were.
 ///
 /// # Errors
 /// What `read` returns; an [`Error::Invalid`] if what belongs together differs in length, or what should
@@ -242,7 +242,7 @@ mod tests {
         assert!(reshard(World::new(1, 2).unwrap(), 4, read).is_ok());
     }
 
-    /// What is said on each of two new ranks when rank 3 of four has this under a name, or nothing.
+    /// Returns the errors on each of two new ranks when rank 3 of four has this under a name, or nothing.
     fn changed(name: &str, values: Option<Vec<f32>>) -> [Option<String>; 2] {
         let read = |rank: usize| {
             let mut tensors = old(rank);

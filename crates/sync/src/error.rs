@@ -1,4 +1,4 @@
-//! What can go wrong in synchronisation.
+//! Errors of synchronisation.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ pub enum Error {
     Collective(thinwire_collective::Error),
     /// Ranks disagree on what they are doing.
     Disagreement {
-        /// About what: "model".
+        /// The name of the fact: "model".
         about: String,
-        /// What this rank says.
+        /// The value of this rank.
         mine: String,
-        /// Who says something else.
+        /// The rank with another value.
         rank: Rank,
-        /// What that rank says.
+        /// The value of that rank.
         theirs: String,
     },
     /// The caller's mistake.
@@ -28,7 +28,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same error, with the step of training that it happened in.
+    /// Adds the step of training that the error happened in.
     pub(crate) fn in_step(self, step: u64) -> Error {
         match self {
             Error::Collective(error) => Error::Collective(error.in_step(step)),
@@ -36,7 +36,7 @@ impl Error {
         }
     }
 
-    /// What the user may do about it, in one line.
+    /// Returns a hint for the user, in one line.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Collective(error) => error.hint(),

@@ -59,7 +59,7 @@ pub(crate) struct Departure {
     pub(crate) address: Address,
 }
 
-/// How far an exchange is after a run.
+/// The progress of an exchange after a run.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is moved once")]
 pub(crate) enum Progress {

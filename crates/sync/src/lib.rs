@@ -1,8 +1,8 @@
-//! The policy layer: which gradients travel together, when, encoded how, and where the time went.
+//! Synchronisation of gradients: buckets, error feedback, overlap with backward, the choice of codecs.
 //!
 //! A [`Synchronizer`] takes gradients as backward produces them, packs them into buckets, lets a
 //! communication thread exchange full buckets while backward goes on, and hands back the average.
-//! What a lossy codec loses stays in the bucket's residual and is sent in later steps. A NaN or an
+//! The error of a lossy codec stays in the bucket's residual and is sent in later steps. A NaN or an
 //! infinity on any rank skips the step on all ranks, and then nothing has changed.
 //!
 //! Law, per element, with error feedback: the sum of the results plus the sum over ranks of the

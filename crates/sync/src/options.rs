@@ -12,7 +12,7 @@ use crate::{Feedback, Momentum, Policy};
 /// its place. With `int2` (0.10 and more) admitted, 120 steps end with three percent more loss.
 const ERROR_BUDGET: f64 = 0.1;
 
-/// How gradients are synchronised.
+/// The options of a synchroniser.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The codec.
@@ -24,16 +24,16 @@ pub struct Options {
     pub partitions: Option<usize>,
     /// Buckets are closed when they have this many bytes of f32.
     pub bucket_bytes: usize,
-    /// How many buckets may be on their way at a time: whoever gives another one waits, and less memory
-    /// is taken by messages. No limit if there is no number, so that all overlap.
+    /// The most buckets that may be on their way at a time: the next one waits, and messages take less
+    /// memory. No limit if there is no number, so that all overlap.
     pub underway_max: Option<NonZeroUsize>,
-    /// What random rounding starts from; the same on all ranks.
+    /// The seed of random rounding; all ranks give one.
     pub seed: u64,
     /// With `auto`, the relative squared error that one encoding of a bucket may have, as measured on
     /// its gradients: codecs that lose more are not used for it. Whoever names the codecs that `auto` may
     /// choose from has decided that.
     pub error_budget: f64,
-    /// What becomes of what codecs lose.
+    /// The error feedback of lossy codecs.
     pub feedback: Feedback,
     /// Momentum that is added up before encoding; the optimiser must then have none.
     pub momentum: Option<Momentum>,

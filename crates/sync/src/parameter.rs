@@ -1,4 +1,4 @@
-//! What the trainer trains, and the gradients it gives.
+//! Parameters of a model, and their gradients.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -14,7 +14,7 @@ pub struct Parameter {
     pub name: String,
     /// The sizes of its dimensions, slowest first.
     pub shape: Vec<usize>,
-    /// What its gradient is made of, and what it travels as where it is not compressed.
+    /// The dtype of its gradient, in which it travels where it is not compressed.
     pub dtype: DType,
     /// The framework's own bucket: gradients of one become ready together, so they share no
     /// exchange with those of another.

@@ -8,13 +8,13 @@ use thinwire_codec::{Choice, Kind};
 use crate::bucket::momentum;
 use crate::exchange::choose::leaves_residual;
 
-/// Which codec every bucket gets.
+/// The choice of a codec for every bucket.
 #[derive(Clone, Debug)]
 pub enum Policy {
     /// This one, exempt buckets excepted.
     Fixed(Choice),
     /// Whichever makes the simulated iteration shortest: of these, or of all that lose little if there
-    /// are none. What is raw is always among them.
+    /// are none. Raw is always among them.
     Auto(Vec<Choice>),
 }
 

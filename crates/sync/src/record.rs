@@ -1,4 +1,4 @@
-//! Where the time of a step went, bucket by bucket.
+//! Records: where the time of a step went, bucket by bucket.
 //!
 //! All times are seconds since [`crate::Synchronizer::begin`]; durations are seconds. The record
 //! feeds the planner, the report and the trace; it is kept by every rank for itself.
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Planning;
 
-/// How a step ended.
+/// The end of a step.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -18,7 +18,7 @@ pub enum Outcome {
     Skipped,
 }
 
-/// What one bucket's exchange took.
+/// The times and bytes of one bucket's exchange.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BucketRecord {
     /// The first and last parameter in the bucket, as "block.3.mlp.up.weight … block.2.out.weight".
@@ -29,7 +29,7 @@ pub struct BucketRecord {
     pub codec: String,
     /// The algorithm that moved it, as `--algorithm` takes it.
     pub algorithm: String,
-    /// How many partitions pipelined it.
+    /// The number of partitions that pipelined it.
     pub partitions: usize,
     /// Bytes that a raw f32 exchange with the same algorithm would have sent.
     pub raw_bytes: u64,
@@ -47,11 +47,11 @@ pub struct BucketRecord {
     pub decode_s: f64,
     /// Time in which its messages were on their way and nothing of it was being computed.
     pub wire_s: f64,
-    /// What the plan had predicted for `done_s - ready_s`; zero without a prediction.
+    /// The prediction of the plan for `done_s - ready_s`; zero without one.
     pub predicted_s: f64,
 }
 
-/// What one step's exchange took.
+/// The times and bytes of one step's exchange.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// The step.
@@ -60,15 +60,15 @@ pub struct StepRecord {
     pub buckets: Vec<BucketRecord>,
     /// When the last gradient was ready: backward had ended.
     pub backward_s: f64,
-    /// How long `finish` waited for the exchange: what overlap could not hide.
+    /// The time that `finish` waited for the exchange: exposed communication.
     pub wait_s: f64,
-    /// How long `finish` took to decode and commit after the last byte had come.
+    /// The time that `finish` took to decode and commit after the last byte had come.
     pub commit_s: f64,
     /// Seconds of CPU time that the communication thread used during the step.
     pub cpu_s: f64,
     /// The fraction of exchange time that was hidden behind backward, 0 to 1.
     pub overlap: f64,
-    /// What was planned before or after the step, if anything was; on rank 0.
+    /// The planning before or after the step, if there was one; on rank 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planning: Option<Box<Planning>>,
 }

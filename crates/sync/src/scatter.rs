@@ -2,7 +2,7 @@
 //!
 //! In a reduce-scatter every rank encodes, for each other rank, that rank's chunk, and keeps what
 //! the codec lost for the next time (the residual, one per key). The owner decodes and adds to what
-//! the codec makes of its own chunk, in the order of `thinwire_schedule::reduce_scatter`, and the codec has
+//! the codec makes of its own chunk, in rank order, and the codec has
 //! the last word on the sum: with `vote` every rank has one vote, and the result is the majority's.
 //! Every key has a bucket of its own, which is committed as soon as it has arrived. In an all-gather every
 //! rank encodes its shard once and everybody decodes the same bytes, its owner too, so all ranks hold

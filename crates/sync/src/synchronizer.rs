@@ -143,7 +143,7 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Takes the gradient of a parameter; returns at once. Its bucket leaves when it is full.
+    /// Takes the gradient of a parameter; returns at once. The bucket leaves when it is full.
     ///
     /// # Errors
     /// If the parameter has no such gradient to give, or the exchange has failed.
@@ -181,7 +181,7 @@ impl Synchronizer {
     }
 
     /// Takes all gradients of one of the framework's buckets, whose parameters lie one after the other
-    /// in f32: `part` returns the memory of some of its elements. What travels raw is averaged there.
+    /// in f32: `part` returns the memory of some of its elements, where gradients are averaged that travel raw.
     ///
     /// # Errors
     /// As [`Synchronizer::ready`].

@@ -1,8 +1,8 @@
 //! Planning on all ranks together, after some steps.
 //!
-//! Every few steps ranks tell each other what they saw. All come to the same verdict on the plan in
-//! force; where it calls for another one, rank 0 decides which, all switch here, and make sure by a
-//! hash that they follow the same.
+//! Every few steps the ranks gather each other's reports. All come to the same verdict on the plan in
+//! force; where it calls for another one, rank 0 decides which, all switch to it, and make sure by a
+//! hash that they follow the same one.
 
 use thinwire_collective::{Group, all_gather, broadcast_bytes};
 use thinwire_wire::Rank;
@@ -35,7 +35,7 @@ impl Synchronizer {
         }
     }
 
-    /// With `auto`, hears the other ranks in some steps, and plans anew where that is called for.
+    /// With `auto`, absorbs the reports of all ranks in some steps, and plans anew where they call for it.
     pub(crate) fn plan_again(&mut self) -> Result<(), Error> {
         let age = self.age();
         let Some(planner) = &mut self.planner else { return Ok(()) };
@@ -59,10 +59,10 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Tells the others what this rank saw, and hears them.
+    /// Gathers the reports of all ranks and returns the verdict on the plan in force.
     fn absorb_reports(&mut self, sampled: bool) -> Result<Verdict, Error> {
         let planner = self.planner.as_mut().expect("only auto plans");
-        let message = planner.message();
+        let message = planner.report();
         let length = message.len();
         let mut row = self.plan.hash().to_le_bytes().to_vec();
         row.extend(message.into_iter().flat_map(f32::to_le_bytes));
@@ -119,7 +119,7 @@ impl Synchronizer {
         })
     }
 
-    /// What rank 0 decides, on all ranks.
+    /// Returns on all ranks the plan that rank 0 decides on.
     fn by_rank_0(
         &mut self,
         decide: impl FnOnce(&mut Planner, &Synchronizer) -> Plan,
@@ -152,7 +152,8 @@ impl Synchronizer {
         }
     }
 
-    /// The same on this rank alone; all ranks find out when they next hear each other.
+    /// Follows `plan` from now on, on this rank alone; a rank that follows another one is found out by
+    /// the next reports.
     pub(crate) fn follow(&mut self, plan: Plan) -> Result<(), Error> {
         let (old, new) = (self.plan.clone(), plan.clone());
         self.adopt(plan)?;

@@ -1,4 +1,4 @@
-//! When backward is done with each bucket, undisturbed.
+//! The times at which backward is done with each bucket, undisturbed.
 //!
 //! Where ranks have few cores, every byte that is exchanged delays backward: kernels move it on the
 //! same cores. A plan that sends more would seem to hide more, since the backward that it hides behind
@@ -21,7 +21,7 @@ pub(crate) struct Backward {
 }
 
 impl Backward {
-    /// Takes note of a step.
+    /// Records a step.
     pub(crate) fn record(&mut self, record: &StepRecord) {
         let ready = record.buckets.iter().map(|bucket| bucket.ready_s);
         let seen = std::iter::once(record.backward_s).chain(ready);

@@ -1,7 +1,7 @@
-//! Every way for a bucket to travel, with its price and what it loses.
+//! Candidates: every way for a bucket to travel, with its price and its codec error.
 //!
-//! A way is a codec, an algorithm that can carry it, and a number of partitions. Prices come from
-//! `thinwire_schedule::cost`, which plays the whole collective through; they are worked out at
+//! A candidate is a codec, an algorithm that can carry it, and a number of partitions. Prices come from
+//! `thinwire_schedule::cost`, which simulates the whole collective; they are worked out at
 //! powers of two of elements, once per link, and lie on the line between them elsewhere. Partitions
 //! are tried for the two best algorithms of a codec alone, and large worlds are worked out from small
 //! ones, so that planning stays cheap.
@@ -20,20 +20,20 @@ use crate::measure::codecs::{Calibration, CodecSpeed, rate_at};
 use crate::measure::link::LinkSpeed;
 use crate::options::Overrides;
 
-/// What every task of a schedule costs besides.
+/// Time that every task of a schedule takes besides encoding and sending, in seconds.
 const TASK_OVERHEAD_S: f64 = 2e-6;
 
 /// Below this many elements prices are exact.
 const EXACT_MAX: usize = 1 << 12;
 
-/// A world of more ranks is not played through: what it takes is worked out from a smaller one.
-const PLAYED_MAX: usize = 4;
+/// A world of more ranks is not simulated: its price is worked out from that of a smaller one.
+const SIMULATED_MAX: usize = 4;
 
 /// A gather among more ranks than this is for small tensors alone.
 const GATHER_WORLD_MAX: usize = 8;
 const GATHER_ELEMENTS_MAX: usize = 1 << 14;
 
-/// One way for one bucket.
+/// A codec, an algorithm and a number of partitions for one bucket.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) assignment: Assignment,
@@ -44,15 +44,16 @@ pub(crate) struct Candidate {
     pub(crate) price: Price,
 }
 
-type Way = (usize, Algorithm, usize);
+/// The place of a codec in the list of all, an algorithm and a number of partitions.
+type Choices = (usize, Algorithm, usize);
 
-/// The ways of this job, under the link as it is.
+/// The candidates of this job, under the link as it is.
 #[derive(Debug)]
 pub(crate) struct Candidates {
     calibration: Calibration,
     world: World,
     overrides: Overrides,
-    known: HashMap<(Way, usize), Price>,
+    known: HashMap<(Choices, usize), Price>,
 }
 
 impl Candidates {
@@ -64,14 +65,14 @@ impl Candidates {
         &self.calibration
     }
 
-    /// Another link is measured.
+    /// Goes on with a link that was measured anew.
     pub(crate) fn set_link(&mut self, link: LinkSpeed) {
         self.calibration.link = link;
         self.known.clear();
     }
 
-    /// All ways for a bucket, raw ones first; only those if it is exempt. `errors` are what codecs
-    /// were seen to lose of its gradients, in the order of the list, if they were.
+    /// Returns all candidates of a bucket, raw ones first; only those if it is exempt. `errors` are the
+    /// codec errors measured on its gradients, in the order of the list, if they were measured.
     pub(crate) fn of_bucket(&mut self, bucket: &Bucket, errors: Option<&[f32]>) -> Vec<Candidate> {
         let codecs = self.calibration.codecs_of(bucket.dtype, bucket.exempt);
         let mut candidates = Vec::new();
@@ -119,13 +120,13 @@ impl Candidates {
         }
     }
 
-    /// What a way costs for so many elements.
-    fn price(&mut self, way: Way, elements: usize) -> Price {
+    /// Returns the price of a candidate for so many elements.
+    fn price(&mut self, choices: Choices, elements: usize) -> Price {
         if elements <= EXACT_MAX {
-            return self.price_at(way, elements);
+            return self.price_at(choices, elements);
         }
         let below = 1 << elements.ilog2();
-        let (low, high) = (self.price_at(way, below), self.price_at(way, 2 * below));
+        let (low, high) = (self.price_at(choices, below), self.price_at(choices, 2 * below));
         let part = (elements - below) as f64 / below as f64;
         let between = |low: f64, high: f64| low + (high - low) * part;
         Price {
@@ -138,18 +139,18 @@ impl Candidates {
         }
     }
 
-    fn price_at(&mut self, way: Way, elements: usize) -> Price {
-        if let Some(price) = self.known.get(&(way, elements)) {
+    fn price_at(&mut self, choices: Choices, elements: usize) -> Price {
+        if let Some(price) = self.known.get(&(choices, elements)) {
             return *price;
         }
-        let price = price(&self.calibration, self.world, way, elements);
-        self.known.insert((way, elements), price);
+        let price = price(&self.calibration, self.world, choices, elements);
+        self.known.insert((choices, elements), price);
         price
     }
 }
 
-fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> Price {
-    let (codec, algorithm, partitions) = way;
+fn price(calibration: &Calibration, world: World, choices: Choices, elements: usize) -> Price {
+    let (codec, algorithm, partitions) = choices;
     let (speed, size) = (&calibration.codecs[codec], world.size());
     let codec = speed.codec();
     let shape = Shape { length: elements, block: codec.block(), partitions };
@@ -159,7 +160,7 @@ fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> 
     };
     let speeds = speeds(speed, &calibration.link, algorithm, size, piece.max(1));
     let encoded_len = |count| codec.encoded_len(count);
-    let cost = match size > PLAYED_MAX {
+    let cost = match size > SIMULATED_MAX {
         true => extrapolated(algorithm, world, &shape, &encoded_len, &speeds),
         false => cost(algorithm, size, &shape, &encoded_len, &speeds),
     };
@@ -178,7 +179,7 @@ fn price(calibration: &Calibration, world: World, way: Way, elements: usize) -> 
     }
 }
 
-/// The cost among more ranks than it is cheap to play: one rank's own load is exact, and the rest of
+/// Returns the cost among more ranks than it is cheap to simulate: one rank's own load is exact, and the rest of
 /// the time is that of a smaller world, with the latency of as many more messages in sequence.
 fn extrapolated(
     algorithm: Algorithm,
@@ -188,18 +189,18 @@ fn extrapolated(
     speeds: &Speeds,
 ) -> Cost {
     // Halving has hosts and guests unless the number of ranks is a power of two.
-    let size = if world.size().is_power_of_two() { PLAYED_MAX } else { PLAYED_MAX - 1 };
+    let size = if world.size().is_power_of_two() { SIMULATED_MAX } else { SIMULATED_MAX - 1 };
     let small = World::new(0, size as u32).expect("a world of this size");
     let first = World::new(0, world.size() as u32).expect("the world has a first rank");
     let load = |world| load_of(&all_reduce(algorithm, world, shape), encoded_len, speeds);
     let (few, many) = (load(small), load(first));
     let busy = |cost: &Cost| cost.cpu_seconds.max(cost.egress_seconds).max(cost.ingress_seconds);
-    let played = cost(algorithm, size, shape, encoded_len, speeds);
+    let simulated = cost(algorithm, size, shape, encoded_len, speeds);
     let more = sequence(algorithm, world.size()) - sequence(algorithm, size);
-    let seconds = (played.seconds - busy(&few)).max(0.0) + busy(&many) + more * speeds.latency_s;
+    let seconds = (simulated.seconds - busy(&few)).max(0.0) + busy(&many) + more * speeds.latency_s;
     // Gathers encode everything before the first message, others the first rank's piece.
     let piece = if gathers(algorithm) { 1.0 } else { size as f64 / world.size() as f64 };
-    Cost { seconds, lead_seconds: played.lead_seconds * piece, ..many }
+    Cost { seconds, lead_seconds: simulated.lead_seconds * piece, ..many }
 }
 
 /// Messages that wait for each other.
@@ -312,7 +313,7 @@ mod tests {
             for algorithm in Algorithm::ALL {
                 for (size, partitions) in [(5, 1), (8, 2), (12, 1), (16, 4), (24, 2)] {
                     let shape = Shape { length: 1 << 18, block: 1, partitions };
-                    let played = cost(algorithm, size, &shape, &|count| 4 * count, &speeds);
+                    let simulated = cost(algorithm, size, &shape, &|count| 4 * count, &speeds);
                     let worked_out = extrapolated(
                         algorithm,
                         world(size as u32),
@@ -320,10 +321,10 @@ mod tests {
                         &|count| 4 * count,
                         &speeds,
                     );
-                    let ratio = worked_out.seconds / played.seconds;
+                    let ratio = worked_out.seconds / simulated.seconds;
                     assert!((0.8..1.25).contains(&ratio), "{algorithm}, {size} ranks: {ratio}");
                     // Chunks differ by an element.
-                    let bytes = worked_out.sent_bytes as f64 / played.sent_bytes as f64;
+                    let bytes = worked_out.sent_bytes as f64 / simulated.sent_bytes as f64;
                     assert!((0.99..1.01).contains(&bytes), "{algorithm}: {bytes}");
                 }
             }

@@ -14,26 +14,27 @@ use crate::auto::timeline::{self, Measured, Price};
 /// bought with what nobody notices, and no more than one could tell from the best fixed choice.
 const SLACK: f64 = 0.02;
 
-/// The fastest plan for what was measured, by the rules above. `candidates[bucket]` begins with raw.
+/// Returns the fastest plan for what was measured, by the rules above. `candidates[bucket]` begins with raw.
 pub(crate) fn choose(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan {
     let search = Search { measured, candidates };
     let raw = search.all_raw();
     let raw_s = search.seconds(&raw);
     let (mut picks, best) = search.descend(raw.clone(), raw_s);
-    search.relax(&mut picks, best * (1.0 + SLACK));
+    search.lower_errors(&mut picks, best * (1.0 + SLACK));
     if search.seconds(&picks) > raw_s * (1.0 - GAIN_MIN) {
         picks = raw;
     }
     search.finished(&picks)
 }
 
-/// The plan in which everything travels raw.
+/// Returns the plan in which everything travels raw.
 pub(crate) fn raw(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan {
     let search = Search { measured, candidates };
     search.finished(&search.all_raw())
 }
 
-/// `plan` with what it would take under what is measured now; what is no candidate counts as raw.
+/// Returns `plan` with its prices under what is measured now; an assignment that is no candidate counts
+/// as raw.
 pub(crate) fn priced(measured: &Measured, candidates: &[Vec<Candidate>], plan: &Plan) -> Plan {
     let find = |(of_bucket, assignment): (&Vec<Candidate>, &Assignment)| {
         let same = of_bucket.iter().position(|candidate| candidate.assignment == *assignment);
@@ -43,7 +44,7 @@ pub(crate) fn priced(measured: &Measured, candidates: &[Vec<Candidate>], plan: &
     Search { measured, candidates }.finished(&picks)
 }
 
-/// What is searched: for every bucket the place of its candidate.
+/// The search: for every bucket the place of its candidate.
 struct Search<'a> {
     measured: &'a Measured,
     candidates: &'a [Vec<Candidate>],
@@ -59,7 +60,7 @@ impl Search<'_> {
         timeline::seconds(self.measured, picked.map(|(of_bucket, pick)| &of_bucket[*pick].price))
     }
 
-    /// The fastest picks that are found from some that take `best`.
+    /// Returns the fastest picks found from `picks`, which take `best` seconds, and their time.
     fn descend(&self, mut picks: Vec<usize>, mut best: f64) -> (Vec<usize>, f64) {
         for _ in 0..3 {
             let before = best;
@@ -104,8 +105,8 @@ impl Search<'_> {
         best
     }
 
-    /// Gives every bucket the candidate that loses least within the time limit.
-    fn relax(&self, picks: &mut [usize], limit: f64) {
+    /// Gives every bucket the candidate of the smallest codec error within the time limit.
+    fn lower_errors(&self, picks: &mut [usize], limit: f64) {
         for (bucket, of_bucket) in self.candidates.iter().enumerate() {
             let kept = picks[bucket];
             let error = of_bucket[kept].error;
@@ -139,7 +140,7 @@ impl Search<'_> {
     }
 }
 
-/// The cheapest candidate of one codec; that of raw for a bucket that cannot have it.
+/// Returns the cheapest candidate of one codec; that of raw for a bucket that cannot have it.
 fn fastest(candidates: &[Candidate], codec: usize) -> usize {
     let of_codec = |wanted: usize| {
         let indices = (0..candidates.len()).filter(move |&index| candidates[index].codec == wanted);

@@ -1,4 +1,4 @@
-//! Why the plan is what it is: the record of one planning.
+//! The record of one planning: why each bucket travels as it does.
 //!
 //! Rank 0 alone writes it, in the record of the step after which all ranks planned. For every bucket
 //! it has every alternative with its price, what it would do to the iteration, and why it was not
@@ -20,64 +20,66 @@ pub struct Planning {
     pub link: Option<LinkSpeed>,
     /// The relative squared error that one encoding of a bucket may have.
     pub error_budget: f64,
-    /// How long the iteration should take under the plan.
+    /// The expected time of an iteration under the plan, in seconds.
     pub iteration_s: f64,
-    /// How long it should take if everything travelled raw.
+    /// The expected time of an iteration in which everything travels raw, in seconds.
     pub raw_iteration_s: f64,
-    /// How long rank 0 took to decide.
+    /// The time that rank 0 took to decide, in seconds.
     pub took_s: f64,
     /// Every bucket, in the order in which they become ready.
     pub buckets: Vec<Decision>,
 }
 
-/// What was decided for one bucket.
+/// The decision for one bucket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Its first and last parameter.
+    /// The name of the bucket: its first and last parameter.
     pub name: String,
-    /// Its elements.
+    /// The number of elements.
     pub elements: usize,
-    /// When it is ready, since the step's begin.
+    /// The time from the beginning of the step until the bucket is ready, in seconds.
     pub ready_s: f64,
-    /// What it travels by.
+    /// The assignment of the plan.
     pub chosen: Option<Assignment>,
-    /// Why, in a few words.
+    /// The reason, in a few words.
     pub because: String,
-    /// For every codec and algorithm the best number of partitions, the chosen way among them.
+    /// For every codec and algorithm the candidate with the best number of partitions, the chosen one
+    /// among them.
     pub alternatives: Vec<Alternative>,
 }
 
-/// One way that a bucket might travel.
+/// One candidate for a bucket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
-    /// The way.
+    /// The codec, the algorithm and the partitions.
     #[serde(flatten)]
     pub assignment: Assignment,
-    /// The relative squared error of one encoding: measured; before that the most it can be.
+    /// The codec error: the relative squared error of one encoding, as measured on the gradients, and
+    /// before that its upper bound.
     pub error: f64,
-    /// From ready to done, with the network to itself.
+    /// The time from ready to done with the network to itself, in seconds.
     pub alone_s: f64,
-    /// From ready to done, behind the buckets before it.
+    /// The time from ready to done behind the buckets before it, in seconds.
     pub exchange_s: f64,
-    /// How long the iteration would take if this bucket alone went so.
+    /// The time of an iteration in which this bucket alone travels so, in seconds.
     pub iteration_s: f64,
-    /// Why it was taken, or not.
+    /// The reason why it was taken, or not.
     pub verdict: Verdict,
 }
 
-/// What became of an alternative.
+/// The verdict on an alternative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It is in the plan.
+    /// In the plan.
     Chosen,
-    /// It loses more than the budget allows.
+    /// A codec error over the error budget.
     OverBudget,
-    /// The iteration would be longer.
+    /// A longer iteration.
     Slower,
-    /// The iteration would not be shorter by as much as its loss is worth.
+    /// A larger codec error than the time that it saves is worth.
     LosesMore,
-    /// It is as good.
+    /// No shorter iteration and no smaller error.
     NoBetter,
 }
 

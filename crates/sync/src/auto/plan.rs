@@ -10,7 +10,7 @@ use crate::auto::timeline::Price;
 use crate::bucket::layout::Bucket;
 use crate::options::Overrides;
 
-/// How one bucket travels.
+/// The codec, the algorithm and the partitions of one bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
     /// The codec, as [`Choice::parse`] takes it.
@@ -21,7 +21,7 @@ pub struct Assignment {
     pub partitions: usize,
 }
 
-/// How all buckets travel.
+/// The assignments of all buckets, and the times that are expected of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// One assignment per bucket.

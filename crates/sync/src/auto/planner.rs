@@ -1,4 +1,4 @@
-//! The planner's state: what links, codecs and buckets were seen to do, and which plan follows.
+//! The planner: the measurements of links, codecs and buckets, and the plan that follows from them.
 //!
 //! Every rank keeps one and feeds it the same figures, so that all come to the same verdicts; what
 //! to do next is decided by rank 0 alone and sent to all, because rounding and crowding may differ.
@@ -30,11 +30,11 @@ const PLANNING_STEPS: [u64; 4] = [1, 4, 16, 50];
 const TELLING_SHARE: f64 = 0.05;
 const TELLING_S: f64 = 1e-3;
 
-/// What one rank tells of one step: time on the wire, as measured and as predicted, and the
-/// iteration's time.
+/// The figures of one rank's report on one step: time on the wire, as measured and as predicted, and the
+/// iteration's time, in seconds.
 const FIGURES: usize = 3;
 
-/// What is asked of the planner.
+/// The limits that a plan must keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) overrides: Overrides,
@@ -57,7 +57,7 @@ pub(crate) struct Planner {
     measured: Measured,
     /// This rank's own backward.
     backward: Backward,
-    /// What this rank has not yet told of the last steps.
+    /// The figures of this rank's last steps that it has not reported yet.
     reports: Vec<f32>,
     /// The plan before the one in force.
     before: Option<Plan>,
@@ -82,7 +82,7 @@ impl Planner {
         }
     }
 
-    /// There are other buckets now: nothing is known of them.
+    /// Forgets everything about the buckets: there are others now.
     pub(crate) fn lay_out(&mut self, buckets: usize) {
         // Nothing is known of backward yet: as if everything were ready at once.
         self.measured = Measured {
@@ -106,7 +106,7 @@ impl Planner {
         PLANNING_STEPS.contains(&age) || (age > 0 && age.is_multiple_of(100))
     }
 
-    /// Whether ranks tell each other after a step what they saw.
+    /// Whether ranks report to each other after a step.
     pub(crate) fn reports(age: u64) -> bool {
         Planner::is_due(age) || age % INTERVAL == INTERVAL - 1
     }
@@ -116,7 +116,7 @@ impl Planner {
         self.samples[bucket] = error::sample(values, self.samples.len());
     }
 
-    /// Takes note of a step, for this rank.
+    /// Records a step of this rank.
     pub(crate) fn record(&mut self, record: &StepRecord, plan: &Plan) {
         self.backward.record(record);
         let spans = record.buckets.iter().map(|bucket| (bucket.ready_s, bucket.done_s));
@@ -130,20 +130,20 @@ impl Planner {
         self.reports.extend([wire_s, predicted_s, seconds].map(|figure| figure as f32));
     }
 
-    /// This rank's figures: when its buckets were ready, its last steps, and what codecs lose of its
-    /// gradients if it has sampled them.
-    pub(crate) fn message(&mut self) -> Vec<f32> {
+    /// Returns this rank's figures: the times at which its buckets were ready, those of its last steps, and
+    /// codec errors of its gradients if it has sampled them.
+    pub(crate) fn report(&mut self) -> Vec<f32> {
         let mut message: Vec<f32> = self.backward.times_s().map(|seconds| seconds as f32).collect();
         message.append(&mut self.reports);
         let codecs = &self.candidates.calibration().codecs;
         for sample in self.samples.iter_mut().map(std::mem::take).filter(|s| !s.is_empty()) {
-            message.extend(codecs.iter().map(|pace| error::relative_error(pace.codec(), &sample)));
+            message.extend(codecs.iter().map(|speed| error::relative_error(speed.codec(), &sample)));
         }
         message
     }
 
-    /// Hears all ranks' messages, each `length` long, the same on all ranks; `sampled` are the buckets
-    /// whose gradients were sampled. What is to be done.
+    /// Absorbs the reports of all ranks, each of `length` numbers; `sampled` are the buckets whose gradients
+    /// were sampled. Returns the verdict on the plan in force.
     pub(crate) fn absorb_reports(
         &mut self,
         all: &[f32],
@@ -181,7 +181,7 @@ impl Planner {
         Verdict::Stay
     }
 
-    /// The link was measured once more; whether it is another one now.
+    /// Takes up a new measurement of the link; returns whether the link has changed.
     pub(crate) fn learn(&mut self, link: LinkSpeed) -> bool {
         let changed = link.differs(&self.link());
         self.watch.measured(changed);
@@ -191,8 +191,8 @@ impl Planner {
         changed
     }
 
-    /// What rank 0 proposes: the best plan, unless the one in force is about as good, or it was
-    /// dropped.
+    /// Returns the proposal of rank 0: the best plan, unless the one in force is about as good, or the best
+    /// one was dropped before.
     pub(crate) fn propose(&mut self, buckets: &[BucketState], plan: &Plan, reason: String) -> Plan {
         let begin = Instant::now();
         let all = self.candidates(buckets);
@@ -209,7 +209,7 @@ impl Planner {
         proposal
     }
 
-    /// What rank 0 proposes after a verdict on the plan in force.
+    /// Returns the proposal of rank 0 after a verdict on the plan in force.
     pub(crate) fn retreat(
         &mut self,
         buckets: &[BucketState],
@@ -241,7 +241,7 @@ impl Planner {
         self.watch.expect_of_raw(self.raw_s(plan));
     }
 
-    /// What raw should take; zero where backward was not seen yet.
+    /// Returns the expected time of a raw iteration; zero where backward was not seen yet.
     fn raw_s(&self, plan: &Plan) -> f64 {
         if self.measured.backward_s > 0.0 { plan.raw_iteration_s } else { 0.0 }
     }
@@ -260,7 +260,7 @@ impl Planner {
         buckets.iter().enumerate().map(of_bucket).collect()
     }
 
-    /// Those within the error budget; raw always is.
+    /// Returns the candidates within the error budget; raw ones always are.
     fn usable(&self, all: &[Vec<Candidate>]) -> Vec<Vec<Candidate>> {
         let budget = self.limits.error_budget;
         let within = |candidate: &&Candidate| candidate.error <= budget;
@@ -298,8 +298,8 @@ fn seen(record: &StepRecord) -> Measured {
     }
 }
 
-/// What a step showed, from every rank's figures. Whoever was ready last has waited for nobody: what
-/// it saw of the wire was the wire.
+/// Returns the reading of a step from every rank's figures. The rank that was ready last has waited for
+/// no other: its time on the wire is that of the link.
 fn reading(ranks: impl Iterator<Item = [f32; FIGURES]>) -> Reading {
     let (mut least, mut seconds) = ([f32::INFINITY; FIGURES], 0.0_f32);
     for figures in ranks {

@@ -14,37 +14,37 @@ pub struct Readiness {
     pub ready_s: f64,
 }
 
-/// What was measured of an iteration.
+/// The measurements of an iteration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     /// When backward ends, in seconds since the step began.
     pub backward_s: f64,
     /// When each bucket is ready, in the order of readiness.
     pub buckets: Vec<Readiness>,
-    /// Computing for the exchange takes cores away from backward.
+    /// Whether the exchange computes on the cores that backward needs.
     pub shares_cores: bool,
 }
 
-/// What the exchange of one bucket takes, in seconds; zeros where nothing is known.
+/// The price of the exchange of one bucket, in seconds; zeros where nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Price {
-    /// From ready to done, with the network to itself.
+    /// Time from ready to done, with the network to itself.
     pub alone_s: f64,
-    /// Of that, how long until the network has something to carry.
+    /// Part of that until the network has something to carry.
     #[serde(default)]
     pub lead_s: f64,
-    /// Of that, how long the network is taken.
+    /// Part of that in which the network is taken.
     pub wire_s: f64,
-    /// Of that, how long the processor is.
+    /// Part of that in which the processor is.
     pub cpu_s: f64,
     /// Processor time that moving its bytes takes besides.
     #[serde(default)]
     pub move_s: f64,
-    /// What is left to compute when all bytes of the step are there.
+    /// Time of computing after all bytes of the step have come.
     pub commit_s: f64,
 }
 
-/// What a plan would take.
+/// The simulated times of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Prediction {
     /// From the step's beginning until all averages are there.
@@ -60,7 +60,7 @@ impl Prediction {
     }
 }
 
-/// Plays one iteration through.
+/// Simulates one iteration.
 pub(crate) fn predict(measured: &Measured, prices: &[Price]) -> Prediction {
     let mut clock = Clock::default();
     let mut spans = Vec::with_capacity(prices.len());
@@ -70,7 +70,7 @@ pub(crate) fn predict(measured: &Measured, prices: &[Price]) -> Prediction {
     Prediction { seconds: clock.end(measured.backward_s), spans }
 }
 
-/// How long one iteration takes.
+/// Returns the time of one iteration, in seconds.
 pub(crate) fn seconds<'a>(measured: &Measured, prices: impl Iterator<Item = &'a Price>) -> f64 {
     let mut clock = Clock::default();
     for (bucket, price) in measured.buckets.iter().zip(prices) {
@@ -79,8 +79,8 @@ pub(crate) fn seconds<'a>(measured: &Measured, prices: impl Iterator<Item = &'a 
     clock.end(measured.backward_s)
 }
 
-/// How long something is on its way and nothing of it is being computed: spans overlap, so that their
-/// own times do not add up.
+/// Returns the time in which something is on its way and nothing of it is being computed, in seconds. Spans
+/// overlap, so that their own times do not add up.
 pub(crate) fn wire_s(spans: impl Iterator<Item = (f64, f64)>, computed_s: f64) -> f64 {
     let mut spans: Vec<(f64, f64)> = spans.collect();
     spans.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -92,10 +92,10 @@ pub(crate) fn wire_s(spans: impl Iterator<Item = (f64, f64)>, computed_s: f64) -
     (covered - computed_s).max(0.0)
 }
 
-/// How far the simulation is.
+/// The progress of the simulation.
 #[derive(Default)]
 struct Clock {
-    /// What the exchange has taken from backward.
+    /// Time that the exchange has taken from backward.
     stolen_s: f64,
     processor_free_s: f64,
     wire_free_s: f64,

@@ -1,4 +1,4 @@
-//! Whether the plan in force keeps what it promised.
+//! The watch over the plan in force: whether it keeps what was predicted of it.
 //!
 //! A state machine without clock or network. It is fed what each step showed, the same numbers on
 //! all ranks, and all ranks come to the same verdict. Two things are watched:
@@ -9,7 +9,7 @@
 //! - **silence**: a plan that sends little tells little of the link. Where one has told nothing for
 //!   many steps, the link is measured, so that its recovery is found out.
 //! - **time**: how long iterations take. A plan that takes longer than the one before it is rolled
-//!   back; one that takes longer than raw gives way to raw. What was dropped is remembered.
+//!   back; one that takes longer than raw gives way to raw. Dropped plans are remembered.
 //!
 //! Laws: noise that stays within the drift allowed changes nothing; a link that becomes twice as slow
 //! or fast is asked about within [`LARGE_PATIENCE`] steps; what was dropped is not taken again while
@@ -20,7 +20,7 @@ use crate::measure::quartiles::Quartiles;
 /// Steps between two times that ranks tell each other what they saw.
 pub(crate) const INTERVAL: u64 = 4;
 
-/// How far measured and predicted may part.
+/// Factor by which measured and predicted times may part.
 const DRIFT_MAX: f64 = 1.3;
 
 /// Steps whose drift is looked at together, of which three in four must stray to one side, before the
@@ -43,19 +43,19 @@ const SETTLING: usize = 2;
 /// Steps whose times are judged together.
 const WINDOW: usize = 8;
 
-/// What a plan may be slower by and still be called as fast.
+/// Factor by which a plan may be slower and still count as equally fast.
 const WORSE: f64 = 1.05;
 
 /// A step so much slower than the plan before took is no noise; three of them end a trial at once.
 const MUCH_WORSE: f64 = 1.5;
 
-/// How far measured may exceed what is only predicted of raw.
+/// Factor by which a measured time may exceed the time that is only predicted of raw.
 const DOUBT: f64 = 1.1;
 
 /// Steps for which a dropped plan stays dropped.
 const MEMORY: u64 = 400;
 
-/// What one step showed.
+/// The measurements of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Reading {
     /// The iteration's time on the slowest rank, in seconds.
@@ -65,20 +65,20 @@ pub(crate) struct Reading {
     pub(crate) drift: Option<f64>,
 }
 
-/// What is to be done.
+/// The verdict on the plan in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
-    /// Nothing.
+    /// Keep it.
     Stay,
-    /// The link is to be measured: bytes take this many times as long as predicted.
+    /// Measure the link: bytes take this many times as long as predicted.
     Probe { slowdown: f64 },
-    /// The plan before this one was faster: back to it.
+    /// Roll back to the plan before, which was faster.
     RollBack,
-    /// Raw is faster: to it.
+    /// Switch to raw, which is faster.
     Raw,
 }
 
-/// What is known of the plan in force and of those before it, under the link as it is.
+/// The measurements of the plan in force and of those before it, under the link as it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     count: u64,
@@ -93,11 +93,11 @@ pub(crate) struct Watch {
     times: Vec<f64>,
     plan: u32,
     is_raw: bool,
-    /// What the plan in force takes, when a window of it is full.
+    /// Times of the plan in force, once a window of it is full.
     now: Option<Quartiles>,
-    /// What the plan before the last switch took.
+    /// Times of the plan before the last switch.
     before: Option<(u32, Quartiles)>,
-    /// What raw was measured to take, and what it is predicted to.
+    /// Times of raw, as measured and as predicted.
     raw: Option<Quartiles>,
     raw_predicted_s: f64,
     /// Plans that were dropped, and until when.
@@ -128,7 +128,7 @@ impl Watch {
         }
     }
 
-    /// Takes note of a step; what to do, which whoever asks does before the next one.
+    /// Records a step and returns the verdict, which the caller acts on before the next step.
     pub(crate) fn record(&mut self, reading: Reading) -> Verdict {
         self.count += 1;
         self.dropped.retain(|(_, until)| *until > self.count);
@@ -186,7 +186,7 @@ impl Watch {
         !self.is_raw && self.silence.0 >= SILENCE_STEPS && self.silence.1 >= SILENCE_S
     }
 
-    /// What to do about the plan.
+    /// Judges the plan by the times of its last steps.
     fn judge(&mut self) -> Verdict {
         let hopeless = self.is_hopeless();
         if !hopeless && self.times.len() < WINDOW {

@@ -1,4 +1,4 @@
-//! What becomes of what a codec loses.
+//! Error feedback: the ways to make good what a codec loses.
 //!
 //! `C` encodes and decodes, `g` is a rank's gradient, `c` the sum over ranks of what was sent.
 //!
@@ -18,15 +18,15 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// How error feedback works, where the codec needs any.
+/// The kind of error feedback, where the codec needs any.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Feedback {
-    /// What is lost is added to the next gradient.
+    /// The loss of a step is added to the next gradient.
     #[default]
     Classic,
     /// Differences to what the others know of this rank's gradient are sent.
     Ef21,
-    /// What is lost is averaged over steps.
+    /// The loss is averaged over steps.
     Average {
         /// The share of the old residual in the new one, from 0 to below 1.
         beta: f32,
@@ -73,11 +73,11 @@ impl FromStr for Feedback {
     }
 }
 
-/// What the feedback of one bucket remembers beside the residual.
+/// The memory of one bucket's feedback beside the residual.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     kind: Feedback,
-    /// What the step began with: with `average` the residual, with `ef21` the gradient.
+    /// With `average` the residual before the step, with `ef21` the gradient of the step.
     begun: Vec<f32>,
     /// With `ef21`, what the others take this rank's gradient for; empty for nothing.
     shift: Vec<f32>,
@@ -125,7 +125,7 @@ impl Memory {
         }
     }
 
-    /// The bucket has travelled as it is: what is known of it begins anew.
+    /// Forgets everything: the bucket has travelled as it is.
     pub(crate) fn forget(&mut self) {
         (self.shift, self.mean) = (Vec::new(), Vec::new());
     }
@@ -135,14 +135,14 @@ impl Memory {
         4 * (self.begun.len() + self.shift.len() + self.mean.len())
     }
 
-    /// What a restart must know of some elements, by prefix of its name.
+    /// Returns the memory of some elements for a checkpoint, by prefix of its name.
     pub(crate) fn save(&self, range: &Range<usize>) -> Vec<(&'static str, Vec<f32>)> {
         let kept = [(SHIFT, &self.shift), (MEAN, &self.mean)].into_iter();
         let kept = kept.filter(|(_, values)| !values.is_empty());
         kept.map(|(prefix, values)| (prefix, values[range.clone()].to_vec())).collect()
     }
 
-    /// The place of what a restart must know, in a bucket of so many elements.
+    /// Returns the place of tensors with a prefix from a checkpoint, in a bucket of so many elements.
     pub(crate) fn place(&mut self, prefix: &str, elements: usize) -> Option<&mut Vec<f32>> {
         let place = match (self.kind, prefix) {
             (Feedback::Ef21, SHIFT) => &mut self.shift,

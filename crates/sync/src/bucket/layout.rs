@@ -1,4 +1,4 @@
-//! Which gradients travel together.
+//! The layout of buckets: the gradients that travel together.
 //!
 //! Parameters are taken in the order in which their gradients become ready. A bucket is closed when
 //! it has reached its size, or the framework's own bucket ends; tensors that travel uncompressed
@@ -24,7 +24,7 @@ pub(crate) struct Bucket {
     pub(crate) elements: usize,
     /// It always travels uncompressed.
     pub(crate) exempt: bool,
-    /// What it travels as when it is not compressed.
+    /// The dtype in which it travels when it is not compressed.
     pub(crate) dtype: DType,
 }
 
@@ -85,12 +85,12 @@ impl Bucket {
         Bucket { members, elements, ..Bucket::new((false, parameter.dtype)) }
     }
 
-    /// The codec that loses nothing of its gradients.
+    /// Returns the codec that loses nothing of its gradients.
     pub(crate) fn raw(&self) -> Arc<dyn Codec> {
         thinwire_codec::raw_of(self.dtype)
     }
 
-    /// What to call it: its first and last parameter.
+    /// Returns the name of the bucket: its first and last parameter.
     pub(crate) fn name(&self, parameters: &[Parameter]) -> String {
         let name = |member: Option<&(usize, Range<usize>)>| {
             member.map_or("", |(parameter, _)| parameters[*parameter].name.as_str()).to_owned()

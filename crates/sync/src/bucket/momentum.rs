@@ -17,7 +17,7 @@ use thinwire_codec::Choice;
 /// Momentum correction, as deep gradient compression has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Momentum {
-    /// What remains of a rank's momentum after a step, from 0 to below 1.
+    /// The factor of a rank's momentum from step to step, from 0 to below 1.
     pub factor: f32,
     /// The largest norm of the average gradient, as the optimiser would clip it. Every rank clips its
     /// own to this over the root of the number of ranks, bucket by bucket; none does not clip.
@@ -37,7 +37,7 @@ impl Default for Momentum {
     }
 }
 
-/// Its factor, then whatever else is not as usual: `0.9, clipped to 1, Nesterov's`.
+/// The factor, then whatever else is not as usual: `0.9, clipped to 1, Nesterov's`.
 impl fmt::Display for Momentum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Momentum { factor, clip, nesterov, masking, warm_up_steps } = self;
@@ -66,7 +66,8 @@ pub(crate) fn is_sparse(name: &str) -> bool {
 }
 
 impl Momentum {
-    /// What a codec that sends a part of the elements is after so many steps; none for others.
+    /// Returns the codec that is in force after so many steps where `choice` sends a part of the elements;
+    /// none for others.
     pub(crate) fn warmed_up(&self, choice: &Choice, steps: u64) -> Option<Choice> {
         let name = choice.to_string();
         let (kind, ratio) = name.split_once(':')?;
@@ -139,12 +140,12 @@ impl Velocity {
         4 * (self.kept.len() + self.next.len())
     }
 
-    /// What a restart must know; empty before the first step.
+    /// Returns the momentum for a checkpoint; empty before the first step.
     pub(crate) fn kept(&self) -> &[f32] {
         &self.kept
     }
 
-    /// The place of what a restart must know, in a bucket of so many elements.
+    /// Returns the place of the momentum from a checkpoint, in a bucket of so many elements.
     pub(crate) fn place(&mut self, elements: usize) -> &mut Vec<f32> {
         self.kept.resize(elements, 0.0);
         &mut self.kept

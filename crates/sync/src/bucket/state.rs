@@ -48,7 +48,7 @@ pub(crate) struct BucketState {
     arrived: Option<Finite>,
 }
 
-/// How a bucket travels.
+/// The codec and the schedule by which a bucket travels.
 #[derive(Clone, Debug)]
 pub(crate) struct Travel {
     pub(crate) codec: Choice,

@@ -1,5 +1,6 @@
 //! Routes: which schedule carries a bucket, between which ranks and to which of them.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub(crate) enum Target {
 pub(crate) struct Ranks {
     /// This rank among those that exchange the bucket.
     pub(crate) world: World,
-    /// Those ranks, by their numbers in the job; empty for all ranks of the job.
+    /// The ranks of the group by their numbers in the job; empty for all ranks of the job.
     members: Arc<[Rank]>,
 }
 
@@ -90,7 +91,7 @@ impl Route<'_> {
         if self.target == Target::Whole {
             return self.program_of_whole(codec);
         }
-        let schedule = told_first(reduce_scatter(self.ranks.world, &flat(self.elements)));
+        let schedule = sharded(reduce_scatter(self.ranks.world, &flat(self.elements)));
         self.ranks.program(schedule, self.elements, codec)
     }
 
@@ -107,24 +108,35 @@ fn flat(length: usize) -> Shape {
     Shape { length, block: 1, partitions: 1 }
 }
 
-/// Puts all encodings before all messages: each rank hears of the others in messages for its own chunk
-/// alone, and these must say whether anything was not finite, in any chunk.
-fn told_first(schedule: Schedule) -> Schedule {
-    let is_encode = |task: &Task| matches!(task.operation, Operation::Encode { .. });
-    let (mut order, rest): (Vec<usize>, Vec<usize>) =
-        (0..schedule.tasks.len()).partition(|&at| is_encode(&schedule.tasks[at]));
-    let encodes = order.len() as u32;
-    order.extend(rest);
-    let mut places = vec![0; order.len()];
-    order.iter().enumerate().for_each(|(place, &at)| places[at] = place as u32);
-    let moved = |&at: &usize| {
-        let mut task = schedule.tasks[at].clone();
+/// Orders a reduce-scatter for a bucket that is committed alone. All encodings come before all messages:
+/// each rank hears of the others in messages for its own chunk alone, and these must say whether anything
+/// was not finite, in any chunk. The sum has this rank's chunk first, then those of the others in rank order.
+fn sharded(mut schedule: Schedule) -> Schedule {
+    let sources = schedule.tasks.iter().filter_map(|task| match task.operation {
+        Operation::Recv { from, slot, .. } => Some((slot.0, from)),
+        _ => None,
+    });
+    let sources: HashMap<u32, Rank> = sources.collect();
+    schedule.tasks.sort_by_key(|task| match &task.operation {
+        Operation::Encode { .. } => (0, None, 0),
+        Operation::Send { .. } => (1, None, 0),
+        Operation::Recv { slot, .. } => (2, Some(sources[&slot.0]), 0),
+        Operation::Merge { slot, .. } | Operation::Decode { slot, .. } => {
+            (2, Some(sources[&slot.0]), 1)
+        }
+    });
+    let is_encode = |task: &&Task| matches!(task.operation, Operation::Encode { .. });
+    let encodes = schedule.tasks.iter().filter(is_encode).count() as u32;
+    let mut merged = None;
+    for (place, task) in schedule.tasks.iter_mut().enumerate() {
+        let place = place as u32;
         task.after = match task.operation {
+            Operation::Encode { .. } | Operation::Recv { .. } => Vec::new(),
             Operation::Send { .. } => (0..encodes).collect(),
-            _ => task.after.iter().map(|before| places[*before as usize]).collect(),
+            Operation::Merge { .. } | Operation::Decode { .. } => {
+                std::iter::once(place - 1).chain(merged.replace(place)).collect()
+            }
         };
-        task
-    };
-    let tasks = order.iter().map(moved).collect();
-    Schedule { tasks, ..schedule }
+    }
+    schedule
 }

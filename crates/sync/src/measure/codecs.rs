@@ -1,4 +1,4 @@
-//! What the codecs of this job can do, measured before the first step.
+//! The speed of codecs, measured before the first step.
 //!
 //! Every codec is timed on few and on many elements, since a small bucket pays more per byte, and on
 //! more than caches hold where there is so large a bucket: pieces that stay in a cache are cheaper.
@@ -15,7 +15,7 @@ use crate::Error;
 use crate::measure::error::relative_error;
 use crate::measure::link::{LinkSpeed, probe};
 
-/// What gradients may be made of, and travel as where they are not compressed.
+/// The dtypes of gradients, in which they travel where they are not compressed.
 const RAW: [&str; 3] = ["none", "f16", "bf16"];
 
 /// Every other codec that `auto` chooses from, unless it is told from which. A new one is a name here.
@@ -28,7 +28,7 @@ const SIZES: [usize; 3] = [1 << 12, 1 << 18, 1 << 22];
 /// Seconds for each of [`SIZES`].
 pub(crate) type Times = [f64; 3];
 
-/// What was measured of one codec.
+/// The speed and the error of one codec.
 #[derive(Clone, Debug)]
 pub(crate) struct CodecSpeed {
     pub(crate) choice: Choice,
@@ -39,11 +39,11 @@ pub(crate) struct CodecSpeed {
     pub(crate) error: f64,
 }
 
-/// What links and codecs can do.
+/// The measurements of links and codecs.
 #[derive(Clone, Debug)]
 pub(crate) struct Calibration {
     pub(crate) link: LinkSpeed,
-    /// What is raw for some dtype, then the others.
+    /// Codecs that are raw for some dtype, then the others.
     pub(crate) codecs: Vec<CodecSpeed>,
     /// Whether f32 may travel as bf16.
     halves: bool,
@@ -79,7 +79,7 @@ impl Calibration {
         Ok(Calibration { link: probe(group)?, codecs, halves })
     }
 
-    /// Which codecs a bucket may travel by: first the one that loses nothing of its gradients.
+    /// Returns the codecs that a bucket may travel by: first the one that loses nothing of its gradients.
     pub(crate) fn codecs_of(&self, dtype: DType, exempt: bool) -> Vec<usize> {
         let raw = thinwire_codec::raw_of(dtype).to_string();
         let own = self.codecs.iter().position(|speed| speed.choice.to_string() == raw);
@@ -134,7 +134,7 @@ pub(crate) fn rate_at(times: Times, elements: usize) -> f64 {
     (elements * 4) as f64 / seconds.max(least).max(1e-9)
 }
 
-/// What [`of_choice`] measures.
+/// The number of figures that [`of_choice`] measures.
 const FIGURES: usize = 10;
 
 /// The seconds of [`times`] for each size, and the error. A size for which there are no values takes

@@ -1,4 +1,4 @@
-//! What a codec loses of real gradients: the measure by which the planner keeps the error budget.
+//! Codec error on real gradients: the measure by which the planner keeps the error budget.
 //!
 //! The error of one encoding, `‖decode(encode(g)) − g‖² / ‖g‖²`, on a sample of this rank's
 //! gradients, before any residual. It is what error feedback has to make good later; without

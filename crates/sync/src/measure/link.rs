@@ -1,4 +1,4 @@
-//! What the network between the ranks can do, measured by all of them together.
+//! The speed of the network between the ranks, measured by all of them together.
 //!
 //! Every figure is that of the slowest rank, and the same on all ranks.
 
@@ -21,8 +21,8 @@ const PROBE_AGAIN_S: f64 = 0.03;
 const PROBE_ELEMENTS_MIN: usize = 1 << 14;
 const PROBE_ELEMENTS_MAX: usize = 4 << 20;
 
-/// What must have changed for a link to be another one: bandwidth by a factor, latency by a factor
-/// and by more than threads scatter.
+/// Changes that make a link another one: bandwidth by a factor, latency by a factor and by more than
+/// threads scatter.
 const BANDWIDTH_CHANGE: f64 = 1.25;
 const LATENCY_CHANGE: f64 = 1.5;
 const LATENCY_SCATTER_S: f64 = 5e-4;
@@ -35,14 +35,14 @@ const FAN_IN_MAX: f64 = 2.0;
 /// In larger worlds pairs are not measured.
 const PAIRED_MAX: usize = 16;
 
-/// How fast the slowest link is.
+/// The speed of the slowest link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkSpeed {
     /// Seconds from a bit's departure to its arrival.
     pub latency_s: f64,
     /// Bytes per second in each direction.
     pub bytes_per_s: f64,
-    /// How many times as long as around a circle bytes take where all ranks send to all others: more
+    /// Time of bytes where all ranks send to all others, over their time around a circle: more than 1
     /// where queues of switches overflow, less where few pairs of ranks are far apart.
     pub fan_in: f64,
     /// Processor time that moving a byte takes, sent and received, in seconds: system calls, encryption,
@@ -106,7 +106,8 @@ pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
     }
 }
 
-/// The same in less time, where what it was is known and that bytes take `slowdown` times as long.
+/// Measures the link once more, in less time than [`probe`], where it was `known` and bytes now take
+/// `slowdown` times as long.
 pub(crate) fn probe_again(
     group: &mut Group,
     known: &LinkSpeed,
@@ -136,7 +137,7 @@ fn unequal(group: &mut Group) -> Result<Option<Unequal>, Error> {
     }
 }
 
-/// How much longer two-shot takes than the ring, which sends as many bytes.
+/// Returns the time of two-shot over that of the ring, which sends as many bytes.
 fn fan_in(group: &mut Group, elements: usize, ring_s: f64) -> Result<f64, Error> {
     if group.world().size() == 2 {
         return Ok(1.0);
@@ -153,7 +154,7 @@ fn round(group: &mut Group, times: usize) -> Result<f64, Error> {
     best(group, size, times)
 }
 
-/// What a short message takes of processors: of a tiny all-reduce in which every rank sends to every
+/// Returns the processor time of a short message, in seconds: of a tiny all-reduce in which every rank sends to every
 /// other, twice.
 fn cpu_s_per_message(group: &mut Group) -> Result<f64, Error> {
     let size = group.world().size();
@@ -172,12 +173,12 @@ fn rate(elements: usize, size: usize, seconds: f64, round_s: f64) -> f64 {
     sent_bytes(elements, size) / (seconds - round_s).max(seconds / 10.0)
 }
 
-/// What a rank sends in a raw all-reduce.
+/// Returns the bytes that a rank sends in a raw all-reduce.
 fn sent_bytes(elements: usize, size: usize) -> f64 {
     (elements * 8 * (size - 1)) as f64 / size as f64
 }
 
-/// What one raw all-reduce took, on the rank where it took most.
+/// The time of one raw all-reduce, on the rank where it took most.
 struct Timed {
     seconds: f64,
     cpu_s: f64,

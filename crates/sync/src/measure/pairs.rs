@@ -1,4 +1,4 @@
-//! Which pairs of ranks are further apart than the others.
+//! The pairs of ranks that are further apart than the others.
 //!
 //! Two sites with a thin line between them, a rank behind a VPN: what all ranks measure together is the
 //! worst of it, and does not say where it is. So pairs are measured by themselves, for whoever asks why
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_collective::{Error, Group, all_gather, start};
 use thinwire_wire::Rank;
 
-/// What a measurement is to take.
+/// The time that a measurement is to take, in seconds.
 const PAIR_S: f32 = 0.02;
 
 /// A message has at least and at most this many elements.
@@ -35,7 +35,7 @@ const SCATTER_S: f64 = 1e-3;
 pub struct Unequal {
     /// Seconds from a bit's departure to its arrival between other pairs than the slow ones.
     pub latency_s: f64,
-    /// What every rank can send to some other, in bytes per second.
+    /// The rate at which every rank can send to some other, in bytes per second.
     pub bytes_per_s: f64,
     /// The pairs between which less gets through, or later.
     pub slow: Vec<Pair>,
@@ -121,7 +121,7 @@ fn pairs(size: usize, seen: impl Fn(usize, usize) -> [f64; 2]) -> Vec<Pair> {
     lower.map(pair).collect()
 }
 
-/// What is usual, and the pairs that fall behind it.
+/// Returns the usual speed and the pairs that fall behind it; none if no pair does.
 fn unequal(size: usize, pairs: &[Pair]) -> Option<Unequal> {
     let of_rank =
         |rank: u32| pairs.iter().filter(move |pair| pair.ranks.0 == rank || pair.ranks.1 == rank);

@@ -1,4 +1,4 @@
-//! The spread of some measurements: what tells a change from noise.
+//! Quartiles of some measurements: they tell a change from noise.
 
 /// Median and quartiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,4 +1,4 @@
-//! What ranks tell each other between steps, in calls that all of them make.
+//! Collective calls between steps, which all ranks make together.
 
 use thinwire_collective::{Group, all_gather, all_gather_bytes, barrier, broadcast};
 use thinwire_wire::Rank;

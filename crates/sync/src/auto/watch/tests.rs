@@ -24,7 +24,7 @@ fn best(bytes_per_s: f64) -> u32 {
         .unwrap()
 }
 
-/// What happened, and after which step.
+/// An event after a step.
 #[derive(Debug, PartialEq)]
 enum Event {
     Probe,
