@@ -137,7 +137,8 @@ impl Planner {
         message.append(&mut self.reports);
         let codecs = &self.candidates.calibration().codecs;
         for sample in self.samples.iter_mut().map(std::mem::take).filter(|s| !s.is_empty()) {
-            message.extend(codecs.iter().map(|speed| error::relative_error(speed.codec(), &sample)));
+            message
+                .extend(codecs.iter().map(|speed| error::relative_error(speed.codec(), &sample)));
         }
         message
     }
