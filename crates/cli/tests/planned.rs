@@ -97,6 +97,30 @@ fn any_plan_learns_as_one_rank_does_and_sends_what_it_says() {
 }
 
 #[test]
+fn a_checkpoint_loads_with_and_without_a_plan() {
+    let folder = Folder::new("planned-either");
+    let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "none", "--json"];
+    let run = |flags: &[&str]| {
+        let ended = folder.run(&[&fixed[..], &["--ranks", "2"], flags].concat());
+        losses(&ended.json()[0])
+    };
+    let of_model = ["--model", MODEL, "--batch", "8", "--codec", "none", "--steps"];
+    let straight = run(&[&of_model[..], &["9", "--checkpoint-dir", "none"]].concat());
+    let mut found = run(&[&of_model[..], &["3", "--warmup", "40"]].concat());
+    let resume = ["--resume", "thinwire-checkpoints", "--steps"];
+    found.extend(run(&[&resume[..], &["6", "--parallel", "data"]].concat()));
+    let plain = ["9", "--parallel", "none", "--codec", "none"];
+    found.extend(run(&[&resume[..], &plain[..]].concat()));
+    assert_eq!(found.len(), straight.len());
+    for (one, other) in found.iter().zip(&straight) {
+        assert!((one - other).abs() < 0.02, "{found:?}, {straight:?}");
+    }
+    let refused = folder.run(&[&fixed[..], &resume, &plain, &["--pin", "block.*: b=dp"]].concat());
+    let message = "--pin 'block.*: b=dp' with --parallel none, which makes no plan";
+    assert!(refused.stderr.contains(message), "{}", refused.stderr);
+}
+
+#[test]
 fn what_ranks_did_when_is_told() {
     let folder = Folder::new("planned-times");
     let text = plan(&folder, 4);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
+use clap::ValueEnum;
 use thinwire_train::checkpoint;
 
 use crate::codings::Activations;
@@ -24,9 +25,10 @@ pub struct Args {
     /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Plan the model's parallelism for these ranks, and train so
+    /// Plan the model's parallelism for these ranks, and train so; none goes on without the plan of
+    /// a checkpoint
     #[arg(long, value_enum, value_name = "HOW", conflicts_with = "plan")]
-    parallel: Option<Parallel>,
+    parallel: Option<How>,
     /// With --parallel semi, a cut that is decided: 'block.*.mlp.up: n=tp'; may be repeated
     #[arg(long, value_name = "NODES: AXIS=DIMENSION", requires = "parallel")]
     pin: Vec<String>,
@@ -77,6 +79,30 @@ fn train(args: &Args) -> Result<Done> {
     }
 }
 
+/// Extent of automatic planning, or none.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum How {
+    /// No plan: every rank has the whole model, and gradients travel by --codec
+    None,
+    /// None of it: every rank has the whole model and a part of the batch
+    Data,
+    /// All that --pin does not say
+    Semi,
+    /// All of it
+    Auto,
+}
+
+impl How {
+    fn planned(self) -> Option<Parallel> {
+        match self {
+            How::None => None,
+            How::Data => Some(Parallel::Data),
+            How::Semi => Some(Parallel::Semi),
+            How::Auto => Some(Parallel::Auto),
+        }
+    }
+}
+
 /// Work of the command.
 enum Work {
     /// A training under a plan for the whole model.
@@ -89,18 +115,23 @@ fn work(args: &Args) -> Result<Work> {
     let folder = args.checkpoint_dir.0.clone();
     let policy = folder.map(|folder| CheckpointPolicy { folder, every: args.checkpoint_every });
     let resume = args.resume.as_deref().map(checkpoint::resolve).transpose()?;
-    if args.parallel.is_none() {
+    let parallel = args.parallel.and_then(How::planned);
+    if parallel.is_none() {
         let hint = "plan make takes it, too, and writes a plan for --plan";
         args.activations.refuse("without --parallel", hint)?;
     }
     let codec = args.codec.as_ref().map(|codec| &codec.policy);
+    if let Some(How::None) = args.parallel {
+        refuse_requests(args, "--parallel none, which makes no plan", "leave it out")?;
+    }
     if let Some(plan) = &args.plan {
-        check_made(args)?;
+        let hint = "leave it out, or give --parallel in the place of --plan";
+        refuse_requests(args, "--plan, which is made already", hint)?;
         planned::check_codec(codec)?;
         let request = Request::of_file(&args.settings, plan, (resume, policy))?;
         return Ok(Work::Planned(Box::new(request)));
     }
-    if let Some(parallel) = args.parallel {
+    if let Some(parallel) = parallel {
         let asked = Asked {
             parallel,
             pins: args.pin.clone(),
@@ -113,7 +144,8 @@ fn work(args: &Args) -> Result<Work> {
         let request = Request::made(&args.settings, asked, (resume, policy))?;
         return Ok(Work::Planned(Box::new(request)));
     }
-    if let Some(kept) = resume.as_ref().map(KeptPlan::of).transpose()?.flatten() {
+    let kept = resume.as_ref().map(KeptPlan::of).transpose()?.flatten();
+    if let Some(kept) = kept.filter(|_| args.parallel.is_none()) {
         planned::check_codec(codec)?;
         let request = Request::kept(&args.settings, kept, (resume, policy))?;
         return Ok(Work::Planned(Box::new(request)));
@@ -122,15 +154,12 @@ fn work(args: &Args) -> Result<Work> {
     Ok(Work::Plain(Box::new(job)))
 }
 
-/// Refuses flags of a plan that is to be made where there is one.
-fn check_made(args: &Args) -> Result<()> {
+/// Refuses flags of a plan that is to be made where none is made.
+fn refuse_requests(args: &Args, with: &str, hint: &str) -> Result<()> {
     let pin = args.pin.first().map(|pin| format!("--pin '{pin}'"));
     let cluster = args.cluster.as_ref().map(|path| format!("--cluster {}", path.display()));
     match pin.or(cluster) {
         None => Ok(()),
-        Some(flag) => {
-            let error = anyhow!("{flag} with --plan, which is made already");
-            Err(hinted(error, "leave it out, or give --parallel in the place of --plan"))
-        }
+        Some(flag) => Err(hinted(anyhow!("{flag} with {with}"), hint)),
     }
 }

@@ -94,6 +94,10 @@ pub fn load(
     let (values, optimizer) = (checkpoint.values(&parameters)?, checkpoint.optimizer(&parameters)?);
     trainer.restore(progress.step, values, optimizer)?;
     sampler.seek(progress.position);
+    if checkpoint.is_sharded() {
+        // Exchanges under a plan are others, so nothing of theirs is taken up.
+        return Ok(());
+    }
     let world = trainer.exchange().world();
     let read = |rank: usize| anyhow::Ok(checkpoint.exchange(Rank(rank as u32))?);
     let tensors = reshard(world, progress.world as usize, read)?;

@@ -13,7 +13,7 @@ use thinwire_train::{AdamWOptions, Config, Corpus, Gradients, LearningRate, Mode
 
 use super::corpus;
 use super::exchange::{Exchange, differences};
-use super::model::{self, Model};
+use super::model::{self, Model, Named};
 use super::settings::{Codec, GradDtype, RecipeFlags, Settings, Tokens};
 use crate::failure::{OrHint, hinted};
 use crate::report::{Report, Run};
@@ -105,8 +105,8 @@ impl TrainingJob {
         codec: Option<&Codec>,
         (resume, policy): (Option<Checkpoint>, Option<CheckpointPolicy>),
     ) -> Result<TrainingJob> {
-        resume.as_ref().map_or(Ok(()), check_unplanned)?;
-        let recipe = recipe(&settings.recipe, resume.as_ref())?;
+        let planned = resume.as_ref().and_then(kept_model).map(KeptModel::model);
+        let recipe = recipe_of(&settings.recipe, resume.as_ref(), planned)?;
         if let (Some(Tokens(name)), Model::Sizes(_)) = (&settings.recipe.input, &recipe.model) {
             let error = anyhow!("--input tokens={name} without --model or --plan");
             return Err(hinted(error, "leave it out: the usual model knows its tokens"));
@@ -135,6 +135,10 @@ impl TrainingJob {
                 now.extend(exchange);
                 None
             }
+            None if checkpoint.is_sharded() => Some(
+                "the checkpoint is of a planned training: what its codecs still owed is dropped"
+                    .to_owned(),
+            ),
             None => Some(assumed(&exchange)),
         };
         Ok(differences(before, now).into_iter().chain(assumed).collect())
@@ -272,14 +276,26 @@ pub(super) fn read_text(
     Ok((Settings { data: path, ..settings.clone() }, corpus, data))
 }
 
-/// Flags before the checkpoint before the defaults; what a checkpoint fixes cannot be changed.
+/// Resolves a recipe: flags before the checkpoint before the defaults. A plan says its model itself.
 pub(super) fn recipe(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result<Recipe> {
+    recipe_of(flags, resume, None)
+}
+
+/// Resolves a recipe; `planned` is the model of a checkpoint under a plan that is trained without one.
+/// The model of a checkpoint cannot be changed.
+fn recipe_of(
+    flags: &RecipeFlags,
+    resume: Option<&Checkpoint>,
+    planned: Option<Model>,
+) -> Result<Recipe> {
     let kept = resume.map(kept_recipe).transpose()?;
     let base = kept.as_ref().unwrap_or(&DEFAULT);
-    let model = Model::of(flags, &base.model)?;
-    let fixed = resume.is_some_and(|checkpoint| kept_model(checkpoint).is_none());
-    if fixed && !model.is(&base.model) {
-        let (found, expected) = (model.describe(), base.model.describe());
+    let fixed =
+        planned.is_some() || resume.is_some_and(|checkpoint| kept_model(checkpoint).is_none());
+    let before = planned.as_ref().unwrap_or(&base.model);
+    let model = Model::of(flags, before)?;
+    if fixed && !model.is(before) {
+        let (found, expected) = (model.describe(), before.describe());
         let error = anyhow!("the checkpoint's model has {expected}, the flags say {found}");
         return Err(hinted(error, "leave the model's flags out when resuming"));
     }
@@ -340,7 +356,7 @@ fn ensure_or_hint(holds: bool, message: String, hint: &str) -> Result<()> {
 /// The model of a planned training, as its checkpoints keep it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptModel {
-    /// Name of the model in the job.
+    /// Name of the model in the plan.
     #[serde(rename = "model")]
     pub name: String,
     /// Tokens of its sequences.
@@ -353,6 +369,12 @@ pub struct KeptModel {
 }
 
 impl KeptModel {
+    /// Returns the model to train it without a plan.
+    fn model(self) -> Model {
+        let KeptModel { name, sequence: context, identity, tokens } = self;
+        Model::Named(Named { name, context, tokens, identity })
+    }
+
     /// The model to write a text of so many bytes.
     fn writer(&self, bytes: usize) -> Result<Derived> {
         let source = Source::open(&self.name)?;
@@ -380,13 +402,12 @@ pub fn kept_writer(checkpoint: &Checkpoint, bytes: usize) -> Result<Derived> {
     }
 }
 
-/// Refuses a checkpoint whose parameters lie in parts.
-fn check_unplanned(checkpoint: &Checkpoint) -> Result<()> {
-    let Some(kept) = kept_model(checkpoint) else { return Ok(()) };
-    let (path, model) = (checkpoint.path().display(), kept.name);
-    let ranks = checkpoint.manifest().progress.world;
-    let error = anyhow!("{path} is of a planned training of {model}, in parts of {ranks} ranks");
-    Err(hinted(error, "go on with --plan FILE or --parallel auto"))
+/// Returns the model of a checkpoint, with a plan or without, to compare it with a plan's.
+///
+/// # Errors
+/// If the checkpoint has no recipe of this version, or the model's file is another one.
+pub fn model_of(checkpoint: &Checkpoint) -> Result<KeptModel> {
+    kept_model(checkpoint).map_or_else(|| kept_recipe(checkpoint)?.model.kept(), Ok)
 }
 
 fn usual_model() -> Model {

@@ -7,6 +7,7 @@ use thinwire_model::{Graph, fingerprint};
 use thinwire_train::Config;
 use thinwire_train::spmd::Derived;
 
+use super::job::KeptModel;
 use super::settings::RecipeFlags;
 use crate::failure::{OrHint, hinted};
 use crate::source::Source;
@@ -142,6 +143,16 @@ impl Model {
     /// If it is impossible, or no model of text.
     pub fn writer(&self, bytes: usize) -> Result<Derived> {
         writer(&self.source()?, (self.context(), self.tokens()), bytes)
+    }
+
+    /// Returns the model as a planned training's checkpoint has it.
+    ///
+    /// # Errors
+    /// If it is impossible.
+    pub fn kept(&self) -> Result<KeptModel> {
+        let (name, sequence) = (self.name(), self.context());
+        let identity = format!("{:016x}", fingerprint(&self.source()?.graph(1, sequence)?));
+        Ok(KeptModel { name, sequence, identity, tokens: self.tokens().map(str::to_owned) })
     }
 
     /// Returns the user's name of the model.

@@ -52,27 +52,37 @@ impl Checkpoint {
         &self.path
     }
 
-    /// The values of `parameters`, also where they lie in parts of several ranks.
+    /// Whether each rank has written its own parts, as under a plan.
+    pub fn is_sharded(&self) -> bool {
+        !self.manifest.files.contains_key(MODEL)
+    }
+
+    /// Returns the values of `parameters`, also where they lie in parts of several ranks.
     ///
     /// # Errors
     /// If a file is damaged, or is of another model.
     pub fn values(&self, parameters: &[Parameter]) -> Result<Vec<Vec<f32>>, Error> {
-        if !self.manifest.files.contains_key(MODEL) {
-            return self.whole(parameters);
+        if self.is_sharded() {
+            return self.whole(parameters, "");
         }
         let mut tensors = self.read(MODEL)?;
         self.take(MODEL, &mut tensors, parameters, "")
     }
 
-    /// The optimiser's state for `parameters`.
+    /// Returns the optimiser's state for `parameters`, also where it lies in parts of several ranks.
     ///
     /// # Errors
     /// If the file is damaged, or is of another model.
     pub fn optimizer(&self, parameters: &[Parameter]) -> Result<AdamW, Error> {
+        let updates = self.manifest.progress.updates;
+        if self.is_sharded() {
+            let [means, squares] = [MEAN, SQUARE].map(|suffix| self.whole(parameters, suffix));
+            return Ok(AdamW { means: means?, squares: squares?, updates });
+        }
         let mut tensors = self.read(OPTIMIZER)?;
         let means = self.take(OPTIMIZER, &mut tensors, parameters, MEAN)?;
         let squares = self.take(OPTIMIZER, &mut tensors, parameters, SQUARE)?;
-        Ok(AdamW { means, squares, updates: self.manifest.progress.updates })
+        Ok(AdamW { means, squares, updates })
     }
 
     /// Returns the residuals and other state of `rank`'s exchange.

@@ -10,7 +10,7 @@ use thinwire_model::Part;
 use thinwire_wire::Rank;
 
 use super::load::{Checkpoint, corrupt};
-use super::names::{Tensors, shard_file};
+use super::names::{MODEL, OPTIMIZER, Tensors, part_name, shard_file};
 use crate::Parameter;
 use crate::error::Error;
 
@@ -86,26 +86,36 @@ impl Checkpoint {
         self.read(&shard_file(rank))
     }
 
-    /// The values of `parameters`, each put together from its parts.
-    pub(super) fn whole(&self, parameters: &[Parameter]) -> Result<Vec<Vec<f32>>, Error> {
+    /// Returns the tensors of `parameters` with a suffix, each put together from its parts.
+    pub(super) fn whole(
+        &self,
+        parameters: &[Parameter],
+        suffix: &str,
+    ) -> Result<Vec<Vec<f32>>, Error> {
         let wanted = parameters.iter().map(|Parameter { name, shape, .. }| {
             let parts = shape.iter().map(|length| Part { start: 0, length: *length });
-            Wanted::new(name.clone(), parts.collect())
+            Wanted::new(format!("{name}{suffix}"), parts.collect())
         });
         let mut wanted: Vec<Wanted> = wanted.collect();
         self.fill(&mut wanted)?;
         Ok(wanted.into_iter().map(|part| part.values).collect())
     }
 
-    /// Fills parts from all ranks' files, one file after the other.
+    /// Fills parts from all ranks' files, one file after the other, or from those of the whole model.
     ///
     /// # Errors
     /// If a file is damaged, or a part is not in them as a whole.
     pub fn fill(&self, wanted: &mut [Wanted]) -> Result<(), Error> {
-        for rank in 0..self.manifest().progress.world {
-            let file = shard_file(Rank(rank));
-            take_all(wanted, &self.read(&file)?)
-                .map_err(|why| corrupt(&self.path().join(&file), &why))?;
+        let files: Vec<String> = match self.is_sharded() {
+            true => {
+                (0..self.manifest().progress.world).map(|rank| shard_file(Rank(rank))).collect()
+            }
+            false => vec![MODEL.to_owned(), OPTIMIZER.to_owned()],
+        };
+        for file in files {
+            let tensors = self.read(&file)?;
+            let parts = if self.is_sharded() { tensors } else { as_parts(tensors) };
+            take_all(wanted, &parts).map_err(|why| corrupt(&self.path().join(&file), &why))?;
         }
         let missing = wanted.iter().find(|part| part.found != part.values.len());
         missing.map_or(Ok(()), |part| {
@@ -114,6 +124,14 @@ impl Checkpoint {
             Err(corrupt(self.path(), &why))
         })
     }
+}
+
+/// Names whole tensors as parts that begin at the tensors' first elements.
+fn as_parts(tensors: Tensors) -> Tensors {
+    let named = |(name, (shape, values)): (String, (Vec<usize>, Vec<f32>))| {
+        (part_name(&name, &vec![0; shape.len()]), (shape, values))
+    };
+    tensors.into_iter().map(named).collect()
 }
 
 fn take_all(wanted: &mut [Wanted], tensors: &Tensors) -> Result<(), String> {
@@ -139,7 +157,6 @@ fn take_all(wanted: &mut [Wanted], tensors: &Tensors) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::part_name;
 
     /// The elements of a part of a tensor of this shape, each its own place.
     fn part(shape: [usize; 2], parts: [Part; 2]) -> Vec<f32> {

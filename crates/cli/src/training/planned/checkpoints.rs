@@ -16,7 +16,7 @@ use crate::failure::hinted;
 use crate::output::say;
 use crate::training::exchange::differences;
 use crate::training::folder::FolderLock;
-use crate::training::job::{CheckpointPolicy, KeptModel, Recipe, TEXT, kept_model, kept_recipe};
+use crate::training::job::{CheckpointPolicy, Recipe, TEXT, kept_recipe, model_of};
 use crate::training::shared;
 
 /// Writes the checkpoint of the next step; all ranks call this. Returns the path on rank 0.
@@ -60,18 +60,16 @@ pub fn load(
     (machine, sampler): (&mut Machine<'_>, &mut Sampler),
 ) -> Result<(u64, Option<String>)> {
     let progress = &checkpoint.manifest().progress;
-    let kept = kept_model(checkpoint);
-    let same = |kept: &KeptModel| {
-        built.identity(kept.sequence).is_ok_and(|identity| identity == kept.identity)
-    };
-    let Some(kept) = kept.as_ref().filter(|kept| same(kept)) else {
-        let found = kept.map_or("one that was trained without a plan".to_owned(), |kept| kept.name);
+    let kept = model_of(checkpoint)?;
+    if !built.identity(kept.sequence).is_ok_and(|identity| identity == kept.identity) {
         let (path, model) = (checkpoint.path().display(), &built.file.model);
-        let error = anyhow!("{path} is a checkpoint of {found}, the plan is for {model}");
+        let error = anyhow!("{path} is a checkpoint of {}, the plan is for {model}", kept.name);
         return Err(hinted(error, "give a plan for the same model"));
-    };
-    if machine.restore(checkpoint)? && machine.program().mesh.is_first() {
-        say("the checkpoint is of another plan: what its codecs still owed is dropped");
+    }
+    let owed = machine.restore(checkpoint)? || !checkpoint.is_sharded();
+    if owed && machine.program().mesh.is_first() {
+        let other = if checkpoint.is_sharded() { "of another plan" } else { "of no plan" };
+        say(format!("the checkpoint is {other}: what its codecs still owed is dropped"));
     }
     sampler.seek(progress.position);
     let (recipe, before) = (of_plan(recipe, built), kept_recipe(checkpoint)?);

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use thinwire_collective::Group;
 use thinwire_plan::cost::{Division, Sharding};
@@ -26,7 +25,7 @@ use crate::training::job::check_batch;
 use crate::training::model::Model;
 
 /// Extent of automatic planning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Parallel {
     /// None of it: every rank has the whole model and a part of the batch
