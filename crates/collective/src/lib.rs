@@ -45,8 +45,8 @@ pub use driver::{Driver, Next, Then};
 pub use error::{Error, Kind};
 pub use group::Group;
 pub use operations::{
-    Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, all_to_all, barrier,
-    broadcast, broadcast_bytes, reduce_scatter,
+    Options, all_gather, all_gather_bytes, all_reduce, all_reduce_in_units, all_reduce_many,
+    all_to_all, barrier, broadcast, broadcast_bytes, reduce_scatter,
 };
 pub use program::Program;
 #[doc(hidden)]

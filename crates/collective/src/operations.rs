@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
-use thinwire_schedule::{Algorithm, Shape};
+use thinwire_schedule::{Algorithm, Hierarchy, Shape};
 pub use thinwire_schedule::{carries, partitions, preferred};
 use thinwire_wire::{DType, Rank};
 
@@ -64,6 +64,20 @@ pub fn all_reduce<T: Number>(
         let run = start::all_reduce(group, values, &options)?;
         group.complete(&mut [run])
     })
+}
+
+/// Replaces `values` by their sum over all ranks, raw within units of ranks and encoded between them.
+///
+/// # Errors
+/// As [`all_reduce`], or if the ranks do not divide into units.
+pub fn all_reduce_in_units(
+    group: &mut Group,
+    values: &mut [f32],
+    hierarchy: Hierarchy,
+    options: &Options,
+) -> Result<(), Error> {
+    let run = start::all_reduce_in_units(group, values, hierarchy, options)?;
+    group.complete(&mut [run])
 }
 
 /// Replaces every tensor by its sum over all ranks; many small ones travel as one.

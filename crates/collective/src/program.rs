@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
-use thinwire_schedule::{Operation, Schedule, Task};
+use thinwire_schedule::{Operation, Schedule, Slot, Task};
 use thinwire_wire::{DType, Rank};
 
 use crate::Buffer;
@@ -28,9 +28,15 @@ pub(crate) enum Home {
 #[derive(Debug)]
 pub struct Program {
     pub(crate) operations: Vec<Operation>,
-    pub(crate) codec: Arc<dyn Codec>,
+    codec: Arc<dyn Codec>,
+    /// The codec of raw slots.
+    plain: Arc<dyn Codec>,
+    /// The number of slots, the first ones, that are raw.
+    raw: usize,
+    /// The element from which random numbers are counted.
+    pub(crate) origin: usize,
     /// The dtype of messages; none for encodings and bytes.
-    pub(crate) wire: Option<DType>,
+    wire: Option<DType>,
     /// The dtype of the tensor.
     pub(crate) dtype: Option<DType>,
     /// The values become the residual, and results wait for [`crate::Run::commit`].
@@ -73,7 +79,7 @@ impl Program {
         assert!(!schedule.tasks.iter().any(merges), "a schedule that sums needs a codec");
         let bytes = element_bytes(dtype);
         let lengths = schedule.slots.iter().map(|count| count * bytes).collect();
-        let homes = homes(&schedule, bytes);
+        let homes = homes(&schedule, bytes, |_| true);
         let program = Program::bound(schedule, elements, thinwire_codec::raw(), false);
         Program { wire: dtype, dtype, lengths, homes, ..program }
     }
@@ -98,18 +104,21 @@ impl Program {
             feedback,
             waits: tasks.iter().map(|task| task.after.len() as u32).collect(),
             dependents: vec![Vec::new(); tasks.len()],
-            lengths: schedule.slots.iter().map(|&count| codec.encoded_len(count)).collect(),
-            homes: match codec.is_raw() {
-                true => homes(&schedule, size_of::<f32>()),
-                false => vec![Home::Buffer; schedule.slots.len()],
-            },
+            lengths: schedule.bytes(&|count| codec.encoded_len(count)),
+            // With feedback every element that is encoded is read together with its residual.
+            homes: homes(&schedule, size_of::<f32>(), |slot| {
+                !feedback && (codec.is_raw() || schedule.is_raw(slot))
+            }),
+            plain: thinwire_codec::raw(),
+            raw: schedule.raw,
+            origin: schedule.origin,
             wire: codec.dtype(),
             dtype: Some(DType::F32),
             readers: vec![0; schedule.slots.len()],
             arrivals: HashMap::new(),
             departures: HashMap::new(),
-            first_merges: first_merges(tasks.iter()),
-            last_merges: last_merges(tasks),
+            first_merges: first_merges(&schedule, tasks.iter()),
+            last_merges: last_merges(&schedule),
             deferred: Vec::new(),
             operations: tasks.iter().map(|task| task.operation.clone()).collect(),
             codec,
@@ -148,6 +157,16 @@ impl Program {
         &self.codec
     }
 
+    /// The codec of one slot.
+    pub(crate) fn codec_of(&self, slot: Slot) -> &dyn Codec {
+        if slot.index() < self.raw { self.plain.as_ref() } else { self.codec.as_ref() }
+    }
+
+    /// The dtype of a slot on the wire; none for encodings and bytes.
+    pub(crate) fn wire(&self, slot: Slot) -> Option<DType> {
+        if slot.index() < self.raw { self.plain.dtype() } else { self.wire }
+    }
+
     /// How many values it runs on.
     pub fn elements(&self) -> usize {
         self.elements
@@ -173,32 +192,31 @@ impl Program {
     }
 }
 
-/// Which merges are the first to touch their values, as the tasks come.
-fn first_merges<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<bool> {
+/// Returns, for each task in this order, whether it is a merge of an encoding into values that no task
+/// before it has encoded, merged or decoded.
+fn first_merges<'a>(schedule: &Schedule, tasks: impl Iterator<Item = &'a Task>) -> Vec<bool> {
     // Tasks touch the same chunk or different ones, so where it begins says which.
     let mut touched = HashSet::new();
     let first = |task: &'a Task| {
-        let (Operation::Encode { range, .. }
-        | Operation::Merge { range, .. }
-        | Operation::Decode { range, .. }) = &task.operation
-        else {
-            return false;
-        };
-        touched.insert(range.start) && matches!(task.operation, Operation::Merge { .. })
+        let Some(range) = task.operation.range() else { return false };
+        // Sums within a unit are not the codec's.
+        !schedule.is_raw(task.operation.slot())
+            && touched.insert(range.start)
+            && matches!(task.operation, Operation::Merge { .. })
     };
     tasks.map(first).collect()
 }
 
-/// Which merges are the last to touch their values.
-fn last_merges(tasks: &[Task]) -> Vec<bool> {
-    let mut merges = first_merges(tasks.iter().rev());
+/// Returns, for each task, whether it is a merge of an encoding into values that no task after it touches.
+fn last_merges(schedule: &Schedule) -> Vec<bool> {
+    let mut merges = first_merges(schedule, schedule.tasks.iter().rev());
     merges.reverse();
     merges
 }
 
-/// Where each slot lives if elements, of so many bytes, travel as they are: in the tensor itself where
+/// Where each slot lives: if elements, of so many bytes, are `plain` in it, in the tensor itself where
 /// the schedule allows it, except where a slot is received to be added.
-fn homes(schedule: &Schedule, element_bytes: usize) -> Vec<Home> {
+fn homes(schedule: &Schedule, element_bytes: usize, plain: impl Fn(Slot) -> bool) -> Vec<Home> {
     let mut homes = vec![Home::Buffer; schedule.slots.len()];
     if !schedule.in_place() {
         return homes;
@@ -207,8 +225,10 @@ fn homes(schedule: &Schedule, element_bytes: usize) -> Vec<Home> {
         if let Operation::Encode { range, slot } | Operation::Decode { slot, range } =
             &task.operation
         {
-            let bytes = range.start * element_bytes..range.end * element_bytes;
-            homes[slot.index()] = Home::Tensor(bytes);
+            if plain(*slot) {
+                let bytes = range.start * element_bytes..range.end * element_bytes;
+                homes[slot.index()] = Home::Tensor(bytes);
+            }
         }
     }
     for task in &schedule.tasks {

@@ -223,7 +223,7 @@ impl<V: Buffer> Run<V> {
         let tag = Tag { step: self.address.step, tensor: self.address.tensor, message };
         let mut header = Header::new(Kind::Data, epoch, tag, length);
         header.nonfinite = self.nonfinite;
-        header.dtype = self.program.wire;
+        header.dtype = self.program.wire(slot);
         self.times.sent_bytes += (length + HEADER_BYTES) as u64;
         Some((to, header))
     }
@@ -271,7 +271,7 @@ impl<V: Buffer> Run<V> {
             let text = format!("length mismatch: {from} sent {found} bytes, expected {expected}");
             return Some(self.corrupt(Some(from), text));
         }
-        let expected = self.program.wire;
+        let expected = self.program.wire(self.program.operations[task as usize].slot());
         if header.dtype != expected {
             let name = |dtype: Option<DType>| dtype.map_or("bytes", DType::name);
             let (found, expected) = (name(header.dtype), name(expected));

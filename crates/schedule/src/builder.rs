@@ -85,18 +85,19 @@ impl Span {
 pub(crate) struct Builder {
     tasks: Vec<Task>,
     slots: Vec<usize>,
+    raw: usize,
 }
 
 impl Builder {
     /// Encodes my values, after whoever wrote them last.
     pub fn encode(&mut self, span: &Span, after: Option<u32>) -> Filled {
-        let (range, slot) = (span.range.clone(), self.slot(span));
+        let (range, slot) = (span.range.clone(), self.slot(span.range.len()));
         Filled { slot, by: self.push(Operation::Encode { range, slot }, after.into_iter()) }
     }
 
     /// Receives what another rank encoded.
     pub fn recv(&mut self, span: &Span, phase: Phase, from: Rank) -> Filled {
-        let (slot, message) = (self.slot(span), span.message(phase));
+        let (slot, message) = (self.slot(span.range.len()), span.message(phase));
         Filled { slot, by: self.push(Operation::Recv { slot, from, message }, [].into_iter()) }
     }
 
@@ -146,7 +147,35 @@ impl Builder {
         for after in tasks.iter_mut().flat_map(|task| &mut task.after) {
             *after = places[*after as usize];
         }
-        Schedule { tasks, slots: self.slots }
+        Schedule { tasks, slots: self.slots, raw: self.raw, origin: 0 }
+    }
+
+    /// As [`Builder::finish`], with this origin.
+    pub fn finish_from(self, origin: usize) -> Schedule {
+        Schedule { origin, ..self.finish() }
+    }
+
+    /// Names the peers of all messages as ranks of another world.
+    pub fn renumber(&mut self, rank: impl Fn(Rank) -> Rank) {
+        for task in &mut self.tasks {
+            if let Operation::Send { to: peer, .. } | Operation::Recv { from: peer, .. } =
+                &mut task.operation
+            {
+                *peer = rank(*peer);
+            }
+        }
+    }
+
+    /// Makes all slots so far raw.
+    pub fn raw_until_now(&mut self) {
+        self.raw = self.slots.len();
+    }
+
+    /// Adds slots of another schedule. The indices of the next task and of the first of these slots.
+    pub fn graft(&mut self, slots: &[usize]) -> (u32, u32) {
+        let first = self.slots.len() as u32;
+        self.slots.extend(slots);
+        (self.tasks.len() as u32, first)
     }
 
     /// As [`Builder::finish`], with every merge a result.
@@ -157,12 +186,14 @@ impl Builder {
         self.finish()
     }
 
-    fn slot(&mut self, span: &Span) -> Slot {
-        self.slots.push(span.range.len());
+    /// Adds a slot of so many elements.
+    pub fn slot(&mut self, elements: usize) -> Slot {
+        self.slots.push(elements);
         Slot(self.slots.len() as u32 - 1)
     }
 
-    fn push(&mut self, operation: Operation, after: impl Iterator<Item = u32>) -> u32 {
+    /// Adds a task.
+    pub fn push(&mut self, operation: Operation, after: impl Iterator<Item = u32>) -> u32 {
         let mut after: Vec<u32> = after.collect();
         after.dedup();
         self.tasks.push(Task { operation, after, result: false });

@@ -88,7 +88,44 @@ pub fn cost_of(
     encoded_len: &dyn Fn(usize) -> usize,
     speeds: &Speeds,
 ) -> Cost {
-    let mut timeline = Timeline::new(schedules, encoded_len, speeds);
+    cost_in_units(schedules, encoded_len, &Levels { unit: 1, within: speeds, between: speeds })
+}
+
+/// Units of neighbouring ranks, and the speeds within a unit and between units.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Levels<'a> {
+    /// The number of ranks in a unit, at least 1.
+    pub unit: usize,
+    /// Links between ranks of one unit, and work on values that are not encoded.
+    pub within: &'a Speeds,
+    /// Links between ranks of different units, and work on encodings.
+    pub between: &'a Speeds,
+}
+
+impl Levels<'_> {
+    /// The level of a task, 1 between units, and its speeds.
+    fn of(&self, schedule: &Schedule, operation: &Operation, host: usize) -> (usize, &Speeds) {
+        let within = match operation {
+            Operation::Send { to: peer, .. } | Operation::Recv { from: peer, .. } => {
+                peer.index() / self.unit == host / self.unit
+            }
+            _ => schedule.is_raw(operation.slot()),
+        };
+        if within { (0, self.within) } else { (1, self.between) }
+    }
+}
+
+/// The cost of the schedules of all ranks, in order of ranks, where links within a unit have other speeds
+/// than those between units. Each rank sends and receives on both kinds of links at the same time.
+///
+/// # Panics
+/// If the schedules break their laws; see [`verify`](crate::verify()).
+pub fn cost_in_units(
+    schedules: &[Schedule],
+    encoded_len: &dyn Fn(usize) -> usize,
+    levels: &Levels<'_>,
+) -> Cost {
+    let mut timeline = Timeline::new(schedules, encoded_len, levels);
     timeline.start();
     while let Some(Reverse((time, event))) = timeline.events.pop() {
         timeline.happen(f64::from_bits(time), event);
@@ -133,6 +170,9 @@ pub(crate) struct Item {
     /// For a message, seconds on either side of the network, and its payload.
     pub(crate) wire_s: f64,
     pub(crate) bytes: u64,
+    /// Of a message: 0 within a unit, 1 between units.
+    level: usize,
+    latency_s: f64,
     /// For a send, its recv.
     recv: Option<u32>,
 }
@@ -154,7 +194,8 @@ impl Item {
         };
         let wire_s = wire_bytes as f64 / speeds.bytes_per_s;
         let work_s = work_s + speeds.task_overhead_s;
-        Item { host, work_s, wire_s, bytes: bytes as u64, recv: None }
+        let latency_s = speeds.latency_s;
+        Item { host, work_s, wire_s, bytes: bytes as u64, level: 0, latency_s, recv: None }
     }
 }
 
@@ -163,8 +204,9 @@ impl Item {
 struct Host {
     busy: bool,
     ready: BinaryHeap<Reverse<u32>>,
-    egress_free_s: f64,
-    ingress_free_s: f64,
+    /// By level.
+    egress_free_s: [f64; 2],
+    ingress_free_s: [f64; 2],
     cost: Cost,
 }
 
@@ -179,20 +221,19 @@ struct Timeline {
     hosts: Vec<Host>,
     /// Times (the bits of a number that is not negative sort like the number) and what happens.
     events: BinaryHeap<Reverse<(u64, Event)>>,
-    latency_s: f64,
 }
 
 impl Timeline {
     fn new(
         schedules: &[Schedule],
         encoded_len: &dyn Fn(usize) -> usize,
-        speeds: &Speeds,
+        levels: &Levels<'_>,
     ) -> Timeline {
         let (mut items, mut waits, mut edges) = (Vec::new(), Vec::new(), Vec::new());
         let (mut sends, mut recvs) = (Vec::new(), Vec::new());
         for (host, schedule) in schedules.iter().enumerate() {
             let first = items.len() as u32;
-            let lengths: Vec<_> = schedule.slots.iter().map(|slot| encoded_len(*slot)).collect();
+            let lengths = schedule.bytes(encoded_len);
             for task in &schedule.tasks {
                 let (id, operation) = (items.len() as u32, &task.operation);
                 let slot = operation.slot().index();
@@ -207,7 +248,9 @@ impl Timeline {
                     }
                     _ => false,
                 };
-                items.push(Item::new(operation, host, schedule.slots[slot], lengths[slot], speeds));
+                let (level, speeds) = levels.of(schedule, operation, host);
+                let item = Item::new(operation, host, schedule.slots[slot], lengths[slot], speeds);
+                items.push(Item { level, ..item });
                 waits.push(task.after.len() as u32 + u32::from(is_recv));
                 edges.extend(task.after.iter().map(|after| (first + after, id)));
             }
@@ -215,8 +258,8 @@ impl Timeline {
         link(&mut items, sends, recvs);
         let (followers, first_followers) = group(&edges, items.len());
         let hosts = schedules.iter().map(|_| Host::default()).collect();
-        let (events, latency_s) = (BinaryHeap::new(), speeds.latency_s);
-        Timeline { items, waits, followers, first_followers, hosts, events, latency_s }
+        let events = BinaryHeap::new();
+        Timeline { items, waits, followers, first_followers, hosts, events }
     }
 
     fn start(&mut self) {
@@ -268,26 +311,26 @@ impl Timeline {
 
     /// The processor's part of a task is done: messages go on to the network.
     fn worked(&mut self, now: f64, task: u32) {
-        let Item { host, wire_s, bytes, recv, .. } = self.items[task as usize];
+        let Item { host, wire_s, bytes, level, latency_s, recv, .. } = self.items[task as usize];
         let Some(recv) = recv else { return self.done(now, task) };
         let host = &mut self.hosts[host];
-        let start = host.egress_free_s.max(now);
+        let start = host.egress_free_s[level].max(now);
         if host.cost.messages == 0 {
             host.cost.lead_seconds = start;
         }
-        host.egress_free_s = start + wire_s;
+        host.egress_free_s[level] = start + wire_s;
         host.cost.egress_seconds += wire_s;
         host.cost.sent_bytes += bytes;
         host.cost.messages += 1;
         self.schedule(start + wire_s, Event::Left(task));
-        self.schedule(start + self.latency_s, Event::Arrives(recv));
+        self.schedule(start + latency_s, Event::Arrives(recv));
     }
 
     fn arrives(&mut self, now: f64, task: u32) {
-        let Item { host, wire_s, bytes, .. } = self.items[task as usize];
+        let Item { host, wire_s, bytes, level, .. } = self.items[task as usize];
         let host = &mut self.hosts[host];
-        let end = host.ingress_free_s.max(now) + wire_s;
-        host.ingress_free_s = end;
+        let end = host.ingress_free_s[level].max(now) + wire_s;
+        host.ingress_free_s[level] = end;
         host.cost.ingress_seconds += wire_s;
         host.cost.received_bytes += bytes;
         self.schedule(end, Event::Arrived(task));

@@ -9,9 +9,10 @@ use crate::{Cost, Operation, Schedule, Speeds};
 /// The cost of `schedule` without any waiting: all but its `seconds`, which are 0.
 pub fn load_of(schedule: &Schedule, encoded_len: &dyn Fn(usize) -> usize, speeds: &Speeds) -> Cost {
     let mut cost = Cost::default();
+    let lengths = schedule.bytes(encoded_len);
     for task in &schedule.tasks {
-        let elements = schedule.slots[task.operation.slot().index()];
-        let item = Item::new(&task.operation, 0, elements, encoded_len(elements), speeds);
+        let slot = task.operation.slot().index();
+        let item = Item::new(&task.operation, 0, schedule.slots[slot], lengths[slot], speeds);
         cost.cpu_seconds += item.work_s;
         match task.operation {
             Operation::Send { .. } => {

@@ -126,9 +126,27 @@ pub struct Schedule {
     pub tasks: Vec<Task>,
     /// For every slot, the number of elements that are encoded in it.
     pub slots: Vec<usize>,
+    /// The number of slots, the first ones, that hold elements as they are, whatever the codec.
+    pub raw: usize,
+    /// The element from which a codec's random numbers are counted.
+    pub origin: usize,
 }
 
 impl Schedule {
+    /// Whether a slot holds elements as they are, whatever the codec.
+    pub const fn is_raw(&self, slot: Slot) -> bool {
+        slot.index() < self.raw
+    }
+
+    /// For every slot, the bytes that it holds where `encoded_len` gives those of so many elements.
+    pub fn bytes(&self, encoded_len: &dyn Fn(usize) -> usize) -> Vec<usize> {
+        let bytes = |(slot, elements): (usize, &usize)| match slot < self.raw {
+            true => elements * size_of::<f32>(),
+            false => encoded_len(*elements),
+        };
+        self.slots.iter().enumerate().map(bytes).collect()
+    }
+
     /// Whether slots may be views of the values that they were encoded from (see the module's
     /// laws): nothing is merged into elements that have been encoded before.
     pub fn in_place(&self) -> bool {

@@ -129,6 +129,9 @@ impl<'a> Host<'a> {
     fn encode(&mut self, slot: Slot, range: &Range<usize>, encoding: Encoding<'_>) {
         self.slots[slot.index()] = Some(match encoding {
             Encoding::InPlace => Content::View(range.clone()),
+            Encoding::Through(_) if self.schedule.is_raw(slot) => {
+                Content::Buffer(self.values[range.clone()].to_vec())
+            }
             Encoding::Through(codec) => Content::Buffer(codec(&self.values[range.clone()])),
         });
     }

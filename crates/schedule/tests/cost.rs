@@ -150,7 +150,7 @@ fn partitions_overlap_work_and_wire() {
 fn three_messages(ends: [(u32, u32); 3]) -> Cost {
     let mut schedules = vec![Schedule::default(); 4];
     let mut push = |rank: u32, operation: &dyn Fn(Slot) -> Operation| {
-        let Schedule { tasks, slots } = &mut schedules[rank as usize];
+        let Schedule { tasks, slots, .. } = &mut schedules[rank as usize];
         let operation = operation(Slot(slots.len() as u32));
         tasks.push(Task { operation, after: vec![], result: false });
         slots.push(1000);

@@ -313,8 +313,9 @@ fn both_ends_of_a_message_have_one_length() {
     let from = task(Operation::Recv { slot, from: Rank(1), message });
     let encode = task(Operation::Encode { range: 0..5, slot });
     let to = Task { after: vec![0], ..task(Operation::Send { slot, to: Rank(0), message }) };
-    let receiver = |length| Schedule { tasks: vec![from.clone()], slots: vec![length] };
-    let sender = Schedule { tasks: vec![encode, to], slots: vec![5] };
+    let receiver =
+        |length| Schedule { tasks: vec![from.clone()], slots: vec![length], ..Schedule::default() };
+    let sender = Schedule { tasks: vec![encode, to], slots: vec![5], ..Schedule::default() };
     assert_eq!(verify(&[receiver(5), sender.clone()]), Ok(()));
     let law = Law::Length;
     assert_eq!(verify(&[receiver(6), sender]), Err(Violation { rank: Rank(1), task: 1, law }));
@@ -329,7 +330,7 @@ fn ranks_that_wait_for_each_other_are_noticed() {
             Task { operation: recv, after: vec![], result: false },
             Task { operation: send, after: vec![0], result: false },
         ];
-        Schedule { tasks, slots: vec![1] }
+        Schedule { tasks, slots: vec![1], ..Schedule::default() }
     };
     let schedules = [peer(1), peer(0)];
     assert_eq!(verify(&schedules), Ok(()));

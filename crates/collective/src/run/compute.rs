@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use thinwire_codec::{Finite, Input, Write};
-use thinwire_schedule::Operation;
+use thinwire_schedule::{Operation, Slot};
 use thinwire_wire::random::Key;
 
 use super::{Address, Run};
@@ -23,7 +23,7 @@ impl<V: Buffer> Run<V> {
         let program = Arc::clone(&self.program);
         let operation = &program.operations[task as usize];
         if let Operation::Encode { range, slot } = operation {
-            self.encode(range.clone(), slot.0 as usize, pool);
+            self.encode(range.clone(), *slot, pool);
             self.times.encode += begin.elapsed();
         } else {
             self.settle(&program.first_merges, task);
@@ -41,24 +41,24 @@ impl<V: Buffer> Run<V> {
     fn settle(&mut self, merges: &[bool], task: u32) {
         let operation = &self.program.operations[task as usize];
         if let (Operation::Merge { range, .. }, true) = (operation, merges[task as usize]) {
-            self.program.codec.canonicalise(&mut self.values.values_mut()[range.clone()]);
+            self.program.codec().canonicalise(&mut self.values.values_mut()[range.clone()]);
         }
     }
 
-    fn encode(&mut self, range: Range<usize>, slot: usize, pool: &mut Pool) {
-        if self.program.homes[slot] != Home::Buffer {
+    fn encode(&mut self, range: Range<usize>, slot: Slot, pool: &mut Pool) {
+        if self.program.homes[slot.index()] != Home::Buffer {
             return;
         }
-        let mut bytes = pool.take(self.program.lengths[slot]);
+        let mut bytes = pool.take(self.program.lengths[slot.index()]);
         let key = self.key(range.start);
         let values = &mut self.values.values_mut()[range.clone()];
         let input = match &self.residual {
             Some(residual) => Input::Feedback { values, residual: &residual.values()[range] },
             None => Input::Plain(values),
         };
-        let finite = self.program.codec.encode(input, key, &mut bytes);
+        let finite = self.program.codec_of(slot).encode(input, key, &mut bytes);
         self.nonfinite |= finite == Finite::No;
-        self.slots[slot] = bytes;
+        self.slots[slot.index()] = bytes;
     }
 
     /// The random numbers of the range that begins at element `start`: independent between ranks,
@@ -66,9 +66,11 @@ impl<V: Buffer> Run<V> {
     /// an encoder counts from zero.
     fn key(&self, start: usize) -> Key {
         let Address { step, tensor, seed, .. } = self.address;
+        // Where nothing is drawn, a range may lie before the origin.
+        let start = start.wrapping_sub(self.program.origin);
         let seed = seed ^ (start as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let key = Key { seed, step, tensor };
-        if self.program.codec.shares_randomness() {
+        if self.program.codec().shares_randomness() {
             return key;
         }
         key.for_rank(self.world.rank().0)
@@ -83,14 +85,15 @@ pub(super) fn decode(
     values: &mut impl Buffer,
 ) -> Result<(), thinwire_codec::Error> {
     let (slot, range, write) = match operation {
-        Operation::Merge { slot, range } => (slot.0 as usize, range, Write::Add),
-        Operation::Decode { slot, range } => (slot.0 as usize, range, Write::Set),
+        Operation::Merge { slot, range } => (*slot, range, Write::Add),
+        Operation::Decode { slot, range } => (*slot, range, Write::Set),
         _ => unreachable!("only merges and decodes write values"),
     };
-    match &program.homes[slot] {
+    match &program.homes[slot.index()] {
         Home::Tensor(_) => Ok(()),
         Home::Buffer => {
-            program.codec.decode(&slots[slot], write, &mut values.values_mut()[range.clone()])
+            let values = &mut values.values_mut()[range.clone()];
+            program.codec_of(slot).decode(&slots[slot.index()], write, values)
         }
     }
 }
