@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use thinwire_schedule::{
-    Algorithm, Schedule, Shape, all_gather, all_reduce, broadcast, reduce_scatter,
+    Algorithm, Hierarchy, Schedule, Shape, all_gather, all_reduce, broadcast, reduce_scatter,
 };
 use thinwire_wire::{Rank, World};
 
@@ -39,6 +39,14 @@ fn algorithms_are_drawn() {
         draws(algorithm.name(), 3, &elements(6), reduce);
     }
     draws("halving", 4, &elements(8), |world, shape| all_reduce(Algorithm::Halving, world, shape));
+}
+
+#[test]
+fn levels_are_drawn() {
+    let hierarchy = Hierarchy { unit: 2, between: Algorithm::TwoShot };
+    draws("hierarchical", 4, &elements(8), |world, shape| hierarchy.all_reduce(world, shape));
+    let scatter = |world, shape: &Shape| hierarchy.reduce_scatter(world, shape.length);
+    draws("hierarchical-reduce-scatter", 4, &elements(8), scatter);
 }
 
 #[test]
