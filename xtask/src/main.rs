@@ -1,6 +1,7 @@
 //! The developer's commands: `cargo xtask check`, `test`, `python` and `tidy`.
 #![forbid(unsafe_code)]
 
+mod process;
 mod python;
 mod section;
 mod summary;

@@ -6,28 +6,16 @@
 
 mod environment;
 mod interpreter;
+mod missing;
 mod package;
 mod pytest;
 
-use std::fmt;
-
 use anyhow::{Context, Result, bail};
 
-use crate::section::succeed;
+use crate::process::succeed;
 use crate::summary::Summary;
 use environment::Environment;
-
-/// What this machine lacks, so that nothing of Python can run on it.
-#[derive(Debug)]
-struct Missing(String);
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Missing {}
+use missing::Missing;
 
 /// Builds and tests the package; `arguments` go to pytest.
 pub fn run(arguments: &[String]) -> Result<()> {

@@ -1,9 +1,9 @@
-//! What tests said: how many passed, which failed, which were skipped and why.
+//! Results of tests: the number that passed, and the names of those that failed or were skipped.
 
 /// The results of some tests, of one tool or of several.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// How many passed.
+    /// Number of tests that passed.
     pub passed: usize,
     /// The names of those that failed.
     pub failed: Vec<String>,

@@ -7,8 +7,8 @@ use std::process::{ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::process::{cargo, follow};
 use crate::python;
-use crate::section::{cargo, follow};
 use crate::summary::Summary;
 
 /// Runs all tests; with `arguments`, which go to `cargo test`, those in Rust alone.

@@ -17,7 +17,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::section::{metadata, root};
+use crate::process::{metadata, root};
 
 /// The sources of a crate: each file's path below `src/`, and its content.
 type Sources = Vec<(String, String)>;

@@ -15,7 +15,7 @@ use crate::part::Part;
 use crate::place::{Host, Place};
 use crate::rendezvous::{bind, secret};
 
-/// How long a rank that does not come looks for the store.
+/// Time that a rank that does not come looks for the store.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Tells the others that this rank will not come, and why. A launcher that hosts the store watches

@@ -1,4 +1,4 @@
-//! How launchers tell a rank its place: each in its own variables.
+//! Dialects: the environment variables in which each launcher tells a rank its place.
 
 use crate::address::{PORT, joined};
 use crate::environment::Variables;

@@ -1,9 +1,10 @@
-//! Which rank of which world this process is.
+//! Rank and world of this process, from flags and environment.
 //!
 //! A launcher says so in environment variables, each in its own dialect; a person says so with
 //! flags or arguments. This is a pure function from both to a [`Place`], or to none: then nobody
-//! launched this process. What is given comes before the environment, and a dialect with fewer
-//! accidents before one with more: thinwire and torchrun, msrun, Open MPI, MPICH, Slurm.
+//! launched this process. Explicit values come before the environment, and a dialect whose
+//! variables rarely occur by accident before one whose variables do: thinwire and torchrun, msrun,
+//! Open MPI, MPICH, Slurm.
 
 use crate::address::{self, PORT};
 use crate::dialect::{DIALECTS, unsaid};

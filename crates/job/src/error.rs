@@ -1,4 +1,4 @@
-//! What can go wrong until the ranks of a job have met.
+//! Errors until the ranks of a job have met.
 //!
 //! The message is one line that holds its causes too; what sort of thing happened between ranks,
 //! and with whom, is the link's [`thinwire_link::Error`], which stays within reach.
@@ -12,7 +12,7 @@ use thinwire_wire::InvalidWorld;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// What was given, or what a launcher says, is incomplete or contradicts itself.
+    /// Explicit values or a launcher's variables are incomplete or contradict each other.
     Invalid,
     /// This process belongs to a job but is none of its ranks: msrun's scheduler.
     NoRank,
@@ -20,7 +20,7 @@ pub enum Kind {
     Link(thinwire_link::Kind),
 }
 
-/// What went wrong, in one line, and what to do about it.
+/// An error in one line, with a hint.
 #[derive(Debug)]
 pub struct Error {
     /// The sort of error.
@@ -53,12 +53,12 @@ impl Error {
         Error { source: Some(Box::new(source)), ..Error::invalid(message) }
     }
 
-    /// What the user may do about it, in one line.
+    /// Remedy that the user may try, in one line.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref().or_else(|| self.link().and_then(thinwire_link::Error::hint))
     }
 
-    /// What the link said, if ranks do not meet.
+    /// Error of the link, if ranks do not meet.
     pub fn link(&self) -> Option<&thinwire_link::Error> {
         self.source.as_ref().and_then(|source| source.downcast_ref())
     }

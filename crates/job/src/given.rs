@@ -1,15 +1,15 @@
-//! What a person says about a rank's place, beside what its launcher says.
+//! Explicit values for a rank's place, beside those of a launcher.
 
 use std::fmt;
 
 use crate::place::Host;
 
-/// What was given explicitly; it comes before the environment.
+/// Explicit values, which come before the environment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Given {
     /// My rank; needs `world`.
     pub rank: Option<u32>,
-    /// How many ranks there are; needs `rank`.
+    /// Number of ranks; needs `rank`.
     pub world: Option<u32>,
     /// Where the ranks meet, as host:port.
     pub coordinator: Option<String>,
@@ -17,11 +17,11 @@ pub struct Given {
     pub host: Host,
     /// The job's secret.
     pub token: Option<String>,
-    /// How all this was written, for messages.
+    /// Spelling of these values, for messages.
     pub form: Form,
 }
 
-/// How something is given: messages name it as it was written.
+/// Spelling of explicit values: messages name them as they were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
     /// Arguments of a call: `rank=1`.

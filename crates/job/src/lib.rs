@@ -1,4 +1,4 @@
-//! Which rank of which job this process is, and how its ranks meet.
+//! The place of this process in a job, and the rendezvous of the job's ranks.
 //!
 //! A launcher tells a process its place in environment variables, a person in flags or arguments:
 //! [`find`] makes a [`Place`] from both. [`Meeting`] then goes to the job's rendezvous store, or

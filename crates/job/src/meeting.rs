@@ -1,4 +1,5 @@
-//! How the ranks of a job meet: a store on a known address, a secret, and then links to everyone.
+//! Rendezvous of the ranks of a job: a store on a known address, a secret, and then links to
+//! everyone.
 //!
 //! Law: links of one name are made in the same order on every rank; links of different names in
 //! any order, from any threads. For that each goes to the store over a connection of its own: a
@@ -24,17 +25,17 @@ use crate::rendezvous::{bind, secret};
 /// The longest name of a link in bytes, so that its keys fit into a store.
 const NAME_BYTES_MAX: usize = 48;
 
-/// How long rank 0, as the store's host, stays to tell the others that it is over.
+/// Time that rank 0, as the store's host, stays to tell the others that the job is over.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// What the links between ranks are like.
+/// Options of the links between ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Which traffic is encrypted.
+    /// Traffic that is encrypted.
     pub encryption: tcp::Encryption,
     /// TCP connections to each peer.
     pub connections: u16,
-    /// How long all ranks may take to meet.
+    /// Time that all ranks may take to meet.
     pub timeout: Duration,
     /// The silence after which a rank counts as lost, see [`crate::heartbeat_timeout`].
     pub heartbeat_timeout: Duration,
@@ -61,9 +62,9 @@ impl Default for Settings {
 pub struct Meeting {
     world: World,
     /// Where all know each other's addresses; a rank that is alone needs none.
-    store: Option<Desk>,
+    store: Option<StoreHandle>,
     options: tcp::Options,
-    /// How many links of each name were made.
+    /// Number of links of each name that were made.
     uses: Mutex<BTreeMap<String, u32>>,
     /// Rank 0 may be the store's host.
     server: Option<Server>,
@@ -71,7 +72,7 @@ pub struct Meeting {
 
 /// The store as this rank reaches it.
 #[derive(Debug)]
-struct Desk {
+struct StoreHandle {
     address: String,
     client: Client,
 }
@@ -104,7 +105,7 @@ impl Meeting {
         let server = hosts.then(|| bind(&place.coordinator, &secret)).transpose()?;
         let client = Client::connect(&place.coordinator, &secret, settings.timeout)?;
         options.bind = tcp::address_towards(client.address())?;
-        let store = Some(Desk { address: place.coordinator.clone(), client });
+        let store = Some(StoreHandle { address: place.coordinator.clone(), client });
         Ok(Meeting { world, store, options, uses, server })
     }
 
@@ -143,7 +144,7 @@ impl Meeting {
 
     /// The store, and this rank's address towards the others, unless it is alone.
     pub fn store(&self) -> Option<(&dyn Store, IpAddr)> {
-        self.store.as_ref().map(|desk| (&desk.client as &dyn Store, self.options.bind))
+        self.store.as_ref().map(|handle| (&handle.client as &dyn Store, self.options.bind))
     }
 
     fn link_in(
@@ -151,9 +152,9 @@ impl Meeting {
         part: impl FnOnce(u32) -> String,
         name: String,
     ) -> Result<Box<dyn Link>, Error> {
-        let Some(desk) = &self.store else { return Ok(Box::new(mem::alone())) };
+        let Some(handle) = &self.store else { return Ok(Box::new(mem::alone())) };
         let part = part(self.count(name));
-        let client = Client::connect(&desk.address, &self.options.token, self.options.timeout)?;
+        let client = Client::connect(&handle.address, &self.options.token, self.options.timeout)?;
         match tcp::connect(self.world, &Part::new(&client, part), &self.options) {
             Ok(link) => Ok(Box::new(link)),
             Err(error) => {
@@ -166,7 +167,7 @@ impl Meeting {
         }
     }
 
-    /// How often this name was used before.
+    /// Returns the number of earlier uses of this name.
     fn count(&self, name: String) -> u32 {
         let mut uses = self.uses.lock().expect("no holder panics");
         let uses = uses.entry(name).or_default();

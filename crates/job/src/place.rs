@@ -13,11 +13,11 @@ use crate::given::Form;
 pub struct Place {
     /// My rank.
     pub rank: u32,
-    /// How many ranks there are.
+    /// Number of ranks.
     pub world: u32,
     /// My index among the ranks of this host.
     pub local_rank: u32,
-    /// How many ranks run on this host; 1 if the launcher does not say.
+    /// Number of ranks on this host; 1 if the launcher does not say.
     pub local_world: u32,
     /// Where the rendezvous store listens, as host:port.
     pub coordinator: String,

@@ -1,6 +1,7 @@
 //! Slurm's short forms of lists.
 
-/// How many tasks the node with this index has: "4(x2),3" means 4, 4 and 3 on three nodes.
+/// Returns the number of tasks of the node with this index: "4(x2),3" means 4, 4 and 3 on three
+/// nodes.
 pub fn tasks_of_node(node: usize, tasks: &str) -> Option<u32> {
     let mut first = 0;
     for group in tasks.split(',') {

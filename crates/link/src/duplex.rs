@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::error::plain;
 use crate::secure::{Handshake, Preamble, Session};
 use crate::{Error, Kind};
 
@@ -17,9 +16,9 @@ use crate::{Error, Kind};
 pub struct Duplex {
     /// The connection, in non-blocking mode.
     pub stream: TcpStream,
-    /// What has come and was not taken.
+    /// Bytes that were read and not taken yet.
     pub input: Vec<u8>,
-    /// What has not been written yet.
+    /// Bytes that are still to be written.
     pub output: Vec<u8>,
     /// The most input to hold, in bytes.
     pub input_bytes_max: usize,
@@ -39,7 +38,7 @@ impl Duplex {
         Ok(Duplex { stream, input, output, input_bytes_max, has_read: false })
     }
 
-    /// What to poll for.
+    /// Returns the events to poll for.
     pub fn interest(&self) -> PollFlags {
         let mut flags = PollFlags::empty();
         if self.input.len() < self.input_bytes_max {
@@ -78,7 +77,8 @@ impl Duplex {
     /// Writes and reads what is possible now.
     ///
     /// # Errors
-    /// If the other side has closed the connection or it broke. What came before is in `input`.
+    /// If the other side has closed the connection or it broke. Bytes that came before are in
+    /// `input`.
     pub fn pump(&mut self) -> Result<(), Error> {
         let wrote = self.flush();
         let mut chunk = [0; 4096];
@@ -140,5 +140,5 @@ pub fn timespec(duration: Duration) -> Timespec {
 }
 
 fn broken(error: std::io::Error) -> Error {
-    Error::new(Kind::Io, format!("broke the connection: {}", plain(&error))).with_source(error)
+    Error::io("broke the connection", error)
 }

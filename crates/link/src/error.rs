@@ -1,4 +1,4 @@
-//! What can go wrong between ranks.
+//! Errors between ranks.
 
 use std::fmt;
 use std::io;
@@ -44,14 +44,14 @@ pub enum Kind {
     Io,
 }
 
-/// What went wrong, with whom, in one line.
+/// An error between ranks, in one line.
 #[derive(Debug)]
 pub struct Error {
     /// The sort of error.
     pub kind: Kind,
     /// The rank that it is about: the one that was lost, however the news came.
     pub rank: Option<Rank>,
-    /// What was being done, with both values where two disagree.
+    /// Operation that failed, with both values where two disagree.
     pub context: String,
     source: Option<io::Error>,
 }
@@ -77,34 +77,39 @@ impl Error {
         Error::new(Kind::Io, format!("{context}: {}", plain(&source))).with_source(source)
     }
 
-    /// The same error about `rank`.
+    /// An I/O error of a connection, in its own words.
+    pub(crate) fn broken(source: io::Error) -> Error {
+        Error::new(Kind::Io, plain(&source)).with_source(source)
+    }
+
+    /// Sets the rank that the error is about.
     #[must_use]
     pub fn with_rank(self, rank: Rank) -> Error {
         Error { rank: Some(rank), ..self }
     }
 
-    /// The same error with its cause.
+    /// Sets the cause.
     #[must_use]
     pub fn with_source(self, source: io::Error) -> Error {
         Error { source: Some(source), ..self }
     }
 
-    /// The same error as something that `who` did.
+    /// Prefixes the message with its subject, `who`.
     pub(crate) fn by(self, who: impl fmt::Display) -> Error {
         Error { context: format!("{who} {}", self.context), ..self }
     }
 
-    /// The same error as another sort.
+    /// Sets the sort.
     pub(crate) fn of(self, kind: Kind) -> Error {
         Error { kind, ..self }
     }
 
-    /// The same error once more, without its cause.
+    /// Returns a copy without the cause.
     pub(crate) fn repeat(&self) -> Error {
         Error { kind: self.kind, rank: self.rank, context: self.context.clone(), source: None }
     }
 
-    /// What the user may do about it, in one line.
+    /// Remedy that the user may try, in one line.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self.kind {
             Kind::TokenMismatch => "start every rank of one job with the same token",
@@ -128,7 +133,7 @@ impl Error {
     }
 }
 
-/// What an I/O error says, without the operating system's number.
+/// Returns the message of an I/O error without the operating system's number.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string().to_lowercase();
     match text.find(" (os error") {

@@ -77,5 +77,7 @@ pub use waker::Waker;
 pub mod fuzzing {
     pub use crate::secure::{Handshake, Preamble, Role, Session};
     pub use crate::store::tcp::message::{MESSAGE_BYTES_MAX, Request, parse_reply};
-    pub use crate::store::tcp::visitor::{Contents, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Visitor};
+    pub use crate::store::tcp::visitor::{
+        Contents, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Turn, Visitor,
+    };
 }

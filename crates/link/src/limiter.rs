@@ -40,7 +40,7 @@ impl Limiter {
         self.burst as usize
     }
 
-    /// How many of the `wanted` bytes may move now: none, or up to one quantum.
+    /// Returns the number of the `wanted` bytes that may move now: none, or up to one quantum.
     pub fn grant(&mut self, wanted: usize, now: Instant) -> usize {
         self.fill(now);
         let most = (wanted as f64).min(self.quantum);
@@ -52,7 +52,7 @@ impl Limiter {
         self.tokens -= bytes as f64;
     }
 
-    /// How long until [`Limiter::grant`] lets some of the `wanted` bytes move.
+    /// Returns the time until [`Limiter::grant`] lets some of the `wanted` bytes move.
     pub fn delay(&mut self, wanted: usize, now: Instant) -> Duration {
         self.fill(now);
         let missing = (wanted as f64).min(self.quantum) - self.tokens;

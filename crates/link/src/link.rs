@@ -1,4 +1,4 @@
-//! What a link is, and what it asks of the engine above it.
+//! The traits of a link and of the engine above it.
 
 use std::time::Duration;
 
@@ -41,10 +41,10 @@ pub trait Link: Send {
     /// If the operating system refuses.
     fn wait(&mut self, timeout: Duration) -> Result<(), Error>;
 
-    /// What wakes [`Link::wait`] from another thread.
+    /// Returns a handle that ends [`Link::wait`] from another thread.
     fn waker(&self) -> Waker;
 
-    /// What has moved so far.
+    /// Returns the bytes and frames that have moved so far.
     fn counters(&self) -> Counters;
 
     /// Whether `peer` has said goodbye and everything it sent has arrived.
@@ -52,8 +52,8 @@ pub trait Link: Send {
 
     /// Tells every peer why the group is over, as well as can be done in half a second.
     ///
-    /// What they then see is [`crate::Kind::Poisoned`] with the rank of `reason`, whatever
-    /// happens to my connections. The link is dead afterwards.
+    /// Peers then get [`crate::Kind::Poisoned`] with the rank of `reason`, whatever happens to this
+    /// rank's connections. The link is dead afterwards.
     fn poison(&mut self, reason: &Error);
 
     /// Says goodbye, once everything that was queued has been [`Port::sent`], and waits until
@@ -70,7 +70,7 @@ pub enum Place<'a> {
     /// Into these bytes, exactly as many as the header says.
     Here(&'a mut [u8]),
     /// Not yet: leave it, stop reading this connection, ask again at the next progress.
-    Later,
+    Defer,
 }
 
 /// The engine as a link sees it.
@@ -100,7 +100,7 @@ pub trait Port {
     fn received(&mut self, from: Rank, header: &Header) -> Result<(), Error>;
 }
 
-/// What one rank has moved, all peers together.
+/// Bytes and frames that one rank has moved, all peers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bytes written, headers and encryption included.

@@ -139,7 +139,7 @@ impl Mem {
             let grant = grant(&mut self.ingress, wanted);
             let Some(piece) = inbox.take(from, grant) else { break };
             let place = port.incoming(from, &piece.header)?;
-            self.refused[from.index()] = matches!(place, Place::Later);
+            self.refused[from.index()] = matches!(place, Place::Defer);
             let Place::Here(place) = place else {
                 inbox.put_back(from, piece);
                 break;
@@ -178,7 +178,7 @@ impl Mem {
         }
     }
 
-    /// How long until something can move without anybody's doing, if it can.
+    /// Returns the time until something can move without anybody's doing, if it can.
     fn delay(&mut self, now: Instant) -> Option<Duration> {
         let me = self.world.rank();
         let mut delays = Vec::new();

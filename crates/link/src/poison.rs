@@ -22,7 +22,7 @@ pub fn encode(reason: &Error) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What a poison frame of `by` means here. Never fails: a strange payload is still poison.
+/// Decodes a poison frame of `by`. Never fails: a strange payload is still poison.
 pub fn decode(by: Rank, payload: &[u8]) -> Error {
     let text = String::from_utf8_lossy(payload);
     let (rank, reason) = text.split_once(' ').unwrap_or(("-", &text));

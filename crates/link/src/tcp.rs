@@ -9,6 +9,7 @@ mod buffer;
 mod connect;
 mod connection;
 mod control;
+mod gate;
 mod hello;
 mod mesh;
 mod options;
@@ -16,9 +17,9 @@ mod peer;
 mod pending;
 mod reader;
 mod replay;
+mod traffic;
 mod transfer;
 mod wake;
-mod way;
 mod writer;
 
 pub use agreement::decline;
@@ -33,28 +34,27 @@ use rustix::event::{PollFd, poll};
 use thinwire_wire::{Header, Kind as Frame, Rank, World};
 
 use crate::duplex::timespec;
+use crate::tcp::gate::BulkGate;
 use crate::tcp::peer::Peer;
 use crate::tcp::transfer::{Counted, receive, transmit};
 use crate::tcp::wake::Wake;
-use crate::tcp::way::Way;
 use crate::{Counters, Error, Kind, Limiter, Link, Port, Waker, poison};
 
-/// How long a poisoner waits for the others to take note.
+/// Time that a poisoner waits for the others to read the reason.
 const POISON_LINGER: Duration = Duration::from_millis(500);
 
-/// What poll said is believed for so long, so that a message costs few system calls.
+/// Time that a result of poll is trusted, so that a message costs few system calls.
 const FRESH: Duration = Duration::from_micros(20);
 
-/// When a wake-up has moved less than this of a payload that misses more, the network is slower than
-/// we are.
+/// Bytes per wake-up below which, with more of a payload missing, the network is the slower side.
 const MORSEL_BYTES: u64 = 64 << 10;
 
-/// Then a rest of half the time that the payload still needs, but no longer than this, lets more come
-/// before the next look: each look costs the processor about as much as copying 50 kB. Socket buffers
-/// hold what comes meanwhile.
+/// Longest rest between two polls of a slow network. A rest of half the time that the payload still
+/// needs lets more come before the next poll, which costs the processor about as much as copying 50
+/// kB. Socket buffers hold what comes meanwhile.
 const REST_MAX: Duration = Duration::from_micros(500);
 
-/// A rest shorter than this is not worth the system call.
+/// Shortest rest that is worth the system call.
 const REST_MIN: Duration = Duration::from_micros(50);
 
 /// One rank's connections to all others.
@@ -68,10 +68,10 @@ pub struct Tcp {
     heartbeat_timeout: Option<Duration>,
     wake: Wake,
     counters: Counters,
-    /// Whose turn comes first, so that a limit is shared.
+    /// Peer that is served first; it changes each round, so that a rate limit is shared fairly.
     first: usize,
-    /// Who goes first on the wire, once there is bulk.
-    way: Option<Way>,
+    /// Priority of other frames over bulk, once there is bulk.
+    gate: Option<BulkGate>,
     /// When the sockets were last polled.
     polled: Instant,
     /// When the thread last slept, and how many bytes had moved by then.
@@ -93,7 +93,7 @@ impl Tcp {
             wake: Wake::new()?,
             counters: Counters::default(),
             first: 0,
-            way: None,
+            gate: None,
             polled: now,
             slept: (now, 0),
             dead: None,
@@ -110,9 +110,11 @@ impl Tcp {
     /// One round over all peers: what they say first, then data in and out.
     fn turn(&mut self, port: &mut dyn Port) -> Result<bool, Error> {
         let now = Instant::now();
+        // Readiness is remembered between rounds, so that small messages share one system call.
         if now >= self.polled + FRESH {
             self.poll(Duration::ZERO, false)?;
         }
+        // Control first, of all peers: a poison explains the broken data connections that follow it.
         for peer in self.peers.iter_mut().flatten() {
             self.counters.received_bytes += peer.listen(now)? as u64;
         }
@@ -123,14 +125,16 @@ impl Tcp {
             let mut port = Counted { port: &mut *port, counters: &mut self.counters };
             for data in 0..peer.data.len() {
                 moved |= receive(peer, data, &mut self.ingress, &mut port, now)?;
+                // Bulk is written at the end of the round, once it is known what else is queued.
                 if !peer.is_bulk(data) {
                     urgent_moved |= transmit(peer, data, &mut self.egress, &mut port, now)?;
                 }
             }
             self.counters.sent_bytes += peer.speak(now)? as u64;
+            // Last, after everything that has come was read: a goodbye may be in it.
             peer.judge(self.heartbeat_timeout, now)?;
         }
-        self.note_urgent(urgent_moved, now);
+        self.record_urgent(urgent_moved, now);
         Ok(moved | urgent_moved | self.transmit_bulk(port, now)?)
     }
 
@@ -142,7 +146,7 @@ impl Tcp {
 
     /// Writes bulk, unless it gives way.
     fn transmit_bulk(&mut self, port: &mut dyn Port, now: Instant) -> Result<bool, Error> {
-        let goes = self.way.as_ref().is_some_and(|way| way.wait(now).is_zero());
+        let goes = self.gate.as_ref().is_some_and(|gate| gate.wait(now).is_zero());
         let mut moved = false;
         for index in self.in_turn().filter(|_| goes) {
             let Some(peer) = &mut self.peers[index] else { continue };
@@ -155,15 +159,16 @@ impl Tcp {
     }
 
     /// Takes note of whether anything but bulk is queued, and has just moved.
-    fn note_urgent(&mut self, moved: bool, now: Instant) {
-        if let Some(way) = &mut self.way {
-            way.note(self.peers.iter().flatten().any(Peer::is_urgent), moved, now);
+    fn record_urgent(&mut self, moved: bool, now: Instant) {
+        if let Some(gate) = &mut self.gate {
+            gate.record(self.peers.iter().flatten().any(Peer::is_urgent), moved, now);
         }
     }
 
     /// Asks the operating system what the sockets are ready for; `wakeable` if a waker may end it.
     fn poll(&mut self, timeout: Duration, wakeable: bool) -> Result<(), Error> {
         let now = Instant::now();
+        // With the limit used up, polling for input would return at once again and again.
         let read = self.ingress.as_mut().is_none_or(|limit| limit.grant(usize::MAX, now) > 0);
         let mut fds = Vec::with_capacity(1 + 2 * self.peers.len());
         let mut polled = Vec::with_capacity(1 + 2 * self.peers.len());
@@ -184,6 +189,7 @@ impl Tcp {
             }
         }
         match poll(&mut fds, Some(&timespec(timeout))) {
+            // Interrupted is like nothing found: the caller polls again.
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Error::io("cannot poll", error.into())),
         }
@@ -204,7 +210,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// How long until something can move or must be said without anything coming in.
+    /// Returns the time until something can move or a heartbeat is due, if nothing comes in.
     fn delay(&mut self, now: Instant) -> Duration {
         let mut delay = Duration::MAX;
         for peer in self.peers.iter().flatten() {
@@ -217,11 +223,13 @@ impl Tcp {
             for (number, data) in peer.data.iter().enumerate() {
                 let (out, into) = (data.writable_bytes(), data.may_read());
                 if out > 0 {
+                    // Both the rate limit and the gate must let it pass.
                     let egress = self.egress.as_mut().map(|limit| limit.delay(out, now));
-                    let way = self.way.as_ref().filter(|_| peer.is_bulk(number));
-                    let waits = way.map_or(Duration::ZERO, |way| way.wait(now));
+                    let gate = self.gate.as_ref().filter(|_| peer.is_bulk(number));
+                    let waits = gate.map_or(Duration::ZERO, |gate| gate.wait(now));
                     delay = delay.min(egress.unwrap_or_default().max(waits));
                 }
+                // Under a limit a socket may hold input that was not polled for.
                 if into || self.ingress.is_some() {
                     let ingress = self.ingress.as_mut();
                     let refill = ingress.map_or(Duration::ZERO, |l| l.delay(usize::MAX, now));
@@ -234,11 +242,12 @@ impl Tcp {
         delay
     }
 
-    /// How long to rest before the next look, where payloads come in morsels.
+    /// Returns the rest before the next poll where payloads come in small parts.
     fn rest(&mut self) -> Duration {
         let now = (Instant::now(), self.counters.sent_bytes + self.counters.received_bytes);
         let before = std::mem::replace(&mut self.slept, now);
         let morsel = now.1 - before.1;
+        // Nothing moved: poll sleeps anyway. Much moved: the network keeps up, and rests would cost speed.
         if !(1..MORSEL_BYTES).contains(&morsel) {
             return Duration::ZERO;
         }
@@ -271,15 +280,16 @@ impl Link for Tcp {
 
     fn send(&mut self, to: Rank, header: Header) {
         self.peer(to, &header).send(header);
-        if let Some(way) = &mut self.way {
-            way.note(true, false, Instant::now());
+        if let Some(gate) = &mut self.gate {
+            gate.record(true, false, Instant::now());
         }
     }
 
     fn send_bulk(&mut self, to: Rank, header: Header) {
-        if self.way.is_none() {
+        // Connections are set apart when there is bulk, since without it all of them serve messages.
+        if self.gate.is_none() {
             self.peers.iter_mut().flatten().for_each(Peer::part);
-            self.way = Some(Way::default());
+            self.gate = Some(BulkGate::default());
         }
         self.peer(to, &header).send_bulk(header);
     }
@@ -293,6 +303,7 @@ impl Link for Tcp {
 
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let delay = self.delay(Instant::now());
+        // A wake-up that came since the last round ends this wait before it begins.
         if !delay.is_zero() && !self.wake.take() {
             let rest = self.rest();
             if !rest.is_zero() {
@@ -322,6 +333,7 @@ impl Link for Tcp {
             peer.port.reason.clone_from(&payload);
             peer.tell(Frame::Poison);
         }
+        // Others' frames are read and dropped from here on, which no limit should slow.
         self.ingress = None;
         // Writing is shut and the others' words are read until they hang up: closing a socket
         // that still has input would reset it, and the reset might overtake the poison.
@@ -350,7 +362,9 @@ impl Link for Tcp {
         let mut told = vec![false; self.peers.len()];
         self.linger(Instant::now() + timeout, |peer| {
             let mut open = false;
+            // Peers may send until they have my goodbye; unread input would reset the connection.
             for data in &mut peer.data {
+                // A peer that is gone shows by its end of stream.
                 let _ = data.write(&mut peer.port, usize::MAX);
                 open |= data.discard();
             }

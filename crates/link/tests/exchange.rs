@@ -160,7 +160,7 @@ impl Port for Gate {
 
     fn incoming(&mut self, from: Rank, header: &Header) -> Result<Place<'_>, Error> {
         match header.tag == tag(0) && self.0.received.is_empty() {
-            true => Ok(Place::Later),
+            true => Ok(Place::Defer),
             false => self.0.incoming(from, header),
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use thinwire_link::Token;
 use thinwire_link::fuzzing::{
     Contents, Handshake, MESSAGE_BYTES_MAX, OUTPUT_BYTES_MAX, Preamble, Request, Role, Session,
-    Visitor, parse_reply,
+    Turn, Visitor, parse_reply,
 };
 
 use crate::draw::Draw;
@@ -120,7 +120,7 @@ impl Talk {
     /// Lets the server do what it can; false if the connection is over.
     fn advance(&mut self, contents: &mut Contents, now: Instant) -> bool {
         let Talk { visitor, input, output, .. } = self;
-        let goes_on = visitor.advance(input, output, contents, now).is_ok();
+        let goes_on = visitor.advance(&mut Turn { input, output, contents, now }).is_ok();
         assert!(output.len() <= OUTPUT_BYTES_MAX + MESSAGE_BYTES_MAX + 64, "{}", output.len());
         assert!(visitor.is_stranger() || self.sealed, "known without a record");
         goes_on

@@ -1,4 +1,4 @@
-//! What tests of several crates share: ranks as threads over any link, and inputs to sum.
+//! Support for the tests of several crates: ranks as threads over any link, and inputs to sum.
 //!
 //! A development dependency only. There is no sleep in it and no clock: ranks meet through the
 //! link's own rendezvous, and every wait below has the link's timeout.
@@ -7,7 +7,7 @@
 use thinwire_link::{Bandwidth, Link, Token, mem, store, tcp};
 use thinwire_wire::{Rank, World};
 
-/// What ranks are connected by.
+/// Link that connects the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// Queues in memory.
@@ -35,7 +35,7 @@ pub fn spawn<T: Send>(
     spawn_limited(network, size, None, body)
 }
 
-/// The same with every rank limited to `limit` in each direction.
+/// Runs [`spawn`] with every rank limited to `limit` in each direction.
 ///
 /// # Panics
 /// As [`spawn`]; and if a network in memory is to be limited.
@@ -75,7 +75,7 @@ fn run<T: Send, C: FnOnce() -> Box<dyn Link> + Send>(
     })
 }
 
-/// What a rank gives in a sum: eighths, so that sums over small worlds are exact in f32.
+/// Returns a rank's input to a sum: eighths, so that sums over small worlds are exact in f32.
 pub fn ramp(rank: Rank, length: usize) -> Vec<f32> {
     (0..length).map(|i| ((i * 7 + rank.index() * 13) % 101) as f32 * 0.125 - 6.0).collect()
 }

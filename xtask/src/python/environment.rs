@@ -11,11 +11,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::Missing;
 use super::interpreter::Interpreter;
-use crate::section::root;
+use super::missing::Missing;
+use crate::process::root;
 
-/// What makes the environment, in `python/tests`.
+/// Files in `python/tests` that the environment is made from.
 const SOURCES: [&str; 3] = ["requirements.txt", "environment/make.py", "environment/stand_ins.py"];
 
 /// `make.py` ends with it where no registry answers.

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use super::Missing;
+use super::missing::Missing;
 
 const VARIABLE: &str = "THINWIRE_PYTHON";
 const PROGRAMS: [&str; 3] = ["python3.11", "python3.12", "python3"];
@@ -49,7 +49,7 @@ fn suits(python: &Interpreter) -> bool {
     VERSIONS.contains(&python.version.as_str())
 }
 
-/// What `program` says about itself, if it is a Python with all its parts.
+/// Asks `program` about itself; none if it is no Python with all its parts.
 fn ask(program: &str) -> Option<Interpreter> {
     let output = Command::new(program).args(["-c", QUESTION]).output().ok()?;
     let answer = String::from_utf8(output.stdout).ok()?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::environment::{Environment, lock};
-use crate::section::{metadata, succeed};
+use crate::process::{metadata, succeed};
 
 /// A wheel and the folder in which it is installed, for nobody else as long as this lives.
 #[derive(Debug)]

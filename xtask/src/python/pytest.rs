@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::environment::Environment;
 use super::package::Package;
-use crate::section::follow;
+use crate::process::follow;
 use crate::summary::Summary;
 
 /// Every failure, skipped test and expected failure with its reason, each on a line of its own.

@@ -17,7 +17,7 @@ pub const FILES_SHOWN: usize = 4;
 /// The most files that a circle may have.
 pub const FILES_MAX: usize = 60;
 
-/// How many imports may be followed from a name to the file that defines it.
+/// Imports that are followed at most from a name to the file that defines it.
 const REDIRECTS_MAX: usize = 16;
 
 /// The uses of one file by another: for each target the names that are used.

@@ -2,7 +2,7 @@
 //!
 //! A reader of lines, not of syntax: it relies on rustfmt's layout and errs on the quiet side.
 
-/// The only places where `unsafe` may stand: kernels, what crosses into Python, and the allocator's
+/// The only places where `unsafe` may stand: kernels, the crossing into Python, and the allocator's
 /// settings.
 const UNSAFE_ALLOWED: [&str; 5] = [
     "crates/cli/src/memory.rs",

@@ -93,7 +93,7 @@ impl<V: Buffer> Port for Desk<'_, V> {
                 let detail = format!("calls differ: {from} is still at one that is over here");
                 return Err(self.refuse(from, Error::corrupt("receive", None, Some(from), detail)));
             }
-            return Ok(self.inbox.begin(from, header).map_or(Place::Later, Place::Here));
+            return Ok(self.inbox.begin(from, header).map_or(Place::Defer, Place::Here));
         };
         let fault = match self.runs[index].fault(from, header) {
             Some(error) => error,

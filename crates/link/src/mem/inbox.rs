@@ -1,4 +1,4 @@
-//! What has come for one rank and what it knows of its peers.
+//! The inbox of one rank, and the state of its peers.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -17,20 +17,20 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// What the piece would weigh on a wire: the first one carries the header.
+    /// Returns the bytes that the piece would take on a wire: the first one carries the header.
     pub fn wire_bytes(&self) -> usize {
         self.bytes.len() + if self.offset == 0 { HEADER_BYTES } else { 0 }
     }
 }
 
-/// What is known of a peer.
+/// State of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Its link is alive.
+    /// The link of the peer is alive.
     Here,
-    /// It has said goodbye and everything has been taken.
+    /// The peer has said goodbye and everything has been taken.
     Left,
-    /// Its link was dropped and everything has been taken.
+    /// The link of the peer was dropped and everything has been taken.
     Lost,
 }
 
@@ -73,7 +73,7 @@ impl Inbox {
         });
     }
 
-    /// What the next piece weighs, if there is one.
+    /// Returns the bytes of the next piece on a wire, if there is one.
     pub fn next_bytes(&self, from: Rank) -> Option<usize> {
         self.lock().from[from.index()].pieces.front().map(Piece::wire_bytes)
     }
@@ -129,7 +129,8 @@ impl Inbox {
         self.change(|state| state.from[from.index()].peer = Peer::Lost);
     }
 
-    /// What is known of `peer`, once everything it sent has been taken.
+    /// Returns the state of `peer`; it counts as present until everything that it sent has been
+    /// taken.
     pub fn state_of(&self, peer: Rank) -> Peer {
         let state = self.lock();
         let from = &state.from[peer.index()];

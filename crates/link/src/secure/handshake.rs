@@ -12,7 +12,7 @@ use crate::{Error, Kind};
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
 const MESSAGE_BYTES_MAX: usize = 128;
 
-/// Which side of a connection.
+/// Side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The side that connected.

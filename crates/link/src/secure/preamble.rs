@@ -12,7 +12,7 @@ pub const PREAMBLE_BYTES: usize = 8;
 
 const ENCRYPT: u8 = 1 << 0;
 
-/// What a side says before it is known.
+/// Version and wishes of a side, sent in clear before it is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preamble {
     /// It wants what follows the handshake to be encrypted.

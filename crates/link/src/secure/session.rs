@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    /// How much plaintext a ciphertext of `length` bytes holds.
+    /// Returns the length of the plaintext in a ciphertext of `length` bytes.
     ///
     /// # Errors
     /// If it is too short for a record.

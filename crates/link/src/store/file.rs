@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::store::{self, Store, VALUE_BYTES_MAX};
 use crate::{Error, Kind, durable};
 
-/// How often a waiting reader looks: directories on network file systems tell nobody.
+/// Polling interval of a waiting reader: directories on network file systems notify nobody.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A store in a directory.

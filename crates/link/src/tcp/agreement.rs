@@ -58,7 +58,7 @@ pub fn check(world: World, store: &dyn Store, epoch: u32) -> Result<(), Error> {
     }
 }
 
-/// What both sides of a disagreement say.
+/// Returns the error that both sides of a disagreement report.
 pub fn mismatch(world: World, rank: Rank, size: usize) -> Error {
     let (me, mine) = (world.rank(), world.size());
     let context = format!("{me} was started with world {mine}, {rank} with world {size}");

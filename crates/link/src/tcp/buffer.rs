@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Read};
 
 use crate::{Error, Kind};
 
-/// What a read achieved.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
     /// Bytes that came.

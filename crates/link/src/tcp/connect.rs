@@ -1,4 +1,4 @@
-//! How ranks find each other: each leaves its address in the store and waits for all others.
+//! Rendezvous: each rank leaves its address in the store and waits for all others.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::tcp::mesh::{self, Entry, Mesh};
 use crate::tcp::options::Options;
 use crate::{Error, Kind};
 
-/// How often a rank that waits for another looks whether they believe in the same world.
+/// Interval at which a rank that waits for another compares their worlds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Connects this rank to all others of its world, who leave their addresses in the same store.
@@ -74,7 +74,7 @@ fn gather(
     entries.collect()
 }
 
-/// What a rank says in the store, unless any rank says meanwhile that it is in another world.
+/// Waits for a rank's entry in the store, unless any rank announces another world meanwhile.
 fn wait_for(
     rank: Rank,
     world: World,
@@ -123,7 +123,7 @@ fn parse(world: World, rank: Rank, value: &[u8]) -> Result<Entry, Error> {
     Ok(entry)
 }
 
-/// Which ranks have not appeared, and what the store knows about why.
+/// Names the ranks that have not appeared, with the reason that the store knows.
 fn missing(world: World, store: &dyn Store, options: &Options, cause: Error) -> Error {
     let absent = |rank: &Rank| store.get(&key(options, *rank), Duration::ZERO).is_err();
     let missing: Vec<Rank> = world.peers().filter(absent).collect();

@@ -10,8 +10,9 @@ use thinwire_wire::{Header, Rank};
 use crate::secure::Session;
 use crate::tcp::buffer::Taken;
 use crate::tcp::reader::Reader;
+use crate::tcp::traffic::{Protection, Traffic};
 use crate::tcp::writer::{Writer, Written};
-use crate::{Error, Kind, Port};
+use crate::{Error, Port};
 
 /// A connection whose other end is known.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub struct Connection {
     writable: bool,
 }
 
-/// What the handshake has left.
+/// Result of a handshake: the socket, its keys, and bytes read ahead.
 #[derive(Debug)]
 pub struct Parts {
     pub stream: TcpStream,
@@ -39,13 +40,17 @@ pub struct Parts {
 }
 
 impl Connection {
-    /// The connection to `peer` that carries all but data if `control`, else data.
-    pub fn new(peer: Rank, epoch: u32, control: bool, parts: Parts) -> Connection {
+    /// The connection to `peer` that carries `traffic`.
+    pub fn new(peer: Rank, epoch: u32, traffic: Traffic, parts: Parts) -> Connection {
         let Parts { stream, session, read_ahead, same_host } = parts;
-        let seal = session.is_some();
+        let protection = match (&session, same_host) {
+            (Some(_), _) => Protection::Sealed,
+            (None, false) => Protection::Checksum,
+            (None, true) => Protection::Trusted,
+        };
         Connection {
-            reader: Reader::new(peer, epoch, control, seal, &read_ahead),
-            writer: Writer::new(peer, !seal && !same_host, seal),
+            reader: Reader::new((peer, epoch), traffic, protection, &read_ahead),
+            writer: Writer::new(peer, protection),
             readable: !read_ahead.is_empty(),
             writable: true,
             stream,
@@ -57,22 +62,22 @@ impl Connection {
     ///
     /// # Errors
     /// If the socket refuses.
-    pub fn watch(&self, silence: Duration, control: bool) -> Result<(), Error> {
+    pub fn watch(&self, silence: Duration, traffic: Traffic) -> Result<(), Error> {
         let socket = SockRef::from(&self.stream);
         let interval = (silence / 5).max(Duration::from_secs(1));
         let keepalive = TcpKeepalive::new().with_time(interval).with_interval(interval);
         let set = socket.set_tcp_keepalive(&keepalive);
         // Not on data: there a peer that has no place yet closes its window, which looks the same.
         #[cfg(target_os = "linux")]
-        let set = set.and_then(|()| match control {
-            true => {
+        let set = set.and_then(|()| match traffic {
+            Traffic::Control => {
                 let silence_ms = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
                 Ok(rustix::net::sockopt::set_tcp_user_timeout(&self.stream, silence_ms)?)
             }
-            false => Ok(()),
+            Traffic::Data => Ok(()),
         });
         #[cfg(not(target_os = "linux"))]
-        let _ = control;
+        let _ = traffic;
         set.map_err(|error| Error::io("cannot set up a connection", error))
     }
 
@@ -90,8 +95,8 @@ impl Connection {
         self.readable && !self.reader.paused && !self.reader.ended
     }
 
-    /// What to poll for; nothing if `None`. A socket that is not to be read must not be polled
-    /// for its end either, or poll returns at once again and again.
+    /// Returns the events to poll for; none if there is nothing to wait for. A socket that is not
+    /// to be read must not be polled for its end either, or poll returns at once again and again.
     pub fn poll_fd(&self, read: bool) -> Option<PollFd<'_>> {
         let mut flags = PollFlags::empty();
         if read && !self.readable && !self.reader.paused && !self.reader.ended {
@@ -111,12 +116,10 @@ impl Connection {
     }
 
     /// # Errors
-    /// [`Kind::Io`] if the connection is broken.
+    /// [`crate::Kind::Io`] if the connection is broken.
     pub fn write(&mut self, port: &mut dyn Port, limit: usize) -> Result<Written, Error> {
         let written = self.writer.write(&mut self.stream, self.session.as_mut(), port, limit);
-        let written = written.map_err(|error| {
-            Error::new(Kind::Io, crate::error::plain(&error)).with_source(error)
-        })?;
+        let written = written.map_err(Error::broken)?;
         self.writable &= !written.full;
         Ok(written)
     }
@@ -169,7 +172,7 @@ mod tests {
         let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let parts = Parts { stream, session: None, read_ahead: Vec::new(), same_host };
-        let mut connection = Connection::new(Rank(1), 0, false, parts);
+        let mut connection = Connection::new(Rank(1), 0, Traffic::Data, parts);
         let tag = Tag { step: 0, tensor: 0, message: 0 };
         connection.push(Header::new(Frame::Data, 0, tag, 7));
         let mut port = Control::default();

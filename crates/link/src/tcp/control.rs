@@ -5,10 +5,10 @@ use thinwire_wire::{Header, Kind as Frame, Rank, Tag};
 use crate::poison::{self, POISON_BYTES_MAX};
 use crate::{Error, Kind, Place, Port};
 
-/// Takes what a peer says besides data.
+/// Receiver of all frames but data.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// What I say when I poison the group.
+    /// Reason that this rank sends when it poisons the group.
     pub reason: Vec<u8>,
     incoming: Vec<u8>,
     /// The peer has said goodbye.

@@ -1,4 +1,4 @@
-//! What a connection is for, said in the first record after the handshake.
+//! The hello: the first record after the handshake, which says what a connection is for.
 //!
 //! Hello, 16 bytes, little-endian: rank, world size, epoch (4 bytes each), channel (0 control,
 //! 1.. data) and number of data connections (2 each). The answer is one byte, 0 for welcome, else
@@ -23,13 +23,13 @@ pub const CONTROL: u16 = 0;
 pub struct Hello {
     /// The rank that connects.
     pub rank: Rank,
-    /// How many ranks it believes there are.
+    /// World size that the connecting rank believes in.
     pub size: u32,
     /// The life of the group that it is in.
     pub epoch: u32,
-    /// What this connection carries: control, or the n-th share of the data.
+    /// Channel of this connection: 0 for control, n for the n-th share of the data.
     pub channel: u16,
-    /// How many data connections it makes.
+    /// Number of data connections that the rank makes.
     pub connections: u16,
 }
 

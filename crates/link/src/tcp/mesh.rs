@@ -19,10 +19,12 @@ use crate::tcp::hello::{CONTROL, Hello};
 use crate::tcp::options::Options;
 use crate::tcp::peer::Peer;
 use crate::tcp::pending::Pending;
+use crate::tcp::traffic::Traffic;
 use crate::{Error, Kind};
 
 /// The most connections that have not said who they are, besides those that are expected.
 const STRANGERS: Places = Places { total: 64, per_address: 16 };
+/// Pause before a failed connection is tried again: the peer may not listen yet.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// A rank's entry in the store.
@@ -47,7 +49,7 @@ pub struct Mesh<'a> {
     retries: Vec<(Instant, Rank, u16)>,
     /// By rank and channel.
     made: Vec<Vec<Option<Parts>>>,
-    /// What went wrong last, by rank, and with strangers.
+    /// Last failure by rank.
     failures: Vec<Option<Error>>,
     refused: Option<Error>,
     strangers: Tally,
@@ -163,6 +165,7 @@ impl<'a> Mesh<'a> {
             match self.listener.accept() {
                 Ok((stream, address)) => self.greet(stream, address),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // The stranger hung up before it was accepted.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     self.resume = Instant::now() + REFUSED_PAUSE;
@@ -186,6 +189,7 @@ impl<'a> Mesh<'a> {
     fn advance(&mut self, now: Instant) -> Result<(), Error> {
         let patience = self.places().patience(self.strangers().count());
         for mut pending in std::mem::take(&mut self.pending) {
+            // The fuller the places, the less time strangers have.
             if let Some(stranger) = pending.stranger() {
                 pending.deadline = (stranger.since + patience).min(self.deadline);
             }
@@ -211,11 +215,13 @@ impl<'a> Mesh<'a> {
             );
             return Err(Error::new(Kind::Invalid, context));
         }
+        // Each pair has one connecting side, the higher rank, or both would make connections.
         if hello.rank <= me {
             let context = format!("{me} connects to {}, not the other way", hello.rank);
             return Err(Error::new(Kind::Invalid, context));
         }
         let made = &self.made[hello.rank.index()];
+        // The first hello fixes the number of connections; each channel is taken once.
         let free = made.is_empty()
             || made.len() == usize::from(hello.connections) + 1
                 && made[usize::from(hello.channel)].is_none();
@@ -242,12 +248,15 @@ impl<'a> Mesh<'a> {
         Rank(index.expect("an address that was connected to") as u32)
     }
 
-    /// What a failed connection means: the end, another try, or nothing.
+    /// Handles a failed connection: ends with an error, schedules another try, or forgets a
+    /// stranger.
     fn fail(&mut self, pending: &Pending, error: Error) -> Result<(), Error> {
         if pending.is_stranger() {
             let error = error.by(pending.address);
             match error.kind {
+                // Both know the token, so the job itself is wrong: no point in waiting.
                 Kind::WorldMismatch => return Err(error),
+                // Another job's process, or the missing rank with a wrong setting: kept as a reason.
                 Kind::TokenMismatch | Kind::VersionMismatch => self.refused = Some(error),
                 _ => self.strangers.add(pending.address.ip()),
             }
@@ -255,6 +264,7 @@ impl<'a> Mesh<'a> {
         }
         let rank = self.rank_at(pending);
         match error.kind {
+            // Not listening yet, or overloaded.
             Kind::Io | Kind::Timeout => {
                 let channel = pending.hello.map_or(CONTROL, |hello| hello.channel);
                 self.again(rank, channel, error);
@@ -307,9 +317,12 @@ impl<'a> Mesh<'a> {
         let mut peers: Vec<Option<Peer>> = self.world.ranks().map(|_| None).collect();
         for (rank, made) in self.world.ranks().zip(self.made) {
             let mut made = made.into_iter().flatten().enumerate().map(|(channel, parts)| {
-                let control = channel == usize::from(CONTROL);
-                let connection = Connection::new(rank, epoch, control, parts);
-                connection.watch(silence, control).map(|()| connection)
+                let traffic = match channel == usize::from(CONTROL) {
+                    true => Traffic::Control,
+                    false => Traffic::Data,
+                };
+                let connection = Connection::new(rank, epoch, traffic, parts);
+                connection.watch(silence, traffic).map(|()| connection)
             });
             if let Some(control) = made.next() {
                 let data = made.collect::<Result<Vec<_>, _>>()?;

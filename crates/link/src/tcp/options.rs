@@ -1,4 +1,4 @@
-//! How the tcp link is set up.
+//! Options of the TCP link.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -11,10 +11,10 @@ pub const CONNECTIONS_MAX: u16 = 64;
 /// The shortest heartbeat timeout: less silence says nothing about a peer.
 const HEARTBEAT_TIMEOUT_MIN: Duration = Duration::from_millis(50);
 
-/// Which traffic is encrypted after the handshake. Between two ranks the stricter one decides.
+/// Traffic that is encrypted after the handshake. Between two ranks the stricter one decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encryption {
-    /// What leaves the machine.
+    /// Traffic that leaves the machine.
     #[default]
     Auto,
     /// Everything.
@@ -34,14 +34,14 @@ pub struct Options {
     pub epoch: u32,
     /// Data connections per peer, at most [`CONNECTIONS_MAX`]; the higher rank's word counts.
     pub connections: u16,
-    /// What is encrypted.
+    /// Traffic that is encrypted.
     pub encryption: Encryption,
     /// An emulated link: what this rank sends, and what it receives, per second.
     pub limit: Option<Bandwidth>,
     /// The silence after which a peer counts as lost; never, if `None`. Each peer learns this
     /// timeout, and sends heartbeats often enough for it.
     pub heartbeat_timeout: Option<Duration>,
-    /// How long all ranks may take to find each other.
+    /// Time that all ranks may take to find each other.
     pub timeout: Duration,
 }
 
@@ -98,8 +98,7 @@ pub fn address_towards(coordinator: SocketAddr) -> Result<IpAddr, Error> {
         socket.local_addr()
     });
     address.map(|address| address.ip()).map_err(|error| {
-        let context = format!("no route to {coordinator}: {}", crate::error::plain(&error));
-        Error::new(Kind::Unreachable, context).with_source(error)
+        Error::io(format_args!("no route to {coordinator}"), error).of(Kind::Unreachable)
     })
 }
 

@@ -1,6 +1,6 @@
 //! One peer: its connections, and whether it is still there.
 //!
-//! What a peer says about the group (goodbye, poison) comes on the control connection, which data
+//! A peer's news about the group (goodbye, poison) comes on the control connection, which data
 //! never holds up. A data connection that ends without a goodbye makes the peer suspect; the
 //! control connection, which may be later, has half a second to say why. So a survivor that has
 //! told why it goes is never itself reported as lost.
@@ -13,7 +13,7 @@ use crate::tcp::connection::Connection;
 use crate::tcp::control::Control;
 use crate::{Error, Kind};
 
-/// How long the control connection may take to say why a data connection has ended.
+/// Time in which the control connection may explain why a data connection has ended.
 const GRACE: Duration = Duration::from_millis(500);
 /// Reads of the control connection before other connections get a turn.
 const READS_PER_TURN: usize = 8;
@@ -21,7 +21,7 @@ const READS_PER_TURN: usize = 8;
 const HEARTBEATS_PER_TIMEOUT: u32 = 5;
 const NO_TAG: Tag = Tag { step: 0, tensor: 0, message: 0 };
 
-/// What is known of one peer.
+/// Connections and liveness of one peer.
 #[derive(Debug)]
 pub struct Peer {
     pub rank: Rank,
@@ -92,7 +92,7 @@ impl Peer {
         push_where_least(&mut self.data[..self.bulk], header);
     }
 
-    /// The same among the connections for bulk, if there are such.
+    /// Queues a frame of bulk on the connection for bulk with the least queued, if there are such.
     pub fn send_bulk(&mut self, header: Header) {
         let first = if self.bulk < self.data.len() { self.bulk } else { 0 };
         push_where_least(&mut self.data[first..], header);
@@ -104,7 +104,7 @@ impl Peer {
         self.control.push(Header::new(kind, self.epoch, NO_TAG, length));
     }
 
-    /// Hears what the peer says besides data; gives the bytes that came.
+    /// Reads the control connection, and returns the number of bytes that came.
     ///
     /// # Errors
     /// If it has poisoned the group, or is gone.
@@ -127,13 +127,15 @@ impl Peer {
         Ok(bytes)
     }
 
-    /// Speaks up if it is time, and writes what is to be said; gives the bytes that left.
+    /// Queues a heartbeat if it is due, writes the control connection, and returns the number of
+    /// bytes that left.
     ///
     /// # Errors
     /// If the peer is gone.
     pub fn speak(&mut self, now: Instant) -> Result<usize, Error> {
         if self.heartbeat.is_some_and(|heartbeat| now >= self.spoke + heartbeat) {
             self.spoke = now;
+            // Anything queued is as good as a ping; pings would pile up behind a full socket.
             if !self.has_left() && self.control.writer.pending_bytes() == 0 {
                 self.tell(Frame::Ping);
             }
@@ -180,6 +182,7 @@ impl Peer {
     pub fn judge(&mut self, silence: Option<Duration>, now: Instant) -> Result<(), Error> {
         let ended = self.data.iter().any(|data| data.reader.ended);
         let torn = self.data.iter().any(|data| data.reader.is_torn());
+        // A goodbye explains an end between frames, nothing explains one within a frame.
         if torn {
             self.suspect("a connection ended in the middle of a frame".to_owned(), now);
         } else if ended && !self.port.bye {
@@ -187,11 +190,13 @@ impl Peer {
         }
         if self.port.bye && !torn {
             self.suspect = None;
+            // It takes nothing any more, and frames for it are still queued here.
             if ended && self.data.iter().any(|data| data.writer.has_unsent()) {
                 return Err(Error::lost(self.rank, "it has left and takes no more data"));
             }
             return Ok(());
         }
+        // The reason has had its time to come.
         if let Some((since, why)) = &self.suspect
             && now >= *since + GRACE
         {
@@ -228,25 +233,26 @@ mod tests {
     use super::*;
     use crate::poison;
     use crate::tcp::connection::Parts;
+    use crate::tcp::traffic::Traffic;
 
     /// A connection and its far end.
-    fn pair(control: bool) -> (Connection, TcpStream) {
+    fn pair(traffic: Traffic) -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let parts = Parts { stream, session: None, read_ahead: Vec::new(), same_host: true };
-        (Connection::new(Rank(1), 0, control, parts), far)
+        (Connection::new(Rank(1), 0, traffic, parts), far)
     }
 
     /// A peer whose data connection has ended, and the far end of its control connection.
     fn suspect() -> (Peer, TcpStream) {
-        let (control, far) = pair(true);
-        let (mut data, far_data) = pair(false);
+        let (control, far) = pair(Traffic::Control);
+        let (mut data, far_data) = pair(Traffic::Data);
         drop(far_data);
         while !data.reader.ended {
             data.read(&mut Control::default(), usize::MAX).unwrap();
         }
-        control.watch(Duration::from_secs(10), true).unwrap();
+        control.watch(Duration::from_secs(10), Traffic::Control).unwrap();
         (Peer::new(Rank(1), 0, control, vec![data]), far)
     }
 

@@ -13,7 +13,7 @@ use crate::tcp::hello::{self, HELLO_BYTES_MAX, Hello};
 use crate::tcp::options::Encryption;
 use crate::{Error, Kind};
 
-/// What is read before the other end is known.
+/// Bytes that may be read ahead before the other end is known.
 const INPUT_BYTES_MAX: usize = 4096;
 
 /// A connection on its way.
@@ -22,7 +22,7 @@ pub struct Pending {
     pub address: SocketAddr,
     pub deadline: Instant,
     since: Instant,
-    /// What I say when I have connected; when I have accepted, what the other said.
+    /// Hello of the connecting side; known from the start if this side connects.
     pub hello: Option<Hello>,
     role: Role,
     duplex: Duplex,
@@ -51,9 +51,7 @@ impl Pending {
         token: &Token,
         deadline: Instant,
     ) -> Result<Pending, Error> {
-        let stream = begin(address).map_err(|error| {
-            Error::new(Kind::Io, crate::error::plain(&error)).with_source(error)
-        })?;
+        let stream = begin(address).map_err(Error::broken)?;
         Pending::new(stream, address, Role::Initiator, Some(hello), (rule, token, deadline))
     }
 
@@ -126,6 +124,7 @@ impl Pending {
         admit: impl FnOnce(&Hello) -> Result<(), Error>,
     ) -> Result<bool, Error> {
         if let Stage::Connecting(_) = self.stage {
+            // A non-blocking connect ends as an error of the socket or as a peer address.
             if !self.is_connected()? {
                 return self.in_time(now);
             }
@@ -145,7 +144,7 @@ impl Pending {
         self.in_time(now)
     }
 
-    /// What is left of it once both sides know each other.
+    /// Returns the socket and its keys, once both sides know each other.
     pub fn into_parts(self) -> Parts {
         let session = match self.stage {
             Stage::Greeting(session) if self.encrypt => Some(session),
@@ -163,17 +162,14 @@ impl Pending {
     }
 
     fn is_connected(&self) -> Result<bool, Error> {
-        let broken = |error: std::io::Error| {
-            Error::new(Kind::Io, crate::error::plain(&error)).with_source(error)
-        };
         match self.duplex.stream.take_error() {
-            Ok(Some(error)) | Err(error) => return Err(broken(error)),
+            Ok(Some(error)) | Err(error) => return Err(Error::broken(error)),
             Ok(None) => {}
         }
         match self.duplex.stream.peer_addr() {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::NotConnected => Ok(false),
-            Err(error) => Err(broken(error)),
+            Err(error) => Err(Error::broken(error)),
         }
     }
 

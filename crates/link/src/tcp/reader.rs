@@ -11,6 +11,7 @@ use thinwire_wire::{HEADER_BYTES, Header, Rank};
 
 use crate::secure::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session};
 use crate::tcp::buffer::{Buffer, Taken, attempt};
+use crate::tcp::traffic::{Protection, Traffic};
 use crate::{Error, Kind, Place, Port};
 
 /// Room for a whole record behind the beginning of a header.
@@ -21,12 +22,12 @@ const LARGE_BYTES: usize = 16 << 10;
 /// Ciphertext read by one system call.
 const SEALED_BYTES: usize = 4 * RECORD_BYTES_MAX;
 
-/// What a connection has brought so far of the frame in progress.
+/// Reader of the frames of one connection.
 #[derive(Debug)]
 pub struct Reader {
     from: Rank,
     epoch: u32,
-    control: bool,
+    traffic: Traffic,
     buffer: Buffer,
     sealed: Option<Buffer>,
     frame: Option<Incoming>,
@@ -45,13 +46,18 @@ struct Incoming {
 }
 
 impl Reader {
-    /// A reader of frames from `from` in `epoch`: all but data if `control`, else data.
-    pub fn new(from: Rank, epoch: u32, control: bool, seal: bool, read_ahead: &[u8]) -> Reader {
+    /// A reader of frames from a rank in an epoch, with the bytes that came with the handshake.
+    pub fn new(
+        (from, epoch): (Rank, u32),
+        traffic: Traffic,
+        protection: Protection,
+        read_ahead: &[u8],
+    ) -> Reader {
         let mut buffer = Buffer::new(BUFFER_BYTES);
-        let mut sealed = seal.then(|| Buffer::new(SEALED_BYTES));
+        let mut sealed = (protection == Protection::Sealed).then(|| Buffer::new(SEALED_BYTES));
         sealed.as_mut().unwrap_or(&mut buffer).fill(read_ahead);
         let (frame, large, paused, ended) = (None, false, false, false);
-        Reader { from, epoch, control, buffer, sealed, frame, large, paused, ended }
+        Reader { from, epoch, traffic, buffer, sealed, frame, large, paused, ended }
     }
 
     /// Whether the stream has ended in the middle of a frame.
@@ -102,19 +108,10 @@ impl Reader {
             Some(sealed) => sealed.read(stream, limit),
             None => self.read_clear(stream, port, limit)?,
         };
-        let taken = match taken {
-            Ok(Some(taken)) => taken,
-            Ok(None) => {
-                self.ended = true;
-                Taken::default()
-            }
-            Err(error) => {
-                let context = crate::error::plain(&error);
-                return Err(Error::new(Kind::Io, context).with_source(error));
-            }
-        };
+        let taken = taken.map_err(Error::broken)?;
+        self.ended = taken.is_none();
         self.deliver_all(session, port)?;
-        Ok(taken)
+        Ok(taken.unwrap_or_default())
     }
 
     fn read_clear(
@@ -124,6 +121,8 @@ impl Reader {
         limit: usize,
     ) -> Result<io::Result<Option<Taken>>, Error> {
         let ahead = if self.large { HEADER_BYTES } else { BUFFER_BYTES };
+        // Buffered bytes come before those in the socket, so only an empty buffer lets a payload go
+        // straight to its place.
         let Some(frame) = self.frame.as_mut().filter(|_| self.buffer.len() == 0) else {
             let missing = ahead.saturating_sub(self.buffer.len()).max(1);
             return Ok(self.buffer.read(stream, limit.min(missing)));
@@ -165,6 +164,7 @@ impl Reader {
                 Some(record) => opened = self.open(record, session, port),
                 None => break,
             }
+            // A record that the port defers stays sealed where it is, and is asked for again.
             if !self.paused {
                 sealed.drop_record();
                 opened = opened.and_then(|()| self.deliver(port));
@@ -248,7 +248,7 @@ impl Reader {
         if header.epoch != self.epoch {
             return Err(corrupt(format!("epoch {}, expected {}", header.epoch, self.epoch)));
         }
-        if (header.kind == thinwire_wire::Kind::Data) == self.control {
+        if (header.kind == thinwire_wire::Kind::Data) != (self.traffic == Traffic::Data) {
             return Err(corrupt(format!("{:?} on the wrong channel", header.kind)));
         }
         Ok(header)

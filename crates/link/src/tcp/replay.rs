@@ -3,6 +3,7 @@
 use thinwire_wire::Rank;
 
 use crate::tcp::reader::Reader;
+use crate::tcp::traffic::{Protection, Traffic};
 use crate::{Error, Port};
 
 /// Hands `port` the frames of epoch 0 in `bytes`, as if `from` had sent them on an unencrypted data
@@ -16,7 +17,7 @@ pub fn replay(
     from: Rank,
     port: &mut dyn Port,
 ) -> Result<(), Error> {
-    let mut reader = Reader::new(from, 0, false, false, &[]);
+    let mut reader = Reader::new((from, 0), Traffic::Data, Protection::Checksum, &[]);
     let mut stream = bytes;
     while !reader.ended && !reader.paused {
         let taken = reader.read(&mut stream, None, port, piece_bytes.max(1))?;

@@ -16,6 +16,7 @@ pub fn receive(
     now: Instant,
 ) -> Result<bool, Error> {
     let connection = &mut peer.data[data];
+    // A paused reader has bytes in memory that the port may have a place for by now.
     if !connection.may_read() && !connection.reader.paused {
         return Ok(false);
     }
@@ -38,6 +39,7 @@ pub fn receive(
             }
             Ok(taken.bytes > 0 || port.counters.received_frames > before)
         }
+        // The peer may have said on the control connection why; it is not lost yet.
         Err(error) if error.kind == Kind::Io => {
             peer.data[data].reader.ended = true;
             peer.suspect(error.context, now);

@@ -11,12 +11,13 @@ use thinwire_wire::{HEADER_BYTES, Header, Rank, Tag, checksum};
 
 use crate::Port;
 use crate::secure::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session};
+use crate::tcp::traffic::Protection;
 
 /// The most frames in one system call.
 const FRAMES_PER_WRITE: usize = 64;
 /// The most bytes in one system call, so that other connections have their turn.
 const BYTES_PER_WRITE: usize = 4 << 20;
-/// How many records are sealed ahead of the socket.
+/// Records that are sealed ahead of the socket.
 const RECORDS_AHEAD: usize = 4;
 /// From this much on a payload is sealed from where it lies, instead of with its neighbours.
 const SEAL_IN_PLACE_BYTES_MIN: usize = 16 << 10;
@@ -37,7 +38,7 @@ struct Outgoing {
     header: Header,
     /// The header as it travels, made when its turn has come.
     bytes: Option<[u8; HEADER_BYTES]>,
-    /// How much of header and payload has gone.
+    /// Bytes of header and payload that have left.
     gone: usize,
 }
 
@@ -51,7 +52,7 @@ struct Sealed {
     ending: VecDeque<(Tag, usize)>,
 }
 
-/// What a write achieved.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Written {
     /// Bytes that left.
@@ -67,16 +68,22 @@ impl Outgoing {
 }
 
 impl Writer {
-    /// An empty queue to `to`; `check` if payloads get a checksum, `seal` if they are encrypted.
-    pub fn new(to: Rank, check: bool, seal: bool) -> Writer {
-        let sealed = seal.then(|| Sealed {
+    /// An empty queue to `to`.
+    pub fn new(to: Rank, protection: Protection) -> Writer {
+        let sealed = (protection == Protection::Sealed).then(|| Sealed {
             gathered: Vec::with_capacity(RECORD_PLAIN_BYTES_MAX),
             records: vec![0; RECORDS_AHEAD * RECORD_BYTES_MAX].into(),
             start: 0,
             end: 0,
             ending: VecDeque::new(),
         });
-        Writer { to, check, queue: VecDeque::new(), queued_bytes: 0, sealed }
+        Writer {
+            to,
+            check: protection == Protection::Checksum,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            sealed,
+        }
     }
 
     /// Queues a frame.
@@ -164,6 +171,7 @@ impl Writer {
             if frame.bytes.is_some() {
                 continue;
             }
+            // Only now, just before the payload is read for the socket: it is still in the cache.
             if self.check && frame.header.length > 0 {
                 let payload = port.outgoing(self.to, &frame.header.tag);
                 frame.header.payload_checksum = Some(checksum(payload));
@@ -193,6 +201,7 @@ impl Writer {
     /// Seals frames until enough records lie ahead of the socket.
     fn seal(&mut self, session: &mut Session, port: &dyn Port) {
         let Some(mut sealed) = self.sealed.take() else { return };
+        // Records are never moved: room comes back when all of them have left.
         if sealed.start == sealed.end {
             (sealed.start, sealed.end) = (0, 0);
         }
@@ -249,7 +258,7 @@ impl Writer {
     }
 }
 
-/// What has not gone of header and payload.
+/// Returns the rest of header and payload that has not left.
 fn parts<'a>(to: Rank, frame: &'a Outgoing, port: &'a (dyn Port + 'a)) -> [&'a [u8]; 2] {
     let header = frame.bytes.as_ref().map_or(&[][..], |bytes| &bytes[..]);
     if frame.header.length == 0 {

@@ -48,7 +48,7 @@ impl Port for Post {
         self.asked += 1;
         let key = Key { seed: 1, step: 0, tensor: 0 };
         if key.word(self.asked) & 255 < self.later {
-            return Ok(Place::Later);
+            return Ok(Place::Defer);
         }
         let place = self.places.entry((from, header.tag));
         Ok(Place::Here(place.or_insert_with(|| vec![0xee; header.length as usize])))

@@ -241,7 +241,7 @@ impl Port for Traffic {
     fn incoming(&mut self, _from: Rank, header: &Header) -> Result<Place<'_>, Error> {
         match self.incoming.get_mut(..header.length as usize) {
             Some(place) => Ok(Place::Here(place)),
-            None => Ok(Place::Later),
+            None => Ok(Place::Defer),
         }
     }
 

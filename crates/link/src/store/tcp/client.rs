@@ -6,7 +6,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::duplex::Duplex;
-use crate::error::plain;
 use crate::secure::{Handshake, Preamble, RECORD_BYTES_MAX, Role, Session};
 use crate::store::tcp::message::{self, MESSAGE_BYTES_MAX, Request};
 use crate::store::{self, Store};
@@ -16,7 +15,7 @@ const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// One attempt takes no longer, so that a lost packet does not cost the whole timeout.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// How much later than promised a reply may come.
+/// Delay beyond the promised time that a reply may have.
 const REPLY_GRACE: Duration = Duration::from_secs(5);
 
 /// A client of a [`super::Server`].
@@ -113,15 +112,14 @@ impl Store for Client {
 }
 
 fn attempt(address: &str, token: &Token, deadline: Instant) -> Result<Client, Error> {
-    let io = |error: std::io::Error| Error::new(Kind::Io, plain(&error));
-    let addresses: Vec<_> = address.to_socket_addrs().map_err(io)?.collect();
+    let addresses: Vec<_> = address.to_socket_addrs().map_err(Error::broken)?.collect();
     let mut failure = Error::new(Kind::Io, "the name has no address");
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now()).min(ATTEMPT);
         let left = left.max(Duration::from_millis(1));
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => return greet(stream, address, token, deadline),
-            Err(error) => failure = io(error),
+            Err(error) => failure = Error::broken(error),
         }
     }
     Err(failure)

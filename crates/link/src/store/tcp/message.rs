@@ -1,4 +1,4 @@
-//! What clients and server of a store say to each other, one record each.
+//! Requests and replies between clients and the server of a store, one record each.
 //!
 //! Request: operation (1 set, 2 get), length of the key, key; then the value, or how many
 //! milliseconds to wait as four bytes, little-endian. Reply: 0 and the value, or the code of an
@@ -26,7 +26,7 @@ const KINDS: [Kind; 7] = [
     Kind::VersionMismatch,
 ];
 
-/// What a client wants.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Write a value.

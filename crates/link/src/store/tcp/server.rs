@@ -12,8 +12,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::duplex::{Duplex, timespec};
-use crate::error::plain;
-use crate::store::tcp::visitor::{Contents, STRANGER_INPUT_BYTES_MAX, Visitor};
+use crate::store::tcp::visitor::{Contents, STRANGER_INPUT_BYTES_MAX, Turn, Visitor};
 use crate::strangers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, Stranger};
 use crate::{Error, Kind, Token};
 
@@ -80,12 +79,11 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
         Ok(listener)
     });
     bound.map_err(|error| {
-        let context = format!("cannot listen on {address}: {}", plain(&error));
         let kind = match error.kind() {
             io::ErrorKind::AddrInUse => Kind::AddressInUse,
             _ => Kind::Io,
         };
-        Error::new(kind, context).with_source(error)
+        Error::io(format_args!("cannot listen on {address}"), error).of(kind)
     })
 }
 
@@ -120,7 +118,7 @@ impl Client {
         loop {
             let left = self.duplex.input.len();
             let Duplex { input, output, .. } = &mut self.duplex;
-            let advanced = self.visitor.advance(input, output, contents, now);
+            let advanced = self.visitor.advance(&mut Turn { input, output, contents, now });
             let flushed = self.duplex.flush();
             advanced?;
             flushed?;

@@ -73,6 +73,18 @@ impl Contents {
     }
 }
 
+/// One turn of a visitor: buffers of the connection, state of the store, and the time.
+pub struct Turn<'a> {
+    /// Bytes that were received; those that are understood are removed.
+    pub input: &'a mut Vec<u8>,
+    /// Bytes to send; replies are appended.
+    pub output: &'a mut Vec<u8>,
+    /// State that all visitors share.
+    pub contents: &'a mut Contents,
+    /// The time of this turn.
+    pub now: Instant,
+}
+
 /// A client of a store, or a stranger that may become one.
 #[derive(Debug)]
 pub struct Visitor {
@@ -127,25 +139,21 @@ impl Visitor {
         }
     }
 
-    /// Takes what it can from `input` and appends what must be sent to `output`.
+    /// Takes complete requests from the input and appends replies to the output.
     ///
     /// # Errors
-    /// If the other side has another token or version, or sends what no client does. `output` may
+    /// If the other side has another token or version, or sends what no client does. The output may
     /// then still hold a last word.
-    pub fn advance(
-        &mut self,
-        input: &mut Vec<u8>,
-        output: &mut Vec<u8>,
-        contents: &mut Contents,
-        now: Instant,
-    ) -> Result<(), Error> {
+    pub fn advance(&mut self, turn: &mut Turn<'_>) -> Result<(), Error> {
         if let Stage::Shaking(handshake) = &mut self.stage {
-            let Some((session, _)) = handshake.advance(input, output)? else { return Ok(()) };
+            let shaken = handshake.advance(turn.input, turn.output)?;
+            let Some((session, _)) = shaken else { return Ok(()) };
             self.stage = Stage::Shaken(Client { session, proven: false, waiting: None });
         }
         let Stage::Shaken(client) = &mut self.stage else { return Ok(()) };
-        client.serve(input, output, contents, now)?;
-        if client.waiting.is_some() && input.len() >= INPUT_BYTES_MAX {
+        client.serve(turn)?;
+        // Nothing is read while a client waits, so a full buffer would never empty.
+        if client.waiting.is_some() && turn.input.len() >= INPUT_BYTES_MAX {
             return Err(Error::new(Kind::Limit, "asks faster than it takes replies"));
         }
         Ok(())
@@ -153,16 +161,12 @@ impl Visitor {
 }
 
 impl Client {
-    fn serve(
-        &mut self,
-        input: &mut Vec<u8>,
-        output: &mut Vec<u8>,
-        contents: &mut Contents,
-        now: Instant,
-    ) -> Result<(), Error> {
+    fn serve(&mut self, turn: &mut Turn<'_>) -> Result<(), Error> {
+        let Turn { input, output, contents, now } = turn;
+        // A client that does not read its replies gets no further ones.
         while output.len() < OUTPUT_BYTES_MAX {
             if let Some(wanted) = &self.waiting {
-                let Some(reply) = contents.reply(wanted, now) else { break };
+                let Some(reply) = contents.reply(wanted, *now) else { break };
                 self.session.seal(&reply, output);
                 self.waiting = None;
             }
@@ -176,7 +180,7 @@ impl Client {
                     self.session.seal(&reply, output);
                 }
                 Request::Get { key, wait } => {
-                    self.waiting = Some(Waiting { key, wait, deadline: now + wait });
+                    self.waiting = Some(Waiting { key, wait, deadline: *now + wait });
                 }
             }
         }
@@ -208,7 +212,7 @@ mod tests {
 
         fn advance(&mut self) -> Result<(), Error> {
             let Talk { visitor, input, output, contents, now } = self;
-            visitor.advance(input, output, contents, *now)
+            visitor.advance(&mut Turn { input, output, contents, now: *now })
         }
 
         /// Completes the handshake; returns the session of the other end and the bytes that it

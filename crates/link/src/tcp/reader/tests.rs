@@ -39,7 +39,7 @@ impl Port for Sink {
     }
 }
 
-/// What a reader makes of a stream that holds these bytes and ends.
+/// Reads a stream that holds these bytes and ends.
 fn read_all(
     bytes: &[u8],
     mut session: Option<Session>,
@@ -50,7 +50,11 @@ fn read_all(
     let (mut stream, _) = listener.accept().unwrap();
     let bytes = bytes.to_vec();
     let writing = std::thread::spawn(move || drop(writer.write_all(&bytes)));
-    let mut reader = Reader::new(Rank(1), 0, false, session.is_some(), &[]);
+    let protection = match session {
+        Some(_) => Protection::Sealed,
+        None => Protection::Checksum,
+    };
+    let mut reader = Reader::new((Rank(1), 0), Traffic::Data, protection, &[]);
     let mut sink = Sink::default();
     let mut outcome = Ok(());
     while outcome.is_ok() && !reader.ended {

@@ -1,0 +1,63 @@
+//! Child processes: cargo and other programs, at the root of the repository.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// The repository's root folder.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository")
+}
+
+/// The cargo that runs us, at the repository's root.
+pub fn cargo(arguments: &[&str]) -> Command {
+    let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
+    let mut command = Command::new(cargo);
+    command.current_dir(root()).args(arguments);
+    command
+}
+
+/// Returns the output of `cargo metadata`.
+pub fn metadata() -> Result<Value> {
+    let arguments = ["metadata", "--format-version", "1", "--no-deps", "--locked"];
+    let output = cargo(&arguments).output().context("cannot start cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")
+}
+
+/// Runs a command, which must succeed.
+pub fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {}", line(command)))?;
+    if !status.success() {
+        bail!("`{}` ended with {status}", line(command));
+    }
+    Ok(())
+}
+
+/// Returns the line that a user would type to run `command`.
+fn line(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words: Vec<_> = std::iter::once(program)
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy())
+        .collect();
+    words.join(" ")
+}
+
+/// Passes a child's piped output on, line by line, and shows each line to `read`.
+pub fn follow(child: &mut Child, mut read: impl FnMut(&str)) -> Result<()> {
+    let output = child.stdout.take().expect("stdout was piped");
+    let mut stdout = std::io::stdout().lock();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("cannot read the output of the tests")?;
+        read(&String::from_utf8_lossy(&line));
+        stdout.write_all(&line)?;
+        stdout.write_all(b"\n")?;
+    }
+    Ok(())
+}
