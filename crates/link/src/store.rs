@@ -3,7 +3,6 @@
 //! A store holds small values under short keys. A key is written once: the first writer keeps it,
 //! so two processes cannot both be rank 1. It is used when a job starts and never again.
 
-pub mod file;
 pub mod mem;
 pub mod tcp;
 

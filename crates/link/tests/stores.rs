@@ -2,14 +2,10 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thinwire_link::store::{
-    KEY_BYTES_MAX, STORE_BYTES_MAX, Store, VALUE_BYTES_MAX, file, mem, tcp,
-};
+use thinwire_link::store::{KEY_BYTES_MAX, STORE_BYTES_MAX, Store, VALUE_BYTES_MAX, mem, tcp};
 use thinwire_link::{Kind, Token};
 use thinwire_wire::VERSION;
 
@@ -24,22 +20,10 @@ fn local() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-fn directory() -> PathBuf {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("thinwire-store-{}-{number}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&path);
-    path
-}
-
 /// Runs `law` over two views of each kind of store.
 fn every_store(law: impl Fn(&dyn Store, &dyn Store)) {
     let store = mem::Mem::new();
     law(&store, &store.clone());
-
-    let path = directory();
-    law(&file::File::new(&path).unwrap(), &file::File::new(&path).unwrap());
-    std::fs::remove_dir_all(&path).unwrap();
 
     let server = tcp::Server::bind(local(), &token()).unwrap();
     let address = server.address().to_string();

@@ -123,7 +123,7 @@ pub fn conversion(
 
 /// One collective of a conversion, whatever the tensor's shape and the mesh's sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Leg {
+pub struct Phase {
     /// The dimension of the mesh.
     pub mesh_dim: usize,
     /// Collective of this step.
@@ -133,12 +133,12 @@ pub struct Leg {
     pub cuts: u64,
 }
 
-impl Leg {
+impl Phase {
     /// The step that it is for a tensor of so many elements that lies so on a mesh of these sizes.
     pub fn step(&self, elements: usize, mesh: &[usize]) -> Step {
         let cut = mesh.iter().enumerate().filter(|(dim, _)| self.cuts >> dim & 1 == 1);
         let parts: usize = cut.map(|(_, size)| size).product();
-        let Leg { mesh_dim, collective, .. } = *self;
+        let Phase { mesh_dim, collective, .. } = *self;
         Step { mesh_dim, collective, elements: elements.div_ceil(parts) }
     }
 }
@@ -148,16 +148,16 @@ impl Leg {
 ///
 /// # Panics
 /// If the mesh has more than 64 dimensions.
-pub fn legs(from: &Layout, to: &Layout) -> Vec<Leg> {
+pub fn phases(from: &Layout, to: &Layout) -> Vec<Phase> {
     assert!(from.0.len() <= u64::BITS as usize, "mesh of {} dimensions", from.0.len());
-    let mut legs = Vec::new();
+    let mut phases = Vec::new();
     walk(from, to, |mesh_dim, collective, whole| {
         let cuts =
             whole.0.iter().enumerate().filter(|(_, placement)| cut_dim(**placement).is_some());
         let cuts = cuts.map(|(dim, _)| 1 << dim).sum();
-        legs.push(Leg { mesh_dim, collective, cuts });
+        phases.push(Phase { mesh_dim, collective, cuts });
     });
-    legs
+    phases
 }
 
 /// Calls `f` for every collective of a conversion: with the dimension of the mesh, what is done, and

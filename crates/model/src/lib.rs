@@ -60,7 +60,7 @@ pub use builder::{
     named, usual_sequence,
 };
 pub use class::{Class, classes, fingerprint};
-pub use conversion::{Collective, Leg, Step, conversion, legs};
+pub use conversion::{Collective, Phase, Step, conversion, phases};
 pub use divide::divide;
 pub use error::{Error, Kind};
 pub use file::{ModelFile, check_keys};

@@ -22,7 +22,7 @@ pub struct Summary {
     pub backward_flops: f64,
     /// Elements that forward computes.
     pub activations: usize,
-    /// Elements among them that backward reads: what is kept between the two.
+    /// Elements of the activations that forward keeps for backward.
     pub kept_activations: usize,
 }
 
@@ -46,6 +46,6 @@ pub fn summary(graph: &Graph) -> Result<Summary, Error> {
         forward_flops,
         backward_flops: flops(&training.graph) - forward_flops,
         activations: computed.map(|id| elements(*id)).sum(),
-        kept_activations: training.kept().into_iter().map(elements).sum(),
+        kept_activations: training.saved_activations().into_iter().map(elements).sum(),
     })
 }

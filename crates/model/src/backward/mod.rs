@@ -35,8 +35,8 @@ pub struct Training {
 }
 
 impl Training {
-    /// The activations of the model that its gradients read: what is kept from forward to backward.
-    pub fn kept(&self) -> Vec<TensorId> {
+    /// Returns the activations that forward keeps for backward, those that gradients read.
+    pub fn saved_activations(&self) -> Vec<TensorId> {
         let tensors = self.gradients.len();
         let mut kept = vec![false; tensors];
         for (node, origin) in self.graph.nodes.iter().zip(&self.origins) {

@@ -1,6 +1,6 @@
 //! Conversions between layouts keep the tensor, and send what they say.
 
-use thinwire_model::{Array, Collective, Layout, Placement, Reduction, Step, conversion, legs};
+use thinwire_model::{Array, Collective, Layout, Placement, Reduction, Step, conversion, phases};
 use thinwire_wire::random::Key;
 
 use crate::samples::{Values, array};
@@ -69,8 +69,8 @@ fn layouts(mesh: &[usize], reduction: Reduction) -> Vec<Layout> {
 fn keeps_the_tensor(shape: [usize; 2], mesh: &[usize], from: &Layout, to: &Layout) {
     let steps = conversion(&shape, mesh, from, to).unwrap();
     let elements = shape.iter().product();
-    let legs: Vec<_> = legs(from, to).iter().map(|leg| leg.step(elements, mesh)).collect();
-    assert_eq!(legs, steps, "{from} to {to} on {mesh:?}");
+    let phases: Vec<_> = phases(from, to).iter().map(|leg| leg.step(elements, mesh)).collect();
+    assert_eq!(phases, steps, "{from} to {to} on {mesh:?}");
     let whole = array(&shape, Values::Any, Key { seed: 1, step: 0, tensor: 0 });
     let scattered = scatter(&whole, from, mesh, 1);
     let shards = steps.iter().fold(scattered, |shards, step| run(step, &shards, mesh));

@@ -25,7 +25,7 @@ pub(super) fn gemm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value
             match bias
                 .filter(|bias| bias.shape.len() == 1 && bias.shape.last().copied() == features)
             {
-                Some(bias) if tied(importer, &weight).is_none() => {
+                Some(bias) if shared_table(importer, &weight).is_none() => {
                     let weight = importer.parameter(&weight, WEIGHT)?;
                     let operands = [x, weight, importer.parameter(&bias, Initial::Zeros)?];
                     let y = importer.apply(&call.name, Linear { bias: true }, &operands)?;
@@ -79,7 +79,7 @@ fn linear(
     x: TensorId,
     weight: &Weight,
 ) -> Result<TensorId, Error> {
-    match tied(importer, weight) {
+    match shared_table(importer, weight) {
         None => {
             let weight = importer.parameter(weight, WEIGHT)?;
             importer.apply(name, Linear { bias: false }, &[x, weight])
@@ -94,7 +94,8 @@ fn linear(
     }
 }
 
-/// The weight in the file's order, where it is used the other way round and somewhere else as it is.
-fn tied(importer: &Importer<'_>, weight: &Weight) -> Option<Weight> {
+/// Returns the weight in the order of the file, if it is used here transposed and elsewhere as it is:
+/// a shared parameter, such as the table of an embedding that is also the head.
+fn shared_table(importer: &Importer<'_>, weight: &Weight) -> Option<Weight> {
     (weight.transposed && !importer.once(weight)).then(|| weight.turned())
 }

@@ -1,6 +1,6 @@
 //! What tensors take on their way from one layout to another, in seconds and in bytes.
 
-use thinwire_model::{Collective, Layout, Leg, Step, conversion, legs};
+use thinwire_model::{Collective, Layout, Phase, Step, conversion, phases};
 
 use super::encoded::encodes;
 use super::{Coding, Costs, Group, Hop, LAYOUT};
@@ -10,7 +10,7 @@ use super::{Coding, Costs, Group, Hop, LAYOUT};
 #[derive(Clone, Debug)]
 pub struct Passages {
     /// The collectives that send something, each once.
-    legs: Vec<Leg>,
+    legs: Vec<Phase>,
     /// Those of all pairs, one pair after the other.
     taken: Vec<u16>,
     /// For every pair where its own end.
@@ -20,9 +20,10 @@ pub struct Passages {
 impl Passages {
     /// Between all pairs of layouts, by the first, then by the second.
     pub fn new(from: &[Layout], to: &[Layout]) -> Passages {
-        let (mut all, mut taken, mut ends): (Vec<Leg>, _, _) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut all, mut taken, mut ends): (Vec<Phase>, _, _) =
+            (Vec::new(), Vec::new(), Vec::new());
         for (from, to) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
-            for leg in legs(from, to).into_iter().filter(sends) {
+            for leg in phases(from, to).into_iter().filter(sends) {
                 let known = all.iter().position(|known| *known == leg);
                 taken.push(known.unwrap_or(all.len()) as u16);
                 if known.is_none() {
@@ -36,7 +37,7 @@ impl Passages {
 }
 
 /// Whether anything is sent.
-fn sends(leg: &Leg) -> bool {
+fn sends(leg: &Phase) -> bool {
     !matches!(leg.collective, Collective::Slice { .. } | Collective::Pad { .. })
 }
 
@@ -61,7 +62,7 @@ impl Costs<'_> {
         (from, to): (&[Layout], &[Layout]),
     ) -> Vec<f64> {
         let elements = shape.iter().product();
-        let leg_s = |leg: &Leg| self.step_s(&leg.step(elements, &self.mesh), encodes(shape));
+        let leg_s = |leg: &Phase| self.step_s(&leg.step(elements, &self.mesh), encodes(shape));
         let legs_s: Vec<f64> = passages.legs.iter().map(leg_s).collect();
         let fits = |layout: &Layout| layout.fits(shape, &self.mesh);
         let to: Vec<(&Layout, bool)> = to.iter().map(|layout| (layout, fits(layout))).collect();
