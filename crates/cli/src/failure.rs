@@ -103,6 +103,9 @@ fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(error) = cause.downcast_ref::<thinwire_plan::Error>() {
         return error.hint().map(str::to_owned);
     }
+    if let Some(error) = cause.downcast_ref::<thinwire_program::Error>() {
+        return error.hint().map(str::to_owned);
+    }
     if cause.downcast_ref::<io::Error>().is_some_and(is_full) {
         return Some("make room there, or write to another place".to_owned());
     }

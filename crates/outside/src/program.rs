@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use thinwire_model::{Training, backward};
-use thinwire_train::spmd::{Plan, program};
+use thinwire_program::{Plan, program};
 use thinwire_wire::Rank;
 
 use crate::plan::{GRAPH, read};

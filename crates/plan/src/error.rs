@@ -91,6 +91,16 @@ impl Error {
     }
 }
 
+impl From<thinwire_program::Error> for Error {
+    fn from(error: thinwire_program::Error) -> Error {
+        let kind = match error.kind() {
+            thinwire_program::ErrorKind::File => Kind::File,
+            _ => Kind::Impossible,
+        };
+        Error { hint: error.hint().map(str::to_owned), ..Error::new(kind, error.to_string()) }
+    }
+}
+
 /// Bytes with a unit and three digits.
 pub(crate) fn size(bytes: f64) -> String {
     let kib = 1024.0;

@@ -1,7 +1,9 @@
 //! Malicious files: each is refused with a one-line reason, before memory or time is spent on it.
 
+use std::fmt::Display;
+
+use thinwire_plan::Cluster;
 use thinwire_plan::output::PlanFile;
-use thinwire_plan::{Cluster, Error};
 
 const CLUSTER: &str = include_str!("../../../fuzz/seeds/cluster/links");
 const LEVELS: &str = include_str!("../../../fuzz/seeds/cluster/kinds");
@@ -10,7 +12,7 @@ const PLAN: &str = include_str!("../../../fuzz/seeds/plan/rich");
 const DEEP: usize = 20_000;
 
 /// A refusal of one line, not much longer than what it quotes.
-fn line<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
+fn line<T: std::fmt::Debug>(outcome: Result<T, impl Display>) -> String {
     let line = outcome.expect_err("it was not refused").to_string();
     assert!(!line.contains('\n') && line.len() < 1000, "{line}");
     line

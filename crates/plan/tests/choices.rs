@@ -5,7 +5,7 @@ mod made;
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, constraint, microlp, variable};
 use proptest::prelude::*;
 use thinwire_plan::cost::{Cost, Division, GradientTransport, Sharding};
-use thinwire_plan::output::{PlanFile, report};
+use thinwire_plan::output::{PlanFile, plan_file, report};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{
     Candidate, Found, Outcome, Planner, Recompute, Rule, Settings, estimate_s,
@@ -91,7 +91,7 @@ fn the_file_and_the_report_say_what_is_given_up() {
     let (mesh, rule, division) = (vec![4], Rule::Free, Division::Each);
     let candidate = Candidate { stages: 2, mesh, micro_batches: 8, division, rule };
     let found = planner.plan_for(&cluster, &candidate).unwrap();
-    let file = PlanFile::new("small", 512, &planner, &cluster, &found).unwrap();
+    let file = plan_file("small", 512, &planner, &cluster, &found).unwrap();
     assert_eq!(PlanFile::parse(&file.text()).unwrap(), file);
     assert_eq!(file.recomputed.len(), found.best.recomputed());
     let text = report(&planner, &cluster, &found).unwrap();

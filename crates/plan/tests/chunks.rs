@@ -5,7 +5,7 @@ mod made;
 use std::collections::HashSet;
 
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::{MovedKind, explain, moved, report, stage_blocks};
+use thinwire_plan::output::{TrafficKind, explain, report, stage_blocks, traffic};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Found, Planner, Rule, Settings};
 
@@ -56,8 +56,8 @@ fn chunks_go_round_the_stages_and_have_all_blocks() {
 #[test]
 fn what_stages_send_alike_stands_in_their_order() {
     let (planner, found) = staged([12, 1], 1);
-    let moved = moved(&planner, &made::cluster(12, 1, 25.0, 80.0), &found).unwrap();
-    let messages = moved.tensors.iter().filter(|one| one.kind == MovedKind::Message);
+    let traffic = traffic(&planner, &made::cluster(12, 1, 25.0, 80.0), &found).unwrap();
+    let messages = traffic.tensors.iter().filter(|one| one.kind == TrafficKind::Message);
     let names: Vec<&str> = messages.map(|one| &one.name[..]).collect();
     let expected: Vec<String> =
         (0..11).map(|stage| format!("stage {stage} to stage {}", stage + 1)).collect();

@@ -7,7 +7,7 @@ use baseline::codecs_after;
 use proptest::prelude::*;
 use thinwire_plan::Cluster;
 use thinwire_plan::cost::Coding;
-use thinwire_plan::output::{PlanFile, report};
+use thinwire_plan::output::{PlanFile, plan_file, report};
 use thinwire_plan::search::{Found, Planner, Settings};
 
 fn cluster(nodes: usize, gbit: f64, memory_gib: f64) -> Cluster {
@@ -70,7 +70,7 @@ fn thin_links_are_spared_and_the_file_says_how() {
     let found = planner.plan(&cluster).unwrap();
     let raw = planner_of(256, &[], 0.0).plan(&cluster).unwrap().best;
     assert!(found.best.seconds < 0.9 * raw.seconds, "{} {}", found.best.seconds, raw.seconds);
-    let file = PlanFile::new("small", 256, &planner, &cluster, &found).unwrap();
+    let file = plan_file("small", 256, &planner, &cluster, &found).unwrap();
     assert_eq!(PlanFile::parse(&file.text()).unwrap(), file);
     assert!(!file.codec.is_empty());
     let graph = &planner.prepared(&found.best.candidate).unwrap().graph;

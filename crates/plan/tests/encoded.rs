@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use thinwire_model::{AttentionKind, Gpt};
 use thinwire_plan::cost::{Coding, Division, Precision, Sharding};
-use thinwire_plan::output::{PlanFile, report};
+use thinwire_plan::output::{PlanFile, plan_file, report};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Found, Planner, Rule, Settings, costs};
 use thinwire_plan::{Cluster, Error};
@@ -63,7 +63,7 @@ fn planned(settings: Settings, cluster: &Cluster, candidate: &Candidate) -> (Pla
 }
 
 fn file(planner: &Planner, cluster: &Cluster, found: &Found) -> PlanFile {
-    PlanFile::new("small", 256, planner, cluster, found).unwrap()
+    plan_file("small", 256, planner, cluster, found).unwrap()
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! Plans for exchanges that know no levels: what is encoded between hosts is summed within them.
 
 use thinwire_plan::cost::Coding;
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::output::plan_file;
 use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 
@@ -32,7 +32,7 @@ fn units_of_neighbours_are_encoded_between_hosts() {
             });
             let cluster = cluster(cores, hosts);
             let found = planner.plan(&cluster).unwrap();
-            let file = PlanFile::new(GPT, 16, &planner, &cluster, &found).unwrap().text();
+            let file = plan_file(GPT, 16, &planner, &cluster, &found).unwrap().text();
             assert!(file.contains("[[codec]]"), "{codecs:?} {cores} {hosts}: {file}");
             levels += file.matches("within = 2").count();
         }

@@ -5,7 +5,7 @@ mod made;
 
 use thinwire_plan::Cluster;
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::{PlanFile, report};
+use thinwire_plan::output::{PlanFile, plan_file, report};
 use thinwire_plan::pipeline::cut_by;
 use thinwire_plan::search::{Candidate, Found, Outcome, Planner, Recompute, Rule, Settings};
 
@@ -71,7 +71,7 @@ fn every_micro_batch_is_done_once_and_all_fits() {
         let Ok(expert) = expert else { continue };
         assert!(found.best.seconds <= expert.seconds);
     }
-    let file = PlanFile::new("small", 512, &planner, &cluster, &found).unwrap();
+    let file = plan_file("small", 512, &planner, &cluster, &found).unwrap();
     assert_eq!(PlanFile::parse(&file.text()).unwrap(), file);
     assert_eq!(file.shares, found.best.shares);
     let text = report(&planner, &cluster, &found).unwrap();

@@ -1,7 +1,7 @@
 //! Laws of pins: they hold, what is not pinned is planned, and nonsense is refused.
 
 use thinwire_model::{AttentionKind, Gpt};
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::output::{PlanFile, plan_file};
 use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 
@@ -30,7 +30,7 @@ fn plan(pins: &[&str]) -> Result<(f64, PlanFile), Error> {
         model.graph(batch, 128).map_err(|error| Error::from_model(&error))
     });
     let found = planner.plan(&cluster())?;
-    let file = PlanFile::new("small", 128, &planner, &cluster(), &found)?;
+    let file = plan_file("small", 128, &planner, &cluster(), &found)?;
     Ok((found.best.seconds, file))
 }
 

@@ -2,7 +2,7 @@
 
 use rayon::ThreadPoolBuilder;
 use thinwire_model::{AttentionKind, Gpt};
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::output::plan_file;
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Found, Planner, Settings};
 use thinwire_plan::{Cluster, Error};
@@ -61,7 +61,7 @@ fn the_plan_does_not_depend_on_threads() {
     let plan = || -> (Found, String) {
         let mut planner = planner(gpt(4, 256, 128), 32, None);
         let found = planner.plan(&cluster).unwrap();
-        let file = PlanFile::new("small", 128, &planner, &cluster, &found).unwrap();
+        let file = plan_file("small", 128, &planner, &cluster, &found).unwrap();
         (found, file.text())
     };
     let (found, first) = plan();

@@ -4,7 +4,7 @@ mod made;
 
 use thinwire_model::{AttentionKind, Gpt, Graph};
 use thinwire_plan::cost::{Costs, Division, Precision, Sharding};
-use thinwire_plan::output::{PlanFile, explain, moved, report};
+use thinwire_plan::output::{PlanFile, explain, plan_file, report, traffic};
 use thinwire_plan::search::{Chain, Found, Planner, Prepared, Rule, Settings};
 use thinwire_plan::stage::Weights;
 use thinwire_plan::{Cluster, Error};
@@ -83,7 +83,7 @@ fn tensor_and_sequence_parallelism_are_found_untold() {
 fn a_plan_file_is_read_back_and_fits_its_model_alone() {
     let (mut planner, cluster) = (small(), cluster(2, 25.0, 80.0));
     let found = planner.plan(&cluster).unwrap();
-    let file = PlanFile::new("small", 512, &planner, &cluster, &found).unwrap();
+    let file = plan_file("small", 512, &planner, &cluster, &found).unwrap();
     assert_eq!(PlanFile::parse(&file.text()).unwrap(), file);
     let prepared = planner.prepared(&found.best.candidate).unwrap();
     let strategies = file.strategies(&prepared.graph).unwrap();
@@ -170,7 +170,7 @@ fn what_products_send_is_counted() {
     let (_, data) = &found.experts[0];
     let data = Found { best: data.clone().unwrap(), ..found };
     let graph = &planner.prepared(&data.best.candidate).unwrap().graph;
-    let products = moved(&planner, &cluster, &data).unwrap().products;
+    let products = traffic(&planner, &cluster, &data).unwrap().products;
     for product in products.iter().filter(|one| one.name.contains(".mlp.")) {
         let node = graph.nodes.iter().find(|node| node.name == product.name).unwrap();
         let weight = graph.tensors[node.inputs[1]].elements() as f64;
@@ -287,7 +287,7 @@ fn the_slowest_and_the_fastest_machine_have_plans_of_finite_steps() {
         let (mut planner, cluster) = (small(), cluster(rate, part, time));
         let found = planner.plan(&cluster).unwrap();
         assert!(found.best.seconds > 0.0 && found.best.seconds.is_finite(), "{:?}", found.best);
-        let file = PlanFile::new("small", 512, &planner, &cluster, &found).unwrap();
+        let file = plan_file("small", 512, &planner, &cluster, &found).unwrap();
         assert_eq!(PlanFile::parse(&file.text()).unwrap(), file);
     }
 }

@@ -65,6 +65,13 @@ impl Error {
     }
 }
 
+impl From<thinwire_program::Error> for Error {
+    fn from(error: thinwire_program::Error) -> Error {
+        let hint = error.hint().map(str::to_owned);
+        Error { hint, ..Error::new(Kind::Invalid, error.to_string()) }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.context)

@@ -8,7 +8,7 @@ mod timeline;
 
 use anyhow::Result;
 use thinwire_plan::Cluster;
-use thinwire_plan::output::{PlanFile, counted, describe, moved, traffic};
+use thinwire_plan::output::{PlanFile, counted, describe, traffic};
 use thinwire_plan::search::{Found, Planner};
 
 use crate::figures;
@@ -27,7 +27,6 @@ pub fn page(
 ) -> Result<String> {
     let overlap = planner.settings().overlap;
     let traffic = traffic(planner, cluster, found)?;
-    let moved = moved(planner, cluster, found)?;
     let body = [
         headline(plan, cluster, found),
         section(
@@ -49,13 +48,13 @@ pub fn page(
         section(
             "Bytes per link",
             "What a device of the busiest stage sends in a step, encoded where the plan encodes.",
-            &tables::traffic(&traffic),
+            &tables::levels(&traffic.levels),
         ),
         codecs(plan),
         section(
             "Bytes per tensor",
             "What a device sends in a step, beside the least that it could with every operator cut as it is; encoded where the plan encodes, without the headers of messages.",
-            &tables::moved(&moved),
+            &tables::tensors(&traffic),
         ),
         section(
             "Expert plans",

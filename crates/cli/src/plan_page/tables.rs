@@ -1,6 +1,8 @@
 //! Tables of a plan: memory, bytes, expert plans, operators.
 
-use thinwire_plan::output::{Moved, MovedTensor, NO_EXPERT, PlanFile, Traffic, WayFile, describe};
+use thinwire_plan::output::{
+    LevelTraffic, NO_EXPERT, PlanFile, TensorTraffic, Traffic, WayFile, describe,
+};
 use thinwire_plan::search::{Found, Outcome};
 
 use crate::figures;
@@ -54,8 +56,8 @@ pub fn memory(plan: &Outcome) -> String {
 }
 
 /// A row per level of the cluster.
-pub fn traffic(levels: &[Traffic]) -> String {
-    let row = |one: &Traffic| {
+pub fn levels(levels: &[LevelTraffic]) -> String {
+    let row = |one: &LevelTraffic| {
         let bytes = [one.collective_bytes, one.parameter_bytes, one.message_bytes];
         let cells = bytes.map(figures::binary);
         cells.into_iter().chain([figures::seconds(one.busy_s)]).collect()
@@ -80,18 +82,18 @@ pub fn codecs(plan: &PlanFile) -> String {
 }
 
 /// A row per tensor of which anything is sent, the most first, and one for all.
-pub fn moved(moved: &Moved) -> String {
+pub fn tensors(traffic: &Traffic) -> String {
     let cells = |sent: f64, least: f64, blocks: String| {
         let times = if least > 0.0 { format!("{:.2}", sent / least) } else { "–".to_owned() };
         vec![figures::binary(sent), figures::binary(least), times, blocks]
     };
-    let row = |one: &MovedTensor| {
+    let row = |one: &TensorTraffic| {
         let cells = cells(one.sent_bytes, one.least_bytes, one.blocks.to_string());
         (one.name.clone(), cells)
     };
-    let all = cells(moved.sent_bytes, moved.least_bytes, String::new());
+    let all = cells(traffic.sent_bytes, traffic.least_bytes, String::new());
     let mut rows = vec![("all, mean over stages".to_owned(), all)];
-    rows.extend(moved.tensors.iter().map(row));
+    rows.extend(traffic.tensors.iter().map(row));
     table(&["sent", "least", "times the least", "blocks"], &rows)
 }
 

@@ -5,7 +5,6 @@
 //! is the sum of the nodes that compute gradients. Conversions take what their collectives take.
 
 mod bound;
-mod coding;
 mod collective;
 mod division;
 mod encoded;
@@ -16,13 +15,13 @@ mod transport;
 mod travel;
 mod work;
 
-pub use coding::Coding;
 pub use collective::{Exchange, message_s};
-pub use division::{Division, Sharding};
+pub use division::Division;
 pub use encoded::{Message, cheapest};
 pub use group::{Group, Hop};
 pub use keeping::Keeping;
 pub use parts::Cost;
+pub use thinwire_program::{Coding, Sharding};
 pub use transport::GradientTransport;
 pub use travel::Passages;
 pub use work::{Gradient, Pinned, Work, WorkKind, Written, work};

@@ -169,6 +169,15 @@ impl Costs<'_> {
         }
     }
 
+    /// Returns the part of a collective's bytes that crosses each level of the cluster, along one
+    /// dimension of the mesh.
+    pub fn level_shares(&self, mesh_dim: usize) -> Vec<f64> {
+        let group = &self.groups[mesh_dim];
+        let all = self.scattered(group, None);
+        let levels = 0..self.cluster.levels.len();
+        levels.map(|level| self.scattered(group, Some(level)) / all).collect()
+    }
+
     /// The part of its bytes that a device sends in a reduce-scatter, over one level or all.
     pub(super) fn scattered(&self, group: &Group, level: Option<usize>) -> f64 {
         let hops = group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level));

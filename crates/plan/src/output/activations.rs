@@ -1,41 +1,32 @@
-//! What activations and their gradients are encoded with, level by level and in a line.
+//! Codecs of activations and their gradients, level by level and in a line.
 
-use super::file::ActivationFile;
-use super::moved::Step;
-use crate::Error;
+use thinwire_program::file::ActivationFile;
+
 use crate::cluster::Cluster;
-use crate::cost::{Coding, Costs, Group};
-use crate::search::{Chain, Found, Outcome, Planner, costs};
+use crate::cost::{Coding, Costs};
+use crate::search::{Found, Planner, costs};
 
-/// Every codec that activations of a plan travel by, from the innermost level on which it is used.
-///
-/// # Errors
-/// If the planner has not made this plan.
-pub(super) fn activations(
-    planner: &Planner,
-    cluster: &Cluster,
-    found: &Found,
-) -> Result<Vec<ActivationFile>, Error> {
-    let levels = used(planner, cluster, &found.best)?;
+/// Returns every codec that activations of a plan travel by, from the innermost level on which it is
+/// used; `crossed` says of every level whether activations travel over it.
+pub(super) fn activations(costs: &Costs<'_>, crossed: &[bool]) -> Vec<ActivationFile> {
+    let cluster = costs.cluster;
     let file = |(level, coding): (usize, Option<Coding>)| ActivationFile {
         name: coding.map_or_else(|| "none".to_owned(), |coding| coding.to_string()),
         level: (level > 0).then(|| cluster.levels[level].name.clone()),
         within: (level > 0)
             .then(|| cluster.levels[..level].iter().map(|inner| inner.size).product()),
     };
-    Ok(levels.into_iter().map(file).collect())
+    used(costs, crossed).into_iter().map(file).collect()
 }
 
-/// How activations travel, in a line; none if everything travels as it is.
-///
-/// # Errors
-/// If the planner has not made this plan.
-pub fn activation_text(
+/// Returns how activations travel, in a line; none if everything travels as it is.
+pub(super) fn activation_text(
     planner: &Planner,
     cluster: &Cluster,
     found: &Found,
-) -> Result<Option<String>, Error> {
-    let levels = used(planner, cluster, &found.best)?;
+    crossed: &[bool],
+) -> Option<String> {
+    let costs = costs(cluster, &found.best.candidate, &planner.settings_of(&found.best));
     let line = |(level, coding): &(usize, Option<Coding>)| {
         let level = &cluster.levels[*level].name;
         match coding {
@@ -46,50 +37,25 @@ pub fn activation_text(
             }
         }
     };
-    let lines: Vec<String> = levels.iter().map(line).collect();
+    let lines: Vec<String> = used(&costs, crossed).iter().map(line).collect();
     let budget = planner.settings().activation_budget;
     let text = || {
         format!("activations travel {}; each time within a budget of {budget}", lines.join(", "))
     };
-    Ok((!lines.is_empty()).then(text))
+    (!lines.is_empty()).then(text)
 }
 
 /// The innermost level from which on each codec is used, of levels over which activations travel.
-fn used(
-    planner: &Planner,
-    cluster: &Cluster,
-    outcome: &Outcome,
-) -> Result<Vec<(usize, Option<Coding>)>, Error> {
-    let costs = costs(cluster, &outcome.candidate, &planner.settings_of(outcome));
+fn used(costs: &Costs<'_>, crossed: &[bool]) -> Vec<(usize, Option<Coding>)> {
     let mut all: Vec<(usize, Option<Coding>)> = Vec::new();
     if costs.activations.iter().all(Option::is_none) {
-        return Ok(all);
+        return all;
     }
-    for (level, coding) in costs.activations.iter().enumerate() {
+    for (level, (coding, crossed)) in costs.activations.iter().zip(crossed).enumerate() {
         let other = all.last().and_then(|(_, coding)| coding.as_ref()) != coding.as_ref();
-        if other && travels(planner, &costs, outcome, level)? {
+        if other && *crossed {
             all.push((level, coding.clone()));
         }
     }
-    Ok(all)
-}
-
-/// Whether activations travel over a level.
-fn travels(
-    planner: &Planner,
-    costs: &Costs<'_>,
-    outcome: &Outcome,
-    level: usize,
-) -> Result<bool, Error> {
-    let candidate = &outcome.candidate;
-    let devices = candidate.mesh.iter().product();
-    let next = |stage| Group::next_stage(costs.cluster, devices, stage).level;
-    if (1..candidate.stages).any(|stage| next(stage - 1) == level) {
-        return Ok(true);
-    }
-    let unplanned = || Error::impossible("the planner has not made this plan");
-    let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
-    let chain = Chain::new(prepared, costs, candidate.rule)?;
-    let step = Step::new((prepared, &chain), costs, outcome);
-    Ok(step.micro(Some(level)).iter().any(|bytes| *bytes > 0.0))
+    all
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thinwire_model::TensorId;
 
-use super::file::CodecFile;
 use crate::cluster::Cluster;
 use crate::search::{Outcome, ParameterOverride, Planner, Prepared, Settings};
+use thinwire_program::file::CodecFile;
 
 /// Every codec that a plan uses, level by level, with its parameters.
 pub(super) fn codecs(

@@ -7,10 +7,10 @@
 use std::collections::HashSet;
 
 use thinwire_model::{NodeId, Strategy};
+use thinwire_program::counted;
 
-use super::counted::counted;
-use super::moved::{moved, of_node};
 use super::report::{describe, seconds, tensor};
+use super::traffic::{of_node, traffic};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::error::size;
@@ -101,7 +101,7 @@ pub fn explain(
     lines.extend(rows.iter().map(|row| row.line(&chosen, least)));
     lines.push(String::new());
     let asked = (question.place.block, question.place.asked);
-    let sent = of_node(prepared, &moved(planner, cluster, found)?, asked);
+    let sent = of_node(prepared, &traffic(planner, cluster, found)?, asked);
     if !sent.is_empty() {
         let title = "a device sends in a step, mean of all stages, of what it reads and writes:";
         lines.push(title.to_owned());

@@ -1,26 +1,27 @@
-//! What comes out: a plan as a file, and as a report that says why.
+//! Output: a plan as a file, and as a report that says why.
 
 mod activations;
-mod check;
+mod bounds;
 mod codecs;
-mod counted;
+mod derived;
 mod explain;
 mod file;
 mod least;
-mod moved;
-mod parameter;
-mod product;
+mod levels;
+mod products;
 mod report;
 mod spared;
 mod stages;
 mod traffic;
 
-pub use activations::activation_text;
-pub use counted::{counted, devices};
 pub use explain::explain;
-pub use file::{ActivationFile, CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile};
-pub use moved::{Moved, MovedKind, MovedTensor, moved};
+pub use file::plan_file;
+pub use levels::LevelTraffic;
 pub use report::{NO_EXPERT, Sensitivity, describe, idle, price_report, report, sensitivities};
 pub use spared::{recompute_text, zero_text};
 pub use stages::stage_blocks;
-pub use traffic::{Traffic, traffic};
+pub use thinwire_program::file::{
+    ActivationFile, CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile,
+};
+pub use thinwire_program::{counted, devices};
+pub use traffic::{TensorTraffic, Traffic, TrafficKind, traffic};

@@ -1,12 +1,13 @@
 //! The report: what a step takes, where its time and memory go, and why.
 
+use thinwire_program::{counted, devices};
+
 use super::activations::activation_text;
 use super::codecs;
-use super::counted::{counted, devices};
-use super::moved::{Moved, MovedTensor, moved};
+use super::levels::LevelTraffic;
 use super::spared::{recompute_text, zero_text};
 use super::stages::stages;
-use super::traffic::{Traffic, traffic};
+use super::traffic::{TensorTraffic, Traffic, traffic};
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Cost;
@@ -99,11 +100,12 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     let best = &found.best;
     let mut lines = headlines(planner, best);
     lines.extend(idle(cluster, best));
-    lines.extend(summary(planner, cluster, found)?);
+    let traffic = traffic(planner, cluster, found)?;
+    lines.extend(summary(planner, cluster, (found, &traffic))?);
     lines.extend([String::new(), "beside it:".to_owned()]);
     lines.extend(found.experts.iter().map(|(expert, plan)| beside(best, expert.name(), plan)));
     lines.push(String::new());
-    lines.extend(sent(planner, cluster, found)?);
+    lines.extend(sent(&traffic, found));
     lines.push(String::new());
     for Sensitivity { change, seconds: then } in sensitivities(planner, cluster, best)? {
         let faster = (100.0 * (1.0 - then / best.seconds)).max(0.0);
@@ -120,9 +122,10 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
 /// If the planner has not made this plan.
 pub fn price_report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String, Error> {
     let mut lines = headlines(planner, &found.best);
-    lines.extend(summary(planner, cluster, found)?);
+    let traffic = traffic(planner, cluster, found)?;
+    lines.extend(summary(planner, cluster, (found, &traffic))?);
     lines.push(String::new());
-    lines.extend(sent(planner, cluster, found)?);
+    lines.extend(sent(&traffic, found));
     Ok(lines.join("\n") + "\n")
 }
 
@@ -134,13 +137,17 @@ fn headlines(planner: &Planner, best: &Outcome) -> Vec<String> {
 }
 
 /// Who stands where, where time goes, what is encoded, and what stages have.
-fn summary(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Vec<String>, Error> {
+fn summary(
+    planner: &Planner,
+    cluster: &Cluster,
+    (found, traffic): (&Found, &Traffic),
+) -> Result<Vec<String>, Error> {
     let best = &found.best;
     let mut lines: Vec<String> = Vec::new();
     lines.push(String::new());
     lines.extend(split(best, planner.settings().overlap));
     lines.extend(codecs::describe(planner, best));
-    lines.extend(activation_text(planner, cluster, found)?);
+    lines.extend(activation_text(planner, cluster, found, &traffic.crossed));
     lines.push(String::new());
     lines.extend(stages(planner, best)?);
     lines.extend(shares(best));
@@ -148,14 +155,13 @@ fn summary(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Vec<St
 }
 
 /// What is sent: by level, for products, and by tensor.
-fn sent(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Vec<String>, Error> {
-    let moved = moved(planner, cluster, found)?;
-    let mut lines: Vec<String> = traffic(planner, cluster, found)?.iter().map(level).collect();
+fn sent(traffic: &Traffic, found: &Found) -> Vec<String> {
+    let mut lines: Vec<String> = traffic.levels.iter().map(level).collect();
     lines.push(String::new());
-    lines.extend(products(&moved, found.best.candidate.stages));
+    lines.extend(products(traffic, found.best.candidate.stages));
     lines.push(String::new());
-    lines.extend(tensors(&moved));
-    Ok(lines)
+    lines.extend(tensors(traffic));
+    lines
 }
 
 /// An expert's plan beside the one that was found.
@@ -195,8 +201,8 @@ pub fn idle(cluster: &Cluster, outcome: &Outcome) -> Option<String> {
 }
 
 /// What a device sends over a level.
-fn level(traffic: &Traffic) -> String {
-    let Traffic { level, collective_bytes, parameter_bytes, message_bytes, busy_s } = traffic;
+fn level(traffic: &LevelTraffic) -> String {
+    let LevelTraffic { level, collective_bytes, parameter_bytes, message_bytes, busy_s } = traffic;
     let [collectives, parameters, messages] =
         [collective_bytes, parameter_bytes, message_bytes].map(|bytes| size(*bytes));
     format!(
@@ -206,9 +212,9 @@ fn level(traffic: &Traffic) -> String {
 }
 
 /// What the products of the way that most blocks have send, in one of these blocks.
-fn products(moved: &Moved, stages: usize) -> Vec<String> {
-    let Some(most) = moved.products.iter().map(|one| one.blocks).max() else { return Vec::new() };
-    let row = |one: &MovedTensor| {
+fn products(traffic: &Traffic, stages: usize) -> Vec<String> {
+    let Some(most) = traffic.products.iter().map(|one| one.blocks).max() else { return Vec::new() };
+    let row = |one: &TensorTraffic| {
         let sent = size(one.sent_bytes * stages as f64 / one.blocks as f64);
         let over = match one.ratio() {
             Some(ratio) => format!("{ratio:.2} times the least where operands lie so"),
@@ -218,13 +224,13 @@ fn products(moved: &Moved, stages: usize) -> Vec<String> {
     };
     let title =
         "a device of its stage sends in a step, for operands and results of a block's products:";
-    let rows = moved.products.iter().filter(|one| one.blocks == most).map(row);
+    let rows = traffic.products.iter().filter(|one| one.blocks == most).map(row);
     std::iter::once(title.to_owned()).chain(rows).collect()
 }
 
 /// What all tensors send, and those that send the most.
-fn tensors(moved: &Moved) -> Vec<String> {
-    let Moved { tensors, sent_bytes, least_bytes, .. } = moved;
+fn tensors(traffic: &Traffic) -> Vec<String> {
+    let Traffic { tensors, sent_bytes, least_bytes, .. } = traffic;
     if tensors.is_empty() {
         return vec!["no tensor is sent".to_owned()];
     }
@@ -241,8 +247,8 @@ fn tensors(moved: &Moved) -> Vec<String> {
 }
 
 /// What one tensor sends.
-pub(super) fn tensor(one: &MovedTensor) -> String {
-    let MovedTensor { name, blocks, last, sent_bytes, .. } = one;
+pub(super) fn tensor(one: &TensorTraffic) -> String {
+    let TensorTraffic { name, blocks, last, sent_bytes, .. } = one;
     let over = match one.ratio() {
         Some(ratio) => format!("{ratio:.2} times the least"),
         None => "nothing needs to be".to_owned(),

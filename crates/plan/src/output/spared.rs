@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use thinwire_model::TensorId;
 
 use super::codecs::name;
-use super::file::DivisionFile;
 use crate::cost::{Division, Sharding};
 use crate::search::{Chain, Outcome, Prepared, zero_stage};
+use thinwire_program::file::DivisionFile;
 
 /// The blocks that compute forward again; none named where all do, or none does.
 pub(super) fn recomputed(prepared: &Prepared, outcome: &Outcome) -> Vec<String> {

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use thinwire_model::Graph;
+use thinwire_program::counted;
 
-use super::counted::counted;
 use crate::Error;
 use crate::error::size;
 use crate::pipeline::deal;

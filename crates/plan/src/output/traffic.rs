@@ -1,135 +1,255 @@
-//! Bytes of a step, level by level of the cluster.
+//! The bytes that a plan sends in a step: by level of the cluster, by tensor and by product, beside
+//! the least that any way to bring tensors there sends.
+//!
+//! All bytes are those of the plan's programs, encoded where the plan encodes, without headers. The
+//! least is of elements as they are, with every operator cut as it is: a gradient of a parameter
+//! that p ranks share is summed once a step and is then known to all of them, 2 (p−1)/p of its
+//! elements; a message between stages is the tensor itself, once.
+//!
+//! Laws: where nothing is encoded, no tensor sends less than its bound; all together send what the
+//! programs of all ranks send.
 
-use std::ops::AddAssign;
+use std::collections::{BTreeMap, HashMap};
 
-use super::moved::Step;
+use serde::Serialize;
+use thinwire_model::{NodeId, Role, TensorId};
+use thinwire_program::bytes::{Exchange, Kind, Route};
+use thinwire_program::{Assignment, StepBytes};
+
+use super::bounds::Bounds;
+use super::derived::Derived;
+use super::file::plan_file;
+use super::levels::{LevelTraffic, crossed_by_activations, levels};
+use super::products::products;
 use crate::Error;
 use crate::cluster::Cluster;
-use crate::cost::Group;
-use crate::search::{Chain, Found, Planner, costs};
+use crate::search::{Found, Planner, Prepared, costs};
 
-/// What the busiest device sends over one level in a step, encoded where the plan encodes.
-#[derive(Clone, Debug, PartialEq)]
+/// The bytes that a plan sends in a step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Traffic {
-    /// The level.
-    pub level: String,
-    /// Collectives of micro-batches.
-    pub collective_bytes: f64,
-    /// Gradients and parameters once a step.
-    pub parameter_bytes: f64,
-    /// Messages between stages.
-    pub message_bytes: f64,
-    /// Seconds in which the busiest port of the level sends what all devices behind it send.
-    pub busy_s: f64,
+    /// For every level of the cluster, what the busiest stage's devices send over it.
+    #[serde(skip)]
+    pub levels: Vec<LevelTraffic>,
+    /// For every level of the cluster, whether activations or their gradients travel over it.
+    #[serde(skip)]
+    pub(super) crossed: Vec<bool>,
+    /// The tensors of which anything is sent, the most first.
+    pub tensors: Vec<TensorTraffic>,
+    /// The products of which anything is sent, by their nodes; the bytes are in `tensors`, too.
+    pub products: Vec<TensorTraffic>,
+    /// Bytes that a device sends in a step, mean over the devices of all stages.
+    pub sent_bytes: f64,
+    /// The least bytes that it could send.
+    pub least_bytes: f64,
 }
 
-/// Bytes that a device of a stage sends: collectives, parameters, messages.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bytes([f64; 3]);
+/// The bytes that a plan sends of one tensor, and of those at the same place in equal blocks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TensorTraffic {
+    /// The tensor's name in the first of the blocks.
+    pub name: String,
+    /// The sort of tensor.
+    pub kind: TrafficKind,
+    /// The number of blocks.
+    pub blocks: usize,
+    /// The last of them, if there are several.
+    pub last: Option<String>,
+    /// Bytes that a device sends in a step for all these blocks, mean over the devices of all stages.
+    pub sent_bytes: f64,
+    /// The least bytes that it could send.
+    pub least_bytes: f64,
+    /// The blocks, each with its own tensor there.
+    #[serde(skip)]
+    pub(super) of: Vec<(usize, TensorId)>,
+}
 
-impl AddAssign<[f64; 3]> for Bytes {
-    fn add_assign(&mut self, other: [f64; 3]) {
-        self.0.iter_mut().zip(other).for_each(|(sum, bytes)| *sum += bytes);
+/// The sort of a [`TensorTraffic`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrafficKind {
+    /// An activation and its gradient, within a stage.
+    Activation,
+    /// A parameter and its gradient.
+    Parameter,
+    /// An activation and its gradient, between stages.
+    Message,
+    /// The operands and the result of a product, with their gradients.
+    Product,
+}
+
+impl TensorTraffic {
+    /// Returns how many times the least is sent; none where nothing needs to be.
+    pub fn ratio(&self) -> Option<f64> {
+        (self.least_bytes > 0.0).then(|| self.sent_bytes / self.least_bytes)
     }
 }
 
-impl Bytes {
-    fn total(&self) -> f64 {
-        self.0.iter().sum()
-    }
-}
-
-/// The most bytes that leave by one port, which so many devices share in their order; `stages` says
-/// what each device of every stage sends.
-fn busiest_port(stages: &[f64], width: usize, sharing: usize) -> f64 {
-    let mut ports = vec![0.0; (stages.len() * width).div_ceil(sharing)];
-    for device in 0..stages.len() * width {
-        ports[device / sharing] += stages[device / width];
-    }
-    ports.into_iter().fold(0.0, f64::max)
-}
-
-/// What the busiest stage's devices send in a step, for every level of the cluster.
+/// Returns the bytes that a plan sends in a step.
 ///
 /// # Errors
-/// If the planner has not made this plan.
-pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Vec<Traffic>, Error> {
-    let outcome = &found.best;
-    let candidate = &outcome.candidate;
-    let unplanned = || Error::impossible("the planner has not made this plan");
-    let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
-    let costs = costs(cluster, candidate, &planner.settings_of(outcome));
-    let chain = Chain::new(prepared, &costs, candidate.rule)?;
-    let step = Step::new((prepared, &chain), &costs, outcome);
-    let width = candidate.mesh.iter().product();
-    let mut devices = 1;
-    let mut all = Vec::new();
-    for (at, level) in cluster.levels.iter().enumerate() {
-        let stages = stages(&step, cluster, at);
-        let totals: Vec<f64> = stages.iter().map(Bytes::total).collect();
-        let busiest = stages.iter().max_by(|a, b| a.total().total_cmp(&b.total()));
-        let busy_s = busiest_port(&totals, width, devices) / level.bytes_per_s;
-        devices *= level.size;
-        let Bytes([collective_bytes, parameter_bytes, message_bytes]) =
-            busiest.copied().unwrap_or_default();
-        let level = level.name.clone();
-        all.push(Traffic { level, collective_bytes, parameter_bytes, message_bytes, busy_s });
+/// If the planner has not made this plan, or its model has no gradients.
+pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Traffic, Error> {
+    let candidate = &found.best.candidate;
+    let file = plan_file("", 0, planner, cluster, found)?;
+    let derived = Derived::new(planner, &found.best, &file)?;
+    let (assignment, bytes) = derived.step()?;
+    let costs = costs(cluster, candidate, &planner.settings_of(&found.best));
+    let mut rows = Rows::new(&derived, &assignment, &bytes);
+    bytes.exchanges.iter().for_each(|one| rows.send(one));
+    let mut tensors = rows.into_tensors();
+    let mut products = products(&derived, &assignment, &bytes);
+    // In the mean over the devices of all stages.
+    let devices = (bytes.stages * bytes.width()) as f64;
+    for list in [&mut tensors, &mut products] {
+        for one in &mut *list {
+            one.sent_bytes /= devices;
+            one.least_bytes /= devices;
+        }
+        list.retain(|one| one.sent_bytes > 0.0);
+        // Equal ones stay in the order of the model and of stages.
+        list.sort_by(|a, b| b.sent_bytes.total_cmp(&a.sent_bytes));
     }
-    Ok(all)
+    let sum = |of: fn(&TensorTraffic) -> f64| tensors.iter().map(of).sum::<f64>();
+    let (sent_bytes, least_bytes) = (sum(|one| one.sent_bytes), sum(|one| one.least_bytes));
+    let crossed = crossed_by_activations(cluster, &costs, &bytes);
+    let levels = levels(cluster, &costs, &bytes);
+    Ok(Traffic { levels, crossed, tensors, products, sent_bytes, least_bytes })
 }
 
-/// What a device of every stage sends over a level.
-fn stages(step: &Step<'_>, cluster: &Cluster, level: usize) -> Vec<Bytes> {
-    let outcome = step.outcome;
-    let rounds = outcome.rounds as f64;
-    let mut all = vec![Bytes::default(); outcome.stages.len()];
-    let micro = step.micro(Some(level));
-    for (stage, sum) in outcome.stages.iter().zip(&mut all) {
-        let blocks = stage.blocks.clone();
-        *sum += [blocks.map(|block| rounds * micro[block]).sum(), 0.0, 0.0];
+/// The place of a tensor among those of equal blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// A parameter: the way of the block that reads it first, the node in there, the operand.
+    Parameter([usize; 3]),
+    /// An activation: the way of its block, the node in there, the output.
+    Activation([usize; 3]),
+    /// An input of the model.
+    Input(TensorId),
+    /// Messages from one stage to another, and back.
+    Stages([usize; 2]),
+}
+
+/// The rows of a plan's tensors, in bytes of all devices.
+struct Rows<'a> {
+    derived: &'a Derived<'a>,
+    assignment: &'a Assignment<'a>,
+    bytes: &'a StepBytes,
+    /// Rows of tensors, then of messages.
+    rows: BTreeMap<Place, TensorTraffic>,
+    places: HashMap<TensorId, Place>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(
+        derived: &'a Derived<'a>,
+        assignment: &'a Assignment<'a>,
+        bytes: &'a StepBytes,
+    ) -> Rows<'a> {
+        let (rows, places) = (BTreeMap::new(), HashMap::new());
+        let mut rows = Rows { derived, assignment, bytes, rows, places };
+        let mut bounds = Bounds::new(assignment, derived.element_bytes);
+        for tensor in 0..derived.prepared.graph.tensors.len() {
+            rows.add(tensor, &mut bounds);
+        }
+        rows
     }
-    for parameter in &step.parameters {
-        for (stage, sent) in step.sent(parameter, Some(level)) {
-            all[stage] += [sent.micro, sent.once, sent.messages];
+
+    /// Adds a tensor of the model to the row of its place, with the least that is sent of it.
+    fn add(&mut self, tensor: TensorId, bounds: &mut Bounds<'_>) {
+        let graph = &self.derived.prepared.graph;
+        let Some((place, block)) = self.place(tensor) else { return };
+        self.places.insert(tensor, place);
+        let kind = match place {
+            Place::Parameter(_) => TrafficKind::Parameter,
+            _ => TrafficKind::Activation,
+        };
+        let name = &graph.tensors[tensor].name;
+        let row = self.rows.entry(place).or_insert_with(|| empty(name.clone(), kind));
+        row.of.push((block, tensor));
+        row.blocks += 1;
+        row.last = (row.blocks > 1).then(|| graph.blocks[block].name.clone());
+        row.least_bytes += match kind {
+            TrafficKind::Parameter => bounds.parameter(tensor),
+            _ => bounds.activation(tensor),
+        };
+    }
+
+    /// The place of a tensor, and the block that it is of.
+    fn place(&self, tensor: TensorId) -> Option<(Place, usize)> {
+        let Derived { prepared, outcome, .. } = self.derived;
+        let in_block = |(node, at): (NodeId, usize)| {
+            let block = self.assignment.block(node);
+            let offset = node.wrapping_sub(prepared.graph.blocks[block].nodes.start);
+            ([outcome.choice.of_block[block], offset, at], block)
+        };
+        let read = || self.assignment.consumers[tensor].first().copied().map(in_block);
+        match (&prepared.graph.tensors[tensor].role, self.assignment.producers[tensor]) {
+            (Role::Parameter(_), _) => {
+                read().map(|(place, block)| (Place::Parameter(place), block))
+            }
+            (_, Some(end)) => {
+                let (place, block) = in_block(end);
+                Some((Place::Activation(place), block))
+            }
+            (_, None) => read().map(|(_, block)| (Place::Input(tensor), block)),
         }
     }
-    for (stage, bytes) in messages(step, cluster, level) {
-        all[stage] += [0.0, 0.0, bytes];
-    }
-    all
-}
 
-/// Of messages between stages that cross a level and none beyond it, who sends how much: activations
-/// on, and with several chunks from the last stage to the first, and gradients back.
-fn messages(step: &Step<'_>, cluster: &Cluster, level: usize) -> Vec<(usize, f64)> {
-    let outcome = step.outcome;
-    let devices = outcome.candidate.mesh.iter().product();
-    let (count, chunks) = (outcome.stages.len(), outcome.schedule.chunks());
-    let mut all = Vec::new();
-    for (at, stage) in outcome.stages[..count - 1].iter().enumerate() {
-        if Group::next_stage(cluster, devices, at).level == level {
-            let bytes = (outcome.rounds * chunks) as f64 * stage.message_bytes;
-            all.extend([(at, bytes), (at + 1, bytes)]);
+    /// Adds the bytes of an exchange to the row of its tensor, or of its stages.
+    fn send(&mut self, exchange: &Exchange) {
+        let sent = self.bytes.bytes(exchange) as f64;
+        if exchange.kind != Kind::Message {
+            let row = self.places.get(&exchange.subject).and_then(|place| self.rows.get_mut(place));
+            row.expect("a tensor of the model has a row").sent_bytes += sent;
+            return;
+        }
+        let [from, to] = self.way(exchange);
+        let name = || format!("stage {from} to stage {to}");
+        let place = Place::Stages([from, to]);
+        let row = self
+            .rows
+            .entry(place)
+            .or_insert_with(|| TensorTraffic { blocks: 1, ..empty(name(), TrafficKind::Message) });
+        let elements = self.assignment.training.graph.tensors[exchange.tensor].elements();
+        let once = self.derived.plan.micro_batches * elements * self.derived.element_bytes;
+        row.sent_bytes += sent;
+        row.least_bytes += once as f64;
+    }
+
+    /// The stages of a message in the order of forward: gradients go the other way.
+    fn way(&self, exchange: &Exchange) -> [usize; 2] {
+        let Route::To(to) = exchange.route else { unreachable!("messages go to another stage") };
+        match exchange.tensor == exchange.subject {
+            true => [exchange.stage, to],
+            false => [to, exchange.stage],
         }
     }
-    let largest = outcome.stages.iter().map(|stage| stage.message_bytes).fold(0.0, f64::max);
-    if chunks > 1 && step.level([0, count - 1]) == level {
-        let bytes = (outcome.rounds * (chunks - 1)) as f64 * largest;
-        all.extend([(0, bytes), (count - 1, bytes)]);
+
+    fn into_tensors(self) -> Vec<TensorTraffic> {
+        self.rows.into_values().collect()
     }
-    all
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn empty(name: String, kind: TrafficKind) -> TensorTraffic {
+    let (sent_bytes, least_bytes) = (0.0, 0.0);
+    TensorTraffic { name, kind, blocks: 0, last: None, sent_bytes, least_bytes, of: Vec::new() }
+}
 
-    #[test]
-    fn a_port_sends_what_the_devices_behind_it_send() {
-        // Four stages of one device, two to a port; then one stage over both ports.
-        assert_eq!(busiest_port(&[1.0, 2.0, 4.0, 1.0], 1, 2), 5.0);
-        assert_eq!(busiest_port(&[3.0], 4, 2), 6.0);
-        assert_eq!(busiest_port(&[3.0, 1.0], 2, 1), 3.0);
-        assert_eq!(busiest_port(&[3.0, 1.0], 3, 4), 10.0);
-    }
+/// Of all tensors, those that a node of a block reads or writes, by their names in this block.
+pub(super) fn of_node(
+    prepared: &Prepared,
+    traffic: &Traffic,
+    (block, node): (usize, NodeId),
+) -> Vec<TensorTraffic> {
+    let graph = &prepared.graph;
+    let node = &graph.nodes[node];
+    let mine: Vec<TensorId> = node.inputs.iter().chain(&node.outputs).copied().collect();
+    let named = |one: &TensorTraffic| {
+        let of = one.of.iter().filter(|(_, tensor)| mine.contains(tensor));
+        // A row has several tensors that the node reads where it reads those of several blocks.
+        let (_, tensor) = of.min_by_key(|(of, _)| of.abs_diff(block))?;
+        Some(TensorTraffic { name: graph.tensors[*tensor].name.clone(), ..one.clone() })
+    };
+    traffic.tensors.iter().filter_map(named).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// How often the slowest stage's time is halved in on.
+/// The number of times that the bounds of the slowest stage's time are halved.
 const ROUNDS: usize = 60;
 
 /// Seconds of a block, the second number, on a stage, the first.

@@ -75,8 +75,8 @@ pub(super) const SEQUENCES: usize = 16;
 /// Of so many units at most one alone is tried.
 const UNITS_MAX: usize = 32;
 
-/// More micro-batches than this are taken for a slip; no training takes more.
-pub const MICRO_BATCHES_MAX: usize = 1 << 16;
+pub use thinwire_program::file::MICRO_BATCHES_MAX;
+
 /// More sequences of a step than this are taken for a slip.
 const BATCH_MAX: usize = 1 << 20;
 

@@ -41,7 +41,6 @@ pub use chain::{Chain, Choice, Part};
 pub use evaluate::{Evaluated, best_of, evaluate};
 pub use outcome::{Outcome, StageOutcome, done_s, estimate_s, simulated_s, timeline};
 pub use overlap::{Exposed, Overlap};
-pub(crate) use pin::pinned;
 pub use pin::{Pin, check_pins};
 pub use prepare::{Class, Prepared};
 pub use rule::Rule;

@@ -11,12 +11,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use thinwire_model::{Cut, Declaration, Graph, NodeId, Operator, Place, Split};
+use thinwire_program::{MESH_DIMENSIONS, mesh_dimension};
 
 use crate::Error;
 use crate::cost::Pinned;
 
-/// What dimensions of a mesh are called.
-const DIMS: [&[&str]; 2] = [&["data", "dp", "0"], &["tensor", "tp", "1"]];
 /// Names that a hint repeats.
 const NAMES: usize = 8;
 
@@ -62,10 +61,10 @@ impl fmt::Display for Pin {
 impl Pin {
     /// Refuses a pin that puts two things on one dimension.
     fn checked(self) -> Result<Pin, Error> {
-        let mut known: [Option<char>; DIMS.len()] = Default::default();
+        let mut known: [Option<char>; MESH_DIMENSIONS.len()] = Default::default();
         for (letter, dim) in &self.cuts {
             if let Some(other) = known[*dim].replace(*letter).filter(|other| other != letter) {
-                let (pin, dim) = (&self.text, DIMS[*dim][0]);
+                let (pin, dim) = (&self.text, MESH_DIMENSIONS[*dim][0]);
                 let both = format!("pin '{pin}' puts {other} and {letter} on dimension {dim}");
                 return Err(Error::impossible(format!("{both}, expected one of them"))
                     .with_hint(format!("leave {other} or {letter} out")));
@@ -82,7 +81,7 @@ impl Pin {
         let Some((_, dim)) = self.cuts.iter().find(|(_, dim)| *dim >= mesh.len()) else {
             return Ok(());
         };
-        let (name, place) = (DIMS[*dim][0], dim + 1);
+        let (name, place) = (MESH_DIMENSIONS[*dim][0], dim + 1);
         let found = format!("pin '{self}' is on {name}, dimension {place} of a mesh");
         let mesh: Vec<String> = mesh.iter().map(usize::to_string).collect();
         let (count, mesh) = (mesh.len(), mesh.join(","));
@@ -101,12 +100,12 @@ impl Pin {
 fn dimension(name: &str) -> Result<usize, Error> {
     let unknown = || {
         let found = format!("no dimension of a mesh is called '{name}'");
-        let names = DIMS.concat().join(", ");
+        let names = MESH_DIMENSIONS.concat().join(", ");
         Error::impossible(format!("{found}, expected one of {names}")).with_hint(
             "data, dp and 0 are the first one, tensor, tp and 1 the second, which lies nearest",
         )
     };
-    DIMS.iter().position(|names| names.contains(&name)).ok_or_else(unknown)
+    mesh_dimension(name).ok_or_else(unknown)
 }
 
 /// Refuses pins that fit no node of a model, name no axis of one, or contradict each other.
@@ -118,7 +117,7 @@ pub fn check_pins(graph: &Graph, pins: &[Pin]) -> Result<(), Error> {
 }
 
 /// What is pinned, by node.
-pub(crate) fn pinned(graph: &Graph, pins: &[Pin]) -> Result<HashMap<NodeId, Vec<Pinned>>, Error> {
+pub(super) fn pinned(graph: &Graph, pins: &[Pin]) -> Result<HashMap<NodeId, Vec<Pinned>>, Error> {
     let mut all: HashMap<NodeId, Vec<(&Pin, Pinned)>> = HashMap::new();
     let placed = placed(graph)?;
     for pin in placed.iter().chain(pins) {

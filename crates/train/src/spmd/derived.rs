@@ -13,13 +13,11 @@ mod sample;
 mod tests;
 
 use thinwire_model::{Declaration, Graph, Part, TensorId, Training, backward};
+use thinwire_program::{Instruction, Plan, Program, Slot, insert_frees, program};
 use thinwire_wire::Rank;
 
-use super::derive::program;
-use super::liveness;
+use super::invalid;
 use super::machine::Inputs;
-use super::plan::{Plan, invalid};
-use super::program::{Instruction, Program, Slot};
 use super::start;
 use super::text::Text;
 use super::value::Value;
@@ -206,7 +204,7 @@ fn alone(program: &Program, list: Vec<Instruction>, lasting: &[Slot]) -> Vec<Ins
     let homes = program.parameters.iter().map(|parameter| parameter.home);
     let lasting: Vec<Slot> = homes.chain(lasting.iter().copied()).collect();
     let mut phases = [((), kept.collect())];
-    liveness::insert_frees(&mut phases, &lasting);
+    insert_frees(&mut phases, &lasting);
     let [((), list)] = phases;
     list
 }

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use thinwire_model::{Part, Placement};
+use thinwire_program::{Owner, Parameter, Slot, parts_of};
 
-use super::machine::{Machine, parts_of};
-use super::program::{Owner, Parameter, Slot};
+use super::machine::Machine;
 use super::slots::Content;
 use super::value::Value;
 use crate::checkpoint::{Checkpoint, Tensors, Wanted, part_name};

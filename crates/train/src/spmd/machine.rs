@@ -1,22 +1,18 @@
 //! The machine: one rank at work on its program.
 
 mod evaluate;
+mod pass;
 mod times;
-mod turn;
 mod update;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use thinwire_collective::Group;
-use thinwire_model::{Array, Declaration, Layout, Part, TensorId, Training};
+use thinwire_model::{Array, Declaration, Part, TensorId, Training};
+use thinwire_program::{Assignment, Mesh, Owner, Parameter, Plan, Program, Slot, derive, parts_of};
 
-use super::assignment::Assignment;
-use super::derive::program;
-use super::mesh::Mesh;
 use super::optimizer::Optimizer;
-use super::plan::Plan;
-use super::program::{Owner, Parameter, Program, Slot};
 use super::slots::{Content, Slots};
 use super::start::Start;
 use super::value::Value;
@@ -80,8 +76,9 @@ impl<'a> Machine<'a> {
         group: Group,
         initial: Start<'_>,
     ) -> Result<Machine<'a>, Error> {
-        let program = program(training, plan, group.world().rank())?;
+        plan.check(training)?;
         let assignment = Assignment::new(training, plan);
+        let program = derive(&assignment, group.world().rank())?;
         let parts = program.mesh.first_dim().map(|mesh| parts(&assignment, &mesh)).collect();
         let mut slots = Slots::new(group);
         let local = |parameter: &Parameter, slot: Slot| {
@@ -180,7 +177,7 @@ impl<'a> Machine<'a> {
         &self.times
     }
 
-    /// The most elements that micro-batches have held at the end of a turn.
+    /// The most elements that micro-batches have held at the end of a pass.
     pub fn elements_max(&self) -> usize {
         self.elements_max
     }
@@ -201,13 +198,13 @@ impl<'a> Machine<'a> {
         // What the last step's messages met after its end, their receivers have told then.
         self.slots.take_finite();
         let (order, mut watch) = (self.program.order.clone(), Watch::start());
-        for (at, turn) in order.iter().enumerate() {
-            // What the next turn awaits may come while this one computes.
+        for (at, pass) in order.iter().enumerate() {
+            // What the next pass awaits may come while this one computes.
             order.get(at + 1).into_iter().for_each(|next| self.await_messages(*next));
-            let source = self.program.source(turn.micro_batch).0;
+            let source = self.program.source(pass.micro_batch).0;
             let (begun, waited_s) = (Instant::now(), self.slots.waited_s());
-            self.turn(*turn, &data[source])?;
-            watch.turn(*turn, begun, self.slots.waited_s() - waited_s);
+            self.pass(*pass, &data[source])?;
+            watch.pass(*pass, begun, self.slots.waited_s() - waited_s);
             self.elements_max = self.elements_max.max(self.slots.elements(&self.program));
         }
         self.update(pace, options, &mut watch)?;
@@ -289,11 +286,4 @@ fn parts(assignment: &Assignment<'_>, mesh: &Mesh) -> Vec<Vec<Part>> {
         declaration.region(strategy, &mesh.sizes, &mesh.coordinates).parts().to_vec()
     };
     assignment.declarations.iter().zip(&assignment.strategies).map(part).collect()
-}
-
-/// A rank's part of every dimension of a tensor.
-pub(super) fn parts_of(shape: &[usize], layout: &Layout, mesh: &Mesh) -> Vec<Part> {
-    let start = layout.start(shape, &mesh.sizes, &mesh.coordinates);
-    let local = layout.local_shape(shape, &mesh.sizes);
-    start.into_iter().zip(local).map(|(start, length)| Part { start, length }).collect()
 }

@@ -1,8 +1,8 @@
 //! The optimiser's side of a rank: its parts of the parameters and of what AdamW keeps for them.
 
 use thinwire_model::Graph;
+use thinwire_program::{Parameter, Program};
 
-use super::program::{Parameter, Program};
 use super::value::Value;
 use crate::{AdamW, AdamWOptions, Initial, Pace};
 

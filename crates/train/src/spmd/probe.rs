@@ -4,11 +4,11 @@
 
 use thinwire_collective::{Address, Group};
 use thinwire_model::{Collective, Reduction};
+use thinwire_program::Transfer;
 use thinwire_wire::{Rank, World};
 
-use super::transfer::Transfer;
 use super::value::Value;
-use super::wires::{Exchange, Haste, Ticket, Wires, finish};
+use super::wires::{Exchange, Haste, Leg, Ticket, Wires, finish};
 use crate::error::Error;
 
 /// Links under test.
@@ -41,7 +41,11 @@ impl Probe {
             let exchange = Exchange {
                 address: Address::counted(count, tensor, "a measurement of links"),
                 voice: self.world,
-                legs: transfer.legs.into_iter().map(|leg| leg.bound(&everybody)).collect(),
+                legs: transfer
+                    .phases
+                    .into_iter()
+                    .map(|phase| Leg::of_phase(phase, &everybody))
+                    .collect(),
                 residual: None,
                 haste: Haste::Later,
             };

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thinwire_collective::{Address, Group, Program as Bound};
+use thinwire_program::{Convert, Program, Rearrange, Slot};
 use thinwire_schedule as schedule;
 use thinwire_wire::Rank;
 
-use super::program::{Convert, Program, Slot};
-use super::reform::Reform;
 use super::residuals::Residuals;
 use super::value::Value;
 use super::wires::{Exchange, Haste, Leg, Ticket, Wires, finish};
@@ -184,7 +183,7 @@ impl Slots {
         let owed = transfer.owed();
         let before = transfer.before.iter();
         let values = before.fold(value.floats().to_vec(), |values, reform| reform.apply(values));
-        if transfer.legs.is_empty() {
+        if transfer.phases.is_empty() {
             let shape = &program.slots[convert.to].shape;
             return Ok(Content::Here(Value::new(shape, values)));
         }
@@ -193,7 +192,7 @@ impl Slots {
         let exchange = Exchange {
             address: Address::counted(when.moment, convert.number, "a change of layout"),
             voice: program.mesh.voice(&program.slots[convert.from].layout),
-            legs: transfer.legs.into_iter().map(|leg| leg.bound(&members)).collect(),
+            legs: transfer.phases.into_iter().map(|phase| Leg::of_phase(phase, &members)).collect(),
             residual: residual.transpose()?,
             haste: when.haste,
         };
@@ -253,7 +252,7 @@ impl Slots {
         let schedule = schedule::send(to, values.len());
         let bound = Bound::plain(schedule, values.len(), program.message_codec(slot, to));
         // Nobody wants them back, and many messages may be under way.
-        let leg = Leg { program: Arc::new(bound), own: None, after: vec![Reform::Take(0..0)] };
+        let leg = Leg { program: Arc::new(bound), own: None, after: vec![Rearrange::Take(0..0)] };
         let sent = (Address::counted(when.moment, number, "a message between stages"), when.haste);
         let ticket = self.message((program, slot), values, leg, sent);
         self.outgoing.push(ticket);

@@ -13,9 +13,9 @@ use thinwire_model::{
     Activation, ActivationBackward, Arithmetic, LayerNorm, LayerNormBackward, Linear, MatMul,
     Operator, Region,
 };
+use thinwire_program::Rearrange;
 
 use super::kernel;
-use super::reform::Reform;
 use super::value::Value;
 use crate::{AdamW, AdamWOptions, Pace, global_norm};
 
@@ -46,8 +46,8 @@ const FEW: usize = 1024;
 const WEIGHTS: usize = 1 << 17;
 const PARAMETERS: usize = 16;
 /// A few sequences, whose halves two ranks have: how they lie when they are sent, and how otherwise.
-const AS_SENT: Reform = Reform::Split { outer: ROWS, parts: 2 };
-const AS_GATHERED: Reform = Reform::Join { outer: ROWS, parts: 2 };
+const AS_SENT: Rearrange = Rearrange::Split { outer: ROWS, parts: 2 };
+const AS_GATHERED: Rearrange = Rearrange::Join { outer: ROWS, parts: 2 };
 /// Bytes of an element.
 const ELEMENT: f64 = 4.0;
 /// More than a core's own cache holds.

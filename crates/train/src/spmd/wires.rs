@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use thinwire_collective::{Address, Driver, Error as Failure, Group, Next, Program, Run};
+use thinwire_program::{Phase, Rearrange};
 use thinwire_schedule::{self as schedule, Shape};
 use thinwire_wire::{Rank, World};
 
-use super::reform::Reform;
 use crate::error::Error;
 
 /// A flat buffer on its way.
@@ -27,7 +27,19 @@ pub struct Leg {
     /// Of a reduce-scatter, the elements that stay here: nobody encodes them.
     pub own: Option<Range<usize>>,
     /// What is done afterwards.
-    pub after: Vec<Reform>,
+    pub after: Vec<Rearrange>,
+}
+
+impl Leg {
+    /// Binds a phase of a collective to the ranks of the whole job that are the group's.
+    pub fn of_phase(phase: Phase, members: &[Rank]) -> Leg {
+        let Phase { schedule, elements, codec, feedback, own, after } = phase.among(members);
+        let program = match feedback {
+            true => Program::new(schedule, elements, codec),
+            false => Program::plain(schedule, elements, codec),
+        };
+        Leg { program: Arc::new(program), own, after }
+    }
 }
 
 /// Several schedules, one after the other.

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use thinwire_codec::{Bound, Choice, Codec, Error, Exchange, Finite, Input, Write};
 use thinwire_collective::Group;
 use thinwire_model::{Collective, Element, Reduction, Role, TensorId, Training};
+use thinwire_program::pipeline::Schedule;
+use thinwire_program::{Instruction, Plan, Sharding, Transfer, Transport, program};
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::{
-    Carriage, Inputs, Instruction, Machine, Plan, Sharding, Transfer, initial, order, program,
-};
+use thinwire_train::spmd::{Inputs, Machine, initial};
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::random::Key;
 use thinwire_wire::{HEADER_BYTES, Rank};
 
-use crate::codecs::{around, carriage};
+use crate::codecs::{around, transport};
 use crate::laws::{GPT, LLAMA, MOE, Model, VGG};
 use crate::plans;
 use crate::ranks::{STEPS, data, train};
@@ -29,7 +29,7 @@ const CODECS: [(&str, f32); 5] =
     [("f16", 0.0015), ("bf16", 0.012), ("int8", 0.02), ("int8:stochastic", 0.04), ("e4m3", 0.1)];
 
 fn encoded(plan: Plan, name: &str) -> Plan {
-    Plan { activations: vec![carriage(name, 1)], ..plan }
+    Plan { activations: vec![transport(name, 1)], ..plan }
 }
 
 /// Plans in which activations travel: between stages, within them, and both.
@@ -37,14 +37,14 @@ fn plans(model: &Model) -> Vec<(&'static str, Plan)> {
     let graph = &model.graph;
     let operators = |name: &str, _| plans::operator_letter(name);
     let grid = |name: &str, dim| if dim == 0 { 'b' } else { plans::sequence_letter(name) };
-    let stages = |plan, order: plans::Order| plans::pipelined(plan, order, (2, 2, 4));
-    let one_by_one = order::one_forward_one_backward;
+    let stages = |plan, order: Schedule| plans::pipelined(plan, order, (2, 2, 4));
+    let one_by_one = Schedule::OneForwardOneBackward;
     vec![
         ("stages", stages(plans::data(graph, &[2]), one_by_one)),
         ("operators", plans::on_mesh(graph, &[4], operators)),
-        ("replicas sent on", stages(plans::on_mesh(graph, &[2], operators), order::gpipe)),
+        ("replicas sent on", stages(plans::on_mesh(graph, &[2], operators), Schedule::Gpipe)),
         ("sequences", plans::on_mesh(graph, &[2, 2], grid)),
-        ("both", stages(plans::on_mesh(graph, &[2, 2], grid), order::zero_bubble)),
+        ("both", stages(plans::on_mesh(graph, &[2, 2], grid), Schedule::ZeroBubble)),
     ]
 }
 
@@ -75,7 +75,7 @@ fn numbers_as_they_are_change_nothing() {
 fn units_of_neighbours_exchange_as_it_is() {
     for (what, plan) in plans(&GPT) {
         let ranks = plan.ranks();
-        let within = |within| Plan { activations: vec![carriage("int8", within)], ..plan.clone() };
+        let within = |within| Plan { activations: vec![transport("int8", within)], ..plan.clone() };
         let sent = |plan: &Plan| -> u64 {
             let ranks = (0..ranks as u32).map(Rank);
             ranks.map(|rank| program(&GPT.training, plan, rank).unwrap().sent_bytes()).sum()
@@ -89,9 +89,9 @@ fn units_of_neighbours_exchange_as_it_is() {
 
 #[test]
 fn messages_are_as_long_as_their_codec_says() {
-    let plan = plans::pipelined(plans::data(&GPT.graph, &[2]), order::gpipe, (2, 2, 2));
+    let plan = plans::pipelined(plans::data(&GPT.graph, &[2]), Schedule::Gpipe, (2, 2, 2));
     let program = program(&GPT.training, &encoded(plan, "int8"), Rank(0)).unwrap();
-    let codec = carriage("int8", 1).codec;
+    let codec = transport("int8", 1).codec;
     let sent = program.forward.iter().flatten().filter_map(|instruction| match instruction {
         Instruction::Send { slot, to, .. } => Some((*slot, *to)),
         _ => None,
@@ -155,11 +155,11 @@ fn replicas_stay_equal_where_units_lie_unevenly() {
     // Of the groups along the first dimension one lies within four neighbours, the others do not.
     let letter = |_: &str, dim| if dim == 0 { 'b' } else { '-' };
     let plan = plans::on_mesh(&GPT.graph, &[2, 3], letter);
-    let gradients = Plan { codecs: vec![carriage("int8", 4); plan.codecs.len()], ..plan.clone() };
+    let gradients = Plan { codecs: vec![transport("int8", 4); plan.codecs.len()], ..plan.clone() };
     replicas_are_equal(&GPT.training, &gradients, "gradients");
     let letter = |name: &str, dim| if dim == 0 { plans::operator_letter(name) } else { '-' };
     let plan = plans::on_mesh(&GPT.graph, &[2, 3], letter);
-    let activations = Plan { activations: vec![carriage("int8", 4)], ..plan };
+    let activations = Plan { activations: vec![transport("int8", 4)], ..plan };
     replicas_are_equal(&GPT.training, &activations, "activations");
 }
 
@@ -218,12 +218,12 @@ fn a_step_in_which_a_codec_hides_something_is_left_out() {
     // So large that nothing else notices, and nothing but the codec minds.
     let spoil = |inputs: &mut Inputs| inputs.get_mut(&images).unwrap().values_mut()[0] = 1e9;
     let letter = |name: &str, _| plans::operator_letter(name);
-    let staged = plans::pipelined(plans::data(&VGG.graph, &[2]), order::gpipe, (2, 2, 2));
+    let staged = plans::pipelined(plans::data(&VGG.graph, &[2]), Schedule::Gpipe, (2, 2, 2));
     for plan in [staged, plans::on_mesh(&VGG.graph, &[2], letter)] {
-        let shy = Carriage { codec: Arc::new(Shy), within: 1 };
-        for (carriage, counts) in [(shy, false), (Carriage::raw(), true)] {
-            let what = carriage.codec.to_string();
-            let plan = Plan { activations: vec![carriage], ..plan.clone() };
+        let shy = Transport { codec: Arc::new(Shy), within: 1 };
+        for (transport, counts) in [(shy, false), (Transport::raw(), true)] {
+            let what = transport.codec.to_string();
+            let plan = Plan { activations: vec![transport], ..plan.clone() };
             for states in around(&VGG.training, &plan, None, spoil) {
                 let [before, after, later] = states;
                 assert_eq!(before != after, counts && !after.is_empty(), "{what}");
@@ -270,14 +270,14 @@ fn sums_alone_are_encoded_of_what_is_reduced() {
 
 #[test]
 fn parameters_and_their_gradients_travel_as_they_are() {
-    for sharding in [Sharding::Nothing, Sharding::State, Sharding::Gradients, Sharding::Parameters]
+    for sharding in [Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters]
     {
         let plan = plans::data(&LLAMA.graph, &[4]);
         let plan = Plan { sharding: vec![sharding; plan.sharding.len()], ..plan };
         let sent = |plan: &Plan| program(&LLAMA.training, plan, Rank(1)).unwrap().sent_bytes();
         assert_eq!(sent(&encoded(plan.clone(), "int8")), sent(&plan), "{sharding:?}");
         // A parameter of two stages, whose gradients go from one to the other.
-        let plan = plans::pipelined(plan, order::gpipe, (2, 2, 2));
+        let plan = plans::pipelined(plan, Schedule::Gpipe, (2, 2, 2));
         let program = program(&LLAMA.training, &encoded(plan, "int8"), Rank(1)).unwrap();
         for parameter in &program.parameters {
             let slots = [parameter.home, parameter.sum, parameter.reduced];

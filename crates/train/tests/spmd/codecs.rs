@@ -4,11 +4,11 @@
 use thinwire_codec::Choice;
 use thinwire_collective::Group;
 use thinwire_model::{Element, Role, Training};
+use thinwire_program::pipeline::Schedule;
+use thinwire_program::{Plan, Program, Sharding, Transport, program};
 use thinwire_testkit::{Network, spawn};
 use thinwire_train::checkpoint::Tensors;
-use thinwire_train::spmd::{
-    Carriage, Inputs, Machine, Plan, Program, Sharding, initial, order, program,
-};
+use thinwire_train::spmd::{Inputs, Machine, initial};
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::Rank;
 
@@ -16,17 +16,17 @@ use crate::laws::{GPT, VGG};
 use crate::plans;
 use crate::ranks::{STEPS, data, train};
 
-pub fn carriage(name: &str, within: usize) -> Carriage {
+pub fn transport(name: &str, within: usize) -> Transport {
     let Choice::Bytes(codec) = Choice::parse(name).unwrap() else { panic!("{name} is bytes") };
-    Carriage { codec, within }
+    Transport { codec, within }
 }
 
 /// Matrices travel encoded, as planners have it.
-fn encoded(training: &Training, plan: Plan, carriage: &Carriage) -> Plan {
+fn encoded(training: &Training, plan: Plan, transport: &Transport) -> Plan {
     let parameters = training.graph.parameters();
     let codecs = parameters.map(|(_, tensor)| match tensor.shape.len() {
-        0 | 1 => Carriage::raw(),
-        _ => carriage.clone(),
+        0 | 1 => Transport::raw(),
+        _ => transport.clone(),
     });
     Plan { codecs: codecs.collect(), ..plan }
 }
@@ -36,7 +36,7 @@ fn sharded(plan: Plan, sharding: Sharding) -> Plan {
 }
 
 const SHARDINGS: [Sharding; 4] =
-    [Sharding::Nothing, Sharding::State, Sharding::Gradients, Sharding::Parameters];
+    [Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters];
 
 #[test]
 fn every_codec_teaches_nearly_as_none_does() {
@@ -51,9 +51,9 @@ fn every_codec_teaches_nearly_as_none_does() {
         ("e4m3", 0.05),
         ("vote", 1.0),
     ] {
-        for sharding in [Sharding::Nothing, Sharding::State] {
+        for sharding in [Sharding::None, Sharding::Optimizer] {
             let plan = sharded(plans::data(&GPT.graph, &[4]), sharding);
-            let plan = encoded(&GPT.training, plan, &carriage(name, 1));
+            let plan = encoded(&GPT.training, plan, &transport(name, 1));
             let losses = train(&GPT.training, &plan, STEPS).losses;
             for (a, b) in losses.iter().zip(&alone) {
                 assert!((a - b).abs() < bound, "{name}, {sharding:?}: {losses:?}, raw {alone:?}");
@@ -69,9 +69,9 @@ fn every_plan_takes_codecs() {
         for (sizes, within) in [(&[2][..], 1), (&[4], 2), (&[2, 2], 1), (&[2, 2], 2), (&[4, 2], 4)]
         {
             let plan = sharded(plans::on_mesh(&GPT.graph, sizes, letter), sharding);
-            let plan = plans::pipelined(plan, order::gpipe, (1, 1, 2));
+            let plan = plans::pipelined(plan, Schedule::Gpipe, (1, 1, 2));
             let raw = train(&GPT.training, &plan, STEPS).losses;
-            let plan = encoded(&GPT.training, plan, &carriage("int8", within));
+            let plan = encoded(&GPT.training, plan, &transport("int8", within));
             let losses = train(&GPT.training, &plan, STEPS).losses;
             for (a, b) in losses.iter().zip(&raw) {
                 let what = format!("{sharding:?} on {sizes:?} within {within}");
@@ -80,8 +80,8 @@ fn every_plan_takes_codecs() {
         }
     }
     let plan = sharded(plans::data(&GPT.graph, &[2]), Sharding::Gradients);
-    let plan = plans::pipelined(plan, order::zero_bubble, (2, 2, 4));
-    let plan = encoded(&GPT.training, plan, &carriage("int4", 1));
+    let plan = plans::pipelined(plan, Schedule::ZeroBubble, (2, 2, 4));
+    let plan = encoded(&GPT.training, plan, &transport("int4", 1));
     let losses = train(&GPT.training, &plan, STEPS).losses;
     assert!(losses[STEPS - 1] < losses[0], "{losses:?}");
 }
@@ -91,7 +91,7 @@ fn units_lose_nothing_where_nothing_is_encoded() {
     for sharding in SHARDINGS {
         for (model, sizes) in [(&VGG, &[4][..]), (&GPT, &[4, 2])] {
             let plan = sharded(plans::data(&model.graph, sizes), sharding);
-            let codecs = vec![carriage("none", 2); plan.codecs.len()];
+            let codecs = vec![transport("none", 2); plan.codecs.len()];
             model.equals_alone(&Plan { codecs, ..plan }, &format!("units, {sharding:?}"));
         }
     }
@@ -101,7 +101,7 @@ fn units_lose_nothing_where_nothing_is_encoded() {
 fn units_of_neighbours_send_little_to_others() {
     let plan = plans::data(&GPT.graph, &[4]);
     let sent = |within| {
-        let plan = encoded(&GPT.training, plan.clone(), &carriage("int8", within));
+        let plan = encoded(&GPT.training, plan.clone(), &transport("int8", within));
         program(&GPT.training, &plan, Rank(1)).unwrap().sent_bytes()
     };
     let raw = program(&GPT.training, &plan, Rank(1)).unwrap().sent_bytes();
@@ -119,7 +119,7 @@ fn raw_bytes_are_those_of_f32() {
     let raw = of(&plan, Program::raw_bytes);
     assert_eq!(raw, of(&plan, Program::sent_bytes));
     for within in [1, 2] {
-        let plan = encoded(&GPT.training, plan.clone(), &carriage("int8", within));
+        let plan = encoded(&GPT.training, plan.clone(), &transport("int8", within));
         let (would, sent) = (of(&plan, Program::raw_bytes), of(&plan, Program::sent_bytes));
         // As many elements, in no more messages: parts are whole blocks.
         assert!(sent < would && would <= raw, "within {within}: {sent} of {would}, raw {raw}");
@@ -162,8 +162,8 @@ fn a_step_that_is_left_out_changes_nothing() {
     for sharding in SHARDINGS {
         for name in ["int8", "topk:0.1", "int8:stochastic"] {
             let plan = sharded(plans::data(&VGG.graph, &[2]), sharding);
-            let plan = plans::pipelined(plan, order::gpipe, (1, 1, 2));
-            let plan = encoded(&VGG.training, plan, &carriage(name, 1));
+            let plan = plans::pipelined(plan, Schedule::Gpipe, (1, 1, 2));
+            let plan = encoded(&VGG.training, plan, &transport(name, 1));
             for clip in [None, Some(1.0)] {
                 let spoil = |inputs: &mut Inputs| {
                     // One number, of which one rank knows.
@@ -188,7 +188,7 @@ fn a_step_that_is_left_out_changes_nothing() {
 fn what_is_lost_is_owed() {
     // Nothing is sent at all but one element in a hundred, so what is owed grows step by step.
     let plan = plans::data(&GPT.graph, &[2]);
-    let plan = encoded(&GPT.training, plan, &carriage("topk:0.01", 1));
+    let plan = encoded(&GPT.training, plan, &transport("topk:0.01", 1));
     let norm = |state: &Tensors| -> f64 {
         let owed = state.iter().filter(|(name, _)| name.starts_with("owed."));
         let values = owed.flat_map(|(_, (_, values))| values);
@@ -204,7 +204,7 @@ fn what_is_lost_is_owed() {
 fn replicas_stay_equal() {
     // Each on its own would draw other random numbers, and ranks would drift apart.
     let plan = plans::data(&GPT.graph, &[2, 2]);
-    let plan = encoded(&GPT.training, plan, &carriage("int8:stochastic", 1));
+    let plan = encoded(&GPT.training, plan, &transport("int8:stochastic", 1));
     let start = initial(&GPT.graph, 3);
     let all = spawn(Network::Mem, 4, |link| {
         let mut machine = Machine::new(&GPT.training, &plan, Group::new(link), &start).unwrap();

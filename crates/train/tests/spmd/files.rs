@@ -2,10 +2,10 @@
 
 use thinwire_model::{AttentionKind, Gpt};
 use thinwire_plan::cost::{Coding, Division, Precision, Sharding as Divided};
-use thinwire_plan::output::{ActivationFile, PlanFile};
+use thinwire_plan::output::{ActivationFile, PlanFile, plan_file};
 use thinwire_plan::search::{Candidate, Found, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
-use thinwire_train::spmd::{Instruction, Plan, Program, Sharding, program};
+use thinwire_program::{Instruction, Plan, Program, Sharding, program};
 use thinwire_wire::{HEADER_BYTES, Rank};
 
 use crate::laws::Model;
@@ -50,7 +50,7 @@ fn found(candidate: &Candidate, bytes: f64, codecs: &[&str]) -> Result<(PlanFile
     });
     let cluster = cluster(bytes, if codecs.is_empty() { 1.0 } else { 1e-3 });
     let found = planner.plan_for(&cluster, candidate)?;
-    let file = PlanFile::new("small", 4, &planner, &cluster, &found)?;
+    let file = plan_file("small", 4, &planner, &cluster, &found)?;
     Ok((file, found))
 }
 

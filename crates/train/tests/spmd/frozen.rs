@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use thinwire_collective::Group;
+use thinwire_program::pipeline::Schedule;
+use thinwire_program::{Plan, Sharding};
 use thinwire_testkit::{Network, spawn};
 use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
-use thinwire_train::spmd::{Machine, Plan, Sharding, initial, order};
+use thinwire_train::spmd::{Machine, initial};
 use thinwire_train::{AdamWOptions, Initial, Pace, Parameter, Position};
 use thinwire_wire::Rank;
 
@@ -68,7 +70,7 @@ fn parts_are_the_whole_model() {
     let data = plans::data(&GPT.graph, &[2]);
     let divided = |sharding| Plan { sharding: vec![sharding; data.sharding.len()], ..data.clone() };
     let mesh = plans::on_mesh(&GPT.graph, &[2, 2], letter);
-    let staged = plans::pipelined(data.clone(), order::gpipe, (2, 2, 1));
+    let staged = plans::pipelined(data.clone(), Schedule::Gpipe, (2, 2, 1));
     let mut all = vec![(expected.clone(), alone, true)];
     for (plan, is_whole) in [
         (data.clone(), true),

@@ -8,11 +8,13 @@ use std::fmt::Write;
 use std::path::Path;
 
 use thinwire_model::{Linear, Operator, Region};
-use thinwire_train::spmd::{Plan, Sharding, Value, kernel, order};
+use thinwire_program::pipeline::Schedule;
+use thinwire_program::{Plan, Sharding};
+use thinwire_train::spmd::{Value, kernel};
 
-use crate::codecs::carriage;
+use crate::codecs::transport;
 use crate::laws::{GPT, MOE, Model, VGG};
-use crate::plans::{self, data, on_mesh, operator_letter, pipelined, sequence_letter};
+use crate::plans::{data, on_mesh, operator_letter, pipelined, sequence_letter};
 use crate::ranks::train;
 
 const STEPS: usize = 5;
@@ -22,7 +24,7 @@ fn sharded(plan: Plan, sharding: Sharding) -> Plan {
 }
 
 fn encoded(plan: Plan, codec: &str, within: usize) -> Plan {
-    Plan { codecs: vec![carriage(codec, within); plan.codecs.len()], ..plan }
+    Plan { codecs: vec![transport(codec, within); plan.codecs.len()], ..plan }
 }
 
 fn recomputed(mut plan: Plan) -> Plan {
@@ -31,7 +33,7 @@ fn recomputed(mut plan: Plan) -> Plan {
 }
 
 fn activations(plan: Plan, codec: &str) -> Plan {
-    Plan { activations: vec![carriage(codec, 1)], ..plan }
+    Plan { activations: vec![transport(codec, 1)], ..plan }
 }
 
 /// Every kind of plan, by name.
@@ -53,9 +55,10 @@ fn cases() -> Vec<(String, &'static Model, Plan)> {
     let both = |name: &str, dim| if dim == 0 { 'b' } else { sequence_letter(name) };
     add("data 2, sequence 2", &GPT, on_mesh(gpt, &[2, 2], both));
     add("experts 2", &MOE, on_mesh(&MOE.graph, &[2], |_, _| 'e'));
-    let shardings = [Sharding::Nothing, Sharding::State, Sharding::Gradients, Sharding::Parameters];
+    let shardings =
+        [Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters];
     for sharding in shardings {
-        let plan = sharded(pipelined(data(gpt, &[4]), order::gpipe, (1, 1, 2)), sharding);
+        let plan = sharded(pipelined(data(gpt, &[4]), Schedule::Gpipe, (1, 1, 2)), sharding);
         add(&format!("{sharding:?}"), &GPT, plan.clone());
         for (codec, within) in [("int8", 1), ("int8", 2), ("topk:0.1", 1), ("onebit", 2)] {
             let name = format!("{sharding:?}, {codec} within {within}");
@@ -63,15 +66,15 @@ fn cases() -> Vec<(String, &'static Model, Plan)> {
         }
     }
     for (name, order) in [
-        ("gpipe", order::gpipe as plans::Order),
-        ("1f1b", order::one_forward_one_backward),
-        ("zero-bubble", order::zero_bubble),
+        ("gpipe", Schedule::Gpipe),
+        ("1f1b", Schedule::OneForwardOneBackward),
+        ("zero-bubble", Schedule::ZeroBubble),
     ] {
         let plan = pipelined(Plan::alone(gpt), order, (2, 2, 4));
         add(&format!("{name} 2"), &GPT, plan.clone());
         add(&format!("{name} 2, recomputed"), &GPT, recomputed(plan));
     }
-    let plan = pipelined(data(gpt, &[2]), order::one_forward_one_backward, (2, 4, 4));
+    let plan = pipelined(data(gpt, &[2]), Schedule::OneForwardOneBackward, (2, 4, 4));
     add("interleaved 2, data 2", &GPT, plan.clone());
     add("interleaved 2, data 2, int4", &GPT, encoded(plan.clone(), "int4", 1));
     add("interleaved 2, data 2, activations int8", &GPT, activations(plan, "int8"));

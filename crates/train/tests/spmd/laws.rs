@@ -5,11 +5,12 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use thinwire_codec::Choice;
 use thinwire_model::{Graph, Training, backward};
-use thinwire_train::spmd::{Carriage, Plan, Sharding, order, program};
+use thinwire_program::pipeline::Schedule;
+use thinwire_program::{Plan, Sharding, Transport, program};
 use thinwire_wire::Rank;
 
 use crate::models;
-use crate::plans::{self, Order};
+use crate::plans;
 use crate::ranks::{Outcome, STEPS, assert_equal, train};
 
 /// How far encoded activations may move a loss of about `ln 8` in twenty steps. It is wide, since a
@@ -33,7 +34,7 @@ impl Model {
         let mut known = self.alone.lock().unwrap();
         let one = || {
             let plan =
-                plans::pipelined(Plan::alone(&self.graph), order::gpipe, (1, 1, micro_batches));
+                plans::pipelined(Plan::alone(&self.graph), Schedule::Gpipe, (1, 1, micro_batches));
             Arc::new(train(&self.training, &plan, STEPS))
         };
         Arc::clone(known.entry(micro_batches).or_insert_with(one))
@@ -60,9 +61,9 @@ pub static MOE: LazyLock<Model> = LazyLock::new(|| Model::new(models::moe()));
 pub static VGG: LazyLock<Model> = LazyLock::new(|| Model::new(models::vgg()));
 pub static RESNET: LazyLock<Model> = LazyLock::new(|| Model::new(models::resnet()));
 
-const ORDERS: [(&str, Order); 2] =
-    [("gpipe", order::gpipe), ("1f1b", order::one_forward_one_backward)];
-const SHARDINGS: [Sharding; 3] = [Sharding::State, Sharding::Gradients, Sharding::Parameters];
+const ORDERS: [(&str, Schedule); 2] =
+    [("gpipe", Schedule::Gpipe), ("1f1b", Schedule::OneForwardOneBackward)];
+const SHARDINGS: [Sharding; 3] = [Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters];
 
 fn sharded(plan: Plan, sharding: Sharding) -> Plan {
     Plan { sharding: vec![sharding; plan.sharding.len()], ..plan }
@@ -122,7 +123,7 @@ fn every_sharding_of_state_is_one_rank() {
             let letter =
                 |name: &str, dim| if dim == 0 { 'b' } else { plans::operator_letter(name) };
             let plan = sharded(plans::on_mesh(&GPT.graph, sizes, letter), sharding);
-            let plan = plans::pipelined(plan, order::gpipe, (1, 1, 2));
+            let plan = plans::pipelined(plan, Schedule::Gpipe, (1, 1, 2));
             GPT.equals_alone(&plan, &format!("{sharding:?} on {sizes:?}"));
         }
     }
@@ -149,9 +150,9 @@ fn every_pipeline_is_one_rank() {
     for stages in [2, 4] {
         let plan = plans::data(&GPT.graph, &[2]);
         let plan = sharded(plan, Sharding::Gradients);
-        let plan = plans::pipelined(plan, order::zero_bubble, (stages, stages, 4));
+        let plan = plans::pipelined(plan, Schedule::ZeroBubble, (stages, stages, 4));
         GPT.equals_alone(&plan, &format!("zero-bubble of {stages} stages"));
-        let plan = plans::pipelined(recomputed(plan), order::zero_bubble, (stages, stages, 4));
+        let plan = plans::pipelined(recomputed(plan), Schedule::ZeroBubble, (stages, stages, 4));
         GPT.equals_alone(&plan, &format!("zero-bubble of {stages} stages, recomputed"));
     }
 }
@@ -161,7 +162,7 @@ fn stages_on_meshes_are_one_rank() {
     let letter = |name: &str, dim| if dim == 0 { 'b' } else { plans::sequence_letter(name) };
     for sharding in SHARDINGS {
         let plan = recomputed(sharded(plans::on_mesh(&GPT.graph, &[2, 2], letter), sharding));
-        let plan = plans::pipelined(plan, order::one_forward_one_backward, (2, 4, 4));
+        let plan = plans::pipelined(plan, Schedule::OneForwardOneBackward, (2, 4, 4));
         GPT.equals_alone(
             &plan,
             &format!("two stages of 2x2, interleaved, recomputed, {sharding:?}"),
@@ -171,10 +172,10 @@ fn stages_on_meshes_are_one_rank() {
 
 #[test]
 fn a_parameter_of_two_stages_is_one_parameter() {
-    for sharding in [Sharding::Nothing, Sharding::State, Sharding::Parameters] {
+    for sharding in [Sharding::None, Sharding::Optimizer, Sharding::Parameters] {
         for sizes in [&[][..], &[2]] {
             let plan = sharded(plans::data(&GPT.graph, sizes), sharding);
-            let plan = plans::pipelined(plan, order::gpipe, (2, 2, 2));
+            let plan = plans::pipelined(plan, Schedule::Gpipe, (2, 2, 2));
             GPT.equals_alone(&plan, &format!("{sharding:?}, two stages of {sizes:?}"));
         }
     }
@@ -188,7 +189,7 @@ fn other_models_are_one_rank_too() {
         let letter = |name: &str, dim| if dim == 0 { 'b' } else { plans::operator_letter(name) };
         let plan = plans::on_mesh(&model.graph, &[2, 2], letter);
         model.equals_alone(&sharded(plan, Sharding::Parameters), &format!("{name}, 2x2"));
-        let plan = recomputed(plans::pipelined(data, order::one_forward_one_backward, (2, 2, 4)));
+        let plan = recomputed(plans::pipelined(data, Schedule::OneForwardOneBackward, (2, 2, 4)));
         model.equals_alone(&plan, &format!("{name}, two stages"));
     }
 }
@@ -223,7 +224,7 @@ fn recomputation_holds_less() {
 #[test]
 fn one_forward_one_backward_holds_less_than_gpipe() {
     let held = |order| elements(&plans::pipelined(Plan::alone(&GPT.graph), order, (2, 2, 8)));
-    let (all, few) = (held(order::gpipe), held(order::one_forward_one_backward));
+    let (all, few) = (held(Schedule::Gpipe), held(Schedule::OneForwardOneBackward));
     assert!(2 * few < all, "{few} of {all}");
 }
 
@@ -238,16 +239,16 @@ fn a_plan_for_another_graph_is_refused() {
     uneven.mesh[0].size = 3;
     let error = refused(&uneven);
     assert_eq!(error, "embedding.token cannot be cut as 'b' on mesh [3]");
-    let mut stuck = plans::pipelined(plan(), order::gpipe, (2, 2, 2));
+    let mut stuck = plans::pipelined(plan(), Schedule::Gpipe, (2, 2, 2));
     stuck.orders[0].pop();
-    assert_eq!(refused(&stuck), "orders come to 7 of 7 turns, expected 8");
+    assert_eq!(refused(&stuck), "orders come to 7 of 7 passes, expected 8");
 }
 
 #[test]
 fn gradients_travel_encoded() {
     let raw = plans::data(&GPT.graph, &[4]);
     let Choice::Bytes(half) = Choice::parse("bf16").unwrap() else { panic!("bf16 is bytes") };
-    let encoded = Plan { codecs: vec![Carriage::from(half); raw.codecs.len()], ..raw.clone() };
+    let encoded = Plan { codecs: vec![Transport::from(half); raw.codecs.len()], ..raw.clone() };
     let sent = |plan: &Plan| program(&GPT.training, plan, Rank(1)).unwrap().sent_bytes();
     assert!(5 * sent(&encoded) < 4 * sent(&raw), "{} of {}", sent(&encoded), sent(&raw));
     let (losses, alone) = (train(&GPT.training, &encoded, STEPS).losses, GPT.alone(1));

@@ -2,7 +2,6 @@
 
 mod activations;
 mod codecs;
-mod counted;
 mod files;
 mod frozen;
 mod golden;

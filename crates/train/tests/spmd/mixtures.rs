@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 use thinwire_model::Graph;
-use thinwire_train::spmd::{BlockPlan, MeshDim, Plan, Sharding, order};
+use thinwire_program::pipeline::Schedule;
+use thinwire_program::{BlockPlan, MeshDim, Plan, Sharding};
 use thinwire_wire::random::Key;
 
-use crate::codecs::carriage;
+use crate::codecs::transport;
 use crate::laws::{GPT, LLAMA, MOE, Model, VGG};
 use crate::plans;
 
@@ -42,17 +43,17 @@ fn plan(graph: &Graph, dice: &mut Dice) -> Plan {
     let chunks = if chunks > graph.blocks.len() { stages } else { chunks };
     let stages = if stages > graph.blocks.len() { 1 } else { stages };
     let chunks = chunks.min(graph.blocks.len()).max(stages) / stages * stages;
-    let orders =
-        [order::gpipe as plans::Order, order::one_forward_one_backward, order::zero_bubble];
+    let orders = [Schedule::Gpipe, Schedule::OneForwardOneBackward, Schedule::ZeroBubble];
     let order = dice.of(if chunks == stages { &orders } else { &orders[..2] });
     plan = plans::pipelined(plan, order, (stages, chunks, dice.of(&[1, 2]) * stages));
-    let shardings = [Sharding::Nothing, Sharding::State, Sharding::Gradients, Sharding::Parameters];
+    let shardings =
+        [Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters];
     plan.sharding.iter_mut().for_each(|sharding| *sharding = dice.of(&shardings));
     let blocks = plan.blocks.clone().into_iter();
     plan.blocks =
         blocks.map(|block| BlockPlan { recompute: dice.of(&[true, false]), ..block }).collect();
     let levels = dice.of(&[0, 1, 2]);
-    plan.activations = (0..levels).map(|at| carriage(dice.of(&CODECS), 1 << at)).collect();
+    plan.activations = (0..levels).map(|at| transport(dice.of(&CODECS), 1 << at)).collect();
     plan
 }
 
@@ -65,7 +66,7 @@ fn holds(model: &Model, seed: u64) {
         plan.stages,
         plan.micro_batches
     );
-    match plan.activations.iter().all(|carriage| carriage.codec.is_raw()) {
+    match plan.activations.iter().all(|transport| transport.codec.is_raw()) {
         true => model.equals_alone(&plan, &what),
         false => model.is_near_alone(&plan, &what),
     }

@@ -1,7 +1,8 @@
 //! Plans by hand, as people make them.
 
 use thinwire_model::{Cut, Declaration, Graph, Strategy};
-use thinwire_train::spmd::{MeshDim, Plan, Turn};
+use thinwire_program::pipeline::{Kind, Pass, Schedule};
+use thinwire_program::{MeshDim, Plan};
 
 /// A plan for one stage on a mesh; `letter` says for every node and dimension of the mesh which
 /// axis is cut, and where an axis is not there or cannot be cut, nothing is.
@@ -57,19 +58,44 @@ pub fn sequence_letter(name: &str) -> char {
     }
 }
 
-/// An order of the turns of a stage, of so many stages, chunks and micro-batches.
-pub type Order = fn(usize, usize, usize, usize) -> Vec<Turn>;
+/// The orders of a schedule, with several chunks a stage where there are more chunks than stages.
+pub fn orders(
+    schedule: Schedule,
+    stages: usize,
+    chunks: usize,
+    micro_batches: usize,
+) -> Vec<Vec<Pass>> {
+    let schedule = match (schedule, chunks / stages) {
+        (Schedule::Gpipe, 2..) => {
+            let gpipe = |stage| gpipe(stage, stages, chunks, micro_batches);
+            return (0..stages).map(gpipe).collect();
+        }
+        (Schedule::OneForwardOneBackward, chunks @ 2..) => Schedule::Interleaved { chunks },
+        (schedule, _) => schedule,
+    };
+    schedule.orders(stages, micro_batches).expect("a possible schedule")
+}
+
+/// All forwards, then all backwards, of a stage with several chunks.
+fn gpipe(stage: usize, stages: usize, chunks: usize, micro_batches: usize) -> Vec<Pass> {
+    let mine = || (stage..chunks).step_by(stages);
+    let passes =
+        |kind, chunk| (0..micro_batches).map(move |micro_batch| Pass { kind, chunk, micro_batch });
+    let forward = mine().flat_map(|chunk| passes(Kind::Forward, chunk));
+    let backward = mine().rev().flat_map(|chunk| passes(Kind::Backward, chunk));
+    forward.chain(backward).collect()
+}
 
 /// The plan with its blocks spread evenly over a pipeline.
 pub fn pipelined(
     mut plan: Plan,
-    order: Order,
+    schedule: Schedule,
     (stages, chunks, micro_batches): (usize, usize, usize),
 ) -> Plan {
     let count = plan.blocks.len();
     for (at, block) in plan.blocks.iter_mut().enumerate() {
         block.chunk = at * chunks / count;
     }
-    let orders = (0..stages).map(|stage| order(stage, stages, chunks, micro_batches));
-    Plan { stages, micro_batches, orders: orders.collect(), ..plan }
+    let orders = orders(schedule, stages, chunks, micro_batches);
+    Plan { stages, micro_batches, orders, ..plan }
 }

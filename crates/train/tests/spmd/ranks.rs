@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use thinwire_collective::Group;
 use thinwire_model::{Array, Element, Graph, Initial, Part, Role, TensorId, Training};
+use thinwire_program::Plan;
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::{Machine, Plan};
+use thinwire_train::spmd::Machine;
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::random::Key;
 

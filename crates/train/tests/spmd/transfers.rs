@@ -1,8 +1,8 @@
 //! What the executor sends is what `model` counts.
 
 use thinwire_model::{Collective, Reduction, Step};
+use thinwire_program::Transfer;
 use thinwire_schedule::Operation;
-use thinwire_train::spmd::Transfer;
 
 const COLLECTIVES: [Collective; 9] = [
     Collective::Slice { dim: 1 },
@@ -18,8 +18,10 @@ const COLLECTIVES: [Collective; 9] = [
 
 /// The elements that a rank sends.
 fn sent(transfer: &Transfer) -> usize {
-    let tasks =
-        transfer.legs.iter().flat_map(|leg| leg.schedule.tasks.iter().zip(std::iter::repeat(leg)));
+    let tasks = transfer
+        .phases
+        .iter()
+        .flat_map(|leg| leg.schedule.tasks.iter().zip(std::iter::repeat(leg)));
     let sends = tasks.filter_map(|(task, leg)| match task.operation {
         Operation::Send { slot, .. } => Some(leg.schedule.slots[slot.index()]),
         _ => None,

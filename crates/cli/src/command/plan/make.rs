@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use thinwire_plan::output::{Moved, PlanFile, explain, moved, report};
+use thinwire_plan::output::{PlanFile, Traffic, explain, plan_file, report, traffic};
 
 use super::choices::Choices;
 use super::subject::Subject;
@@ -36,7 +36,7 @@ pub struct Args {
 struct Planned<'a> {
     #[serde(flatten)]
     plan: &'a PlanFile,
-    moved: Moved,
+    moved: Traffic,
 }
 
 /// Makes a plan and says why.
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<u8> {
     codings::tell(&settings);
     let mut planner = subject.planner(&source, settings);
     let found = planner.plan(&cluster)?;
-    let plan = PlanFile::new(&subject.model, source.1, &planner, &cluster, &found)?;
+    let plan = plan_file(&subject.model, source.1, &planner, &cluster, &found)?;
     subject.write(&plan)?;
     if let Some(path) = &args.page {
         let command = command_line();
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<u8> {
         say(format!("wrote {}", path.display()));
     }
     if subject.json {
-        let moved = moved(&planner, &cluster, &found)?;
+        let moved = traffic(&planner, &cluster, &found)?;
         print_json(&Planned { plan: &plan, moved })?;
     } else if let Some(node) = &args.explain {
         print(wrapped(&explain(&planner, &cluster, &found, node)?))?;

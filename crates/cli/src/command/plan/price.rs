@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::{PlanFile, counted, price_report};
+use thinwire_plan::output::{counted, plan_file, price_report};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Recompute, Rule, Settings};
 
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<u8> {
     settings.pins.iter().try_for_each(|pin| pin.check_mesh(&candidate.mesh))?;
     let mut planner = args.subject.planner(&source, settings);
     let found = planner.plan_for(&cluster, &candidate)?;
-    let plan = PlanFile::new(&args.subject.model, source.1, &planner, &cluster, &found)?;
+    let plan = plan_file(&args.subject.model, source.1, &planner, &cluster, &found)?;
     args.subject.write(&plan)?;
     let used = found.best.candidate.stages * found.best.candidate.mesh.iter().product::<usize>();
     if used < cluster.size() {

@@ -3,7 +3,8 @@
 use anyhow::{Result, anyhow};
 use thinwire_model::{Training, backward, fingerprint};
 use thinwire_plan::output::PlanFile;
-use thinwire_train::spmd::{Derived, Plan, Text};
+use thinwire_program::Plan;
+use thinwire_train::spmd::{Derived, Text};
 
 use crate::failure::OrHint;
 use crate::source::Source;

@@ -2,8 +2,9 @@
 
 use anyhow::{Context, Result};
 use thinwire_plan::output::PlanFile;
-use thinwire_plan::pipeline::Kind;
-use thinwire_train::spmd::{Machine, Pass, Plan, Times, Turn, Went};
+use thinwire_program::Plan;
+use thinwire_program::pipeline::{Kind, Pass};
+use thinwire_train::spmd::{Machine, Times, Went};
 
 use crate::report::{Passed, Planned, PlannedRank};
 
@@ -53,7 +54,7 @@ pub fn gather(
 /// Returns every rank's passes in the last step, and its end, in seconds since the first one began.
 fn times(machine: &mut Machine<'_>) -> Result<Vec<(Vec<Passed>, f64)>> {
     let mine = machine.times().clone();
-    let told = mine.turns.len().min(PASSES_MAX);
+    let told = mine.passes.len().min(PASSES_MAX);
     let counts = machine.gather(&[told as f32])?;
     let most = (counts.iter().copied().fold(0.0, f32::max) as usize).min(PASSES_MAX);
     let all = machine.gather(&numbers(&mine, most))?;
@@ -78,16 +79,11 @@ fn times(machine: &mut Machine<'_>) -> Result<Vec<(Vec<Passed>, f64)>> {
 /// Returns a rank's passes in the last step.
 pub fn passes(times: &Times) -> Vec<Passed> {
     let passed = |went: &Went| {
-        let Turn { pass, chunk, micro_batch } = went.turn;
-        let kind = match pass {
-            Pass::Forward => Kind::Forward,
-            Pass::Backward => Kind::Backward,
-            Pass::Weight => Kind::Weight,
-        };
+        let Pass { kind, chunk, micro_batch } = went.pass;
         let Went { start_s, end_s, waited_s, .. } = *went;
         Passed { kind, chunk, micro_batch, start_s, end_s, waited_s }
     };
-    times.turns.iter().map(passed).collect()
+    times.passes.iter().map(passed).collect()
 }
 
 /// Times as numbers, filled up to so many passes.
@@ -132,9 +128,9 @@ mod tests {
 
     #[test]
     fn passes_come_back_from_their_numbers() {
-        let turn = Turn { pass: Pass::Weight, chunk: 3, micro_batch: 70 };
-        let went = Went { turn, start_s: -2.5, end_s: -2.0, waited_s: 0.25 };
-        let times = Times { turns: vec![went], end_s: 0.5 };
+        let pass = Pass { kind: Kind::Weight, chunk: 3, micro_batch: 70 };
+        let went = Went { pass, start_s: -2.5, end_s: -2.0, waited_s: 0.25 };
+        let times = Times { passes: vec![went], end_s: 0.5 };
         let all = numbers(&times, 2);
         assert_eq!((all.len(), all[0]), (1 + 2 * PASSED, 0.5));
         let expected = Passed {

@@ -4,10 +4,11 @@ use anyhow::Result;
 use thinwire_collective::Group;
 use thinwire_model::{Array, Role, backward, named};
 use thinwire_plan::cost::{Division, Precision, Sharding};
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::output::{PlanFile, plan_file};
 use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
-use thinwire_train::spmd::{Inputs, Machine, Plan, initial};
+use thinwire_program::Plan;
+use thinwire_train::spmd::{Inputs, Machine, initial};
 use thinwire_train::{AdamWOptions, Pace};
 
 use super::memory::Growth;
@@ -91,7 +92,7 @@ fn planned(model: &'static str, sequence: usize) -> Result<PlanFile> {
     };
     let mut planner = Planner::new(BATCH, settings, build);
     let found = planner.plan_for(&cluster, &candidate)?;
-    Ok(PlanFile::new(model, sequence, &planner, &cluster, &found)?)
+    Ok(plan_file(model, sequence, &planner, &cluster, &found)?)
 }
 
 #[cfg(test)]

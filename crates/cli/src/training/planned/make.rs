@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use thinwire_collective::Group;
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::{PlanFile, counted, devices};
+use thinwire_plan::output::{PlanFile, counted, devices, plan_file};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Pin, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
@@ -222,7 +222,7 @@ impl PlanRequest {
             Parallel::Data => planner.plan_for(cluster, &pure_data(cluster.size()))?,
             Parallel::Semi | Parallel::Auto => planner.plan(cluster)?,
         };
-        let file = PlanFile::new(&self.model, sequence, &planner, cluster, &found)?;
+        let file = plan_file(&self.model, sequence, &planner, cluster, &found)?;
         say(format!(
             "planned: {} of {}, {}, ZeRO {}, {}, {:.1} ms a step",
             counted(file.stage.len(), "stage"),

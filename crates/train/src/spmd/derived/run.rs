@@ -1,12 +1,12 @@
 //! One micro-batch on its way through a program of one rank.
 
 use thinwire_model::{Operator, Region};
+use thinwire_program::{Instruction, Slot, freed};
 
 use super::Derived;
 use crate::error::Error;
 use crate::spmd::kernel;
 use crate::spmd::machine::Inputs;
-use crate::spmd::program::{Instruction, Slot, freed};
 use crate::spmd::value::Value;
 
 /// What takes a share of a parameter's gradient, by the parameter's index in the program.

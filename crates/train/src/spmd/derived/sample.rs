@@ -4,13 +4,13 @@
 //! sees no later byte. Models whose predictions do are found by trying, and refused.
 
 use thinwire_model::Operator;
+use thinwire_program::{Instruction, Slot};
 use thinwire_wire::random::Key;
 
 use super::run::Run;
 use super::{Derived, alone, nobody};
 use crate::error::Error;
-use crate::spmd::plan::invalid;
-use crate::spmd::program::{Instruction, Slot};
+use crate::spmd::invalid;
 use crate::spmd::value::Value;
 use crate::{Batch, VOCABULARY};
 

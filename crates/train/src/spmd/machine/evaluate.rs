@@ -2,9 +2,10 @@
 //!
 //! Nothing is dropped out, no bytes and no waiting are counted, and nothing of it is left in any slot.
 
+use thinwire_program::pipeline::{Kind, Pass};
+
 use super::{Inputs, Machine, known_loss};
 use crate::error::Error;
-use crate::spmd::order::{Pass, Turn};
 
 impl Machine<'_> {
     /// The mean loss of some micro-batches; all ranks call this.
@@ -35,7 +36,7 @@ impl Machine<'_> {
         let mine: Vec<usize> = mine.collect();
         for (micro_batch, inputs) in data.iter().enumerate() {
             for chunk in &mine {
-                self.turn(Turn { pass: Pass::Forward, chunk: *chunk, micro_batch }, inputs)?;
+                self.pass(Pass { kind: Kind::Forward, chunk: *chunk, micro_batch }, inputs)?;
             }
             self.slots.clear();
         }

@@ -2,16 +2,16 @@
 
 use std::time::Instant;
 
-use crate::spmd::order::Turn;
+use thinwire_program::pipeline::Pass;
 
-/// One turn, as it went.
+/// One pass, as it went.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Went {
-    /// Which.
-    pub turn: Turn,
+    /// The pass.
+    pub pass: Pass,
     /// When it began and ended, in seconds; see [`Times`].
     pub start_s: f64,
-    /// The same of its end.
+    /// When it ended, in seconds.
     pub end_s: f64,
     /// Seconds of it in which the rank waited for others.
     pub waited_s: f64,
@@ -19,11 +19,11 @@ pub struct Went {
 
 /// A step, as it went. Times are seconds since all ranks had told each other of their gradients, before
 /// parameters changed: a moment that comes to all of them at about the same time, whatever their
-/// clocks say. What was before it is negative.
+/// clocks say. Times before it are negative.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// The turns, in their order.
-    pub turns: Vec<Went>,
+    /// The passes, in their order.
+    pub passes: Vec<Went>,
     /// When the rank was done with what it updates.
     pub end_s: f64,
 }
@@ -31,19 +31,19 @@ pub struct Times {
 /// A step under way.
 #[derive(Debug)]
 pub(super) struct Watch {
-    turns: Vec<(Turn, [Instant; 2], f64)>,
+    passes: Vec<(Pass, [Instant; 2], f64)>,
     told: Instant,
 }
 
 impl Watch {
-    /// Before the first turn.
+    /// Before the first pass.
     pub fn start() -> Watch {
-        Watch { turns: Vec::new(), told: Instant::now() }
+        Watch { passes: Vec::new(), told: Instant::now() }
     }
 
-    /// Takes note of a turn that began then, ends now, and has waited so long.
-    pub fn turn(&mut self, turn: Turn, begun: Instant, waited_s: f64) {
-        self.turns.push((turn, [begun, Instant::now()], waited_s));
+    /// Takes note of a pass that began then, ends now, and has waited so long.
+    pub fn pass(&mut self, pass: Pass, begun: Instant, waited_s: f64) {
+        self.passes.push((pass, [begun, Instant::now()], waited_s));
     }
 
     /// All ranks have told each other of their gradients.
@@ -51,18 +51,18 @@ impl Watch {
         self.told = Instant::now();
     }
 
-    /// After the last turn, and after parameters have changed.
+    /// After the last pass, and after parameters have changed.
     pub fn end(self) -> Times {
         let since = |at: Instant| match at.checked_duration_since(self.told) {
             Some(after) => after.as_secs_f64(),
             None => -self.told.duration_since(at).as_secs_f64(),
         };
-        let went = |(turn, [start, end], waited_s): &(Turn, [Instant; 2], f64)| Went {
-            turn: *turn,
+        let went = |(pass, [start, end], waited_s): &(Pass, [Instant; 2], f64)| Went {
+            pass: *pass,
             start_s: since(*start),
             end_s: since(*end),
             waited_s: *waited_s,
         };
-        Times { turns: self.turns.iter().map(went).collect(), end_s: since(Instant::now()) }
+        Times { passes: self.passes.iter().map(went).collect(), end_s: since(Instant::now()) }
     }
 }

@@ -3,11 +3,10 @@
 use std::time::Instant;
 
 use thinwire_model::{Layout, Placement};
+use thinwire_program::{Mesh, Owner, Parameter, Program};
 
 use super::{Agreed, Machine, Watch, known_loss};
 use crate::error::Error;
-use crate::spmd::mesh::Mesh;
-use crate::spmd::program::{Owner, Parameter, Program};
 use crate::spmd::slots::{Content, Slots, When};
 use crate::spmd::value::Value;
 use crate::{AdamWOptions, Pace, clip_scale, global_norm};

@@ -1,0 +1,12 @@
+//! Collectives of a program: which schedules they run, and what travels.
+
+mod phase;
+mod rearrange;
+mod transfer;
+mod transport;
+mod units;
+
+pub use phase::Phase;
+pub use rearrange::Rearrange;
+pub use transfer::{ENCODED, Encoding, Length, RAW, Transfer};
+pub use transport::{Transport, outermost};

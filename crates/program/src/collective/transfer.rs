@@ -1,0 +1,293 @@
+//! Transfers: a collective of the model as schedules, and how values lie before and after each.
+//!
+//! Schedules move flat buffers: the part of each rank is made contiguous first. Reductions other than
+//! sums go in two phases, an all-to-all of the parts and an all-gather of the reduced ones, which is
+//! as many bytes as an all-reduce.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
+use thinwire_model::{Collective, Reduction};
+use thinwire_schedule::{self as schedule, Operation, Shape};
+use thinwire_wire::{HEADER_BYTES, World};
+
+use super::phase::Phase;
+use super::rearrange::Rearrange;
+use super::units::Units;
+
+/// A function from a codec and a number of elements to bytes.
+pub type Length = fn(&dyn Codec, usize) -> usize;
+
+/// The bytes of elements as the codec encodes them.
+pub const ENCODED: Length = |codec, elements| codec.encoded_len(elements);
+/// The bytes of elements as f32, whatever the codec.
+pub const RAW: Length = |_, elements| size_of::<f32>() * elements;
+
+/// The encoding of a collective's values.
+#[derive(Clone, Debug)]
+pub struct Encoding {
+    /// The codec of what is encoded.
+    pub codec: Arc<dyn Codec>,
+    /// So many neighbours sum values as they are; their sums are encoded.
+    pub inner: usize,
+    /// Whether the values are an activation or its gradient: parts that are gathered are encoded,
+    /// too, and what the codec loses is not kept.
+    pub activation: bool,
+}
+
+impl Encoding {
+    /// Values as they are.
+    pub fn raw() -> Encoding {
+        Encoding { codec: thinwire_codec::raw(), inner: 1, activation: false }
+    }
+
+    /// Returns the transfer of one rank's values of a shape; `place` is the size of its group and
+    /// its place in there.
+    pub fn transfer(
+        &self,
+        collective: Collective,
+        shape: &[usize],
+        place: (usize, usize),
+    ) -> Transfer {
+        match self.activation {
+            true => Transfer::of_activation(collective, shape, place, (&self.codec, self.inner)),
+            false => Transfer::in_units(collective, shape, place, (&self.codec, self.inner)),
+        }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Encoding { codec, inner, activation } = self;
+        write!(f, "{codec} between units of {inner}, activation {activation}")
+    }
+}
+
+/// A collective: phases, one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Transfer {
+    /// The rearrangements before the first phase.
+    pub before: Vec<Rearrange>,
+    /// The phases.
+    pub phases: Vec<Phase>,
+}
+
+impl Transfer {
+    /// Returns the transfer of one rank's values of a shape; `place` is the size of its group and its
+    /// place in there. Sums travel encoded, and a codec's blocks begin anew in every rank's part.
+    pub fn new(
+        collective: Collective,
+        shape: &[usize],
+        place: (usize, usize),
+        codec: &Arc<dyn Codec>,
+    ) -> Transfer {
+        Transfer::in_units(collective, shape, place, (codec, 1))
+    }
+
+    /// Returns the transfer of one rank's values where every `inner` neighbours sum values as they are,
+    /// and encoded sums go between such units.
+    pub fn in_units(
+        collective: Collective,
+        shape: &[usize],
+        (size, at): (usize, usize),
+        (codec, inner): (&Arc<dyn Codec>, usize),
+    ) -> Transfer {
+        let world = World::new(at as u32, size as u32).expect("a rank is in its group");
+        let cut = Cut { shape, world };
+        match collective {
+            Collective::Slice { dim } => Transfer::local([cut.split(dim), cut.mine()]),
+            Collective::Pad { reduction, from } => cut.pad(reduction, from),
+            Collective::AllGather { dim } => cut.all_gather(dim),
+            Collective::AllToAll { from, to } => cut.all_to_all(from, to),
+            Collective::AllReduce { reduction: Reduction::Sum } if inner > 1 => {
+                cut.units(inner).all_reduce(codec)
+            }
+            Collective::AllReduce { reduction: Reduction::Sum } => cut.all_reduce(codec),
+            Collective::AllReduce { reduction } => cut.all_reduce_by(reduction),
+            Collective::ReduceScatter { reduction: Reduction::Sum, dim } if inner > 1 => {
+                cut.units(inner).reduce_scatter(dim, codec)
+            }
+            Collective::ReduceScatter { reduction: Reduction::Sum, dim } => {
+                cut.reduce_scatter(dim, codec)
+            }
+            Collective::ReduceScatter { reduction, dim } => cut.reduce_scatter_by(reduction, dim),
+        }
+    }
+
+    /// Returns the transfer of an activation or its gradient: parts that are gathered or change places
+    /// travel encoded too, and no residual is kept. Values that stay on their rank are not encoded, but
+    /// for a part that others get as well.
+    pub fn of_activation(
+        collective: Collective,
+        shape: &[usize],
+        place: (usize, usize),
+        (codec, inner): (&Arc<dyn Codec>, usize),
+    ) -> Transfer {
+        let mut transfer = Transfer::in_units(collective, shape, place, (codec, inner));
+        for phase in &mut transfer.phases {
+            phase.feedback = false;
+            if let Collective::AllGather { .. } | Collective::AllToAll { .. } = collective {
+                phase.codec = Arc::clone(codec);
+            }
+        }
+        transfer
+    }
+
+    /// Returns the number of elements of the residual, if one is kept.
+    pub fn owed(&self) -> Option<usize> {
+        self.phases.iter().find_map(Phase::owed)
+    }
+
+    /// Returns the bytes that this rank sends, headers included.
+    pub fn sent_bytes(&self) -> u64 {
+        self.bytes(ENCODED)
+    }
+
+    /// Returns the bytes that this rank sends, headers included, where `length` says the bytes of
+    /// elements.
+    pub fn bytes(&self, length: Length) -> u64 {
+        let sent = |phase: &Phase| -> usize {
+            let sends = phase.schedule.tasks.iter().filter_map(|task| match task.operation {
+                Operation::Send { slot, .. } => Some(phase.schedule.slots[slot.index()]),
+                _ => None,
+            });
+            sends.map(|elements| length(&*phase.codec, elements) + HEADER_BYTES).sum()
+        };
+        self.phases.iter().map(sent).sum::<usize>() as u64
+    }
+
+    fn local(before: impl Into<Vec<Rearrange>>) -> Transfer {
+        Transfer { before: before.into(), phases: Vec::new() }
+    }
+}
+
+/// Values of a shape, of one rank of a group.
+pub(super) struct Cut<'a> {
+    shape: &'a [usize],
+    world: World,
+}
+
+impl Cut<'_> {
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    fn size(&self) -> usize {
+        self.world.size()
+    }
+
+    fn at(&self) -> usize {
+        self.world.rank().index()
+    }
+
+    fn outer(&self, dim: usize) -> usize {
+        self.shape[..dim].iter().product()
+    }
+
+    /// The parts of a dimension made contiguous.
+    pub fn split(&self, dim: usize) -> Rearrange {
+        Rearrange::Split { outer: self.outer(dim), parts: self.size() }
+    }
+
+    /// Contiguous parts brought together along a dimension.
+    fn join(&self, dim: usize) -> Rearrange {
+        Rearrange::Join { outer: self.outer(dim), parts: self.size() }
+    }
+
+    /// This rank's part of as many elements as there are.
+    fn mine(&self) -> Rearrange {
+        let part = self.elements() / self.size();
+        Rearrange::Take(self.at() * part..(self.at() + 1) * part)
+    }
+
+    pub fn flat(&self, elements: usize) -> Shape {
+        Shape { length: elements, block: 1, partitions: 1 }
+    }
+
+    fn pad(&self, reduction: Reduction, from: Option<usize>) -> Transfer {
+        let rest = reduction.identity() as f32;
+        let (n, at) = (self.elements(), self.at());
+        match from {
+            None if at == 0 => Transfer::default(),
+            None => Transfer::local([
+                Rearrange::Take(0..0),
+                Rearrange::Place { start: 0, length: n, rest },
+            ]),
+            Some(dim) => {
+                let place = Rearrange::Place { start: at * n, length: n * self.size(), rest };
+                Transfer::local([place, self.join(dim)])
+            }
+        }
+    }
+
+    fn all_gather(&self, dim: usize) -> Transfer {
+        let (n, all) = (self.elements(), self.elements() * self.size());
+        let schedule = schedule::all_gather(self.world, &self.flat(all));
+        Transfer {
+            before: vec![Rearrange::Place { start: self.at() * n, length: all, rest: 0.0 }],
+            phases: vec![Phase::raw(schedule, all, [self.join(dim)])],
+        }
+    }
+
+    fn all_reduce(&self, codec: &Arc<dyn Codec>) -> Transfer {
+        let phase = Phase::all_reduce(self.world, self.elements(), codec);
+        Transfer { before: Vec::new(), phases: vec![phase] }
+    }
+
+    fn reduce_scatter(&self, dim: usize, codec: &Arc<dyn Codec>) -> Transfer {
+        let phase = Phase::reduce_scatter(self.world, self.elements(), codec);
+        Transfer { before: vec![self.split(dim)], phases: vec![phase] }
+    }
+
+    /// Returns these values in units of so many neighbours.
+    fn units(&self, inner: usize) -> Units<'_> {
+        let (at, size) = (self.at(), self.size());
+        let world = |at: usize, size: usize| {
+            World::new(at as u32, size as u32).expect("a rank is in its unit")
+        };
+        Units { cut: self, inner: world(at % inner, inner), outer: world(at / inner, size / inner) }
+    }
+
+    fn all_to_all(&self, from: usize, to: usize) -> Transfer {
+        let mut shape = self.shape.to_vec();
+        shape[to] /= self.size();
+        let joined = Cut { shape: &shape, world: self.world }.join(from);
+        let mut phase = self.exchange(vec![self.elements() / self.size(); self.size()]);
+        phase.after.push(joined);
+        Transfer { before: vec![self.split(to), self.room(&phase)], phases: vec![phase] }
+    }
+
+    fn reduce_scatter_by(&self, reduction: Reduction, dim: usize) -> Transfer {
+        let mut phase = self.exchange(vec![self.elements() / self.size(); self.size()]);
+        phase.after.push(Rearrange::Fold { parts: self.size(), reduction });
+        Transfer { before: vec![self.split(dim), self.room(&phase)], phases: vec![phase] }
+    }
+
+    fn all_reduce_by(&self, reduction: Reduction) -> Transfer {
+        let n = self.elements();
+        let chunk = |rank| self.flat(n).chunk(0, self.size(), rank);
+        let mut phase = self.exchange((0..self.size()).map(|rank| chunk(rank).len()).collect());
+        let place = Rearrange::Place { start: chunk(self.at()).start, length: n, rest: 0.0 };
+        phase.after.extend([Rearrange::Fold { parts: self.size(), reduction }, place]);
+        let schedule = schedule::all_gather(self.world, &self.flat(n));
+        let gather = Phase::raw(schedule, n, []);
+        Transfer { before: vec![self.room(&phase)], phases: vec![phase, gather] }
+    }
+
+    /// Contiguous parts of these lengths to all ranks; what comes is as many equal parts.
+    fn exchange(&self, parts: Vec<usize>) -> Phase {
+        let (n, at) = (self.elements(), self.at());
+        let mine = parts[at];
+        let start: usize = parts[..at].iter().sum();
+        let schedule = schedule::all_to_all(self.world, &parts, &vec![mine; parts.len()]);
+        let elements = n + mine * parts.len();
+        let own = Rearrange::Copy { from: start..start + mine, to: n + at * mine };
+        Phase::raw(schedule, elements, [own, Rearrange::Take(n..elements)])
+    }
+
+    /// Room behind the values for what a phase brings.
+    fn room(&self, phase: &Phase) -> Rearrange {
+        Rearrange::Place { start: 0, length: phase.elements, rest: 0.0 }
+    }
+}

@@ -1,0 +1,54 @@
+//! Errors of plans and of their files.
+
+use std::fmt;
+
+/// The sort of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A plan file is not what it should be.
+    File,
+    /// A plan cannot be run, or is for another model.
+    Invalid,
+}
+
+/// An error in one line, perhaps with advice on what to do about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Error {
+    pub(crate) fn file(message: impl Into<String>) -> Error {
+        Error { kind: Kind::File, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Error {
+        Error { kind: Kind::Invalid, message: message.into(), hint: None }
+    }
+
+    #[must_use]
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Error {
+        Error { hint: Some(hint.into()), ..self }
+    }
+
+    /// Returns the sort of error.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns what the user may do about it, in one line.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

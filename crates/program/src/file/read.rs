@@ -1,0 +1,243 @@
+//! The planner's file as a plan that can be run.
+//!
+//! The file says which blocks a stage has; with an interleaved schedule each stage has several
+//! chunks, and blocks go round the stages in the file's proportions. Nothing is taken on trust: a
+//! file may have been edited, or be another model's.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use thinwire_codec::Choice;
+use thinwire_model::Graph;
+
+use super::{ActivationFile, PlanFile};
+use crate::collective::Transport;
+use crate::pipeline::{Pass, Schedule, deal};
+use crate::plan::{BlockPlan, MeshDim, Plan, Sharding, Share};
+use crate::{Coding, Error};
+
+/// More ranks or micro-batches than this are taken for a slip.
+const COUNT_MAX: usize = 1 << 16;
+/// The most micro-batches of all parts on all stages together that can be ordered in memory.
+const PASSES_MAX: usize = 1 << 22;
+
+impl Plan {
+    /// Reads a file as the plan of the model that it names, built for one of its micro-batches.
+    ///
+    /// # Errors
+    /// If the file is for another model, contradicts itself, or has what cannot be run.
+    pub fn of_file(file: &PlanFile, graph: &Graph) -> Result<Plan, Error> {
+        check_counts(file)?;
+        let strategies = file.strategies(graph)?;
+        let stages = file.stage.len();
+        let chunks = chunks(file, graph)?;
+        let recomputed = recomputed(file, graph)?;
+        let block = |block: usize| {
+            let chunk = chunks.iter().position(|chunk| chunk.contains(&block));
+            let chunk = chunk.expect("chunks have all blocks");
+            BlockPlan { chunk, recompute: recomputed[block] }
+        };
+        let names = ["outer", "inner"].iter().map(|name| (*name).to_owned());
+        let names = names.chain((2..).map(|dim| format!("dimension {dim}")));
+        let mesh = file.mesh.iter().zip(names).map(|(size, name)| MeshDim { name, size: *size });
+        Ok(Plan {
+            mesh: mesh.collect(),
+            stages,
+            strategies,
+            blocks: (0..graph.blocks.len()).map(block).collect(),
+            sharding: shardings(file, graph)?,
+            codecs: codecs(file, graph)?,
+            activations: activations(file)?,
+            micro_batches: file.micro_batches,
+            orders: orders(file.schedule, stages, file.micro_batches)?,
+            shares: shares(file)?,
+        })
+    }
+}
+
+/// Returns the number of ranks of a file, which no product in it exceeds.
+///
+/// # Errors
+/// If it is for none, or for more than can be counted on.
+fn ranks(file: &PlanFile) -> Result<usize, Error> {
+    let sizes = file.mesh.iter().chain([&file.micro_batches]).copied().chain([file.stage.len()]);
+    if let Some(size) = sizes.into_iter().find(|size| !(1..=COUNT_MAX).contains(size)) {
+        let expected = format!("expected 1 to {COUNT_MAX} each");
+        let (mesh, stages, micro) = (&file.mesh, file.stage.len(), file.micro_batches);
+        return Err(Error::invalid(format!(
+            "mesh {mesh:?}, {stages} stages, {micro} micro-batches: {size} is too few or too many, {expected}"
+        )));
+    }
+    let ranks = file.mesh.iter().try_fold(file.stage.len(), |ranks, size| ranks.checked_mul(*size));
+    let ranks = ranks.filter(|ranks| *ranks <= COUNT_MAX);
+    ranks.ok_or_else(|| Error::invalid(format!("mesh {:?} has too many ranks", file.mesh)))
+}
+
+fn check_counts(file: &PlanFile) -> Result<(), Error> {
+    ranks(file)?;
+    let (batch, micro_batches) = (file.batch, file.micro_batches);
+    if batch == 0 || !batch.is_multiple_of(micro_batches) {
+        let message =
+            format!("batch of {batch} does not divide into {micro_batches} micro-batches");
+        return Err(Error::invalid(message));
+    }
+    let parts = file.shares.iter().fold(0_usize, |sum, share| sum.saturating_add(*share));
+    let passes = parts.max(micro_batches).saturating_mul(file.stage.len());
+    if passes > PASSES_MAX {
+        let message = format!("{passes} micro-batches of all parts on all stages");
+        return Err(Error::invalid(format!("{message}, expected at most {PASSES_MAX}")));
+    }
+    Ok(())
+}
+
+/// Returns for every block whether its forward is computed again.
+fn recomputed(file: &PlanFile, graph: &Graph) -> Result<Vec<bool>, Error> {
+    let mut all = vec![file.recompute; graph.blocks.len()];
+    for name in &file.recomputed {
+        let place = graph.blocks.iter().position(|block| block.name == *name);
+        let unknown = || Error::invalid(format!("the model has no block '{name}'"));
+        all[place.ok_or_else(unknown)?] = true;
+    }
+    Ok(all)
+}
+
+/// Returns how every parameter is divided.
+fn shardings(file: &PlanFile, graph: &Graph) -> Result<Vec<Sharding>, Error> {
+    let names: Vec<&str> = graph.parameters().map(|(_, tensor)| &tensor.name[..]).collect();
+    let mut all = vec![sharding(file.zero)?; names.len()];
+    for given in &file.division {
+        let sharding = sharding(given.zero)?;
+        for name in &given.parameters {
+            let place = names.iter().position(|known| known == name);
+            let unknown = || Error::invalid(format!("the model has no parameter '{name}'"));
+            all[place.ok_or_else(unknown)?] = sharding;
+        }
+    }
+    Ok(all)
+}
+
+fn sharding(zero: u8) -> Result<Sharding, Error> {
+    match zero {
+        0 => Ok(Sharding::None),
+        1 => Ok(Sharding::Optimizer),
+        2 => Ok(Sharding::Gradients),
+        3 => Ok(Sharding::Parameters),
+        other => Err(Error::invalid(format!("zero = {other}, expected 0, 1, 2 or 3"))),
+    }
+}
+
+/// Returns the transport of every parameter's gradient.
+fn codecs(file: &PlanFile, graph: &Graph) -> Result<Vec<Transport>, Error> {
+    let names: Vec<&str> = graph.parameters().map(|(_, tensor)| &tensor.name[..]).collect();
+    let mut codecs = vec![Transport::raw(); names.len()];
+    for given in &file.codec {
+        let within = within(&given.name, given.level.as_deref(), given.within)?;
+        let codec =
+            match Choice::parse(&given.name).map_err(|error| Error::invalid(error.to_string()))? {
+                Choice::Bytes(codec) => codec,
+                Choice::LowRank(_) | Choice::Integers(_) => {
+                    let found = format!("codec {} makes sums", given.name);
+                    return Err(Error::invalid(format!("{found}, expected one that makes bytes")));
+                }
+            };
+        for name in &given.parameters {
+            let place = names.iter().position(|known| known == name);
+            let unknown = || Error::invalid(format!("the model has no parameter '{name}'"));
+            codecs[place.ok_or_else(unknown)?] = Transport { codec: Arc::clone(&codec), within };
+        }
+    }
+    Ok(codecs)
+}
+
+/// Returns the transports of activations and their gradients.
+fn activations(file: &PlanFile) -> Result<Vec<Transport>, Error> {
+    let transport = |given: &ActivationFile| {
+        let within = within(&given.name, given.level.as_deref(), given.within)?;
+        let coding = Coding::of_activations(&given.name)?;
+        Ok(Transport { codec: Arc::clone(coding.codec()), within })
+    };
+    file.activation.iter().map(transport).collect()
+}
+
+/// Returns within how many neighbours a codec is not used.
+fn within(name: &str, level: Option<&str>, within: Option<usize>) -> Result<usize, Error> {
+    match (level, within) {
+        (None, _) => Ok(1),
+        (Some(_), Some(within)) => Ok(within),
+        (Some(level), None) => {
+            let message = format!("codec {name} from level '{level}' on");
+            let expected = "expected it to say within how many devices it is not used";
+            Err(Error::invalid(format!("{message}, {expected}: within = 8")))
+        }
+    }
+}
+
+/// Returns the work of every part of the batch, where parts do unequal work.
+fn shares(file: &PlanFile) -> Result<Vec<Share>, Error> {
+    if file.shares.iter().all(|share| *share == file.micro_batches) {
+        return Ok(Vec::new());
+    }
+    let share = |micro_batches: &usize| {
+        if *micro_batches > COUNT_MAX {
+            let message = format!("a part of the mesh has {micro_batches} micro-batches");
+            return Err(Error::invalid(format!("{message}, expected at most {COUNT_MAX}")));
+        }
+        let orders = orders(file.schedule, file.stage.len(), *micro_batches)?;
+        Ok(Share { micro_batches: *micro_batches, orders })
+    };
+    file.shares.iter().map(share).collect()
+}
+
+fn orders(
+    schedule: Schedule,
+    stages: usize,
+    micro_batches: usize,
+) -> Result<Vec<Vec<Pass>>, Error> {
+    let impossible = || {
+        let found = format!("schedule {schedule} of {stages} stages");
+        Error::invalid(format!(
+            "{found} with {micro_batches} micro-batches, expected a multiple of them"
+        ))
+    };
+    schedule.orders(stages, micro_batches).ok_or_else(impossible)
+}
+
+/// Returns the blocks of every chunk of the pipeline.
+fn chunks(file: &PlanFile, graph: &Graph) -> Result<Vec<Range<usize>>, Error> {
+    let stages = stages(file, graph)?;
+    let per_stage = file.schedule.chunks();
+    let count = per_stage.saturating_mul(stages.len());
+    if per_stage == 0 || count > graph.blocks.len() {
+        let blocks = graph.blocks.len();
+        return Err(Error::invalid(format!("{per_stage} chunks a stage for {blocks} blocks")));
+    }
+    Ok(deal(graph, &stages, per_stage))
+}
+
+/// Returns the blocks of every stage: all of them, one after the other.
+fn stages(file: &PlanFile, graph: &Graph) -> Result<Vec<Range<usize>>, Error> {
+    let place = |name: &str| {
+        let found = graph.blocks.iter().position(|block| block.name == name);
+        found.ok_or_else(|| Error::invalid(format!("the model has no block '{name}'")))
+    };
+    let mut stages: Vec<Range<usize>> = Vec::new();
+    for (at, stage) in file.stage.iter().enumerate() {
+        let (first, last) = (place(&stage.first)?, place(&stage.last)?);
+        let next = stages.last().map_or(0, |before| before.end);
+        if first != next || last < first {
+            let expected = graph.blocks.get(next).map_or("no more blocks", |block| &block.name);
+            let found = format!("'{}' to '{}'", stage.first, stage.last);
+            return Err(Error::invalid(format!(
+                "stage {at} has {found}, expected it from '{expected}'"
+            )));
+        }
+        stages.push(first..last + 1);
+    }
+    match stages.last().map(|stage| stage.end) {
+        Some(end) if end == graph.blocks.len() => Ok(stages),
+        end => {
+            let missing = &graph.blocks[end.unwrap_or(0)].name;
+            Err(Error::invalid(format!("no stage has block '{missing}'")))
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The assignment: for every node of a training graph its chunk and strategy, for every tensor its
+//! layout.
+//!
+//! A plan speaks of the model's nodes only. Gradients are in their node's chunk and cut the axes of
+//! the same names. Sums of gradients are formed where least is sent, before them and behind them: as
+//! their terms lie, where those agree, or as one of them does, or as the node that computed the tensor
+//! wants its gradient. Nothing that is chosen here has to be right: whatever layouts come of it,
+//! conversions are put between them.
+
+mod place;
+
+use std::collections::{HashMap, HashSet};
+
+use thinwire_model::{
+    Cut, Declaration, Element, Graph, Layout, NodeId, Origin, Placement, Reduction, Role, Strategy,
+    Tensor, TensorId, Training,
+};
+
+use crate::collective::Transport;
+use crate::pipeline::{self, Kind};
+use crate::plan::{BlockPlan, Plan, Sharding};
+
+/// An output of a node, or an input.
+pub type End = (NodeId, usize);
+
+/// A training graph under a plan.
+#[derive(Debug)]
+pub struct Assignment<'a> {
+    /// The graph with its gradients.
+    pub training: &'a Training,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The lengths of the mesh.
+    pub sizes: Vec<usize>,
+    /// For every node, its declaration.
+    pub declarations: Vec<Declaration>,
+    /// For every node, its chunk.
+    pub chunks: Vec<usize>,
+    /// For every node, its strategy.
+    pub strategies: Vec<Strategy>,
+    /// The nodes that compute nothing but gradients of parameters, where a plan puts them apart.
+    pub apart: HashSet<NodeId>,
+    /// For every node of the model, its strategy.
+    forward: Vec<Strategy>,
+    /// For every node of the model, the index of its block.
+    blocks: Vec<usize>,
+    /// For every parameter, its place in the order of parameters.
+    numbers: HashMap<TensorId, usize>,
+    /// The gradients of parameters.
+    parameter_gradients: HashSet<TensorId>,
+    /// For every tensor, the output that it is.
+    pub producers: Vec<Option<End>>,
+    /// For every tensor, the inputs that it is.
+    pub consumers: Vec<Vec<End>>,
+}
+
+impl<'a> Assignment<'a> {
+    /// Assigns all nodes.
+    pub fn new(training: &'a Training, plan: &'a Plan) -> Assignment<'a> {
+        let graph = &training.graph;
+        let mut producers = vec![None; graph.tensors.len()];
+        let mut consumers = vec![Vec::new(); graph.tensors.len()];
+        for (id, node) in graph.nodes.iter().enumerate() {
+            node.outputs.iter().enumerate().for_each(|(at, out)| producers[*out] = Some((id, at)));
+            node.inputs.iter().enumerate().for_each(|(at, input)| consumers[*input].push((id, at)));
+        }
+        let declarations = graph.nodes.iter().map(|node| graph.declaration(node)).collect();
+        let mut assignment = Assignment {
+            training,
+            plan,
+            sizes: plan.sizes(),
+            declarations,
+            chunks: Vec::new(),
+            strategies: Vec::new(),
+            apart: HashSet::new(),
+            forward: plan.strategies.clone(),
+            blocks: blocks(graph),
+            numbers: graph.parameters().enumerate().map(|(at, (id, _))| (id, at)).collect(),
+            parameter_gradients: graph
+                .parameters()
+                .filter_map(|(id, _)| training.gradients[id])
+                .collect(),
+            producers,
+            consumers,
+        };
+        if !plan.shares.is_empty() {
+            assignment.gather_nothing();
+        }
+        for node in 0..graph.nodes.len() {
+            let (chunk, strategy) = assignment.place(node);
+            assignment.chunks.push(chunk);
+            assignment.strategies.push(strategy);
+        }
+        if pipeline::defers_weights(&plan.orders) {
+            assignment.apart = assignment.of_parameters_alone();
+        }
+        assignment
+    }
+
+    /// The nodes all of whose outputs are shares of parameters' gradients.
+    fn of_parameters_alone(&self) -> HashSet<NodeId> {
+        let trained = self.training.graph.parameters().map(|(id, _)| id);
+        let shares: HashSet<End> = trained.flat_map(|id| self.shares(id)).collect();
+        let nodes = shares.iter().map(|(node, _)| *node);
+        let outputs = |node: NodeId| 0..self.training.graph.nodes[node].outputs.len();
+        nodes.filter(|node| outputs(*node).all(|at| shares.contains(&(*node, at)))).collect()
+    }
+
+    /// Returns the kind of pass that a node belongs to, if it is not left out.
+    pub fn pass(&self, node: NodeId) -> Kind {
+        match self.is_forward(node) {
+            true => Kind::Forward,
+            false if self.apart.contains(&node) => Kind::Weight,
+            false => Kind::Backward,
+        }
+    }
+
+    /// Returns the stage of a chunk.
+    pub fn stage(&self, chunk: usize) -> usize {
+        chunk % self.plan.stages
+    }
+
+    /// Returns the stage of a node.
+    pub fn stage_of(&self, node: NodeId) -> usize {
+        self.stage(self.chunks[node])
+    }
+
+    /// Returns whether a node is of the model, and not of the gradients.
+    pub fn is_forward(&self, node: NodeId) -> bool {
+        self.training.origins[node] == Origin::Forward
+    }
+
+    /// Returns whether a node is left out: sums of a parameter's gradient are formed elsewhere.
+    pub fn is_left_out(&self, node: NodeId) -> bool {
+        match self.training.origins[node] {
+            Origin::Accumulate(tensor) => self.is_parameter(tensor),
+            _ => false,
+        }
+    }
+
+    /// Returns whether a tensor is trained.
+    pub fn is_parameter(&self, tensor: TensorId) -> bool {
+        matches!(self.training.graph.tensors[tensor].role, Role::Parameter(_))
+    }
+
+    /// Returns the layout in which an output is made.
+    pub fn produced(&self, (node, output): End) -> Layout {
+        let mut layout = self.declarations[node].output_sides(output, &self.strategies[node]).value;
+        if self.carries_sums(node) {
+            layout.0[0] = Placement::Partial(Reduction::Sum);
+        }
+        layout
+    }
+
+    /// Returns the layout in which an input is wanted.
+    pub fn required(&self, (node, input): End) -> Layout {
+        let mut layout = self.declarations[node].input_sides(input, &self.strategies[node]).value;
+        let tensor = self.training.graph.nodes[node].inputs[input];
+        let gradient = self.producers[tensor].is_some_and(|(made, _)| !self.is_forward(made));
+        if gradient && self.carries_sums(node) {
+            layout.0[0] = Placement::Partial(Reduction::Sum);
+        }
+        layout
+    }
+
+    /// Whether a gradient is taken of partial sums, as it is linear in what comes in. So it must be
+    /// where parts of the batch do unequal work and the node itself knows of no batch, as one of
+    /// positions: a sum over all parts has no common moment before the step's end.
+    fn carries_sums(&self, node: NodeId) -> bool {
+        let gradient = matches!(self.training.origins[node], Origin::Gradient(_));
+        if self.plan.shares.is_empty() || !gradient || self.strategies[node].0[0] != Cut::Whole {
+            return false;
+        }
+        let inputs = &self.training.graph.nodes[node].inputs;
+        let producers = inputs.iter().filter_map(|tensor| self.producers[*tensor]);
+        let mut gradients = producers.filter(|(made, _)| !self.is_forward(*made));
+        gradients.any(|end| matches!(self.produced(end).0[0], Placement::Partial(_)))
+    }
+
+    /// Returns the layout in which a tensor goes from its stage to another: as it is made, or as it is
+    /// first wanted there if that is less, or if it is partial as it is made.
+    pub fn boundary(&self, tensor: TensorId, stage: usize) -> Layout {
+        let produced = self.produced(self.producers[tensor].expect("only what is made is sent"));
+        let there = |end: &&End| self.stage_of(end.0) == stage && !self.is_left_out(end.0);
+        let first = self.consumers[tensor].iter().find(there).expect("somebody there wants it");
+        let wanted = without_partial(&self.required(*first));
+        let shape = &self.training.graph.tensors[tensor].shape;
+        let elements = |layout: &Layout| layout.local_elements(shape, &self.sizes);
+        let partial = produced.0.iter().any(|placement| matches!(placement, Placement::Partial(_)));
+        if partial || elements(&wanted) < elements(&produced) { wanted } else { produced }
+    }
+
+    /// Returns the stages that use a parameter, the owner first: the one that uses it first.
+    pub fn users(&self, parameter: TensorId) -> Vec<usize> {
+        let mut stages = Vec::new();
+        for (node, _) in self.forward_users(parameter) {
+            let stage = self.stage_of(node);
+            if !stages.contains(&stage) {
+                stages.push(stage);
+            }
+        }
+        stages
+    }
+
+    /// Returns the shares of a parameter's gradient: the outputs that it is the sum of.
+    pub fn shares(&self, parameter: TensorId) -> Vec<End> {
+        let mut open: Vec<TensorId> = self.training.gradients[parameter].into_iter().collect();
+        let mut shares = Vec::new();
+        while let Some(tensor) = open.pop() {
+            let end = self.producers[tensor].expect("a gradient is computed");
+            match self.is_left_out(end.0) {
+                true => open.extend(&self.training.graph.nodes[end.0].inputs),
+                false => shares.push(end),
+            }
+        }
+        shares
+    }
+
+    /// Returns where a parameter lies on a stage before it is cut for the optimiser's sake.
+    pub fn whole_home(&self, parameter: TensorId, stage: usize) -> Layout {
+        let user = self.forward_users(parameter).find(|(node, _)| self.stage_of(*node) == stage);
+        without_partial(&self.required(user.expect("a user of the parameter")))
+    }
+
+    /// Returns the resident layout of a parameter on a stage, from step to step.
+    pub fn home(&self, parameter: TensorId, stage: usize) -> Layout {
+        match self.sharding(parameter) >= Sharding::Parameters {
+            true => self.sharded_home(parameter, stage),
+            false => self.whole_home(parameter, stage),
+        }
+    }
+
+    /// Returns the layout of a parameter's part on which the optimiser works.
+    pub fn updated(&self, parameter: TensorId, stage: usize) -> Layout {
+        match self.sharding(parameter) >= Sharding::Optimizer {
+            true => self.sharded_home(parameter, stage),
+            false => self.whole_home(parameter, stage),
+        }
+    }
+
+    /// Returns the layout in which shares of a parameter's gradient are summed.
+    pub fn summed(&self, parameter: TensorId, stage: usize) -> Layout {
+        let sharded = self.sharded_home(parameter, stage);
+        let cut = sharded != self.whole_home(parameter, stage);
+        match cut && self.sharding(parameter) >= Sharding::Gradients {
+            true => sharded,
+            false => self.share_layout(parameter, stage),
+        }
+    }
+
+    /// Returns how a parameter is divided.
+    pub fn sharding(&self, parameter: TensorId) -> Sharding {
+        self.plan.sharding[self.index(parameter)]
+    }
+
+    /// Returns the transport of a parameter's gradient.
+    pub fn transport(&self, parameter: TensorId) -> &Transport {
+        &self.plan.codecs[self.index(parameter)]
+    }
+
+    /// Returns whether a tensor may travel encoded as an activation or as its gradient. Vectors travel
+    /// as they are, as the gradients of parameters do that are vectors.
+    pub fn encodes(&self, id: TensorId) -> bool {
+        let Tensor { shape, element, role, .. } = &self.training.graph.tensors[id];
+        let numbers = *role == Role::Activation && *element == Element::Float;
+        numbers && shape.len() >= 2 && !self.parameter_gradients.contains(&id)
+    }
+
+    /// Returns the block of a node of the model, by its index; nodes before the first block go with
+    /// it.
+    pub fn block(&self, node: NodeId) -> usize {
+        self.blocks[node]
+    }
+
+    /// Returns whether a tensor of the model stays inside of a block that is computed again for
+    /// backward.
+    pub fn is_recomputed(&self, tensor: TensorId) -> bool {
+        let Some((producer, _)) = self.producers[tensor] else { return false };
+        if !self.is_forward(producer) {
+            return false;
+        }
+        let users = self.consumers[tensor].iter().map(|(node, _)| *node);
+        let mut users = users.filter(|node| self.is_forward(*node));
+        let block = |node: NodeId| {
+            let block = self.blocks[node];
+            self.training.graph.blocks.get(block).filter(|range| range.nodes.contains(&node))?;
+            Some(block)
+        };
+        users.all(|node| block(node) == block(producer)) && self.block_plan(producer).recompute
+    }
+
+    /// Returns what the plan says of the block of a node of the model.
+    pub fn block_plan(&self, node: NodeId) -> BlockPlan {
+        let none = BlockPlan { chunk: 0, recompute: false };
+        self.plan.blocks.get(self.blocks[node]).copied().unwrap_or(none)
+    }
+
+    fn index(&self, parameter: TensorId) -> usize {
+        self.numbers[&parameter]
+    }
+
+    fn share_layout(&self, parameter: TensorId, stage: usize) -> Layout {
+        let shares = self.shares(parameter);
+        let here = shares.into_iter().find(|(node, _)| self.stage_of(*node) == stage);
+        here.map_or_else(|| self.whole_home(parameter, stage), |end| self.produced(end))
+    }
+
+    /// The home cut along the dimensions of the mesh on which it is replicated and its gradient is
+    /// partial, each in the first dimension of the tensor that can be cut so.
+    fn sharded_home(&self, parameter: TensorId, stage: usize) -> Layout {
+        let mut layout = self.whole_home(parameter, stage);
+        let gradient = self.share_layout(parameter, stage);
+        let shape = &self.training.graph.tensors[parameter].shape;
+        for at in 0..self.sizes.len() {
+            let replicated = layout.0[at] == Placement::Replicated;
+            if !replicated || !matches!(gradient.0[at], Placement::Partial(_)) {
+                continue;
+            }
+            let cut = (0..shape.len()).map(|dim| {
+                let mut cut = layout.clone();
+                cut.0[at] = Placement::Sharded(dim);
+                (dim, cut)
+            });
+            let inner = |dim: usize| layout.0[at + 1..].contains(&Placement::Sharded(dim));
+            let mut possible =
+                cut.filter(|(dim, cut)| !inner(*dim) && cut.fits(shape, &self.sizes));
+            if let Some((_, cut)) = possible.next() {
+                layout = cut;
+            }
+        }
+        layout
+    }
+
+    fn forward_users(&self, parameter: TensorId) -> impl Iterator<Item = End> {
+        self.consumers[parameter].iter().copied().filter(|(node, _)| self.is_forward(*node))
+    }
+}
+
+/// For every node, the index of its block; nodes before the first block go with it.
+fn blocks(graph: &Graph) -> Vec<usize> {
+    let mut blocks = Vec::with_capacity(graph.nodes.len());
+    let mut before = 0;
+    for node in 0..graph.nodes.len() {
+        while graph.blocks.get(before).is_some_and(|block| block.nodes.start <= node) {
+            before += 1;
+        }
+        blocks.push(before.saturating_sub(1));
+    }
+    blocks
+}
+
+/// Returns a layout with replicas where values are partial.
+pub fn without_partial(layout: &Layout) -> Layout {
+    let whole = |placement: &Placement| match placement {
+        Placement::Partial(_) => Placement::Replicated,
+        other => *other,
+    };
+    Layout(layout.0.iter().map(whole).collect())
+}

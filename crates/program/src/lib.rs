@@ -1,0 +1,41 @@
+//! A training step as a value.
+//!
+//! A [`Plan`] says on which ranks every operator of a model works and when. [`program`] derives from
+//! it the [`Program`] of one rank: the instructions of a step with every collective and message, before
+//! anything runs. The planner reads its bytes, the report shows them, and the executor of crate
+//! `train` runs it. No I/O, no threads, no clock.
+//!
+//! ```
+//! use thinwire_model::{backward, named};
+//! use thinwire_program::{Plan, program};
+//! use thinwire_wire::Rank;
+//!
+//! let graph = named("mlp", 4, 1).unwrap();
+//! let training = backward(&graph).unwrap();
+//! let program = program(&training, &Plan::alone(&graph), Rank(0)).unwrap();
+//! assert_eq!(program.sent_bytes(), 0, "one rank has nobody to send anything to");
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod bytes;
+mod coding;
+mod collective;
+mod derive;
+mod error;
+pub mod file;
+mod layout;
+pub mod pipeline;
+mod plan;
+mod program;
+mod words;
+
+pub use bytes::StepBytes;
+pub use coding::Coding;
+pub use collective::{Phase, Rearrange, Transfer, Transport};
+pub use derive::{derive, insert_frees, program};
+pub use error::{Error, Kind as ErrorKind};
+pub use file::PlanFile;
+pub use layout::{Assignment, End, MESH_DIMENSIONS, Mesh, mesh_dimension, parts_of};
+pub use plan::{BlockPlan, MeshDim, Plan, Sharding, Share};
+pub use program::{Convert, Held, Instruction, Message, Owner, Parameter, Program, Slot, freed};
+pub use words::{counted, devices};

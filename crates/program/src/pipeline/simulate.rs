@@ -1,0 +1,165 @@
+//! The simulation of a pipeline on a clock.
+//!
+//! A rank does its passes in the order of its list, each as soon as what it needs is there: forward
+//! what the stage before sends, backward what the stage behind does. Messages leave when a pass is
+//! done, one after the other on each way, while the rank goes on; what moving them takes of the rank
+//! itself delays its next pass, if that is not waiting anyway.
+
+use super::{Kind, Pass};
+
+/// The times of one chunk of the pipeline for one micro-batch, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stage {
+    /// Seconds of forward.
+    pub forward_s: f64,
+    /// Seconds of backward, or of the gradient of inputs alone where that of weights is apart.
+    pub backward_s: f64,
+    /// Seconds of the gradient of weights, where it is apart.
+    pub weight_s: f64,
+    /// Seconds in which a message goes from this stage to the next one, or back.
+    pub message_s: f64,
+    /// Seconds that messages take of the rank's own time, after a pass forward or backward.
+    pub handling_s: f64,
+    /// Seconds from the beginning until new parameters have come home: no forward is done before.
+    pub home_s: f64,
+    /// Seconds that the first forward takes longer, because they come.
+    pub first_s: f64,
+}
+
+/// A pass with its times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// The pass.
+    pub pass: Pass,
+    /// When the pass began, in seconds.
+    pub start_s: f64,
+    /// When the pass was done, in seconds.
+    pub end_s: f64,
+}
+
+/// A pipeline's run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    /// When the last rank is done, in seconds.
+    pub seconds: f64,
+    /// The passes of every rank, in order.
+    pub ranks: Vec<Vec<Run>>,
+}
+
+impl Timeline {
+    /// Returns the most micro-batches, over all of its chunks together, that waited on a rank for their
+    /// last pass.
+    pub fn in_flight(&self, rank: usize) -> usize {
+        let runs = &self.ranks[rank];
+        let apart = runs.iter().any(|run| run.pass.kind == Kind::Weight);
+        let last = if apart { Kind::Weight } else { Kind::Backward };
+        let step = |(now, most): (usize, usize), run: &Run| match run.pass.kind {
+            Kind::Forward => (now + 1, most.max(now + 1)),
+            kind if kind == last => (now - 1, most),
+            _ => (now, most),
+        };
+        runs.iter().fold((0, 0), step).1
+    }
+
+    /// Returns the seconds in which a rank did nothing.
+    pub fn idle_s(&self, rank: usize) -> f64 {
+        let busy: f64 = self.ranks[rank].iter().map(|run| run.end_s - run.start_s).sum();
+        self.seconds - busy
+    }
+}
+
+/// Simulates orders; `stages` are in the order in which a micro-batch goes through them. None
+/// if a rank waits for ever.
+///
+/// # Panics
+/// If there is not one stage for every chunk of every rank.
+pub fn simulate(orders: &[Vec<Pass>], stages: &[Stage]) -> Option<Timeline> {
+    let ranks = orders.len();
+    assert_eq!(stages.len() % ranks, 0, "{} stages on {ranks} ranks", stages.len());
+    let micro_batches = orders[0].iter().map(|pass| pass.micro_batch + 1).max().unwrap_or(0);
+    let mut play = Play {
+        stages,
+        forward: vec![None; stages.len() * micro_batches],
+        backward: vec![None; stages.len() * micro_batches],
+        link_free: vec![[0.0; 2]; stages.len()],
+        micro_batches,
+    };
+    let mut runs: Vec<Vec<Run>> =
+        orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
+    let mut advanced = true;
+    while advanced {
+        advanced = false;
+        for (rank, order) in orders.iter().enumerate() {
+            while let Some(pass) = order.get(runs[rank].len()) {
+                let now = runs[rank].last().map_or(0.0, |run| play.free_s(run));
+                let Some(run) = play.run(*pass, now) else { break };
+                runs[rank].push(run);
+                advanced = true;
+            }
+        }
+    }
+    let done = runs.iter().zip(orders).all(|(runs, order)| runs.len() == order.len());
+    let ends = runs.iter().filter_map(|runs| runs.last()).map(|run| run.end_s);
+    let seconds = ends.fold(0.0, f64::max);
+    done.then_some(Timeline { seconds, ranks: runs })
+}
+
+struct Play<'a> {
+    stages: &'a [Stage],
+    micro_batches: usize,
+    /// For every stage and micro-batch, when what it needs forward is there.
+    forward: Vec<Option<f64>>,
+    /// For every stage and micro-batch, when the gradient that backward needs is there.
+    backward: Vec<Option<f64>>,
+    /// For every stage, when its links to the next and to the one before are free.
+    link_free: Vec<[f64; 2]>,
+}
+
+impl Play<'_> {
+    /// When a rank may go on after a pass.
+    fn free_s(&self, run: &Run) -> f64 {
+        match run.pass.kind {
+            Kind::Weight => run.end_s,
+            _ => run.end_s + self.stages[run.pass.chunk].handling_s,
+        }
+    }
+
+    /// Does a pass, if what it needs will be there.
+    fn run(&mut self, pass: Pass, now: f64) -> Option<Run> {
+        let stage = pass.chunk;
+        let place = stage * self.micro_batches + pass.micro_batch;
+        let (needs, seconds) = match pass.kind {
+            Kind::Forward if stage == 0 => (0.0, self.stages[stage].forward_s),
+            Kind::Forward => (self.forward[place]?, self.stages[stage].forward_s),
+            Kind::Backward => (self.backward[place]?, self.stages[stage].backward_s),
+            Kind::Weight => (now, self.stages[stage].weight_s),
+        };
+        let start_s = now.max(needs);
+        let first = pass.kind == Kind::Forward && pass.micro_batch == 0;
+        let end_s = match first {
+            true => (start_s + seconds + self.stages[stage].first_s).max(self.stages[stage].home_s),
+            false => start_s + seconds,
+        };
+        match pass.kind {
+            Kind::Forward if stage + 1 == self.stages.len() => self.backward[place] = Some(end_s),
+            Kind::Forward => {
+                let next = place + self.micro_batches;
+                self.forward[next] = Some(self.send(stage, 0, end_s));
+            }
+            Kind::Backward if stage > 0 => {
+                let before = place - self.micro_batches;
+                self.backward[before] = Some(self.send(stage, 1, end_s));
+            }
+            Kind::Backward | Kind::Weight => {}
+        }
+        Some(Run { pass, start_s, end_s })
+    }
+
+    /// When a message that is ready arrives.
+    fn send(&mut self, stage: usize, way: usize, ready: f64) -> f64 {
+        let message_s = self.stages[stage - way].message_s;
+        let free = &mut self.link_free[stage][way];
+        *free = free.max(ready) + message_s;
+        *free
+    }
+}

@@ -1,0 +1,177 @@
+//! Plans: where every node of a model works, and when.
+//!
+//! Ranks form `stages` meshes of the same shape, one after the other. A block of the model belongs
+//! to a chunk of the pipeline; chunk c is on stage c modulo `stages`, so that a stage has several
+//! chunks where the pipeline is interleaved.
+
+use thinwire_model::{Graph, Origin, Strategy, Training};
+
+use crate::Error;
+use crate::collective::Transport;
+use crate::pipeline::{self, Pass, Schedule};
+
+/// A dimension of the mesh that every stage is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeshDim {
+    /// The name of the dimension, such as "data".
+    pub name: String,
+    /// The number of ranks.
+    pub size: usize,
+}
+
+/// The parts of a parameter's state that the ranks which share its work divide among them
+/// (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Sharding {
+    /// Nothing.
+    None,
+    /// The optimiser's state: ZeRO 1.
+    Optimizer,
+    /// Gradients too: ZeRO 2. They are scattered with every micro-batch.
+    Gradients,
+    /// Parameters too: ZeRO 3. They are gathered for forward and for backward with every
+    /// micro-batch.
+    Parameters,
+}
+
+/// A plan's word on a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockPlan {
+    /// The chunk of the pipeline that it is in.
+    pub chunk: usize,
+    /// Whether what it computes is computed again for backward, instead of being kept.
+    pub recompute: bool,
+}
+
+/// The work of a part of the batch where parts do unequal work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The part's micro-batches of a step.
+    pub micro_batches: usize,
+    /// For every stage, what it does in a step.
+    pub orders: Vec<Vec<Pass>>,
+}
+
+/// A graph as many ranks run it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The mesh of every stage.
+    pub mesh: Vec<MeshDim>,
+    /// The number of stages.
+    pub stages: usize,
+    /// For every node of the graph, what it does on each dimension of the mesh.
+    pub strategies: Vec<Strategy>,
+    /// For every block of the graph.
+    pub blocks: Vec<BlockPlan>,
+    /// For every parameter, in the order of [`Graph::parameters`].
+    pub sharding: Vec<Sharding>,
+    /// For every parameter, what its gradient travels by where ranks sum it.
+    pub codecs: Vec<Transport>,
+    /// The transports of activations and their gradients, between stages and within them: a transfer
+    /// takes that of the outermost units of neighbours between which it goes. Empty where all tensors
+    /// travel as they are.
+    pub activations: Vec<Transport>,
+    /// Micro-batches of a step.
+    pub micro_batches: usize,
+    /// For every stage, what it does in a step.
+    pub orders: Vec<Vec<Pass>>,
+    /// For every part along the first dimension of the mesh, what it does; empty where all do alike.
+    /// Together they do as much as if they did.
+    pub shares: Vec<Share>,
+}
+
+impl Plan {
+    /// Returns the plan for one rank, which does everything.
+    pub fn alone(graph: &Graph) -> Plan {
+        Plan {
+            mesh: Vec::new(),
+            stages: 1,
+            strategies: vec![Strategy(Vec::new()); graph.nodes.len()],
+            blocks: vec![BlockPlan { chunk: 0, recompute: false }; graph.blocks.len()],
+            sharding: vec![Sharding::None; graph.parameters().count()],
+            codecs: vec![Transport::raw(); graph.parameters().count()],
+            activations: Vec::new(),
+            micro_batches: 1,
+            orders: Schedule::Gpipe.orders(1, 1).expect("GPipe is always possible"),
+            shares: Vec::new(),
+        }
+    }
+
+    /// Returns the lengths of the mesh.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.mesh.iter().map(|dim| dim.size).collect()
+    }
+
+    /// Returns the number of ranks of one stage.
+    pub fn stage_ranks(&self) -> usize {
+        self.mesh.iter().map(|dim| dim.size).product()
+    }
+
+    /// Returns the number of all ranks.
+    pub fn ranks(&self) -> usize {
+        self.stages * self.stage_ranks()
+    }
+
+    /// Returns the number of chunks of the pipeline.
+    pub fn chunks(&self) -> usize {
+        self.blocks.iter().map(|block| block.chunk + 1).max().unwrap_or(1)
+    }
+
+    /// Returns a fingerprint of plans with codecs that keep residuals; none of others.
+    pub fn owing(&self) -> Option<String> {
+        let owes = self.codecs.iter().any(|transport| transport.codec.needs_feedback());
+        owes.then(|| format!("{:08x}", thinwire_wire::checksum(format!("{self:?}").as_bytes())))
+    }
+
+    /// Checks that the plan is one of this graph, and that the orders come to an end.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn check(&self, training: &Training) -> Result<(), Error> {
+        let graph = &training.graph;
+        let forward = training.origins.iter().filter(|origin| **origin == Origin::Forward).count();
+        let parameters = graph.parameters().count();
+        let counts = [
+            ("strategies", self.strategies.len(), forward),
+            ("blocks", self.blocks.len(), graph.blocks.len()),
+            ("shardings", self.sharding.len(), parameters),
+            ("codecs", self.codecs.len(), parameters),
+            ("orders", self.orders.len(), self.stages),
+        ];
+        if let Some((name, found, expected)) = counts.iter().find(|(_, a, b)| a != b) {
+            return Err(Error::invalid(format!(
+                "{name} of the plan: {found}, expected {expected}"
+            )));
+        }
+        let sizes = self.sizes();
+        for (node, strategy) in graph.nodes.iter().zip(&self.strategies) {
+            let declaration = graph.declaration(node);
+            if strategy.0.len() != sizes.len() || !declaration.allows(strategy, &sizes) {
+                let text = declaration.describe(strategy);
+                let name = &node.name;
+                return Err(Error::invalid(format!(
+                    "{name} cannot be cut as '{text}' on mesh {sizes:?}"
+                )));
+            }
+        }
+        self.check_shares()?;
+        pipeline::check(&self.orders, self.chunks(), self.micro_batches)
+    }
+
+    fn check_shares(&self) -> Result<(), Error> {
+        if self.shares.is_empty() {
+            return Ok(());
+        }
+        let counts: Vec<usize> = self.shares.iter().map(|share| share.micro_batches).collect();
+        let (parts, each) = (self.sizes().first().copied().unwrap_or(1), self.micro_batches);
+        let all = counts.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count));
+        if counts.len() != parts || counts.contains(&0) || all != Some(parts * each) {
+            let found = format!("parts of the mesh have {counts:?} micro-batches");
+            let expected = format!("expected {} in {parts} parts, none without", parts * each);
+            return Err(Error::invalid(format!("{found}, {expected}")));
+        }
+        self.shares.iter().try_for_each(|share| {
+            pipeline::check(&share.orders, self.chunks(), share.micro_batches)
+        })
+    }
+}

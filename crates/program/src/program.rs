@@ -1,0 +1,310 @@
+//! The program of one rank: a step as a list of instructions.
+//!
+//! A slot holds a tensor in one layout, once per micro-batch. Computing, converting, sending and
+//! receiving are all there is; what is sent is known before anything runs.
+
+mod describe;
+
+use std::sync::Arc;
+
+use thinwire_codec::Codec;
+use thinwire_model::{Layout, NodeId, Step, TensorId};
+use thinwire_wire::Rank;
+
+use crate::collective::{ENCODED, Encoding, Length, RAW, Transfer, Transport, outermost};
+use crate::layout::Mesh;
+use crate::pipeline::Pass;
+
+/// The index of a slot in its program.
+pub type Slot = usize;
+
+/// The tensor of a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The tensor, of the training graph.
+    pub tensor: TensorId,
+    /// Where it lies.
+    pub layout: Layout,
+    /// The shape of this rank's part.
+    pub shape: Vec<usize>,
+    /// Whether it may travel encoded: an activation or its gradient, at least a matrix.
+    pub encodes: bool,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Instruction {
+    /// This rank's part of an input of the model is cut out of the data.
+    Load {
+        /// Where it goes.
+        to: Slot,
+    },
+    /// A node's work on this rank's region.
+    Compute {
+        /// The node, of the training graph.
+        node: NodeId,
+        /// The slots that it reads.
+        inputs: Vec<Slot>,
+        /// The slots that it writes.
+        outputs: Vec<Slot>,
+    },
+    /// A collective along one dimension of the mesh.
+    Convert(Convert),
+    /// A message to another stage.
+    Send {
+        /// The slot that is sent.
+        slot: Slot,
+        /// To whom.
+        to: Rank,
+        /// The message's number; the same at both ends.
+        number: u32,
+    },
+    /// A message from another stage.
+    Recv {
+        /// Where it goes.
+        slot: Slot,
+        /// From whom.
+        from: Rank,
+        /// The message's number; the same at both ends.
+        number: u32,
+    },
+    /// A micro-batch's share of a parameter's gradient is complete.
+    Gradient {
+        /// The parameter, as an index of [`Program::parameters`].
+        parameter: usize,
+        /// The share.
+        slot: Slot,
+    },
+    /// The loss of a micro-batch.
+    Loss {
+        /// Where it is.
+        slot: Slot,
+    },
+    /// Nobody reads a slot any more.
+    Free {
+        /// The slot.
+        slot: Slot,
+    },
+}
+
+/// Returns the slots that are freed at once, before any other instruction.
+pub fn freed(rest: &[Instruction]) -> Vec<Slot> {
+    let frees = rest.iter().map_while(|instruction| match instruction {
+        Instruction::Free { slot } => Some(*slot),
+        _ => None,
+    });
+    frees.collect()
+}
+
+/// A collective along one dimension of the mesh.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Convert {
+    /// The slot that is read.
+    pub from: Slot,
+    /// Where the result goes.
+    pub to: Slot,
+    /// The collective.
+    pub step: Step,
+    /// The collective's number; the same on all ranks that take part.
+    pub number: u32,
+    /// The parameter whose gradient is summed, as an index of [`Program::parameters`].
+    pub gradient: Option<usize>,
+}
+
+/// A message about a parameter, with the collectives before it is sent or after it has come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// The collectives.
+    pub converts: Vec<Convert>,
+    /// The slot that is sent or received.
+    pub slot: Slot,
+    /// The other rank.
+    pub peer: Rank,
+    /// The message's number; the same at both ends.
+    pub number: u32,
+}
+
+impl Message {
+    /// Returns the slot where the collectives begin, before a message is sent.
+    pub fn from(&self) -> Slot {
+        self.converts.first().map_or(self.slot, |convert| convert.from)
+    }
+}
+
+/// A parameter on this rank: where it lies, and who updates it.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// The slot that lasts from step to step.
+    pub home: Slot,
+    /// The sum of all shares of the gradient.
+    pub sum: Slot,
+    /// Shares in one micro-batch.
+    pub shares: usize,
+    /// The transport of the gradient where it is summed.
+    pub transport: Transport,
+    /// The collectives that bring the sum to where the optimiser works, after the last share.
+    pub reduce: Vec<Convert>,
+    /// Where the optimiser works; it may be the sum itself.
+    pub reduced: Slot,
+    /// Sums of other stages that use the parameter too.
+    pub others: Vec<Message>,
+    /// The rank that updates the parameter.
+    pub owner: Owner,
+}
+
+/// Who updates a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Owner {
+    /// This rank does, and brings the new values home.
+    Here {
+        /// The collectives that bring new values home.
+        restore: Vec<Convert>,
+        /// The messages that bring new values to other stages that use the parameter.
+        copies: Vec<Message>,
+    },
+    /// Another rank does: it gets the sum and gives the new values, both under these numbers.
+    There {
+        /// The rank.
+        rank: Rank,
+        /// The sum's number.
+        sum: u32,
+        /// The new values' number.
+        values: u32,
+    },
+}
+
+/// One rank's step.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Where the rank is.
+    pub mesh: Mesh,
+    /// The slots.
+    pub slots: Vec<Held>,
+    /// For every chunk, its forward; empty if it is another stage's.
+    pub forward: Vec<Vec<Instruction>>,
+    /// For every chunk, its backward.
+    pub backward: Vec<Vec<Instruction>>,
+    /// For every chunk, its gradients of parameters, where they are apart.
+    pub weight: Vec<Vec<Instruction>>,
+    /// The passes of a step.
+    pub order: Vec<Pass>,
+    /// The parameters that this rank has.
+    pub parameters: Vec<Parameter>,
+    /// The transports of activations and their gradients.
+    pub activations: Vec<Transport>,
+    /// This rank's micro-batches of a step.
+    pub micro_batches: usize,
+    /// The most that any rank has.
+    pub micro_batches_max: usize,
+    /// The micro-batches of the whole batch.
+    pub micro_batches_of_all: usize,
+    /// Where parts of the batch do unequal work, for each of this rank's micro-batches which one of
+    /// the whole batch it is, and which part of it; else empty.
+    pub sources: Vec<(usize, usize)>,
+}
+
+impl Program {
+    /// Returns the bytes that this rank sends in one step, headers included.
+    pub fn sent_bytes(&self) -> u64 {
+        self.bytes(ENCODED)
+    }
+
+    /// Returns the bytes that this rank would send in one step if everything travelled as f32.
+    pub fn raw_bytes(&self) -> u64 {
+        self.bytes(RAW)
+    }
+
+    fn bytes(&self, length: Length) -> u64 {
+        let turns = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
+        let per_micro_batch: u64 = turns.map(|instruction| self.sent_by(instruction, length)).sum();
+        let parameters = self.parameters.iter();
+        let updates: u64 = parameters.map(|parameter| self.sent_for(parameter, length)).sum();
+        per_micro_batch * self.micro_batches as u64 + updates
+    }
+
+    /// Returns which micro-batch of the whole batch one of this rank's is, and which part of it.
+    pub fn source(&self, micro_batch: usize) -> (usize, usize) {
+        let alike = (micro_batch, self.mesh.first());
+        self.sources.get(micro_batch).copied().unwrap_or(alike)
+    }
+
+    /// Returns the numbers of exchanges that keep a residual, each with its elements.
+    pub fn owed(&self) -> Vec<(u32, usize)> {
+        let turns = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
+        let within = turns.filter_map(|instruction| match instruction {
+            Instruction::Convert(convert) => Some(convert),
+            _ => None,
+        });
+        let after = self.parameters.iter().flat_map(|parameter| &parameter.reduce);
+        let owed = |convert: &Convert| Some((convert.number, self.transfer(convert).owed()?));
+        within.chain(after).filter_map(owed).collect()
+    }
+
+    /// Returns what a collective does, as schedules.
+    pub fn transfer(&self, convert: &Convert) -> Transfer {
+        let Step { mesh_dim, collective, .. } = convert.step;
+        let place = (self.mesh.sizes[mesh_dim], self.mesh.coordinates[mesh_dim]);
+        self.encoding(convert).transfer(collective, &self.slots[convert.from].shape, place)
+    }
+
+    /// Returns how the values of a collective travel.
+    pub fn encoding(&self, convert: &Convert) -> Encoding {
+        let groups = || self.mesh.groups(convert.step.mesh_dim);
+        if let Some(parameter) = convert.gradient {
+            let (codec, inner) = self.parameters[parameter].transport.of_groups(groups);
+            return Encoding { codec, inner, activation: false };
+        }
+        if self.activations.is_empty() || !self.slots[convert.from].encodes {
+            return Encoding::raw();
+        }
+        outermost(&self.activations, &groups()).map_or_else(Encoding::raw, |transport| {
+            let (codec, inner) = transport.of_groups(groups);
+            Encoding { codec, inner, activation: true }
+        })
+    }
+
+    /// Returns the codec of a slot's messages to or from another stage.
+    pub fn message_codec(&self, slot: Slot, peer: Rank) -> Arc<dyn Codec> {
+        if self.activations.is_empty() || !self.slots[slot].encodes {
+            return thinwire_codec::raw();
+        }
+        let pairs = self.mesh.pairs([self.mesh.stage, self.mesh.stage_of(peer)]);
+        let transport = outermost(&self.activations, &pairs);
+        transport.map_or_else(thinwire_codec::raw, |transport| Arc::clone(&transport.codec))
+    }
+
+    fn sent_by(&self, instruction: &Instruction, length: Length) -> u64 {
+        match instruction {
+            Instruction::Convert(convert) => self.transfer(convert).bytes(length),
+            Instruction::Send { slot, to, .. } => self.message_bytes((*slot, *to), length),
+            _ => 0,
+        }
+    }
+
+    fn sent_for(&self, parameter: &Parameter, length: Length) -> u64 {
+        let all = |converts: &[Convert]| -> u64 {
+            converts.iter().map(|convert| self.transfer(convert).bytes(length)).sum()
+        };
+        let owned = match &parameter.owner {
+            Owner::There { rank, .. } => self.message_bytes((parameter.reduced, *rank), length),
+            Owner::Here { restore, copies } => {
+                let copy = |Message { converts, slot, peer, .. }: &Message| {
+                    all(converts) + self.message_bytes((*slot, *peer), length)
+                };
+                all(restore) + copies.iter().map(copy).sum::<u64>()
+            }
+        };
+        let others: u64 = parameter.others.iter().map(|sum| all(&sum.converts)).sum();
+        all(&parameter.reduce) + others + owned
+    }
+
+    fn message_bytes(&self, (slot, peer): (Slot, Rank), length: Length) -> u64 {
+        let codec = self.message_codec(slot, peer);
+        match self.slots[slot].shape.iter().product() {
+            0 => 0,
+            elements => (length(&*codec, elements) + thinwire_wire::HEADER_BYTES) as u64,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Passes: what a rank does with one micro-batch, instruction by instruction.
+
+use thinwire_model::{Array, Layout, Operator, Region};
+use thinwire_program::pipeline::{Kind, Pass};
+use thinwire_program::{Instruction, Mesh, Slot, freed, parts_of};
+use thinwire_wire::Rank;
+
+use super::{Inputs, Machine};
+use crate::error::Error;
+use crate::spmd::kernel;
+use crate::spmd::slots::{Content, When};
+use crate::spmd::value::Value;
+
+/// Evaluations' moments begin here, where no training comes.
+const EVALUATIONS: u64 = 1 << 52;
+
+impl Machine<'_> {
+    pub(super) fn pass(&mut self, pass: Pass, data: &Inputs) -> Result<(), Error> {
+        let list = std::mem::take(self.list(pass));
+        let sends = |instruction: &Instruction| matches!(instruction, Instruction::Send { .. });
+        let last_send = list.iter().rposition(sends);
+        let mut places = 0..list.len();
+        let done = places.try_for_each(|at| {
+            let last_read = freed(&list[at + 1..]);
+            self.execute((&list[at], last_read), pass.micro_batch, data)?;
+            // Another stage waits for what this pass sends, and nobody yet for gradients, which would
+            // take the same link, and cores.
+            if last_send.is_none_or(|send| send <= at) { self.reduce() } else { Ok(()) }
+        });
+        *self.list(pass) = list;
+        done
+    }
+
+    fn list(&mut self, pass: Pass) -> &mut Vec<Instruction> {
+        match pass.kind {
+            Kind::Forward => &mut self.program.forward[pass.chunk],
+            Kind::Backward => &mut self.program.backward[pass.chunk],
+            Kind::Weight => &mut self.program.weight[pass.chunk],
+        }
+    }
+
+    fn execute(
+        &mut self,
+        (instruction, last_read): (&Instruction, Vec<Slot>),
+        micro_batch: usize,
+        data: &Inputs,
+    ) -> Result<(), Error> {
+        let moment = self.moment(micro_batch);
+        match instruction {
+            Instruction::Load { to } => {
+                let held = &self.program.slots[*to];
+                let mesh = self.program.mesh.with_first(self.source(micro_batch).1);
+                let part = cut(&data[&held.tensor], &held.layout, &mesh);
+                let value = Value::from_array(&part);
+                self.slots.put(micro_batch, *to, Content::Here(value));
+            }
+            Instruction::Compute { node, inputs, outputs } => {
+                self.compute(micro_batch, *node, (inputs, outputs), &last_read)?;
+            }
+            Instruction::Convert(convert) => {
+                let value = self.value(micro_batch, convert.from)?;
+                let content =
+                    self.slots.convert(&self.program, convert, &value, When::next(moment))?;
+                self.slots.put(micro_batch, convert.to, content);
+            }
+            Instruction::Send { slot, to, number } => {
+                let value = self.value(micro_batch, *slot)?;
+                let place = (&self.program, *slot);
+                self.slots.send(place, value.into_floats(), (*to, *number), When::next(moment));
+            }
+            Instruction::Recv { slot, from, number } => {
+                self.recv(micro_batch, *slot, (*from, *number));
+            }
+            Instruction::Gradient { parameter, slot } => {
+                let value = self.value(micro_batch, *slot)?;
+                last_read.iter().for_each(|slot| self.slots.free(micro_batch, *slot));
+                self.share(*parameter, value);
+            }
+            Instruction::Loss { slot } => {
+                let loss = self.value(micro_batch, *slot)?.floats()[0];
+                *self.loss.get_or_insert(0.0) += loss;
+            }
+            Instruction::Free { slot } => self.slots.free(micro_batch, *slot),
+        }
+        Ok(())
+    }
+
+    /// Begins to receive all messages of a pass.
+    pub(super) fn await_messages(&mut self, pass: Pass) {
+        let list = std::mem::take(self.list(pass));
+        for instruction in &list {
+            if let Instruction::Recv { slot, from, number } = instruction {
+                self.recv(pass.micro_batch, *slot, (*from, *number));
+            }
+        }
+        *self.list(pass) = list;
+    }
+
+    /// Begins to receive a message, unless that has begun.
+    fn recv(&mut self, micro_batch: usize, slot: Slot, message: (Rank, u32)) {
+        if !self.slots.is_filled(micro_batch, slot) {
+            let content = self.slots.recv((&self.program, slot), message, self.moment(micro_batch));
+            self.slots.put(micro_batch, slot, content);
+        }
+    }
+
+    fn compute(
+        &mut self,
+        micro_batch: usize,
+        node: usize,
+        (inputs, outputs): (&[Slot], &[Slot]),
+        last_read: &[Slot],
+    ) -> Result<(), Error> {
+        let values = inputs.iter().map(|slot| self.value(micro_batch, *slot));
+        let values = values.collect::<Result<Vec<_>, Error>>()?;
+        // Their last reader has them for itself.
+        last_read.iter().for_each(|slot| self.slots.free(micro_batch, *slot));
+        let (source, part) = self.source(micro_batch);
+        let moment = self.step * self.program.micro_batches_of_all as u64 + source as u64;
+        let region = Region::new(&self.declarations[node], self.parts[part][node].clone())
+            .with_random(self.seed, moment);
+        let operator = &self.training.graph.nodes[node].operator;
+        let results = match operator {
+            Operator::Dropout(_) if self.evaluating => values,
+            _ => kernel::compute(operator, values, &region),
+        };
+        for (slot, value) in outputs.iter().zip(results) {
+            self.slots.put(micro_batch, *slot, Content::Here(value));
+        }
+        Ok(())
+    }
+
+    /// A number for a micro-batch of this step that no other one has.
+    pub(super) fn moment(&self, micro_batch: usize) -> u64 {
+        match self.evaluating {
+            true => EVALUATIONS + self.evaluations + micro_batch as u64,
+            false => self.step * self.program.micro_batches_max as u64 + micro_batch as u64,
+        }
+    }
+
+    /// Returns which micro-batch of the data this rank's one is, and which part of it.
+    fn source(&self, micro_batch: usize) -> (usize, usize) {
+        match self.evaluating {
+            true => (micro_batch, self.program.mesh.first()),
+            false => self.program.source(micro_batch),
+        }
+    }
+
+    fn value(&mut self, micro_batch: usize, slot: Slot) -> Result<Value, Error> {
+        self.slots.value(&self.program, micro_batch, slot)
+    }
+}
+
+/// A rank's part of a tensor.
+fn cut(whole: &Array, layout: &Layout, mesh: &Mesh) -> Array {
+    whole.slice(&parts_of(whole.shape(), layout, mesh))
+}
