@@ -32,6 +32,11 @@ impl Algorithm {
         Algorithm::RingGather,
     ];
 
+    /// Whether every rank decodes what every rank encoded.
+    pub const fn gathers(self) -> bool {
+        matches!(self, Algorithm::Gather | Algorithm::RingGather)
+    }
+
     /// The algorithm's name as users write it.
     pub const fn name(self) -> &'static str {
         match self {

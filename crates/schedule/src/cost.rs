@@ -72,11 +72,14 @@ pub fn cost(
     encoded_len: &dyn Fn(usize) -> usize,
     speeds: &Speeds,
 ) -> Cost {
-    let schedules: Vec<_> = (0..world_size as u32)
-        .map(|rank| World::new(rank, world_size as u32).expect("a world of this size"))
-        .map(|world| all_reduce(algorithm, world, shape))
-        .collect();
+    let schedules = everyone(world_size, |world| all_reduce(algorithm, world, shape));
     cost_of(&schedules, encoded_len, speeds)
+}
+
+/// The schedules of all ranks, in order of ranks.
+pub(crate) fn everyone(size: usize, schedule: impl Fn(World) -> Schedule) -> Vec<Schedule> {
+    let world = |rank| World::new(rank, size as u32).expect("a rank below the number of ranks");
+    (0..size as u32).map(|rank| schedule(world(rank))).collect()
 }
 
 /// The cost of the schedules of all ranks, in order of ranks.

@@ -82,6 +82,18 @@ impl Hierarchy {
         builder.finish_from(part.start)
     }
 
+    /// The size of the units that `near` makes of a world: neighbouring ranks, equally many in each unit,
+    /// near to those of their own unit and to no others. None if it makes no such units, a single one, or
+    /// one of each rank.
+    pub fn unit_of(world_size: usize, near: impl Fn(usize, usize) -> bool) -> Option<usize> {
+        let unit = (1..world_size).find(|rank| !near(0, *rank))?;
+        let ranks = || 0..world_size;
+        let alike =
+            |from: usize, to: usize| from == to || near(from, to) == (from / unit == to / unit);
+        let divides = unit > 1 && world_size.is_multiple_of(unit);
+        (divides && ranks().all(|from| ranks().all(|to| alike(from, to)))).then_some(unit)
+    }
+
     /// The elements that a rank sums in a reduce-scatter: those of its unit in the part of its place. So the
     /// chunks lie by place first, then by unit.
     ///

@@ -237,6 +237,18 @@ fn fast_links_within_units_make_it_worth_while() {
 }
 
 #[test]
+fn units_are_found_where_ranks_are_near() {
+    let of = |size, unit: usize| Hierarchy::unit_of(size, |from, to| from / unit == to / unit);
+    assert_eq!([of(8, 4), of(6, 2), of(6, 3)], [Some(4), Some(2), Some(3)]);
+    assert_eq!([of(7, 4), of(4, 4), of(4, 1), of(1, 1)], [None; 4]);
+    // Ranks 0 and 2 share a machine, and so do 1 and 3.
+    assert_eq!(Hierarchy::unit_of(4, |from, to| from % 2 == to % 2), None);
+    // One pair of a unit is apart.
+    let split = |from: usize, to: usize| from / 3 == to / 3 && from + to != 7;
+    assert_eq!(Hierarchy::unit_of(6, split), None);
+}
+
+#[test]
 fn names_parse_back() {
     for between in Algorithm::ALL {
         let hierarchy = Hierarchy { unit: 4, between };

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use thinwire_codec::{Choice, Exchange};
 use thinwire_collective::operations::{self, carries};
-use thinwire_schedule::{Algorithm, Cost, Shape, Speeds, all_reduce, cost, load_of};
+use thinwire_schedule::{Algorithm, Shape, Speeds, estimate};
 use thinwire_wire::World;
 
 use crate::auto::plan::Assignment;
@@ -25,9 +25,6 @@ const TASK_OVERHEAD_S: f64 = 2e-6;
 
 /// Below this many elements prices are exact.
 const EXACT_MAX: usize = 1 << 12;
-
-/// A world of more ranks is not simulated: its price is worked out from that of a smaller one.
-const SIMULATED_MAX: usize = 4;
 
 /// A gather among more ranks than this is for small tensors alone.
 const GATHER_WORLD_MAX: usize = 8;
@@ -160,10 +157,7 @@ fn price(calibration: &Calibration, world: World, choices: Choices, elements: us
     };
     let speeds = speeds(speed, &calibration.link, algorithm, size, piece.max(1));
     let encoded_len = |count| codec.encoded_len(count);
-    let cost = match size > SIMULATED_MAX {
-        true => extrapolated(algorithm, world, &shape, &encoded_len, &speeds),
-        false => cost(algorithm, size, &shape, &encoded_len, &speeds),
-    };
+    let cost = estimate(algorithm, size, &shape, &encoded_len, &speeds);
     Price {
         alone_s: cost.seconds,
         lead_s: cost.lead_seconds,
@@ -179,41 +173,6 @@ fn price(calibration: &Calibration, world: World, choices: Choices, elements: us
     }
 }
 
-/// Returns the cost among more ranks than it is cheap to simulate: one rank's own load is exact, and the rest of
-/// the time is that of a smaller world, with the latency of as many more messages in sequence.
-fn extrapolated(
-    algorithm: Algorithm,
-    world: World,
-    shape: &Shape,
-    encoded_len: &dyn Fn(usize) -> usize,
-    speeds: &Speeds,
-) -> Cost {
-    // Halving has hosts and guests unless the number of ranks is a power of two.
-    let size = if world.size().is_power_of_two() { SIMULATED_MAX } else { SIMULATED_MAX - 1 };
-    let small = World::new(0, size as u32).expect("a world of this size");
-    let first = World::new(0, world.size() as u32).expect("the world has a first rank");
-    let load = |world| load_of(&all_reduce(algorithm, world, shape), encoded_len, speeds);
-    let (few, many) = (load(small), load(first));
-    let busy = |cost: &Cost| cost.cpu_seconds.max(cost.egress_seconds).max(cost.ingress_seconds);
-    let simulated = cost(algorithm, size, shape, encoded_len, speeds);
-    let more = sequence(algorithm, world.size()) - sequence(algorithm, size);
-    let seconds = (simulated.seconds - busy(&few)).max(0.0) + busy(&many) + more * speeds.latency_s;
-    // Gathers encode everything before the first message, others the first rank's piece.
-    let piece = if gathers(algorithm) { 1.0 } else { size as f64 / world.size() as f64 };
-    Cost { seconds, lead_seconds: simulated.lead_seconds * piece, ..many }
-}
-
-/// Messages that wait for each other.
-fn sequence(algorithm: Algorithm, size: usize) -> f64 {
-    match algorithm {
-        Algorithm::Ring => 2.0 * (size as f64 - 1.0),
-        Algorithm::Halving => 2.0 * f64::from(size.ilog2()),
-        Algorithm::TwoShot => 2.0,
-        Algorithm::Gather => 1.0,
-        Algorithm::RingGather => size as f64 - 1.0,
-    }
-}
-
 /// Where codecs work on `piece` elements at a time.
 fn speeds(
     speed: &CodecSpeed,
@@ -223,7 +182,7 @@ fn speeds(
     piece: usize,
 ) -> Speeds {
     let codec = speed.codec();
-    let (deferred, gathers) = (codec.needs_feedback(), gathers(algorithm));
+    let (deferred, gathers) = (codec.needs_feedback(), algorithm.gathers());
     let free = |rate: f64, free: bool| if free { f64::INFINITY } else { rate };
     let converges = size > 2 && matches!(algorithm, Algorithm::TwoShot | Algorithm::Gather);
     Speeds {
@@ -236,15 +195,10 @@ fn speeds(
     }
 }
 
-/// Whether every rank decodes what every rank encoded.
-fn gathers(algorithm: Algorithm) -> bool {
-    matches!(algorithm, Algorithm::Gather | Algorithm::RingGather)
-}
-
 /// With feedback results are decoded at the step's end.
 fn commit_s(speed: &CodecSpeed, algorithm: Algorithm, size: usize, elements: usize) -> f64 {
     let bytes = (elements * 4) as f64;
-    let merges = if gathers(algorithm) { (size - 1) as f64 } else { 0.0 };
+    let merges = if algorithm.gathers() { (size - 1) as f64 } else { 0.0 };
     bytes / rate_at(speed.decode, elements) + merges * bytes / rate_at(speed.merge, elements)
 }
 
@@ -271,7 +225,7 @@ fn carriers(
     let usable = |algorithm: &Algorithm| {
         carries(*algorithm, exchange)
             && differs(*algorithm)
-            && (!gathers(*algorithm) || few || exchange == Exchange::Gather)
+            && (!algorithm.gathers() || few || exchange == Exchange::Gather)
     };
     let all = Algorithm::ALL.into_iter().filter(usable);
     if size == 1 { all.take(1).collect() } else { all.collect() }
@@ -297,38 +251,6 @@ mod tests {
 
     fn world(size: u32) -> World {
         World::new(0, size).unwrap()
-    }
-
-    #[test]
-    fn large_worlds_cost_about_what_playing_them_says() {
-        for latency_s in [2e-5, 2e-2] {
-            let speeds = Speeds {
-                latency_s,
-                bytes_per_s: 1.25e7,
-                encode_per_s: 1e9,
-                decode_per_s: 2e9,
-                merge_per_s: 2e9,
-                task_overhead_s: TASK_OVERHEAD_S,
-            };
-            for algorithm in Algorithm::ALL {
-                for (size, partitions) in [(5, 1), (8, 2), (12, 1), (16, 4), (24, 2)] {
-                    let shape = Shape { length: 1 << 18, block: 1, partitions };
-                    let simulated = cost(algorithm, size, &shape, &|count| 4 * count, &speeds);
-                    let worked_out = extrapolated(
-                        algorithm,
-                        world(size as u32),
-                        &shape,
-                        &|count| 4 * count,
-                        &speeds,
-                    );
-                    let ratio = worked_out.seconds / simulated.seconds;
-                    assert!((0.8..1.25).contains(&ratio), "{algorithm}, {size} ranks: {ratio}");
-                    // Chunks differ by an element.
-                    let bytes = worked_out.sent_bytes as f64 / simulated.sent_bytes as f64;
-                    assert!((0.99..1.01).contains(&bytes), "{algorithm}: {bytes}");
-                }
-            }
-        }
     }
 
     #[test]
