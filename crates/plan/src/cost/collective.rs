@@ -2,9 +2,8 @@
 //!
 //! A reduce-scatter goes from the innermost level outwards, each level with what is left: with g
 //! devices of a unit in the group, each of them talks to other units about 1/g of the bytes. An
-//! all-gather goes the other way; an all-reduce is both. On one level this is the schedule of
-//! crate `schedule`, direct or around a ring, in closed form. Law: equal to `schedule::cost` with
-//! processors that take no time.
+//! all-gather goes the other way; an all-reduce is both. Each level is a closed form of crate `schedule`,
+//! which proves them equal to its schedules.
 //!
 //! | n bytes, f members of a level | steps | bytes sent |
 //! |---|---|---|
@@ -16,7 +15,7 @@
 //! as an all-to-all does. With g devices of a unit in the group, each of them talks to other units
 //! about all of its bytes but what stays in its own.
 
-use thinwire_wire::HEADER_BYTES;
+use thinwire_schedule::closed_form::Rounds;
 
 use super::group::{Group, Hop};
 use crate::cluster::{Handling, Lane};
@@ -53,14 +52,11 @@ impl Exchange {
     /// Seconds of a device's own time in a reduce-scatter of `bytes`, or an all-gather to as many.
     pub(super) fn scatter_handling_s(self, group: &Group, bytes: f64, handling: &Handling) -> f64 {
         let hop = |hop: &Hop| match self {
-            Exchange::Flat => {
-                let others = hop.inside * (hop.members - 1.0);
-                let message = bytes / group.size as f64 + HEADER_BYTES as f64;
-                handling.seconds(others, others * message)
-            }
-            _ => hop_handling_s(hop, bytes / hop.inside, handling),
+            Exchange::Flat => flat(group, hop, bytes),
+            _ => self.rounds(hop, bytes / hop.inside),
         };
-        group.hops.iter().map(hop).sum()
+        let seconds = |rounds: Rounds| handling.seconds(rounds.messages, rounds.wire_bytes());
+        group.hops.iter().map(|of| seconds(hop(of))).sum()
     }
 
     /// Seconds of an all-reduce of `bytes` on each device.
@@ -70,61 +66,46 @@ impl Exchange {
 
     /// Seconds in which every device sends all others their parts of its `bytes`.
     pub fn all_to_all_s(self, group: &Group, bytes: f64) -> f64 {
-        let part = bytes / group.size as f64 + HEADER_BYTES as f64;
-        let hop = |hop: &Hop| {
-            let others = hop.inside * (hop.members - 1.0);
-            hop.latency_s + others * part / hop.bytes_per_s
-        };
+        let hop = |hop: &Hop| flat(group, hop, bytes).seconds(hop.latency_s, hop.bytes_per_s);
         group.hops.iter().map(hop).sum()
     }
 
     /// Seconds of a reduce-scatter of `bytes` on each member of one level.
     fn hop_s(self, hop: &Hop, bytes: f64) -> f64 {
-        let others = hop.members - 1.0;
         let direct = Lane { latency_s: hop.latency_s, bytes_per_s: hop.bytes_per_s };
-        let (steps, lane) = match self {
-            Exchange::Direct | Exchange::Flat => (1.0, direct),
-            Exchange::Ring => (others, hop.ring.unwrap_or(direct)),
+        let lane = match self {
+            Exchange::Direct | Exchange::Flat => direct,
+            Exchange::Ring => hop.ring.unwrap_or(direct),
         };
-        let message = bytes / hop.members + HEADER_BYTES as f64;
-        steps * lane.latency_s + others * message / lane.bytes_per_s
+        self.rounds(hop, bytes).seconds(lane.latency_s, lane.bytes_per_s)
+    }
+
+    /// The messages of a reduce-scatter of `bytes` on each member of one level.
+    fn rounds(self, hop: &Hop, bytes: f64) -> Rounds {
+        let (others, part) = (hop.members - 1.0, bytes / hop.members);
+        match self {
+            Exchange::Direct | Exchange::Flat => Rounds::direct(others, part),
+            Exchange::Ring => Rounds::ring(others, part),
+        }
     }
 }
 
-/// Seconds of a device's own time in a reduce-scatter on one level.
-fn hop_handling_s(hop: &Hop, bytes: f64, handling: &Handling) -> f64 {
-    let message = bytes / hop.members + HEADER_BYTES as f64;
-    handling.seconds(hop.members - 1.0, (hop.members - 1.0) * message)
+/// The messages of a device over one hop where it sends all others their parts of its `bytes`.
+fn flat(group: &Group, hop: &Hop, bytes: f64) -> Rounds {
+    Rounds::direct(hop.inside * (hop.members - 1.0), bytes / group.size as f64)
 }
 
 /// Seconds of one message.
 pub fn message_s(hop: &Hop, bytes: f64) -> f64 {
-    hop.latency_s + (bytes + HEADER_BYTES as f64) / hop.bytes_per_s
+    Rounds::direct(1.0, bytes).seconds(hop.latency_s, hop.bytes_per_s)
 }
 
 #[cfg(test)]
 mod tests {
-    use thinwire_schedule::{
-        Algorithm, Schedule, Shape, Speeds, all_gather, all_to_all, cost, cost_of, reduce_scatter,
-    };
-    use thinwire_wire::World;
-
     use super::*;
 
     const LATENCY_S: f64 = 1e-4;
     const BYTES_PER_S: f64 = 1e8;
-
-    fn speeds() -> Speeds {
-        let free = f64::INFINITY;
-        Speeds {
-            latency_s: LATENCY_S,
-            bytes_per_s: BYTES_PER_S,
-            encode_per_s: free,
-            decode_per_s: free,
-            merge_per_s: free,
-            task_overhead_s: 0.0,
-        }
-    }
 
     fn group(size: usize) -> Group {
         let members = size as f64;
@@ -137,44 +118,6 @@ mod tests {
             ring: None,
         };
         Group { size, hops: vec![hop] }
-    }
-
-    fn played(size: usize, schedule: impl Fn(World) -> Schedule) -> f64 {
-        let worlds = (0..size as u32).map(|rank| World::new(rank, size as u32).unwrap());
-        let schedules: Vec<_> = worlds.map(schedule).collect();
-        cost_of(&schedules, &|elements| 4 * elements, &speeds()).seconds
-    }
-
-    #[test]
-    fn closed_forms_equal_the_schedules() {
-        for size in [2, 3, 4, 8] {
-            let shape = Shape { length: size * 1000, block: 1, partitions: 1 };
-            let bytes = 4.0 * shape.length as f64;
-            let close = |closed: f64, played: f64, what: &str| {
-                assert!(
-                    (closed / played - 1.0).abs() < 1e-9,
-                    "{what} of {size}: {closed} {played}"
-                );
-            };
-            let reduce = |algorithm| cost(algorithm, size, &shape, &|n| 4 * n, &speeds()).seconds;
-            let group = group(size);
-            let direct = Exchange::Direct;
-            close(
-                direct.scatter_s(&group, bytes),
-                played(size, |w| reduce_scatter(w, &shape)),
-                "scatter",
-            );
-            close(
-                direct.scatter_s(&group, bytes),
-                played(size, |w| all_gather(w, &shape)),
-                "gather",
-            );
-            close(direct.all_reduce_s(&group, bytes), reduce(Algorithm::TwoShot), "two-shot");
-            close(Exchange::Ring.all_reduce_s(&group, bytes), reduce(Algorithm::Ring), "ring");
-            let parts = vec![shape.length / size; size];
-            let exchange = played(size, |world| all_to_all(world, &parts, &parts));
-            close(direct.all_to_all_s(&group, bytes), exchange, "all-to-all");
-        }
     }
 
     #[test]
