@@ -6,13 +6,16 @@
 //! run, or the rate of an emulated link. Each repetition starts at a barrier and is timed on its
 //! slowest rank; results are medians after a warm-up.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use thinwire_codec::Choice;
-use thinwire_collective::{Group, Options, all_gather, all_reduce, all_reduce_many, barrier};
-use thinwire_schedule::Algorithm;
+use thinwire_collective::{
+    Group, Options, all_gather, all_reduce, all_reduce_in_units, all_reduce_many, barrier,
+};
+use thinwire_schedule::{Algorithm, Hierarchy, UnknownAlgorithm};
 
 use super::floor::floor_s;
 use super::plain::Rates;
@@ -38,9 +41,10 @@ pub struct Args {
     /// Sizes of the tensor in bytes
     #[arg(long, value_delimiter = ',', default_value = "32768,1048576,4194304,26214400,104857600")]
     sizes: Vec<usize>,
-    /// Who sends what to whom: two-shot, ring, halving [default: what a call would take]
+    /// Algorithms: ring, halving, two-shot, gather, ring-gather, or hierarchical:UNIT:ALGORITHM for
+    /// units of so many ranks [default: what a call would take]
     #[arg(long, value_delimiter = ',')]
-    algorithms: Vec<Algorithm>,
+    algorithms: Vec<Route>,
     /// Codec of the values; one that needs no error feedback
     #[arg(long, default_value = "none")]
     codec: Choice,
@@ -54,6 +58,24 @@ pub struct Args {
     /// One JSON object per line
     #[arg(long)]
     json: bool,
+}
+
+/// The way of a sum.
+#[derive(Clone, Copy, Debug)]
+enum Route {
+    Flat(Algorithm),
+    InUnits(Hierarchy),
+}
+
+impl FromStr for Route {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Route, UnknownAlgorithm> {
+        match name.starts_with("hierarchical") {
+            true => name.parse().map(Route::InUnits),
+            false => name.parse().map(Route::Flat),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -100,19 +122,19 @@ pub fn run(args: &Args) -> Result<u8> {
         ));
     }
     let mut bench = Bench { rates, args, group: &mut group };
-    let mut algorithms: Vec<_> = args.algorithms.iter().copied().map(Some).collect();
-    if algorithms.is_empty() {
-        algorithms.push(None);
+    let mut routes: Vec<_> = args.algorithms.iter().copied().map(Some).collect();
+    if routes.is_empty() {
+        routes.push(None);
     }
     let mut lines = Vec::new();
     for size in &args.sizes {
-        for algorithm in &algorithms {
-            let options = Options { algorithm: *algorithm, codec: codec.clone(), partitions: None };
-            lines.push(bench.one(size / 4, &options)?);
+        for route in &routes {
+            let options = Options { codec: codec.clone(), ..Options::default() };
+            lines.push(bench.one(size / 4, *route, options)?);
         }
     }
     if args.small {
-        lines.push(bench.one(SMALL_TENSORS * SMALL_ELEMENTS, &Options::default())?);
+        lines.push(bench.one(SMALL_TENSORS * SMALL_ELEMENTS, None, Options::default())?);
         lines.push(bench.many()?);
     }
     barrier(&mut group)?;
@@ -161,16 +183,25 @@ impl Bench<'_> {
         self.args.link.limit().map_or("none".to_owned(), |limit| limit.to_string())
     }
 
-    fn one(&mut self, elements: usize, options: &Options) -> Result<Line> {
-        let name = match options.algorithm {
+    fn one(&mut self, elements: usize, route: Option<Route>, mut options: Options) -> Result<Line> {
+        let name = match route {
             None => "thinwire".to_owned(),
-            Some(algorithm) => format!("thinwire {algorithm}"),
+            Some(Route::Flat(algorithm)) => format!("thinwire {algorithm}"),
+            Some(Route::InUnits(hierarchy)) => format!("thinwire {hierarchy}"),
         };
+        if let Some(Route::Flat(algorithm)) = route {
+            options.algorithm = Some(algorithm);
+        }
         let mut values = vec![1.0; elements];
         self.line(name, elements, |group| {
             // Sums must not grow from run to run into what is no number.
             values.fill(1.0);
-            timed(|| all_reduce(group, &mut values, options))
+            timed(|| match route {
+                Some(Route::InUnits(hierarchy)) => {
+                    all_reduce_in_units(group, &mut values, hierarchy, &options)
+                }
+                _ => all_reduce(group, &mut values, &options),
+            })
         })
     }
 
