@@ -18,10 +18,10 @@ use thinwire_wire::World;
 
 use crate::{Buffer, Error, Group, Kind, Run, Stop};
 
-/// How long the thread sleeps at most when nothing happens.
+/// The longest sleep of the thread when nothing happens.
 const NAP: Duration = Duration::from_millis(250);
 
-/// What the group does next for a request.
+/// The next thing that the group does for a request.
 #[expect(clippy::large_enum_variant, reason = "it is moved once, and is nearly always a run")]
 pub enum Next<V> {
     /// This run, and what follows it.
@@ -30,13 +30,13 @@ pub enum Next<V> {
     End,
 }
 
-/// What follows a run when it is done or has failed.
+/// The continuation of a run, called when it is done or has failed.
 pub type Then<V> = Box<dyn FnOnce(Result<Run<V>, Error>) -> Next<V> + Send>;
 
 type Begin<V> = Box<dyn FnOnce(Result<&mut Group, Error>) -> Next<V> + Send>;
 type Call = Box<dyn FnOnce(&mut Group) -> Result<(), Error> + Send>;
 
-/// What other threads ask for.
+/// A request of another thread.
 enum Request<V> {
     Run(Begin<V>),
     Call(Call),
@@ -78,7 +78,7 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         self.stop.clone()
     }
 
-    /// What has ended the group, if anything has.
+    /// Returns the error that has ended the group, if any has.
     pub fn failure(&self) -> Option<Error> {
         self.failure.get().cloned()
     }
@@ -92,8 +92,8 @@ impl<V: Buffer + Send + 'static> Driver<V> {
     /// run is under way.
     ///
     /// # Errors
-    /// What `call` returns, which ends the group unless it is [`Kind::Invalid`], or what has ended
-    /// it before.
+    /// The error of `call`, which ends the group unless it is [`Kind::Invalid`], or the error that has
+    /// ended it before.
     pub fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Group) -> Result<T, Error> + Send + 'static,
@@ -114,7 +114,7 @@ impl<V: Buffer + Send + 'static> Driver<V> {
     /// Ends the thread and gives the group back.
     ///
     /// # Errors
-    /// What has ended the group, if anything has.
+    /// The error that has ended the group, if any has.
     pub fn into_group(mut self) -> Result<Group, Error> {
         self.close().ok_or_else(|| self.ended())
     }
@@ -175,7 +175,7 @@ impl<V: Buffer> Loop<V> {
     /// The group, once the other end is closed in good order.
     fn run(mut self, inbox: &Receiver<Request<V>>) -> Option<Group> {
         loop {
-            match self.turn(inbox) {
+            match self.round(inbox) {
                 Ok(true) => {}
                 Ok(false) => return Some(self.group),
                 Err(error) => {
@@ -187,7 +187,7 @@ impl<V: Buffer> Loop<V> {
     }
 
     /// One round; false when the other end is closed.
-    fn turn(&mut self, inbox: &Receiver<Request<V>>) -> Result<bool, Error> {
+    fn round(&mut self, inbox: &Receiver<Request<V>>) -> Result<bool, Error> {
         loop {
             match inbox.try_recv() {
                 Ok(Request::Run(begin)) => {

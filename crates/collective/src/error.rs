@@ -1,4 +1,4 @@
-//! What can go wrong in a collective.
+//! Errors of collectives: the caller's mistakes, lost peers, and corrupt bytes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub enum Kind {
 /// Steps from here on are counts of exchanges, not steps of training: errors do not name them.
 pub(crate) const COUNTS: u64 = 1 << 62;
 
-/// What a group does that has no run: its ranks compute.
+/// The operation of a group that has no run: its ranks compute.
 pub(crate) const BETWEEN: &str = "between exchanges";
 
 /// Steps from here on are calls of plain operations.
@@ -89,8 +89,8 @@ impl Error {
         Error { kind: Kind::Peer, operation, step, rank, detail, source: Some(Arc::new(error)) }
     }
 
-    /// The same error, said of a step of training where it named none: of what is done between the
-    /// collectives of a step, which does not know of steps.
+    /// Returns the error with a step of training where it named none. The code between the collectives of
+    /// a step does not know of steps.
     #[must_use]
     pub fn in_step(self, step: u64) -> Error {
         let step = self.step.filter(|step| *step < COUNTS).unwrap_or(step);
@@ -114,7 +114,7 @@ impl Error {
         }
     }
 
-    /// What the user may do about it, in one line.
+    /// A hint at what the user may do, in one line.
     pub fn hint(&self) -> Option<&'static str> {
         self.source.as_ref().and_then(|error| error.hint())
     }
@@ -129,7 +129,7 @@ impl Error {
         self.rank
     }
 
-    /// What was being done.
+    /// The operation that failed.
     pub fn operation(&self) -> &'static str {
         self.operation
     }

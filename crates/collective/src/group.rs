@@ -1,6 +1,6 @@
 //! The ranks of a job, ready to run collectives together.
 
-mod desk;
+mod adapter;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use thinwire_link::{Link, Waker};
 use thinwire_wire::{Rank, Tag, World};
 
-pub(crate) use self::desk::Desk;
-use self::desk::{Progress, deliver};
+pub(crate) use self::adapter::PortAdapter;
+use self::adapter::{Progress, deliver};
 use crate::Buffer;
 use crate::error::{BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, is_call};
 use crate::inbox::Inbox;
@@ -18,7 +18,7 @@ use crate::pool::Pool;
 use crate::run::{Address, Run};
 use crate::stop::Stop;
 
-/// How often a group looks again at most before it lets the thread sleep: a peer on this machine
+/// The most looks of a group at its link before it lets the thread sleep: a peer on this machine
 /// usually answers within this time, and sleeping costs more. Where it does not, looks are halved.
 const SPINS_MAX: u32 = 32;
 
@@ -30,7 +30,7 @@ const SHORT_SLEEP: Duration = Duration::from_micros(60);
 /// not count, so that a peer cannot defeat the timeout by sending a frame now and then.
 const EARLY_PROGRESS_BYTES: usize = 256 << 10;
 
-/// How long a rank that is done waits for the others to be done too.
+/// The time for which a rank that is done waits for the others to be done too.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One rank's membership in a group. After an error, all further calls give that error.
@@ -169,10 +169,10 @@ impl Group {
         self.check()?;
         self.hand_over(runs);
         let begun = if self.begun == self.calls { CALLS | self.calls } else { CALLS };
-        let mut desk = Desk::new(runs, &mut self.inbox, &mut self.pool, begun);
-        desk.epoch = self.epoch;
-        let moved = self.link.progress(&mut desk);
-        let (refusal, progress) = (desk.refusal.take(), desk.progress);
+        let mut adapter = PortAdapter::new(runs, &mut self.inbox, &mut self.pool, begun);
+        adapter.epoch = self.epoch;
+        let moved = self.link.progress(&mut adapter);
+        let (refusal, progress) = (adapter.refusal.take(), adapter.progress);
         let mut active = match (moved, refusal) {
             (_, Some(error)) => return Err(self.fail(error)),
             (Err(error), None) => {
@@ -195,14 +195,14 @@ impl Group {
         }
         if active {
             self.spins = 0;
-            self.note(progress, computed);
+            self.record(progress, computed);
             self.judge(runs)?;
         }
         Ok(active)
     }
 
-    /// Notes progress for runs, and enough early bytes as progress.
-    fn note(&mut self, progress: Progress, computed: bool) {
+    /// Records progress for runs, and enough early bytes as progress.
+    fn record(&mut self, progress: Progress, computed: bool) {
         self.early_bytes += progress.early_bytes;
         if progress.awaited || computed || self.early_bytes >= EARLY_PROGRESS_BYTES {
             self.moved = Instant::now();
@@ -276,7 +276,7 @@ impl Group {
         }
     }
 
-    /// What to name in an error: the first run that is not done.
+    /// Returns the operation and step to name in an error: those of the first run that is not done.
     fn doing<V: Buffer>(&self, runs: &[Run<V>]) -> (&'static str, Option<u64>) {
         let run = runs.iter().find(|run| !run.is_done());
         run.map_or((BETWEEN, self.step), |run| (run.address.operation, Some(run.address.step)))

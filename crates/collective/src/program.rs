@@ -84,7 +84,7 @@ impl Program {
         Program { wire: dtype, dtype, lengths, homes, ..program }
     }
 
-    /// The same without feedback whatever the codec: what it loses is lost.
+    /// Binds `schedule` without feedback whatever the codec: its error is lost.
     pub fn plain(schedule: Schedule, elements: usize, codec: Arc<dyn Codec>) -> Program {
         Program::bound(schedule, elements, codec, false)
     }
@@ -167,7 +167,7 @@ impl Program {
         if slot.index() < self.raw { self.plain.dtype() } else { self.wire }
     }
 
-    /// How many values it runs on.
+    /// The number of values that it runs on.
     pub fn elements(&self) -> usize {
         self.elements
     }

@@ -8,7 +8,7 @@ use thinwire_schedule::{Algorithm, Shape, all_reduce};
 use thinwire_wire::{Rank, World};
 
 use crate::error::CALLS;
-use crate::group::Desk;
+use crate::group::PortAdapter;
 use crate::inbox::Inbox;
 use crate::pool::Pool;
 use crate::{Address, Error, Program, Run};
@@ -30,8 +30,8 @@ pub struct Replay {
 pub fn replay(bytes: &[u8], piece_bytes: usize) -> Replay {
     let (mut inbox, mut pool) = (Inbox::new(3), Pool::default());
     let mut runs = runs();
-    let mut desk = Desk::new(&mut runs, &mut inbox, &mut pool, CALLS | 1);
-    let outcome = tcp::replay(bytes, piece_bytes, Rank(1), &mut desk);
+    let mut adapter = PortAdapter::new(&mut runs, &mut inbox, &mut pool, CALLS | 1);
+    let outcome = tcp::replay(bytes, piece_bytes, Rank(1), &mut adapter);
     let computed: Result<(), Error> = runs.iter_mut().try_for_each(|run| {
         while run.compute(&mut pool)? {}
         Ok(())

@@ -1,4 +1,4 @@
-//! One execution of a program on one buffer: what is sent, what has come, and what is ready next.
+//! One execution of a program on one buffer: messages sent and received, and tasks that are ready.
 
 mod compute;
 
@@ -16,16 +16,16 @@ use crate::error::{COUNTS, Error, is_call};
 use crate::pool::Pool;
 use crate::program::{Home, Program};
 
-/// Which run this is; equal on all ranks.
+/// The address of a run, equal on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The training step or the number of the call.
     pub step: u64,
     /// The bucket within the step; for a plain call the checksum of which call it is, in words.
     pub tensor: u32,
-    /// What random rounding starts from; the same for the whole job.
+    /// The seed of random rounding, one for the whole job.
     pub seed: u64,
-    /// What to call it in an error: "all_reduce".
+    /// The name of the operation in an error: "all_reduce".
     pub operation: &'static str,
 }
 
@@ -37,7 +37,7 @@ impl Address {
     }
 }
 
-/// What a run has cost so far.
+/// Time and traffic of a run so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
     /// Time spent encoding.
@@ -57,7 +57,7 @@ pub struct Times {
 pub struct Run<V> {
     program: Arc<Program>,
     pub(crate) address: Address,
-    /// Which call it is, if that was said.
+    /// The description of the call, if one was given.
     words: Option<String>,
     world: World,
     values: V,
@@ -156,7 +156,7 @@ impl<V: Buffer> Run<V> {
         &self.program
     }
 
-    /// Which run this is.
+    /// The address of the run.
     pub fn address(&self) -> Address {
         self.address
     }
@@ -169,7 +169,7 @@ impl<V: Buffer> Run<V> {
         self.values.values()
     }
 
-    /// What the run has cost.
+    /// Time and traffic of the run so far.
     pub fn times(&self) -> Times {
         self.times
     }
@@ -351,7 +351,7 @@ impl<V: Buffer> Run<V> {
     }
 }
 
-/// What stands in `waits` for a task that is done.
+/// The entry in `waits` of a task that is done.
 const DONE: u32 = u32::MAX;
 
 fn slot_of(operation: &Operation) -> usize {

@@ -7,7 +7,7 @@ use thinwire_wire::World;
 
 use crate::{Schedule, Shape, gather, halving, ring, ring_gather, two_shot};
 
-/// How an all-reduce is done. docs/algorithms.md compares their steps and bytes.
+/// An algorithm of an all-reduce. docs/algorithms.md compares steps and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
     /// Partial sums travel round a circle, then the sums do: fewest bytes, most steps.
@@ -55,7 +55,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// A name that is no algorithm.
+/// A name that is no algorithm, nor one in levels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm(pub String);
 
@@ -79,7 +79,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// The schedule after which `values` of every rank hold, bit for bit the same, the sum of what the
+/// Returns the schedule after which `values` of every rank hold, bit for bit the same, the sum of what the
 /// ranks held before.
 ///
 /// A world of one still encodes and decodes, so that a lossy codec loses there what it loses

@@ -10,7 +10,7 @@ use crate::builder::{Builder, Phase, Span};
 use crate::reduce_scatter::chunks;
 use crate::{Schedule, Shape};
 
-/// The schedule after which chunk r of every partition is, in every rank's values and bit for bit
+/// Returns the schedule after which chunk r of every partition is, in every rank's values and bit for bit
 /// the same, what rank r held there before.
 ///
 /// # Panics

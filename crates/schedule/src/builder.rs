@@ -1,4 +1,4 @@
-//! What writes a schedule down.
+//! The builder of schedules: tasks with their slots, message numbers and dependencies.
 //!
 //! The algorithms say what is done and which values it must wait for; the builder numbers tasks and
 //! slots, makes everything wait for the slot that it reads, and puts the results last.
@@ -16,7 +16,7 @@ pub(crate) struct Filled {
     by: u32,
 }
 
-/// What a message is part of. In each phase and direction, a pair of ranks exchanges the chunks
+/// The phase that a message is part of. In each phase and direction, a pair of ranks exchanges the chunks
 /// that begin at a place once at most, so phase and place number the message.
 #[derive(Clone, Copy)]
 pub(crate) enum Phase {

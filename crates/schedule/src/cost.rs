@@ -1,6 +1,6 @@
-//! What a collective operation costs.
+//! The cost of a collective operation, by simulation on a clock.
 //!
-//! All ranks' schedules are played through on a clock, as `collective` would run them. Every rank
+//! All ranks' schedules are simulated as `collective` would run them. Every rank
 //! has three resources that serve one task at a time: its processor (ready tasks in the order of
 //! the list), its outgoing side of the network and its incoming side (messages in the order in
 //! which they come). A message leaves at its sender's bandwidth, its first bit arrives after the
@@ -19,8 +19,7 @@ use thinwire_wire::{HEADER_BYTES, World};
 
 use crate::{Algorithm, Operation, Schedule, Shape, all_reduce};
 
-/// How fast ranks and the links between them are; the same for all. A rate that is infinite costs
-/// nothing.
+/// Speeds of ranks and of the links between them, alike for all. An infinite rate costs nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Speeds {
     /// Seconds from a bit's departure to its arrival.
@@ -37,7 +36,7 @@ pub struct Speeds {
     pub task_overhead_s: f64,
 }
 
-/// What a collective operation takes. All but `seconds` is per rank: the most that any rank has.
+/// Time, work and traffic of a collective operation. All but `seconds` is per rank: the maximum over ranks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Seconds from the start until the last rank is done.
@@ -58,7 +57,7 @@ pub struct Cost {
     pub messages: u64,
 }
 
-/// The cost of an all-reduce among `world_size` ranks, where `encoded_len` gives the bytes that a
+/// Returns the cost of an all-reduce among `world_size` ranks, where `encoded_len` gives the bytes that a
 /// number of elements is encoded in.
 ///
 /// The time that this takes grows with the number of all ranks' tasks.
@@ -82,7 +81,7 @@ pub(crate) fn everyone(size: usize, schedule: impl Fn(World) -> Schedule) -> Vec
     (0..size as u32).map(|rank| schedule(world(rank))).collect()
 }
 
-/// The cost of the schedules of all ranks, in order of ranks.
+/// Returns the cost of the schedules of all ranks, in order of ranks.
 ///
 /// # Panics
 /// If the schedules break their laws; see [`verify`](crate::verify()).
@@ -118,7 +117,7 @@ impl Levels<'_> {
     }
 }
 
-/// The cost of the schedules of all ranks, in order of ranks, where links within a unit have other speeds
+/// Returns the cost of the schedules of all ranks, in order of ranks, where links within a unit have other speeds
 /// than those between units. Each rank sends and receives on both kinds of links at the same time.
 ///
 /// # Panics
@@ -152,16 +151,16 @@ pub fn cost_in_units(
     total
 }
 
-/// What can happen to a task, numbered over all ranks.
+/// An event of a task, which is numbered over all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// Its work on the processor is done.
+    /// The processor is done with the task.
     Worked(u32),
-    /// Its message has left.
+    /// The message of the task has left.
     Left(u32),
-    /// The first bit of its message arrives.
+    /// The first bit of the message arrives.
     Arrives(u32),
-    /// The last bit of its message has arrived.
+    /// The last bit of the message has arrived.
     Arrived(u32),
 }
 

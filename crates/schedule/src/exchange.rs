@@ -1,7 +1,7 @@
 //! Plain messages as schedules: all-to-all, and one message between two ranks.
 //!
-//! Nothing is merged. What is sent and what is received are different elements of `values`: first
-//! what this rank sends to each rank, in rank order, then what it receives from each.
+//! Nothing is merged. Sent and received elements are different ones of `values`: first those that this
+//! rank sends to each rank, in rank order, then those that it receives from each.
 //!
 //! All-to-all, per rank: n-1 messages at once, everything but its own part sent and received.
 
@@ -11,7 +11,7 @@ use thinwire_wire::{Rank, World};
 
 use crate::{Operation, Schedule, Slot, Task};
 
-/// The schedule that sends `sends[r]` elements to rank r and receives `recvs[r]` elements from it.
+/// Returns the schedule that sends `sends[r]` elements to rank r and receives `recvs[r]` elements from it.
 /// This rank's part for itself is not in it: whoever calls copies it.
 ///
 /// # Panics
@@ -29,14 +29,14 @@ pub fn all_to_all(world: World, sends: &[usize], recvs: &[usize]) -> Schedule {
     schedule
 }
 
-/// The schedule that sends all `elements` to one rank.
+/// Returns the schedule that sends all `elements` to one rank.
 pub fn send(to: Rank, elements: usize) -> Schedule {
     let mut schedule = Schedule::default();
     push_send(&mut schedule, to, 0..elements);
     schedule
 }
 
-/// The schedule that receives all `elements` from one rank.
+/// Returns the schedule that receives all `elements` from one rank.
 pub fn recv(from: Rank, elements: usize) -> Schedule {
     let mut schedule = Schedule::default();
     push_recv(&mut schedule, from, 0..elements);

@@ -48,7 +48,7 @@ fn guest(builder: &mut Builder, host: Rank, whole: &Span, chunks: &Chunks) {
     }
 }
 
-/// What was given away in one round of halving.
+/// The chunks that were given away in one round of halving.
 struct Given {
     partner: Rank,
     chunks: Range<usize>,

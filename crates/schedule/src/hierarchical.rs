@@ -10,8 +10,8 @@
 //!
 //! An element is encoded by the codec once at most, on the rank that owns it, so error feedback works as
 //! in flat schedules. In a reduce-scatter the third step falls away. With units of one rank the schedules
-//! are the flat ones. (Thakur and Gropp, "Improving the performance of collective operations in MPICH",
-//! and NCCL's hierarchical rings have the same three steps.)
+//! are the flat ones. (Goyal et al., "Accurate, large minibatch SGD: training ImageNet in 1 hour",
+//! section 4, sum gradients in these three steps.)
 //!
 //! Per rank, with u ranks in a unit and m units: (u−1)/u of the raw bytes within the unit, 1/u of the bytes
 //! of the flat algorithm among m ranks between units, and (u−1)/u of the encoded bytes (m times as many
@@ -29,7 +29,7 @@ use crate::{
     Algorithm, Operation, Schedule, Shape, Slot, Task, UnknownAlgorithm, all_reduce, reduce_scatter,
 };
 
-/// A sum in two levels. Its name is `hierarchical:UNIT:ALGORITHM`.
+/// A sum in two levels, by the name of `hierarchical:UNIT:ALGORITHM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hierarchy {
     /// The number of ranks in a unit, at least 1: ranks 0 to `unit` − 1 are the first unit.
@@ -39,7 +39,7 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// The schedule after which `values` of every rank hold, bit for bit the same, the sum of what the
+    /// Returns the schedule after which `values` of every rank hold, bit for bit the same, the sum of what the
     /// ranks held before. `shape.block` and `shape.partitions` divide the part of each place.
     ///
     /// # Panics
@@ -64,7 +64,7 @@ impl Hierarchy {
         builder.finish_from(place.part(shape.length, place.inner.rank()).start)
     }
 
-    /// The schedule after which this rank's values hold, in its [`Hierarchy::chunk`], the sum of what all
+    /// Returns the schedule after which this rank's values hold, in its [`Hierarchy::chunk`], the sum of what all
     /// ranks held there before. Other elements of `values` are undefined.
     ///
     /// # Panics
@@ -82,7 +82,7 @@ impl Hierarchy {
         builder.finish_from(part.start)
     }
 
-    /// The size of the units that `near` makes of a world: neighbouring ranks, equally many in each unit,
+    /// Returns the size of the units that `near` makes of a world: neighbouring ranks, equally many in each unit,
     /// near to those of their own unit and to no others. None if it makes no such units, a single one, or
     /// one of each rank.
     pub fn unit_of(world_size: usize, near: impl Fn(usize, usize) -> bool) -> Option<usize> {
@@ -94,7 +94,7 @@ impl Hierarchy {
         (divides && ranks().all(|from| ranks().all(|to| alike(from, to)))).then_some(unit)
     }
 
-    /// The elements that a rank sums in a reduce-scatter: those of its unit in the part of its place. So the
+    /// Returns the elements that a rank sums in a reduce-scatter: those of its unit in the part of its place. So the
     /// chunks lie by place first, then by unit.
     ///
     /// # Panics
@@ -129,7 +129,7 @@ impl FromStr for Hierarchy {
 /// The flat schedule among the owners of a part, one of them in each unit.
 struct Part {
     schedule: Schedule,
-    /// Its first element.
+    /// The first element of the part.
     start: usize,
     /// The last task within the unit that touches this rank's values of it.
     touched: Option<u32>,
@@ -141,7 +141,7 @@ impl Part {
         (0..).zip(&self.schedule.tasks).filter(|(_, task)| task.result)
     }
 
-    /// An operation of the flat schedule in another slot, on the elements of the part.
+    /// Returns an operation of the flat schedule in another slot, on the elements of the part.
     fn moved(&self, operation: &Operation, slot: Slot) -> Operation {
         let shift = |range: &Range<usize>| self.start + range.start..self.start + range.end;
         match operation {
@@ -193,8 +193,8 @@ impl Place {
         Shape { length, block: 1, partitions: 1 }.chunk(0, self.inner.size(), at.index())
     }
 
-    /// Sums within the unit, each part on its owner. For each place, the last task that touches this
-    /// rank's values of its part.
+    /// Sums within the unit, each part on its owner. Returns, for each place, the last task that
+    /// touches this rank's values of its part.
     fn scatter(&self, builder: &mut Builder, length: usize) -> Vec<Option<u32>> {
         let shape = Shape { length, block: 1, partitions: 1 };
         let mut touched = vec![None; self.inner.size()];
@@ -206,8 +206,8 @@ impl Place {
         touched
     }
 
-    /// Runs the flat schedule with the owners of the same part in the other units. The index of its first
-    /// task, and of its first slot.
+    /// Runs the flat schedule with the owners of the same part in the other units. Returns the indices of
+    /// its first task and of its first slot.
     fn reduce(&self, builder: &mut Builder, part: &Part) -> (u32, u32) {
         let (task, slot) = builder.graft(&part.schedule.slots);
         for Task { operation, after, result } in &part.schedule.tasks {
@@ -231,7 +231,7 @@ impl Place {
         operation
     }
 
-    /// Messages of contributions within a unit are numbered by the part.
+    /// Returns the number of a forwarded message. Contributions within a unit are numbered by the part.
     fn message(&self, number: usize) -> u32 {
         (self.inner.size() + number) as u32
     }

@@ -1,4 +1,4 @@
-//! What ranks do to agree on a tensor, as values.
+//! Collective operations as values: the tasks of each rank, and the cost of running them.
 //!
 //! A [`Schedule`] is one rank's share of a collective operation: a DAG of [`Task`]s over five
 //! primitives: encode, decode, merge, send and recv. It is a pure function of an [`Algorithm`], a

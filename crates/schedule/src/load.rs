@@ -1,12 +1,12 @@
-//! What one rank's schedule asks of its own processor and network.
+//! The load that a schedule puts on the rank's own processor and network.
 //!
-//! Unlike [`crate::cost`], nobody else's schedule is played, so it is cheap in any world; how long a
-//! rank waits for others is not in it.
+//! Unlike [`crate::cost`], no other rank's schedule is simulated, so it is cheap in any world; the
+//! time in which a rank waits for others is not in it.
 
 use crate::cost::Item;
 use crate::{Cost, Operation, Schedule, Speeds};
 
-/// The cost of `schedule` without any waiting: all but its `seconds`, which are 0.
+/// Returns the cost of `schedule` without any waiting: all but its `seconds`, which are 0.
 pub fn load_of(schedule: &Schedule, encoded_len: &dyn Fn(usize) -> usize, speeds: &Speeds) -> Cost {
     let mut cost = Cost::default();
     let lengths = schedule.bytes(encoded_len);

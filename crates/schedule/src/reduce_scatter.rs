@@ -11,7 +11,7 @@ use thinwire_wire::{Rank, World};
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// The schedule after which rank r's values hold, in chunk r of every partition, the sum of what
+/// Returns the schedule after which rank r's values hold, in chunk r of every partition, the sum of what
 /// all ranks held there before. Other elements of `values` are what the codec left there.
 ///
 /// A rank's own contribution is never encoded, and nor is the sum: every merge is a result.

@@ -18,7 +18,7 @@
 //!   safe because such a range is final for this rank once it has been encoded: nothing is merged
 //!   into it any more, and what is decoded into it was made from this very contribution, so it
 //!   cannot arrive before the contribution has left. [`simulate`](crate::simulate) runs schedules
-//!   this way with its `Memory::Aliased`.
+//!   this way with its `Encoding::InPlace`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -111,7 +111,7 @@ impl Operation {
 /// An operation and what must be done before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
     /// The tasks that must be done before, as indices of earlier tasks.
     pub after: Vec<u32>,
@@ -122,7 +122,7 @@ pub struct Task {
 /// One rank's share of a collective operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// What the rank does, in order of preference.
+    /// The tasks of the rank, in order of preference.
     pub tasks: Vec<Task>,
     /// For every slot, the number of elements that are encoded in it.
     pub slots: Vec<usize>,

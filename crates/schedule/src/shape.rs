@@ -1,4 +1,4 @@
-//! How the elements of a tensor are divided.
+//! The division of a tensor into partitions and chunks.
 //!
 //! A tensor is cut into partitions, which are synchronised independently of each other, and every
 //! partition into chunks, one per rank. Law: the pieces are in order, do not overlap, cover
@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-/// What is synchronised, and into how many independent pieces it is cut.
+/// The length of a tensor, and the cuts of its synchronisation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// The number of elements.

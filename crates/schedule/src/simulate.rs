@@ -14,7 +14,7 @@ use thinwire_wire::random::Key;
 use crate::verify::{Law, Violation};
 use crate::{Operation, Schedule, Slot};
 
-/// How slots relate to values.
+/// The relation of slots to values.
 #[derive(Clone, Copy)]
 pub enum Encoding<'a> {
     /// The codec `none` without copies: an encode does nothing, a message is read from the sender's
@@ -34,8 +34,8 @@ impl fmt::Debug for Encoding<'_> {
     }
 }
 
-/// Runs the schedules of all ranks, in order of ranks, on their values. The same seed gives the
-/// same order of events.
+/// Runs the schedules of all ranks, in order of ranks, on their values. Equal seeds give
+/// equal orders of events.
 ///
 /// # Errors
 /// If a task's turn never comes, or a slot is read before it is filled.
@@ -169,7 +169,7 @@ struct Network<'a> {
     hosts: Vec<Host<'a>>,
     /// One end of a message whose other end is not ready: its rank and task.
     posted: HashMap<(usize, usize, u32), (usize, usize)>,
-    /// What can happen next, oldest first: a task, or a recv whose message can be delivered.
+    /// The possible next events, oldest first: a task, or a recv whose message can be delivered.
     possible: Vec<(usize, usize)>,
     encoding: Encoding<'a>,
 }

@@ -11,7 +11,7 @@ use thinwire_wire::Rank;
 
 use crate::{Operation, Schedule};
 
-/// What a schedule must keep.
+/// A law of schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Law {
@@ -36,11 +36,11 @@ pub enum Law {
 /// A task that breaks a law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Whose schedule.
+    /// The rank whose schedule it is in.
     pub rank: Rank,
     /// The index of the task.
     pub task: u32,
-    /// What it breaks.
+    /// The law that the task breaks.
     pub law: Law,
 }
 

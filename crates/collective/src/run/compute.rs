@@ -1,4 +1,4 @@
-//! What a run computes: encodings, merges and decodings, one at a time.
+//! Encodings, merges and decodings of a run, one at a time.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -26,10 +26,10 @@ impl<V: Buffer> Run<V> {
             self.encode(range.clone(), *slot, pool);
             self.times.encode += begin.elapsed();
         } else {
-            self.settle(&program.first_merges, task);
+            self.canonicalise(&program.first_merges, task);
             decode(&program, &self.slots, operation, &mut self.values)
                 .map_err(|error| self.corrupt(None, error.to_string()))?;
-            self.settle(&program.last_merges, task);
+            self.canonicalise(&program.last_merges, task);
             self.times.decode += begin.elapsed();
             self.release_slot(task, pool);
         }
@@ -37,8 +37,8 @@ impl<V: Buffer> Run<V> {
         Ok(true)
     }
 
-    /// Lets the codec settle the values of a merge, if it is one of `merges`.
-    fn settle(&mut self, merges: &[bool], task: u32) {
+    /// Lets the codec canonicalise the values of a merge, if it is one of `merges`.
+    fn canonicalise(&mut self, merges: &[bool], task: u32) {
         let operation = &self.program.operations[task as usize];
         if let (Operation::Merge { range, .. }, true) = (operation, merges[task as usize]) {
             self.program.codec().canonicalise(&mut self.values.values_mut()[range.clone()]);

@@ -1,5 +1,7 @@
-//! Where the link fetches what it sends and leaves what it receives: in the runs that are under way, or in
-//! the inbox if it comes early.
+//! The adapter between runs and the link's port.
+//!
+//! The link fetches messages from the runs under way, and leaves messages in them, or in the inbox if they
+//! come early.
 
 use thinwire_link::{Place, Port};
 use thinwire_wire::{HEADER_BYTES, Header, Kind, Rank, Tag};
@@ -10,8 +12,8 @@ use crate::inbox::Inbox;
 use crate::pool::Pool;
 use crate::run::Run;
 
-/// Where the link fetches what it sends and leaves what it receives.
-pub(crate) struct Desk<'a, V> {
+/// The runs under way as a port of the link.
+pub(crate) struct PortAdapter<'a, V> {
     pub(super) runs: &'a mut [Run<V>],
     pub(super) inbox: &'a mut Inbox,
     pub(super) pool: &'a mut Pool,
@@ -22,7 +24,7 @@ pub(crate) struct Desk<'a, V> {
     pub(super) progress: Progress,
 }
 
-/// The bytes that moved in one turn of the link.
+/// The bytes that moved in one call of the link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     /// Whether any bytes were of a run under way.
@@ -31,23 +33,27 @@ pub(super) struct Progress {
     pub(super) early_bytes: usize,
 }
 
-impl<'a, V: Buffer> Desk<'a, V> {
-    /// The desk of epoch 0.
+impl<'a, V: Buffer> PortAdapter<'a, V> {
+    /// Returns the adapter of epoch 0.
     pub(crate) fn new(
         runs: &'a mut [Run<V>],
         inbox: &'a mut Inbox,
         pool: &'a mut Pool,
         begun: u64,
-    ) -> Desk<'a, V> {
+    ) -> PortAdapter<'a, V> {
         let progress = Progress::default();
-        Desk { runs, inbox, pool, epoch: 0, begun, refusal: None, progress }
+        PortAdapter { runs, inbox, pool, epoch: 0, begun, refusal: None, progress }
     }
 
-    fn note(&mut self, tag: &Tag, bytes: usize) {
+    fn record(&mut self, tag: &Tag, bytes: usize) {
         match self.runs.iter().any(|run| run.owns(tag)) {
             true => self.progress.awaited = true,
             false => self.progress.early_bytes += bytes,
         }
+    }
+
+    fn corrupt(&mut self, from: Rank, detail: String) -> thinwire_link::Error {
+        self.refuse(from, Error::corrupt("receive", None, Some(from), detail))
     }
 
     fn refuse(&mut self, from: Rank, error: Error) -> thinwire_link::Error {
@@ -57,14 +63,14 @@ impl<'a, V: Buffer> Desk<'a, V> {
     }
 }
 
-impl<V: Buffer> Port for Desk<'_, V> {
+impl<V: Buffer> Port for PortAdapter<'_, V> {
     fn outgoing(&self, to: Rank, tag: &Tag) -> &[u8] {
         let run = self.runs.iter().find(|run| run.owns(tag));
         run.map_or(&[], |run| run.outgoing(to, tag.message))
     }
 
     fn leaving(&mut self, _to: Rank, tag: &Tag) {
-        self.note(tag, 0);
+        self.record(tag, 0);
     }
 
     fn sent(&mut self, to: Rank, tag: &Tag) {
@@ -78,20 +84,23 @@ impl<V: Buffer> Port for Desk<'_, V> {
         if header.kind != Kind::Data || header.epoch != self.epoch {
             let (found, expected) = (header.epoch, self.epoch);
             let detail = format!("{from} sent a frame of epoch {found}, expected {expected}");
-            return Err(self.refuse(from, Error::corrupt("receive", None, Some(from), detail)));
+            return Err(self.corrupt(from, detail));
         }
+        // Two connections may bring one message; the inbox takes the first.
         if self.inbox.is_complete(from, &header.tag) {
             let detail = format!("{from} sent message {} twice", header.tag.message);
-            return Err(self.refuse(from, Error::corrupt("receive", None, Some(from), detail)));
+            return Err(self.corrupt(from, detail));
         }
+        // A message that began to arrive early ends in the inbox, even if its run has begun since.
         if self.inbox.begun(from, &header.tag).is_some() {
             let place = self.inbox.begun(from, &header.tag).expect("it was there just now");
             return Ok(Place::Here(place));
         }
         let Some(index) = self.runs.iter().position(|run| run.owns(&header.tag)) else {
+            // Calls are made in one order everywhere: none that is over can still be awaited.
             if is_call(header.tag.step) && header.tag.step <= self.begun {
                 let detail = format!("calls differ: {from} is still at one that is over here");
-                return Err(self.refuse(from, Error::corrupt("receive", None, Some(from), detail)));
+                return Err(self.corrupt(from, detail));
             }
             return Ok(self.inbox.begin(from, header).map_or(Place::Defer, Place::Here));
         };
@@ -103,7 +112,7 @@ impl<V: Buffer> Port for Desk<'_, V> {
     }
 
     fn arriving(&mut self, _from: Rank, header: &Header, bytes: usize) {
-        self.note(&header.tag, bytes);
+        self.record(&header.tag, bytes);
     }
 
     fn received(&mut self, from: Rank, header: &Header) -> Result<(), thinwire_link::Error> {
@@ -126,7 +135,7 @@ impl<V: Buffer> Port for Desk<'_, V> {
     }
 }
 
-/// Gives a run what has come for it.
+/// Gives a run a message that came before it began.
 pub(super) fn deliver<V: Buffer>(
     run: &mut Run<V>,
     from: Rank,
