@@ -224,11 +224,10 @@ fn homes(schedule: &Schedule, element_bytes: usize, plain: impl Fn(Slot) -> bool
     for task in &schedule.tasks {
         if let Operation::Encode { range, slot } | Operation::Decode { slot, range } =
             &task.operation
+            && plain(*slot)
         {
-            if plain(*slot) {
-                let bytes = range.start * element_bytes..range.end * element_bytes;
-                homes[slot.index()] = Home::Tensor(bytes);
-            }
+            let bytes = range.start * element_bytes..range.end * element_bytes;
+            homes[slot.index()] = Home::Tensor(bytes);
         }
     }
     for task in &schedule.tasks {
