@@ -189,7 +189,7 @@ impl StepBytes {
         }
     }
 
-    /// How often the rank at a place within its stage has an exchange in a step.
+    /// The number of times in a step that the rank at a place within its stage has an exchange.
     fn times(&self, times: Times, within: usize) -> u64 {
         let parts = self.sizes.first().copied().unwrap_or(1);
         let part = within / (self.width() / parts);
@@ -421,10 +421,9 @@ mod tests {
 
     #[test]
     fn others_send_as_the_first_unit_does() {
-        let sent = |to: &[usize]| to.iter().map(|to| Sent { to: *to, bytes: 1, messages: 1 });
+        let sent = |to: [usize; 2]| to.map(|to| Sent { to, bytes: 1, messages: 1 }).to_vec();
         // Units of two: within the unit, and to the same place of the next one.
-        let volume =
-            Volume { members: 6, sent: vec![sent(&[1, 2]).collect(), sent(&[0, 3]).collect()] };
+        let volume = Volume { members: 6, sent: vec![sent([1, 2]), sent([0, 3])] };
         let to = |at| volume.of(at).map(|sent| sent.to).collect::<Vec<_>>();
         assert_eq!([to(0), to(1), to(2), to(5)], [[1, 2], [0, 3], [3, 4], [4, 1]]);
         assert_eq!((volume.bytes(), volume.messages()), (12, 12));

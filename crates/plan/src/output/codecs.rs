@@ -1,14 +1,14 @@
-//! What gradients are encoded with, by the names of parameters and in a line.
+//! Codecs of gradients, by the names of parameters and in a line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use thinwire_model::TensorId;
+use thinwire_program::file::CodecFile;
 
 use crate::cluster::Cluster;
 use crate::search::{Outcome, ParameterOverride, Planner, Prepared, Settings};
-use thinwire_program::file::CodecFile;
 
-/// Every codec that a plan uses, level by level, with its parameters.
+/// Returns every codec that a plan uses, level by level, with its parameters.
 pub(super) fn codecs(
     prepared: &Prepared,
     cluster: &Cluster,

@@ -1,8 +1,9 @@
-//! Why a node is cut as it is: every strategy, what it takes, and what the step becomes with it.
+//! The explanation of a node's cuts: every strategy with the times and the memory that it needs, and
+//! by how much the step takes longer with it.
 //!
 //! For every strategy of a node the whole candidate is planned anew, with the node and all that are
-//! alike held to it and everything else free. So what is shown beside a strategy is what it really
-//! costs, not what it costs while its neighbours stay as they are.
+//! alike held to it and everything else free. The figures beside a strategy are therefore those of
+//! the best plan with it, not those of a plan whose neighbours stay as they are.
 
 use std::collections::HashSet;
 
@@ -31,13 +32,13 @@ struct Place {
     node: NodeId,
 }
 
-/// What the columns of strategies are.
+/// Heads of the columns of strategies.
 const HEADS: [[&str; 6]; 2] = [
     ["", "computing", "transfers", "transfers", "memory of", "the step"],
     ["cuts", "a micro-batch", "a micro-batch", "once a step", "a device", "takes more"],
 ];
 
-/// What is asked.
+/// A question about one node of a plan.
 struct Question<'a> {
     planner: &'a Planner,
     cluster: &'a Cluster,
@@ -46,7 +47,7 @@ struct Question<'a> {
     place: Place,
 }
 
-/// A strategy, and what becomes of the step with it.
+/// A strategy, and the best step with it.
 struct Row {
     strategy: String,
     /// Seconds of the step, or the bytes that a device lacks memory for.
@@ -59,7 +60,7 @@ struct Row {
     bytes: f64,
 }
 
-/// Every strategy of a node with what it takes, and why one was chosen; `*` is the one.
+/// Returns every strategy of a node with its costs, and why one was chosen; `*` marks that one.
 ///
 /// # Errors
 /// If no node has this name, or the planner has not made this plan.
@@ -115,7 +116,7 @@ pub fn explain(
     Ok(lines.join("\n") + "\n")
 }
 
-/// The node of a name, or the first whose name ends so.
+/// Returns the node of a name, or the first whose name ends so.
 fn place(prepared: &Prepared, name: &str) -> Result<Place, Error> {
     let graph = &prepared.graph;
     let ends = format!(".{name}");
@@ -135,7 +136,7 @@ fn place(prepared: &Prepared, name: &str) -> Result<Place, Error> {
     Ok(Place { block, asked: id, node })
 }
 
-/// A strategy's text, without the dimensions of the mesh that are of one device.
+/// Returns a strategy's text, without the dimensions of the mesh that are of one device.
 fn shown(text: &str, mesh: &[usize]) -> String {
     let cuts = text.split(',').zip(mesh).filter(|(_, size)| **size > 1);
     match cuts.map(|(cut, _)| cut).collect::<Vec<_>>().join(",") {
@@ -144,14 +145,14 @@ fn shown(text: &str, mesh: &[usize]) -> String {
     }
 }
 
-/// A line of the table of strategies.
+/// Formats a line of the table of strategies.
 fn columns(mark: char, [cuts, cells @ ..]: [String; 6]) -> String {
     let cells: String = cells.iter().map(|cell| format!(" {cell:>13}")).collect();
     format!("{mark} {cuts:10}{cells}")
 }
 
 impl Question<'_> {
-    /// What becomes of the step where the node has a strategy.
+    /// Plans the step anew with the node held to a strategy.
     fn row(&self, strategy: &Strategy, text: String) -> Result<Row, Error> {
         let candidate = &self.best.candidate;
         let settings = &self.planner.settings_of(self.best);
@@ -198,7 +199,7 @@ impl Row {
     }
 }
 
-/// What the rule of an expert plan leaves out, if the plan is one.
+/// Returns what the rule of an expert plan leaves out, if the plan is one.
 fn narrow(rule: Rule) -> Option<String> {
     let what = match rule {
         Rule::Free => return None,
@@ -213,7 +214,7 @@ fn narrow(rule: Rule) -> Option<String> {
     Some(format!("the plan is an expert's: on its mesh {what}"))
 }
 
-/// The strategy that was chosen beside the best other one.
+/// Compares the strategy that was chosen with the best other one.
 fn why(rows: &[Row], chosen: &str) -> String {
     let Some(mine) = rows.iter().find(|row| row.strategy == chosen) else { return String::new() };
     let Some(other) = rows.iter().find(|row| row.strategy != chosen) else {

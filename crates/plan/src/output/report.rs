@@ -1,4 +1,4 @@
-//! The report: what a step takes, where its time and memory go, and why.
+//! The report: the time of a step, where time and memory go, and why.
 
 use thinwire_program::{counted, devices};
 
@@ -21,13 +21,13 @@ const GIB: f64 = (1_u64 << 30) as f64;
 /// A plan that is faster by less is no other one.
 const FASTER: f64 = 1e-3;
 
-/// Why an expert plan is missing, where memory is not what it lacks.
+/// The reason that an expert plan is missing, where it does not lack memory.
 pub const NO_EXPERT: &str = "cannot be: neither batch nor blocks divide so among these devices";
 
 /// Tensors that are shown.
 const TENSORS: usize = 10;
 
-/// What a change of the cluster would buy.
+/// The gain of a change of the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sensitivity {
     /// The change: `twice the bandwidth of level 'pod'`.
@@ -36,7 +36,8 @@ pub struct Sensitivity {
     pub seconds: f64,
 }
 
-/// What twice the bandwidth of each level, and twice the rate of devices, would make of the plan.
+/// Returns the step times of the plan with twice the bandwidth of each level, and with twice the rate
+/// of devices.
 ///
 /// # Errors
 /// If the planner has planned something else.
@@ -62,7 +63,7 @@ pub fn sensitivities(
     changes.into_iter().map(sensitivity).collect()
 }
 
-/// Whether more memory would help this plan, or another that does not fit.
+/// Describes whether more memory would help this plan, or another that does not fit.
 fn memory(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String, Error> {
     let rate = found.best.seconds_per_byte;
     if rate > 0.0 {
@@ -77,7 +78,7 @@ fn memory(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String,
     })
 }
 
-/// Seconds of the same strategies on another cluster.
+/// Returns the step time of a plan's strategies on another cluster, in seconds.
 fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64, Error> {
     let candidate = &outcome.candidate;
     let unplanned = || Error::impossible("the planner has not made this plan");
@@ -92,7 +93,7 @@ fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64,
     }
 }
 
-/// The report as text.
+/// Returns the report as text.
 ///
 /// # Errors
 /// If the planner has not made this plan.
@@ -116,7 +117,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     Ok(lines.join("\n") + "\n")
 }
 
-/// What a plan takes and sends whose mesh and schedule were given: nothing was compared.
+/// Returns the report of a plan whose mesh and schedule were given, without comparisons.
 ///
 /// # Errors
 /// If the planner has not made this plan.
@@ -129,14 +130,14 @@ pub fn price_report(planner: &Planner, cluster: &Cluster, found: &Found) -> Resu
     Ok(lines.join("\n") + "\n")
 }
 
-/// What a step takes, and the plan in one line.
+/// Returns the step time, and the plan in one line.
 fn headlines(planner: &Planner, best: &Outcome) -> Vec<String> {
     let rate = planner.batch() as f64 / best.seconds;
     let step = format!("a step takes {}: {rate:.1} sequences a second", seconds(best.seconds));
     vec![step, describe(best)]
 }
 
-/// Who stands where, where time goes, what is encoded, and what stages have.
+/// Describes where time goes, what is encoded, and what stages have.
 fn summary(
     planner: &Planner,
     cluster: &Cluster,
@@ -154,7 +155,7 @@ fn summary(
     Ok(lines)
 }
 
-/// What is sent: by level, for products, and by tensor.
+/// Returns the lines about bytes: by level, for products, and by tensor.
 fn sent(traffic: &Traffic, found: &Found) -> Vec<String> {
     let mut lines: Vec<String> = traffic.levels.iter().map(level).collect();
     lines.push(String::new());
@@ -164,7 +165,7 @@ fn sent(traffic: &Traffic, found: &Found) -> Vec<String> {
     lines
 }
 
-/// An expert's plan beside the one that was found.
+/// Compares an expert's plan with the one that was found.
 fn beside(best: &Outcome, name: &str, plan: &Result<Outcome, f64>) -> String {
     match plan {
         Ok(plan) => {
@@ -179,7 +180,7 @@ fn beside(best: &Outcome, name: &str, plan: &Result<Outcome, f64>) -> String {
     }
 }
 
-/// How many candidates there were, and how far from the best the plan may be.
+/// Returns the number of candidates, and how far from the best the plan may be.
 fn searched(found: &Found) -> String {
     let [all, solved] = found.candidates;
     let gap = 100.0 * found.gap();
@@ -191,7 +192,7 @@ fn searched(found: &Found) -> String {
     format!("no plan of this search takes less than {bound}: the gap is {gap:.1} %; {searched}")
 }
 
-/// How many devices do nothing.
+/// Returns a warning if devices stay idle.
 pub fn idle(cluster: &Cluster, outcome: &Outcome) -> Option<String> {
     let Candidate { stages, mesh, .. } = &outcome.candidate;
     let (used, all) = (stages * mesh.iter().product::<usize>(), cluster.size());
@@ -200,7 +201,7 @@ pub fn idle(cluster: &Cluster, outcome: &Outcome) -> Option<String> {
     (used < all).then(text)
 }
 
-/// What a device sends over a level.
+/// Describes the bytes that a device sends over a level.
 fn level(traffic: &LevelTraffic) -> String {
     let LevelTraffic { level, collective_bytes, parameter_bytes, message_bytes, busy_s } = traffic;
     let [collectives, parameters, messages] =
@@ -211,7 +212,7 @@ fn level(traffic: &LevelTraffic) -> String {
     )
 }
 
-/// What the products of the way that most blocks have send, in one of these blocks.
+/// Describes the bytes of products, of those blocks that are most numerous, in one of them.
 fn products(traffic: &Traffic, stages: usize) -> Vec<String> {
     let Some(most) = traffic.products.iter().map(|one| one.blocks).max() else { return Vec::new() };
     let row = |one: &TensorTraffic| {
@@ -228,7 +229,7 @@ fn products(traffic: &Traffic, stages: usize) -> Vec<String> {
     std::iter::once(title.to_owned()).chain(rows).collect()
 }
 
-/// What all tensors send, and those that send the most.
+/// Describes the bytes of all tensors, and of those that send the most.
 fn tensors(traffic: &Traffic) -> Vec<String> {
     let Traffic { tensors, sent_bytes, least_bytes, .. } = traffic;
     if tensors.is_empty() {
@@ -246,7 +247,7 @@ fn tensors(traffic: &Traffic) -> Vec<String> {
     lines
 }
 
-/// What one tensor sends.
+/// Describes the bytes of one tensor.
 pub(super) fn tensor(one: &TensorTraffic) -> String {
     let TensorTraffic { name, blocks, last, sent_bytes, .. } = one;
     let over = match one.ratio() {
@@ -258,7 +259,7 @@ pub(super) fn tensor(one: &TensorTraffic) -> String {
     format!("  {name:36} {:>9}{blocks}, {over}", size(*sent_bytes))
 }
 
-/// A plan in one line.
+/// Describes a plan in one line.
 pub fn describe(outcome: &Outcome) -> String {
     let candidate = &outcome.candidate;
     format!(
@@ -272,7 +273,7 @@ pub fn describe(outcome: &Outcome) -> String {
     )
 }
 
-/// Where the time of the slowest stage goes.
+/// Describes where the time of the slowest stage goes.
 fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     let micro = |stage: &&StageOutcome| stage.cost.micro_s();
     let slowest = outcome.stages.iter().max_by(|a, b| micro(a).total_cmp(&micro(b)));
@@ -307,7 +308,7 @@ fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     lines
 }
 
-/// Who does how many micro-batches, where devices differ.
+/// Describes the micro-batches of every part of the batch, where devices differ.
 fn shares(outcome: &Outcome) -> Option<String> {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for share in &outcome.shares {
@@ -322,7 +323,7 @@ fn shares(outcome: &Outcome) -> Option<String> {
     (!parts.is_empty()).then(text)
 }
 
-/// Seconds with a unit and three digits.
+/// Formats seconds with a unit and three digits.
 pub(super) fn seconds(seconds: f64) -> String {
     if seconds >= 1e15 {
         return format!("{seconds:.2e} s");

@@ -1,4 +1,4 @@
-//! What a plan gives up for memory, by the names of blocks and parameters.
+//! Savings of memory in a plan: recomputation and ZeRO, by the names of blocks and parameters.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use crate::cost::{Division, Sharding};
 use crate::search::{Chain, Outcome, Prepared, zero_stage};
 use thinwire_program::file::DivisionFile;
 
-/// The blocks that compute forward again; none named where all do, or none does.
+/// Returns the blocks that compute forward again; none where all do, or none does.
 pub(super) fn recomputed(prepared: &Prepared, outcome: &Outcome) -> Vec<String> {
     let all = outcome.recomputed() == outcome.savings.recomputed.len();
     let again = outcome.savings.recomputed.iter().zip(&prepared.graph.blocks);
@@ -17,7 +17,7 @@ pub(super) fn recomputed(prepared: &Prepared, outcome: &Outcome) -> Vec<String> 
     again.map(|(_, block)| block.name.clone()).collect()
 }
 
-/// How most elements of parameters are divided, and which are divided otherwise.
+/// Returns how most elements of parameters are divided, and which are divided otherwise.
 pub(super) fn divisions(
     prepared: &Prepared,
     chain: &Chain<'_>,
@@ -53,7 +53,7 @@ pub(super) fn divisions(
     (most, all.into_iter().map(file).collect())
 }
 
-/// What is divided in a plan, as people call it.
+/// Returns the ZeRO stages of a plan, in words.
 pub fn zero_text(outcome: &Outcome) -> String {
     let usual = outcome.candidate.division.usual();
     let others = outcome.savings.overrides.iter().map(|one| one.transport.sharding);
@@ -64,7 +64,7 @@ pub fn zero_text(outcome: &Outcome) -> String {
     format!("ZeRO {}", all.join(" and "))
 }
 
-/// How much is computed twice.
+/// Returns how many blocks compute forward twice, in words.
 pub fn recompute_text(outcome: &Outcome) -> String {
     match (outcome.recomputed(), outcome.savings.recomputed.len()) {
         (0, _) => String::new(),

@@ -1,4 +1,4 @@
-//! What stages have: their blocks and their memory.
+//! Stages of a plan: their blocks and their memory.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::error::size;
 use crate::pipeline::deal;
 use crate::search::{Outcome, Planner, StageOutcome};
 
-/// The blocks of every stage, by their places in the model: a range for each of its chunks.
+/// Returns the blocks of every stage, by their places in the model: a range for each chunk.
 ///
 /// # Errors
 /// If the planner has not made this plan.
@@ -25,7 +25,7 @@ pub fn stage_blocks(planner: &Planner, outcome: &Outcome) -> Result<Vec<Vec<Rang
     Ok((0..stages.len()).map(of_stage).collect())
 }
 
-/// A line for every stage; of neighbours that have equally many blocks and equal memory, one.
+/// Returns a line for every stage; of neighbours that have equally many blocks and equal memory, one.
 pub(super) fn stages(planner: &Planner, outcome: &Outcome) -> Result<Vec<String>, Error> {
     let blocks = stage_blocks(planner, outcome)?;
     let unplanned = || Error::impossible("the planner has not made this plan");
@@ -69,7 +69,7 @@ fn named(graph: &Graph, blocks: &Range<usize>) -> String {
     }
 }
 
-/// What a device of a stage has in its memory.
+/// Describes the memory of a device of a stage.
 fn memory_of(stage: &StageOutcome) -> String {
     let (bytes, state) = (stage.bytes(), stage.cost.state_bytes);
     let counted = (bytes - stage.fixed_bytes) / (1.0 + stage.slack);

@@ -53,7 +53,8 @@ fn pack(seconds: &[f64], stages: usize, most: f64) -> Option<Vec<Range<usize>>> 
     (end == 0).then_some(found)
 }
 
-/// The same where a block takes another time on every stage, and stages have not room for all; none
+/// Cuts a chain whose blocks take other times on every stage, and whose stages have not room for all;
+/// none
 /// if no cut has. Whatever a stage has room for, it has room for a part of.
 ///
 /// Law: of all cuts whose stages have room none has a faster slowest stage.

@@ -4,6 +4,7 @@
 //! chunks, and blocks go round the stages in the file's proportions. Nothing is taken on trust: a
 //! file may have been edited, or be another model's.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -101,16 +102,29 @@ fn recomputed(file: &PlanFile, graph: &Graph) -> Result<Vec<bool>, Error> {
     Ok(all)
 }
 
+/// Returns the place of every parameter in the order of parameters, by name; the first of a name
+/// counts.
+fn parameters(graph: &Graph) -> HashMap<&str, usize> {
+    let mut places = HashMap::new();
+    for (place, (_, tensor)) in graph.parameters().enumerate() {
+        places.entry(&tensor.name[..]).or_insert(place);
+    }
+    places
+}
+
+fn place(places: &HashMap<&str, usize>, name: &str) -> Result<usize, Error> {
+    let unknown = || Error::invalid(format!("the model has no parameter '{name}'"));
+    places.get(name).copied().ok_or_else(unknown)
+}
+
 /// Returns how every parameter is divided.
 fn shardings(file: &PlanFile, graph: &Graph) -> Result<Vec<Sharding>, Error> {
-    let names: Vec<&str> = graph.parameters().map(|(_, tensor)| &tensor.name[..]).collect();
-    let mut all = vec![sharding(file.zero)?; names.len()];
+    let places = parameters(graph);
+    let mut all = vec![sharding(file.zero)?; graph.parameters().count()];
     for given in &file.division {
         let sharding = sharding(given.zero)?;
         for name in &given.parameters {
-            let place = names.iter().position(|known| known == name);
-            let unknown = || Error::invalid(format!("the model has no parameter '{name}'"));
-            all[place.ok_or_else(unknown)?] = sharding;
+            all[place(&places, name)?] = sharding;
         }
     }
     Ok(all)
@@ -128,8 +142,8 @@ fn sharding(zero: u8) -> Result<Sharding, Error> {
 
 /// Returns the transport of every parameter's gradient.
 fn codecs(file: &PlanFile, graph: &Graph) -> Result<Vec<Transport>, Error> {
-    let names: Vec<&str> = graph.parameters().map(|(_, tensor)| &tensor.name[..]).collect();
-    let mut codecs = vec![Transport::raw(); names.len()];
+    let places = parameters(graph);
+    let mut codecs = vec![Transport::raw(); graph.parameters().count()];
     for given in &file.codec {
         let within = within(&given.name, given.level.as_deref(), given.within)?;
         let codec =
@@ -141,9 +155,7 @@ fn codecs(file: &PlanFile, graph: &Graph) -> Result<Vec<Transport>, Error> {
                 }
             };
         for name in &given.parameters {
-            let place = names.iter().position(|known| known == name);
-            let unknown = || Error::invalid(format!("the model has no parameter '{name}'"));
-            codecs[place.ok_or_else(unknown)?] = Transport { codec: Arc::clone(&codec), within };
+            codecs[place(&places, name)?] = Transport { codec: Arc::clone(&codec), within };
         }
     }
     Ok(codecs)

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Kind, Pass};
+use super::pass::{Kind, Pass};
 use crate::error::Error;
 
 /// Returns whether the gradients of weights have passes of their own.
