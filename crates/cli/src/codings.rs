@@ -12,9 +12,6 @@ use thinwire_sync::Policy;
 use crate::failure::{OrHint, hinted};
 use crate::output::say;
 
-/// Codecs beside none that `auto` offers to a planner, as while training.
-const AUTO: [&str; 6] = ["bf16", "int8", "int4", "int3", "int2", "onebit"];
-
 /// Codecs of activations and of their gradients.
 #[derive(clap::Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activations {
@@ -81,7 +78,7 @@ pub fn tell(settings: &Settings) {
 pub fn of_gradients(policy: &Policy, budget: f64) -> Result<Vec<Coding>> {
     let named = match policy {
         Policy::Auto(among) if among.is_empty() => {
-            let all = AUTO.iter().map(|name| Coding::parse(name));
+            let all = Policy::AUTO.iter().map(|name| Coding::parse(name));
             let all = all.collect::<Result<Vec<_>, _>>()?;
             return Ok(all.into_iter().filter(|coding| coding.loss <= budget).collect());
         }

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thinwire_codec::{Choice, Codec, Exchange, Finite, Input, Write};
+use thinwire_codec::{Choice, Codec, Exchange};
 use thinwire_wire::random::Key;
 
 use crate::Error;
@@ -94,20 +94,12 @@ impl fmt::Display for Coding {
     }
 }
 
-/// The relative squared error of one encoding; 1 if the encoding cannot hold the values.
+/// Returns the relative squared error of one encoding of numbers that scatter as gradients do.
 fn loss(codec: &dyn Codec) -> f64 {
     let [value, spread] = [1, 2].map(|seed| Key { seed, step: 0, tensor: 0 });
     let element = |at| value.normal(at) * (VARIATION * spread.normal(at)).exp();
     let values: Vec<f32> = (0..SAMPLE).map(element).collect();
-    let mut bytes = vec![0; codec.encoded_len(values.len())];
-    let mut decoded = vec![0.0; values.len()];
-    let finite = codec.encode(Input::Plain(&values), value, &mut bytes);
-    if finite == Finite::No || codec.decode(&bytes, Write::Set, &mut decoded).is_err() {
-        return 1.0;
-    }
-    let square = |x: f32| f64::from(x) * f64::from(x);
-    let lost: f64 = values.iter().zip(&decoded).map(|(x, y)| square(x - y)).sum();
-    lost / values.iter().map(|x| square(*x)).sum::<f64>()
+    thinwire_codec::relative_error(codec, &values, value)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use thinwire_collective::operations::{carries, preferred};
 use thinwire_collective::{Group, all_gather_bytes};
 use thinwire_wire::World;
 
-use crate::synchronizer::warm_up::STEPS_MAX;
+use crate::options::WARM_UP_STEPS_MAX as STEPS_MAX;
 use crate::{Error, Feedback, Options, Parameter, Policy};
 
 /// Refuses parameters that are not those which were, in any order and in any of the framework's

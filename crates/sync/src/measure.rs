@@ -1,7 +1,7 @@
 //! Measurements by all ranks together: what links and codecs can do.
 
 pub(crate) mod codecs;
-pub(crate) mod error;
 pub(crate) mod link;
 pub(crate) mod pairs;
 pub(crate) mod quartiles;
+pub(crate) mod samples;

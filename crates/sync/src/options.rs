@@ -12,6 +12,9 @@ use crate::{Feedback, Momentum, Policy};
 /// its place. With `int2` (0.10 and more) admitted, 120 steps end with three percent more loss.
 const ERROR_BUDGET: f64 = 0.1;
 
+/// The longest warm-up: f32 counts up to here exactly.
+pub(crate) const WARM_UP_STEPS_MAX: u64 = 1 << 24;
+
 /// The options of a synchroniser.
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -19,6 +19,10 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// The names of the codecs that `auto` chooses from beside raw, unless it is told from which. A new one
+    /// is a name here.
+    pub const AUTO: [&str; 6] = ["bf16", "int8", "int4", "int3", "int2", "onebit"];
+
     /// The codec that a plan calls `name`: one of those that were asked for, or any that has a name of
     /// its own. A codec's text is only known to whoever was given its file.
     pub(crate) fn choice(&self, name: &str) -> Result<Choice, thinwire_codec::Error> {

@@ -7,17 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::Planning;
 
-/// The end of a step.
-#[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All ranks have the averages.
-    Averaged,
-    /// Some rank had a gradient that is not finite. No rank has changed anything: the optimiser
-    /// must not step.
-    Skipped,
-}
-
 /// The times and bytes of one bucket's exchange.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BucketRecord {

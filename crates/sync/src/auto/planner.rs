@@ -18,8 +18,8 @@ use crate::auto::watch::{INTERVAL, Reading, Verdict, Watch};
 use crate::bucket::layout::Bucket;
 use crate::bucket::state::BucketState;
 use crate::measure::codecs::Calibration;
-use crate::measure::error;
 use crate::measure::link::LinkSpeed;
+use crate::measure::samples;
 use crate::options::Overrides;
 
 /// Steps since the buckets were laid out after which `auto` plans anew with what it has seen; then
@@ -113,7 +113,7 @@ impl Planner {
 
     /// Keeps some of a bucket's gradients until the step's end.
     pub(crate) fn sample(&mut self, bucket: usize, values: &[f32]) {
-        self.samples[bucket] = error::sample(values, self.samples.len());
+        self.samples[bucket] = samples::sample(values, self.samples.len());
     }
 
     /// Records a step of this rank.
@@ -137,8 +137,7 @@ impl Planner {
         message.append(&mut self.reports);
         let codecs = &self.candidates.calibration().codecs;
         for sample in self.samples.iter_mut().map(std::mem::take).filter(|s| !s.is_empty()) {
-            message
-                .extend(codecs.iter().map(|speed| error::relative_error(speed.codec(), &sample)));
+            message.extend(codecs.iter().map(|speed| speed.error_of(&sample)));
         }
         message
     }

@@ -272,3 +272,6 @@ impl BucketState {
         self.residual.len() * 4 + self.memory.bytes() + momentum
     }
 }
+
+#[cfg(test)]
+mod tests;

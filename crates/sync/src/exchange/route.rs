@@ -60,6 +60,14 @@ impl Ranks {
         Ranks { world, members: Arc::default() }
     }
 
+    #[cfg(test)]
+    /// Some ranks of the job, in their order; none if `rank` is none of them.
+    pub(crate) fn among(members: &[Rank], rank: Rank) -> Option<Ranks> {
+        let at = members.iter().position(|member| *member == rank)?;
+        let world = World::new(at as u32, members.len() as u32).ok()?;
+        Some(Ranks { world, members: members.into() })
+    }
+
     /// Returns the program that sums so many f32 to all these ranks.
     pub(crate) fn sum(&self, algorithm: Algorithm, length: usize) -> Arc<Program> {
         let shape = Shape { length, block: 1, partitions: partitions(length) };

@@ -11,15 +11,11 @@ use thinwire_collective::{Group, all_gather};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
-use crate::Error;
-use crate::measure::error::relative_error;
 use crate::measure::link::{LinkSpeed, probe};
+use crate::{Error, Policy};
 
 /// The dtypes of gradients, in which they travel where they are not compressed.
 const RAW: [&str; 3] = ["none", "f16", "bf16"];
-
-/// Every other codec that `auto` chooses from, unless it is told from which. A new one is a name here.
-const CODECS: [&str; 5] = ["int8", "int4", "int3", "int2", "onebit"];
 
 /// Elements on which codecs are measured: few, more than the inner caches hold, and more than any
 /// cache does.
@@ -59,10 +55,9 @@ impl Calibration {
     ) -> Result<Calibration, Error> {
         let parse = |name: &str| Choice::parse(name).expect("a name from the list");
         let mut choices = RAW.map(parse).to_vec();
-        match among {
-            [] => choices.extend(CODECS.map(parse)),
-            among => choices.extend(among.iter().filter(|choice| !is_raw(choice)).cloned()),
-        }
+        let all = Policy::AUTO.map(parse);
+        let among = if among.is_empty() { &all } else { among };
+        choices.extend(among.iter().filter(|choice| !is_raw(choice)).cloned());
         let values =
             normal(SIZES[1]).repeat(if largest < SIZES[2] { 1 } else { SIZES[2] / SIZES[1] });
         let mine: Vec<f32> = choices.iter().flat_map(|choice| of_choice(choice, &values)).collect();
@@ -75,7 +70,7 @@ impl Calibration {
             error: times[9],
         };
         let codecs = choices.into_iter().zip(slowest.chunks_exact(FIGURES)).map(speed).collect();
-        let halves = among.is_empty() || among.iter().any(|choice| choice.to_string() == "bf16");
+        let halves = among.iter().any(|choice| choice.to_string() == "bf16");
         Ok(Calibration { link: probe(group)?, codecs, halves })
     }
 
@@ -115,7 +110,12 @@ impl CodecSpeed {
         most.max(self.error)
     }
 
-    /// The codec.
+    /// Returns the relative squared error of one encoding of some values.
+    pub(crate) fn error_of(&self, values: &[f32]) -> f32 {
+        thinwire_codec::relative_error(self.codec(), values, KEY) as f32
+    }
+
+    /// Returns the codec.
     pub(crate) fn codec(&self) -> &dyn Codec {
         match &self.choice {
             Choice::Bytes(codec) => codec.as_ref(),
@@ -147,7 +147,7 @@ fn of_choice(choice: &Choice, normal: &[f32]) -> Vec<f32> {
         Some(normal) => times(codec, normal, 2),
         None => many.map(|seconds| seconds * (SIZES[2] / SIZES[1]) as f64),
     };
-    let error = relative_error(codec, &normal[..SIZES[1]]);
+    let error = thinwire_codec::relative_error(codec, &normal[..SIZES[1]], KEY) as f32;
     let seconds = [few, many, most].into_iter().flatten().map(|seconds| seconds as f32);
     seconds.chain([error]).collect()
 }

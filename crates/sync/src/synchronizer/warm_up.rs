@@ -10,10 +10,8 @@
 //! warm-up or from an older version, and counts as past the warm-up.
 
 use crate::checkpoint::{State, Tensors};
+use crate::options::WARM_UP_STEPS_MAX as STEPS_MAX;
 use crate::{Error, Parameter, Synchronizer};
-
-/// The longest warm-up: f32 counts up to here exactly.
-pub(crate) const STEPS_MAX: u64 = 1 << 24;
 
 /// The progress of a warm-up.
 #[derive(Clone, Copy, Debug)]
