@@ -18,8 +18,7 @@
 use thinwire_model::{Collective, Reduction, Sides, Step};
 
 use super::transport::F32_BYTES;
-use super::travel::exchanged;
-use super::{Coding, Costs, Exchange, Group, Hop, Precision, Sharding, message_s};
+use super::{Coding, Costs, Group, Hop, Precision, Sharding, message_s};
 use crate::cluster::{Cluster, Device};
 
 /// Elements for which codecs are compared.
@@ -112,85 +111,9 @@ impl Costs<'_> {
         inner_s + coded.wire_s + coded.codec_s
     }
 
-    /// Bytes without headers that a device sends in a step that is encoded, over one level or all.
-    pub(super) fn encoded_sent(&self, step: &Step, coding: &Coding, level: Option<usize>) -> f64 {
-        let (group, n) = (&self.groups[step.mesh_dim], step.elements as f64);
-        let f = group.size as f64;
-        match step.collective {
-            Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
-            Collective::AllGather { .. } => f * coding.bytes(n / f) * self.scattered(group, level),
-            Collective::AllToAll { .. } => f * coding.bytes(n / f / f) * exchanged(group, level),
-            Collective::ReduceScatter { .. } => {
-                let part = |elements: f64, members: f64| coding.bytes(elements / members);
-                self.sum_sent((group, level), n, &part)
-            }
-            Collective::AllReduce { .. } if coding.gathers() => {
-                let all = |elements: f64, _: f64| coding.bytes(elements);
-                let inner = self.sum_sent((group, level), n, &|_, _| 0.0);
-                inner + self.sum_sent((group, level), n, &all)
-            }
-            Collective::AllReduce { .. } => {
-                let part = |elements: f64, members: f64| coding.bytes(elements / members);
-                2.0 * self.sum_sent((group, level), n, &part)
-            }
-        }
-    }
-
-    /// Bytes of a reduce-scatter, whose messages between the units of the outermost level are as
-    /// long as they are said to be.
-    fn sum_sent(
-        &self,
-        (group, level): (&Group, Option<usize>),
-        n: f64,
-        message: &dyn Fn(f64, f64) -> f64,
-    ) -> f64 {
-        let inner = self.scattered(&within(group), level) * n * self.precision.element;
-        let outermost = group.hops.last().filter(|hop| level.is_none_or(|one| one == hop.level));
-        let sent = |hop: &Hop| (hop.members - 1.0) * message(n / hop.inside, hop.members);
-        inner + outermost.map_or(0.0, sent)
-    }
-
-    /// Bytes without headers that a device sends in a step of a parameter's gradient, whose sums are
-    /// encoded between units of this level: on levels within they are as they are.
-    pub(super) fn gradient_sent(
-        &self,
-        step: &Step,
-        (coding, innermost): (&Coding, usize),
-        level: Option<usize>,
-    ) -> f64 {
-        let whole = match step.collective {
-            Collective::AllReduce { .. } => true,
-            Collective::ReduceScatter { .. } => false,
-            _ => return self.step_sent(step, level),
-        };
-        let (group, n) = (&self.groups[step.mesh_dim], step.elements as f64);
-        let first = group.hops.iter().position(|hop| hop.level >= innermost);
-        let Some(first) = first else { return self.step_sent(step, level) };
-        let (inner, outer) = group.hops.split_at(first);
-        let within = Group { size: outer[0].inside as usize, hops: inner.to_vec() };
-        let times = if whole { 2.0 } else { 1.0 };
-        let raw = times * self.scattered(&within, level) * n * self.precision.element;
-        let together = if self.exchange == Exchange::Flat { outer.len() } else { 1 };
-        let coded = |hops: &[Hop]| sums_sent(hops, (coding, whole), n / hops[0].inside, level);
-        raw + outer.chunks(together).map(coded).sum::<f64>()
-    }
-
     fn codec_s(&self, elements: f64) -> f64 {
         elements * F32_BYTES / self.device.codec_bytes_per_s
     }
-}
-
-/// Bytes of a sum of n elements on each unit that is encoded on some levels together: for its owners
-/// alone or for the whole group.
-fn sums_sent(hops: &[Hop], (coding, whole): (&Coding, bool), n: f64, level: Option<usize>) -> f64 {
-    let members: f64 = hops.iter().map(|hop| hop.members).product();
-    let message = match (whole, coding.gathers()) {
-        (true, true) => coding.bytes(n),
-        (true, false) => 2.0 * coding.bytes(n / members),
-        (false, _) => coding.bytes(n / members),
-    };
-    let here = hops.iter().filter(|hop| level.is_none_or(|one| one == hop.level));
-    here.map(|hop| hop.inside / hops[0].inside * (hop.members - 1.0) * message).sum()
 }
 
 /// Whether a tensor of this shape may be encoded: what is no matrix travels as it is.

@@ -1,9 +1,9 @@
-//! What tensors take on their way from one layout to another, in seconds and in bytes.
+//! Seconds of tensors on their way from one layout to another.
 
 use thinwire_model::{Collective, Layout, Phase, Step, conversion, phases};
 
 use super::encoded::encodes;
-use super::{Coding, Costs, Group, Hop, LAYOUT};
+use super::{Costs, LAYOUT};
 
 /// What any tensor goes through from some layouts to others, whatever its shape, the mesh's sizes
 /// and the links: for every pair collectives along dimensions of the mesh.
@@ -122,71 +122,15 @@ impl Costs<'_> {
         self.memory_s(times * step.elements as f64 * self.precision.element) / pace
     }
 
-    /// Bytes that a device sends in it, over one level of the cluster or over all; infinitely many
-    /// if it cannot be.
-    pub fn conversion_sent(
-        &self,
-        shape: &[usize],
-        from: &Layout,
-        to: &Layout,
-        level: Option<usize>,
-    ) -> f64 {
-        let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
-        let sent = |step: &Step| match self.coding_of(encodes(shape), step) {
-            Some(coding) => self.encoded_sent(step, coding, level),
-            None => self.step_sent(step, level),
-        };
-        steps.iter().map(sent).sum()
-    }
-
-    /// The same of a parameter's gradient, with its coding and the innermost level on which that is
-    /// used; without one, of the gradient or of the parameter as they are.
-    pub fn parameter_sent(
-        &self,
-        shape: &[usize],
-        [from, to]: [&Layout; 2],
-        coding: Option<(&Coding, usize)>,
-        level: Option<usize>,
-    ) -> f64 {
-        let Ok(steps) = conversion(shape, &self.mesh, from, to) else { return f64::INFINITY };
-        let sent = |step: &Step| match coding {
-            Some(coding) => self.gradient_sent(step, coding, level),
-            None => self.step_sent(step, level),
-        };
-        steps.iter().map(sent).sum()
-    }
-
-    pub(super) fn step_sent(&self, step: &Step, level: Option<usize>) -> f64 {
-        let group = &self.groups[step.mesh_dim];
-        let bytes = step.elements as f64 * self.precision.element;
-        match step.collective {
-            Collective::Slice { .. } | Collective::Pad { .. } => 0.0,
-            Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
-                bytes * self.scattered(group, level)
-            }
-            Collective::AllToAll { .. } => bytes / group.size as f64 * exchanged(group, level),
-            Collective::AllReduce { .. } => 2.0 * bytes * self.scattered(group, level),
-        }
-    }
-
     /// Returns the part of a collective's bytes that crosses each level of the cluster, along one
     /// dimension of the mesh.
     pub fn level_shares(&self, mesh_dim: usize) -> Vec<f64> {
         let group = &self.groups[mesh_dim];
-        let all = self.scattered(group, None);
-        let levels = 0..self.cluster.levels.len();
-        levels.map(|level| self.scattered(group, Some(level)) / all).collect()
+        let mut shares = vec![0.0; self.cluster.levels.len()];
+        for hop in &group.hops {
+            shares[hop.level] += self.exchange.scattered(group, hop);
+        }
+        let all: f64 = shares.iter().sum();
+        shares.iter().map(|share| share / all).collect()
     }
-
-    /// The part of its bytes that a device sends in a reduce-scatter, over one level or all.
-    pub(super) fn scattered(&self, group: &Group, level: Option<usize>) -> f64 {
-        let hops = group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level));
-        hops.map(|hop| self.exchange.scattered(group, hop)).sum()
-    }
-}
-
-/// The part of its bytes that a device sends in an all-to-all: what goes to those beyond each level.
-pub(super) fn exchanged(group: &Group, level: Option<usize>) -> f64 {
-    let part = |hop: &Hop| hop.inside * (hop.members - 1.0) / group.size as f64;
-    group.hops.iter().filter(|hop| level.is_none_or(|level| level == hop.level)).map(part).sum()
 }

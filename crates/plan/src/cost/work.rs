@@ -28,10 +28,6 @@ pub struct Work {
     pub kept_outputs: Vec<usize>,
     /// The same where tensors wait as they were written.
     pub written: Written,
-    /// Its inputs that its gradients read, parameters among them.
-    pub read_inputs: Vec<usize>,
-    /// Its outputs that its gradients read.
-    pub read_outputs: Vec<usize>,
     /// Its outputs that a mask was laid over.
     pub masked: Vec<usize>,
     /// Its inputs that are logits.
@@ -141,10 +137,6 @@ pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> 
             places.map(|(place, _)| place).collect::<Vec<_>>()
         };
         let (kept_inputs, kept_outputs) = (kept(&node.inputs), kept(&node.outputs));
-        let read = |tensors: &[TensorId]| {
-            let places = tensors.iter().enumerate().filter(|(_, tensor)| reads.contains(tensor));
-            places.map(|(place, _)| place).collect()
-        };
         let before = |tensor: &TensorId| {
             let of = |made: &TensorId| terms.get(made) == Some(tensor);
             let maker = backward.iter().position(|node| node.outputs.iter().any(of));
@@ -159,8 +151,6 @@ pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> 
             kept_inputs,
             kept_outputs,
             written: Written::default(),
-            read_inputs: read(&node.inputs),
-            read_outputs: read(&node.outputs),
             masked: masked(node),
             logits: logits(node),
             pinned: Vec::new(),

@@ -243,16 +243,6 @@ impl<'a> Chain<'a> {
         self.formulations[*class].strategies(options).collect()
     }
 
-    /// What the variables of a way stand for, and the option that each of them has.
-    pub fn chosen<'b>(
-        &'b self,
-        choice: &'b Choice,
-        way: usize,
-    ) -> impl Iterator<Item = (&'b Variable, usize)> {
-        let (class, options) = &choice.ways[way];
-        self.formulations[*class].variables.iter().zip(options.iter().copied())
-    }
-
     /// A node of a way: its strategy, what it costs itself, and what travels to and from it.
     pub fn part(&self, choice: &Choice, way: usize, node: NodeId) -> Option<Part<'_>> {
         let (class, options) = &choice.ways[way];
