@@ -217,8 +217,9 @@ impl Program {
     }
 
     fn bytes(&self, length: Length) -> u64 {
-        let turns = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
-        let per_micro_batch: u64 = turns.map(|instruction| self.sent_by(instruction, length)).sum();
+        let passes = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
+        let per_micro_batch: u64 =
+            passes.map(|instruction| self.sent_by(instruction, length)).sum();
         let parameters = self.parameters.iter();
         let updates: u64 = parameters.map(|parameter| self.sent_for(parameter, length)).sum();
         per_micro_batch * self.micro_batches as u64 + updates
@@ -232,8 +233,8 @@ impl Program {
 
     /// Returns the numbers of exchanges that keep a residual, each with its elements.
     pub fn owed(&self) -> Vec<(u32, usize)> {
-        let turns = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
-        let within = turns.filter_map(|instruction| match instruction {
+        let passes = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
+        let within = passes.filter_map(|instruction| match instruction {
             Instruction::Convert(convert) => Some(convert),
             _ => None,
         });

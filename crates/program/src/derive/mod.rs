@@ -58,15 +58,15 @@ pub fn derive(assignment: &Assignment<'_>, rank: Rank) -> Result<Program, Error>
     };
     let parameters = derivation.parameters()?;
     derivation.expect_shares(&parameters);
-    let mut phases = derivation.turns(&parameters)?;
+    let mut phases = derivation.passes(&parameters)?;
     let homes: Vec<Slot> = parameters.iter().map(|parameter| parameter.home).collect();
     insert_frees(&mut phases, &homes);
     shares::check_alike(plan, &phases, (&derivation.slots, training))?;
     let chunks = plan.chunks();
     let empty = || vec![Vec::new(); chunks];
     let (mut forward, mut backward, mut weight) = (empty(), empty(), empty());
-    for ((chunk, pass), list) in phases {
-        match pass {
+    for ((chunk, kind), list) in phases {
+        match kind {
             Kind::Forward => forward[chunk] = list,
             Kind::Backward => backward[chunk] = list,
             Kind::Weight => weight[chunk] = list,
@@ -124,21 +124,21 @@ impl Derivation<'_> {
     }
 
     /// Derives all passes of one micro-batch: forwards, then backwards, then what is apart.
-    fn turns(&mut self, parameters: &[Parameter]) -> Result<Vec<PassList>, Error> {
+    fn passes(&mut self, parameters: &[Parameter]) -> Result<Vec<PassList>, Error> {
         self.available.fill(false);
         parameters.iter().for_each(|parameter| self.available[parameter.home] = true);
         let (stage, stages) = (self.mesh.stage, self.assignment.plan.stages);
         let mine: Vec<usize> = (stage..self.assignment.plan.chunks()).step_by(stages).collect();
         let mut phases = Vec::new();
         for chunk in &mine {
-            self.turn(*chunk, Kind::Forward)?;
+            self.pass(*chunk, Kind::Forward)?;
             self.end_forward(*chunk, parameters)?;
             phases.push(((*chunk, Kind::Forward), self.take_list()));
         }
-        for pass in [Kind::Backward, Kind::Weight] {
+        for kind in [Kind::Backward, Kind::Weight] {
             for chunk in mine.iter().rev() {
-                self.turn(*chunk, pass)?;
-                phases.push(((*chunk, pass), self.take_list()));
+                self.pass(*chunk, kind)?;
+                phases.push(((*chunk, kind), self.take_list()));
             }
         }
         Ok(phases)
@@ -149,10 +149,10 @@ impl Derivation<'_> {
         begin_early(std::mem::take(&mut self.list), &self.assignment.training.origins)
     }
 
-    fn turn(&mut self, chunk: usize, pass: Kind) -> Result<(), Error> {
+    fn pass(&mut self, chunk: usize, kind: Kind) -> Result<(), Error> {
         let nodes = 0..self.assignment.chunks.len();
         for node in nodes.filter(|node| self.assignment.chunks[*node] == chunk) {
-            let belongs = self.assignment.pass(node) == pass;
+            let belongs = self.assignment.kind(node) == kind;
             if belongs && !self.assignment.is_left_out(node) {
                 self.compute(node)?;
                 self.send_on(node)?;

@@ -107,7 +107,7 @@ impl<'a> Assignment<'a> {
     }
 
     /// Returns the kind of pass that a node belongs to, if it is not left out.
-    pub fn pass(&self, node: NodeId) -> Kind {
+    pub fn kind(&self, node: NodeId) -> Kind {
         match self.is_forward(node) {
             true => Kind::Forward,
             false if self.apart.contains(&node) => Kind::Weight,

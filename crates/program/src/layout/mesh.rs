@@ -99,12 +99,12 @@ impl Mesh {
 
     /// Returns this rank among those whose values of a layout differ: replicas draw the same random
     /// numbers.
-    pub fn voice(&self, layout: &Layout) -> World {
+    pub fn random_group(&self, layout: &Layout) -> World {
         let places = layout.0.iter().zip(self.sizes.iter().zip(&self.coordinates));
         let places = places.filter(|(placement, _)| **placement != Placement::Replicated);
         let (at, size) = places
-            .fold((0, 1), |(voice, count), (_, (size, at))| (voice * size + at, count * size));
-        World::new(at as u32, size as u32).expect("a voice is one of all")
+            .fold((0, 1), |(group, count), (_, (size, at))| (group * size + at, count * size));
+        World::new(at as u32, size as u32).expect("a group is one of all")
     }
 
     fn rank(&self, stage: usize, coordinates: &[usize]) -> Rank {

@@ -191,7 +191,7 @@ impl Slots {
         let residual = owed.map(|elements| self.residuals.take(convert.number, elements));
         let exchange = Exchange {
             address: Address::counted(when.moment, convert.number, "a change of layout"),
-            voice: program.mesh.voice(&program.slots[convert.from].layout),
+            voice: program.mesh.random_group(&program.slots[convert.from].layout),
             legs: transfer.phases.into_iter().map(|phase| Leg::of_phase(phase, &members)).collect(),
             residual: residual.transpose()?,
             haste: when.haste,
@@ -289,7 +289,7 @@ impl Slots {
         leg: Leg,
         (address, haste): (Address, Haste),
     ) -> Ticket {
-        let voice = program.mesh.voice(&program.slots[slot].layout);
+        let voice = program.mesh.random_group(&program.slots[slot].layout);
         let exchange = Exchange { address, voice, legs: vec![leg], residual: None, haste };
         self.wires.start(values, exchange).0
     }
