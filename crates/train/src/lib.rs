@@ -1,11 +1,12 @@
 //! The native trainer.
 //!
-//! A [`Model`] computes gradients from flat parameters and hands each over as soon as it is
-//! complete; an [`Exchange`] averages them between ranks meanwhile; the [`Trainer`] clips and steps
-//! AdamW. [`spmd::Derived`] is any graph of crate `model`, [`Mlp`] a tiny model by hand. A [`Sampler`]
-//! deals the text of a [`Corpus`] to ranks, and [`checkpoint`] freezes it all.
+//! [`spmd::GraphModel`] is any graph of crate `model` that reads text. A [`Trainer`] trains it on
+//! ranks that have the whole model each, a [`spmd::Machine`] under any plan; both are one executor.
+//! A [`Sampler`] deals the text of a [`Corpus`] to ranks, and [`checkpoint`] saves it all.
 //!
 //! ```
+//! use thinwire_sync::Synchronizer;
+//! use thinwire_train::spmd::GraphModel;
 //! use thinwire_train::*;
 //!
 //! let text = b"she sells sea shells by the sea shore. ".repeat(50);
@@ -13,14 +14,20 @@
 //! let sampling = Sampling { context: 16, global_batch: 8, world, seed: 1 };
 //! let mut sampler = Sampler::new(Corpus::from_text(&text)?, sampling)?;
 //!
-//! let learning_rate = LearningRate { peak: 0.01, floor: 0.001, warmup_steps: 5, steps: 60 };
+//! let config = Config { context: 16, width: 16, layers: 1, heads: 2 };
+//! let model = GraphModel::new(&thinwire_model::named(&config.name(), 8, 16)?, None)?;
+//! let link = Box::new(thinwire_link::mem::alone());
+//! let parameters = exchanged_parameters(model.parameters());
+//! let sync = Synchronizer::start(link, parameters, thinwire_sync::Options::default())?;
+//!
+//! let learning_rate = LearningRate { peak: 0.02, floor: 0.002, warmup_steps: 5, steps: 60 };
 //! let options = Options { learning_rate, ..Options::default() };
-//! let mut trainer = Trainer::new(Mlp::new(16), Alone::new(), options, 1);
+//! let mut trainer = Trainer::new(&model, 1, sync, options, 1)?;
 //! for _ in 0..60 {
 //!     trainer.step(&sampler.next_batch())?;
 //! }
-//! assert!(trainer.loss(&[sampler.next_batch()]) < 2.0);
-//! # Ok::<(), Error>(())
+//! assert!(trainer.loss(&[sampler.next_batch()])? < 2.5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![deny(unsafe_code)]
 
@@ -29,12 +36,9 @@ mod config;
 mod corpus;
 mod data;
 mod error;
-mod exchange;
-mod mlp;
 mod model;
 mod optimizer;
 pub mod spmd;
-mod synchronized;
 #[cfg(test)]
 mod testing;
 pub mod threads;
@@ -45,9 +49,6 @@ pub use config::Config;
 pub use corpus::Corpus;
 pub use data::{Batch, Position, Sampler, Sampling, VOCABULARY, validation_batches};
 pub use error::{Error, Kind};
-pub use exchange::{Alone, Exchange, Failure, Outcome};
-pub use mlp::Mlp;
-pub use model::{Initial, Model, Parameter, Sink, initial_values};
+pub use model::{Initial, Parameter, initial_values};
 pub use optimizer::{AdamW, AdamWOptions, LearningRate, Pace, clip_scale, global_norm};
-pub use synchronized::parameters as exchanged_parameters;
-pub use trainer::{Gradients, Options, StepReport, Trainer};
+pub use trainer::{Gradients, Options, StepReport, Trainer, exchanged_parameters};

@@ -1,11 +1,7 @@
-//! Model, as the trainer sees it.
-//!
-//! A model is a pure function of its parameters, which the trainer keeps as flat `f32` buffers:
-//! so checkpoints, optimiser and exchange never see a framework's tensor.
+//! Named parameters of a model, which are flat `f32` buffers: checkpoints, optimiser and exchange never
+//! see a framework's tensor.
 
 use thinwire_wire::random::Key;
-
-use crate::{Batch, Error};
 
 /// The step number of the random stream that initial values come from: no training step has it.
 const INITIAL_STREAM: u64 = u64::MAX;
@@ -41,36 +37,6 @@ impl Parameter {
     /// Whether weight decay and low-precision gradients apply: matrices, not norms and biases.
     pub fn is_matrix(&self) -> bool {
         self.shape.len() >= 2
-    }
-}
-
-/// Where a model hands over gradients: the parameter's index, and its gradient, which the
-/// receiver may overwrite.
-pub type Sink<'a> = dyn FnMut(usize, &mut [f32]) -> Result<(), Error> + 'a;
-
-/// A model that can be trained.
-pub trait Model {
-    /// The parameters, in the order in which their gradients become ready: last layer first.
-    fn parameters(&self) -> &[Parameter];
-
-    /// The mean loss over the batch; every parameter's gradient goes to `sink`, once, in the order
-    /// of [`Model::parameters`], as soon as it is complete.
-    ///
-    /// # Errors
-    /// Errors of `sink`.
-    fn loss_and_gradients(
-        &self,
-        values: &[Vec<f32>],
-        batch: &Batch,
-        sink: &mut Sink<'_>,
-    ) -> Result<f32, Error>;
-
-    /// The mean loss over the batch, and nothing else.
-    fn loss(&self, values: &[Vec<f32>], batch: &Batch) -> f32;
-
-    /// The parameters before the first step: the same on every rank, by `seed` alone.
-    fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
-        initial_values(self.parameters(), seed)
     }
 }
 

@@ -1,8 +1,13 @@
 //! Batches and checks that the tests of several modules share.
 
+use thinwire_sync::Synchronizer;
 use thinwire_wire::random::Key;
 
-use crate::{AdamWOptions, Batch, Gradients, LearningRate, Model, Options};
+use crate::spmd::GraphModel;
+use crate::{
+    AdamW, AdamWOptions, Batch, Config, Gradients, LearningRate, Options, Trainer,
+    exchanged_parameters,
+};
 
 /// `rows` windows of `context + 1` random letters.
 pub fn batch(rows: usize, context: usize, seed: u64) -> Batch {
@@ -11,22 +16,57 @@ pub fn batch(rows: usize, context: usize, seed: u64) -> Batch {
     Batch::new(bytes, context)
 }
 
-/// The loss and every gradient.
-pub fn gradients(model: &dyn Model, values: &[Vec<f32>], batch: &Batch) -> (f32, Vec<Vec<f32>>) {
-    let mut gradients = Vec::new();
-    let loss = model
-        .loss_and_gradients(values, batch, &mut |index, gradient| {
-            assert_eq!(index, gradients.len(), "gradients out of order");
-            gradients.push(gradient.to_vec());
-            Ok(())
-        })
-        .unwrap();
-    (loss, gradients)
+/// Small model of text: four rows of eight bytes.
+pub fn model(width: usize) -> GraphModel {
+    let config = Config { context: 8, width, layers: 1, heads: 1 };
+    let graph = thinwire_model::named(&config.name(), 4, config.context).unwrap();
+    GraphModel::new(&graph, None).unwrap()
+}
+
+/// Trainer of one rank.
+pub fn alone(model: &GraphModel, options: Options, seed: u64) -> Trainer<'_> {
+    in_micro_batches(model, 1, options, seed)
+}
+
+/// Trainer of one rank, whose steps have so many micro-batches.
+pub fn in_micro_batches(
+    model: &GraphModel,
+    micro_batches: usize,
+    options: Options,
+    seed: u64,
+) -> Trainer<'_> {
+    let link = Box::new(thinwire_link::mem::alone());
+    let settings = thinwire_sync::Options {
+        policy: "none".parse().unwrap(),
+        ..thinwire_sync::Options::default()
+    };
+    let parameters = exchanged_parameters(model.parameters());
+    let sync = Synchronizer::start(link, parameters, settings).unwrap();
+    Trainer::new(model, micro_batches, sync, options, seed).unwrap()
+}
+
+/// Returns the loss and every gradient at some values, by a step that changes nothing.
+pub fn gradients(model: &GraphModel, values: &[Vec<f32>], batch: &Batch) -> (f32, Vec<Vec<f32>>) {
+    let rate = LearningRate { peak: 0.0, floor: 0.0, warmup_steps: 0, steps: 1 };
+    let options = Options { learning_rate: rate, gradient_norm_max: None, ..options() };
+    let micro_batches = batch.rows().len() / model.rows();
+    let mut trainer = in_micro_batches(model, micro_batches, options, 1);
+    trainer.restore(0, values, &AdamW::new(model.parameters())).unwrap();
+    let loss = trainer.step(batch).unwrap().loss;
+    let gradient = |index| trainer.exchange().gradient(index).to_vec();
+    (loss, (0..values.len()).map(gradient).collect())
+}
+
+/// Returns the loss at some values.
+pub fn loss(model: &GraphModel, values: &[Vec<f32>], batch: &Batch) -> f32 {
+    let mut trainer = alone(model, options(), 1);
+    trainer.restore(0, values, &AdamW::new(model.parameters())).unwrap();
+    trainer.loss(std::slice::from_ref(batch)).unwrap() as f32
 }
 
 /// Moves the parameters along each gradient in turn: the loss must change by its squared norm.
 pub fn assert_differences_agree(
-    model: &dyn Model,
+    model: &GraphModel,
     values: &[Vec<f32>],
     batch: &Batch,
     tolerance: f32,
@@ -40,7 +80,7 @@ pub fn assert_differences_agree(
             let mut values = values.to_vec();
             let scale = direction * step / norm;
             values[index].iter_mut().zip(gradient).for_each(|(v, g)| *v += scale * g);
-            model.loss(&values, batch)
+            loss(model, &values, batch)
         };
         let slope = (shifted(1.0) - shifted(-1.0)) / (2.0 * step);
         let name = &model.parameters()[index].name;

@@ -2,10 +2,9 @@
 
 use thinwire_sync::Synchronizer;
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::Derived;
+use thinwire_train::spmd::GraphModel;
 use thinwire_train::{
-    Config, Corpus, LearningRate, Mlp, Model, Options, Sampler, Sampling, Trainer,
-    exchanged_parameters,
+    Config, Corpus, LearningRate, Options, Sampler, Sampling, Trainer, exchanged_parameters,
 };
 
 const CONTEXT: usize = 16;
@@ -21,12 +20,18 @@ fn options(steps: u64) -> Options {
     Options { learning_rate, ..Options::default() }
 }
 
+/// A small model for so many rows.
+fn small(rows: usize) -> GraphModel {
+    let config = Config { context: CONTEXT, width: 32, layers: 1, heads: 2 };
+    GraphModel::new(&thinwire_model::named(&config.name(), rows, CONTEXT).unwrap(), None).unwrap()
+}
+
 /// The mean loss of each step, and this rank's parameters as bits after each step.
-fn train<M: Model>(
+fn train(
     ranks: usize,
     codec: &str,
     steps: u64,
-    model: impl Fn(usize) -> M + Sync,
+    model: impl Fn(usize) -> GraphModel + Sync,
 ) -> Vec<(Vec<f64>, Vec<u32>)> {
     spawn(Network::Mem, ranks, |link| {
         let model = model(GLOBAL_BATCH / ranks);
@@ -41,7 +46,7 @@ fn train<M: Model>(
         let world = sync.world();
         let sampling = Sampling { context: CONTEXT, global_batch: GLOBAL_BATCH, world, seed: 5 };
         let mut sampler = Sampler::new(corpus(), sampling).unwrap();
-        let mut trainer = Trainer::new(model, sync, options(steps), 9);
+        let mut trainer = Trainer::new(&model, 1, sync, options(steps), 9).unwrap();
         let (mut losses, mut bits) = (Vec::new(), Vec::new());
         for _ in 0..steps {
             let report = trainer.step(&sampler.next_batch()).unwrap();
@@ -63,7 +68,7 @@ fn many_ranks_train_as_one() {
     let llama = format!("llama:{sizes},key_heads=1,feed_forward=32,vocabulary=256,positions=16");
     for (name, steps) in [(config.name(), 50), (llama, 20)] {
         let model = |rows| {
-            Derived::new(&thinwire_model::named(&name, rows, CONTEXT).unwrap(), None).unwrap()
+            GraphModel::new(&thinwire_model::named(&name, rows, CONTEXT).unwrap(), None).unwrap()
         };
         let alone = &train(1, "none", steps, model)[0].0;
         assert!(alone[steps as usize - 1] < alone[0] - 0.5, "{name} learns: {alone:?}");
@@ -91,7 +96,7 @@ fn parameters_are_the_same_bits_on_all_ranks_after_every_step_with_every_codec()
         "auto",
     ] {
         for ranks in [2, 3] {
-            let all = train(ranks, codec, 8, |_| Mlp::new(32));
+            let all = train(ranks, codec, 8, small);
             for (_, bits) in &all {
                 assert_eq!(*bits, all[0].1, "{codec} on {ranks} ranks");
             }
@@ -102,7 +107,7 @@ fn parameters_are_the_same_bits_on_all_ranks_after_every_step_with_every_codec()
 #[test]
 fn lossy_codecs_with_feedback_learn_as_raw_does() {
     let last = |codec: &str| {
-        let losses = &train(2, codec, 120, |_| Mlp::new(32))[0].0;
+        let losses = &train(2, codec, 120, small)[0].0;
         losses[110..].iter().sum::<f64>() / 10.0
     };
     let raw = last("none");

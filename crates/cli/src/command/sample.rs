@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
+use thinwire_train::checkpoint;
 use thinwire_train::spmd::Sampled;
-use thinwire_train::{Model, checkpoint};
 
 use crate::output::{harmless, print_json};
 use crate::training::kept_writer;

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use thinwire_sync::Error::Invalid;
-use thinwire_sync::{State, Synchronizer, reshard};
+use thinwire_sync::{State, reshard};
 use thinwire_train::checkpoint::{Checkpoint, Progress};
-use thinwire_train::spmd::Derived;
-use thinwire_train::{Model, Parameter, Sampler, Trainer};
+use thinwire_train::{Parameter, Sampler, Trainer};
 use thinwire_wire::Rank;
 
 use super::exchange::Exchange;
@@ -28,7 +27,7 @@ const ORDER: &str = "order";
 pub fn save(
     job: &TrainingJob,
     kept: (&CheckpointPolicy, &FolderLock),
-    trainer: &Trainer<Derived, Synchronizer>,
+    trainer: &Trainer<'_>,
     sampler: &Sampler,
 ) -> Result<Option<PathBuf>> {
     let sync = trainer.exchange();
@@ -43,8 +42,8 @@ pub fn save(
             let parameters = trainer.model().parameters();
             let description =
                 format!("a model of bytes by thinwire: {}", job.recipe.model.describe());
-            draft.write_model(parameters, trainer.values(), &description)?;
-            draft.write_optimizer(parameters, trainer.optimizer())?;
+            draft.write_model(parameters, &trainer.values(), &description)?;
+            draft.write_optimizer(parameters, &trainer.optimizer())?;
         }
         Ok(())
     };
@@ -86,13 +85,13 @@ fn order(parameters: &[Parameter]) -> String {
 /// If it is damaged or of another model.
 pub fn load(
     checkpoint: &Checkpoint,
-    trainer: &mut Trainer<Derived, Synchronizer>,
+    trainer: &mut Trainer<'_>,
     sampler: &mut Sampler,
 ) -> Result<()> {
     let progress = &checkpoint.manifest().progress;
     let parameters = trainer.model().parameters().to_vec();
     let (values, optimizer) = (checkpoint.values(&parameters)?, checkpoint.optimizer(&parameters)?);
-    trainer.restore(progress.step, values, optimizer)?;
+    trainer.restore(progress.step, &values, &optimizer)?;
     sampler.seek(progress.position);
     if checkpoint.is_sharded() {
         // Exchanges under a plan are others, so nothing of theirs is taken up.

@@ -8,8 +8,8 @@ use thinwire_job::Place;
 use thinwire_model::fingerprint;
 use thinwire_sync::{Momentum, Policy};
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::spmd::Derived;
-use thinwire_train::{AdamWOptions, Config, Corpus, Gradients, LearningRate, Model as _};
+use thinwire_train::spmd::GraphModel;
+use thinwire_train::{AdamWOptions, Config, Corpus, Gradients, LearningRate};
 
 use super::corpus;
 use super::exchange::{Exchange, differences};
@@ -376,7 +376,7 @@ impl KeptModel {
     }
 
     /// The model to write a text of so many bytes.
-    fn writer(&self, bytes: usize) -> Result<Derived> {
+    fn writer(&self, bytes: usize) -> Result<GraphModel> {
         let source = Source::open(&self.name)?;
         let found = format!("{:016x}", fingerprint(&source.graph(1, self.sequence)?));
         let (name, expected) = (&self.name, &self.identity);
@@ -395,7 +395,7 @@ pub fn kept_model(checkpoint: &Checkpoint) -> Option<KeptModel> {
 ///
 /// # Errors
 /// If it is impossible, no model of text, or its file is another one than it was.
-pub fn kept_writer(checkpoint: &Checkpoint, bytes: usize) -> Result<Derived> {
+pub fn kept_writer(checkpoint: &Checkpoint, bytes: usize) -> Result<GraphModel> {
     match kept_model(checkpoint) {
         Some(kept) => kept.writer(bytes),
         None => kept_recipe(checkpoint)?.model.writer(bytes),

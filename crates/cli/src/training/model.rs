@@ -5,7 +5,7 @@ use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use thinwire_model::{Graph, fingerprint};
 use thinwire_train::Config;
-use thinwire_train::spmd::Derived;
+use thinwire_train::spmd::GraphModel;
 
 use super::job::KeptModel;
 use super::settings::RecipeFlags;
@@ -88,7 +88,7 @@ impl Model {
                 anyhow!("{name} has {elements} parameters, expected at most {ELEMENTS_MAX}");
             return Err(hinted(error, "thinwire plan make cuts larger ones"));
         }
-        let context = Derived::new(&graph, tokens.as_deref()).or_hint(HINT)?.context();
+        let context = GraphModel::new(&graph, tokens.as_deref()).or_hint(HINT)?.context();
         let identity = format!("{:016x}", fingerprint(&graph));
         Ok(Model::Named(Named { name: name.to_owned(), context, tokens, identity }))
     }
@@ -115,7 +115,7 @@ impl Model {
     ///
     /// # Errors
     /// If it is impossible, no model of text, or only for another number of rows.
-    pub fn learner(&self, rows: usize) -> Result<Derived> {
+    pub fn learner(&self, rows: usize) -> Result<GraphModel> {
         let source = self.source()?;
         let micro_batch = source.fixed_batch()?.unwrap_or(rows);
         if micro_batch == 0 || !rows.is_multiple_of(micro_batch) {
@@ -126,14 +126,14 @@ impl Model {
             return Err(hinted(error, "--batch N says the rows of all ranks together"));
         }
         let sequence = sequence(&source, self.context())?;
-        Derived::new(&graph(&source, micro_batch, sequence)?, self.tokens()).or_hint(HINT)
+        GraphModel::new(&graph(&source, micro_batch, sequence)?, self.tokens()).or_hint(HINT)
     }
 
     /// The model for one row, or for as many as it must have.
     ///
     /// # Errors
     /// If it is impossible, or no model of text.
-    pub fn smallest(&self) -> Result<Derived> {
+    pub fn smallest(&self) -> Result<GraphModel> {
         self.learner(self.source()?.fixed_batch()?.unwrap_or(1))
     }
 
@@ -141,7 +141,7 @@ impl Model {
     ///
     /// # Errors
     /// If it is impossible, or no model of text.
-    pub fn writer(&self, bytes: usize) -> Result<Derived> {
+    pub fn writer(&self, bytes: usize) -> Result<GraphModel> {
         writer(&self.source()?, (self.context(), self.tokens()), bytes)
     }
 
@@ -198,12 +198,12 @@ pub fn writer(
     source: &Source,
     (context, tokens): (usize, Option<&str>),
     bytes: usize,
-) -> Result<Derived> {
+) -> Result<GraphModel> {
     let (rows, sequence) = match source {
         Source::Name(_) => (1, context.min(bytes.max(1))),
         _ => (source.fixed_batch()?.unwrap_or(1), sequence(source, context)?),
     };
-    Derived::new(&source.graph(rows, sequence)?, tokens).or_hint(HINT)
+    GraphModel::new(&source.graph(rows, sequence)?, tokens).or_hint(HINT)
 }
 
 /// The length to ask a source for, so that its sequences have so many tokens: a file may have but one.

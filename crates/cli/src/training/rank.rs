@@ -8,10 +8,8 @@ use thinwire_job::{Meeting, Place};
 use thinwire_link::Bandwidth;
 use thinwire_plan::output::counted;
 use thinwire_sync::{Policy, Synchronizer};
-use thinwire_train::spmd::{Derived, Sampled};
-use thinwire_train::{
-    Batch, Model as _, Sampler, Sampling, Trainer, exchanged_parameters, validation_batches,
-};
+use thinwire_train::spmd::{GraphModel, Sampled};
+use thinwire_train::{Batch, Sampler, Sampling, Trainer, exchanged_parameters, validation_batches};
 use thinwire_wire::Rank;
 
 use super::checkpoints;
@@ -44,14 +42,16 @@ pub fn train(
     (interrupt, lock): (&Interrupt, &FolderLock),
     trace: Trace,
 ) -> Result<(Run, Result<()>)> {
-    let mut session = Session::start(job, codec, (place, meeting), (interrupt, lock), trace)?;
+    let model = job.recipe.model.learner(job.recipe.batch / place.world as usize)?;
+    let mut session =
+        Session::start((job, &model), codec, (place, meeting), (interrupt, lock), trace)?;
     let saved = session.run()?;
     let Session { trainer, log, progress, .. } = session;
     drop(progress);
     if let Some(warning) = log.warning(&codec.to_string()).filter(|_| place.rank == 0) {
         say(warning);
     }
-    let values = trainer.values().to_vec();
+    let values = trainer.values();
     // The others may leave while rank 0 goes on to write.
     drop(trainer);
     let tokens = (job.recipe.batch * job.recipe.model.context()) as f64;
@@ -71,7 +71,11 @@ pub fn train(
 }
 
 /// So many bytes of text of the model, drawn by a seed, if it can write any.
-pub(super) fn sample(writer: &Derived, values: &[Vec<f32>], (bytes, seed): (usize, u64)) -> String {
+pub(super) fn sample(
+    writer: &GraphModel,
+    values: &[Vec<f32>],
+    (bytes, seed): (usize, u64),
+) -> String {
     let options = Sampled { bytes, temperature: SAMPLE_TEMPERATURE, seed };
     let written = writer.sample(values, b"", &options);
     written.map_or(String::new(), |text| harmless(&text))
@@ -80,7 +84,7 @@ pub(super) fn sample(writer: &Derived, values: &[Vec<f32>], (bytes, seed): (usiz
 /// A training under way.
 struct Session<'a> {
     job: &'a TrainingJob,
-    trainer: Trainer<Derived, Synchronizer>,
+    trainer: Trainer<'a>,
     sampler: Sampler,
     validation: Vec<Batch>,
     interrupt: &'a Interrupt,
@@ -93,16 +97,15 @@ struct Session<'a> {
 
 impl<'a> Session<'a> {
     fn start(
-        job: &'a TrainingJob,
+        (job, model): (&'a TrainingJob, &'a GraphModel),
         codec: &Policy,
         (place, meeting): (&Place, &Meeting),
         (interrupt, lock): (&'a Interrupt, &'a FolderLock),
         trace: Trace,
     ) -> Result<Session<'a>> {
         let recipe = &job.recipe;
-        let model = recipe.model.learner(recipe.batch / place.world as usize)?;
         interrupt.end_at_once();
-        let sync = synchronizer(job, codec, place, meeting, &model)?;
+        let sync = synchronizer(job, codec, place, meeting, model)?;
         interrupt.remember();
         let world = sync.world();
         let (context, global_batch) = (recipe.model.context(), recipe.batch);
@@ -111,7 +114,8 @@ impl<'a> Session<'a> {
         let rows = global_batch / world.size();
         let most = job.settings.validation_batches.into();
         let validation = validation_batches(&job.corpus, context, rows, world, most);
-        let mut trainer = Trainer::new(model, sync, job.options(), recipe.seed);
+        let micro_batches = rows / model.rows();
+        let mut trainer = Trainer::new(model, micro_batches, sync, job.options(), recipe.seed)?;
         if let Some(checkpoint) = &job.resume {
             checkpoints::load(checkpoint, &mut trainer, &mut sampler)?;
         }
@@ -211,7 +215,7 @@ impl<'a> Session<'a> {
         if self.validation.is_empty() {
             return Ok(None);
         }
-        let mine = self.trainer.loss(&self.validation);
+        let mine = self.trainer.loss(&self.validation)?;
         let all = self.trainer.exchange().gather(&[mine as f32]);
         let all = all.with_context(|| format!("validating after step {done}"))?;
         let loss = all.iter().map(|loss| f64::from(*loss)).sum::<f64>() / all.len() as f64;
@@ -223,8 +227,7 @@ impl<'a> Session<'a> {
     fn alone(&mut self, batch: &Batch) -> Result<()> {
         self.trainer.exchange().barrier()?;
         let begun = Instant::now();
-        let values = self.trainer.values();
-        self.trainer.model().loss_and_gradients(values, batch, &mut |_, _| Ok(()))?;
+        self.trainer.compute(batch)?;
         self.log.alone(begun.elapsed().as_secs_f64());
         Ok(self.trainer.exchange().barrier()?)
     }
@@ -255,7 +258,7 @@ fn synchronizer(
     codec: &Policy,
     place: &Place,
     meeting: &Meeting,
-    model: &Derived,
+    model: &GraphModel,
 ) -> Result<Synchronizer> {
     let usual = thinwire_sync::Options::default();
     let options = thinwire_sync::Options {
@@ -292,12 +295,7 @@ pub(super) fn warm_up_steps(job: &TrainingJob, codec: &Policy) -> u64 {
     asked.or(suits).unwrap_or(0)
 }
 
-fn title(
-    job: &TrainingJob,
-    codec: &Policy,
-    place: &Place,
-    trainer: &Trainer<Derived, Synchronizer>,
-) -> String {
+fn title(job: &TrainingJob, codec: &Policy, place: &Place, trainer: &Trainer<'_>) -> String {
     let elements: usize =
         trainer.model().parameters().iter().map(|parameter| parameter.elements()).sum();
     let millions = crate::figures::digits(elements as f64 / 1e6);

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::search::{Outcome, Planner, Prepared};
 
 /// A plan with the training graph that it is for.
-pub(super) struct Derived<'a> {
+pub(super) struct GraphModel<'a> {
     pub prepared: &'a Prepared,
     pub outcome: &'a Outcome,
     pub training: Training,
@@ -17,7 +17,7 @@ pub(super) struct Derived<'a> {
     pub element_bytes: usize,
 }
 
-impl<'a> Derived<'a> {
+impl<'a> GraphModel<'a> {
     /// Reads the file of a planner's plan as the plan that is run.
     ///
     /// # Errors
@@ -26,13 +26,13 @@ impl<'a> Derived<'a> {
         planner: &'a Planner,
         outcome: &'a Outcome,
         file: &PlanFile,
-    ) -> Result<Derived<'a>, Error> {
+    ) -> Result<GraphModel<'a>, Error> {
         let unplanned = || Error::impossible("the planner has not made this plan");
         let prepared = planner.prepared(&outcome.candidate).ok_or_else(unplanned)?;
         let training = backward(&prepared.graph).map_err(|error| Error::from_model(&error))?;
         let plan = Plan::of_file(file, &prepared.graph)?;
         let element_bytes = planner.settings().precision.element as usize;
-        Ok(Derived { prepared, outcome, training, plan, element_bytes })
+        Ok(GraphModel { prepared, outcome, training, plan, element_bytes })
     }
 
     /// Returns where everything of the step works and lies, and the bytes of its programs.

@@ -13,14 +13,14 @@ use thinwire_model::{Declaration, Layout, NodeId, Origin, Placement, Role, Tenso
 use thinwire_program::bytes::Kind;
 use thinwire_program::{Assignment, End, StepBytes};
 
-use super::derived::Derived;
+use super::derived::GraphModel;
 use super::least::product;
 use super::traffic::{TensorTraffic, TrafficKind};
 
 /// Returns the products of a step, those at the same place of equal blocks together, in bytes of all
 /// devices.
 pub(super) fn products(
-    derived: &Derived<'_>,
+    derived: &GraphModel<'_>,
     assignment: &Assignment<'_>,
     bytes: &StepBytes,
 ) -> Vec<TensorTraffic> {

@@ -17,7 +17,7 @@ use thinwire_program::bytes::{Exchange, Kind, Route};
 use thinwire_program::{Assignment, StepBytes};
 
 use super::bounds::Bounds;
-use super::derived::Derived;
+use super::derived::GraphModel;
 use super::file::plan_file;
 use super::levels::{LevelTraffic, crossed_by_activations, levels};
 use super::products::products;
@@ -92,7 +92,7 @@ impl TensorTraffic {
 pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Traffic, Error> {
     let candidate = &found.best.candidate;
     let file = plan_file("", 0, planner, cluster, found)?;
-    let derived = Derived::new(planner, &found.best, &file)?;
+    let derived = GraphModel::new(planner, &found.best, &file)?;
     let (assignment, bytes) = derived.step()?;
     let costs = costs(cluster, candidate, &planner.settings_of(&found.best));
     let mut rows = Rows::new(&derived, &assignment, &bytes);
@@ -132,7 +132,7 @@ enum Place {
 
 /// The rows of a plan's tensors, in bytes of all devices.
 struct Rows<'a> {
-    derived: &'a Derived<'a>,
+    derived: &'a GraphModel<'a>,
     assignment: &'a Assignment<'a>,
     bytes: &'a StepBytes,
     /// Rows of tensors, then of messages.
@@ -142,7 +142,7 @@ struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     fn new(
-        derived: &'a Derived<'a>,
+        derived: &'a GraphModel<'a>,
         assignment: &'a Assignment<'a>,
         bytes: &'a StepBytes,
     ) -> Rows<'a> {
@@ -177,7 +177,7 @@ impl<'a> Rows<'a> {
 
     /// The place of a tensor, and the block that it is of.
     fn place(&self, tensor: TensorId) -> Option<(Place, usize)> {
-        let Derived { prepared, outcome, .. } = self.derived;
+        let GraphModel { prepared, outcome, .. } = self.derived;
         let in_block = |(node, at): (NodeId, usize)| {
             let block = self.assignment.block(node);
             let offset = node.wrapping_sub(prepared.graph.blocks[block].nodes.start);

@@ -3,10 +3,9 @@
 use std::fs;
 
 use super::*;
-use crate::testing::{Folder, options};
-use crate::{
-    Alone, Config, Corpus, Mlp, Model, Position, Sampler, Sampling, Trainer, initial_values,
-};
+use crate::spmd::GraphModel;
+use crate::testing::{Folder, alone, model, options};
+use crate::{Config, Corpus, Position, Sampler, Sampling, Trainer, initial_values};
 use thinwire_wire::World;
 
 fn sampler() -> Sampler {
@@ -28,11 +27,11 @@ fn progress(step: u64, updates: u64, position: Position) -> Progress {
     }
 }
 
-fn save<M: Model>(folder: &Path, trainer: &Trainer<M, Alone>, sampler: &Sampler) -> PathBuf {
+fn save(folder: &Path, trainer: &Trainer<'_>, sampler: &Sampler) -> PathBuf {
     let parameters = trainer.model().parameters();
     let draft = Draft::create(folder, trainer.next_step()).unwrap();
-    draft.write_model(parameters, trainer.values(), "a test").unwrap();
-    draft.write_optimizer(parameters, trainer.optimizer()).unwrap();
+    draft.write_model(parameters, &trainer.values(), "a test").unwrap();
+    draft.write_optimizer(parameters, &trainer.optimizer()).unwrap();
     let residual = (vec![2, 1], vec![f32::MIN_POSITIVE / 3.0, -0.0]);
     draft.write_exchange(Rank(0), &Tensors::from([("residual".to_owned(), residual)])).unwrap();
     let updates = trainer.optimizer().updates;
@@ -40,11 +39,11 @@ fn save<M: Model>(folder: &Path, trainer: &Trainer<M, Alone>, sampler: &Sampler)
 }
 
 /// Trains on, and trains again from a checkpoint: both must end with the same bits.
-fn goes_on_bit_for_bit<M: Model>(name: &str, model: impl Fn() -> M) {
+fn goes_on_bit_for_bit(name: &str, model: &GraphModel) {
     let folder = Folder::new(name);
     let mut sampler = sampler();
-    let mut trainer = Trainer::new(model(), Alone::new(), options(), 1);
-    let train = |trainer: &mut Trainer<M, Alone>, sampler: &mut Sampler| {
+    let mut trainer = alone(model, options(), 1);
+    let train = |trainer: &mut Trainer<'_>, sampler: &mut Sampler| {
         (0..7).map(|_| trainer.step(&sampler.next_batch()).unwrap().loss).collect::<Vec<f32>>()
     };
     train(&mut trainer, &mut sampler);
@@ -54,38 +53,34 @@ fn goes_on_bit_for_bit<M: Model>(name: &str, model: impl Fn() -> M) {
     let checkpoint = resolve(folder.path()).unwrap();
     assert_eq!(checkpoint.path(), path);
     let progress = &checkpoint.manifest().progress;
-    let mut resumed = Trainer::new(model(), Alone::new(), options(), 99);
-    let parameters = model().parameters().to_vec();
+    let mut resumed = alone(model, options(), 99);
+    let parameters = model.parameters().to_vec();
     let values = checkpoint.values(&parameters).unwrap();
     let optimizer = checkpoint.optimizer(&parameters).unwrap();
-    resumed.restore(progress.step, values, optimizer).unwrap();
+    resumed.restore(progress.step, &values, &optimizer).unwrap();
     sampler.seek(progress.position);
     assert_eq!(train(&mut resumed, &mut sampler), losses);
 
-    let bits = |trainer: &Trainer<M, Alone>| {
+    let bits = |trainer: &Trainer<'_>| {
         let state = trainer.optimizer();
-        let all = [trainer.values(), &state.means, &state.squares].concat().concat();
+        let all = [trainer.values(), state.means, state.squares].concat().concat();
         all.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
     };
     assert!(bits(&trainer) == bits(&resumed));
 }
 
 #[test]
-fn an_mlp_goes_on_bit_for_bit() {
-    goes_on_bit_for_bit("resume-mlp", || Mlp::new(8));
-}
-
-#[test]
-fn a_gpt_goes_on_bit_for_bit() {
+fn training_goes_on_bit_for_bit() {
     let config = Config { context: 8, width: 8, layers: 2, heads: 2 };
     let graph = thinwire_model::named(&config.name(), 4, 8).unwrap();
-    goes_on_bit_for_bit("resume-gpt", || crate::spmd::Derived::new(&graph, None).unwrap());
+    goes_on_bit_for_bit("resume-gpt", &GraphModel::new(&graph, None).unwrap());
 }
 
 /// A small checkpoint.
 fn saved(name: &str) -> (Folder, PathBuf) {
     let folder = Folder::new(name);
-    let trainer = Trainer::new(Mlp::new(2), Alone::new(), options(), 1);
+    let model = model(2);
+    let trainer = alone(&model, options(), 1);
     let path = save(folder.path(), &trainer, &sampler());
     (folder, path)
 }
@@ -94,7 +89,7 @@ fn saved(name: &str) -> (Folder, PathBuf) {
 fn complaint(path: &Path) -> Option<String> {
     let load = || {
         let checkpoint = Checkpoint::open(path)?;
-        let parameters = Mlp::new(2).parameters().to_vec();
+        let parameters = model(2).parameters().to_vec();
         checkpoint.values(&parameters)?;
         checkpoint.optimizer(&parameters)?;
         checkpoint.exchange(Rank(0)).map(|_| ())
@@ -176,12 +171,13 @@ fn damage_is_noticed_in_every_file() {
 fn another_model_is_refused() {
     let (_folder, path) = saved("another-model");
     let checkpoint = Checkpoint::open(&path).unwrap();
-    let text = checkpoint.values(Mlp::new(3).parameters()).unwrap_err().to_string();
+    let text = checkpoint.values(model(3).parameters()).unwrap_err().to_string();
     assert!(text.ends_with("head.weight has shape [2, 256], expected [3, 256]"), "{text}");
-    let mut trainer = Trainer::new(Mlp::new(3), Alone::new(), options(), 1);
-    let parameters = Mlp::new(2).parameters().to_vec();
+    let other = model(3);
+    let mut trainer = alone(&other, options(), 1);
+    let parameters = model(2).parameters().to_vec();
     let values = initial_values(&parameters, 1);
-    assert!(trainer.restore(5, values, AdamW::new(&parameters)).is_err());
+    assert!(trainer.restore(5, &values, &AdamW::new(&parameters)).is_err());
     assert_eq!(trainer.next_step(), 0);
 }
 
@@ -190,12 +186,13 @@ fn the_newest_whole_checkpoint_is_the_latest() {
     let folder = Folder::new("latest");
     assert_eq!(latest(folder.path()).unwrap(), None);
     assert!(resolve(folder.path()).unwrap_err().hint().is_some());
-    let trainer = Trainer::new(Mlp::new(2), Alone::new(), options(), 1);
+    let model = model(2);
+    let trainer = alone(&model, options(), 1);
     for step in [9, 1_000_000, 100, 100] {
         let draft = Draft::create(folder.path(), step).unwrap();
         let parameters = trainer.model().parameters();
-        draft.write_model(parameters, trainer.values(), "").unwrap();
-        draft.write_optimizer(parameters, trainer.optimizer()).unwrap();
+        draft.write_model(parameters, &trainer.values(), "").unwrap();
+        draft.write_optimizer(parameters, &trainer.optimizer()).unwrap();
         Draft::open(folder.path(), step).write_exchange(Rank(0), &Tensors::new()).unwrap();
         draft.commit(progress(step, 0, Position::default())).unwrap();
     }
@@ -224,7 +221,8 @@ fn only_checkpoints_are_replaced_and_only_drafts_are_cleaned() {
     fs::write(&thesis, "mine").unwrap();
     let stale = path.join("shard-7.safetensors");
     fs::write(&stale, "old").unwrap();
-    let trainer = Trainer::new(Mlp::new(2), Alone::new(), options(), 2);
+    let model = model(2);
+    let trainer = alone(&model, options(), 2);
     assert_eq!(save(folder.path(), &trainer, &sampler()), path);
     assert_eq!(fs::read_to_string(&thesis).unwrap(), "mine");
     assert!(!stale.exists());

@@ -2,6 +2,7 @@
 
 mod evaluate;
 mod pass;
+mod replicas;
 mod times;
 mod update;
 
@@ -11,16 +12,20 @@ use std::time::Instant;
 use thinwire_collective::Group;
 use thinwire_model::{Array, Declaration, Part, TensorId, Training};
 use thinwire_program::{Assignment, Mesh, Owner, Parameter, Plan, Program, Slot, derive, parts_of};
+use thinwire_sync::Synchronizer;
 
+use super::invalid;
 use super::optimizer::Optimizer;
 use super::slots::{Content, Slots};
 use super::start::Start;
 use super::value::Value;
 use crate::error::Error;
-use crate::{AdamWOptions, Pace};
+use crate::{AdamWOptions, Gradients, Pace};
+use replicas::Replicas;
 use times::Watch;
 use update::Sum;
 
+pub(super) use replicas::completion_order;
 pub use times::{Times, Went};
 
 /// The inputs of one micro-batch, all of each.
@@ -49,6 +54,9 @@ pub struct Machine<'a> {
     /// The parameters of whose gradients all shares are there, and no reduction has begun.
     complete: Vec<usize>,
     pub(super) optimizer: Optimizer,
+    replicas: Option<Replicas>,
+    /// Gradients are computed and dropped.
+    muted: bool,
     seed: u64,
     pub(super) step: u64,
     loss: Option<f32>,
@@ -104,6 +112,8 @@ impl<'a> Machine<'a> {
             parts,
             slots,
             optimizer,
+            replicas: None,
+            muted: false,
             seed: 0,
             step: 0,
             loss: None,
@@ -125,6 +135,63 @@ impl<'a> Machine<'a> {
     #[must_use]
     pub fn with_gradient_norm_max(self, gradient_norm_max: Option<f32>) -> Machine<'a> {
         Machine { gradient_norm_max, ..self }
+    }
+
+    /// Averages gradients with replicas of this rank, whose plan has no other rank. `sync` has the
+    /// parameters in the order in which their gradients are complete. Replicas drop out different
+    /// elements.
+    ///
+    /// # Errors
+    /// If the plan is for several ranks.
+    pub fn with_replicas(
+        self,
+        sync: Synchronizer,
+        gradients: Gradients,
+    ) -> Result<Machine<'a>, Error> {
+        let alone = self.program.mesh.sizes.iter().all(|size| *size == 1);
+        if !alone || self.program.forward.iter().any(Vec::is_empty) {
+            return Err(invalid("replicas of a plan for several ranks, expected one".to_owned()));
+        }
+        let seed = u64::from(sync.world().rank().0);
+        let graph = &self.training.graph;
+        let is_matrix =
+            |index: usize| graph.tensors[self.program.parameters[index].tensor].shape.len() >= 2;
+        let replicas = Replicas::new(sync, &self.program, gradients, is_matrix);
+        Ok(Machine { replicas: Some(replicas), seed, ..self })
+    }
+
+    /// The exchange with replicas, if there are any.
+    pub(crate) fn replicas(&self) -> Option<&Replicas> {
+        self.replicas.as_ref()
+    }
+
+    /// The exchange with replicas, to be changed.
+    pub(crate) fn replicas_mut(&mut self) -> Option<&mut Replicas> {
+        self.replicas.as_mut()
+    }
+
+    /// Puts values of a parameter that this rank has as a whole, and of what the optimiser keeps for it.
+    pub(crate) fn put(&mut self, index: usize, buffers: [Vec<f32>; 3]) {
+        let home = self.program.parameters[index].home;
+        let value = Value::new(&self.program.slots[home].shape, buffers[0].clone());
+        self.slots.put_lasting(home, Content::Here(value));
+        self.optimizer.set_buffers(index, buffers);
+    }
+
+    /// Number of the next step.
+    pub fn next_step(&self) -> u64 {
+        self.step
+    }
+
+    /// The values of a parameter that this rank updates, with their means and means of squares.
+    pub(crate) fn buffers(&self, index: usize) -> [&[f32]; 3] {
+        self.optimizer.buffers(index)
+    }
+
+    /// Goes on at a step, after so many updates.
+    pub(crate) fn seek(&mut self, step: u64, updates: u64) {
+        self.step = step;
+        self.optimizer.set_updates(updates);
     }
 
     /// The norm of the last step's gradient before it was clipped.
@@ -195,6 +262,9 @@ impl<'a> Machine<'a> {
     ) -> Result<Option<f32>, Error> {
         self.loss = None;
         self.slots.flush()?;
+        if let Some(replicas) = &mut self.replicas {
+            replicas.begin(self.step)?;
+        }
         // What the last step's messages met after its end, their receivers have told then.
         self.slots.take_finite();
         let (order, mut watch) = (self.program.order.clone(), Watch::start());
@@ -211,6 +281,18 @@ impl<'a> Machine<'a> {
         self.times = watch.end();
         self.step += 1;
         Ok(self.loss.map(|_| self.agreed.loss as f32))
+    }
+
+    /// Computes the gradients of micro-batches and drops them: the time of a step without exchange.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn compute_gradients(&mut self, data: &[Inputs]) -> Result<(), Error> {
+        self.muted = true;
+        let order = self.program.order.clone();
+        let done = order.iter().try_for_each(|pass| self.pass(*pass, &data[pass.micro_batch]));
+        self.muted = false;
+        done
     }
 
     /// What this rank tells of its loss: whether it knows one, and which.

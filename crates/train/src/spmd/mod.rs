@@ -6,8 +6,8 @@
 //!
 //! Law: under every plan a step is what it is on one rank, within the precision of f32.
 
-mod derived;
 mod frozen;
+mod graph_model;
 pub mod kernel;
 mod machine;
 mod optimizer;
@@ -23,7 +23,7 @@ mod wires;
 
 use crate::error::{Error, Kind};
 
-pub use derived::{Derived, Sampled};
+pub use graph_model::{GraphModel, Sampled};
 pub use machine::{Agreed, Inputs, Machine, Times, Went};
 pub use probe::Probe;
 pub use speed::{Chore, Speed, Timed};

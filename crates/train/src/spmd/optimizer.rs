@@ -60,9 +60,13 @@ impl Optimizer {
         self.state.updates = updates;
     }
 
-    /// One update.
-    pub fn update(&mut self, gradients: &[Vec<f32>], pace: Pace, options: &AdamWOptions) {
-        let gradient = |index: usize| &gradients[index][..];
+    /// Updates all values once.
+    pub fn update<'g>(
+        &mut self,
+        gradient: impl Fn(usize) -> &'g [f32],
+        pace: Pace,
+        options: &AdamWOptions,
+    ) {
         self.state.update(&self.parameters, &mut self.values, gradient, pace, options);
     }
 }

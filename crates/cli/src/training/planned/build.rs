@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use thinwire_model::{Training, backward, fingerprint};
 use thinwire_plan::output::PlanFile;
 use thinwire_program::Plan;
-use thinwire_train::spmd::{Derived, Text};
+use thinwire_train::spmd::{GraphModel, Text};
 
 use crate::failure::OrHint;
 use crate::source::Source;
@@ -79,7 +79,7 @@ impl Built {
     ///
     /// # Errors
     /// If it is impossible.
-    pub fn writer(&self, bytes: usize) -> Result<Derived> {
+    pub fn writer(&self, bytes: usize) -> Result<GraphModel> {
         model::writer(&self.source, (self.file.sequence, self.tokens.as_deref()), bytes)
     }
 

@@ -25,7 +25,6 @@ use thinwire_collective::Group;
 use thinwire_job::{Meeting, Place};
 use thinwire_link::Bandwidth;
 use thinwire_sync::Policy;
-use thinwire_train::Model as _;
 use thinwire_wire::Rank;
 
 use super::folder::FolderLock;

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use thinwire_model::{Layout, Placement};
 use thinwire_program::{Mesh, Owner, Parameter, Program};
+use thinwire_sync::Outcome;
 
 use super::{Agreed, Machine, Watch, known_loss};
 use crate::error::Error;
@@ -22,6 +23,9 @@ pub(super) struct Sum {
 impl Machine<'_> {
     /// Adds a share of a gradient; after the last one of a step it is to be reduced.
     pub(super) fn share(&mut self, index: usize, value: Value) {
+        if self.muted {
+            return;
+        }
         let (sum, share) = (&mut self.sums[index], value.into_floats());
         match &mut sum.total {
             Some(total) => total.iter_mut().zip(&share).for_each(|(a, b)| *a += b),
@@ -44,13 +48,66 @@ impl Machine<'_> {
             let content = Content::Here(Value::new(shape, total));
             let reduced =
                 self.slots.chain(&self.program, &parameter.reduce, content, When::later(moment))?;
-            self.sums[index].reduced = Some(reduced);
+            self.sums[index].reduced = match (&mut self.replicas, reduced) {
+                (Some(replicas), Content::Here(value)) => {
+                    replicas.ready(index, value.into_floats(), self.program.micro_batches)?;
+                    None
+                }
+                (_, reduced) => Some(reduced),
+            };
         }
         Ok(())
     }
 
-    /// Brings all sums to their owners, lets the optimiser work, and brings the values home.
+    /// Ends a step: gradients are averaged with replicas or brought to their owners, the optimiser
+    /// works, and values are brought home.
     pub(super) fn update(
+        &mut self,
+        pace: Pace,
+        options: &AdamWOptions,
+        watch: &mut Watch,
+    ) -> Result<(), Error> {
+        match self.replicas {
+            Some(_) => self.update_with_replicas(pace, options, watch)?,
+            None => self.update_as_planned(pace, options, watch)?,
+        }
+        let (moment, slots, program) = (self.moment(0), &mut self.slots, &self.program);
+        for (parameter, values) in program.parameters.iter().zip(self.optimizer.values()) {
+            let home = bring_home(slots, program, (parameter, values), moment)?;
+            slots.put_lasting(parameter.home, home);
+        }
+        Ok(())
+    }
+
+    /// Waits for the averages and lets the optimiser work. Replicas have the same averages, so none has
+    /// to tell another what follows from them.
+    fn update_with_replicas(
+        &mut self,
+        pace: Pace,
+        options: &AdamWOptions,
+        watch: &mut Watch,
+    ) -> Result<(), Error> {
+        let replicas = self.replicas.as_mut().expect("update has seen them");
+        let outcome = replicas.finish()?;
+        watch.told();
+        self.sums = self.program.parameters.iter().map(|_| Sum::default()).collect();
+        let loss = self.loss.unwrap_or(f32::NAN) / self.program.micro_batches as f32;
+        self.agreed = Agreed { loss: f64::from(loss), said: self.said };
+        let started = Instant::now();
+        self.gradient_norm = f64::NAN;
+        if outcome == Outcome::Averaged {
+            self.gradient_norm = replicas.norm();
+            let gradient_scale =
+                pace.gradient_scale * clip_scale(self.gradient_norm, self.gradient_norm_max);
+            let pace = Pace { gradient_scale, ..pace };
+            self.optimizer.update(|index| replicas.gradient(index), pace, options);
+        }
+        self.optimizer_s = started.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Brings all sums to their owners and lets the optimiser work.
+    fn update_as_planned(
         &mut self,
         pace: Pace,
         options: &AdamWOptions,
@@ -71,14 +128,9 @@ impl Machine<'_> {
         self.slots.residuals_mut().settle(clip.is_some())?;
         if let Some(clip) = clip {
             let pace = Pace { gradient_scale: mean * clip, ..pace };
-            self.optimizer.update(&gradients, pace, options);
+            self.optimizer.update(|index| &gradients[index], pace, options);
         }
         self.optimizer_s = started.elapsed().as_secs_f64() - (self.slots.waited_s() - waited_s);
-        let (slots, program) = (&mut self.slots, &self.program);
-        for (parameter, values) in program.parameters.iter().zip(self.optimizer.values()) {
-            let home = bring_home(slots, program, (parameter, values), moment)?;
-            slots.put_lasting(parameter.home, home);
-        }
         Ok(())
     }
 

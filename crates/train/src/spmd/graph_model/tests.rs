@@ -1,23 +1,20 @@
-//! What is derived is what the reference does: one batch, and trainings.
+//! Gradients and trainings are those of PyTorch; dropout; refusals.
 
 use super::*;
-use crate::testing::{assert_differences_agree, batch, gradients, options};
-use crate::{Alone, Config, Trainer};
+use crate::testing::{alone, assert_differences_agree, batch, gradients, loss, options};
+use crate::{AdamW, Config, Trainer, exchanged_parameters};
+use thinwire_testkit::{Network, spawn};
 
 const TINY: Config = Config { context: 12, width: 16, layers: 2, heads: 2 };
 
-fn model(name: &str, rows: usize, context: usize) -> Derived {
+fn model(name: &str, rows: usize, context: usize) -> GraphModel {
     let graph = thinwire_model::named(name, rows, context).unwrap();
-    Derived::new(&graph, None).unwrap()
+    GraphModel::new(&graph, None).unwrap()
 }
 
-/// Buffers of one model in the order of another's parameters.
-fn ordered(of: &[Parameter], to: &[Parameter], buffers: &[Vec<f32>]) -> Vec<Vec<f32>> {
-    assert_eq!(of.len(), to.len());
-    let place = |parameter: &Parameter| {
-        of.iter().position(|p| (&p.name, &p.shape) == (&parameter.name, &parameter.shape))
-    };
-    to.iter().map(|parameter| buffers[place(parameter).expect(&parameter.name)].clone()).collect()
+/// Parameters before the first step.
+fn initial(model: &GraphModel, seed: u64) -> Vec<Vec<f32>> {
+    alone(model, options(), seed).values()
 }
 
 /// Golden values of PyTorch, by `testdata/gpt.py`.
@@ -69,9 +66,10 @@ fn gradients_are_those_of_pytorch() {
     for rows in [4, 2] {
         let derived = model(&TINY.name(), rows, TINY.context);
         let values = golden.start(derived.parameters());
-        let (loss, found) = gradients(&derived, &values, &Golden::batch(0));
-        assert!((loss - golden.losses[0]).abs() < 1e-5, "{loss}, not {}", golden.losses[0]);
-        assert!((derived.loss(&values, &Golden::batch(0)) - loss).abs() < 1e-5);
+        let (trained, found) = gradients(&derived, &values, &Golden::batch(0));
+        let expected = golden.losses[0];
+        assert!((trained - expected).abs() < 1e-5, "{trained}, not {expected}");
+        assert!((loss(&derived, &values, &Golden::batch(0)) - trained).abs() < 1e-5);
         for (parameter, found) in derived.parameters().iter().zip(&found) {
             let name = &parameter.name;
             let golden = golden.gradients.iter().find(|one| one.name == *name).unwrap();
@@ -89,10 +87,9 @@ fn gradients_are_those_of_pytorch() {
 fn twenty_steps_are_those_of_pytorch() {
     let golden = Golden::new();
     let derived = model(&TINY.name(), Golden::ROWS, TINY.context);
-    let (values, state) =
-        (golden.start(derived.parameters()), crate::AdamW::new(derived.parameters()));
-    let mut trainer = Trainer::new(derived, Alone::new(), options(), 3);
-    trainer.restore(0, values, state).unwrap();
+    let values = golden.start(derived.parameters());
+    let mut trainer = alone(&derived, options(), 3);
+    trainer.restore(0, &values, &AdamW::new(derived.parameters())).unwrap();
     for (step, expected) in golden.losses.iter().enumerate() {
         let loss = trainer.step(&Golden::batch(step)).unwrap().loss;
         assert!((loss - expected).abs() < 1e-4, "step {step}: {loss}, not {expected}");
@@ -108,7 +105,7 @@ fn gradients_of_every_family_equal_differences() {
         (format!("llama:{sizes},key_heads=1,feed_forward=24,vocabulary=256,positions=8"), 5e-3),
     ] {
         let derived = model(&name, 2, 8);
-        let values = derived.initial(4);
+        let values = initial(&derived, 4);
         assert_differences_agree(&derived, &values, &batch(2, 8, 6), tolerance);
     }
 }
@@ -126,14 +123,14 @@ fn a_shared_table_is_handed_over_once_and_last() {
 #[should_panic(expected = "a batch of [3, 8], expected a multiple of 2 rows of 8 bytes")]
 fn rows_that_make_no_micro_batches_are_a_mistake() {
     let derived = model("gpt:layers=1,width=8,heads=2,vocabulary=256,positions=8", 2, 8);
-    derived.loss(&derived.initial(4), &batch(3, 8, 1));
+    derived.micro_batches(&batch(3, 8, 1));
 }
 
 #[test]
 fn a_seed_gives_one_start() {
     let derived = model("gpt:layers=1,width=8,heads=2,vocabulary=256,positions=8", 2, 8);
-    assert_eq!(derived.initial(4), derived.initial(4));
-    assert_ne!(derived.initial(4), derived.initial(5));
+    assert_eq!(initial(&derived, 4), initial(&derived, 4));
+    assert_ne!(initial(&derived, 4), initial(&derived, 5));
 }
 
 #[test]
@@ -143,12 +140,12 @@ fn what_the_loss_does_not_depend_on_is_refused() {
     let (_, known) = graph.parameters().next().unwrap();
     let unread = thinwire_model::Tensor { name: "unread".to_owned(), ..known.clone() };
     graph.tensors.push(unread);
-    let error = Derived::new(&graph, None).unwrap_err().to_string();
+    let error = GraphModel::new(&graph, None).unwrap_err().to_string();
     assert_eq!(error, "unread: the loss does not depend on it, expected it to");
 }
 
 /// A GPT without dropouts, and the same with them.
-fn dropping() -> [Derived; 2] {
+fn dropping() -> [GraphModel; 2] {
     let gpt = thinwire_model::Gpt {
         layers: 1,
         hidden: 16,
@@ -160,35 +157,48 @@ fn dropping() -> [Derived; 2] {
         dropout: 0.0,
     };
     let dropped = thinwire_model::Gpt { dropout: 0.5, ..gpt };
-    [gpt, dropped].map(|gpt| Derived::new(&gpt.graph(2, 8).unwrap(), None).unwrap())
+    [gpt, dropped].map(|gpt| GraphModel::new(&gpt.graph(2, 8).unwrap(), None).unwrap())
 }
 
 #[test]
-fn a_dropout_follows_the_batch_and_evaluation_has_none() {
+fn training_drops_out_and_evaluation_does_not() {
     let [whole, dropped] = dropping();
-    let values = dropped.initial(4);
-    let (one, other) = (batch(2, 8, 1), batch(2, 8, 2));
-    let loss = |batch| gradients(&dropped, &values, batch).0;
-    assert_eq!(loss(&one), loss(&one));
-    let lost = [&one, &other].map(|batch| loss(batch) - dropped.loss(&values, batch));
-    assert!(lost[0] != 0.0 && lost[0] != lost[1], "{lost:?}");
-    assert_ne!(moment(&one), moment(&other));
-    let values = ordered(dropped.parameters(), whole.parameters(), &values);
-    assert_eq!(dropped.loss(&dropped.initial(4), &one), whole.loss(&values, &one));
+    let (values, batch) = (initial(&dropped, 4), batch(2, 8, 1));
+    let trained = gradients(&dropped, &values, &batch).0;
+    assert_eq!(trained, gradients(&dropped, &values, &batch).0);
+    assert_ne!(trained, loss(&dropped, &values, &batch));
+    // The same values by name: parameters of another graph have other numbers.
+    let of = |parameter: &Parameter| {
+        let names = dropped.parameters().iter();
+        let place = names.into_iter().position(|other| other.name == parameter.name).unwrap();
+        values[place].clone()
+    };
+    let same: Vec<Vec<f32>> = whole.parameters().iter().map(of).collect();
+    assert_eq!(loss(&dropped, &values, &batch), loss(&whole, &same, &batch));
 }
 
 #[test]
 fn every_micro_batch_has_random_numbers_of_its_own() {
     let [_, dropped] = dropping();
-    let values = dropped.initial(4);
-    let rows: Vec<u8> = batch(2, 8, 1).rows().flatten().copied().collect();
+    let (values, once) = (initial(&dropped, 4), batch(2, 8, 1));
+    let rows: Vec<u8> = once.rows().flatten().copied().collect();
     let twice = Batch::new(rows.repeat(2), 8);
-    let inputs = dropped.micro_batches(&twice);
-    let losses = [0, 1].map(|at| {
-        let run = Run::new(&dropped, &inputs[at], dropped.homes(&values));
-        let mut run = run.with_dropout(moment(&twice) + at as u64);
-        run.through(&dropped.forward, &mut nobody).unwrap()
-    });
-    assert_ne!(losses[0], losses[1]);
-    assert_eq!(gradients(&dropped, &values, &twice).0, (losses[0] + losses[1]) / 2.0);
+    assert_ne!(gradients(&dropped, &values, &twice).0, gradients(&dropped, &values, &once).0);
+}
+
+#[test]
+fn every_rank_has_random_numbers_of_its_own() {
+    let [whole, dropped] = dropping();
+    let losses = |model: &GraphModel| {
+        spawn(Network::Mem, 2, |link| {
+            let parameters = exchanged_parameters(model.parameters());
+            let settings = thinwire_sync::Options::default();
+            let sync = thinwire_sync::Synchronizer::start(link, parameters, settings).unwrap();
+            let mut trainer = Trainer::new(model, 1, sync, options(), 4).unwrap();
+            trainer.step(&batch(2, 8, 1)).unwrap().loss
+        })
+    };
+    let (equal, different) = (losses(&whole), losses(&dropped));
+    assert_eq!(equal[0], equal[1]);
+    assert_ne!(different[0], different[1]);
 }

@@ -8,7 +8,7 @@ use thinwire_program::{Instruction, Slot};
 use thinwire_wire::random::Key;
 
 use super::run::Run;
-use super::{Derived, alone, nobody};
+use super::{GraphModel, alone};
 use crate::error::Error;
 use crate::spmd::invalid;
 use crate::spmd::value::Value;
@@ -16,18 +16,18 @@ use crate::{Batch, VOCABULARY};
 
 const SAMPLE_STREAM: u32 = 0x7361_6d70;
 
-/// How to sample.
+/// Settings of [`GraphModel::sample`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampled {
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: usize,
-    /// What logits are divided by: 1 samples as the model predicts, 0 takes the likeliest byte.
+    /// Divisor of logits: 1 samples as the model predicts, 0 takes the likeliest byte.
     pub temperature: f32,
     /// The seed: the same seed gives the same text.
     pub seed: u64,
 }
 
-impl Derived {
+impl GraphModel {
     /// The bytes that follow `prompt`. An empty prompt starts as a new line does.
     ///
     /// # Errors
@@ -56,16 +56,16 @@ impl Derived {
 
 /// A model that reads, with what its parameters are.
 struct Reader<'a> {
-    derived: &'a Derived,
+    model: &'a GraphModel,
     homes: Vec<Option<Value>>,
     list: Vec<Instruction>,
     logits: Slot,
 }
 
 impl<'a> Reader<'a> {
-    fn new(derived: &'a Derived, values: &[Vec<f32>]) -> Result<Reader<'a>, Error> {
-        let forward = &derived.program.forward[0];
-        let nodes = &derived.training.graph.nodes;
+    fn new(model: &'a GraphModel, values: &[Vec<f32>]) -> Result<Reader<'a>, Error> {
+        let forward = &model.program.forward[0];
+        let nodes = &model.training.graph.nodes;
         let compared = forward.iter().enumerate().rev().find_map(|(at, it)| match it {
             Instruction::Compute { node, inputs, .. } => {
                 let loss = matches!(nodes[*node].operator, Operator::CrossEntropy(_));
@@ -74,9 +74,9 @@ impl<'a> Reader<'a> {
             _ => None,
         });
         let (end, logits) = compared.expect("a model of text compares logits with targets");
-        let list = alone(&derived.program, forward[..end].to_vec(), &[logits]);
-        let reader = Reader { derived, homes: derived.homes(values), list, logits };
-        let half = [b'a'].repeat(derived.text.sizes()[1].div_ceil(2));
+        let list = alone(&model.program, forward[..end].to_vec(), &[logits]);
+        let reader = Reader { model, homes: model.homes(values), list, logits };
+        let half = [b'a'].repeat(model.text.sizes()[1].div_ceil(2));
         match reader.last_logits(&half, 0) == reader.last_logits(&half, b'z') {
             true => Ok(reader),
             false => {
@@ -88,13 +88,13 @@ impl<'a> Reader<'a> {
 
     /// The logits of the byte after a text, of which the end is read; what stands behind it is `rest`.
     fn last_logits(&self, text: &[u8], rest: u8) -> Vec<f32> {
-        let [rows, context] = self.derived.text.sizes();
+        let [rows, context] = self.model.text.sizes();
         let seen = &text[text.len().saturating_sub(context)..];
         let mut row = seen.to_vec();
         row.resize(context + 1, rest);
-        let inputs = self.derived.text.inputs(&Batch::new(row.repeat(rows), context));
-        let mut run = Run::new(self.derived, &inputs[0], self.homes.clone());
-        run.through(&self.list, &mut nobody).expect("forward hands nothing over");
+        let inputs = self.model.text.inputs(&Batch::new(row.repeat(rows), context));
+        let mut run = Run::new(self.model, &inputs[0], self.homes.clone());
+        run.through(&self.list);
         let logits = run.value(self.logits);
         let width = logits.rows()[1];
         logits.floats()[(seen.len() - 1) * width..][..VOCABULARY].to_vec()
@@ -120,16 +120,17 @@ fn draw(mut weights: Vec<f32>, temperature: f32, uniform: f32) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Model};
+    use crate::Config;
+    use crate::testing::{alone, loss, options};
 
-    fn model(name: &str) -> Derived {
-        Derived::new(&thinwire_model::named(name, 2, 8).unwrap(), None).unwrap()
+    fn model(name: &str) -> GraphModel {
+        GraphModel::new(&thinwire_model::named(name, 2, 8).unwrap(), None).unwrap()
     }
 
     /// A model whose predictions depend a good deal on what it reads.
-    fn opinionated() -> (Derived, Vec<Vec<f32>>) {
+    fn opinionated() -> (GraphModel, Vec<Vec<f32>>) {
         let gpt = model(&Config { context: 8, width: 8, layers: 1, heads: 2 }.name());
-        let mut values = gpt.initial(7);
+        let mut values = alone(&gpt, options(), 7).values();
         values.iter_mut().flatten().for_each(|value| *value *= 10.0);
         (gpt, values)
     }
@@ -170,7 +171,7 @@ mod tests {
         let logits = reader.last_logits(b"contexts", 0);
         let loss = |byte: u8| {
             let row = [&b"contexts"[..], &[byte]].concat();
-            gpt.loss(&values, &Batch::new(row.repeat(2), 8))
+            loss(&gpt, &values, &Batch::new(row.repeat(2), 8))
         };
         for byte in [b'z', b' ', 0, 255] {
             // Rows differ by what comes last, which is an eighth of the loss.
@@ -184,7 +185,8 @@ mod tests {
     fn a_model_that_sees_later_bytes_is_refused() {
         let bert = model("bert:layers=1,width=8,heads=2,vocabulary=256,positions=8");
         let options = Sampled { bytes: 1, temperature: 0.0, seed: 1 };
-        let error = bert.sample(&bert.initial(7), b"a", &options).unwrap_err();
+        let values = alone(&bert, crate::testing::options(), 7).values();
+        let error = bert.sample(&values, b"a", &options).unwrap_err();
         assert!(error.to_string().contains("sees later bytes"), "{error}");
     }
 

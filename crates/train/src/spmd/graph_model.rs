@@ -1,0 +1,152 @@
+//! Model of text: a graph of crate `model` with its gradients, as one rank trains it and writes with it.
+//!
+//! Laws: gradients are those of PyTorch, and a training is that of the same graph under a plan.
+
+mod run;
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use thinwire_model::{Declaration, Graph, Training, backward};
+use thinwire_program::pipeline::Schedule;
+use thinwire_program::{Instruction, Plan, Program, Slot, insert_frees, program};
+use thinwire_wire::Rank;
+
+use super::invalid;
+use super::machine::{Inputs, completion_order};
+use super::text::Text;
+use super::value::Value;
+use crate::error::Error;
+use crate::{Batch, Initial, Parameter};
+
+pub use sample::Sampled;
+
+/// Graph that learns text.
+#[derive(Debug)]
+pub struct GraphModel {
+    training: Training,
+    declarations: Vec<Declaration>,
+    text: Text,
+    /// Plan of one rank for one micro-batch.
+    plan: Plan,
+    program: Program,
+    parameters: Vec<Parameter>,
+    /// For every parameter of the program, which of these it is.
+    places: Vec<usize>,
+}
+
+impl GraphModel {
+    /// The model of a graph for some rows; perhaps the user says which input is the tokens.
+    ///
+    /// # Errors
+    /// If the graph has no gradient by something that is to be trained, or is no model of text.
+    pub fn new(graph: &Graph, tokens: Option<&str>) -> Result<GraphModel, Error> {
+        let training = backward(graph).map_err(|error| invalid(error.to_string()))?;
+        let untrained = graph.parameters().find(|(id, _)| training.gradients[*id].is_none());
+        if let Some((_, tensor)) = untrained {
+            let message = "the loss does not depend on it, expected it to";
+            return Err(invalid(format!("{}: {message}", tensor.name)));
+        }
+        let plan = Plan::alone(graph);
+        let program = program(&training, &plan, Rank(0))?;
+        let order = completion_order(&program);
+        let mut places = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(place, index)| places[*index] = place);
+        let tensors = order.iter().map(|index| &graph.tensors[program.parameters[*index].tensor]);
+        let parameters = tensors.map(|tensor| Parameter {
+            name: tensor.name.clone(),
+            shape: tensor.shape.clone(),
+            initial: described(tensor.role),
+        });
+        Ok(GraphModel {
+            text: Text::new(graph, tokens)?,
+            declarations: training
+                .graph
+                .nodes
+                .iter()
+                .map(|n| training.graph.declaration(n))
+                .collect(),
+            parameters: parameters.collect(),
+            places,
+            plan,
+            program,
+            training,
+        })
+    }
+
+    /// Rows of a micro-batch.
+    pub fn rows(&self) -> usize {
+        self.text.sizes()[0]
+    }
+
+    /// Tokens of a sequence.
+    pub fn context(&self) -> usize {
+        self.text.sizes()[1]
+    }
+
+    /// Parameters in the order in which their gradients are complete: last layer first.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// For every parameter of the program, its place among [`GraphModel::parameters`].
+    pub(crate) fn places(&self) -> &[usize] {
+        &self.places
+    }
+
+    /// The graph with its gradients.
+    pub(crate) fn training(&self) -> &Training {
+        &self.training
+    }
+
+    /// Plan of one rank for steps of so many micro-batches, forward and backward of one after the other.
+    pub(crate) fn plan(&self, micro_batches: usize) -> Plan {
+        let orders = Schedule::OneForwardOneBackward.orders(1, micro_batches);
+        let orders = orders.expect("one stage has any number of micro-batches");
+        Plan { micro_batches, orders, ..self.plan.clone() }
+    }
+
+    /// The parameters as the program's lasting slots.
+    fn homes(&self, values: &[Vec<f32>]) -> Vec<Option<Value>> {
+        let mut slots = vec![None; self.program.slots.len()];
+        for (parameter, place) in self.program.parameters.iter().zip(&self.places) {
+            let shape = &self.parameters[*place].shape;
+            slots[parameter.home] = Some(Value::new(shape, values[*place].clone()));
+        }
+        slots
+    }
+
+    /// The inputs of every micro-batch.
+    ///
+    /// # Panics
+    /// If the batch has no whole micro-batches, or rows of another length.
+    pub(crate) fn micro_batches(&self, batch: &Batch) -> Vec<Inputs> {
+        let (found, [rows, context]) = ([batch.rows().len(), batch.context()], self.text.sizes());
+        assert!(
+            found[0] > 0 && found[0].is_multiple_of(rows) && found[1] == context,
+            "a batch of {found:?}, expected a multiple of {rows} rows of {context} bytes"
+        );
+        self.text.inputs(batch)
+    }
+}
+
+/// A part of forward by itself: what nobody in it reads any more is let go, but for some slots.
+fn alone(program: &Program, list: Vec<Instruction>, lasting: &[Slot]) -> Vec<Instruction> {
+    let kept = list.into_iter().filter(|it| !matches!(it, Instruction::Free { .. }));
+    let homes = program.parameters.iter().map(|parameter| parameter.home);
+    let lasting: Vec<Slot> = homes.chain(lasting.iter().copied()).collect();
+    let mut phases = [((), kept.collect())];
+    insert_frees(&mut phases, &lasting);
+    let [((), list)] = phases;
+    list
+}
+
+fn described(role: thinwire_model::Role) -> Initial {
+    match role {
+        thinwire_model::Role::Parameter(thinwire_model::Initial::Normal(deviation)) => {
+            Initial::Normal(deviation as f32)
+        }
+        thinwire_model::Role::Parameter(thinwire_model::Initial::Ones) => Initial::Ones,
+        _ => Initial::Zeros,
+    }
+}
