@@ -106,14 +106,13 @@ fn parameters_are_the_same_bits_on_all_ranks_after_every_step_with_every_codec()
 
 #[test]
 fn lossy_codecs_with_feedback_learn_as_raw_does() {
-    let last = |codec: &str| {
+    let fall = |codec: &str| {
         let losses = &train(2, codec, 120, small)[0].0;
-        losses[110..].iter().sum::<f64>() / 10.0
+        losses[0] - losses[110..].iter().sum::<f64>() / 10.0
     };
-    let raw = last("none");
+    let raw = fall("none");
     for codec in ["int8", "int4", "bf16"] {
-        let lossy = last(codec);
-        // A toy that memorises its text shows quantisation more than a real model does.
-        assert!((lossy / raw - 1.0).abs() < 0.05, "{codec}: {lossy}, raw: {raw}");
+        let lossy = fall(codec);
+        assert!((lossy / raw - 1.0).abs() < 0.02, "{codec}: fell by {lossy}, raw by {raw}");
     }
 }
