@@ -370,7 +370,10 @@ fn sent(transfer: &Transfer, element_bytes: usize) -> Vec<Sent> {
             if place == all.len() {
                 all.push(Sent { to: to.index(), bytes: 0, messages: 0 });
             }
-            all[place].bytes += bytes(&*phase.codec, elements, element_bytes);
+            all[place].bytes += match phase.schedule.is_raw(slot) {
+                true => (element_bytes * elements) as u64,
+                false => bytes(&*phase.codec, elements, element_bytes),
+            };
             all[place].messages += 1;
         }
     }

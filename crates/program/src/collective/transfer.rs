@@ -148,11 +148,12 @@ impl Transfer {
     /// elements.
     pub fn bytes(&self, length: Length) -> u64 {
         let sent = |phase: &Phase| -> usize {
+            let lengths = phase.schedule.bytes(&|elements| length(&*phase.codec, elements));
             let sends = phase.schedule.tasks.iter().filter_map(|task| match task.operation {
-                Operation::Send { slot, .. } => Some(phase.schedule.slots[slot.index()]),
+                Operation::Send { slot, .. } => Some(lengths[slot.index()] + HEADER_BYTES),
                 _ => None,
             });
-            sends.map(|elements| length(&*phase.codec, elements) + HEADER_BYTES).sum()
+            sends.sum()
         };
         self.phases.iter().map(sent).sum::<usize>() as u64
     }
