@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-/// How many jobs of all threads are not yet done.
+/// Number of jobs of all threads that are not yet done.
 static UNDONE: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
 /// At its end Python waits no longer than this for what is under way.

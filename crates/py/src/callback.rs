@@ -1,4 +1,4 @@
-//! How a call that returns at once tells Python that it is done.
+//! Callbacks into Python at the end of a call that returned at once.
 
 use pyo3::prelude::*;
 

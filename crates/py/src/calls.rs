@@ -8,7 +8,7 @@ use crate::error::Failure;
 use crate::memory::{Buffer, Memory};
 use crate::names::{bytes_codec, parse_dtype};
 
-/// What hears of a call's end.
+/// Listener to a call's end.
 pub(crate) type Reply = Box<dyn FnOnce(Result<(), Failure>) + Send>;
 
 type Begun = Result<Run<Buffer>, Error>;
@@ -18,7 +18,7 @@ pub(crate) struct Call {
     begin: Box<dyn FnOnce(&mut Group) -> Begun + Send>,
     /// Takes the buffer of the run before anybody hears that it is done.
     end: Box<dyn FnOnce(Buffer) + Send>,
-    /// Which call it is, where all ranks must make the same.
+    /// Number of the call, where all ranks must make the same.
     words: Option<String>,
 }
 
@@ -58,12 +58,12 @@ impl Call {
     }
 }
 
-/// How a sum travels, and whether it is an average.
+/// Algorithm and dtype of a sum, and whether it is an average.
 pub(crate) struct Sum<'a> {
     pub(crate) dtype: &'a str,
     pub(crate) codec: &'a str,
     pub(crate) average: bool,
-    /// What the caller calls it.
+    /// Name of the call in errors.
     pub(crate) call: Option<String>,
 }
 

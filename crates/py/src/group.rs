@@ -12,41 +12,41 @@ use thinwire_wire::World;
 use crate::background::Background;
 use crate::callback::Callback;
 use crate::calls::{self, Call, Sum};
-use crate::circle::{Cell, Circle};
+use crate::context::Context;
 use crate::error::Failure;
-use crate::home::Home;
+use crate::ints;
+use crate::lifetime::{Cell, Lifetime};
 use crate::memory::Buffer;
 use crate::settings::settings;
 use crate::wait;
-use crate::whole;
 
 type Done = Option<Py<PyAny>>;
 
 /// Ranks that work together.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct Group {
-    home: Arc<Home>,
+    context: Arc<Context>,
     world: World,
     cell: Arc<Cell<Driver<Buffer>>>,
     background: Background,
 }
 
 impl Group {
-    pub(crate) fn home(&self) -> &Arc<Home> {
-        &self.home
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
-    fn new(home: Arc<Home>, link: Box<dyn thinwire_link::Link>) -> Group {
-        let group = thinwire_collective::Group::new(link).with_timeout(home.timeout);
+    fn new(context: Arc<Context>, link: Box<dyn thinwire_link::Link>) -> Group {
+        let group = thinwire_collective::Group::new(link).with_timeout(context.timeout);
         let driver = Driver::start(group);
         let (world, stop) = (driver.world(), driver.stop());
-        let cell = Cell::new(&home.circle, stop, driver);
-        Group { home, world, cell, background: Background::start() }
+        let cell = Cell::new(&context.lifetime, stop, driver);
+        Group { context, world, cell, background: Background::start() }
     }
 
     /// Makes a call; waits for it unless there is a `done` to call.
     fn issue(&self, py: Python<'_>, done: Done, call: Call) -> PyResult<()> {
-        self.home.circle.check()?;
+        self.context.lifetime.check()?;
         if let Some(done) = done {
             let callback = Callback::new(done, &self.background);
             let reply = Box::new(move |result| callback.call(result));
@@ -67,8 +67,8 @@ impl Group {
 impl Drop for Group {
     /// A fork has none of the threads that a goodbye needs: there everything is left alone.
     fn drop(&mut self) {
-        if self.home.circle.is_forked() {
-            std::mem::forget((Arc::clone(&self.home), Arc::clone(&self.cell)));
+        if self.context.lifetime.is_forked() {
+            std::mem::forget((Arc::clone(&self.context), Arc::clone(&self.cell)));
         }
     }
 }
@@ -94,9 +94,9 @@ impl Group {
         heartbeat_timeout_s: Option<f64>,
         watch: Option<Py<PyAny>>,
     ) -> PyResult<Group> {
-        let rank = rank.map(|rank| whole::to("rank", rank)).transpose()?;
-        let world = world.map(|world| whole::to("world", world)).transpose()?;
-        let connections = whole::to("connections", connections)?;
+        let rank = rank.map(|rank| ints::to("rank", rank)).transpose()?;
+        let world = world.map(|world| ints::to("world", world)).transpose()?;
+        let connections = ints::to("connections", connections)?;
         let host = if launched { Host::Launcher } else { Host::RankZero };
         let given = Given { rank, world, coordinator, host, token, form: Form::Arguments };
         let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s)?;
@@ -114,42 +114,42 @@ impl Group {
             let link = meeting.link()?;
             let timeout = settings.timeout;
             let meeting = Arc::new(meeting);
-            let home = Home { place, meeting, timeout, circle: Circle::new() };
-            Ok(Group::new(Arc::new(home), link))
+            let context = Context { place, meeting, timeout, lifetime: Lifetime::new() };
+            Ok(Group::new(Arc::new(context), link))
         })
     }
 
     #[getter]
     fn rank(&self) -> u32 {
-        self.home.place.rank
+        self.context.place.rank
     }
 
     #[getter]
     fn world(&self) -> u32 {
-        self.home.place.world
+        self.context.place.world
     }
 
     #[getter]
     fn local_rank(&self) -> u32 {
-        self.home.place.local_rank
+        self.context.place.local_rank
     }
 
     #[getter]
     fn local_world(&self) -> u32 {
-        self.home.place.local_world
+        self.context.place.local_world
     }
 
     /// Where the ranks have met.
     fn store(&self) -> &str {
-        &self.home.place.coordinator
+        &self.context.place.coordinator
     }
 
     fn split(&self, py: Python<'_>, name: &str) -> PyResult<Group> {
-        self.home.circle.check()?;
-        let (home, name) = (Arc::clone(&self.home), format!("split-{name}"));
+        self.context.lifetime.check()?;
+        let (context, name) = (Arc::clone(&self.context), format!("split-{name}"));
         wait::for_work(py, move || {
-            let link = home.meeting.link_named(&name)?;
-            Ok(Group::new(home.child(), link))
+            let link = context.meeting.link_named(&name)?;
+            Ok(Group::new(context.child(), link))
         })
     }
 
@@ -232,7 +232,7 @@ impl Group {
         done: Done,
         call: Option<String>,
     ) -> PyResult<()> {
-        let root = whole::rank("root", root, self.world)?;
+        let root = ints::rank("root", root, self.world)?;
         self.issue(py, done, calls::broadcast(address, bytes, root, call)?)
     }
 
@@ -247,7 +247,7 @@ impl Group {
         tag: i128,
         done: Done,
     ) -> PyResult<()> {
-        let to = (whole::rank("to", to, self.world)?, whole::to("tag", tag)?);
+        let to = (ints::rank("to", to, self.world)?, ints::to("tag", tag)?);
         self.issue(py, done, calls::send(address, bytes, to)?)
     }
 
@@ -262,7 +262,7 @@ impl Group {
         tag: i128,
         done: Done,
     ) -> PyResult<()> {
-        let from = (whole::rank("source", source, self.world)?, whole::to("tag", tag)?);
+        let from = (ints::rank("source", source, self.world)?, ints::to("tag", tag)?);
         self.issue(py, done, calls::recv(address, bytes, from)?)
     }
 
@@ -273,21 +273,21 @@ impl Group {
 
     /// Ends this group and everything made from it; every peer fails with `reason`.
     fn abort(&self, reason: &str) -> PyResult<()> {
-        self.home.circle.check()?;
-        self.home.circle.abort(reason);
+        self.context.lifetime.check()?;
+        self.context.lifetime.abort(reason);
         Ok(())
     }
 
     /// Says goodbye for this group and everything made from it.
     fn close(&self, py: Python<'_>) {
-        if !self.home.circle.is_forked() {
-            py.detach(|| self.home.circle.close());
+        if !self.context.lifetime.is_forked() {
+            py.detach(|| self.context.lifetime.close());
         }
     }
 
     /// Bytes and frames moved by the collectives of this group.
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.home.circle.check()?;
+        self.context.lifetime.check()?;
         let called = py.detach(|| self.with(|driver| driver.call(|group| Ok(group.counters()))));
         let counters = called?.map_err(Failure::from)?;
         let dict = PyDict::new(py);

@@ -9,10 +9,11 @@
 mod background;
 mod callback;
 mod calls;
-mod circle;
+mod context;
 mod error;
 mod group;
-mod home;
+mod ints;
+mod lifetime;
 mod memory;
 mod names;
 mod operator;
@@ -24,7 +25,6 @@ mod state;
 mod store;
 mod synchronizer;
 mod wait;
-mod whole;
 
 use pyo3::prelude::*;
 

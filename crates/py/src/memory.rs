@@ -53,12 +53,12 @@ impl Memory {
         Memory { address: self.address + start, bytes }
     }
 
-    /// Its bytes, to read.
+    /// Bytes of the buffer, to read.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.view()
     }
 
-    /// Its bytes, to write.
+    /// Bytes of the buffer, to write.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.view_mut()
     }
@@ -70,7 +70,7 @@ impl Memory {
         }
     }
 
-    /// What it holds, as a gradient.
+    /// Elements as a gradient.
     pub(crate) fn gradient(&self, dtype: DType) -> Gradient<'_> {
         match dtype {
             DType::F32 => Gradient::F32(self.view()),
@@ -79,7 +79,7 @@ impl Memory {
         }
     }
 
-    /// What it holds, as f32.
+    /// Elements as f32.
     pub(crate) fn to_f32(self, dtype: DType) -> Vec<f32> {
         match dtype {
             DType::F32 => self.view::<f32>().to_vec(),
@@ -143,7 +143,7 @@ impl ExternalBuffer for Memory {
     }
 }
 
-/// What any bits are a value of.
+/// Types of which any bits are a value.
 trait Number: Copy {}
 impl Number for u8 {}
 impl Number for f32 {}

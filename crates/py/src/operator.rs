@@ -26,7 +26,7 @@ pub(crate) fn remember(shared: &Arc<Shared>) -> i32 {
     key
 }
 
-/// Forgets a synchroniser. Its key is not given again while a later one is known.
+/// Forgets a synchroniser. A key is not given again while a later one is known.
 pub(crate) fn forget(key: i32) {
     SYNCHRONIZERS.lock().expect("no holder panics").remove(&key);
 }

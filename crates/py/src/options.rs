@@ -1,4 +1,4 @@
-//! What a synchroniser is told: its parameters and its options, as Python gives them.
+//! Parameters and options of a synchroniser, as Python gives them.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -9,8 +9,8 @@ use thinwire_sync::{Momentum, Options, Parameter, Policy, check_combination};
 use thinwire_wire::World;
 
 use crate::error::Failure;
+use crate::ints;
 use crate::names::parse_dtype;
-use crate::whole;
 
 /// More elements than any model has that one rank could hold.
 const ELEMENTS_MAX: usize = 1 << 40;
@@ -65,13 +65,13 @@ impl Told<'_> {
             )));
         }
         let policy: Policy = parse(self.codec)?;
-        let warm_up_steps = self.warmup_steps.map(|steps| whole::to("warmup_steps", steps));
+        let warm_up_steps = self.warmup_steps.map(|steps| ints::to("warmup_steps", steps));
         Ok(Options {
             warm_up_steps: warm_up_steps.transpose()?.unwrap_or(policy.warm_up_steps()),
             policy,
             algorithm: self.algorithm.map(parse).transpose()?,
-            bucket_bytes: whole::to::<usize>("bucket_bytes", self.bucket_bytes)?.max(1),
-            seed: whole::to("seed", self.seed)?,
+            bucket_bytes: ints::to::<usize>("bucket_bytes", self.bucket_bytes)?.max(1),
+            seed: ints::to("seed", self.seed)?,
             error_budget,
             feedback: parse(self.feedback)?,
             momentum: self.momentum_correction.map(momentum).transpose()?,

@@ -12,15 +12,15 @@ use thinwire_wire::DType;
 
 use crate::background::Background;
 use crate::callback::Callback;
-use crate::circle::{Cell, Member};
+use crate::context::Context;
 use crate::error::Failure;
 use crate::group::Group;
-use crate::home::Home;
+use crate::ints;
+use crate::lifetime::{Cell, Member};
 use crate::memory::Memory;
 use crate::names::{self, bytes_codec, parse_dtype};
 use crate::state;
 use crate::wait;
-use crate::whole;
 
 type Done = Option<Py<PyAny>>;
 type Inner = Cell<thinwire_sync::Scatter>;
@@ -31,7 +31,7 @@ type Saved<'py> = (i128, Bound<'py, PyBytes>);
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct Scatter {
     cell: Arc<Inner>,
-    home: Arc<Home>,
+    context: Arc<Context>,
     size: usize,
     background: Background,
 }
@@ -45,7 +45,7 @@ impl Scatter {
         done: Done,
         work: impl FnOnce(&mut thinwire_sync::Scatter) -> Result<(), Failure> + Send + 'static,
     ) -> PyResult<()> {
-        self.home.circle.check()?;
+        self.context.lifetime.check()?;
         let cell = Arc::clone(&self.cell);
         let run = move || with(&cell, work);
         if let Some(done) = done {
@@ -63,8 +63,8 @@ impl Scatter {
 impl Drop for Scatter {
     /// A fork has none of the threads that a goodbye needs: there everything is left alone.
     fn drop(&mut self) {
-        if self.home.circle.is_forked() {
-            std::mem::forget((Arc::clone(&self.cell), Arc::clone(&self.home)));
+        if self.context.lifetime.is_forked() {
+            std::mem::forget((Arc::clone(&self.cell), Arc::clone(&self.context)));
         }
     }
 }
@@ -74,19 +74,19 @@ impl Scatter {
     #[new]
     #[pyo3(signature = (group, codec = "none", seed = 0))]
     fn new(py: Python<'_>, group: &Group, codec: &str, seed: i128) -> PyResult<Scatter> {
-        let home = Arc::clone(group.home());
-        let seed = whole::to("seed", seed)?;
-        home.circle.check()?;
+        let context = Arc::clone(group.context());
+        let seed = ints::to("seed", seed)?;
+        context.lifetime.check()?;
         let choice = Choice::parse(codec).map_err(Failure::from)?;
-        if home.place.rank == 0 {
+        if context.place.rank == 0 {
             choice.warning().iter().try_for_each(|text| names::warn(py, text))?;
         }
         wait::for_work(py, move || {
-            let link = home.meeting.link_named("scatter")?;
-            let scatter = thinwire_sync::Scatter::start(link, choice, seed, home.timeout)?;
+            let link = context.meeting.link_named("scatter")?;
+            let scatter = thinwire_sync::Scatter::start(link, choice, seed, context.timeout)?;
             let (stop, size) = (scatter.stop(), scatter.world().size());
-            let cell = Cell::new(&home.circle, stop, scatter);
-            Ok(Scatter { cell, home, size, background: Background::start() })
+            let cell = Cell::new(&context.lifetime, stop, scatter);
+            Ok(Scatter { cell, context, size, background: Background::start() })
         })
     }
 
@@ -159,7 +159,7 @@ impl Scatter {
     fn load(&self, py: Python<'_>, places: BTreeMap<u64, Saved<'_>>) -> PyResult<()> {
         let place = |(key, (count, bytes)): (u64, Saved<'_>)| {
             let residual = state::floats(&format!("residual {key}"), bytes.as_bytes())?;
-            Ok((key, Place { count: whole::to("count", count)?, residual }))
+            Ok((key, Place { count: ints::to("count", count)?, residual }))
         };
         let places = places.into_iter().map(place).collect::<Result<_, Failure>>()?;
         let load = |scatter: &mut thinwire_sync::Scatter| {
@@ -170,7 +170,7 @@ impl Scatter {
     }
 
     fn abort(&self, reason: &str) -> PyResult<()> {
-        self.home.circle.check()?;
+        self.context.lifetime.check()?;
         self.cell.abort(reason);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! How ranks are to meet, as Python says it.
+//! Settings of the ranks' meeting, as Python gives them.
 
 use std::time::Duration;
 

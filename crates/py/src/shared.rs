@@ -7,16 +7,16 @@ use thinwire_collective::Stop;
 use thinwire_sync::{Outcome, Parameter};
 use thinwire_wire::DType;
 
-use crate::circle::{Member, one_line};
+use crate::context::Context;
 use crate::error::Failure;
-use crate::home::Home;
+use crate::lifetime::{Member, one_line};
 use crate::memory::Memory;
 
-/// What the Python object, the background and MindSpore's operator share.
+/// State that the Python object, the background and MindSpore's operator share.
 pub(crate) struct Shared {
     inner: Mutex<Option<Inner>>,
     pub(crate) stop: Stop,
-    pub(crate) home: Arc<Home>,
+    pub(crate) context: Arc<Context>,
     /// Why the operator failed last.
     pub(crate) failure: Mutex<Option<Failure>>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Inner {
 /// A gradient that is to be exchanged.
 pub(crate) struct Source {
     pub(crate) address: usize,
-    /// Its number of elements, and its dtype if that is one of ours, where somebody says so.
+    /// Number of elements, and the dtype if it is one of ours, where somebody says so.
     pub(crate) described: Option<(usize, Option<DType>)>,
 }
 
@@ -188,10 +188,10 @@ impl Inner {
 }
 
 impl Shared {
-    /// A synchroniser before its first step, which is one of its home's circle; `corrects` says
+    /// A synchroniser before its first step, which is one of its context's lifetime; `corrects` says
     /// whether it adds up momentum.
     pub(crate) fn new(
-        home: Arc<Home>,
+        context: Arc<Context>,
         sync: thinwire_sync::Synchronizer,
         corrects: bool,
     ) -> Arc<Shared> {
@@ -200,8 +200,8 @@ impl Shared {
         let inner =
             Inner { sync, alone, step: 0, begun: false, ended, skipped: false, averaged: false };
         let inner = Mutex::new(Some(inner));
-        let shared = Arc::new(Shared { inner, stop, home, failure: Mutex::default() });
-        shared.home.circle.add(&shared);
+        let shared = Arc::new(Shared { inner, stop, context, failure: Mutex::default() });
+        shared.context.lifetime.add(&shared);
         shared
     }
 
@@ -209,7 +209,7 @@ impl Shared {
         &self,
         use_it: impl FnOnce(&mut Inner) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        self.home.circle.check()?;
+        self.context.lifetime.check()?;
         let mut inner = self.inner.lock().expect("no holder panics");
         use_it(inner.as_mut().ok_or_else(|| Failure::invalid("the synchroniser is closed"))?)
     }

@@ -17,10 +17,10 @@ use crate::error::Failure;
 const STEP: &str = "step";
 const STEP_BITS: u32 = 24;
 
-/// What stands before a parameter's name, where there is a number for each of its elements.
+/// Prefix of a parameter's name for tensors with a number for each of its elements.
 const ELEMENTWISE: [&str; 4] = ["residual.", "shift.", "mean.", "momentum."];
 
-/// What stands there, where there are as many as the codec has use for.
+/// Prefix for tensors with as many numbers as the codec has use for.
 const OTHERS: [&str; 2] = ["factor.", "scale."];
 
 /// More parts of a bucket than any plan has.
@@ -62,8 +62,8 @@ pub(crate) fn given(
     Ok(dict)
 }
 
-/// What rank `rank` of `world` goes on from, where `saved` ranks have saved; `read` gives the tensors of
-/// one of them.
+/// Returns the state that rank `rank` of `world` goes on from, where `saved` ranks have saved;
+/// `read` gives the tensors of one of them.
 #[pyfunction]
 pub(crate) fn reshard<'py>(
     py: Python<'py>,

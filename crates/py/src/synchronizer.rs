@@ -11,9 +11,9 @@ use thinwire_wire::DType;
 
 use crate::background::Background;
 use crate::callback;
-use crate::circle::Member;
 use crate::error::Failure;
 use crate::group::Group;
+use crate::lifetime::Member;
 use crate::memory::Memory;
 use crate::names;
 use crate::operator;
@@ -37,7 +37,7 @@ impl Synchronizer {
         py: Python<'_>,
         work: impl FnOnce(&Shared) -> Result<T, Failure> + Send + 'static,
     ) -> PyResult<T> {
-        self.shared.home.circle.check()?;
+        self.shared.context.lifetime.check()?;
         let (reply, answer) = channel();
         let shared = Arc::clone(&self.shared);
         // Nobody listens any more after a signal.
@@ -51,7 +51,7 @@ impl Synchronizer {
         done: Py<PyAny>,
         work: impl FnOnce(&Shared) -> Result<bool, Failure> + Send + 'static,
     ) -> PyResult<()> {
-        self.shared.home.circle.check()?;
+        self.shared.context.lifetime.check()?;
         let shared = Arc::clone(&self.shared);
         self.background.run(move || callback::call(done, work(&shared).map(Some)));
         Ok(())
@@ -62,7 +62,7 @@ impl Drop for Synchronizer {
     /// A fork has none of the threads that a goodbye needs: there everything is left alone.
     fn drop(&mut self) {
         operator::forget(self.key);
-        if self.shared.home.circle.is_forked() {
+        if self.shared.context.lifetime.is_forked() {
             std::mem::forget(Arc::clone(&self.shared));
         }
     }
@@ -86,8 +86,8 @@ impl Synchronizer {
         momentum_correction: Option<f32>,
         warmup_steps: Option<i128>,
     ) -> PyResult<Synchronizer> {
-        let home = Arc::clone(group.home());
-        home.circle.check()?;
+        let context = Arc::clone(group.context());
+        context.lifetime.check()?;
         let parameters = described(parameters)?;
         let told = Told {
             codec,
@@ -100,18 +100,18 @@ impl Synchronizer {
             warmup_steps,
         };
         let options = Options {
-            timeout: home.timeout,
-            local_ranks: Some(home.place.local_world as usize),
+            timeout: context.timeout,
+            local_ranks: Some(context.place.local_world as usize),
             ..told.options()?
         };
-        if home.place.rank == 0 {
+        if context.place.rank == 0 {
             options.policy.warnings().iter().try_for_each(|text| names::warn(py, text))?;
         }
         let corrects = options.momentum.is_some();
         let shared = wait::for_work(py, move || {
-            let link = home.meeting.link_named("synchronizer")?;
+            let link = context.meeting.link_named("synchronizer")?;
             let sync = thinwire_sync::Synchronizer::start(link, parameters, options)?;
-            Ok(Shared::new(home, sync, corrects))
+            Ok(Shared::new(context, sync, corrects))
         })?;
         let key = operator::remember(&shared);
         Ok(Synchronizer { shared, background: Background::start(), key })
@@ -282,7 +282,7 @@ impl Synchronizer {
     }
 
     fn abort(&self, reason: &str) -> PyResult<()> {
-        self.shared.home.circle.check()?;
+        self.shared.context.lifetime.check()?;
         self.shared.abort(reason);
         Ok(())
     }

@@ -9,7 +9,7 @@ use thinwire_collective::Stop;
 
 use crate::error::Failure;
 
-/// How often signals are looked at.
+/// Interval at which signals are looked at.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// The time between calls of a watch.

@@ -40,6 +40,15 @@ impl Parameter {
     }
 }
 
+/// Precision of the gradients that leave a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gradients {
+    /// f32, as backward gives them.
+    F32,
+    /// bf16 for matrices, rounded to nearest, ties to even; f32 for norms and biases, which are few.
+    MixedBf16,
+}
+
 /// The initial values of `parameters`: the same on every rank, by `seed` alone.
 pub fn initial_values(parameters: &[Parameter], seed: u64) -> Vec<Vec<f32>> {
     let fill = |(index, parameter): (usize, &Parameter)| {

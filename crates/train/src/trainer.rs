@@ -13,7 +13,7 @@ use thinwire_sync::Synchronizer;
 use crate::error::{Error, Kind};
 use crate::optimizer::{AdamW, AdamWOptions, LearningRate, Pace};
 use crate::spmd::{GraphModel, Machine, initial};
-use crate::{Batch, Parameter};
+use crate::{Batch, Gradients, Parameter};
 
 /// Settings of a [`Trainer`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,15 +38,6 @@ impl Default for Options {
             gradients: Gradients::F32,
         }
     }
-}
-
-/// Precision of the gradients that leave a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Gradients {
-    /// f32, as backward gives them.
-    F32,
-    /// bf16 for matrices, rounded to nearest, ties to even; f32 for norms and biases, which are few.
-    MixedBf16,
 }
 
 /// Report of one step.

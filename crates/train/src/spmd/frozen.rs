@@ -1,7 +1,7 @@
 //! A rank's parts of parameters and of what the optimiser keeps, into a checkpoint and out of one.
 //!
-//! What codecs owe is kept too, by exchange. Exchanges of another plan are others, so there it is
-//! dropped, which the caller is told: it is less than one step's gradient.
+//! Residuals of codecs are kept too, by exchange. Exchanges of another plan are others, so there it
+//! is dropped, which the caller is told: it is less than one step's gradient.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ use super::value::Value;
 use crate::checkpoint::{Checkpoint, Tensors, Wanted, part_name};
 use crate::error::{Error, Kind};
 
-/// What the optimiser's means and means of squares are called, after the parameter.
+/// Suffixes of a parameter's values, means and means of squares.
 const SUFFIXES: [&str; 3] = ["", ".mean", ".square"];
 
-/// What is owed to an exchange.
+/// Returns the name of an exchange's residual.
 fn owed_name(number: u32) -> String {
     format!("owed.{number}")
 }
 
 impl Machine<'_> {
-    /// What this rank has to keep: of parts that lie on several ranks, the first one's.
+    /// Returns the parts that this rank saves: of parts that lie on several ranks, the first one's.
     pub fn shards(&self) -> Tensors {
         let mut tensors = Tensors::new();
         for (index, parameter) in self.program.parameters.iter().enumerate() {

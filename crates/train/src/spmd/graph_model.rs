@@ -12,8 +12,9 @@ use thinwire_program::pipeline::Schedule;
 use thinwire_program::{Instruction, Plan, Program, Slot, insert_frees, program};
 use thinwire_wire::Rank;
 
+use super::inputs::Inputs;
 use super::invalid;
-use super::machine::{Inputs, completion_order};
+use super::machine::completion_order;
 use super::text::Text;
 use super::value::Value;
 use crate::error::Error;

@@ -6,7 +6,7 @@ mod replicas;
 mod times;
 mod update;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use thinwire_collective::Group;
@@ -14,6 +14,7 @@ use thinwire_model::{Array, Declaration, Part, TensorId, Training};
 use thinwire_program::{Assignment, Mesh, Owner, Parameter, Plan, Program, Slot, derive, parts_of};
 use thinwire_sync::Synchronizer;
 
+use super::inputs::Inputs;
 use super::invalid;
 use super::optimizer::Optimizer;
 use super::slots::{Content, Slots};
@@ -28,10 +29,7 @@ use update::Sum;
 pub(super) use replicas::completion_order;
 pub use times::{Times, Went};
 
-/// The inputs of one micro-batch, all of each.
-pub type Inputs = HashMap<TensorId, Array>;
-
-/// What all ranks know alike after a step.
+/// Values that all ranks know alike after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Agreed {
     /// The mean loss over the batch.
@@ -204,14 +202,14 @@ impl<'a> Machine<'a> {
         self.said = number;
     }
 
-    /// What all ranks have told each other in the last step. They do so before parameters change: an
-    /// exchange of its own after that would wait for all that brings new parameters home, which
-    /// the next forward hides.
+    /// Returns the values that all ranks have told each other in the last step. They do so before
+    /// parameters change: an exchange of its own after that would wait for all that brings new
+    /// parameters home, which the next forward hides.
     pub fn agreed(&self) -> Agreed {
         self.agreed
     }
 
-    /// What this rank does.
+    /// Program of this rank.
     pub fn program(&self) -> &Program {
         &self.program
     }
@@ -295,7 +293,7 @@ impl<'a> Machine<'a> {
         done
     }
 
-    /// What this rank tells of its loss: whether it knows one, and which.
+    /// Returns whether this rank knows a loss, and the loss.
     fn told_loss(&self) -> [f32; 2] {
         self.loss.map_or([0.0; 2], |loss| [1.0, loss])
     }

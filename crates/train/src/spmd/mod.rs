@@ -8,6 +8,7 @@
 
 mod frozen;
 mod graph_model;
+mod inputs;
 pub mod kernel;
 mod machine;
 mod optimizer;
@@ -24,7 +25,8 @@ mod wires;
 use crate::error::{Error, Kind};
 
 pub use graph_model::{GraphModel, Sampled};
-pub use machine::{Agreed, Inputs, Machine, Times, Went};
+pub use inputs::Inputs;
+pub use machine::{Agreed, Machine, Times, Went};
 pub use probe::Probe;
 pub use speed::{Chore, Speed, Timed};
 pub use start::{Start, initial};

@@ -43,7 +43,7 @@ impl Optimizer {
         [&self.values[index], &self.state.means[index], &self.state.squares[index]]
     }
 
-    /// The same, put back.
+    /// Puts the buffers of a parameter back.
     pub fn set_buffers(&mut self, index: usize, [values, means, squares]: [Vec<f32>; 3]) {
         self.values[index] = values;
         self.state.means[index] = means;
@@ -55,7 +55,7 @@ impl Optimizer {
         self.state.updates
     }
 
-    /// The same, put back.
+    /// Puts the number of updates back.
     pub fn set_updates(&mut self, updates: u64) {
         self.state.updates = updates;
     }

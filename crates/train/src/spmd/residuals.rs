@@ -9,17 +9,17 @@ use std::collections::{BTreeMap, HashMap};
 use super::wires::{Ticket, finish};
 use crate::error::Error;
 
-/// What is owed, by the number of an exchange.
+/// Residuals by the number of an exchange.
 #[derive(Debug, Default)]
 pub struct Residuals {
     here: BTreeMap<u32, Vec<f32>>,
     coming: HashMap<u32, Ticket>,
-    /// What was owed before the step, where the step has changed it.
+    /// Residuals before the step, where the step has changed them.
     before: BTreeMap<u32, Vec<f32>>,
 }
 
 impl Residuals {
-    /// What is owed to an exchange of so many elements, for the next one to send along.
+    /// Returns the residual of an exchange of so many elements, for the next one to send along.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -30,7 +30,7 @@ impl Residuals {
         Ok(owed)
     }
 
-    /// What will be owed then is on its way.
+    /// Takes note of a residual on its way.
     pub fn put(&mut self, number: u32, ticket: Ticket) {
         self.coming.insert(number, ticket);
     }
@@ -54,7 +54,7 @@ impl Residuals {
         &self.here
     }
 
-    /// The same, put back.
+    /// Puts all residuals back.
     pub fn set(&mut self, all: BTreeMap<u32, Vec<f32>>) {
         self.here = all;
     }

@@ -18,7 +18,7 @@ use super::value::Value;
 use super::wires::{Exchange, Haste, Leg, Ticket, Wires, finish};
 use crate::error::Error;
 
-/// What is in a slot.
+/// Content of a slot.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are values")]
 pub enum Content {
@@ -53,14 +53,14 @@ impl When {
 #[derive(Debug)]
 pub struct Slots {
     wires: Wires,
-    /// What one micro-batch holds.
+    /// Contents of micro-batches.
     held: HashMap<(usize, Slot), Content>,
-    /// What lasts from step to step.
+    /// Contents that last from step to step.
     lasting: HashMap<Slot, Content>,
     residuals: Residuals,
     /// Messages that may not have left yet.
     outgoing: Vec<Ticket>,
-    /// How often all ranks have told each other something.
+    /// Number of gathers of all ranks so far.
     gathers: u64,
     waited: Cell<Duration>,
 }
@@ -133,14 +133,14 @@ impl Slots {
         self.wires.count_bytes(counts);
     }
 
-    /// How many elements micro-batches hold.
+    /// Returns the number of elements that micro-batches hold.
     pub fn elements(&self, program: &Program) -> usize {
         let sizes =
             self.held.keys().map(|(_, slot)| program.slots[*slot].shape.iter().product::<usize>());
         sizes.sum()
     }
 
-    /// What a slot holds, waiting for it if need be.
+    /// Returns the value of a slot, waiting for it if need be.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -157,7 +157,7 @@ impl Slots {
         arrived(content, &program.slots[slot].shape, &self.waited)
     }
 
-    /// What a content is, waiting for it if need be.
+    /// Returns the value of a content, waiting for it if need be.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -221,12 +221,12 @@ impl Slots {
         Ok(content)
     }
 
-    /// What codecs owe, between two steps.
+    /// Residuals between two steps.
     pub fn residuals(&self) -> &Residuals {
         &self.residuals
     }
 
-    /// The same, to be changed.
+    /// Residuals between two steps, to be changed.
     pub fn residuals_mut(&mut self) -> &mut Residuals {
         &mut self.residuals
     }

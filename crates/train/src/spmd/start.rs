@@ -9,7 +9,7 @@ use thinwire_wire::random::Key;
 /// The values of a part of a parameter, in the order of its rows.
 pub type Start<'a> = &'a dyn Fn(TensorId, &[Part]) -> Vec<f32>;
 
-/// What a part of a parameter is before the first step.
+/// Returns a function that gives the initial values of a part of a parameter.
 pub fn initial(graph: &Graph, seed: u64) -> impl Fn(TensorId, &[Part]) -> Vec<f32> {
     move |id, parts| {
         let tensor = &graph.tensors[id];

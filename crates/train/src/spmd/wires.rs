@@ -1,8 +1,8 @@
 //! The wires of a rank: collectives and messages under way, on a thread of their own.
 //!
-//! What is started goes on while this rank computes; whoever wants the result waits for it. Every
-//! exchange has an address made of the step and of its number in the program, so nothing depends
-//! on the order in which ranks come to it.
+//! An exchange goes on while this rank computes; whoever wants the result waits for it. Every
+//! exchange has an address made of the step and of its number in the program, so nothing depends on
+//! the order in which ranks come to it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Leg {
     pub program: Arc<Program>,
     /// Of a reduce-scatter, the elements that stay here: nobody encodes them.
     pub own: Option<Range<usize>>,
-    /// What is done afterwards.
+    /// Rearrangements of the result.
     pub after: Vec<Rearrange>,
 }
 
@@ -45,13 +45,13 @@ impl Leg {
 /// Several schedules, one after the other.
 #[derive(Debug)]
 pub struct Exchange {
-    /// Which exchange this is.
+    /// Address of the exchange.
     pub address: Address,
-    /// Whose random numbers codecs take: of ranks with equal values, the same.
+    /// Random group: ranks with equal values draw the same numbers for codecs.
     pub voice: World,
     /// The schedules.
     pub legs: Vec<Leg>,
-    /// What is owed, if a leg has feedback.
+    /// Residual, if a leg has feedback.
     pub residual: Option<Vec<f32>>,
     /// Who waits for it.
     pub haste: Haste,
@@ -60,13 +60,13 @@ pub struct Exchange {
 /// Who waits for an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Haste {
-    /// What is computed next, so that it overtakes what is not.
+    /// Priority: an exchange whose result is computed with next overtakes the others.
     Next,
     /// The end of the step, or the next one: gradients and new parameters.
     Later,
 }
 
-/// What exchanges leave beside their results.
+/// Bytes and non-finite numbers of exchanges.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     /// Bytes handed to the links by exchanges that are over.
@@ -205,7 +205,7 @@ impl UnderWay {
         Next::Run(run, Box::new(then))
     }
 
-    /// What a leg gives, and what is owed after it.
+    /// Returns the result of a leg; the residual after it is kept.
     fn end(&mut self, run: Run<Vec<f32>>, own: Option<Range<usize>>) -> Result<Vec<f32>, Failure> {
         self.tally.sent.fetch_add(run.times().sent_bytes, Ordering::AcqRel);
         self.tally.nonfinite.fetch_or(!run.is_finite(), Ordering::AcqRel);

@@ -4,8 +4,8 @@ use thinwire_model::{Operator, Region};
 use thinwire_program::{Instruction, Slot, freed};
 
 use super::GraphModel;
+use crate::spmd::inputs::Inputs;
 use crate::spmd::kernel;
-use crate::spmd::machine::Inputs;
 use crate::spmd::value::Value;
 
 /// A micro-batch under way.

@@ -4,8 +4,9 @@
 
 use thinwire_program::pipeline::{Kind, Pass};
 
-use super::{Inputs, Machine, known_loss};
+use super::{Machine, known_loss};
 use crate::error::Error;
+use crate::spmd::inputs::Inputs;
 
 impl Machine<'_> {
     /// The mean loss of some micro-batches; all ranks call this.

@@ -5,8 +5,9 @@ use thinwire_program::pipeline::{Kind, Pass};
 use thinwire_program::{Instruction, Mesh, Slot, freed, parts_of};
 use thinwire_wire::Rank;
 
-use super::{Inputs, Machine};
+use super::Machine;
 use crate::error::Error;
+use crate::spmd::inputs::Inputs;
 use crate::spmd::kernel;
 use crate::spmd::slots::{Content, When};
 use crate::spmd::value::Value;

@@ -134,8 +134,9 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// What all ranks tell each other of a step: their share of the gradients' squared norm, which is
-    /// no number where a codec has met such, their share of the loss, and what they say.
+    /// Gathers one row per rank in a step: the rank's share of the gradients' squared norm, NaN
+    /// where a codec has met a number that is not finite, its share of the loss, and the number
+    /// that it says.
     fn tell(&mut self, gradients: &[Vec<f32>]) -> Result<Vec<[f32; 4]>, Error> {
         let finite = self.slots.take_finite();
         let program = &self.program;
@@ -152,8 +153,8 @@ impl Machine<'_> {
         Ok(all.as_chunks().0.to_vec())
     }
 
-    /// Takes note of what all have told. What gradients, which count `scale` times, are multiplied by
-    /// so that the norm of all is small enough; none if it is no number.
+    /// Takes note of what all have told. Returns the factor by which gradients, which count `scale`
+    /// times, are clipped; none if their norm is not finite.
     fn clip(&mut self, all: &[[f32; 4]], scale: f32) -> Option<f32> {
         let losses: Vec<_> =
             all.iter().map(|[_, known, loss, _]| known_loss([*known, *loss])).collect();

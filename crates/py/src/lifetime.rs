@@ -1,8 +1,8 @@
-//! What belongs together: a group, its splits, its synchronisers.
+//! Lifetime of objects that end together: a group, its splits, its synchronisers.
 //!
 //! They end together: an abort reaches all of them, and so does the goodbye at the end of the
-//! process. A split has a circle of its own inside its parent's, so it ends with its parent or alone.
-//! A circle keeps nobody alive: what is dropped has left it. A fork does not carry members over,
+//! process. A split has a lifetime of its own inside its parent's, so it ends with its parent or alone.
+//! A lifetime keeps nobody alive: what is dropped has left it. A fork does not carry members over,
 //! because it has none of their threads.
 
 use std::sync::{Arc, Mutex, Weak};
@@ -14,7 +14,7 @@ use crate::error::Failure;
 /// The longest reason of an abort in characters; what is longer is cut.
 const REASON_CHARS_MAX: usize = 600;
 
-/// What can be ended from outside.
+/// Object that can be ended from outside.
 pub(crate) trait Member: Send + Sync {
     /// Ends it: every peer gets `reason`.
     fn abort(&self, reason: &str);
@@ -23,14 +23,14 @@ pub(crate) trait Member: Send + Sync {
 }
 
 /// Everything that was made from one group and still lives.
-pub(crate) struct Circle {
+pub(crate) struct Lifetime {
     process: u32,
     members: Mutex<Vec<Weak<dyn Member>>>,
 }
 
-impl Circle {
-    pub(crate) fn new() -> Circle {
-        Circle { process: std::process::id(), members: Mutex::default() }
+impl Lifetime {
+    pub(crate) fn new() -> Lifetime {
+        Lifetime { process: std::process::id(), members: Mutex::default() }
     }
 
     /// Adds a member, which leaves when it is dropped.
@@ -82,10 +82,10 @@ pub(crate) struct Cell<T> {
 }
 
 impl<T: Send + 'static> Cell<T> {
-    /// A new member of `circle` that holds `value`, which `stop` ends.
-    pub(crate) fn new(circle: &Circle, stop: Stop, value: T) -> Arc<Cell<T>> {
+    /// A new member of `lifetime` that holds `value`, which `stop` ends.
+    pub(crate) fn new(lifetime: &Lifetime, stop: Stop, value: T) -> Arc<Cell<T>> {
         let cell = Arc::new(Cell { stop, value: Mutex::new(Some(value)) });
-        circle.add(&cell);
+        lifetime.add(&cell);
         cell
     }
 
