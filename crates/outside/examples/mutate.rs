@@ -1,9 +1,8 @@
-//! Fuzzes a target without nightly Rust, and so without seeing what its inputs reach: seeds, changed at
-//! random.
+//! Fuzzer of one target on stable Rust, without coverage: seeds are changed at random.
 //!
 //!     cargo run -p thinwire-outside --example mutate -- onnx 60
 //!
-//! The bytes in work lie in the file that is named at the start, for a crash to be run again.
+//! The file named at the start holds the input of the current run, so that a crash can be repeated.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use thinwire_outside::{TARGETS, Target, protobuf};
 use thinwire_wire::random::Key;
 
 const BYTES_MAX: usize = 1 << 14;
-/// Words that mean much where numbers or names are read.
+/// Words at the edges of what readers of numbers and names accept.
 const WORDS: [&str; 20] = [
     "0",
     "-1",
@@ -37,7 +36,7 @@ const WORDS: [&str; 20] = [
     ":",
 ];
 
-/// Random numbers, one after the other.
+/// Sequence of random numbers.
 struct Dice {
     key: Key,
     at: u64,
@@ -89,7 +88,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).expect("a seed can be read")).collect()
 }
 
-/// A seed with some changes.
+/// Returns a seed with some changes.
 fn changed(seeds: &[Vec<u8>], is_protobuf: bool, dice: &mut Dice) -> Vec<u8> {
     let mut bytes = seeds[dice.below(seeds.len())].clone();
     for _ in 0..1 << dice.below(5) {
@@ -127,7 +126,7 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
     }
 }
 
-/// A word in the place of the next number of a text.
+/// Replaces the next number of a text by a word.
 fn number(bytes: &mut Vec<u8>, at: usize, dice: &mut Dice) {
     let Some(from) = bytes[at..].iter().position(u8::is_ascii_digit).map(|from| at + from) else {
         return;

@@ -1,4 +1,4 @@
-//! Checkpoints: a manifest, and files of tensors whose checksums are right.
+//! Law of checkpoints: a manifest, and files of tensors with valid checksums.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use thinwire_train::checkpoint::{Checkpoint, Wanted};
 use thinwire_train::{Initial, Parameter};
 use thinwire_wire::{Rank, checksum};
 
-/// Ends a part of an input; no text has this byte.
+/// Byte that ends a part of an input, since no text has it.
 const END: u8 = 0xff;
-/// The files whose headers follow the manifest, in this order.
+/// Files whose headers follow the manifest in an input, in this order.
 const FILES: [&str; 5] = [
     "model.safetensors",
     "optimizer.safetensors",
@@ -20,10 +20,10 @@ const FILES: [&str; 5] = [
     "shard-0.safetensors",
     "shard-1.safetensors",
 ];
-/// Bytes of a file's tensors.
+/// Largest number of bytes of the tensors of a file.
 const BODY_BYTES_MAX: u64 = 1 << 12;
 
-/// A folder of this process, in memory where there is such a place.
+/// Folder of this process, in memory where the system has such a place.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -32,8 +32,8 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     folder
 });
 
-/// Any manifest and any headers of files, their checksums made right, are a checkpoint that gives
-/// tensors of the shapes that are asked for, or an error of one line.
+/// Checks that any manifest and any headers of files, with corrected checksums, are a checkpoint that
+/// gives tensors of the shapes that are asked for, or an error of one line.
 pub fn checkpoint(bytes: &[u8]) {
     let mut parts = bytes.split(|byte| *byte == END);
     let manifest = parts.next().unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn checkpoint(bytes: &[u8]) {
     }
 }
 
-/// The manifest with lengths and checksums of the files that it names, and its own.
+/// Corrects the lengths and checksums of the files that a manifest names, and its own checksum.
 fn sealed(manifest: &[u8], files: &[(&str, Vec<u8>)]) -> Option<Vec<u8>> {
     let mut value: Value = serde_json::from_slice(manifest).ok()?;
     if let Some(named) = value.get_mut("files").and_then(Value::as_object_mut) {
@@ -67,7 +67,7 @@ fn sealed(manifest: &[u8], files: &[(&str, Vec<u8>)]) -> Option<Vec<u8>> {
     Some(value.to_string().into_bytes())
 }
 
-/// A file of tensors with this header: its length before it, and as many bytes behind as it speaks of.
+/// Returns a file of tensors: the length of the header, the header, and as many bytes as it speaks of.
 fn file(header: &[u8]) -> Vec<u8> {
     let ends = |value: &Value| value["data_offsets"][1].as_u64();
     let parsed: Option<Value> = serde_json::from_slice(header).ok();

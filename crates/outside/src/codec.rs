@@ -1,4 +1,4 @@
-//! Encodings of all codecs.
+//! Laws of the encodings of all codecs.
 
 use std::sync::{Arc, LazyLock};
 
@@ -7,12 +7,12 @@ use thinwire_wire::random::Key;
 
 use crate::draw::Draw;
 
-/// Elements of most ranges: some blocks of every codec.
+/// Largest number of elements of most ranges: some blocks of every codec.
 const ELEMENTS_MAX: usize = 512;
-/// Elements of a few: past the 64 Ki that indices within a block can reach.
+/// Elements that are added to a few ranges: more than 16-bit indices can reach.
 const MANY: usize = 1 << 16;
 
-/// Every example of every codec that writes bytes; made once, for some of them make tables.
+/// Every example of every codec that writes bytes, made once, since some of them make tables.
 static CODECS: LazyLock<Vec<Arc<dyn Codec>>> = LazyLock::new(|| {
     let bytes = |choice| match choice {
         Choice::Bytes(codec) => Some(codec),
@@ -25,17 +25,17 @@ fn codec(index: u8) -> &'static dyn Codec {
     &*CODECS[usize::from(index) % CODECS.len()]
 }
 
-/// Every codec takes any bytes for any number of values: an error or values, never a panic.
+/// Checks that every codec decodes any bytes to any number of values, or refuses them.
 pub fn decode(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let (codec, size, how) = (codec(draw.u8()), usize::from(draw.u16()), draw.u8());
-    // A large range takes a thousand times as long, so that few of the values of a byte ask for one.
+    // A large range takes a thousand times as long: two of 256 inputs ask for one.
     let elements = size % ELEMENTS_MAX + if how >= 0xfe { MANY } else { 0 };
     let (fitting, write) = (how & 1 == 0, if how & 2 == 0 { Write::Set } else { Write::Add });
     let expected = codec.encoded_len(elements);
     let mut bytes = draw.rest().to_vec();
     if fitting {
-        // The length that the codec checks first: fill up by repeating what there is.
+        // Codecs check the length first: repeat the drawn bytes until it fits.
         bytes.extend_from_slice(&[0][..usize::from(bytes.is_empty())]);
         bytes = bytes.repeat(expected.div_ceil(bytes.len()).max(1));
         bytes.truncate(expected);
@@ -47,7 +47,7 @@ pub fn decode(bytes: &[u8]) {
     }
 }
 
-/// Every codec takes any values, NaN and infinities too, and decodes what it has encoded.
+/// Checks that every codec takes any values, NaN and infinities too, and decodes its own encodings.
 pub fn encode(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let (codec, seed) = (codec(draw.u8()), draw.u64());
@@ -63,8 +63,7 @@ pub fn encode(bytes: &[u8]) {
         assert!(decoded.iter().all(|value| value.is_finite()), "{codec} said finite");
     }
 
-    // With nothing left over from before (-0.0, which changes no bit of any sum), feedback encodes
-    // the same bytes.
+    // A residual of -0.0 changes no bit of any sum, so feedback must encode the same bytes.
     let (mut kept, residual) = (values.clone(), vec![-0.0; values.len()]);
     let mut again = vec![0; bytes.len()];
     let feedback = Input::Feedback { values: &mut kept, residual: &residual };

@@ -1,19 +1,19 @@
-//! Frames of a peer that has the token, as far as what a group keeps of them.
+//! Law of the frames of a peer that has the token, and of the memory that a group keeps for them.
 
 use thinwire_collective::replay;
 use thinwire_wire::{Header, Kind, Tag, checksum};
 
 use crate::draw::Draw;
 
-/// Twice what is kept of messages that nobody awaits yet.
+/// Twice the memory for messages that nobody awaits yet.
 const CHARGED_BYTES_MAX: usize = 2 * (256 << 20);
-/// The first call outside of training.
+/// Step of the first call outside of training.
 const CALL: u64 = 1 << 63 | 1;
-/// Payload bytes of a frame.
+/// Largest number of payload bytes of a frame.
 const PAYLOAD_BYTES_MAX: usize = 4096;
 
-/// Any frames, however the stream is cut, are taken in by runs and inbox within their bounds, or are
-/// an error.
+/// Checks that runs and inbox take in any frames within their bounds, wherever the stream is cut, or
+/// refuse them.
 pub fn frames(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let piece_bytes = 1 + usize::from(draw.u16());

@@ -1,18 +1,18 @@
-//! The handshake between two sides, with somebody on the wire between them.
+//! Law of the handshake between two sides, with an attacker on the wire between them.
 
 use thinwire_link::Token;
 use thinwire_link::fuzzing::{Handshake, Preamble, Role, Session};
 
 use crate::draw::Draw;
 
-/// The length of a side's first messages, and a little more.
+/// Bytes of the first messages of a side, and a little more.
 const SAID_BYTES_MAX: usize = 512;
 
 struct Side {
     handshake: Handshake,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// All that it has said, and all that it was given.
+    /// All bytes that the side has sent, and all that it was given.
     said: Vec<u8>,
     heard: Vec<u8>,
     session: Option<Session>,
@@ -43,14 +43,14 @@ impl Side {
         assert!(self.said.len() <= SAID_BYTES_MAX, "{}", self.said.len());
     }
 
-    /// The bytes of the other side that it has accepted.
+    /// Returns the bytes of the other side that this side has accepted.
     fn taken(&self) -> &[u8] {
         &self.heard[..self.heard.len() - self.input.len()]
     }
 }
 
-/// Under any cut, change, replay or injection on the way, a side gets a session only if it received
-/// exactly the bytes that the other side sent, and both have the same token.
+/// Checks, under any cut, change, replay or injection on the way, that a side gets a session only if
+/// it received exactly the bytes that the other side sent, and both have the same token.
 pub fn handshake(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let how = draw.u8();

@@ -1,16 +1,16 @@
-//! Frame headers.
+//! Law of frame headers.
 
 use thinwire_wire::{HEADER_BYTES, Header, MAGIC, PAYLOAD_BYTES_MAX, VERSION, checksum};
 
 use crate::draw::Draw;
 
-/// Any bytes are a header within the limits, which writes itself back, or an error.
+/// Checks that any bytes are a header within the limits, which is written back unchanged, or an error.
 pub fn header(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let sealed = draw.u8() & 1 == 0;
     let mut bytes: [u8; HEADER_BYTES] = draw.array();
     if sealed {
-        // Past the magic, the version and the checksum, which random bytes never get through.
+        // Random bytes never have the right magic, version and checksum.
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
         let sum = checksum(&bytes[..36]);

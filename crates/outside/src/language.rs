@@ -1,4 +1,4 @@
-//! Codecs as text.
+//! Law of codecs as text.
 
 use thinwire_codec::language::{Text, compile};
 use thinwire_codec::{Choice, Finite, Input, Write};
@@ -6,7 +6,8 @@ use thinwire_wire::random::Key;
 
 const ELEMENTS: usize = 200;
 
-/// Any text is a codec that decodes what it encodes, or an error of one line with its place.
+/// Checks that any text is a codec that decodes its own encodings, or an error of one line with a
+/// place.
 pub fn language(bytes: &[u8]) {
     let Ok(source) = std::str::from_utf8(bytes) else { return };
     let text = Text { path: "fuzz.codec", source, parameters: &[] };

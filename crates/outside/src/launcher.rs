@@ -1,10 +1,10 @@
-//! Environment variables of launchers.
+//! Law of the environment variables of launchers.
 
 use std::collections::HashMap;
 
 use thinwire_job::{Given, find, token};
 
-/// Any lines `NAME=VALUE` are the place of a rank that there is, none, or an error.
+/// Checks that any lines `NAME=VALUE` are the place of a rank within its world, no place, or an error.
 pub fn launcher(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let variables: HashMap<&str, &str> =

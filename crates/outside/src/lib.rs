@@ -1,12 +1,11 @@
 //! Laws of every parser of bytes from outside.
 //!
-//! Each [`Target`] is a function of bytes that panics if its law does not hold. The targets in
-//! `fuzz/` feed it mutated bytes; the tests of this crate feed it the seeds in `fuzz/seeds`, so
-//! that both keep up with the parsers. Checksums, lengths and keys are corrected on the way, since
-//! random bytes would not get past them.
+//! Each [`Target`] is a function of bytes that panics if a law does not hold. The targets in `fuzz/`
+//! feed mutated bytes to it and the tests of this crate the seeds in `fuzz/seeds`, so that both keep
+//! up with the parsers. Checksums, lengths and keys are corrected on the way, since random bytes
+//! would not get past them.
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "train")]
 mod checkpoint;
 mod codec;
 mod draw;
@@ -20,13 +19,11 @@ mod model;
 mod names;
 mod onnx;
 mod plan;
-#[cfg(feature = "train")]
 mod program;
 pub mod protobuf;
 mod state;
 mod store;
 
-#[cfg(feature = "train")]
 pub use checkpoint::checkpoint;
 pub use codec::{decode, encode};
 pub use frames::frames;
@@ -38,21 +35,20 @@ pub use model::model;
 pub use names::{choice, names};
 pub use onnx::onnx;
 pub use plan::{BATCH, MODEL, SEQUENCE, cluster, plan};
-#[cfg(feature = "train")]
 pub use program::run as program;
 pub use state::state;
 pub use store::store;
 
-/// A reader of bytes from outside.
+/// Law of a parser of bytes from outside.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// The name of its fuzz target and of its folder of seeds.
+    /// Name of the fuzz target and of the folder of seeds.
     pub name: &'static str,
-    /// Panics if the law does not hold for these bytes.
+    /// Checks the law for some bytes, and panics if it does not hold.
     pub run: fn(&[u8]),
 }
 
-/// All of them, in the order of `fuzz/README.md`.
+/// Every target, in the order of `fuzz/README.md`.
 pub const TARGETS: &[Target] = &[
     Target { name: "header", run: header },
     Target { name: "decode", run: decode },
@@ -69,8 +65,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "handshake", run: handshake },
     Target { name: "store", run: store },
     Target { name: "frames", run: frames },
-    #[cfg(feature = "train")]
     Target { name: "checkpoint", run: checkpoint },
-    #[cfg(feature = "train")]
     Target { name: "program", run: program },
 ];

@@ -1,10 +1,11 @@
-//! Model files.
+//! Law of model files.
 
 use thinwire_model::ModelFile;
 
 use crate::graph::check_graph;
 
-/// Any text is a model file, which writes itself back and whose graphs are sound, or an error.
+/// Checks that any text is a model file, which is written back unchanged and whose graphs are sound,
+/// or an error.
 pub fn model(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(file) = ModelFile::parse(text) else { return };

@@ -1,4 +1,4 @@
-//! Names that users give to codecs, policies, algorithms, links and pins.
+//! Laws of the names that users give to codecs, policies, algorithms, links and pins.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -10,17 +10,17 @@ use thinwire_schedule::Algorithm;
 use thinwire_sync::{Feedback, Policy};
 use thinwire_wire::DType;
 
-/// Any text is the name of a codec, which writes itself back, or an error.
+/// Checks that any text is the name of a codec, which is written back unchanged, or an error.
 pub fn choice(bytes: &[u8]) {
     let Ok(name) = std::str::from_utf8(bytes) else { return };
-    // What follows would be the path of a file.
+    // Names of files are left out: the path decides what is read.
     if !name.contains(".codec") {
         writes_itself_back::<Choice>(name);
     }
 }
 
-/// Any text is a policy, a feedback, an algorithm, a bandwidth, a pin or a dtype, which writes itself
-/// back, or an error.
+/// Checks that any text is a policy, a feedback, an algorithm, a bandwidth, a pin or a dtype, which is
+/// written back unchanged, or an error.
 pub fn names(bytes: &[u8]) {
     let Ok(name) = std::str::from_utf8(bytes) else { return };
     writes_itself_back::<Feedback>(name);

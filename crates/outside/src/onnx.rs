@@ -1,11 +1,11 @@
-//! ONNX files.
+//! Law of ONNX files.
 
 use thinwire_model::fingerprint;
 use thinwire_onnx::OnnxFile;
 
 use crate::graph::check_graph;
 
-/// Any bytes are an ONNX file whose graph has a fingerprint and a summary, or an error.
+/// Checks that any bytes are an ONNX file whose graph has a fingerprint and a summary, or an error.
 pub fn onnx(bytes: &[u8]) {
     let Ok(file) = OnnxFile::new(bytes.to_vec()) else { return };
     let (sequence, batch) = (file.has_sequence(), file.batch());

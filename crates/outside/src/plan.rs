@@ -1,4 +1,4 @@
-//! Plan files and cluster files.
+//! Laws of plan files and cluster files.
 
 use std::sync::LazyLock;
 
@@ -6,24 +6,24 @@ use thinwire_model::{Graph, fingerprint, named};
 use thinwire_plan::Cluster;
 use thinwire_plan::output::PlanFile;
 
-/// The model that plans are read for.
+/// Model that plans are read for.
 pub const MODEL: &str = "gpt:layers=2,width=8,heads=2,vocabulary=11,positions=4";
-/// Sequences of a micro-batch of that model.
+/// Sequences of a micro-batch of [`MODEL`].
 pub const BATCH: usize = 4;
-/// Tokens of a sequence.
+/// Tokens of a sequence of [`MODEL`].
 pub const SEQUENCE: usize = 4;
 
 pub(crate) static GRAPH: LazyLock<Graph> =
     LazyLock::new(|| named(MODEL, BATCH, SEQUENCE).expect("a model of this name can be built"));
 
-/// The plan file of a text, for [`MODEL`] whatever its fingerprint says.
+/// Reads a plan file, with the fingerprint of [`MODEL`] in place of the written one.
 pub(crate) fn read(bytes: &[u8]) -> Option<PlanFile> {
     let file = PlanFile::parse(std::str::from_utf8(bytes).ok()?).ok()?;
     Some(PlanFile { fingerprint: format!("{:016x}", fingerprint(&GRAPH)), ..file })
 }
 
-/// Any text is a plan file, which writes itself back and gives every node of a model a strategy, or
-/// an error of one line.
+/// Checks that any text is a plan file, which is written back unchanged and gives every node of a model
+/// a strategy, or an error of one line.
 pub fn plan(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match PlanFile::parse(text) {
@@ -37,7 +37,7 @@ pub fn plan(bytes: &[u8]) {
     }
 }
 
-/// Any text is a cluster, whose devices can be counted and averaged, or an error.
+/// Checks that any text is a cluster, whose devices can be counted and averaged, or an error.
 pub fn cluster(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(cluster) = Cluster::parse(text) else { return };

@@ -1,4 +1,4 @@
-//! Plans as programs of ranks.
+//! Law of plans as programs of ranks.
 
 use std::sync::LazyLock;
 
@@ -8,13 +8,13 @@ use thinwire_wire::Rank;
 
 use crate::plan::{GRAPH, read};
 
-/// Ranks whose programs are worked out.
+/// Largest number of ranks whose programs are derived.
 const RANKS: usize = 2;
 
 static TRAINING: LazyLock<Training> =
     LazyLock::new(|| backward(&GRAPH).expect("the model has a loss"));
 
-/// Any plan file is one that every rank has a program for, or an error of one line.
+/// Checks that any plan file gives every rank a program, or an error of one line.
 pub fn run(bytes: &[u8]) {
     let Some(file) = read(bytes) else { return };
     let outcome = Plan::of_file(&file, &GRAPH).and_then(|plan| {

@@ -1,25 +1,25 @@
-//! Changes of protobuf messages that keep them messages.
+//! Mutations of protobuf messages that keep them well-formed messages.
 //!
-//! Bytes that are changed at random break the lengths of all messages around them, and a parser sees
-//! little but truncated files. Here a message is read as fields, without a schema: one field of one
-//! message within it is changed, in number, in wire type or in what it holds, and all lengths around it
-//! are made right again. Law: what is not changed is written as it was read.
+//! Random changes of bytes break the lengths of all enclosing messages, so that a parser sees little
+//! but truncated files. Here a message is read as fields, without a schema; one field of one nested
+//! message is changed in its number, wire type or content, and all enclosing lengths are corrected.
+//! Law: fields without a change are written as they were read.
 
 use crate::draw::Draw;
 
-/// Deeper messages are left as bytes, unless they are made here.
+/// Depth below which messages are read as bytes.
 const DEPTH_MAX: usize = 24;
-/// The number of times that a field is put into itself at once.
+/// Largest number of times that a field is put into itself at once.
 const NESTED: usize = 80;
-/// Longer results are cut off by who asked for them; nothing here makes one much longer.
+/// Bytes from which a field is nested no further.
 const BYTES_MAX: usize = 1 << 16;
 
-/// A field: its number, and what it holds.
+/// Field of a message: number and content.
 #[derive(Clone, Debug, PartialEq)]
 struct Field {
     number: u64,
     content: Content,
-    /// A wire type that is said in the place of what the content has.
+    /// Wire type that is written instead of the true one.
     said: Option<u8>,
 }
 
@@ -32,7 +32,8 @@ enum Content {
     Four([u8; 4]),
 }
 
-/// A message with one change that the drawn bytes say; the same bytes if it is none.
+/// Returns a message with one change, which the bytes of `choice` select. Bytes that are no message
+/// come back unchanged.
 pub fn mutate(message: &[u8], choice: [u8; 8]) -> Vec<u8> {
     let Some(mut fields) = parse(message, 0) else { return message.to_vec() };
     let mut draw = Draw::new(&choice);
@@ -46,7 +47,7 @@ fn field(number: u64, content: Content) -> Field {
     Field { number, content, said: None }
 }
 
-/// Goes down to a field, and changes it.
+/// Descends to a field and changes it.
 fn change(fields: &mut Vec<Field>, draw: &mut Draw<'_>, whole: &[u8]) {
     let mut path = usize::from(draw.u16());
     let (how, value) = (draw.u8(), draw.array());
@@ -68,7 +69,7 @@ fn change(fields: &mut Vec<Field>, draw: &mut Draw<'_>, whole: &[u8]) {
     }
 }
 
-/// Changes the field at a place, or what stands beside it.
+/// Changes the field at a place, or a field beside it.
 fn alter(fields: &mut Vec<Field>, at: usize, (how, value): (u8, [u8; 4]), whole: &[u8]) {
     let small = u64::from(value[0]);
     let field = &mut fields[at];
@@ -99,7 +100,7 @@ fn alter(fields: &mut Vec<Field>, at: usize, (how, value): (u8, [u8; 4]), whole:
     }
 }
 
-/// The field's content under another wire type.
+/// Returns the content of a field under another wire type.
 fn retyped(content: &Content, kind: u8) -> Content {
     let mut bytes = Vec::new();
     match content {
@@ -118,8 +119,8 @@ fn retyped(content: &Content, kind: u8) -> Content {
     }
 }
 
-/// A field that holds itself so many times, perhaps under a wire type that has no length, where a
-/// parser that takes fields by their numbers alone would still look.
+/// Returns a field nested in itself `times` times. The wire type may be one without a length, where a
+/// parser that goes by field numbers alone would still look.
 fn nested(field: &Field, times: usize, said: Option<u8>) -> Field {
     let mut inner = field.clone();
     for _ in 0..times {
@@ -134,7 +135,7 @@ fn nested(field: &Field, times: usize, said: Option<u8>) -> Field {
     inner
 }
 
-/// A piece of the whole message in the place of a field.
+/// Returns a piece of the whole message as the content of a field.
 fn spliced(whole: &[u8], [a, b, c, d]: [u8; 4]) -> Content {
     let from = usize::from(u16::from_le_bytes([a, b])) % whole.len().max(1);
     let to = (from + usize::from(u16::from_le_bytes([c, d]) & 0xff)).min(whole.len());
@@ -142,7 +143,7 @@ fn spliced(whole: &[u8], [a, b, c, d]: [u8; 4]) -> Content {
     parse(piece, 0).map_or_else(|| Content::Bytes(piece.to_vec()), Content::Message)
 }
 
-/// The fields of a message, if that is what it is.
+/// Reads the fields of a message; none if the bytes are no message.
 fn parse(mut bytes: &[u8], depth: usize) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -199,7 +200,7 @@ fn write(fields: &[Field], output: &mut Vec<u8>) {
     }
 }
 
-/// Seven bits a byte, the lowest first.
+/// Reads a variable-length integer, seven bits a byte, the lowest first.
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let end = bytes.iter().take(10).position(|byte| byte & 0x80 == 0)?;
     let step = |(value, shift): (u64, u32), byte: &u8| {

@@ -1,4 +1,4 @@
-//! States of a synchroniser.
+//! Law of the states of a synchroniser.
 
 use std::sync::Mutex;
 
@@ -7,9 +7,9 @@ use thinwire_sync::{Feedback, Options, Parameter, State, Synchronizer, Tensors};
 
 use crate::draw::Draw;
 
-/// Ends the plan; no text has this byte.
+/// Byte that ends the plan, since no text has it.
 const END: u8 = 0xff;
-/// Elements of a tensor of a state.
+/// Largest number of elements of a tensor of a state.
 const ELEMENTS_MAX: usize = 64;
 const KINDS: [&str; 7] = ["residual", "shift", "mean", "momentum", "factor", "scale", "other"];
 
@@ -21,7 +21,8 @@ fn parameters() -> Vec<Parameter> {
     ]
 }
 
-/// A rank alone, for a codec with every sort of state; made once, since each has a thread.
+/// Synchronisers of a single rank, for codecs with every sort of state; made once, since each has a
+/// thread.
 static RANKS: Mutex<Vec<Synchronizer>> = Mutex::new(Vec::new());
 
 fn start(codec: &str, feedback: Feedback) -> Synchronizer {
@@ -31,8 +32,8 @@ fn start(codec: &str, feedback: Feedback) -> Synchronizer {
     Synchronizer::start(Box::new(link), parameters(), options).expect("a rank alone agrees")
 }
 
-/// Any plan and tensors are a state that a rank goes on from, whose own state can be loaded again, or
-/// an error.
+/// Checks that a rank resumes from any plan and tensors, with a state that can be loaded again, or
+/// refuses them.
 pub fn state(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == END).unwrap_or(bytes.len());
     let plan = String::from_utf8_lossy(&bytes[..end]).into_owned();

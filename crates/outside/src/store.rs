@@ -1,4 +1,4 @@
-//! The store's server, without its sockets.
+//! Law of the store's server, without sockets.
 
 use std::time::{Duration, Instant};
 
@@ -10,31 +10,32 @@ use thinwire_link::fuzzing::{
 
 use crate::draw::Draw;
 
-/// Connections at a time.
+/// Number of connections at a time.
 const VISITORS: usize = 3;
-/// Longest value of a request, and most bytes sent at once.
+/// Bytes of the longest value of a request, and most bytes sent at once.
 const PIECE_BYTES_MAX: usize = 1 << 15;
 
-/// One connection: both ends, and what lies between them.
+/// Both ends of a connection, and the bytes between them.
 struct Talk {
     visitor: Visitor,
     other: Other,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Whether a record was sealed with the right keys.
+    /// Whether the client has sealed a record with the right keys.
     sealed: bool,
 }
 
-/// The end that knows the token.
+/// Client that knows the token.
 enum Other {
     Shaking(Handshake),
     Shaken(Session),
-    /// The connection is over: the server's bytes were neither a handshake nor a record.
+    /// The server sent bytes that are neither a handshake nor a record: the connection is over.
     Over,
 }
 
-/// For any bytes from clients and strangers in any order, the server's buffers stay bounded, a
-/// client without an authenticated record stays a stranger, and every reply is well formed.
+/// Checks, for any bytes from clients and strangers in any order, that the buffers of the server stay
+/// bounded, that a client without an authenticated record stays a stranger, and that every reply is
+/// well formed.
 pub fn store(bytes: &[u8]) {
     let (mut draw, mut contents, mut now) = (Draw::new(bytes), Contents::default(), Instant::now());
     let mut talks: Vec<Talk> = (0..VISITORS).map(|_| Talk::new()).collect();
@@ -82,7 +83,7 @@ impl Talk {
         Talk { visitor: Visitor::new(&token), other, input, output, sealed: false }
     }
 
-    /// As much as the server reads ahead.
+    /// Sends as many bytes as the server reads ahead.
     fn send(&mut self, bytes: &[u8]) {
         let room = self.visitor.input_bytes_max().saturating_sub(self.input.len());
         self.input.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -99,7 +100,7 @@ impl Talk {
         self.send(&said);
     }
 
-    /// A record, if it fits as a whole.
+    /// Sends a record, cut off where the server reads no further ahead.
     fn seal(&mut self, plain: &[u8]) {
         let Other::Shaken(session) = &mut self.other else { return };
         let mut record = Vec::new();
@@ -117,7 +118,7 @@ impl Talk {
         }
     }
 
-    /// Lets the server do what it can; false if the connection is over.
+    /// Lets the server work on its input; returns false if the connection is over.
     fn advance(&mut self, contents: &mut Contents, now: Instant) -> bool {
         let Talk { visitor, input, output, .. } = self;
         let goes_on = visitor.advance(&mut Turn { input, output, contents, now }).is_ok();

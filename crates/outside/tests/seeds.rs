@@ -1,4 +1,4 @@
-//! Seeds of the fuzz targets keep their laws, and every target has what it needs.
+//! Laws of the fuzz targets for all seeds, and the files that every target needs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thinwire_outside::TARGETS;
 
-/// Bytes of a seed: corpora stay small.
+/// Bytes of the largest seed, so that corpora stay small.
 const SEED_BYTES_MAX: u64 = 16 << 10;
 
 fn fuzz() -> PathBuf {
@@ -59,5 +59,12 @@ fn any_change_of_an_onnx_seed_keeps_its_law() {
             let choice = change.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
             run(&thinwire_outside::protobuf::mutate(&seed, choice));
         }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_keep_the_law_of_headers(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..48)) {
+        thinwire_outside::header(&bytes);
     }
 }

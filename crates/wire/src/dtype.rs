@@ -1,9 +1,9 @@
-//! Element types of what is sent.
+//! Element types of tensors, on the wire and in memory.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The type of one element on the wire or in a gradient. All are little-endian.
+/// Type of one element on the wire or in a gradient; all types are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     /// IEEE 754 binary32.
@@ -15,10 +15,10 @@ pub enum DType {
 }
 
 impl DType {
-    /// Every dtype, in the order of their codes.
+    /// Every dtype, in the order of their codes on the wire.
     pub const ALL: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
-    /// Bytes per element.
+    /// Returns the bytes per element.
     pub const fn size(self) -> usize {
         match self {
             DType::F32 => 4,
@@ -26,7 +26,7 @@ impl DType {
         }
     }
 
-    /// The dtype's number on the wire, never 0.
+    /// Returns the number of the dtype on the wire, never 0.
     pub const fn code(self) -> u8 {
         match self {
             DType::F32 => 1,
@@ -35,12 +35,12 @@ impl DType {
         }
     }
 
-    /// The dtype with this number, if there is one.
+    /// Returns the dtype with a number on the wire, if there is one.
     pub fn from_code(code: u8) -> Option<DType> {
         DType::ALL.into_iter().find(|dtype| dtype.code() == code)
     }
 
-    /// The dtype's name as users write it.
+    /// Returns the name as users write it: `f32`, `f16` or `bf16`.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F32 => "f32",
@@ -56,7 +56,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// A name that is no dtype.
+/// Error of a name that no dtype has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownDType(pub String);
 

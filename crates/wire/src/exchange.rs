@@ -1,12 +1,12 @@
-//! The ways in which encodings of several ranks become one.
+//! Exchanges: the ways in which encodings of several ranks become one.
 
-/// How the encodings of several ranks may be brought together.
+/// Way in which the encodings of several ranks may be brought together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exchange {
-    /// The codec is linear up to rounding: partial sums may be encoded again at every hop.
+    /// Partial sums are encoded again at every hop, since the codec is linear up to rounding.
     Summable,
-    /// Every rank encodes once for the owner of a chunk; the owner encodes the sum once more.
+    /// Every rank encodes once for the owner of a chunk, and the owner encodes the sum once more.
     TwoShot,
-    /// Every rank's encoding goes to everybody, who merge them in the order of ranks.
+    /// Every rank sends its encoding to all ranks, which merge all encodings in the order of ranks.
     Gather,
 }

@@ -1,8 +1,7 @@
-//! The vocabulary of what travels between ranks.
+//! Vocabulary of messages between ranks.
 //!
-//! Everything above speaks in these words: a [`Rank`] in a [`World`] sends a frame, a
-//! [`Header`] and its payload, under a [`Tag`] that says which message of which tensor of which
-//! step it is. No I/O, no threads, no clock.
+//! A [`Rank`] in a [`World`] sends a frame, a [`Header`] and its payload, under a [`Tag`] that names
+//! the step, the tensor and the message. No I/O, no threads, no clock.
 //!
 //! ```
 //! use thinwire_wire::{Header, Kind, Tag, HEADER_BYTES};

@@ -1,39 +1,38 @@
-//! Counter-based random numbers.
+//! Counter-based random numbers: Philox4x32-10.
 //!
-//! Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11, section
-//! 4.3): a block of random words is a pure function of a counter and a key, so the numbers of an
-//! element do not depend on who computes it, in which order, or with how many threads. No state,
-//! no user-visible generator is touched.
+//! Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11, section 4.3): a block of
+//! random words is a pure function of a counter and a key, so the numbers of an element do not depend
+//! on the rank, the order or the number of threads that compute it. There is no state.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
-/// The stream of random words that belongs to one tensor in one step.
+/// Stream of random words of one tensor in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The job's seed, mixed with the rank where ranks must be independent.
+    /// Seed of the job, mixed with the rank where ranks must be independent.
     pub seed: u64,
-    /// The training step.
+    /// Training step.
     pub step: u64,
-    /// The tensor or bucket.
+    /// Number of the tensor or bucket.
     pub tensor: u32,
 }
 
 impl Key {
-    /// The same stream for another rank: independent, so that rounding errors do not add up.
+    /// Returns an independent stream for a rank, so that rounding errors of ranks do not add up.
     pub fn for_rank(self, rank: u32) -> Key {
         let [a, b, _, _] =
             philox([rank, 0x7261_6e6b, 0, 0], [self.seed as u32, (self.seed >> 32) as u32]);
         Key { seed: u64::from(a) | u64::from(b) << 32, ..self }
     }
 
-    /// The four random words of elements `4 * block .. 4 * block + 4`.
+    /// Returns the four random words of elements `4 * block .. 4 * block + 4`.
     pub fn words(&self, block: u64) -> [u32; 4] {
         let (counter, key) = self.philox_input(block);
         philox(counter, key)
     }
 
-    /// Counter and key of [`Key::words`], for vectorised kernels: only `counter[0]` and
+    /// Returns counter and key of [`Key::words`], for vectorised kernels: only `counter[0]` and
     /// `counter[1]` (the low and high word of `block`) vary within a tensor.
     pub fn philox_input(&self, block: u64) -> ([u32; 4], [u32; 2]) {
         let step = self.step as u32 ^ ((self.step >> 32) as u32).rotate_left(16);
@@ -41,22 +40,22 @@ impl Key {
         (counter, [self.seed as u32, (self.seed >> 32) as u32])
     }
 
-    /// The random word of one element.
+    /// Returns the random word of one element.
     pub fn word(&self, element: u64) -> u32 {
         self.words(element / 4)[(element % 4) as usize]
     }
 
-    /// A number in `[0, 1)` with 24 random bits for one element.
+    /// Returns a number in `[0, 1)` with 24 random bits for one element.
     pub fn uniform(&self, element: u64) -> f32 {
         unit(self.word(element))
     }
 
-    /// A number in `0..bound` for one element, by multiplication: the bias is below `bound / 2^32`.
+    /// Returns a number in `0..bound` for one element, by multiplication: the bias is below `bound / 2^32`.
     pub fn below(&self, element: u64, bound: u32) -> u32 {
         ((u64::from(self.word(element)) * u64::from(bound)) >> 32) as u32
     }
 
-    /// A standard normal number for one element (Box and Muller's transform, two words).
+    /// Returns a standard normal number for one element (Box and Muller's transform of two words).
     pub fn normal(&self, element: u64) -> f32 {
         let words = self.words(element);
         let radius = (-2.0 * (1.0 - unit(words[0])).ln()).sqrt();
@@ -64,12 +63,12 @@ impl Key {
     }
 }
 
-/// A random word as a number in `[0, 1)`: its upper 24 bits.
+/// Maps the upper 24 bits of a random word to a number in `[0, 1)`.
 pub fn unit(word: u32) -> f32 {
     (word >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
-/// One block of Philox4x32 with ten rounds.
+/// Computes one block of Philox4x32 with ten rounds.
 pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let low = u64::from(counter[0]) * u64::from(MULTIPLIERS[0]);
@@ -85,7 +84,8 @@ pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// A permutation of `0..length` that depends on nothing but `key` (Fisher and Yates' shuffle).
+/// Returns a permutation of `0..length` that depends on nothing but `key` (Fisher and Yates'
+/// shuffle).
 pub fn permutation(key: Key, length: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..length).collect();
     for last in (1..length).rev() {

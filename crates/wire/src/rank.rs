@@ -1,13 +1,13 @@
-//! Ranks and the world they form.
+//! Ranks and the world that they form.
 
 use std::fmt;
 
-/// The index of a process in its world, counted from 0.
+/// Index of a process in its world, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rank(pub u32);
 
 impl Rank {
-    /// The rank as an index into a vector of per-rank values.
+    /// Returns the rank as an index into a vector of values per rank.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -19,10 +19,10 @@ impl fmt::Display for Rank {
     }
 }
 
-/// The most ranks a world can have.
+/// Largest number of ranks of a world.
 pub const WORLD_SIZE_MAX: u32 = 4096;
 
-/// One rank's place among all: who I am, and how many we are.
+/// Rank of a process and the number of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     rank: Rank,
@@ -30,7 +30,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world of `size` ranks seen from `rank`.
+    /// Returns a world of `size` ranks as `rank` sees it.
     ///
     /// # Errors
     /// If `size` is not in `1..=WORLD_SIZE_MAX`, or `rank` is not below it.
@@ -41,49 +41,49 @@ impl World {
         Ok(World { rank: Rank(rank), size })
     }
 
-    /// The world of one process.
+    /// Returns the world of a single process.
     pub const fn alone() -> World {
         World { rank: Rank(0), size: 1 }
     }
 
-    /// My own rank.
+    /// Returns the own rank.
     pub const fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub const fn size(&self) -> usize {
         self.size as usize
     }
 
-    /// The rank `offset` places after mine, counted around the circle.
+    /// Returns the rank `offset` places after the own one, counted around the ring.
     pub fn after(&self, offset: usize) -> Rank {
         Rank(((self.rank.index() + offset) % self.size()) as u32)
     }
 
-    /// The rank `offset` places before mine, counted around the circle.
+    /// Returns the rank `offset` places before the own one, counted around the ring.
     pub fn before(&self, offset: usize) -> Rank {
         self.after(self.size() - offset % self.size())
     }
 
-    /// Every rank, mine included, in order.
+    /// Returns every rank, the own one included, in order.
     pub fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
         (0..self.size).map(Rank)
     }
 
-    /// Every rank but mine, in order.
+    /// Returns every rank but the own one, in order.
     pub fn peers(&self) -> impl Iterator<Item = Rank> + use<> {
         let me = self.rank;
         self.ranks().filter(move |rank| *rank != me)
     }
 }
 
-/// A rank and a size that make no world.
+/// Error of a rank and a size that make no world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidWorld {
-    /// The rank that was asked for.
+    /// Rank that was asked for.
     pub rank: u32,
-    /// The size that was asked for.
+    /// Size that was asked for.
     pub size: u32,
 }
 

@@ -1,17 +1,17 @@
-//! The address of a message.
+//! Address of a message.
 
 use std::fmt;
 
-/// Which message this is: messages are matched by tag, never by arrival order.
+/// Address by which messages are matched, never by the order of arrival.
 ///
-/// Between two ranks in one epoch a tag is used once.
+/// A tag is used once between two ranks in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag {
-    /// The training step, or the number of the collective call.
+    /// Training step, or number of the collective call.
     pub step: u64,
-    /// The tensor or bucket within the step.
+    /// Number of the tensor or bucket within the step.
     pub tensor: u32,
-    /// The message within the tensor's schedule, as the schedule numbers them.
+    /// Number of the message in the schedule of the tensor.
     pub message: u32,
 }
 

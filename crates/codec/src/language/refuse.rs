@@ -6,6 +6,7 @@
 use thinwire_wire::random::Key;
 
 use super::refusal::Refusal;
+use crate::codec_error::{squared_distance, squared_length};
 use crate::shown::apart;
 use crate::{Bound, Codec, Finite, Input, Write};
 
@@ -75,7 +76,7 @@ fn expansion(codec: &dyn Codec) -> Result<(), Refusal> {
 /// Refuses what loses more than it claims.
 fn contraction(codec: &dyn Codec, values: &[f32], claimed: f64, what: &str) -> Result<(), Refusal> {
     let decoded = round_trip(codec, values, KEY, what)?;
-    let (lost, whole) = (distance(&decoded, values), squared(values));
+    let (lost, whole) = (squared_distance(&decoded, values), squared_length(values));
     // Scales keep some of their digits.
     if lost <= (1.0 - claimed) * whole * (1.0 + 1e-4) + whole * 1e-9 {
         return Ok(());
@@ -93,11 +94,11 @@ fn variance(codec: &dyn Codec, values: &[f32], what: &str) -> Result<(), Refusal
     let (mut sum, mut errors) = (vec![0.0; values.len()], Vec::new());
     for seed in 0..SEEDS {
         let decoded = round_trip(codec, values, Key { seed, ..KEY }, what)?;
-        errors.push(distance(&decoded, values));
+        errors.push(squared_distance(&decoded, values));
         let pairs = decoded.iter().zip(values);
         sum.iter_mut().zip(pairs).for_each(|(sum, (y, x))| *sum += f64::from(*y) - f64::from(*x));
     }
-    let (seeds, whole) = (SEEDS as f64, squared(values));
+    let (seeds, whole) = (SEEDS as f64, squared_length(values));
     let mean = errors.iter().sum::<f64>() / seeds;
     let bias = sum.iter().map(|sum| (sum / seeds).powi(2)).sum::<f64>();
     // Of a rare event there may be none.
@@ -150,12 +151,4 @@ fn noise(codec: &dyn Codec, length: usize) -> Result<(), Refusal> {
         }
         _ => Ok(()),
     }
-}
-
-fn squared(values: &[f32]) -> f64 {
-    values.iter().map(|x| f64::from(*x).powi(2)).sum()
-}
-
-fn distance(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum()
 }

@@ -3,7 +3,8 @@
 use thinwire_wire::random::Key;
 
 use super::inputs::{extreme, lengths, ordinary};
-use super::{KEY, decode, difference, encode, norm, round_trip};
+use super::trial::{KEY, decode, encode, round_trip};
+use crate::codec_error::{squared_distance, squared_length};
 use crate::{Bound, Codec, Finite};
 
 /// [`Bound::Contraction`] holds for every input, and with [`Bound::Mean`] no error is longer than
@@ -27,8 +28,8 @@ pub fn the_residual_is_as_much_shorter_as_the_codec_declares(codec: &dyn Codec) 
             if finite == Finite::No {
                 continue;
             }
-            let error = difference(&decode(codec, &bytes, length), &values);
-            let whole = norm(&values);
+            let error = squared_distance(&decode(codec, &bytes, length), &values);
+            let whole = squared_length(&values);
             // Scales have 17 digits.
             let most = (1.0 - contraction) * whole * (1.0 + 1e-4) + whole * 1e-9;
             assert!(
@@ -52,9 +53,11 @@ pub fn the_mean_error_is_as_small_as_the_codec_declares(codec: &dyn Codec) {
         };
         for (name, values) in ordinary(length) {
             let errors: Vec<f64> = (0..SEEDS)
-                .map(|seed| difference(&round_trip(codec, &values, Key { seed, ..KEY }), &values))
+                .map(|seed| {
+                    squared_distance(&round_trip(codec, &values, Key { seed, ..KEY }), &values)
+                })
                 .collect();
-            let (whole, seeds) = (norm(&values), SEEDS as f64);
+            let (whole, seeds) = (squared_length(&values), SEEDS as f64);
             let mean = errors.iter().sum::<f64>() / seeds;
             let deviation = match codec.bound(length) {
                 // What lies between 0 and `whole` does not vary more.

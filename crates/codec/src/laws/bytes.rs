@@ -1,7 +1,7 @@
 //! Laws of lengths and bytes.
 
 use super::inputs::{any_bytes, any_numbers, extreme, lengths, ordinary, some_lengths};
-use super::{KEY, decode, encode, feed};
+use super::trial::{KEY, decode, encode, feed};
 use crate::{Codec, Finite, Kind, Write};
 
 /// [`Codec::encoded_len`] bytes are written, whatever was there.

@@ -2,7 +2,7 @@
 
 use thinwire_wire::random::Key;
 
-use super::KEY;
+use super::trial::KEY;
 use crate::Codec;
 
 /// What values are like, and the values.

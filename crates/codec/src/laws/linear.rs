@@ -1,7 +1,7 @@
 //! Laws of parts and sums.
 
 use super::inputs::ordinary;
-use super::{KEY, encode, round_trip};
+use super::trial::{KEY, encode, round_trip};
 use crate::{Codec, Exchange};
 
 /// The encodings of parts, put together, are that of the whole, where that is claimed.

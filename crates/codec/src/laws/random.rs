@@ -3,7 +3,8 @@
 use thinwire_wire::random::Key;
 
 use super::inputs::{normal, ordinary};
-use super::{KEY, difference, round_trip};
+use super::trial::{KEY, round_trip};
+use crate::codec_error::squared_distance;
 use crate::{Bound, Codec};
 
 /// Standard errors that a mean is off by at most.
@@ -66,10 +67,10 @@ pub fn ranks_steps_and_tensors_round_independently(codec: &dyn Codec) {
         let (mut mean, mut alone) = (vec![0.0; length], 0.0);
         for rank in 0..16 {
             let decoded = round_trip(codec, &values, key(rank));
-            alone += difference(&decoded, &values) / 16.0;
+            alone += squared_distance(&decoded, &values) / 16.0;
             mean.iter_mut().zip(&decoded).for_each(|(sum, x)| *sum += x / 16.0);
         }
-        let gain = alone / difference(&mean, &values);
+        let gain = alone / squared_distance(&mean, &values);
         assert!(
             (12.0..21.0).contains(&gain),
             "{codec}: the mean of 16 encodings is off by 1/{gain:.1} of the squared error of one, \

@@ -3,7 +3,7 @@
 use thinwire_wire::random::Key;
 
 use super::inputs::{extreme, lengths, ordinary};
-use super::{KEY, decode, encode, feed};
+use super::trial::{KEY, decode, encode, feed};
 use crate::{Codec, Finite};
 
 /// `decode(encode(x + e)) + e' == x + e`, exactly where that is claimed, else to the last digit.

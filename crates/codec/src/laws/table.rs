@@ -1,6 +1,11 @@
 //! All laws by name, for whoever wants to know which of them a codec breaks.
 
-use super::*;
+use super::bounds::*;
+use super::bytes::*;
+use super::linear::*;
+use super::random::*;
+use super::residual::*;
+use crate::Codec;
 
 /// A law: it panics where it is broken.
 pub type Law = fn(&dyn Codec);

@@ -1,33 +1,48 @@
-//! The measured contraction: the part of the values that one encoding sends.
+//! Codec error: the part of the squared length of values that one encoding loses.
 //!
-//! Feedback sends later what is lost, so what is lost must be less than what there was: where it is
-//! more, residuals grow from step to step, up to a length at which training falls behind.
+//! Feedback sends the lost part later, so it must be shorter than the values: if it is longer,
+//! residuals grow from step to step, up to a length at which training falls behind.
 
 use thinwire_wire::random::Key;
 
-use crate::{Choice, Codec, Input, Write};
+use crate::{Choice, Codec, Finite, Input, Write};
 
 const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
 
-/// The number of values: enough for two digits, in a few milliseconds.
+/// Number of values: enough for two digits, in a few milliseconds.
 const ELEMENTS: usize = 1 << 14;
 
-/// The part of the squared length of normal values that one encoding sends: negative if the lost
-/// part is longer than the values, NaN if the codec cannot decode its own encoding.
+/// Returns `‖decode(encode(x)) − x‖² / ‖x‖²` of one encoding without residual; 0 if all values are
+/// zero, and none if the encoding is not finite or cannot be decoded.
+pub fn codec_error(codec: &dyn Codec, values: &[f32], key: Key) -> Option<f64> {
+    let (mut bytes, mut decoded) =
+        (vec![0; codec.encoded_len(values.len())], vec![0.0; values.len()]);
+    let finite = codec.encode(Input::Plain(values), key, &mut bytes);
+    codec.decode(&bytes, Write::Set, &mut decoded).ok().filter(|()| finite == Finite::Yes)?;
+    let lost = values.iter().zip(&decoded).map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>();
+    let length = squared_length(values);
+    Some(if length > 0.0 { lost / length } else { 0.0 })
+}
+
+/// Returns the part of the squared length of `elements` normal values that one encoding sends:
+/// negative if the lost part is longer than the values, NaN if the codec cannot encode them.
 pub fn contraction(codec: &dyn Codec, elements: usize) -> f64 {
     let values: Vec<f32> = (0..elements as u64).map(|element| KEY.normal(element)).collect();
-    let (mut bytes, mut decoded) = (vec![0; codec.encoded_len(elements)], vec![0.0; elements]);
-    let _ = codec.encode(Input::Plain(&values), KEY, &mut bytes);
-    if codec.decode(&bytes, Write::Set, &mut decoded).is_err() {
-        return f64::NAN;
-    }
-    let squared = |x: f32| f64::from(x) * f64::from(x);
-    let lost: f64 = values.iter().zip(&decoded).map(|(x, y)| squared(x - y)).sum();
-    1.0 - lost / values.iter().map(|x| squared(*x)).sum::<f64>()
+    1.0 - codec_error(codec, &values, KEY).unwrap_or(f64::NAN)
+}
+
+/// Returns the sum of squares, in f64.
+pub(crate) fn squared_length(values: &[f32]) -> f64 {
+    values.iter().map(|x| f64::from(*x).powi(2)).sum()
+}
+
+/// Returns the sum of squares of differences, in f64.
+pub(crate) fn squared_distance(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum()
 }
 
 impl Choice {
-    /// A one-line warning if residuals would grow from step to step.
+    /// Returns a warning in one line if residuals would grow from step to step.
     pub fn warning(&self) -> Option<String> {
         let Choice::Bytes(codec) = self else { return None };
         if !codec.needs_feedback() {
