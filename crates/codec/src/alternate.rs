@@ -1,7 +1,7 @@
 //! PowerSGD with one message per step.
 //!
 //! Vogels et al. (see `powersgd`) improve both factors in every step, which takes two messages. Here
-//! a step improves one of them, the next step the other: half of a step of subspace iteration, for
+//! a step improves one factor and the next step the other: half of a step of subspace iteration for
 //! half of the bytes and one all-reduce.
 //!
 //! ```text
@@ -14,14 +14,15 @@
 //! Laws: the basis `B` is orthonormal and the same on all ranks; the residual is never longer than
 //! the matrix; over all ranks, gradient plus residuals is the sum of the matrices.
 //!
-//! Shapes are those of `powersgd`: a factor is `low_rank` vectors one after the other.
+//! Shapes: a matrix is `rows x columns`, row after row; a factor is `low_rank` vectors one after the
+//! other.
 
 use thinwire_wire::random::Key;
 
 use crate::powersgd::{PowerSgd, orthonormalise};
 use crate::{Finite, kernel};
 
-/// What one matrix needs between steps that take turns.
+/// State of one matrix whose factors are improved in turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alternating {
     rows: usize,
@@ -31,20 +32,21 @@ pub struct Alternating {
     side: Side,
 }
 
-/// Whose space the basis is in.
+/// Space that the basis is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Vectors as long as a row; the message has vectors as long as a column.
+    /// Basis vectors are as long as a row, message vectors as long as a column.
     Rows,
-    /// The other way round.
+    /// Basis vectors are as long as a column, message vectors as long as a row.
     Columns,
 }
 
 impl PowerSgd {
-    /// The state for one matrix whose factors take turns. `key` must be the same on every rank.
+    /// Returns the state of one matrix whose factors are improved in turns. `key` must be the same on
+    /// every rank.
     ///
     /// # Panics
-    /// If this does not compress a `rows x columns` matrix.
+    /// If the factors are no smaller than a `rows x columns` matrix.
     pub fn alternating(&self, rows: usize, columns: usize, key: Key) -> Alternating {
         let mut basis = self.factor(rows, columns, key).q().to_vec();
         orthonormalise(&mut basis, columns);
@@ -53,19 +55,19 @@ impl PowerSgd {
 }
 
 impl Alternating {
-    /// The length of this step's message.
+    /// Returns the number of elements of the message of this step.
     pub fn message_len(&self) -> usize {
         let length = if self.side == Side::Rows { self.rows } else { self.columns };
         length * self.low_rank
     }
 
-    /// Where the next step starts.
+    /// Returns the basis that the next step projects on.
     pub fn basis(&self) -> (&[f32], Side) {
         (&self.basis, self.side)
     }
 
-    /// What a checkpoint must hold: `low_rank` vectors as long as a row, then as many as long as a
-    /// column. Those of the side that the basis is not in are zeros.
+    /// Returns the state for a checkpoint: `low_rank` vectors as long as a row, then as many as long
+    /// as a column. Vectors of the side that the basis is not in are zeros.
     pub fn state(&self) -> Vec<f32> {
         let mut state = vec![0.0; self.low_rank * (self.rows + self.columns)];
         let place = match self.side {
@@ -76,7 +78,10 @@ impl Alternating {
         state
     }
 
-    /// Goes on from the state of a checkpoint, as long as [`Alternating::state`] is.
+    /// Resumes from the state of a checkpoint, as [`Alternating::state`] returned it.
+    ///
+    /// # Panics
+    /// If the state is of another length.
     pub fn resume(&mut self, state: &[f32]) {
         assert_eq!(state.len(), self.low_rank * (self.rows + self.columns), "state of a matrix");
         let (rows, columns) = state.split_at(self.low_rank * self.columns);
@@ -85,10 +90,11 @@ impl Alternating {
         (self.basis, self.side) = (basis.to_vec(), turn);
     }
 
-    /// `values += residual`, and their product with the basis; says whether all of that is finite.
+    /// Adds the residual to `values` and multiplies them by the basis; returns whether the product is
+    /// finite.
     ///
     /// # Panics
-    /// Here as below, if a slice has another length than its shape says.
+    /// If the length of a slice does not fit its shape.
     pub fn project(&self, values: &mut [f32], residual: &[f32], message: &mut [f32]) -> Finite {
         self.check(values, message);
         kernel::add(values, residual);
@@ -104,18 +110,28 @@ impl Alternating {
         Finite::when(kernel::is_finite(message))
     }
 
-    /// Takes what this rank's own message says out of `values`: what is left is its new residual.
+    /// Subtracts the matrix that the rank's own message stands for, which leaves the new residual.
+    ///
+    /// # Panics
+    /// If the length of a slice does not fit its shape.
     pub fn subtract(&self, message: &[f32], values: &mut [f32]) {
         self.add_product(message, -1.0, values);
     }
 
-    /// What the sum of all ranks' messages says: the sum of their matrices, but for residuals.
+    /// Writes the matrix that the sum of all messages stands for: the sum of all matrices, less the
+    /// residuals.
+    ///
+    /// # Panics
+    /// If the length of a slice does not fit its shape.
     pub fn reconstruct(&self, message: &[f32], output: &mut [f32]) {
         output.fill(0.0);
         self.add_product(message, 1.0, output);
     }
 
-    /// Starts the next step from the sum of messages. Not to be called for a skipped step.
+    /// Takes the sum of messages as basis of the next step; not to be called for a skipped step.
+    ///
+    /// # Panics
+    /// If the message is of another length.
     pub fn commit(&mut self, message: &[f32]) {
         assert_eq!(message.len(), self.message_len(), "message of a matrix");
         self.basis = message.to_vec();
@@ -137,7 +153,7 @@ impl Alternating {
         }
     }
 
-    /// Vectors of the message with those of the basis.
+    /// Pairs the vectors of the message with those of the basis.
     fn pairs<'a>(
         &'a self,
         message: &'a mut [f32],

@@ -4,7 +4,7 @@ use crate::cast::CastCodec;
 use crate::choice::{Entry, without_parameter};
 use crate::kernel::BF16;
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "bf16",
     usage: "bf16",

@@ -1,4 +1,4 @@
-//! What every codec can do.
+//! The trait of codecs, and the types of its arguments and promises.
 
 use std::fmt::{Debug, Display};
 
@@ -7,64 +7,63 @@ use thinwire_wire::{DType, Exchange};
 
 use crate::Error;
 
-/// How far a decoded encoding may lie from what was encoded, in terms of `‖x‖²`.
+/// Bound of the squared codec error, in terms of `‖x‖²`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     /// `‖decode(encode(x)) − x‖² ≤ (1 − δ) ‖x‖²` for every `x`, with this `δ` in `0.0..=1.0`. With
-    /// feedback and `δ > 0`, what is lost stays bounded and is sent in the end.
+    /// feedback and `δ > 0`, residuals stay bounded and are sent in the end.
     Contraction(f64),
-    /// `E ‖decode(encode(x)) − x‖² ≤ (1 − δ) ‖x‖²` over random numbers, with this `δ`; and never more
-    /// than `‖x‖²`.
+    /// `E ‖decode(encode(x)) − x‖² ≤ (1 − δ) ‖x‖²` over random numbers, with this `δ`; the error never
+    /// exceeds `‖x‖²`.
     Mean(f64),
-    /// Right in the mean over random numbers, and `E ‖decode(encode(x)) − x‖² ≤ ω ‖x‖²` with this
-    /// `ω`.
+    /// Unbiased over random numbers, and `E ‖decode(encode(x)) − x‖² ≤ ω ‖x‖²` with this `ω`.
     Variance(f64),
-    /// No such number holds for every `x`.
+    /// No bound holds for every `x`.
     None,
 }
 
-/// What holds for a codec beside its [`Bound`], and what tests ask of it for that reason. All of it
-/// holds by default: a codec says what it gives up.
+/// Properties of a codec beside its [`Bound`], which tests check. All hold by default: a codec lists
+/// the ones that it gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// Encoding what was decoded gives the same bytes.
+    /// Encoding decoded values gives the same bytes again.
     pub idempotent: bool,
-    /// What is decoded and what is left add up to what there was, bit for bit. Where this is given
-    /// up, they do to the last digit of the larger one.
+    /// Decoded value and residual add up to the input, bit for bit. A codec without this property
+    /// guarantees the sum to the last digit of the larger one.
     pub exact: bool,
-    /// Every element becomes the nearest of the values that its block can hold.
+    /// Every element becomes the nearest of the values that the block can hold.
     pub nearest: bool,
-    /// A range that begins at a block is encoded as if it stood alone.
+    /// A range that begins at a block is encoded like a tensor of its own.
     pub separable: bool,
     /// Zeros are decoded to zeros.
     pub zero: bool,
 }
 
 impl Claims {
-    /// Everything.
+    /// Claim of every property.
     pub const ALL: Claims =
         Claims { idempotent: true, exact: true, nearest: true, separable: true, zero: true };
-    /// What is left where random numbers decide.
+    /// Claim of the properties that are left where random numbers decide.
     pub const RANDOM: Claims =
         Claims { idempotent: false, exact: false, nearest: false, separable: false, ..Claims::ALL };
 }
 
-/// What is encoded.
+/// Values to encode.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// The values alone; what the codec loses is lost.
+    /// Values without residual: the codec error is lost.
     Plain(&'a [f32]),
-    /// `values + residual`; what the codec loses is left in `values` as the new residual.
+    /// Sum `values + residual`: the codec error is left in `values` as the new residual.
     Feedback {
-        /// In: this step's values. Out: the new residual.
+        /// Values of this step before, new residual after.
         values: &'a mut [f32],
-        /// What the codec lost in earlier steps, as long as `values`; left as it is.
+        /// Residual of earlier steps, as long as `values`; not changed.
         residual: &'a [f32],
     },
 }
 
 impl Input<'_> {
-    /// The number of elements.
+    /// Returns the number of elements.
     ///
     /// # Panics
     /// If the values and the residual differ in length.
@@ -81,7 +80,7 @@ impl Input<'_> {
 }
 
 impl Input<'_> {
-    /// The same for a shorter time.
+    /// Returns this input for a shorter lifetime.
     pub fn reborrow(&mut self) -> Input<'_> {
         match self {
             Input::Plain(values) => Input::Plain(values),
@@ -89,7 +88,7 @@ impl Input<'_> {
         }
     }
 
-    /// The values as they are now.
+    /// Returns the values without the residual.
     pub fn values(&self) -> &[f32] {
         match self {
             Input::Plain(values) => values,
@@ -100,99 +99,99 @@ impl Input<'_> {
 
 /// Whether everything that was encoded will decode to finite numbers.
 ///
-/// `No` means that an input was NaN or infinite, or too large for the encoding. The encoding is
-/// then harmless but worthless, and so is the new residual: the step must be skipped.
+/// `No` means that an input was NaN or infinite, or too large for the encoding. Encoding and new
+/// residual are then harmless but worthless: the step must be skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum Finite {
     /// Every decoded value is finite.
     Yes,
-    /// Some are not.
+    /// Some decoded values are not finite.
     No,
 }
 
 impl Finite {
-    /// `Yes` if `condition` holds.
+    /// Returns `Yes` if `condition` holds.
     pub fn when(condition: bool) -> Finite {
         if condition { Finite::Yes } else { Finite::No }
     }
 
-    /// `Yes` if both are.
+    /// Returns `Yes` if both are.
     pub fn and(self, other: Finite) -> Finite {
         Finite::when(self == Finite::Yes && other == Finite::Yes)
     }
 }
 
-/// What decoding does to the values that are there.
+/// Effect of decoding on the values that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
-    /// Overwrite them.
+    /// Overwrites the values.
     Set,
-    /// Add to them.
+    /// Adds to the values.
     Add,
 }
 
-/// A way to write f32 values as bytes; `Display` gives the name that [`crate::Choice::parse`] reads.
+/// Encoding of f32 values as bytes; `Display` gives the name that [`crate::Choice::parse`] reads.
 pub trait Codec: Debug + Display + Send + Sync {
-    /// How encodings of several ranks may be brought together.
+    /// Returns the way in which encodings of several ranks are brought together.
     fn exchange(&self) -> Exchange;
 
-    /// Whether training needs the residual of [`Input::Feedback`] to converge.
+    /// Returns whether training needs the residual of [`Input::Feedback`] to converge.
     fn needs_feedback(&self) -> bool;
 
-    /// How far one encoding of `elements` values may be off, up to the rounding of f32.
+    /// Returns the bound of the codec error of `elements` values, up to the rounding of f32.
     fn bound(&self, elements: usize) -> Bound;
 
-    /// What else holds.
+    /// Returns the properties that hold beside the bound.
     fn claims(&self) -> Claims {
         Claims::ALL
     }
 
-    /// Whether all ranks must be given the same random numbers, since what they encode is only then
+    /// Returns whether all ranks must be given the same random numbers, so that their encodings are
     /// about the same elements.
     fn shares_randomness(&self) -> bool {
         false
     }
 
-    /// Makes of values what encoding would make of them, where a rank does not encode them: its own
-    /// before it adds the encodings of others, and a sum that is not encoded again. Most codecs leave
-    /// them as they are, which is nearer to the truth. What is not finite must stay so.
+    /// Replaces values that a rank does not encode by the values that encoding would give: the rank's
+    /// own values before encodings of others are added, and a sum that is not encoded again. Most
+    /// codecs keep the values, which are more exact. Values that are not finite must stay so.
     fn canonicalise(&self, _values: &mut [f32]) {}
 
-    /// The type of the encoded elements, where the encoding is nothing but elements in their order.
+    /// Returns the type of the encoded elements, where the encoding is nothing but elements in order.
     fn dtype(&self) -> Option<DType> {
         None
     }
 
-    /// Whether the encoding is the values themselves, so that nobody needs to copy them.
+    /// Returns whether the encoding is the bytes of the values, so that no copy is needed.
     fn is_raw(&self) -> bool {
         self.dtype() == Some(DType::F32)
     }
 
-    /// Ranges begin at multiples of this many elements, so that blocks are not cut.
+    /// Returns the number of elements of a block; ranges begin at multiples of it.
     fn block(&self) -> usize {
         1
     }
 
-    /// The exact length in bytes of the encoding of `elements` values.
+    /// Returns the exact length in bytes of the encoding of `elements` values.
     fn encoded_len(&self, elements: usize) -> usize;
 
-    /// Bytes of an encoding that only fill up what codes of a few bits lie in.
+    /// Returns the bytes of an encoding that are padding of codes of a few bits.
     fn padding(&self, _elements: usize) -> usize {
         0
     }
 
-    /// Encodes into the whole of `output`. Random numbers are those of `key`, counted from the
-    /// first element of the input.
+    /// Encodes into the whole of `output`, with random numbers of `key` that count from the first
+    /// element of the input.
     ///
     /// # Panics
     /// If `output` is not [`Codec::encoded_len`] bytes, or values and residual differ in length.
     fn encode(&self, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite;
 
-    /// Decodes into all of `values`, or adds to them. Any bytes may come in.
+    /// Decodes any bytes into all of `values`, or adds to them.
     ///
     /// # Errors
-    /// If `encoded` has another length than `values` ask for, or names elements that do not exist;
-    /// `values` may then have been changed in part.
+    /// If the length of `encoded` is not that of an encoding of `values`, or it names elements that do
+    /// not exist; some of `values` may then have been changed.
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error>;
 }

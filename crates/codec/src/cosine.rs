@@ -1,32 +1,32 @@
-//! The orthonormal cosine transform of rows of 64 and of their columns.
+//! Orthonormal discrete cosine transform of rows of 64 elements and of their columns.
 //!
 //! Ahmed, Natarajan and Rao, "Discrete cosine transform" (1974): coefficient `u` of `n` numbers is
 //! `√(2/n) Σ x(r) cos(π (2r + 1) u / 2n)`, the first one over `√2`. Both transforms are products with
 //! a matrix, summed in the order of `r`, so that all machines get the same bits; for that reason the
 //! cosines come from a series and not from the system.
 //!
-//! Laws: the inverse undoes it, and lengths stay.
+//! Laws: the inverse transform undoes the transform, and both keep the Euclidean length.
 
 use std::f64::consts::PI;
 use std::sync::OnceLock;
 
 use crate::kernel::{Work, imp};
 
-/// Numbers in a row, and at most so many rows.
+/// Elements of a row, and largest number of rows.
 pub(crate) const ROW: usize = 64;
 
-/// The transform of some rows.
+/// Matrices of the transform of some rows.
 #[derive(Debug)]
 pub(crate) struct Cosines {
-    /// Coefficient by number, of a column.
+    /// Matrix of columns: row `u` has the factors of coefficient `u`.
     columns: Vec<f32>,
-    /// Coefficient by number, of a row of 64.
+    /// Matrix of rows of 64: row `u` has the factors of coefficient `u`.
     rows: Vec<f32>,
-    /// Number by coefficient, of a row of 64.
+    /// Transpose of the matrix of rows.
     transposed: Vec<f32>,
 }
 
-/// The transform of as many rows as `elements` need, at most 64.
+/// Returns the transform of as many rows as `elements` need, at most 64.
 pub(crate) fn cosines(elements: usize) -> &'static Cosines {
     static ALL: [OnceLock<Cosines>; ROW + 1] = [const { OnceLock::new() }; ROW + 1];
     let rows = elements.div_ceil(ROW);
@@ -45,7 +45,7 @@ fn matrix(n: usize) -> Vec<f32> {
     (0..n * n).map(|at| element(at / n, at % n)).collect()
 }
 
-/// The cosine of `π part / whole`, below a full turn.
+/// Returns the cosine of `π part / whole`, an angle below a full turn.
 fn cosine(part: usize, whole: usize) -> f64 {
     let x = PI * part as f64 / whole as f64;
     let (mut term, mut sum) = (1.0, 1.0);
@@ -57,12 +57,12 @@ fn cosine(part: usize, whole: usize) -> f64 {
 }
 
 impl Cosines {
-    /// Numbers to coefficients, in place.
+    /// Transforms values to coefficients, in place.
     pub(crate) fn forward(&self, values: &mut [f32]) {
         imp().run(Forward { cosines: self, values });
     }
 
-    /// Coefficients to numbers, in place.
+    /// Transforms coefficients to values, in place.
     pub(crate) fn inverse(&self, values: &mut [f32]) {
         imp().run(Inverse { cosines: self, values });
     }
@@ -104,7 +104,7 @@ impl Work for Inverse<'_> {
         let (n, mut between) = (values.len() / ROW, [[0.0; ROW]; ROW]);
         let rows = cosines.rows.as_chunks::<ROW>().0;
         for (row, sums) in values.as_chunks::<ROW>().0.iter().zip(&mut between) {
-            // Most coefficients are zero.
+            // Most coefficients are zero: skipping them is worth the branch.
             *sums = combine(rows.iter().zip(row).filter(|(_, x)| **x != 0.0));
         }
         for (r, sums) in values.as_chunks_mut::<ROW>().0.iter_mut().enumerate() {
@@ -114,7 +114,7 @@ impl Work for Inverse<'_> {
     }
 }
 
-/// The sum of rows, times a factor each.
+/// Returns the sum of rows, each times a factor.
 #[inline(always)]
 fn combine<'a>(rows: impl Iterator<Item = (&'a [f32; ROW], &'a f32)>) -> [f32; ROW] {
     let mut sums = [0.0; ROW];

@@ -1,24 +1,25 @@
-//! Who is sent of those that a threshold lets through.
+//! Choice of a fixed number of elements from those that reach a threshold.
 //!
-//! Of more than there are places some, of fewer all and others beside them: the number of elements
-//! is known beforehand, so that the length is.
+//! If more elements reach the threshold, some of them are chosen; if fewer do, all of them and others
+//! besides. The number is fixed, so that the length of an encoding is known beforehand.
 //!
-//! Law: the elements are as many as there are places, and in order.
+//! Law: the chosen elements are exactly as many as asked for, and in order.
 
 use crate::kernel::Candidate;
 use crate::select;
 
-/// Who is sent where more pass than there are places.
+/// Choice among more elements than are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crowd {
-    /// Whoever comes first, from a given element on and around.
+    /// The first ones from a given position on, cyclically.
     First,
-    /// The largest.
+    /// The largest magnitudes.
     Largest,
 }
 
 impl Crowd {
-    /// The `count` elements of `values` that are sent, where `passed` did, in the order of indices.
+    /// Chooses `count` elements of `values`, of which `passed` reach the threshold, in the order of
+    /// indices.
     pub(crate) fn choose(
         self,
         passed: Vec<Candidate>,
@@ -34,7 +35,7 @@ impl Crowd {
     }
 }
 
-/// `count` of those that passed, from the first whose index is at least `first` on and around.
+/// Chooses `count` of the elements that passed, from index `first` on, cyclically.
 fn from(mut passed: Vec<Candidate>, count: usize, first: u32) -> Vec<Candidate> {
     let start = before(&passed, first);
     let around = (start + count).saturating_sub(passed.len());
@@ -43,7 +44,7 @@ fn from(mut passed: Vec<Candidate>, count: usize, first: u32) -> Vec<Candidate> 
     passed
 }
 
-/// All that passed, and from the element `first` on and around as many others as there are places.
+/// Chooses all elements that passed, and others from index `first` on, cyclically.
 fn fill(passed: &[Candidate], count: usize, first: u32, values: &[f32]) -> Vec<Candidate> {
     let (mut missing, length) = ((count - passed.len()) as u32, values.len() as u32);
     let tail = end(passed, (first, length), &mut missing);
@@ -60,8 +61,8 @@ fn fill(passed: &[Candidate], count: usize, first: u32, values: &[f32]) -> Vec<C
     chosen
 }
 
-/// Where elements from `from` on, but before `to`, end among which `missing` did not pass; if there
-/// are fewer, the rest is missing still.
+/// Returns the end of the elements from `from` on, but before `to`, that include `missing` elements
+/// that did not pass; leaves the number that is still missing.
 fn end(passed: &[Candidate], (from, to): (u32, u32), missing: &mut u32) -> u32 {
     let mut end = from;
     for candidate in &passed[before(passed, from)..before(passed, to)] {
@@ -77,7 +78,7 @@ fn end(passed: &[Candidate], (from, to): (u32, u32), missing: &mut u32) -> u32 {
     end + last
 }
 
-/// How many have an index below `index`.
+/// Returns the number of elements with an index below `index`.
 fn before(passed: &[Candidate], index: u32) -> usize {
     passed.partition_point(|candidate| candidate.index < index)
 }

@@ -1,9 +1,9 @@
-//! The largest coefficients of a cosine transform.
+//! Largest coefficients of a cosine transform.
 //!
 //! Peng, Quesnelle and Kingma, "DeMo: Decoupled momentum optimization" (2024, section 3.2): 4096
 //! elements, as 64 rows of 64, become the coefficients of an orthonormal DCT-II of rows and columns
-//! (see `cosine`). Of each such chunk the K largest are sent: indices (see `indices`), then values as
-//! bf16. A last chunk has as many rows as it needs, the last one filled up with zeros, and as much
+//! (see `cosine`). The K largest of each such chunk are sent: indices (see `indices`), then values as
+//! bf16. A last chunk has as many rows as it needs, the last row padded with zeros, and in proportion
 //! fewer coefficients.
 //!
 //! Law: the transform keeps lengths, so at least K/4096 of the squared length is sent.
@@ -18,7 +18,7 @@ use crate::indices::Indices;
 use crate::kernel::{self, BF16, Candidate, Format};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "dct",
     usage: "dct:K",
@@ -28,8 +28,8 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 const CHUNK: usize = ROW * ROW;
-/// Coefficients below this have sums that are finite.
-const LARGEST: f32 = 1e30;
+/// Limit of coefficients, below which all sums are finite.
+const LIMIT: f32 = 1e30;
 
 #[derive(Debug)]
 struct Dct {
@@ -50,7 +50,7 @@ impl fmt::Display for Dct {
 }
 
 impl Dct {
-    /// Which coefficients of a chunk of `elements` are sent.
+    /// Returns the layout of the indices of a chunk of `elements`.
     fn indices(&self, elements: usize) -> Indices {
         let rows = elements.div_ceil(ROW);
         Indices::new((self.count * rows).div_ceil(ROW), rows * ROW)
@@ -61,7 +61,7 @@ impl Dct {
         indices.encoded_len() + 2 * indices.count()
     }
 
-    /// Writes the largest coefficients of a chunk.
+    /// Writes the largest coefficients of a chunk; returns whether all are finite.
     fn encode_chunk(&self, values: &[f32], bytes: &mut [u8]) -> Finite {
         let indices = self.indices(values.len());
         let mut coefficients = padded(values);
@@ -75,12 +75,12 @@ impl Dct {
         for (candidate, bytes) in chosen.into_iter().zip(value_bytes.chunks_exact_mut(2)) {
             writer.push(candidate.index);
             BF16::put(f32::from_bits(candidate.bits), bytes);
-            finite &= BF16::get(bytes).abs() < LARGEST;
+            finite &= BF16::get(bytes).abs() < LIMIT;
         }
         Finite::when(finite)
     }
 
-    /// The values of a chunk of `elements`, and some zeros.
+    /// Returns the values of a chunk of `elements`, and some zeros behind them.
     fn decode_chunk(&self, bytes: &[u8], elements: usize) -> Result<Vec<f32>, Error> {
         let indices = self.indices(elements);
         let (index_bytes, value_bytes) = bytes.split_at(indices.encoded_len());
@@ -93,7 +93,7 @@ impl Dct {
     }
 }
 
-/// The values of a chunk, and zeros to the end of the last row.
+/// Returns the values of a chunk, and zeros to the end of the last row.
 fn padded(values: &[f32]) -> Vec<f32> {
     let mut all = values.to_vec();
     all.resize(values.len().next_multiple_of(ROW), 0.0);
@@ -109,17 +109,18 @@ impl Codec for Dct {
         true
     }
 
-    /// The part of the coefficients that is sent, but for the rounding to bf16.
     fn bound(&self, elements: usize) -> Bound {
+        // The largest coefficients have at least their share of the squared length, less the rounding
+        // to bf16.
         let part = |elements: usize| {
             let count = self.indices(elements).count();
             count as f64 / elements.next_multiple_of(ROW).max(1) as f64
         };
-        let least = match elements % CHUNK {
+        let min = match elements % CHUNK {
             0 => part(elements.min(CHUNK)),
             rest => part(rest).min(part(elements.min(CHUNK))),
         };
-        Bound::Contraction(least * (1.0 - 2.0f64.powi(-16)))
+        Bound::Contraction(min * (1.0 - 2.0f64.powi(-16)))
     }
 
     fn claims(&self) -> Claims {

@@ -1,14 +1,14 @@
-//! The largest of what a sampled threshold lets through.
+//! Largest of the elements that reach a sampled threshold.
 //!
 //! Lin et al., "Deep gradient compression: Reducing the communication bandwidth for distributed
-//! training" (2017, section 3.1 and appendix C): of more elements than there are places, the largest
-//! are sent. Its correction of momentum is not part of a codec.
+//! training" (2017, section 3.1 and appendix C): if more elements reach the threshold than are sent,
+//! the largest are taken. Momentum correction is not part of a codec.
 
 use crate::choice::Entry;
 use crate::crowd::Crowd;
 use crate::sampled;
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "dgc",
     usage: "dgc:RATIO",

@@ -4,7 +4,7 @@
 //! symmetric table: decade `i` of seven, up to the largest magnitude of the block, has `2^i` evenly
 //! spaced magnitudes, 127 in all, and there is 0. A code is a number from -127 to 127.
 //!
-//! Law: every value becomes the nearest of the table.
+//! Law: every value becomes the nearest number of the table.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::kernel::bits::{SIGN, round};
 use crate::kernel::codes::Code;
 use crate::{Bound, Claims};
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "dynamic8",
     usage: "dynamic8",
@@ -28,10 +28,10 @@ pub(crate) const ENTRY: Entry = Entry {
 pub(crate) struct Dynamic8;
 
 const DECADES: usize = 7;
-/// The largest magnitude before all are divided by it.
+/// Largest magnitude of the table before it is normalised to 1.
 const TOP: f64 = 0.1 + 0.9 * 63.5 / 64.0;
 
-/// Magnitude `index` of decade `decade`.
+/// Returns magnitude `index` of decade `decade`.
 const fn magnitude(decade: usize, index: usize) -> f64 {
     let mut unit = 1.0 / TOP;
     let mut at = decade;
@@ -42,7 +42,7 @@ const fn magnitude(decade: usize, index: usize) -> f64 {
     unit * (0.1 + 0.9 * (index as f64 + 0.5) / (1 << decade) as f64)
 }
 
-/// The magnitudes of codes 0..=127, and 0 once more for a code that is never written.
+/// Magnitudes of the codes 0..=127.
 pub(crate) const MAGNITUDES: [f32; 128] = {
     let mut table = [0.0; 128];
     let mut code = 1;
@@ -54,8 +54,8 @@ pub(crate) const MAGNITUDES: [f32; 128] = {
     table
 };
 
-/// Half-way between the largest magnitude of a decade and the smallest of the next, and how to
-/// count within the next: the magnitude of its first code, and codes per unit.
+/// Start of every decade, half-way to the largest magnitude of the one below; magnitude of the first
+/// code of the decade; and codes per unit.
 pub(crate) const STARTS: [(f32, f32, f32); DECADES] = {
     let mut starts = [(0.0, 0.0, 0.0); DECADES];
     let mut decade = 0;
@@ -85,13 +85,13 @@ impl Code for Dynamic8 {
     }
 
     #[inline(always)]
-    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
-        Scale::of(largest, 1, false)
+    fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
+        Scale::of(max, 1, false)
     }
 
-    /// The decade by comparison, the place in it by arithmetic.
     #[inline(always)]
     fn code(&self, x: f32, scale: Scale, _random: u32) -> u32 {
+        // The decade is found by comparisons, the place in it by arithmetic: vectors have no search.
         let y = x.abs() * scale.inverse;
         let (mut place, mut last) = (0.0, 0.0f32);
         for (decade, (start, first, per_unit)) in STARTS.into_iter().enumerate() {
@@ -115,9 +115,9 @@ impl Code for Dynamic8 {
         true
     }
 
-    /// The largest element is in the table, and no other is farther from it than half of the widest
-    /// step.
     fn bound(&self, elements: usize) -> Bound {
+        // The largest element is exact, and no other is farther from the table than half of the
+        // widest step.
         let step = 0.45 / 64.0 / TOP;
         Bound::Contraction(1.0 - (elements - 1) as f64 * step * step)
     }

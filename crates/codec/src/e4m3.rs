@@ -1,10 +1,10 @@
-//! Numbers of one byte: four bits of exponent, three digits; see `float8`.
+//! Numbers of one byte: four bits of exponent, three digits.
 
 use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
 use crate::float8::Float8;
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "e4m3",
     usage: "e4m3",

@@ -1,10 +1,10 @@
-//! Numbers of one byte: five bits of exponent, two digits; see `float8`.
+//! Numbers of one byte: five bits of exponent, two digits.
 
 use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
 use crate::float8::Float8;
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "e5m2",
     usage: "e5m2",

@@ -1,26 +1,26 @@
-//! What can be wrong with a codec's name or with encoded bytes.
+//! Errors of names of codecs, of texts of codecs, and of encoded bytes.
 
 use std::fmt;
 
-/// The sort of an [`Error`].
+/// Sort of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// No codec has this name.
     Unknown,
-    /// A codec's parameter is missing, superfluous or out of range.
+    /// The parameter of a codec is missing, superfluous or out of range.
     Parameter,
-    /// The encoded bytes are not as many as the values ask for.
+    /// Encoded bytes are of another length than an encoding of the values.
     Length,
-    /// The encoded bytes are as many as they should be, and impossible.
+    /// Encoded bytes of the right length are no encoding.
     Corrupt,
-    /// The file of a codec's text cannot be read, or has changed.
+    /// File of a codec's text that cannot be read, or has changed.
     File,
-    /// A codec's text makes no sense, or does not do what it claims.
+    /// Text of a codec that is not valid, or does not keep its claims.
     Program,
 }
 
-/// A refused name or encoding, in one line.
+/// Refusal of a name, a text or an encoding, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: Kind,
@@ -33,15 +33,15 @@ impl Error {
         Error { kind, context: context.into(), excerpt: None }
     }
 
-    /// The same with the line of a codec's text that it is about.
+    /// Adds the line of a codec's text that the error is about.
     pub(crate) fn with_excerpt(self, excerpt: String) -> Error {
         Error { excerpt: Some(excerpt), ..self }
     }
 
-    /// Refuses `encoded` unless it is `expected` bytes long.
+    /// Checks that the encoding of `elements` values is `expected` bytes long.
     ///
     /// # Errors
-    /// If it is not; the error names both lengths.
+    /// If the length of `encoded` is another one; the error names both.
     pub fn check_length(
         codec: &dyn fmt::Display,
         encoded: &[u8],
@@ -58,12 +58,12 @@ impl Error {
         Err(Error::new(Kind::Length, context))
     }
 
-    /// The line of a codec's text that it is about, and below it a caret where it is.
+    /// Returns the line of a codec's text that the error is about, and below it a caret at the place.
     pub fn excerpt(&self) -> Option<&str> {
         self.excerpt.as_deref()
     }
 
-    /// What sort of error this is.
+    /// Returns the sort of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }

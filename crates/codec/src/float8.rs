@@ -1,10 +1,10 @@
 //! Numbers of one byte under one scale per block of 128.
 //!
-//! Micikevicius et al., "FP8 formats for deep learning" (2022, section 3). The block's largest
-//! magnitude becomes the largest number of the format, so nothing overflows and nothing is NaN: the
-//! patterns of NaN and infinity are never written, and are read as the numbers that would follow.
+//! Micikevicius et al., "FP8 formats for deep learning" (2022, section 3). The largest magnitude of
+//! the block becomes the largest number of the format, so nothing overflows: the patterns of NaN and
+//! infinity are never written, and are read as the numbers that would follow.
 //!
-//! Law: off by at most 1/16 (`e4m3`) or 1/8 (`e5m2`) of a value, or by half the smallest number.
+//! Law: the error is at most 1/16 (`e4m3`) or 1/8 (`e5m2`) of a value, or half the smallest number.
 
 use std::fmt;
 
@@ -13,19 +13,20 @@ use crate::kernel::bits::SIGN;
 use crate::kernel::codes::Code;
 use crate::{Bound, Claims};
 
-/// A format of a sign, an exponent and three digits behind the point (`e4m3`) or two (`e5m2`).
+/// Format of a sign, an exponent and three digits behind the point (`e4m3`, up to 448) or two
+/// (`e5m2`, up to 57344).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Float8<const DIGITS: u32>;
 
 impl<const DIGITS: u32> Float8<DIGITS> {
-    /// Digits that an f32 has and this format has not.
+    /// Number of digits of an f32 that the format drops.
     pub(crate) const CUT: u32 = 23 - DIGITS;
-    /// What is added to the exponent.
+    /// Bias of the exponent.
     pub(crate) const BIAS: u32 = (1 << (6 - DIGITS)) - 1;
-    /// The smallest positive number.
+    /// Smallest positive number.
     pub(crate) const STEP: f32 = f32::from_bits((128 - Self::BIAS - DIGITS) << 23);
-    /// The largest number.
-    const LARGEST: f32 = if DIGITS == 3 { 448.0 } else { 57344.0 };
+    /// Largest number.
+    const MAX: f32 = if DIGITS == 3 { 448.0 } else { 57344.0 };
 }
 
 impl<const DIGITS: u32> fmt::Display for Float8<DIGITS> {
@@ -42,24 +43,25 @@ impl<const DIGITS: u32> Code for Float8<DIGITS> {
     }
 
     #[inline(always)]
-    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
-        Scale::of(largest, Self::LARGEST as i32, false)
+    fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
+        Scale::of(max, Self::MAX as i32, false)
     }
 
-    /// Of small numbers the digits are a multiple of the step, for which the adder rounds.
     fn code(&self, x: f32, scale: Scale, _random: u32) -> u32 {
         let y = (x * scale.inverse).to_bits();
         let (magnitude, cut) = (y & !SIGN, Self::CUT);
         let rounded = (magnitude + (1 << (cut - 1)) - 1 + (magnitude >> cut & 1)) >> cut;
         let normal = rounded.wrapping_sub((127 - Self::BIAS) << DIGITS);
+        // Small numbers are multiples of the step: added to a number whose last digit is worth a step,
+        // they are rounded by the adder.
         let shift = Self::STEP * (1 << 23) as f32;
         let small = (f32::from_bits(magnitude) + shift).to_bits().wrapping_sub(shift.to_bits());
-        let least = (128 - Self::BIAS) << 23;
-        (if magnitude < least { small } else { normal }) | y >> 24 & 0x80
+        let min_normal = (128 - Self::BIAS) << 23;
+        (if magnitude < min_normal { small } else { normal }) | y >> 24 & 0x80
     }
 
-    /// As an f32 with the same exponent field the number is too small by a power of two.
     fn value(&self, code: u32, scale: f32) -> f32 {
+        // The exponent of the format is moved to the bias of f32.
         let normal = f32::from_bits(((code & 0x7f) << Self::CUT) + ((127 - Self::BIAS) << 23));
         let small = (code & ((1 << DIGITS) - 1)) as f32 * Self::STEP;
         let magnitude = if (code & 0x7f) >> DIGITS == 0 { small } else { normal };
@@ -70,10 +72,10 @@ impl<const DIGITS: u32> Code for Float8<DIGITS> {
         true
     }
 
-    /// Off by half a digit of a value, and by half a step where it is smaller than that.
     fn bound(&self, elements: usize) -> Bound {
+        // Off by half a digit of a value, or by half a step where that is more.
         let digit = 2.0f64.powi(-1 - DIGITS as i32);
-        let step = f64::from(Self::STEP / 2.0 / Self::LARGEST);
+        let step = f64::from(Self::STEP / 2.0 / Self::MAX);
         let others = (elements - 1) as f64;
         Bound::Contraction(1.0 - digit * digit - others * step * step)
     }

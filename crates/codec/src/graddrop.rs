@@ -1,13 +1,13 @@
-//! What a sampled threshold lets through.
+//! Elements that reach a sampled threshold.
 //!
-//! Aji and Heafield, "Sparse communication for distributed gradient descent" (2017, section 3). Of
-//! more elements than there are places, those from a random one on are sent.
+//! Aji and Heafield, "Sparse communication for distributed gradient descent" (2017, section 3). If
+//! more elements reach the threshold than are sent, they are taken from a random position on.
 
 use crate::choice::Entry;
 use crate::crowd::Crowd;
 use crate::sampled;
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "graddrop",
     usage: "graddrop:RATIO",

@@ -2,15 +2,15 @@
 //!
 //! Elias, "Efficient Storage and Retrieval by Content and Address of Static Files" (1974): the
 //! lower bits of an index are written as they are; the upper parts, which only grow, in unary:
-//! bit `upper(i) + i` is set for the `i`-th index. The length depends on nothing but how many of
-//! how many there are, and is within half a bit per index of the least possible: 8.6 bits at 1 %.
+//! bit `upper(i) + i` is set for the `i`-th index. The length depends only on the number of indices
+//! and of elements, and is within half a bit per index of the minimum: 8.6 bits at 1 %.
 //!
 //! Layout: the lower bits, then the upper bits, each from the lowest bit of the first byte on, with
 //! zeros to fill the last byte.
 
 use crate::{Error, Kind};
 
-/// `count` sorted indices below `universe`, and where their bits are.
+/// Layout of `count` sorted indices below `universe`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Indices {
     count: usize,
@@ -19,22 +19,22 @@ pub(crate) struct Indices {
 }
 
 impl Indices {
-    /// The layout of `count` indices below `universe`.
+    /// Returns the layout of `count` indices below `universe`.
     ///
     /// # Panics
-    /// If there are more indices than numbers, or numbers that 32 bits do not hold.
+    /// If `count` is above `universe`, or `universe` above 2^32.
     pub(crate) fn new(count: usize, universe: usize) -> Indices {
         assert!(count <= universe && universe as u64 <= 1 << 32, "{count} of {universe} indices");
         let low_bits = (universe / count.max(1)).max(1).ilog2();
         Indices { count, universe, low_bits }
     }
 
-    /// How many indices there are.
+    /// Returns the number of indices.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The exact length in bytes.
+    /// Returns the exact length in bytes.
     pub(crate) fn encoded_len(&self) -> usize {
         self.low_len() + self.high_len()
     }
@@ -50,7 +50,7 @@ impl Indices {
         }
     }
 
-    /// Writes indices, `count` in all and each larger than the one before, to `output`.
+    /// Returns a writer of `count` increasing indices to `output`.
     pub(crate) fn writer<'a>(&self, output: &'a mut [u8]) -> Writer<'a> {
         output.fill(0);
         let (low, high) = output.split_at_mut(self.low_len());
@@ -65,7 +65,7 @@ impl Indices {
         }
     }
 
-    /// The indices in `encoded`, which has the exact length; each may be an error.
+    /// Reads the indices in `encoded`, which has the exact length; each may be an error.
     pub(crate) fn read<'a>(
         &self,
         encoded: &'a [u8],
@@ -73,30 +73,30 @@ impl Indices {
         let Indices { count, universe, low_bits } = *self;
         let (low, high) = encoded.split_at(self.low_len());
         let mut ones = ones(high);
-        let mut least = 0;
+        let mut min = 0;
         (0..count).map(move |at| {
             let position = ones.next().ok_or_else(|| corrupt(count, universe, "too few"))?;
             // The i-th one cannot stand before bit i.
             let upper = (position - at) << low_bits;
             let index = upper | low_part(low, at, low_bits);
-            if index >= universe || index < least {
+            if index >= universe || index < min {
                 return Err(corrupt(count, universe, "unsorted or too large"));
             }
-            least = index + 1;
+            min = index + 1;
             Ok(index as u32)
         })
     }
 }
 
-/// Indices on their way into bytes.
+/// Writer of sorted indices.
 pub(crate) struct Writer<'a> {
     low_bits: u32,
     count: usize,
-    /// Where lower bits are still to be written.
+    /// Bytes of lower bits that are not written yet.
     low: &'a mut [u8],
     high: &'a mut [u8],
     written: usize,
-    /// Lower bits that wait for their bytes to be full, and how many.
+    /// Lower bits that do not fill their bytes yet, and their number.
     pending: u64,
     bits: u32,
 }
@@ -116,7 +116,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes four bytes, or what is left.
+    /// Writes four bytes of lower bits, or all that are left.
     fn flush(&mut self) {
         let bytes = self.pending.to_le_bytes();
         let length = self.low.len().min(4);
@@ -128,7 +128,7 @@ impl Writer<'_> {
     }
 }
 
-/// The positions of the bits that are set.
+/// Returns the positions of the bits that are set.
 fn ones(bytes: &[u8]) -> impl Iterator<Item = usize> {
     bytes.chunks(8).enumerate().flat_map(|(at, bytes)| {
         let mut word = load(bytes);
@@ -147,7 +147,7 @@ fn low_part(low: &[u8], at: usize, low_bits: u32) -> usize {
     (word & ((1 << low_bits) - 1)) as usize
 }
 
-/// At most eight bytes as a number, little-endian.
+/// Reads at most eight bytes as a number, little-endian.
 fn load(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);

@@ -4,7 +4,7 @@ use crate::blocks;
 use crate::choice::Entry;
 use crate::kernel::Int3;
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "int3",
     usage: "int3[:stochastic]",

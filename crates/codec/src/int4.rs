@@ -1,10 +1,10 @@
-//! Half a byte per element and one scale per 128: 4.25 bits, off by at most 1/14 of the largest.
+//! Half a byte per element and one scale per 128: 4.25 bits, errors of at most 1/14 of the largest.
 
 use crate::blocks;
 use crate::choice::Entry;
 use crate::kernel::Int4;
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "int4",
     usage: "int4[:stochastic]",

@@ -1,10 +1,10 @@
-//! One byte per element and one scale per 256: 8.125 bits, off by at most 1/254 of the largest.
+//! One byte per element and one scale per 256: 8.125 bits, errors of at most 1/254 of the largest.
 
 use crate::blocks;
 use crate::choice::Entry;
 use crate::kernel::Int8;
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "int8",
     usage: "int8[:stochastic]",

@@ -30,7 +30,7 @@ use crate::kernel::codes::{Code, UNSCALED};
 use crate::kernel::{self, GROUP, RANDOM_BITS, Scale, Work, imp};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite};
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "intsgd",
     usage: "intsgd[:BITS]",
@@ -39,13 +39,13 @@ pub(crate) const ENTRY: Entry = Entry {
     parse,
 };
 
-/// Integers of 8 or 16 bits.
+/// Compressor to integers of 8 or 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntSgd {
     bits: usize,
 }
 
-/// What of the old mean square is left in the new one.
+/// Weight of the old mean square in the new one.
 const KEPT: f64 = 0.9;
 
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
@@ -63,31 +63,31 @@ impl fmt::Display for IntSgd {
 }
 
 impl IntSgd {
-    /// The integers as they travel: values that are integers to bytes and back, without loss.
+    /// Returns the codec of the integers on the wire, which is exact for values that are integers.
     pub fn integers(&self) -> Arc<dyn Codec> {
         Arc::new(Coded(*self))
     }
 
-    /// The largest magnitude of one of `ranks`' integers: the largest that a sum may have, in equal
-    /// parts. None if there are too many ranks for any.
+    /// Returns the largest magnitude of the integers of one of `ranks` ranks, such that no sum
+    /// overflows; none if there are too many ranks for any integers.
     pub fn limit(&self, ranks: usize) -> Option<usize> {
         Some(self.ranks_max() / ranks.max(1)).filter(|limit| *limit > 0)
     }
 
-    /// The most ranks whose integers add up, which is also the largest sum.
+    /// Returns the largest number of ranks whose integers can be summed, which is also the largest sum.
     pub fn ranks_max(&self) -> usize {
         (1 << (self.bits - 1)) - 1
     }
 
-    /// What 1 stands for. Of the bits beyond eight, one half makes the unit finer, the other leaves
-    /// room above.
+    /// Returns the value of the integer 1. Half of the bits beyond eight make it finer, the other half
+    /// leave room for larger values.
     pub fn unit(&self, scale: f32, ranks: usize) -> f32 {
         let finer = f64::from(1_u32 << ((self.bits - 8) / 2));
         ((2.0 / ranks as f64).sqrt() / finer * f64::from(scale)) as f32
     }
 
-    /// Replaces values by integers of at most `limit` whose mean is `values / unit`; says whether all
-    /// were finite.
+    /// Replaces values by integers of at most `limit` whose mean is `values / unit`; returns whether
+    /// all were finite.
     pub fn round(&self, values: &mut [f32], unit: f32, limit: usize, key: Key) -> Finite {
         let finite = Finite::when(kernel::is_finite(values));
         if finite == Finite::Yes {
@@ -96,7 +96,7 @@ impl IntSgd {
         finite
     }
 
-    /// The scale after a step with these averages; a scale of 0 is none yet.
+    /// Returns the scale after a step with these averages; a scale of 0 is none yet.
     pub fn follow(scale: f32, averages: &[f32]) -> f32 {
         let (old, new) = (f64::from(scale).powi(2), mean_square(averages));
         let square = if scale == 0.0 { new } else { KEPT * old + (1.0 - KEPT) * new };
@@ -129,7 +129,7 @@ impl Work for Round<'_> {
     }
 }
 
-/// Summed in eight lanes of f64, the same bits everywhere.
+/// Returns the mean square, summed in eight lanes of f64 so that all machines get the same bits.
 fn mean_square(values: &[f32]) -> f64 {
     let mut lanes = [0.0_f64; 8];
     for values in values.chunks(lanes.len()) {
@@ -146,8 +146,8 @@ impl Code for IntSgd {
     }
 
     #[inline(always)]
-    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
-        (largest <= (self.ranks_max() as f32).to_bits()).then_some(UNSCALED)
+    fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
+        (max <= (self.ranks_max() as f32).to_bits()).then_some(UNSCALED)
     }
 
     #[inline(always)]
@@ -169,8 +169,8 @@ impl Code for IntSgd {
         false
     }
 
-    /// What is no integer may be off by half of one, however small it is.
     fn bound(&self, _elements: usize) -> Bound {
+        // A value that is no integer may be off by one half, however small it is.
         Bound::None
     }
 

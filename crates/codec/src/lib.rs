@@ -1,9 +1,8 @@
 //! Gradients to bytes and back.
 //!
-//! A [`Codec`] turns a range of f32 into bytes of a length that is known beforehand, and says how
-//! its bytes may be exchanged; what it loses it leaves in the residual, so that the next step
-//! sends it. [`PowerSgd`] is the one compressor whose messages are sums of f32, not bytes, and
-//! [`IntSgd`] the one whose sums are integers.
+//! A [`Codec`] turns a range of f32 into bytes of a length that is known beforehand, and declares the
+//! [`Exchange`] of these bytes between ranks. The codec error stays in the residual, so that the next
+//! step sends it. [`PowerSgd`] sends sums of f32 instead of bytes, and [`IntSgd`] sums of integers.
 //!
 //! Law: `decode(encode(values + residual)) + new residual == values + residual`.
 //!

@@ -1,11 +1,11 @@
 //! Random rounding to powers of two: one byte per element.
 //!
 //! Horváth et al., "Natural compression for distributed deep learning" (2019, section 2): a value
-//! becomes one of the two powers of two around it, so often that the mean is right. The sign is in
-//! the highest bit, the exponent plus 101 in the other seven: powers from 2^-100 to 2^26, and 0. What
-//! is below is sent as 0. What may come to lie above cannot be held.
+//! becomes one of the two neighbouring powers of two, so often that the mean is right. The sign is in
+//! the highest bit, the exponent plus 101 in the other seven: powers from 2^-100 to 2^26, and 0.
+//! Smaller values are sent as 0, larger ones cannot be held.
 //!
-//! Law: powers of two stay what they are, and a value at most doubles or halves.
+//! Law: powers of two are exact, and a value at most doubles or halves.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::kernel::codes::{Code, UNSCALED};
 use crate::kernel::{RANDOM_BITS, Scale};
 use crate::{Bound, Claims};
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "natural",
     usage: "natural",
@@ -28,12 +28,12 @@ pub(crate) const ENTRY: Entry = Entry {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Natural;
 
-/// Digits of an f32 behind the point.
+/// Binary digits of an f32 behind the point.
 pub(crate) const DIGITS: u32 = 23;
-/// The exponent of an f32 whose code is 0.
+/// Exponent of an f32 whose code is 0.
 pub(crate) const ZERO: u32 = 127 - 101;
-/// The bits of the largest power of two.
-const LARGEST: u32 = (ZERO + 127) << DIGITS;
+/// Bits of the largest power of two.
+const MAX: u32 = (ZERO + 127) << DIGITS;
 
 impl fmt::Display for Natural {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,14 +50,14 @@ impl Code for Natural {
     }
 
     #[inline(always)]
-    fn scale(&self, _values: &[f32], largest: u32) -> Option<Scale> {
-        (largest <= LARGEST).then_some(UNSCALED)
+    fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
+        (max <= MAX).then_some(UNSCALED)
     }
 
-    /// The digits behind the point are the probability of the next power: their sum with random
-    /// digits carries into the exponent so often. None carry where all digits are 0.
     #[inline(always)]
     fn code(&self, x: f32, _scale: Scale, random: u32) -> u32 {
+        // The digits behind the point are the probability of the next power: their sum with random
+        // digits carries into the exponent that often, and never where all digits are 0.
         let unused = DIGITS - RANDOM_BITS;
         let sum = (x.to_bits() & !SIGN) + (random << unused | 1 << (unused - 1));
         let small = x.abs() < f32::from_bits((ZERO + 1) << DIGITS);
@@ -76,13 +76,13 @@ impl Code for Natural {
         false
     }
 
-    /// Between 1 and 2 the variance of `x` is `(x - 1) (2 - x)`, at most an eighth of `x²`.
     fn bound(&self, _elements: usize) -> Bound {
+        // Between 1 and 2 the variance of x is (x - 1) (2 - x), at most an eighth of x².
         Bound::Variance(0.125)
     }
 
-    /// A value and what it becomes are within a factor of two, so their difference is exact.
     fn claims(&self) -> Claims {
+        // Value and decoded value are within a factor of two, so their difference is exact.
         Claims { idempotent: true, exact: true, ..Claims::RANDOM }
     }
 }

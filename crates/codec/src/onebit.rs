@@ -1,15 +1,15 @@
 //! One bit per element and one mean magnitude per 128: 1.25 bits.
 //!
-//! The idea is that of Seide et al., "1-bit stochastic gradient descent and its application to
-//! data-parallel distributed training of speech DNNs" (2014), the scale that of Karimireddy et al.,
-//! "Error feedback fixes SignSGD and other gradient compression schemes", section 4. The sign bit
-//! decides: zero counts as positive, and a block of zeros is decoded to zeros.
+//! Seide et al., "1-bit stochastic gradient descent and its application to data-parallel distributed
+//! training of speech DNNs" (2014), with the scale of Karimireddy et al., "Error feedback fixes SignSGD
+//! and other gradient compression schemes", section 4. Zero counts as positive, and a block of zeros
+//! is decoded to zeros.
 
 use crate::choice::{Entry, without_parameter};
 use crate::kernel::OneBit;
 use crate::signs::SignCodec;
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "onebit",
     usage: "onebit",
@@ -20,8 +20,8 @@ pub(crate) const ENTRY: Entry = Entry {
     },
 };
 
-/// Exactly `‖x‖₁² / (n ‖x‖₂²)` of the squared length is sent, which is least where one element is
-/// not zero.
+/// Returns a lower bound on the part of the squared length that is sent of a block of `n` elements:
+/// `‖x‖₁² / (n ‖x‖₂²)` is smallest where only one element is not zero.
 fn contraction(n: usize) -> f64 {
     1.0 / n.max(1) as f64
 }

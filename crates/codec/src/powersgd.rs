@@ -9,7 +9,7 @@
 //! P = orthonormal(P);  Q = Mᵀ P      project_back
 //! M -= P Qᵀ (the new residual)       subtract       all-reduce Q
 //! gradient = P Qᵀ                    reconstruct
-//! Q is where the next step starts    commit
+//! the next step starts from Q        commit
 //! ```
 //!
 //! Laws: `PᵀP = 1`; a matrix of at most this low rank is exact; the residual is never longer than
@@ -25,7 +25,7 @@ use thinwire_wire::random::{Key, unit};
 use crate::choice::{Choice, Entry, refused};
 use crate::{Error, Finite, kernel};
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "powersgd",
     usage: "powersgd:LOW_RANK[:alternate]",
@@ -34,23 +34,23 @@ pub(crate) const ENTRY: Entry = Entry {
     parse,
 };
 
-/// The largest low rank.
+/// Largest low rank.
 const LOW_RANK_MAX: usize = 256;
 
-/// The compressor of matrices to `low_rank` columns; it makes for each a [`Factor`], or an
-/// [`crate::Alternating`] where factors take turns.
+/// Compressor of matrices to `low_rank` columns. The state of a matrix is a [`Factor`], or an
+/// [`Alternating`](crate::Alternating) where factors are improved in turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerSgd {
     low_rank: usize,
     rounds: Rounds,
 }
 
-/// What a step sends.
+/// Messages of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounds {
-    /// Both factors, one after the other.
+    /// Both factors are sent, one after the other.
     Two,
-    /// One factor, and the other in the next step.
+    /// One factor is sent, and the other in the next step.
     One,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for PowerSgd {
 }
 
 impl PowerSgd {
-    /// The compressor to `low_rank` columns, in two rounds.
+    /// Returns the compressor to `low_rank` columns in two rounds.
     ///
     /// # Panics
     /// If `low_rank` is not in `1..=256`.
@@ -85,25 +85,25 @@ impl PowerSgd {
         PowerSgd { low_rank, rounds: Rounds::Two }
     }
 
-    /// What a step sends.
+    /// Returns the messages of a step.
     pub fn rounds(&self) -> Rounds {
         self.rounds
     }
 
-    /// How many columns the factors have.
+    /// Returns the number of columns of the factors.
     pub fn low_rank(&self) -> usize {
         self.low_rank
     }
 
-    /// Whether the two factors of a `rows x columns` matrix are smaller than the matrix.
+    /// Returns whether the two factors of a `rows x columns` matrix are smaller than the matrix.
     pub fn compresses(&self, rows: usize, columns: usize) -> bool {
         (rows + columns) * self.low_rank < rows * columns
     }
 
-    /// The state for one matrix. `key` must be the same on every rank.
+    /// Returns the state of one matrix. `key` must be the same on every rank.
     ///
     /// # Panics
-    /// If this does not compress a `rows x columns` matrix.
+    /// If the factors are no smaller than a `rows x columns` matrix.
     pub fn factor(&self, rows: usize, columns: usize, key: Key) -> Factor {
         assert!(self.compresses(rows, columns), "{self} does not compress {rows} x {columns}");
         let q = (0..columns * self.low_rank).map(|i| key.normal(i as u64)).collect();
@@ -111,7 +111,7 @@ impl PowerSgd {
     }
 }
 
-/// What one matrix needs between steps: the subspace that the last step found.
+/// State of one matrix between steps: the subspace that the last step found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Factor {
     rows: usize,
@@ -121,25 +121,25 @@ pub struct Factor {
 }
 
 impl Factor {
-    /// The length of `p`.
+    /// Returns the number of elements of `p`.
     pub fn p_len(&self) -> usize {
         self.rows * self.low_rank
     }
 
-    /// The length of `q`.
+    /// Returns the number of elements of `q`.
     pub fn q_len(&self) -> usize {
         self.columns * self.low_rank
     }
 
-    /// Where the next step starts: what a checkpoint must hold.
+    /// Returns the state for a checkpoint: the factor that the next step starts from.
     pub fn q(&self) -> &[f32] {
         &self.q
     }
 
-    /// `values += residual`, `p = values Q`; says whether all of that is finite.
+    /// Adds the residual to `values`, and writes `p = values Q`; returns whether `p` is finite.
     ///
     /// # Panics
-    /// Here as below, if a slice has another length than its shape says.
+    /// If the length of a slice does not fit its shape.
     pub fn project(&self, values: &mut [f32], residual: &[f32], p: &mut [f32]) -> Finite {
         assert_eq!(residual.len(), values.len(), "residual");
         self.check(values, p, &self.q);
@@ -154,7 +154,10 @@ impl Factor {
         Finite::when(kernel::is_finite(p))
     }
 
-    /// Orthonormalises `p`, the sum over ranks, and gives this rank's `q = valuesᵀ p`.
+    /// Orthonormalises `p`, the sum over ranks, and writes the rank's own `q = valuesᵀ p`.
+    ///
+    /// # Panics
+    /// If the length of a slice does not fit its shape.
     pub fn project_back(&self, values: &[f32], p: &mut [f32], q: &mut [f32]) {
         self.check(values, p, q);
         orthonormalise(p, self.rows);
@@ -166,7 +169,10 @@ impl Factor {
         }
     }
 
-    /// `values -= p qᵀ`: with this rank's own `q`, what is left is its new residual.
+    /// Subtracts `p qᵀ` from `values`: with the rank's own `q`, that leaves the new residual.
+    ///
+    /// # Panics
+    /// If the length of a slice does not fit its shape.
     pub fn subtract(&self, p: &[f32], q: &[f32], values: &mut [f32]) {
         self.check(values, p, q);
         for (row, values) in values.chunks_exact_mut(self.columns).enumerate() {
@@ -176,7 +182,10 @@ impl Factor {
         }
     }
 
-    /// `output = p qᵀ`: with the sum of all ranks' `q`, the sum of their matrices.
+    /// Writes `p qᵀ` to `output`: with the sum of `q` over ranks, the sum of all matrices.
+    ///
+    /// # Panics
+    /// If the length of a slice does not fit its shape.
     pub fn reconstruct(&self, p: &[f32], q: &[f32], output: &mut [f32]) {
         self.check(output, p, q);
         output.fill(0.0);
@@ -187,7 +196,10 @@ impl Factor {
         }
     }
 
-    /// Starts the next step from `q`, the sum over ranks. Not to be called for a skipped step.
+    /// Starts the next step from `q`, the sum over ranks; not to be called for a skipped step.
+    ///
+    /// # Panics
+    /// If `q` is of another length.
     pub fn commit(&mut self, q: &[f32]) {
         self.q.copy_from_slice(q);
     }
@@ -201,9 +213,9 @@ impl Factor {
 
 /// Makes the vectors of `length` numbers in `p` orthonormal.
 ///
-/// Gram and Schmidt's process, modified and done twice, after which the angles are right to the
-/// last digits. A vector that depends on those before it is replaced by a pseudo-random one, the
-/// same everywhere, so that a matrix whose rank grows later finds its place.
+/// The modified Gram-Schmidt process is done twice, after which angles are right to the last digits.
+/// A vector that depends on earlier ones is replaced by a pseudo-random one, equal on all ranks, so
+/// that a subspace is there when the rank of the matrix grows.
 pub(crate) fn orthonormalise(p: &mut [f32], length: usize) {
     for index in 0..p.len() / length {
         let (before, rest) = p.split_at_mut(index * length);
@@ -225,7 +237,7 @@ pub(crate) fn orthonormalise(p: &mut [f32], length: usize) {
     }
 }
 
-/// Takes the parts along `before` out of the unit vector; false if next to nothing is left.
+/// Subtracts the parts along `before` from a unit vector; returns false if next to nothing is left.
 fn project_out(before: &[f32], vector: &mut [f32]) -> bool {
     for _ in 0..2 {
         for unit in before.chunks_exact(vector.len()) {
@@ -239,17 +251,17 @@ fn project_out(before: &[f32], vector: &mut [f32]) -> bool {
     true
 }
 
-/// What must be left of a unit vector: well above what rounding leaves of a dependent one.
+/// Length that must be left of a unit vector, well above the rounding errors of a dependent one.
 const INDEPENDENT: f32 = 1e-5;
 
-/// Scales to length 1; false if the vector is zero or not finite.
+/// Scales a vector to length 1; returns false if it is zero or not finite.
 fn normalise(vector: &mut [f32]) -> bool {
-    let largest = f32::from_bits(kernel::max_magnitude(vector));
-    if largest == 0.0 || !largest.is_finite() {
+    let max = f32::from_bits(kernel::max_magnitude(vector));
+    if max == 0.0 || !max.is_finite() {
         return false;
     }
     // By a power of two first, so that squares neither overflow nor vanish.
-    let exponent = (largest.to_bits() >> 23).clamp(27, 227);
+    let exponent = (max.to_bits() >> 23).clamp(27, 227);
     scale(vector, f32::from_bits((254 - exponent) << 23));
     let norm = kernel::dot(vector, vector).sqrt();
     vector.iter_mut().for_each(|x| *x /= norm);

@@ -2,10 +2,11 @@
 //!
 //! Alistarh et al., "QSGD: Communication-efficient SGD via gradient quantization and encoding"
 //! (2017, section 3), with codes of a fixed width, so that the length is known beforehand. Of `BITS`
-//! bits there are `2^(BITS - 1) - 1` levels on either side of 0, up to the block's norm: its largest
-//! magnitude, which loses least, or with `:l2` its Euclidean length, as in the paper.
+//! bits there are `2^(BITS - 1) - 1` levels on either side of 0, up to the norm of the block: the
+//! largest magnitude, which has the smallest codec error, or with `:l2` the Euclidean length, as in
+//! the paper.
 //!
-//! Law: right in the mean, and a code is one of the two levels next to the value.
+//! Law: unbiased, and a code is one of the two levels next to the value.
 
 use std::fmt;
 
@@ -17,7 +18,7 @@ use crate::kernel::{RANDOM_BITS, Scale};
 use crate::shown::Number;
 use crate::{Bound, Claims, Error};
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "qsgd",
     usage: "qsgd:BITS[:l2]",
@@ -26,19 +27,18 @@ pub(crate) const ENTRY: Entry = Entry {
     parse,
 };
 
-/// What the highest level stands for.
+/// Value of the highest level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Norm {
-    /// The largest magnitude of the block.
-    Largest,
-    /// The Euclidean length of the block.
+    /// Largest magnitude of the block.
+    Max,
+    /// Euclidean length of the block.
     Length,
-    /// The largest magnitude, but no more than so many times the root of the mean square: what is
-    /// above is cut off.
+    /// Largest magnitude, clipped to a multiple of the root mean square of the block.
     Clipped(f32),
 }
 
-/// Levels of a norm; with two bits they are those of `terngrad`.
+/// Levels up to a norm; with two bits they are the three values of `terngrad`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Levels {
     pub(crate) bits: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Levels {
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     let (bits, norm) = match parameter.and_then(|found| found.split_once(':')) {
         Some((bits, "l2")) => (Some(bits), Norm::Length),
-        _ => (parameter, Norm::Largest),
+        _ => (parameter, Norm::Max),
     };
     match bits.and_then(|found| found.parse().ok()) {
         Some(bits @ 3..=8) => Ok(Choice::bytes(Coded(Levels { bits, norm }))),
@@ -59,8 +59,8 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
 impl fmt::Display for Levels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.norm {
-            Norm::Largest if self.bits == 2 => f.write_str("terngrad"),
-            Norm::Largest => write!(f, "qsgd:{}", self.bits),
+            Norm::Max if self.bits == 2 => f.write_str("terngrad"),
+            Norm::Max => write!(f, "qsgd:{}", self.bits),
             Norm::Length => write!(f, "qsgd:{}:l2", self.bits),
             Norm::Clipped(clip) => write!(f, "terngrad:{}", Number(clip)),
         }
@@ -68,7 +68,7 @@ impl fmt::Display for Levels {
 }
 
 impl Levels {
-    /// The largest code.
+    /// Returns the largest code.
     #[inline(always)]
     pub(crate) fn levels(&self) -> i32 {
         (1 << (self.bits - 1)) - 1
@@ -85,14 +85,14 @@ impl Code for Levels {
     }
 
     #[inline(always)]
-    fn scale(&self, values: &[f32], largest: u32) -> Option<Scale> {
+    fn scale(&self, values: &[f32], max: u32) -> Option<Scale> {
         let norm = match self.norm {
-            Norm::Largest => largest,
-            Norm::Length => length(values, largest),
+            Norm::Max => max,
+            Norm::Length => length(values, max),
             Norm::Clipped(clip) => {
-                let mean = length(values, largest);
+                let mean = length(values, max);
                 let mean = f32::from_bits(mean) / (values.len() as f32).sqrt();
-                largest.min((mean * clip).to_bits())
+                max.min((mean * clip).to_bits())
             }
         };
         Scale::of(norm, self.levels(), true)
@@ -100,11 +100,11 @@ impl Code for Levels {
 
     #[inline(always)]
     fn code(&self, x: f32, scale: Scale, random: u32) -> u32 {
-        // The sum of whole digits and random ones, cut off behind the point.
+        // A value is rounded up where its digits behind the point and random ones carry.
         let digits = x * (scale.inverse * (1 << RANDOM_BITS) as f32);
-        let most = (self.levels() << RANDOM_BITS) as f32;
-        let digits = if digits > most { most } else { digits };
-        let rounded = round(if digits < -most { -most } else { digits });
+        let max = (self.levels() << RANDOM_BITS) as f32;
+        let digits = if digits > max { max } else { digits };
+        let rounded = round(if digits < -max { -max } else { digits });
         (((rounded + random as i32) >> RANDOM_BITS).min(self.levels())) as u32
     }
 
@@ -118,16 +118,16 @@ impl Code for Levels {
         matches!(self.norm, Norm::Clipped(_))
     }
 
-    /// Rounding by a step `u` up or down has the variance `p (1 - p) u²`, at most `u²/4` and at most
-    /// `u` times the magnitude.
     fn bound(&self, elements: usize) -> Bound {
+        // Rounding up or down by a step u has the variance p (1 - p) u²: at most u²/4, and at most u
+        // times the magnitude.
         let (n, levels) = (elements as f64, f64::from(self.levels()));
         let quarter = |others: f64| others / (4.0 * levels * levels);
         match self.norm {
-            Norm::Largest if self.levels() == 1 => {
+            Norm::Max if self.levels() == 1 => {
                 Bound::Variance(((n.sqrt() - 1.0) / 2.0).min(quarter(n - 1.0)))
             }
-            Norm::Largest => Bound::Variance((n.sqrt() / levels).min(quarter(n - 1.0))),
+            Norm::Max => Bound::Variance((n.sqrt() / levels).min(quarter(n - 1.0))),
             Norm::Length => Bound::Variance((n.sqrt() / levels).min(quarter(n))),
             Norm::Clipped(_) => Bound::None,
         }
@@ -138,16 +138,17 @@ impl Code for Levels {
     }
 }
 
-/// The Euclidean length as bits, in terms of the largest magnitude, so that no square overflows.
+/// Returns the bits of the Euclidean length, summed in terms of the largest magnitude, so that no
+/// square overflows.
 #[inline(always)]
-fn length(values: &[f32], largest: u32) -> u32 {
-    let inverse = 1.0 / f32::from_bits(largest).max(f32::MIN_POSITIVE);
+fn length(values: &[f32], max: u32) -> u32 {
+    let inverse = 1.0 / f32::from_bits(max).max(f32::MIN_POSITIVE);
     let mut sums = [0.0f32; 16];
     for values in values.chunks(16) {
         let squares = sums.iter_mut().zip(values);
         squares.for_each(|(sum, x)| *sum += (x * inverse) * (x * inverse));
     }
-    let length = f32::from_bits(largest) * sums.iter().sum::<f32>().sqrt();
+    let length = f32::from_bits(max) * sums.iter().sum::<f32>().sqrt();
     // A length can overflow where no value does.
-    if largest < INFINITY { length.max(f32::from_bits(largest)).to_bits() } else { largest }
+    if max < INFINITY { length.max(f32::from_bits(max)).to_bits() } else { max }
 }

@@ -1,10 +1,10 @@
 //! Random elements, the same on every rank.
 //!
 //! Stich, Cordonnier and Jaggi, "Sparsified SGD with memory" (2018, definition 2.1). The elements, or
-//! with `:block` blocks of 128 of them, are cut into as many strata of equal size as are sent, and of
-//! each stratum one is drawn: none twice, and each as likely as the others. Which ones follows from 8
-//! bytes at the beginning, which follow from (seed, step, tensor), so no index is sent, and what all
-//! ranks send can be added up. The values are f32; the rest stays in the residual.
+//! with `:block` blocks of 128 of them, are cut into strata of equal size, and one is drawn of each
+//! stratum: none twice, and each as likely as the others. The draw follows from 8 bytes at the
+//! beginning, which follow from (seed, step, tensor), so no index is sent, and the encodings of all
+//! ranks can be added up. Values are f32; the rest stays in the residual.
 //!
 //! Law: with the same key, the encoding of a sum is the sum of encodings.
 
@@ -18,7 +18,7 @@ use crate::shown::Number;
 use crate::topk::{count, in_unit};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, kernel};
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "randomk",
     usage: "randomk:RATIO[:block]",
@@ -30,13 +30,13 @@ pub(crate) const ENTRY: Entry = Entry {
 #[derive(Debug)]
 struct RandomK {
     ratio: f64,
-    /// Elements next to each other that are drawn together.
+    /// Number of neighbouring elements that are drawn together.
     run: usize,
 }
 
-/// Bytes from which the elements follow.
+/// Bytes at the beginning, from which the draw follows.
 const HEAD: usize = 8;
-/// Elements of a block.
+/// Elements of a block of `:block`.
 const RUN: usize = 128;
 
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
@@ -51,19 +51,19 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     }
 }
 
-/// Which runs are drawn.
+/// Draw of some runs of neighbouring elements.
 #[derive(Clone, Copy)]
 struct Draw {
     key: Key,
     elements: usize,
     run: usize,
-    /// How many runs there are, and how many are drawn.
+    /// Number of all runs, and of the drawn ones.
     runs: usize,
     count: usize,
 }
 
 impl Draw {
-    /// The elements that are drawn, in order.
+    /// Returns the drawn elements in order.
     fn ranges(self) -> impl Iterator<Item = Range<usize>> {
         let start = move |stratum: usize| {
             (stratum as u64 * self.runs as u64 / self.count.max(1) as u64) as usize
@@ -107,8 +107,8 @@ impl Codec for RandomK {
         true
     }
 
-    /// An element is drawn as often as one of its stratum is.
     fn bound(&self, elements: usize) -> Bound {
+        // One run of every stratum is drawn, of the largest ones with the smallest probability.
         let runs = elements.div_ceil(self.run).max(1);
         Bound::Mean(1.0 / runs.div_ceil(count(self.ratio, runs)) as f64)
     }
@@ -172,7 +172,7 @@ impl Codec for RandomK {
     }
 }
 
-/// Writes what is drawn; a run that is cut short leaves zeros behind it.
+/// Writes the drawn values, and zeros behind a run that the end of the tensor cuts.
 fn pick(draw: Draw, values: &[f32], places: &mut [u8]) {
     let runs = places.chunks_exact_mut(4 * draw.run.min(values.len()));
     for (range, bytes) in draw.ranges().zip(runs) {

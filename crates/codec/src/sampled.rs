@@ -1,8 +1,8 @@
-//! Codecs that send what a threshold lets through, found from a sample.
+//! Codecs that send the elements that reach a threshold, which is estimated from a sample.
 //!
-//! `graddrop` and `dgc`. The threshold is that of a sample's element; the exact number of elements is
-//! known beforehand, so that the length is. Places that are left over when too few pass go to other
-//! elements, from a random one on. The layout is that of `topk`.
+//! `graddrop` and `dgc`. The number of sent elements is fixed, so that the length is known beforehand:
+//! if too few reach the threshold, other elements follow, from a random position on. The layout is
+//! that of `topk`.
 //!
 //! Law: an element is sent as it is or stays in the residual.
 
@@ -24,7 +24,7 @@ struct Sampled {
     layout: TopK,
 }
 
-/// The codec called `name` of the ratio that `parameter` says.
+/// Returns the codec `name` of the ratio that `parameter` gives.
 pub(crate) fn parse(
     name: &'static str,
     parameter: Option<&str>,
@@ -35,8 +35,8 @@ pub(crate) fn parse(
 }
 
 impl Sampled {
-    /// How far below the expected cut the threshold is: with a choice among those that pass it pays
-    /// to have some more.
+    /// Returns the distance of the threshold below the expected cut, in standard deviations. Where the
+    /// largest are taken of the elements that reach it, more candidates make the choice better.
     fn deviations(&self) -> f64 {
         match self.crowd {
             Crowd::First => 0.0,
@@ -60,8 +60,8 @@ impl Codec for Sampled {
         true
     }
 
-    /// A sample may mislead: then little is sent.
     fn bound(&self, _elements: usize) -> Bound {
+        // A sample may mislead, and then little is sent.
         Bound::Contraction(0.0)
     }
 

@@ -1,15 +1,16 @@
-//! Which elements are the largest.
+//! Selection of the largest elements.
 //!
-//! Exactly the `count` largest magnitudes, of equals those that come first. Nothing is sorted:
-//! a magnitude's bits are an unsigned number, and three counts of its digits find the smallest
-//! that is kept. Where few of many are kept, a sample tells beforehand which ones can be ignored,
-//! so that one pass over memory suffices; a sample that misleads costs time and changes nothing.
+//! Exactly the `count` largest magnitudes are selected, of equal ones the first. Nothing is sorted:
+//! the bits of a magnitude are an unsigned number, and three histograms of its digits find the
+//! smallest one that is selected. Where few of many are selected, a sample gives a threshold below
+//! which elements are ignored, so that one pass over memory suffices; a sample that misleads costs
+//! time and does not change the result.
 
 use crate::Input;
 use crate::kernel::{Candidate, imp};
 
-/// The `count` largest of values plus residual, in the order of indices; leaves the sums in the
-/// values.
+/// Selects the `count` largest of values plus residual, in the order of indices; leaves the sums in
+/// the values.
 pub(crate) fn largest(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
     let candidates = candidates(input, count);
     if candidates.len() >= count {
@@ -27,11 +28,11 @@ pub(crate) fn largest(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
     found
 }
 
-/// The `count` largest of `candidates`, of which there are as many at least, in their order.
+/// Selects the `count` largest of at least as many candidates, in their order.
 pub(crate) fn largest_of(mut candidates: Vec<Candidate>, count: usize) -> Vec<Candidate> {
     let mut cut = Cut::find(|| candidates.iter().map(|candidate| candidate.bits), count);
     let mut kept = 0;
-    // Each is written, and the next one over it if it is not kept: there is nothing to guess.
+    // Every candidate is written, and overwritten by the next if it is not kept: no branch to predict.
     for at in 0..candidates.len() {
         let candidate = candidates[at];
         candidates[kept] = candidate;
@@ -41,22 +42,22 @@ pub(crate) fn largest_of(mut candidates: Vec<Candidate>, count: usize) -> Vec<Ca
     candidates
 }
 
-/// The smallest magnitude that is kept.
+/// Smallest magnitude that is kept.
 #[derive(Debug, PartialEq)]
 struct Cut {
-    /// Its bits.
+    /// Bits of the magnitude.
     bits: u32,
-    /// How many of exactly this magnitude are kept.
+    /// Number of elements of exactly this magnitude that are kept.
     equal: usize,
 }
 
-/// Where a digit begins, and how many bits it has; the highest first.
+/// Shift and number of bits of every digit, the highest first.
 const DIGITS: [(u32, u32); 3] = [(20, 11), (10, 10), (0, 10)];
 
 const MAGNITUDE: u32 = i32::MAX as u32;
 
 impl Cut {
-    /// The cut that keeps `count` of `bits`, of which there are as many at least.
+    /// Finds the cut that keeps `count` of at least as many `bits`.
     fn find<I: Iterator<Item = u32>>(bits: impl Fn() -> I, count: usize) -> Cut {
         let (mut prefix, mut equal) = (0, count);
         for (shift, width) in DIGITS {
@@ -89,18 +90,19 @@ impl Cut {
     }
 }
 
-/// Elements between two looks at how many candidates there are.
+/// Elements between two checks of the number of candidates.
 const CHUNK: usize = 4096;
-/// Fewer elements than this are near enough to be read three times.
+/// Elements below which a slice stays in a cache, so that three passes cost little.
 const FEW: usize = 1 << 15;
 const SAMPLES: usize = 1 << 13;
-/// No magnitude has these bits or more.
+/// Threshold that no magnitude reaches.
 const NOTHING: u32 = 1 << 31;
 
-/// Adds the residual to the values and lists elements among which the largest are: at least
-/// `count`, or too few to be of use.
+/// Adds the residual to the values and returns elements that include the `count` largest, or fewer
+/// than `count` if no sample could narrow them down.
 fn candidates(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
     let length = input.len();
+    // A sample pays only where most elements can be ignored.
     let mut threshold = if length < FEW || count > length / 2 {
         NOTHING
     } else {
@@ -113,6 +115,7 @@ fn candidates(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
     }
     for_chunks(input, |first, chunk| {
         imp().collect(chunk, first, threshold, &mut found);
+        // The sample misled: the rest of the pass only adds the residual.
         if found.len() > limit {
             found.clear();
             threshold = NOTHING;
@@ -121,8 +124,8 @@ fn candidates(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
     found
 }
 
-/// Adds the residual to the values and lists the elements whose magnitude has at least the bits
-/// `threshold`, which are not 0: about `expected` of them.
+/// Adds the residual to the values and returns the elements whose magnitude has at least the bits
+/// `threshold`, which are not 0. `expected` is their likely number.
 pub(crate) fn reaching(input: &mut Input<'_>, threshold: u32, expected: usize) -> Vec<Candidate> {
     let mut found = Vec::with_capacity(expected + FEW);
     for_chunks(input, |first, chunk| {
@@ -146,8 +149,8 @@ fn for_chunks(input: &mut Input<'_>, mut visit: impl FnMut(u32, Input<'_>)) {
     }
 }
 
-/// Bits that about `count` magnitudes reach, most likely somewhat more: those of a sample's element
-/// so many standard deviations below where the cut is expected.
+/// Returns the bits of a magnitude that about `count` elements reach: that of the sampled element
+/// `deviations` standard deviations below the expected cut.
 pub(crate) fn sampled_threshold(input: &Input<'_>, count: usize, deviations: f64) -> u32 {
     let samples = SAMPLES.min(input.len());
     if samples == 0 {
@@ -155,7 +158,7 @@ pub(crate) fn sampled_threshold(input: &Input<'_>, count: usize, deviations: f64
     }
     let stride = input.len() / samples;
     let position = |sample: usize| {
-        // A fixed jitter, for gradients may have a period.
+        // A fixed jitter, since gradients may have a period.
         sample * stride + ((sample as u32).wrapping_mul(0x9e37_79b9) >> 8) as usize % stride
     };
     let sum = |at: usize| match input {

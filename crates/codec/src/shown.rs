@@ -1,11 +1,11 @@
-//! Numbers and names as people read them: short, and numbers such that they read back.
+//! Numbers and names as messages show them: short, and numbers such that they parse back.
 
 use std::fmt;
 
-/// Letters of a name that an error repeats.
+/// Largest number of letters of a name that an error repeats.
 const LETTERS_MAX: usize = 60;
 
-/// A number in the shorter of its two spellings: `0.01`, `1e-300`.
+/// Number in the shorter of its two spellings: `0.01`, `1e-300`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Number<T>(pub(crate) T);
 
@@ -16,7 +16,7 @@ impl<T: fmt::Display + fmt::LowerExp> fmt::Display for Number<T> {
     }
 }
 
-/// What a user wrote, cut off where nobody reads on.
+/// Cuts off a long text that a user wrote.
 pub(crate) fn short(text: &str) -> String {
     match text.char_indices().nth(LETTERS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -24,7 +24,7 @@ pub(crate) fn short(text: &str) -> String {
     }
 }
 
-/// Two numbers that differ, with as many digits as show it, and three at least.
+/// Formats two different numbers with as many digits as tell them apart, three at least.
 pub(crate) fn apart(a: f64, b: f64) -> (String, String) {
     let with = |digits: usize| (format!("{a:.digits$}"), format!("{b:.digits$}"));
     let pairs = (3..=17).map(with);

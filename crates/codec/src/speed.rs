@@ -1,7 +1,7 @@
-//! How fast codecs are on this machine.
+//! Speed of codecs on this machine.
 //!
-//! The one place in this crate that reads the clock. All figures are bytes of f32 per second and
-//! stand beside those of a plain copy of the same values, measured in the same rounds.
+//! No other file of this crate reads the clock. All figures are bytes of f32 per second, beside those
+//! of a plain copy of the same values, measured in the same rounds.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,21 +10,21 @@ use thinwire_wire::random::Key;
 
 use crate::{Choice, Codec, Input, IntSgd, PowerSgd, Rounds, Write, kernel};
 
-/// One thing that was timed.
+/// Timing of one operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What it does: `copy`, `encode`, `encode with residual`, `decode`, `decode-add`.
+    /// Name: `copy`, `encode`, `encode with residual`, `decode` or `decode-add`.
     pub operation: &'static str,
-    /// The median over all rounds, in bytes of f32 per second.
+    /// Median over all rounds, in bytes of f32 per second.
     pub bytes_per_s: f64,
-    /// The median of how much faster it was than the copy of its round.
+    /// Median of the speed over that of the copy of the same round.
     pub relative_to_copy: f64,
 }
 
 const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
 
-/// Times the operations of `choice` on `elements` normally distributed values, `rounds` times
-/// each, in turns with a copy. The first row is the copy.
+/// Times each operation of `choice` on `elements` normal values, `rounds` times in turns with a copy.
+/// The first row is the copy; a matrix that low rank does not compress gives no rows.
 ///
 /// # Panics
 /// If there are no elements or no rounds.
@@ -38,7 +38,7 @@ pub fn measure(choice: &Choice, elements: usize, rounds: usize) -> Vec<Row> {
     }
 }
 
-/// Near enough to a normal distribution: the sum of four uniform ones.
+/// Approximates a normal number by the sum of four uniform ones.
 fn normal(element: u64) -> f32 {
     let sum: i64 = KEY.words(element).iter().map(|word| i64::from(*word as i32)).sum();
     sum as f32 / 2.0f32.powi(31) * 0.01
@@ -166,7 +166,7 @@ fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-/// The name of the kernels that were measured.
+/// Returns the name of the kernels that are measured.
 pub fn kernels() -> &'static str {
     kernel::name()
 }

@@ -1,11 +1,11 @@
 //! Plus or minus a fixed threshold: two bits per element.
 //!
 //! Strom, "Scalable distributed DNN training using commodity GPU cloud computing" (2015, section 3),
-//! with two bits for each element instead of a list, so that the length is known beforehand. What is
-//! at least TAU is sent as TAU with its sign, all else as 0. What is left of a value stays in the
-//! residual, which grows without bound where values are always above TAU.
+//! with two bits for each element instead of a list, so that the length is known beforehand.
+//! Magnitudes of at least TAU are sent as TAU with their sign, others as 0. The rest of a value stays
+//! in the residual, which grows without bound where magnitudes are always above TAU.
 //!
-//! Law: what is sent is -TAU, 0 or TAU.
+//! Law: decoded values are -TAU, 0 or TAU.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::kernel::codes::Code;
 use crate::shown::Number;
 use crate::{Bound, Claims, Error};
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "tbq",
     usage: "tbq:TAU",
@@ -54,9 +54,9 @@ impl Code for Threshold {
         (i32::from(x >= self.tau) - i32::from(x <= -self.tau)) as u32
     }
 
-    /// Code 2, which is never written, is read as 0.
     #[inline(always)]
     fn value(&self, code: u32, _scale: f32) -> f32 {
+        // Code 2, which is never written, is read as 0.
         let positive = if code & 3 == 1 { self.tau } else { 0.0 };
         if code & 3 == 3 { -self.tau } else { positive }
     }
@@ -65,8 +65,8 @@ impl Code for Threshold {
         true
     }
 
-    /// What is below the threshold loses nothing and sends nothing.
     fn bound(&self, _elements: usize) -> Bound {
+        // Of values below the threshold nothing is sent.
         Bound::Contraction(0.0)
     }
 

@@ -1,9 +1,9 @@
-//! The largest elements and where they are.
+//! Largest elements and their indices.
 //!
 //! Aji and Heafield, "Sparse Communication for Distributed Gradient Descent" (EMNLP 2017), with an
 //! exact count instead of a threshold, so that the length is known beforehand. Of `n` elements,
 //! `ceil(RATIO * n)` are sent as they are: the indices (see `indices`), then the values as f32.
-//! Of equals the first ones are sent. The rest stays in the residual.
+//! Of equal magnitudes the first ones are sent. The rest stays in the residual.
 //!
 //! Law: at least `RATIO` of the squared length is sent.
 
@@ -17,7 +17,7 @@ use crate::kernel::Candidate;
 use crate::shown::Number;
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, select};
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "topk",
     usage: "topk:RATIO",
@@ -47,9 +47,9 @@ pub(crate) fn in_unit(parameter: Option<&str>) -> Option<f64> {
     parameter?.parse().ok().filter(|ratio| *ratio > 0.0 && *ratio <= 1.0)
 }
 
-/// How many of `elements` are sent: at least one, unless there are none.
+/// Returns the number of elements that are sent: at least one, unless `elements` is 0.
 pub(crate) fn count(ratio: f64, elements: usize) -> usize {
-    // What decimal ratios lack in binary must not count as one element more.
+    // The rounding error of a decimal ratio in binary must not count as one element more.
     let count = (ratio * elements as f64 - 1e-6).ceil() as usize;
     count.max(1).min(elements)
 }
@@ -67,7 +67,8 @@ impl TopK {
         Indices::new(self.count(elements), elements)
     }
 
-    /// Writes the chosen elements, in the order of indices, and takes them out of the residual.
+    /// Writes the chosen elements in the order of indices, and zeroes them in the residual; returns
+    /// whether all are finite.
     pub(crate) fn write(
         &self,
         chosen: &[Candidate],

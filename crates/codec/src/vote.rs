@@ -1,10 +1,11 @@
 //! One bit per element, and no magnitude.
 //!
 //! Bernstein et al., "signSGD: Compressed optimisation for non-convex problems" (2018, algorithm 1):
-//! every rank sends its signs, and the sign of their sum is what the majority says. Encoding a sum of
-//! decoded signs, the owner's among them, is that vote: it is -1 or 1, and a tie counts as 1. Zero counts as positive.
+//! every rank sends its signs, and the sign of their sum is the vote of the majority. The owner of a
+//! chunk takes the vote by encoding the sum of all decoded signs: -1 or 1, where a tie counts as 1.
+//! Zero counts as positive.
 //!
-//! Law: ranks may be scaled or change places, and the vote stays the same.
+//! Law: scaling or permuting the ranks does not change the vote.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ use crate::kernel::bits::SIGN;
 use crate::kernel::codes::Code;
 use crate::{Bound, Claims};
 
-/// The line in the table of codecs.
+/// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
     name: "vote",
     usage: "vote",
@@ -53,8 +54,8 @@ impl Code for Vote {
         false
     }
 
-    /// A sign says nothing of how large a value was.
     fn bound(&self, _elements: usize) -> Bound {
+        // A sign does not tell the size of a value.
         Bound::None
     }
 
@@ -62,7 +63,8 @@ impl Code for Vote {
         Claims { exact: false, zero: false, ..Claims::ALL }
     }
 
-    /// One vote, like everybody's; and the majority's, where ranks gather.
+    /// Replaces values by their signs: the rank's own vote, or the vote of the majority after a
+    /// gather.
     fn canonicalise(&self, values: &mut [f32]) {
         for x in values.iter_mut().filter(|x| x.is_finite()) {
             *x = if *x < 0.0 { -1.0 } else { 1.0 };

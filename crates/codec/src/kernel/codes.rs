@@ -58,12 +58,12 @@ pub(crate) trait Code: Copy + fmt::Debug + fmt::Display + Send + Sync + 'static 
 /// Scale of a code without scales.
 pub(crate) const UNSCALED: Scale = Scale { scale: 1.0, inverse: 1.0 };
 
-/// The bytes of a block of `elements`.
+/// Returns the bytes of a block of `elements`.
 pub(crate) fn block_len<C: Code>(code: C, elements: usize) -> usize {
     head::<C>() + planes::len(elements, code.bits())
 }
 
-/// The bytes of the scale.
+/// Returns the bytes of the scale.
 pub(super) fn head<C: Code>() -> usize {
     if C::SCALED { SCALE_BYTES } else { 0 }
 }
@@ -72,7 +72,7 @@ pub(crate) fn encode<C: Code>(code: C, input: Input<'_>, key: Key, output: &mut 
     encode_from(code, 0, input, key, output)
 }
 
-/// Encodes what begins at block `first`; that counts where random numbers are needed.
+/// Encodes the blocks from number `first` on, which selects the random numbers.
 pub(super) fn encode_from<C: Code>(
     code: C,
     first: u64,
@@ -106,7 +106,7 @@ pub(super) fn encode_from<C: Code>(
     finite
 }
 
-/// Encodes a block; gives back what was written, or none if it cannot be held.
+/// Encodes a block; returns codes and scale, or none if the values cannot be held.
 fn encode_block<C: Code>(
     code: C,
     values: &[f32],
@@ -129,7 +129,7 @@ fn encode_block<C: Code>(
     Some((codes, scale.scale))
 }
 
-/// Writes the scale, NaN if there is none, where blocks begin with it; gives back the rest.
+/// Writes the scale, NaN if there is none, where blocks begin with a scale; returns the other bytes.
 #[inline(always)]
 pub(super) fn write_head<C: Code>(scale: Option<Scale>, bytes: &mut [u8]) -> &mut [u8] {
     let (head, packed) = bytes.split_at_mut(head::<C>());
@@ -140,7 +140,7 @@ pub(super) fn write_head<C: Code>(scale: Option<Scale>, bytes: &mut [u8]) -> &mu
     packed
 }
 
-/// The scale of a block, 1 where there is none, and its codes.
+/// Reads the scale of a block, 1 for a code without scales; returns the scale and the packed codes.
 #[inline(always)]
 pub(super) fn read_head<C: Code>(bytes: &[u8]) -> (f32, &[u8]) {
     let (head, packed) = bytes.split_at(head::<C>());

@@ -6,19 +6,19 @@ use thinwire_wire::DType;
 
 use super::bits::{INFINITY, SIGN, read_f32};
 
-/// A format with a fixed number of bytes per element, little-endian.
+/// Number format with a fixed number of bytes per element, little-endian.
 pub(crate) trait Format: Copy + Debug + Send + Sync + 'static {
     /// Element type of the encoding.
     const DTYPE: DType;
     /// Bytes per element.
     const BYTES: usize = Self::DTYPE.size();
-    /// The bits of the smallest positive f32 that is not finite in this format.
+    /// Bits of the smallest positive f32 that is not finite in this format.
     const LIMIT: u32;
 
-    /// Rounds to nearest, ties to even.
+    /// Writes a value, rounded to the nearest, ties to even.
     fn put(value: f32, bytes: &mut [u8]);
 
-    /// Exact, but that a signalling NaN becomes a quiet one.
+    /// Reads a value exactly, except that a signalling NaN becomes a quiet one.
     fn get(bytes: &[u8]) -> f32;
 }
 
@@ -73,7 +73,7 @@ impl Format for BF16 {
     }
 }
 
-/// The difference of the exponents' biases, where f32 keeps its exponent.
+/// Difference of the biases of the exponents, in the exponent field of f32.
 const BIAS: u32 = (127 - 15) << 23;
 
 fn f16_bits(value: f32) -> u16 {

@@ -2,7 +2,7 @@
 //!
 //! A block of `BLOCK` elements is its scale, an f32, then its codes. A code times the scale is the
 //! value. The scale keeps 17 of 24 binary digits and codes have at most 7, so the product is exact,
-//! whichever way it is computed. What rounding to nearest leaves is exact too: a value whose code
+//! whichever way it is computed. The residual of rounding to nearest is exact too: a value whose code
 //! is not 0 is at least half a scale, so its last digit is worth 2^-24 of the scale's power of two
 //! at least, and the difference, no more than half a scale, needs no more than 24 such digits.
 
@@ -12,27 +12,27 @@ use thinwire_wire::random::Key;
 
 use super::bits::INFINITY;
 
-/// How many codes there are and how they are packed.
+/// Range of the codes and their packing.
 pub(crate) trait Levels: Copy + Debug + Send + Sync + 'static {
     /// Name of the codec.
     const NAME: &'static str;
-    /// Elements under one scale: a multiple of [`GROUP`].
+    /// Elements under one scale, a multiple of [`GROUP`].
     const BLOCK: usize;
-    /// The largest code.
+    /// Largest code.
     const MAX: i32;
-    /// The bytes of a whole block.
+    /// Bytes of a whole block.
     const BLOCK_BYTES: usize;
 
-    /// The bytes that `elements` codes of one block take.
+    /// Returns the bytes of `elements` codes of one block.
     fn codes_len(elements: usize) -> usize;
 
     /// Packs the codes of a block, or of the beginning of one.
     fn pack(codes: &[i32], bytes: &mut [u8]);
 
-    /// The code of an element of a block of `length` elements.
+    /// Reads the code of an element of a block.
     fn code(bytes: &[u8], element: usize) -> i32;
 
-    /// The exact length of the encoding of `elements` values.
+    /// Returns the exact length in bytes of the encoding of `elements` values.
     fn encoded_len(elements: usize) -> usize {
         let (blocks, rest) = (elements / Self::BLOCK, elements % Self::BLOCK);
         let rest = if rest == 0 { 0 } else { SCALE_BYTES + Self::codes_len(rest) };
@@ -40,13 +40,13 @@ pub(crate) trait Levels: Copy + Debug + Send + Sync + 'static {
     }
 }
 
-/// The bytes of a scale.
+/// Bytes of a scale.
 pub(crate) const SCALE_BYTES: usize = 4;
 
-/// Elements whose random numbers are made together.
+/// Elements whose random numbers are generated together.
 pub(crate) const GROUP: usize = 128;
 
-/// Elements side by side in a vector.
+/// Elements of a vector.
 pub(crate) const LANES: usize = 16;
 
 /// Codes of one byte, -127..=127.
@@ -142,53 +142,55 @@ impl Levels for Int3 {
     }
 }
 
-/// The scale of a block and its inverse.
+/// Scale of a block and the inverse of the scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
     pub scale: f32,
     pub inverse: f32,
 }
 
-/// Below this the inverse of a scale would overflow: a block of such values is sent as zeros.
+/// Smallest largest magnitude of a block: below, the inverse of the scale could overflow, and the block
+/// is sent as zeros.
 pub(super) const SMALLEST: f32 = 7.888_609e-31; // 2^-100
 
-/// The bits of a scale that stay 0.
+/// Bits of a scale that are always 0.
 pub(super) const UNUSED: u32 = 0x7f;
 
 impl Scale {
-    /// The scale of a block whose largest magnitude has the bits `largest`; none if that is not
-    /// finite.
+    /// Returns the scale of a block whose largest magnitude has the bits `max_bits`; none if that is
+    /// not finite.
     ///
-    /// It is rounded down, and the largest value still to the largest code. Where rounding is
-    /// stochastic it is rounded up, for there a value beyond the largest code would be a bias.
+    /// The scale is rounded down, such that the largest value still rounds to the largest code. For
+    /// stochastic rounding the scale is rounded up, since clipping the largest value would be a bias.
     #[inline(always)]
-    pub(crate) fn of(largest: u32, max: i32, stochastic: bool) -> Option<Scale> {
-        if largest >= INFINITY {
+    pub(crate) fn of(max_bits: u32, max_code: i32, stochastic: bool) -> Option<Scale> {
+        if max_bits >= INFINITY {
             return None;
         }
-        let largest = f32::from_bits(largest);
-        if largest < SMALLEST {
+        let max = f32::from_bits(max_bits);
+        if max < SMALLEST {
             return Some(Scale { scale: 0.0, inverse: 0.0 });
         }
-        let bits = (largest / max as f32).to_bits();
+        let bits = (max / max_code as f32).to_bits();
         let mut scale = f32::from_bits(bits & !UNUSED);
         if stochastic {
             let above = f32::from_bits((bits + UNUSED) & !UNUSED);
-            scale = if (above * max as f32).is_finite() { above } else { scale };
+            // Rounded up, the scale of the largest floats would decode to infinity.
+            scale = if (above * max_code as f32).is_finite() { above } else { scale };
         }
         Some(Scale { scale, inverse: 1.0 / scale })
     }
 }
 
-/// Binary digits behind the point to which a value is compared with a random number.
+/// Binary digits behind the point that are compared with random ones.
 pub(crate) const RANDOM_BITS: u32 = 15;
 
-/// A number for each element of a group, where vectors find them fastest.
+/// One number for each element of a group, aligned for vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub(crate) struct Group(pub [i32; GROUP]);
 
-/// 15 random bits for each of the 128 elements of a group.
+/// Returns 15 random bits for each of the 128 elements of a group.
 ///
 /// Element `16 v + lane` takes half `v % 2` of word `v / 2` of Philox block `16 group + lane`, so
 /// that vectors of 8 and of 16 lanes find their numbers in place.
@@ -203,7 +205,7 @@ pub(crate) fn random_group(key: Key, group: u64) -> [u16; GROUP] {
     random
 }
 
-/// The numbers of [`random_group`] as integers of 32 bits.
+/// Returns the numbers of [`random_group`] as integers of 32 bits.
 pub(super) fn random_codes(key: Key, group: u64) -> Group {
     Group(random_group(key, group).map(i32::from))
 }

@@ -1,16 +1,16 @@
-//! Codes of any width in a fixed number of bytes.
+//! Packing of codes of any width into a fixed number of bytes.
 //!
 //! The codes of a block of 128 elements take, for every 8 bits of their width, one byte each, lowest
 //! first; then, for every bit that is left, a plane of 16 bytes, in which bit `i` of byte `j` belongs
-//! to element `16 i + j`. Every step is the same for 16 neighbours, so that the compiler makes
-//! vectors of it. A cut block leaves out what no element has: bytes past the last, of planes also.
+//! to element `16 i + j`. Every step treats 16 neighbours alike, so that the compiler vectorises it. A
+//! block of fewer elements leaves out the bytes behind the last element, in planes too.
 
 /// Elements of a block.
 pub(crate) const BLOCK: usize = 128;
 
 const LANES: usize = 16;
 
-/// The bytes of `elements` codes of `bits` bits each, in one block.
+/// Returns the bytes of `elements` codes of `bits` bits each, in one block.
 pub(crate) fn len(elements: usize, bits: usize) -> usize {
     elements * (bits / 8) + elements.min(LANES) * (bits % 8)
 }
@@ -39,7 +39,7 @@ fn gather(codes: &[u32; BLOCK], bit: usize) -> [u8; LANES] {
     together
 }
 
-/// Reads `elements` codes from all of `bytes`; the others are 0 or whatever their bits are.
+/// Reads `elements` codes from all of `bytes`; further codes of the block are undefined.
 #[inline(always)]
 pub(crate) fn unpack(bytes: &[u8], elements: usize, bits: usize) -> [u32; BLOCK] {
     let mut codes = [0; BLOCK];

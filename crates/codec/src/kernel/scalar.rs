@@ -1,4 +1,4 @@
-//! The reference: what every other kernel must give, bit for bit.
+//! Reference loops, whose bits all other kernels must give.
 
 use thinwire_wire::random::Key;
 
@@ -39,7 +39,7 @@ pub(super) fn magnitudes(values: &[f32], factor: f32) -> f32 {
     finish_magnitudes([0.0; SUMS], values, factor)
 }
 
-/// Adds magnitudes times the factor to the sums, then the sums to each other.
+/// Adds magnitudes times the factor to the sums, then reduces the sums.
 pub(super) fn finish_magnitudes(mut sums: [f32; SUMS], values: &[f32], factor: f32) -> f32 {
     for values in values.chunks(SUMS) {
         sums.iter_mut().zip(values).for_each(|(sum, x)| *sum += x.abs() * factor);
@@ -47,7 +47,7 @@ pub(super) fn finish_magnitudes(mut sums: [f32; SUMS], values: &[f32], factor: f
     finish_dot(sums, &[], &[])
 }
 
-/// Adds `a * b` to the sums, then the sums to each other, halving their number.
+/// Adds `a * b` to the sums, then adds the sums to each other, halving their number.
 pub(super) fn finish_dot(mut sums: [f32; SUMS], a: &[f32], b: &[f32]) -> f32 {
     for (a, b) in a.chunks(SUMS).zip(b.chunks(SUMS)) {
         sums.iter_mut().zip(a).zip(b).for_each(|((sum, a), b)| *sum += a * b);
@@ -62,7 +62,8 @@ pub(super) fn finish_dot(mut sums: [f32; SUMS], a: &[f32], b: &[f32]) -> f32 {
     sums[0]
 }
 
-/// The largest magnitude, as bits: integers order them like numbers, and NaN above infinity.
+/// Returns the bits of the largest magnitude: as integers they are ordered like the numbers, with NaN
+/// above infinity.
 pub(super) fn max_magnitude(values: &[f32]) -> u32 {
     values.iter().fold(0, |max, x| max.max(x.abs().to_bits()))
 }
@@ -99,7 +100,7 @@ pub(super) fn quantise<Q: Levels>(input: Input<'_>, key: Option<Key>, output: &m
     quantise_from::<Q>(0, input, key, output)
 }
 
-/// Encodes what begins at block `first`; that counts where random numbers are needed.
+/// Encodes the blocks from number `first` on, which selects the random numbers.
 pub(super) fn quantise_from<Q: Levels>(
     first: usize,
     input: Input<'_>,
@@ -158,8 +159,8 @@ fn nearest(values: &[f32], inverse: f32, codes: &mut [i32]) {
     codes.iter_mut().zip(values).for_each(|(code, x)| *code = round(x * inverse));
 }
 
-/// Rounds up with the probability that makes the mean right: the lower digits, taken as an
-/// integer, are compared with random ones.
+/// Rounds up with the probability that makes the mean right: the digits behind the point and random
+/// ones carry.
 fn stochastic(values: &[f32], inverse: f32, random: &[u16], max: i32, codes: &mut [i32]) {
     let digits = inverse * (1 << RANDOM_BITS) as f32;
     for ((code, x), random) in codes.iter_mut().zip(values).zip(random) {
@@ -167,7 +168,7 @@ fn stochastic(values: &[f32], inverse: f32, random: &[u16], max: i32, codes: &mu
     }
 }
 
-/// Takes away what the block decodes to. A block that is not finite is left as it is.
+/// Subtracts the decoded block from the values, unless the block is not finite.
 fn subtract_block<Q: Levels>(bytes: &[u8], values: &mut [f32]) {
     let (head, codes) = bytes.split_at(SCALE_BYTES);
     let scale = read_f32(head);
@@ -193,9 +194,8 @@ pub(super) fn dequantise<Q: Levels>(encoded: &[u8], write: Write, values: &mut [
     }
 }
 
-/// Adds the residual, and lists the elements whose magnitude has at least the bits `threshold`.
-///
-/// `first` is the index of the first element.
+/// Adds the residual, and appends to `found` the elements whose magnitude has at least the bits
+/// `threshold`. Indices count from `first`.
 pub(super) fn collect(input: Input<'_>, first: u32, threshold: u32, found: &mut Vec<Candidate>) {
     let values: &[f32] = match input {
         Input::Plain(values) => values,

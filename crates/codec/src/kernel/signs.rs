@@ -2,9 +2,9 @@
 //!
 //! A block of 128 elements is its unit, an f32, then its codes. The lowest bit of a code says that
 //! the value is negative, the next one, if there is one, that it is three units instead of one. The
-//! unit is a fixed multiple of the block's mean magnitude and keeps 17 of 24 binary digits, so three
-//! units are exact, and so is the mean of 128 equal magnitudes. What is left of a value is rounded
-//! once: a value may be far smaller than the unit that stands for it.
+//! unit is a fixed multiple of the mean magnitude of the block and keeps 17 of 24 binary digits, so
+//! three units are exact, and so is the mean of 128 equal magnitudes. The residual of a value is
+//! rounded once, since a value may be far smaller than the unit.
 //!
 //! Byte `j` of 16 holds the codes of elements `j`, `16 + j`, `32 + j`, … lowest first, so that one
 //! shift brings those of 16 neighbours into place.
@@ -16,20 +16,20 @@ use super::levels::{LANES, SCALE_BYTES, SMALLEST, UNUSED};
 use super::scalar::{add, magnitudes};
 use crate::{Finite, Input, Write};
 
-/// How many bits a code has, and how long a unit is.
+/// Width of a code and size of a unit.
 pub(crate) trait Signs: Copy + Debug + Send + Sync + 'static {
     /// Name of the codec.
     const NAME: &'static str;
     /// Bits of a code: 1 or 2.
     const BITS: usize;
-    /// The unit of a block whose mean magnitude is 1.
+    /// Unit of a block whose mean magnitude is 1.
     const UNIT: f32;
     /// Elements whose codes share 16 bytes.
     const PLANE: usize = LANES * 8 / Self::BITS;
-    /// The bytes of a whole block.
+    /// Bytes of a whole block.
     const BLOCK_BYTES: usize = SCALE_BYTES + BLOCK / 8 * Self::BITS;
 
-    /// The exact length of the encoding of `elements` values.
+    /// Returns the exact length in bytes of the encoding of `elements` values.
     fn encoded_len(elements: usize) -> usize {
         let (blocks, rest) = (elements / BLOCK, elements % BLOCK);
         let codes = rest / Self::PLANE * LANES + (rest % Self::PLANE).min(LANES);
@@ -41,11 +41,11 @@ pub(crate) trait Signs: Copy + Debug + Send + Sync + 'static {
 /// Elements under one unit.
 pub(crate) const BLOCK: usize = 128;
 
-/// The sign, and the mean magnitude for all.
+/// Signs under the mean magnitude.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneBit;
-/// One or three times 5/8 of the mean magnitude: of all such pairs nearly the one that loses least
-/// of normally distributed values.
+/// Signs under one or three times 5/8 of the mean magnitude, which is nearly the best unit for normal
+/// values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Int2;
 
@@ -61,23 +61,23 @@ impl Signs for Int2 {
     const UNIT: f32 = 0.625;
 }
 
-/// Every magnitude is divided by [`BLOCK`] before it is summed, so that no sum overflows.
+/// Factor of every magnitude before the sum over [`BLOCK`] elements, so that no sum overflows.
 pub(super) const SHARE: f32 = 1.0 / BLOCK as f32;
 
-/// The magnitudes that codes stand for.
+/// Magnitudes that codes are decoded to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Unit {
     /// One unit.
     pub one: f32,
     /// Three units, where codes have two bits.
     pub three: f32,
-    /// The bits of the largest magnitude that is nearer to one unit than to three.
+    /// Bits of the largest magnitude that is nearer to one unit than to three.
     pub most: u32,
 }
 
 impl Unit {
-    /// The unit of a block of `length` elements, the sum of whose magnitudes over [`BLOCK`] is
-    /// `sum`; none if what it stands for is not finite.
+    /// Returns the unit of a block of `length` elements with the sum of magnitudes `sum` over [`BLOCK`];
+    /// none if the decoded values would not be finite.
     #[inline(always)]
     pub(super) fn of<S: Signs>(sum: f32, length: usize) -> Option<Unit> {
         let mean = sum / (length as f32 * SHARE);
@@ -89,7 +89,7 @@ impl Unit {
         (largest < f32::INFINITY).then_some(unit)
     }
 
-    /// What codes stand for where the block begins with `one`.
+    /// Returns the magnitudes of a block that begins with `one`.
     #[inline(always)]
     pub(super) fn new(one: f32) -> Unit {
         Unit { one, three: one * 3.0, most: (one * 2.0).to_bits() & !SIGN }
@@ -106,7 +106,7 @@ impl Unit {
     }
 }
 
-/// Where the code of an element of a block is: a byte and a shift.
+/// Returns the byte and the shift of the code of an element of a block.
 fn place<S: Signs>(element: usize) -> (usize, usize) {
     let (plane, within) = (element / S::PLANE, element % S::PLANE);
     (plane * LANES + within % LANES, within / LANES * S::BITS)

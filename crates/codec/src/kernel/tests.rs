@@ -186,7 +186,7 @@ proptest! {
 
     #[test]
     fn codes_agree_with_and_without_random_numbers(pair in pair(), noise in prop::collection::vec(any::<u8>(), 1..600), key in key()) {
-        let norms = [Norm::Largest, Norm::Length, Norm::Clipped(1.0)];
+        let norms = [Norm::Max, Norm::Length, Norm::Clipped(1.0)];
         codes_agree(Vote, &pair, &noise, key);
         for code in [0.5, 1e-30, 1e30].map(|tau| Threshold { tau }) {
             codes_agree(code, &pair, &noise, key);

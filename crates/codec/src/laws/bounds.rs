@@ -1,4 +1,4 @@
-//! Laws of how far one encoding is off.
+//! Laws of the codec error.
 
 use thinwire_wire::random::Key;
 
@@ -7,8 +7,8 @@ use super::trial::{KEY, decode, encode, round_trip};
 use crate::codec_error::{squared_distance, squared_length};
 use crate::{Bound, Codec, Finite};
 
-/// [`Bound::Contraction`] holds for every input, and with [`Bound::Mean`] no error is longer than
-/// the input.
+/// Checks that [`Bound::Contraction`] holds for every input, and that with [`Bound::Mean`] no error is
+/// longer than the input.
 pub fn the_residual_is_as_much_shorter_as_the_codec_declares(codec: &dyn Codec) {
     for length in lengths(codec) {
         let declared = match codec.bound(length) {
@@ -21,7 +21,7 @@ pub fn the_residual_is_as_much_shorter_as_the_codec_declares(codec: &dyn Codec) 
             "{codec}: claims a contraction of {declared} for {length} elements, expected 0 to 1"
         );
         let ordinary = ordinary(length).into_iter().map(|input| (declared, input));
-        // What is too small may be sent as zero.
+        // Tiny values may be sent as zero.
         let extreme = extreme(length).into_iter().map(|input| (0.0, input));
         for (contraction, (name, values)) in ordinary.chain(extreme) {
             let (bytes, finite) = encode(codec, &values, KEY);
@@ -42,7 +42,7 @@ pub fn the_residual_is_as_much_shorter_as_the_codec_declares(codec: &dyn Codec) 
     }
 }
 
-/// [`Bound::Variance`] and [`Bound::Mean`] hold in the mean over seeds.
+/// Checks that [`Bound::Variance`] and [`Bound::Mean`] hold in the mean over seeds.
 pub fn the_mean_error_is_as_small_as_the_codec_declares(codec: &dyn Codec) {
     const SEEDS: u64 = 200;
     for length in [1, 9, 65, 300, 1009] {
@@ -60,7 +60,7 @@ pub fn the_mean_error_is_as_small_as_the_codec_declares(codec: &dyn Codec) {
             let (whole, seeds) = (squared_length(&values), SEEDS as f64);
             let mean = errors.iter().sum::<f64>() / seeds;
             let deviation = match codec.bound(length) {
-                // What lies between 0 and `whole` does not vary more.
+                // Errors between 0 and `whole` vary most where only these two occur.
                 Bound::Mean(_) => whole * (most * (1.0 - most) / seeds).sqrt(),
                 _ => errors.iter().map(|x| (x - mean).powi(2)).sum::<f64>().sqrt() / seeds,
             };
@@ -76,7 +76,7 @@ pub fn the_mean_error_is_as_small_as_the_codec_declares(codec: &dyn Codec) {
     }
 }
 
-/// No value of the same block would have been nearer, where that is claimed: truncation does not
+/// Checks that no other value of the block is nearer, where a codec claims so: truncation does not
 /// pass.
 pub fn rounding_is_to_the_nearest(codec: &dyn Codec) {
     if !codec.claims().nearest {

@@ -4,7 +4,7 @@ use super::inputs::{any_bytes, any_numbers, extreme, lengths, ordinary, some_len
 use super::trial::{KEY, decode, encode, feed};
 use crate::{Codec, Finite, Kind, Write};
 
-/// [`Codec::encoded_len`] bytes are written, whatever was there.
+/// Checks that [`Codec::encoded_len`] bytes are written, whatever the bytes were before.
 pub fn the_length_is_exact_and_every_byte_is_written(codec: &dyn Codec) {
     for length in lengths(codec) {
         for (name, values) in ordinary(length) {
@@ -18,7 +18,7 @@ pub fn the_length_is_exact_and_every_byte_is_written(codec: &dyn Codec) {
     }
 }
 
-/// A message of another length is an error that says both.
+/// Checks that a message of another length is an error with both lengths.
 pub fn other_lengths_are_refused_with_both_numbers(codec: &dyn Codec) {
     for length in lengths(codec) {
         let right = codec.encoded_len(length);
@@ -38,7 +38,7 @@ pub fn other_lengths_are_refused_with_both_numbers(codec: &dyn Codec) {
     }
 }
 
-/// Encoding has no state and no chance of its own.
+/// Checks that encoding has no state, and no random numbers but those of the key.
 pub fn the_same_input_gives_the_same_bytes(codec: &dyn Codec) {
     for (length, key) in some_lengths() {
         let values = any_numbers(key, length);
@@ -49,7 +49,8 @@ pub fn the_same_input_gives_the_same_bytes(codec: &dyn Codec) {
     }
 }
 
-/// Bytes from outside never panic, and adding them is adding what setting them gives.
+/// Checks that decoding any bytes does not panic, and that adding them adds the values that setting
+/// them gives.
 pub fn any_bytes_decode_or_are_refused(codec: &dyn Codec) {
     for (length, key) in some_lengths() {
         let right = codec.encoded_len(length);
@@ -79,7 +80,7 @@ pub fn any_bytes_decode_or_are_refused(codec: &dyn Codec) {
     }
 }
 
-/// Encoding what was decoded gives the same bytes, where that is claimed.
+/// Checks that encoding decoded values gives the same bytes, where a codec claims so.
 pub fn encoding_what_was_decoded_changes_nothing(codec: &dyn Codec) {
     for length in lengths(codec).into_iter().filter(|_| codec.claims().idempotent) {
         for (name, values) in ordinary(length).into_iter().chain(extreme(length)) {
@@ -101,7 +102,8 @@ pub fn encoding_what_was_decoded_changes_nothing(codec: &dyn Codec) {
     }
 }
 
-/// What is not finite after decoding was reported, and numbers below 6e4 can be held.
+/// Checks that decoded values are finite unless encoding reported otherwise, and that numbers below
+/// 6e4 can be held.
 pub fn any_numbers_decode_to_finite_ones_or_are_reported(codec: &dyn Codec) {
     for (length, key) in some_lengths() {
         let values = any_numbers(key, length);
@@ -123,7 +125,7 @@ pub fn any_numbers_decode_to_finite_ones_or_are_reported(codec: &dyn Codec) {
     }
 }
 
-/// One NaN or infinity anywhere, in values or residual, is reported.
+/// Checks that one NaN or infinity anywhere, in values or residual, is reported.
 pub fn one_number_that_is_none_is_noticed_wherever_it_is(codec: &dyn Codec) {
     for length in lengths(codec) {
         for at in [0, 1, length / 2, length.saturating_sub(2), length.saturating_sub(1)] {

@@ -1,14 +1,14 @@
-//! Values of every shape.
+//! Inputs of laws: values of every shape.
 
 use thinwire_wire::random::Key;
 
 use super::trial::KEY;
 use crate::Codec;
 
-/// What values are like, and the values.
+/// Description of values, and the values.
 pub(super) type Named = (&'static str, Vec<f32>);
 
-/// Lengths around every block and vector.
+/// Returns lengths around every block and vector.
 pub(super) fn lengths(codec: &dyn Codec) -> Vec<usize> {
     let block = codec.block();
     vec![0, 1, 7, 8, 9, 63, 64, 65, block - 1, block, block + 1, 3 * block + 5, 1009]
@@ -18,7 +18,7 @@ fn of(length: usize, value: impl Fn(usize) -> f32) -> Vec<f32> {
     (0..length).map(value).collect()
 }
 
-/// Values of every shape, below 100 in magnitude and for the most part above 1e-3.
+/// Returns values of every shape, below 100 in magnitude and mostly above 1e-3.
 pub(super) fn ordinary(length: usize) -> Vec<Named> {
     let key = Key { seed: 3, step: 0, tensor: length as u32 };
     let pareto = |i| 0.01 / (1.01 - key.uniform(i)) * key.normal(i).signum();
@@ -34,13 +34,13 @@ pub(super) fn ordinary(length: usize) -> Vec<Named> {
     ]
 }
 
-/// Normally distributed values.
+/// Returns normally distributed values.
 pub(super) fn normal(length: usize) -> Vec<f32> {
     let key = Key { seed: 3, step: 0, tensor: length as u32 };
     of(length, |i| key.normal(i as u64))
 }
 
-/// Values at the ends of what f32 can hold.
+/// Returns values at the ends of the range of f32.
 pub(super) fn extreme(length: usize) -> Vec<Named> {
     vec![
         ("zero", of(length, |_| 0.0)),
@@ -53,7 +53,7 @@ pub(super) fn extreme(length: usize) -> Vec<Named> {
     ]
 }
 
-/// Some hundred lengths, of which the longest is above two blocks where blocks are short.
+/// Returns 120 lengths, the longest of which are above two blocks where blocks are short.
 pub(super) fn some_lengths() -> impl Iterator<Item = (usize, Key)> {
     (0..120u32).map(|case| {
         let key = Key { tensor: case, ..KEY };
@@ -61,12 +61,12 @@ pub(super) fn some_lengths() -> impl Iterator<Item = (usize, Key)> {
     })
 }
 
-/// Bytes of every kind.
+/// Returns bytes of every kind.
 pub(super) fn any_bytes(key: Key, length: usize) -> Vec<u8> {
     (0..length).map(|i| key.word(i as u64) as u8).collect()
 }
 
-/// Numbers of every kind, some of which are none.
+/// Returns numbers of every kind, NaN and infinities among them.
 pub(super) fn any_numbers(key: Key, length: usize) -> Vec<f32> {
     of(length, |i| {
         let [bits, sort, exponent, _] = key.words(i as u64);

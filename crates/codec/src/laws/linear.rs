@@ -4,7 +4,7 @@ use super::inputs::ordinary;
 use super::trial::{KEY, encode, round_trip};
 use crate::{Codec, Exchange};
 
-/// The encodings of parts, put together, are that of the whole, where that is claimed.
+/// Checks that the encodings of parts make up that of the whole, where a codec claims so.
 pub fn ranges_that_begin_at_a_block_are_encoded_alone(codec: &dyn Codec) {
     if !codec.claims().separable {
         return;
@@ -20,7 +20,8 @@ pub fn ranges_that_begin_at_a_block_are_encoded_alone(codec: &dyn Codec) {
     }
 }
 
-/// With [`Exchange::Summable`] and one key, a sum decodes to the sum and the double to the double.
+/// Checks, for [`Exchange::Summable`] and one key, that a sum decodes to the sum and a double to the
+/// double.
 pub fn summable_codecs_are_linear_but_for_rounding(codec: &dyn Codec) {
     if codec.exchange() != Exchange::Summable {
         return;

@@ -90,7 +90,7 @@ pub use residual::{
 
 pub use table::{ALL, Law};
 
-/// Tests of all laws: `codec_laws!(codec)`, or `codec_laws!(each codecs)` with pointers to several.
+/// Defines a test per law: `codec_laws!(codec)`, or `codec_laws!(each codecs)` with pointers to several.
 #[macro_export]
 macro_rules! codec_laws {
     (each $codecs:expr) => {

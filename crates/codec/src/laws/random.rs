@@ -7,15 +7,15 @@ use super::trial::{KEY, round_trip};
 use crate::codec_error::squared_distance;
 use crate::{Bound, Codec};
 
-/// Standard errors that a mean is off by at most.
+/// Largest error of a mean, in standard errors.
 const SURE: f64 = 5.0;
 
-/// Rounding is random, and right in the mean.
+/// Returns whether a codec claims to be unbiased over random numbers.
 fn is_unbiased(codec: &dyn Codec) -> bool {
     matches!(codec.bound(1), Bound::Variance(_))
 }
 
-/// Over seeds the mean is the value, of every element and of their sum.
+/// Checks that the mean over seeds is the value, for every element and for the sum of all.
 pub fn random_rounding_is_right_in_the_mean(codec: &dyn Codec) {
     let (rounds, length) = (3000, 300);
     for (name, values) in ordinary(length).into_iter().filter(|_| is_unbiased(codec)) {
@@ -52,8 +52,8 @@ pub fn random_rounding_is_right_in_the_mean(codec: &dyn Codec) {
     }
 }
 
-/// What each rank rounds, over the error of the mean of 16: 16 if they are independent, 1 if all
-/// roll the same dice.
+/// Checks that the squared error of the mean of 16 encodings is a sixteenth of that of one, as it is
+/// for independent random numbers.
 pub fn ranks_steps_and_tensors_round_independently(codec: &dyn Codec) {
     let length = 4096;
     let values = normal(length);
@@ -79,8 +79,7 @@ pub fn ranks_steps_and_tensors_round_independently(codec: &dyn Codec) {
     }
 }
 
-/// Elements of one encoding roll dice of their own: errors of neighbours, of groups and of blocks
-/// do not go together.
+/// Checks that the errors of neighbouring elements, of groups and of blocks are not correlated.
 pub fn elements_round_independently(codec: &dyn Codec) {
     if !is_unbiased(codec) {
         return;

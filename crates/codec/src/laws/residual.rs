@@ -6,7 +6,8 @@ use super::inputs::{extreme, lengths, ordinary};
 use super::trial::{KEY, decode, encode, feed};
 use crate::{Codec, Finite};
 
-/// `decode(encode(x + e)) + e' == x + e`, exactly where that is claimed, else to the last digit.
+/// Checks `decode(encode(x + e)) + e' == x + e`, exactly where a codec claims so, else to the last
+/// digit.
 pub fn what_is_sent_and_what_is_left_is_what_there_was(codec: &dyn Codec) {
     for length in lengths(codec) {
         for (name, values) in ordinary(length).into_iter().chain(extreme(length)) {
@@ -37,7 +38,7 @@ pub fn what_is_sent_and_what_is_left_is_what_there_was(codec: &dyn Codec) {
     }
 }
 
-/// After 50 steps what was sent and the residual are what there was.
+/// Checks that sent values and the residual add up to all gradients after 50 steps.
 pub fn over_many_steps_nothing_is_lost(codec: &dyn Codec) {
     const STEPS: u64 = 50;
     for length in lengths(codec) {
@@ -64,7 +65,7 @@ pub fn over_many_steps_nothing_is_lost(codec: &dyn Codec) {
     }
 }
 
-/// Zeros are decoded to zeros and leave nothing, where that is claimed.
+/// Checks that zeros are decoded to zeros and leave no residual, where a codec claims so.
 pub fn nothing_in_nothing_out(codec: &dyn Codec) {
     for length in lengths(codec).into_iter().filter(|_| codec.claims().zero) {
         for zero in [0.0, -0.0] {

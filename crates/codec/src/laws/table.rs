@@ -1,4 +1,4 @@
-//! All laws by name, for whoever wants to know which of them a codec breaks.
+//! Table of all laws by name, for reports of the laws that a codec breaks.
 
 use super::bounds::*;
 use super::bytes::*;
@@ -7,10 +7,10 @@ use super::random::*;
 use super::residual::*;
 use crate::Codec;
 
-/// A law: it panics where it is broken.
+/// Function that panics where its law is broken.
 pub type Law = fn(&dyn Codec);
 
-/// Every law and what it says.
+/// Every law with its name.
 pub const ALL: [(&str, Law); 18] = [
     ("the length is exact", the_length_is_exact_and_every_byte_is_written),
     ("other lengths are refused", other_lengths_are_refused_with_both_numbers),

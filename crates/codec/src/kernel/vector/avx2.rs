@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::lanes::Lanes;
 
-/// Two registers.
+/// AVX2 and F16C, with sixteen lanes in two registers.
 pub(crate) struct Avx2;
 
 /// Applies an instruction to both registers.
@@ -17,14 +17,14 @@ macro_rules! both {
     };
 }
 
-/// Sixteen 16-bit numbers from lanes that hold 0..=65535.
+/// Packs lanes that hold 0..=65535 to sixteen 16-bit numbers.
 #[inline(always)]
 unsafe fn narrow(x: [__m256i; 2]) -> __m256i {
     // Packing works within 128 bits; the permutation brings the quarters into order.
     _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(x[0], x[1]))
 }
 
-/// The halves of an element each, without NaN being rounded to infinity.
+/// Rounds to bf16 in the lower half of every lane, and keeps NaN from being rounded to infinity.
 #[inline(always)]
 unsafe fn bf16_bits(x: __m256) -> __m256i {
     let bits = _mm256_castps_si256(x);
@@ -36,7 +36,7 @@ unsafe fn bf16_bits(x: __m256) -> __m256i {
     _mm256_blendv_epi8(_mm256_srli_epi32::<16>(up), quiet, nan)
 }
 
-/// Eight lanes, summed by halves.
+/// Sums eight lanes by halves.
 #[inline(always)]
 pub(super) unsafe fn sum_halves(x: __m256) -> f32 {
     let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));

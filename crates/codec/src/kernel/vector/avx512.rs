@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::lanes::Lanes;
 
-/// One register.
+/// AVX-512, with sixteen lanes in one register.
 pub(crate) struct Avx512;
 
 // SAFETY: here as in `Lanes`, the caller answers for the instructions and the pointers.

@@ -1,4 +1,4 @@
-//! The loops of `format`, written once for vectors of 16 lanes: every element by itself.
+//! Loops of number formats in vectors.
 
 use super::lanes::{FormatLanes, Lanes};
 use super::source::{Source, rest};

@@ -1,6 +1,4 @@
-//! The loops of `codes`, written once for vectors of 16 lanes.
-//!
-//! Whole blocks go through vectors, a last block that is cut through the scalar loops.
+//! Loops of `codes` in vectors.
 
 use thinwire_wire::random::Key;
 
@@ -13,7 +11,7 @@ use crate::kernel::levels::LANES;
 use crate::kernel::planes::BLOCK;
 use crate::{Finite, Input, Write};
 
-/// The loop for the width that the code has.
+/// Calls the loop for the width of the code, or the scalar one for more than 8 bits.
 macro_rules! of_width {
     ($code:ident, $function:ident($($argument:expr),*), $other:expr) => {
         match $code.bits() {
@@ -63,7 +61,7 @@ unsafe fn encode<L: Lanes, C: CodeLanes, const BITS: usize>(
     finite.and(codes::encode_from(code, blocks as u64, input, key, output))
 }
 
-/// Two passes over a block that is in the nearest cache after the first.
+/// Encodes a block in two passes; after the first one it is in the nearest cache.
 #[inline(always)]
 unsafe fn encode_block<L: Lanes, C: CodeLanes, const BITS: usize, const FEEDBACK: bool>(
     code: C,

@@ -1,4 +1,4 @@
-//! The loop that lists large elements, written once for vectors of 16 lanes.
+//! Loop that collects large elements in vectors.
 
 use super::lanes::Lanes;
 use super::source::{Source, rest};
@@ -25,12 +25,12 @@ pub(in crate::kernel) unsafe fn collect<L: Lanes>(
     scalar::collect(rest(input, whole), first + whole as u32, threshold, found);
 }
 
-/// Elements that are compared before any is listed.
+/// Elements that are compared before any is written.
 const WORD: usize = 4 * LANES;
-/// Elements that are listed whether they are there or not: guessing wrong costs more.
+/// Elements that are written at once, found or not: a mispredicted branch costs more.
 const AT_ONCE: usize = 4;
 
-/// The list has room for `length` more and [`AT_ONCE`].
+/// Collects from `length` elements; `found` has room for `length` more and [`AT_ONCE`].
 #[inline(always)]
 unsafe fn collect_whole<L: Lanes, const FEEDBACK: bool>(
     source: Source,

@@ -4,7 +4,7 @@ use crate::kernel::codes::Code;
 use crate::kernel::format::{BF16, F16, F32, Format};
 use crate::kernel::levels::{Int3, Int4, Int8, LANES, Levels, Scale};
 
-/// Sixteen f32 (`F`) or i32 (`I`) at once.
+/// Instructions on sixteen f32 (`F`) or i32 (`I`) at once.
 pub(crate) trait Lanes {
     type F: Copy;
     type I: Copy;
@@ -23,17 +23,17 @@ pub(crate) trait Lanes {
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
-    /// To nearest, ties to even.
+    /// Rounds to the nearest, ties to even.
     unsafe fn round(x: Self::F) -> Self::I;
     unsafe fn float(x: Self::I) -> Self::F;
-    /// The bits without the sign.
+    /// Clears the sign bits.
     unsafe fn magnitude(x: Self::F) -> Self::I;
     unsafe fn bits(x: Self::F) -> Self::I;
     unsafe fn from_bits(x: Self::I) -> Self::F;
-    /// All lanes, summed by halves: lane `i` and `i + 8`, then 4, 2 and 1 apart.
+    /// Sums all lanes by halves: lane `i` and `i + 8`, then 4, 2 and 1 apart.
     unsafe fn sum(x: Self::F) -> f32;
     unsafe fn splat_int(x: u32) -> Self::I;
-    /// Lane `i` is `i`.
+    /// Returns `i` in lane `i`.
     unsafe fn iota() -> Self::I;
     unsafe fn add_int(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn and(a: Self::I, b: Self::I) -> Self::I;
@@ -46,13 +46,13 @@ pub(crate) trait Lanes {
     unsafe fn shift_right_signed<const N: u32>(x: Self::I) -> Self::I;
     unsafe fn min(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn max(a: Self::I, b: Self::I) -> Self::I;
-    /// The largest lane.
+    /// Returns the largest lane.
     unsafe fn max_lane(x: Self::I) -> u32;
-    /// The upper and the lower half of unsigned products.
+    /// Returns the upper and the lower half of unsigned products.
     unsafe fn mul_wide(a: Self::I, b: Self::I) -> (Self::I, Self::I);
-    /// The numbers at indices, all of which are in the table.
+    /// Returns the numbers at indices, all of which are in the table.
     unsafe fn gather(table: &[f32; 128], index: Self::I) -> Self::F;
-    /// Bit `i` says whether lane `i` of `a` is above that of `b`; none is negative.
+    /// Returns in bit `i` whether lane `i` of `a` is above that of `b`; no lane is negative.
     unsafe fn above(a: Self::I, b: Self::I) -> u16;
 }
 

@@ -1,4 +1,4 @@
-//! The loops of `levels`, written once for vectors of 16 lanes: blocks of few levels under a scale.
+//! Loops of `levels` in vectors: blocks of small integers under a scale.
 
 use thinwire_wire::random::Key;
 
@@ -34,7 +34,7 @@ pub(in crate::kernel) unsafe fn quantise<L: Lanes, Q: LevelsLanes>(
     finite.and(scalar::quantise_from::<Q>(blocks, input, key, output))
 }
 
-/// Two passes over a block that is in the nearest cache after the first.
+/// Encodes a block in two passes; after the first one it is in the nearest cache.
 #[inline(always)]
 unsafe fn quantise_block<L: Lanes, Q: LevelsLanes, const FEEDBACK: bool, const RANDOM: bool>(
     source: Source,
@@ -79,7 +79,7 @@ unsafe fn quantise_block<L: Lanes, Q: LevelsLanes, const FEEDBACK: bool, const R
     Finite::Yes
 }
 
-/// The numbers of `levels::random_group`.
+/// Computes the numbers of `levels::random_group`.
 #[inline(always)]
 pub(super) unsafe fn random_group<L: Lanes>(key: Key, group: u64) -> [L::I; GROUP / LANES] {
     let (counter, [key0, key1]) = key.philox_input(group * LANES as u64);

@@ -15,19 +15,19 @@ use crate::qsgd::Levels;
 use crate::tbq::Threshold;
 use crate::vote::Vote;
 
-/// All bits where `x` is below `limit`, else none; the difference must not overflow.
+/// Returns all bits where `x` is below `limit`, else none; the difference must not overflow.
 #[inline(always)]
 unsafe fn below<L: Lanes>(x: L::I, limit: u32) -> L::I {
     L::shift_right_signed::<31>(L::add_int(x, L::splat_int(limit.wrapping_neg())))
 }
 
-/// `a` where the mask has all bits, `b` where it has none.
+/// Returns `a` where the mask has all bits, `b` where it has none.
 #[inline(always)]
 unsafe fn choose<L: Lanes>(mask: L::I, a: L::I, b: L::I) -> L::I {
     L::xor(b, L::and(mask, L::xor(a, b)))
 }
 
-/// Bit 7 as the sign bit.
+/// Moves bit 7 to the sign bit.
 #[inline(always)]
 unsafe fn sign<L: Lanes>(codes: L::I) -> L::I {
     L::and(L::shift_left::<24>(codes), L::splat_int(SIGN))
@@ -42,9 +42,9 @@ unsafe fn signed<L: Lanes>(codes: L::I, bits: usize) -> L::I {
 }
 
 impl CodeLanes for Vote {
-    /// The sum with 0 has the sign of `x`, but that of -0 is 0.
     #[inline(always)]
     unsafe fn codes<L: Lanes>(&self, x: L::F, _scale: Scale, _random: L::I) -> L::I {
+        // Adding 0 turns -0 to 0, which counts as positive, and keeps every other sign.
         L::shift_right::<31>(L::bits(L::add(x, L::splat(0.0))))
     }
     #[inline(always)]
@@ -69,12 +69,12 @@ impl CodeLanes for Threshold {
 }
 
 impl CodeLanes for Levels {
-    /// Magnitudes are far below 2^31 after rounding, so what is too large is cut off then.
     #[inline(always)]
     unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, random: L::I) -> L::I {
         let digits = L::splat(scale.inverse * (1 << RANDOM_BITS) as f32);
-        let least = -(self.levels() << RANDOM_BITS);
-        let rounded = L::max(L::round(L::mul(x, digits)), L::splat_int(least as u32));
+        let min = -(self.levels() << RANDOM_BITS);
+        // Magnitudes are far below 2^31 after rounding, so clipping can follow.
+        let rounded = L::max(L::round(L::mul(x, digits)), L::splat_int(min as u32));
         let floor = L::shift_right_signed::<RANDOM_BITS>(L::add_int(rounded, random));
         L::min(floor, L::splat_int(self.levels() as u32))
     }
@@ -118,20 +118,19 @@ impl CodeLanes for Natural {
 }
 
 impl<const DIGITS: u32> CodeLanes for Float8<DIGITS> {
-    /// The adder rounds: a power of two is so much larger that the sum has the digits of the code, of
-    /// small numbers those behind the point of the smallest exponent.
     #[inline(always)]
     unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, _random: L::I) -> L::I {
         let y = L::mul(x, L::splat(scale.inverse));
         let magnitude = L::magnitude(y);
-        let least = (128 - Self::BIAS) << 23;
+        let min_normal = (128 - Self::BIAS) << 23;
         let exponent = L::and(magnitude, L::splat_int(INFINITY));
-        let exponent = L::max(exponent, L::splat_int(least));
+        let exponent = L::max(exponent, L::splat_int(min_normal));
+        // The adder rounds: `large` is so much larger that the sum keeps only the digits of the code.
         let large = L::from_bits(L::add_int(exponent, L::splat_int(Self::CUT << 23)));
         let sum = L::bits(L::add(L::from_bits(magnitude), large));
         let digits = L::and(sum, L::splat_int((1 << 23) - 1));
         let steps = L::add_int(cut::<L, DIGITS>(exponent), digits);
-        let code = L::add_int(steps, L::splat_int((least >> Self::CUT).wrapping_neg()));
+        let code = L::add_int(steps, L::splat_int((min_normal >> Self::CUT).wrapping_neg()));
         L::or(code, L::and(L::shift_right::<24>(L::bits(y)), L::splat_int(0x80)))
     }
     #[inline(always)]
@@ -139,23 +138,23 @@ impl<const DIGITS: u32> CodeLanes for Float8<DIGITS> {
         let own = L::and(codes, L::splat_int(0x7f));
         let bits = if DIGITS == 3 { L::shift_left::<20>(own) } else { L::shift_left::<21>(own) };
         let normal = L::add_int(bits, L::splat_int((127 - Self::BIAS) << 23));
-        // Without digits of an exponent, what is left are those behind the point.
+        // With the smallest exponent, the code is a multiple of the step.
         let small = L::bits(L::mul(L::float(own), L::splat(Self::STEP)));
         let magnitude = choose::<L>(below::<L>(own, 1 << DIGITS), small, normal);
         L::mul(L::from_bits(L::or(magnitude, sign::<L>(codes))), L::splat(scale))
     }
 }
 
-/// Without the digits that a code does not have.
+/// Drops the digits that a code does not have.
 #[inline(always)]
 unsafe fn cut<L: Lanes, const DIGITS: u32>(x: L::I) -> L::I {
     if DIGITS == 3 { L::shift_right::<20>(x) } else { L::shift_right::<21>(x) }
 }
 
 impl CodeLanes for Dynamic8 {
-    /// No number here is negative but those that 0 replaces, so their bits are ordered as they are.
     #[inline(always)]
     unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, _random: L::I) -> L::I {
+        // All numbers are positive, or replaced by 0, so their bits are ordered like the numbers.
         let y = L::from_bits(L::magnitude(L::mul(x, L::splat(scale.inverse))));
         let (mut place, mut last) = (L::splat_int(0), L::splat_int(0));
         for (decade, (start, first, per_unit)) in dynamic8::STARTS.into_iter().enumerate() {

@@ -1,13 +1,13 @@
-//! The codes of a block between vectors and the planes of `planes`.
+//! Codes of a block between vectors and the planes of `kernel::planes`.
 //!
-//! Planes come in pairs: two bits of every code are brought together in 16 bits per lane, and
-//! zipping moves them between the order of codes and that of planes.
+//! Planes are made in pairs: two bits of every code are gathered in 16 bits per lane, and zipping moves
+//! them between the order of codes and that of planes.
 
 use super::lanes::Lanes;
 use crate::kernel::levels::LANES;
 use crate::kernel::planes::{self, BLOCK};
 
-/// Vectors of a block.
+/// Number of vectors of a block.
 pub(super) const VECTORS: usize = BLOCK / LANES;
 
 /// Packs the lowest `BITS` bits of codes, at most 8, into all of `bytes`.
@@ -43,7 +43,7 @@ pub(super) unsafe fn pack<L: Lanes, const BITS: usize>(codes: &[L::I; VECTORS], 
     }
 }
 
-/// Reads codes of `BITS` bits, at most 8, from all of `bytes`; bits above these mean nothing.
+/// Reads codes of `BITS` bits, at most 8, from all of `bytes`; higher bits are undefined.
 #[inline(always)]
 pub(super) unsafe fn unpack<L: Lanes, const BITS: usize>(bytes: &[u8]) -> [L::I; VECTORS] {
     assert_eq!(bytes.len(), planes::len(BLOCK, BITS));
@@ -79,7 +79,7 @@ pub(super) unsafe fn unpack<L: Lanes, const BITS: usize>(bytes: &[u8]) -> [L::I;
     codes
 }
 
-/// To the right by so many pairs of bits.
+/// Shifts to the right by `pairs` pairs of bits.
 #[inline(always)]
 unsafe fn down<L: Lanes>(x: L::I, pairs: usize) -> L::I {
     match pairs {
@@ -90,7 +90,7 @@ unsafe fn down<L: Lanes>(x: L::I, pairs: usize) -> L::I {
     }
 }
 
-/// To the left by so many pairs of bits.
+/// Shifts to the left by `pairs` pairs of bits.
 #[inline(always)]
 unsafe fn up<L: Lanes>(x: L::I, pairs: usize) -> L::I {
     match pairs {
@@ -101,19 +101,19 @@ unsafe fn up<L: Lanes>(x: L::I, pairs: usize) -> L::I {
     }
 }
 
-/// Of 16 bits the even ones to the lower byte, the odd ones to the upper byte.
+/// Moves the even ones of 16 bits to the lower byte, the odd ones to the upper byte.
 #[inline(always)]
 unsafe fn unzip<L: Lanes>(x: L::I) -> L::I {
     swap::<L, 4>(swap::<L, 2>(swap::<L, 1>(x, 0x2222), 0x0c0c), 0x00f0)
 }
 
-/// The reverse.
+/// Undoes [`unzip`].
 #[inline(always)]
 unsafe fn zip<L: Lanes>(x: L::I) -> L::I {
     swap::<L, 1>(swap::<L, 2>(swap::<L, 4>(x, 0x00f0), 0x0c0c), 0x2222)
 }
 
-/// Exchanges the bits of the mask with those `N` places above.
+/// Exchanges the bits of the mask with the bits `N` places above.
 #[inline(always)]
 unsafe fn swap<L: Lanes, const N: u32>(x: L::I, mask: u32) -> L::I {
     let different = L::and(L::xor(x, L::shift_right::<N>(x)), L::splat_int(mask));

@@ -1,6 +1,4 @@
-//! The loops of `signs`, written once for vectors of 16 lanes.
-//!
-//! Whole blocks go through vectors, a last block that is cut through the scalar loops.
+//! Loops of `signs` in vectors.
 
 use super::lanes::Lanes;
 use super::source::{Source, rest};
@@ -29,7 +27,7 @@ pub(in crate::kernel) unsafe fn sign_encode<L: Lanes, S: Signs>(
     finite.and(signs::encode::<S>(rest(input, blocks * BLOCK), output))
 }
 
-/// Two passes over a block that is in the nearest cache after the first.
+/// Encodes a block in two passes; after the first one it is in the nearest cache.
 #[inline(always)]
 unsafe fn encode_block<L: Lanes, S: Signs, const FEEDBACK: bool>(
     source: Source,
@@ -51,7 +49,7 @@ unsafe fn encode_block<L: Lanes, S: Signs, const FEEDBACK: bool>(
             let x = L::load(place);
             let mut code = L::shift_right::<31>(L::bits(x));
             if S::BITS == 2 {
-                // The difference to the largest that counts as one unit is negative, or it is not.
+                // Negative where the magnitude is above the largest that counts as one unit: most - x.
                 let minus = L::xor(L::magnitude(x), L::splat_int(u32::MAX));
                 let large = L::shift_right::<30>(L::add_int(most, minus));
                 code = L::or(code, L::and(large, L::splat_int(2)));
@@ -83,7 +81,7 @@ unsafe fn shares<L: Lanes, const FEEDBACK: bool>(source: Source, first: usize) -
     L::sum(L::add(sums[0], sums[1]))
 }
 
-/// To the left, or to the right, by a code.
+/// Shifts by one code, to the left or to the right.
 #[inline(always)]
 unsafe fn shift<L: Lanes, S: Signs, const LEFT: bool>(x: L::I) -> L::I {
     match (S::BITS, LEFT) {
@@ -94,10 +92,10 @@ unsafe fn shift<L: Lanes, S: Signs, const LEFT: bool>(x: L::I) -> L::I {
     }
 }
 
-/// What codes stand for, as bits in every lane.
+/// Decoded magnitudes as bits in every lane.
 struct Units<L: Lanes> {
     one: L::I,
-    /// Where one unit and three differ.
+    /// Bits in which one unit and three differ.
     three: L::I,
 }
 
@@ -108,7 +106,7 @@ impl<L: Lanes> Units<L> {
         Units { one: L::splat_int(one), three: L::splat_int(one ^ three) }
     }
 
-    /// The values of the lowest codes; what is above them is ignored.
+    /// Decodes the lowest code of every lane; higher bits are ignored.
     #[inline(always)]
     unsafe fn value<S: Signs>(&self, codes: L::I) -> L::F {
         let mut bits = L::xor(L::shift_left::<31>(codes), self.one);

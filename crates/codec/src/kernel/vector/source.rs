@@ -4,7 +4,7 @@ use super::lanes::Lanes;
 use crate::Input;
 use crate::kernel::levels::LANES;
 
-/// The input as pointers: without feedback, `residual` is null and `values` is only read.
+/// Pointers of an input: without feedback, `residual` is null and `values` is only read.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
     pub(super) values: *mut f32,
@@ -23,7 +23,7 @@ impl Source {
         }
     }
 
-    /// The sum of values and residual.
+    /// Loads values, plus residual with feedback.
     #[inline(always)]
     pub(super) unsafe fn load<L: Lanes, const FEEDBACK: bool>(self, at: usize) -> L::F {
         let values = L::load(self.values.add(at));
@@ -31,7 +31,7 @@ impl Source {
     }
 }
 
-/// What follows the first `length` elements.
+/// Returns the input without the first `length` elements.
 pub(super) fn rest<'a>(input: Input<'a>, length: usize) -> Input<'a> {
     match input {
         Input::Plain(values) => Input::Plain(&values[length..]),

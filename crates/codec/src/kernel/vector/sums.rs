@@ -1,4 +1,4 @@
-//! Sums, products and the largest of whole slices, written once for vectors of 16 lanes.
+//! Sums, products and maxima of whole slices in vectors.
 
 use super::lanes::Lanes;
 use crate::kernel::levels::LANES;
