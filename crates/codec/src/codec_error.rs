@@ -12,16 +12,10 @@ const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
 /// Number of values: enough for two digits, in a few milliseconds.
 const ELEMENTS: usize = 1 << 14;
 
-/// Returns `‖decode(encode(x)) − x‖² / ‖x‖²` of one encoding without residual; 0 if all values are
-/// zero, and none if the encoding is not finite or cannot be decoded.
-pub fn codec_error(codec: &dyn Codec, values: &[f32], key: Key) -> Option<f64> {
-    let (mut bytes, mut decoded) =
-        (vec![0; codec.encoded_len(values.len())], vec![0.0; values.len()]);
-    let finite = codec.encode(Input::Plain(values), key, &mut bytes);
-    codec.decode(&bytes, Write::Set, &mut decoded).ok().filter(|()| finite == Finite::Yes)?;
-    let lost = values.iter().zip(&decoded).map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>();
-    let length = squared_length(values);
-    Some(if length > 0.0 { lost / length } else { 0.0 })
+/// Returns `‖decode(encode(x)) − x‖² / ‖x‖²` of one encoding without residual, with the random numbers
+/// of `key`; 0 if all values are zero, 1 if the encoding cannot hold the values.
+pub fn relative_error(codec: &dyn Codec, values: &[f32], key: Key) -> f64 {
+    codec_error(codec, values, key).unwrap_or(1.0)
 }
 
 /// Returns the part of the squared length of `elements` normal values that one encoding sends:
@@ -29,6 +23,17 @@ pub fn codec_error(codec: &dyn Codec, values: &[f32], key: Key) -> Option<f64> {
 pub fn contraction(codec: &dyn Codec, elements: usize) -> f64 {
     let values: Vec<f32> = (0..elements as u64).map(|element| KEY.normal(element)).collect();
     1.0 - codec_error(codec, &values, KEY).unwrap_or(f64::NAN)
+}
+
+/// Returns the relative error; none if the encoding is not finite or cannot be decoded.
+fn codec_error(codec: &dyn Codec, values: &[f32], key: Key) -> Option<f64> {
+    let mut bytes = vec![0; codec.encoded_len(values.len())];
+    let mut decoded = vec![0.0; values.len()];
+    let finite = codec.encode(Input::Plain(values), key, &mut bytes);
+    codec.decode(&bytes, Write::Set, &mut decoded).ok().filter(|()| finite == Finite::Yes)?;
+    let lost = values.iter().zip(&decoded).map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>();
+    let length = squared_length(values);
+    Some(if length > 0.0 { lost / length } else { 0.0 })
 }
 
 /// Returns the sum of squares, in f64.
@@ -86,5 +91,19 @@ mod tests {
     #[test]
     fn no_codec_of_the_table_gets_a_warning() {
         assert_eq!(crate::all().iter().find_map(Choice::warning), None);
+    }
+
+    #[test]
+    fn thinner_codecs_lose_more() {
+        let key = Key { seed: 1, step: 0, tensor: 0 };
+        let values: Vec<f32> = (0..1 << 14).map(|i| key.normal(i)).collect();
+        let error = |name: &str| match Choice::parse(name).unwrap() {
+            Choice::Bytes(codec) => relative_error(codec.as_ref(), &values, Key { seed: 0, ..key }),
+            _ => unreachable!(),
+        };
+        let errors = ["none", "bf16", "int8", "int4", "int3", "topk:0.01"].map(error);
+        assert!(errors.is_sorted() && errors[0] == 0.0, "{errors:?}");
+        assert!((0.005..0.02).contains(&errors[3]) && (0.05..0.12).contains(&errors[4]));
+        assert!(errors[5] > 0.8);
     }
 }
