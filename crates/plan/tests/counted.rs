@@ -67,11 +67,12 @@ fn sent(program: &Program) -> u64 {
 }
 
 fn of_phase(phase: &Phase) -> usize {
+    let lengths = phase.schedule.bytes(&|elements| phase.codec.encoded_len(elements));
     let sends = phase.schedule.tasks.iter().filter_map(|task| match task.operation {
-        Operation::Send { slot, .. } => Some(phase.schedule.slots[slot.index()]),
+        Operation::Send { slot, .. } => Some(lengths[slot.index()]),
         _ => None,
     });
-    sends.map(|elements| phase.codec.encoded_len(elements)).sum()
+    sends.sum()
 }
 
 /// Whether there is such a plan, for which all that is said of bytes is what its programs send.

@@ -4,26 +4,28 @@
 //! exchange is the schedule that the executor runs, and its bytes are those of that schedule's
 //! messages, without headers.
 //!
-//! Law: bytes and headers of all exchanges are the [`Program::sent_bytes`] of all ranks together.
-//! Where a group is so large that it has more than [`TASKS_MAX`] tasks, one of its units stands for
-//! the others, whose messages differ by a block of the codec at most.
+//! Law: bytes and headers of all exchanges are the [`Program::sent_bytes`] of all ranks together, but
+//! in groups with very long schedules, where one unit of ranks stands for the others.
+//!
+//! [`Program::sent_bytes`]: crate::Program::sent_bytes
 
-use std::collections::HashMap;
+mod count;
+mod subjects;
+mod volume;
+
 use std::sync::Arc;
 
-use thinwire_codec::Codec;
-use thinwire_model::{NodeId, Origin, Role, TensorId, Training};
-use thinwire_schedule::Operation;
+use thinwire_model::{TensorId, Training};
 use thinwire_wire::{HEADER_BYTES, Rank};
 
-use crate::collective::{Encoding, Transfer};
 use crate::derive::derive;
+use crate::error::Error;
 use crate::layout::Assignment;
-use crate::program::{Convert, Instruction, Message, Owner, Parameter, Program, Slot};
-use crate::{Error, Plan};
+use crate::plan::Plan;
+use count::Counter;
 
-/// The most tasks of a group's schedules that are all looked at.
-const TASKS_MAX: usize = 1 << 14;
+pub use subjects::subjects;
+pub use volume::{Sent, Volume};
 
 /// The sort of tensor that an exchange moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,27 +75,6 @@ pub struct Exchange {
     pub volume: Arc<Volume>,
 }
 
-/// The bytes that one rank of a group sends to another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
-    /// The receiver's place in the group.
-    pub to: usize,
-    /// Bytes, without headers.
-    pub bytes: u64,
-    /// The number of messages.
-    pub messages: u64,
-}
-
-/// The bytes that the ranks of a group send each other in an exchange.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Volume {
-    /// The ranks of the group.
-    pub members: usize,
-    /// For the first ranks of the group, or for all, who gets how much. Others send as those do, as
-    /// much further on.
-    sent: Vec<Vec<Sent>>,
-}
-
 /// All exchanges of a step.
 #[derive(Clone, Debug)]
 pub struct StepBytes {
@@ -128,13 +109,7 @@ impl StepBytes {
         element_bytes: usize,
     ) -> Result<StepBytes, Error> {
         let plan = assignment.plan;
-        let mut counter = Counter {
-            training: assignment.training,
-            subjects: subjects(assignment),
-            element_bytes,
-            volumes: HashMap::new(),
-            exchanges: Vec::new(),
-        };
+        let mut counter = Counter::new(assignment, element_bytes);
         for stage in 0..plan.stages {
             let first = Rank((stage * plan.stage_ranks()) as u32);
             counter.program(&derive(assignment, first)?);
@@ -213,224 +188,9 @@ impl StepBytes {
     }
 }
 
-impl Volume {
-    /// Returns the bytes of all ranks, without headers.
-    pub fn bytes(&self) -> u64 {
-        (0..self.members).flat_map(|at| self.of(at)).map(|sent| sent.bytes).sum()
-    }
-
-    /// Returns the messages of all ranks.
-    pub fn messages(&self) -> u64 {
-        (0..self.members).flat_map(|at| self.of(at)).map(|sent| sent.messages).sum()
-    }
-
-    /// Returns what the rank at a place of the group sends.
-    pub fn of(&self, at: usize) -> impl Iterator<Item = Sent> + '_ {
-        let unit = at - at % self.sent.len();
-        let further = move |sent: &Sent| Sent { to: (sent.to + unit) % self.members, ..*sent };
-        self.sent[at % self.sent.len()].iter().map(further)
-    }
-
-    fn message(bytes: u64) -> Volume {
-        Volume { members: 1, sent: vec![vec![Sent { to: 0, bytes, messages: 1 }]] }
-    }
-}
-
-/// The exchanges of programs, as they are counted.
-struct Counter<'a> {
-    training: &'a Training,
-    /// For every tensor of the training graph the tensor of the model that it is, or is a gradient of.
-    subjects: Vec<TensorId>,
-    element_bytes: usize,
-    volumes: HashMap<String, Arc<Volume>>,
-    exchanges: Vec<Exchange>,
-}
-
-impl Counter<'_> {
-    fn program(&mut self, program: &Program) {
-        let passes = [&program.forward, &program.backward, &program.weight];
-        let mut encodings = Encodings { program, known: HashMap::new() };
-        for instruction in passes.into_iter().flatten().flatten() {
-            match instruction {
-                Instruction::Convert(convert) => {
-                    self.convert(&mut encodings, convert, Times::EachMicroBatch);
-                }
-                Instruction::Send { slot, to, .. } => {
-                    self.send(program, (*slot, *to), (Kind::Message, Times::EachMicroBatch));
-                }
-                _ => {}
-            }
-        }
-        program.parameters.iter().for_each(|parameter| self.parameter(&mut encodings, parameter));
-    }
-
-    /// Counts the exchanges once a step of a parameter: of its gradient's sum and of new values.
-    fn parameter(&mut self, encodings: &mut Encodings<'_>, parameter: &Parameter) {
-        let (program, once) = (encodings.program, (Kind::Parameter, Times::Once));
-        let mut all = |converts: &[Convert]| {
-            converts.iter().for_each(|convert| self.convert(encodings, convert, Times::Once));
-        };
-        all(&parameter.reduce);
-        parameter.others.iter().for_each(|other| all(&other.converts));
-        match &parameter.owner {
-            Owner::There { rank, .. } => self.send(program, (parameter.reduced, *rank), once),
-            Owner::Here { restore, copies } => {
-                all(restore);
-                copies.iter().for_each(|copy| all(&copy.converts));
-                for Message { slot, peer, .. } in copies {
-                    self.send(program, (*slot, *peer), once);
-                }
-            }
-        }
-    }
-
-    fn convert(&mut self, encodings: &mut Encodings<'_>, convert: &Convert, times: Times) {
-        let program = encodings.program;
-        let dim = convert.step.mesh_dim;
-        let (held, members) = (&program.slots[convert.from], program.mesh.sizes[dim]);
-        if members == 1 {
-            return;
-        }
-        let encoding = encodings.of(convert);
-        let key = format!("{:?} {:?} {members} {encoding}", convert.step.collective, held.shape);
-        let element_bytes = self.element_bytes;
-        let count = || {
-            let transfer =
-                |at| encoding.transfer(convert.step.collective, &held.shape, (members, at));
-            Arc::new(volume(members, encoding.inner, element_bytes, transfer))
-        };
-        let volume = Arc::clone(self.volumes.entry(key).or_insert_with(count));
-        if volume.sent.iter().all(Vec::is_empty) {
-            return;
-        }
-        let (tensor, subject) = (held.tensor, self.subjects[held.tensor]);
-        let kind = match self.training.graph.tensors[subject].role {
-            Role::Parameter(_) => Kind::Parameter,
-            _ => Kind::Activation,
-        };
-        let (stage, route) = (program.mesh.stage, Route::Along(dim));
-        self.exchanges.push(Exchange { stage, kind, tensor, subject, route, times, volume });
-    }
-
-    fn send(&mut self, program: &Program, (slot, to): (Slot, Rank), (kind, times): (Kind, Times)) {
-        let held = &program.slots[slot];
-        let elements = held.shape.iter().product();
-        if elements == 0 {
-            return;
-        }
-        let bytes = bytes(&*program.message_codec(slot, to), elements, self.element_bytes);
-        let (stage, route) = (program.mesh.stage, Route::To(program.mesh.stage_of(to)));
-        let volume = Arc::new(Volume::message(bytes));
-        let (tensor, subject) = (held.tensor, self.subjects[held.tensor]);
-        self.exchanges.push(Exchange { stage, kind, tensor, subject, route, times, volume });
-    }
-}
-
-/// The encodings of a program's collectives, each found once.
-struct Encodings<'a> {
-    program: &'a Program,
-    known: HashMap<(usize, bool, Option<String>), Arc<Encoding>>,
-}
-
-impl Encodings<'_> {
-    fn of(&mut self, convert: &Convert) -> Arc<Encoding> {
-        let program = self.program;
-        let transport = convert.gradient.map(|parameter| &program.parameters[parameter].transport);
-        let transport = transport.map(|one| format!("{} {}", one.codec, one.within));
-        let key = (convert.step.mesh_dim, program.slots[convert.from].encodes, transport);
-        let encoding = || Arc::new(program.encoding(convert));
-        Arc::clone(self.known.entry(key).or_insert_with(encoding))
-    }
-}
-
-/// Counts the bytes of a group from the transfers of its members. The first unit's stand for all
-/// where the group is large.
-fn volume(
-    members: usize,
-    unit: usize,
-    element_bytes: usize,
-    transfer: impl Fn(usize) -> Transfer,
-) -> Volume {
-    let first = transfer(0);
-    let tasks: usize = first.phases.iter().map(|phase| phase.schedule.tasks.len()).sum();
-    let counted = if tasks * members <= TASKS_MAX { members } else { unit };
-    let others = (1..counted).map(|at| sent(&transfer(at), element_bytes));
-    Volume { members, sent: std::iter::once(sent(&first, element_bytes)).chain(others).collect() }
-}
-
-/// Counts the bytes that one rank sends to each other member of its group.
-fn sent(transfer: &Transfer, element_bytes: usize) -> Vec<Sent> {
-    let mut all: Vec<Sent> = Vec::new();
-    let mut places: HashMap<Rank, usize> = HashMap::new();
-    for phase in &transfer.phases {
-        for task in &phase.schedule.tasks {
-            let Operation::Send { slot, to, .. } = task.operation else { continue };
-            let elements = phase.schedule.slots[slot.index()];
-            let place = *places.entry(to).or_insert(all.len());
-            if place == all.len() {
-                all.push(Sent { to: to.index(), bytes: 0, messages: 0 });
-            }
-            all[place].bytes += match phase.schedule.is_raw(slot) {
-                true => (element_bytes * elements) as u64,
-                false => bytes(&*phase.codec, elements, element_bytes),
-            };
-            all[place].messages += 1;
-        }
-    }
-    all
-}
-
-/// Returns the bytes of so many elements as they travel.
-fn bytes(codec: &dyn Codec, elements: usize, element_bytes: usize) -> u64 {
-    let bytes = if codec.is_raw() { element_bytes * elements } else { codec.encoded_len(elements) };
-    bytes as u64
-}
-
-/// Returns for every tensor of a training graph the tensor of the model that it is, or is a gradient
-/// of. Other tensors that gradients compute count for the first output of their node of the model.
-pub fn subjects(assignment: &Assignment<'_>) -> Vec<TensorId> {
-    let Training { graph, origins, gradients } = assignment.training;
-    let mut all: Vec<Option<TensorId>> = vec![None; graph.tensors.len()];
-    (0..gradients.len()).for_each(|tensor| all[tensor] = Some(tensor));
-    // A sum's gradient is that of its terms, too: it counts for the sum.
-    for (tensor, gradient) in gradients.iter().enumerate().rev() {
-        let mut open: Vec<TensorId> = gradient.iter().copied().collect();
-        while let Some(part) = open.pop() {
-            if all[part].is_some() {
-                continue;
-            }
-            all[part] = Some(tensor);
-            let Some((node, _)) = assignment.producers[part] else { continue };
-            if origins[node] == Origin::Accumulate(tensor) {
-                open.extend(&graph.nodes[node].inputs);
-            }
-        }
-    }
-    let of_node = |node: NodeId| match origins[node] {
-        Origin::Gradient(of) => graph.nodes[of].outputs[0],
-        Origin::Accumulate(tensor) => tensor,
-        Origin::Forward | Origin::Seed => graph.loss.unwrap_or(0),
-    };
-    let known = |(tensor, subject): (TensorId, Option<TensorId>)| {
-        let producer = || assignment.producers[tensor].map_or(tensor, |(node, _)| of_node(node));
-        subject.unwrap_or_else(producer)
-    };
-    all.into_iter().enumerate().map(known).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn others_send_as_the_first_unit_does() {
-        let sent = |to: [usize; 2]| to.map(|to| Sent { to, bytes: 1, messages: 1 }).to_vec();
-        // Units of two: within the unit, and to the same place of the next one.
-        let volume = Volume { members: 6, sent: vec![sent([1, 2]), sent([0, 3])] };
-        let to = |at| volume.of(at).map(|sent| sent.to).collect::<Vec<_>>();
-        assert_eq!([to(0), to(1), to(2), to(5)], [[1, 2], [0, 3], [3, 4], [4, 1]]);
-        assert_eq!((volume.bytes(), volume.messages()), (12, 12));
-    }
 
     #[test]
     fn pairs_are_the_ranks_of_the_mesh() {
