@@ -1,8 +1,10 @@
 //! The laws of every feedback and of momentum correction, over links in memory.
 
+mod made;
+
+use made::{averages, normal, spawn_with};
 use thinwire_sync::{Feedback, Momentum, Options, Outcome, Parameter, State, Synchronizer};
 use thinwire_testkit::{self as testkit, Network};
-use thinwire_wire::random::Key;
 
 const CODECS: [&str; 6] =
     ["int8", "int4", "onebit", "topk:0.05", "powersgd:2", "powersgd:2:alternate"];
@@ -27,8 +29,7 @@ fn options(codec: &str, feedback: &str) -> Options {
 }
 
 fn gradient(rank: u32, step: u64, parameter: usize) -> Vec<f32> {
-    let key = Key { seed: 10 + u64::from(rank), step, tensor: parameter as u32 };
-    (0..parameters()[parameter].elements() as u64).map(|i| key.normal(i) + 0.3).collect()
+    normal(rank, step, parameter, parameters()[parameter].elements())
 }
 
 /// One step; with `scale` times the gradients.
@@ -42,25 +43,11 @@ fn give(sync: &mut Synchronizer, step: u64, scale: f32) -> Outcome {
     sync.finish().unwrap()
 }
 
-fn averages(sync: &Synchronizer) -> Vec<Vec<f32>> {
-    (0..parameters().len()).map(|index| sync.gradient(index).to_vec()).collect()
-}
-
-fn spawn<T: Send>(
-    size: usize,
-    options: &Options,
-    body: impl Fn(Synchronizer) -> T + Sync,
-) -> Vec<T> {
-    testkit::spawn(Network::Mem, size, |link| {
-        body(Synchronizer::start(link, parameters(), options.clone()).unwrap())
-    })
-}
-
 /// The averages of every step and the state after it, by rank.
 type History = Vec<(Vec<Vec<f32>>, State)>;
 
 fn play(size: usize, options: &Options) -> Vec<History> {
-    spawn(size, options, |mut sync| {
+    spawn_with(size, &parameters(), options, |mut sync| {
         let mut history = Vec::new();
         for step in 0..STEPS {
             assert_eq!(give(&mut sync, step, 1.0), Outcome::Averaged);
@@ -129,7 +116,7 @@ fn ef21_knows_the_sum_of_what_it_has_told() {
 #[test]
 fn ef21_learns_a_gradient_that_stays() {
     for (codec, share) in [("int4", 0.2), ("topk:0.05", 0.99), ("onebit", 0.9)] {
-        let errors = spawn(2, &options(codec, "ef21"), |mut sync| {
+        let errors = spawn_with(2, &parameters(), &options(codec, "ef21"), |mut sync| {
             let rank = sync.world().rank().0;
             let mut errors = Vec::new();
             for step in 0..STEPS {
@@ -186,7 +173,7 @@ fn an_average_follows_what_was_lost() {
 fn a_rate_that_changes_is_made_up_for() {
     let rates = [0.1_f32, 0.4, 0.2, 0.8, 0.8, 0.05];
     for codec in ["int4", "onebit", "topk:0.05"] {
-        let ranks = spawn(2, &options(codec, "classic"), |mut sync| {
+        let ranks = spawn_with(2, &parameters(), &options(codec, "classic"), |mut sync| {
             let mut walked = vec![0.0; parameters()[0].elements()];
             for step in 0..STEPS {
                 let rate = rates[step as usize];
@@ -220,13 +207,13 @@ fn a_skipped_step_and_a_restart_leave_no_trace() {
     for codec in CODECS {
         for feedback in ["classic", "ef21", "average:0.5"] {
             let options = Options { momentum, ..options(codec, feedback) };
-            let whole = spawn(2, &options, |mut sync| {
+            let whole = spawn_with(2, &parameters(), &options, |mut sync| {
                 for step in [0, 2, 3] {
                     assert_eq!(give(&mut sync, step, 1.0), Outcome::Averaged);
                 }
                 averages(&sync)
             });
-            let resumed = spawn(2, &options, |mut sync| {
+            let resumed = spawn_with(2, &parameters(), &options, |mut sync| {
                 assert_eq!(give(&mut sync, 0, 1.0), Outcome::Averaged);
                 let before = sync.state();
                 assert_eq!(give(&mut sync, 1, f32::INFINITY), Outcome::Skipped);
@@ -234,7 +221,7 @@ fn a_skipped_step_and_a_restart_leave_no_trace() {
                 assert_eq!(give(&mut sync, 2, 1.0), Outcome::Averaged);
                 sync.state()
             });
-            let ended = spawn(2, &options, |mut sync| {
+            let ended = spawn_with(2, &parameters(), &options, |mut sync| {
                 sync.load(&resumed[sync.world().rank().index()]).unwrap();
                 assert_eq!(give(&mut sync, 3, 1.0), Outcome::Averaged);
                 averages(&sync)
@@ -311,7 +298,7 @@ fn what_was_sent_and_is_owed_is_all_momentum() {
 fn warm_up_sends_more_at_first() {
     let momentum = Momentum { warm_up_steps: 4, ..Momentum::default() };
     let options = Options { momentum: Some(momentum), ..options("topk:0.01", "classic") };
-    let sent = spawn(2, &options, |mut sync| {
+    let sent = spawn_with(2, &parameters(), &options, |mut sync| {
         let step = |step| {
             assert_eq!(give(&mut sync, step, 1.0), Outcome::Averaged);
             sync.record().total(|bucket| bucket.sent_bytes)

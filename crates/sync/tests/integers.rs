@@ -1,9 +1,11 @@
 //! The laws of integers under scales that all ranks share, over links in memory.
 
+mod made;
+
+use made::{averages, normal, spawn_with};
 use thinwire_schedule::Algorithm;
 use thinwire_sync::{Options, Outcome, Parameter, State, Synchronizer, reshard};
 use thinwire_testkit::{self as testkit, Network};
-use thinwire_wire::random::Key;
 
 const NAMES: [&str; 2] = ["intsgd", "intsgd:16"];
 
@@ -15,19 +17,8 @@ fn options(codec: &str) -> Options {
     Options { policy: codec.parse().unwrap(), seed: 3, ..Options::default() }
 }
 
-fn spawn<T: Send>(
-    size: usize,
-    options: &Options,
-    body: impl Fn(Synchronizer) -> T + Sync,
-) -> Vec<T> {
-    testkit::spawn(Network::Mem, size, |link| {
-        body(Synchronizer::start(link, parameters(), options.clone()).unwrap())
-    })
-}
-
 fn gradient(rank: u32, step: u64, parameter: usize) -> Vec<f32> {
-    let key = Key { seed: 10 + u64::from(rank), step, tensor: parameter as u32 };
-    (0..parameters()[parameter].elements() as u64).map(|i| key.normal(i) + 0.3).collect()
+    normal(rank, step, parameter, parameters()[parameter].elements())
 }
 
 /// One step in which each rank gives `of(rank, parameter)`; the averages.
@@ -36,7 +27,7 @@ fn give(sync: &mut Synchronizer, step: u64, of: impl Fn(u32, usize) -> Vec<f32>)
     sync.begin(step).unwrap();
     (0..2).for_each(|index| sync.ready(index, &of(rank, index)).unwrap());
     assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
-    (0..2).map(|index| sync.gradient(index).to_vec()).collect()
+    averages(sync)
 }
 
 fn scales(state: &State) -> [f32; 2] {
@@ -63,7 +54,7 @@ fn sums_have_the_same_bits_whatever_the_algorithm() {
                 partitions: Some(partitions),
                 ..options(codec)
             };
-            let ranks = spawn(size, &options, |mut sync| {
+            let ranks = spawn_with(size, &parameters(), &options, |mut sync| {
                 sync.load_tensors(&state).unwrap();
                 give(&mut sync, 0, |rank, index| gradient(rank, 0, index))
             });
@@ -80,7 +71,7 @@ fn sums_have_the_same_bits_whatever_the_algorithm() {
 #[test]
 fn the_first_step_is_exact_and_the_next_sends_one_or_two_bytes_each() {
     for (codec, bytes) in NAMES.into_iter().zip([1, 2]) {
-        spawn(2, &options(codec), |mut sync| {
+        spawn_with(2, &parameters(), &options(codec), |mut sync| {
             let elements: u64 = parameters().iter().map(|p| p.elements() as u64).sum();
             let first = give(&mut sync, 0, |rank, index| gradient(rank, 0, index));
             for (index, averages) in first.iter().enumerate() {
@@ -103,7 +94,7 @@ fn averages_are_right_in_the_mean() {
     const STEPS: u64 = 400;
     for (codec, finer) in NAMES.into_iter().zip([1.0, 16.0]) {
         let size = 3;
-        let ranks = spawn(size, &options(codec), |mut sync| {
+        let ranks = spawn_with(size, &parameters(), &options(codec), |mut sync| {
             let mut sums = [vec![0.0_f64; 3000], vec![0.0; 1800]];
             for step in 0..STEPS {
                 let averages = give(&mut sync, step, |rank, index| gradient(rank, 0, index));
@@ -129,7 +120,7 @@ fn averages_are_right_in_the_mean() {
 
 #[test]
 fn scales_are_alike_and_survive_another_world() {
-    let saved: Vec<State> = spawn(3, &options("intsgd"), |mut sync| {
+    let saved: Vec<State> = spawn_with(3, &parameters(), &options("intsgd"), |mut sync| {
         assert_eq!(scales(&sync.state()), [0.0; 2], "none yet");
         for step in 0..3 {
             let _ = give(&mut sync, step, |rank, index| gradient(rank, step, index));
@@ -139,7 +130,7 @@ fn scales_are_alike_and_survive_another_world() {
     assert!(scales(&saved[0]).iter().all(|scale| (0.5..1.0).contains(scale)));
     assert!(saved.iter().all(|state| scales(state) == scales(&saved[0])));
     for size in [2, 5] {
-        let ranks = spawn(size, &options("intsgd"), |mut sync| {
+        let ranks = spawn_with(size, &parameters(), &options("intsgd"), |mut sync| {
             let read = |rank: usize| Ok::<_, thinwire_sync::Error>(saved[rank].tensors.clone());
             let tensors = reshard(sync.world(), saved.len(), read).unwrap();
             sync.load_tensors(&State { tensors, ..State::default() }).unwrap();
@@ -155,7 +146,7 @@ fn scales_are_alike_and_survive_another_world() {
 #[test]
 fn gradients_that_grow_are_cut_off_never_wrapped_and_soon_followed() {
     for codec in NAMES {
-        spawn(4, &options(codec), |mut sync| {
+        spawn_with(4, &parameters(), &options(codec), |mut sync| {
             let large = |_: u32, index: usize| vec![1e4; parameters()[index].elements()];
             let _ = give(&mut sync, 0, |_, index| vec![1.0; parameters()[index].elements()]);
             let cut = give(&mut sync, 1, large);
@@ -169,7 +160,7 @@ fn gradients_that_grow_are_cut_off_never_wrapped_and_soon_followed() {
 
 #[test]
 fn a_tensor_that_was_zero_takes_the_scale_of_its_bucket() {
-    let ranks = spawn(2, &options("intsgd"), |mut sync| {
+    let ranks = spawn_with(2, &parameters(), &options("intsgd"), |mut sync| {
         let none = |_: u32, index: usize| vec![0.0; parameters()[index].elements()];
         assert_eq!(give(&mut sync, 0, none).concat(), vec![0.0; 4800]);
         let some = |rank: u32, index: usize| match index {
@@ -194,7 +185,7 @@ fn a_tensor_that_was_zero_takes_the_scale_of_its_bucket() {
 #[test]
 fn descent_comes_as_near_as_that_of_f32() {
     let distance = |codec: &str| {
-        let ranks = spawn(4, &options(codec), |mut sync| {
+        let ranks = spawn_with(4, &parameters(), &options(codec), |mut sync| {
             let mut weights = [vec![0.0_f32; 3000], vec![0.0; 1800]];
             for step in 0..300 {
                 let of = |rank: u32, index: usize| {

@@ -1,7 +1,8 @@
 //! The laws of low rank: factors are alike on all ranks, and what is sent of them.
 
+mod made;
+
 use thinwire_sync::{Options, Outcome, Parameter, Synchronizer};
-use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::random::Key;
 
 fn parameters() -> Vec<Parameter> {
@@ -16,11 +17,8 @@ fn parameters() -> Vec<Parameter> {
 
 /// Runs `body` on every rank of a world in memory; the results in rank order.
 fn spawn<T: Send>(size: usize, codec: &str, body: impl Fn(Synchronizer) -> T + Sync) -> Vec<T> {
-    testkit::spawn(Network::Mem, size, |link| {
-        let policy = codec.parse().unwrap();
-        let options = Options { policy, bucket_bytes: 12_000, ..Options::default() };
-        body(Synchronizer::start(link, parameters(), options).unwrap())
-    })
+    let options = Options { seed: 0, ..made::options(codec) };
+    made::spawn_with(size, &parameters(), &options, body)
 }
 
 fn give(sync: &mut Synchronizer, step: u64) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use half::prelude::*;
-use made::{give, gradient, options, parameters, spawn};
+use made::{averages, give, gradient, options, parameters, spawn};
 use thinwire_codec::Choice;
 use thinwire_link::mem;
 use thinwire_sync::{
@@ -39,10 +39,6 @@ const CODECS: [&str; 21] = [
     "intsgd",
     "intsgd:16",
 ];
-
-fn averages(sync: &Synchronizer) -> Vec<Vec<f32>> {
-    (0..parameters().len()).map(|index| sync.gradient(index).to_vec()).collect()
-}
 
 /// Residuals by parameter; zero where there is none.
 fn residuals(state: &State) -> Vec<Vec<f32>> {

@@ -1,6 +1,5 @@
 //! Codecs in files, on ranks that have them in different places.
 
-#[expect(dead_code, reason = "ranks are started here")]
 mod made;
 
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 
 mod made;
 
-use made::{give, options, parameters, spawn};
+use made::{averages, give, options, parameters, spawn, spawn_with};
 use proptest::prelude::*;
 use thinwire_sync::{Momentum, Options, Outcome, Parameter, State, Synchronizer};
 use thinwire_testkit::{self as testkit, Network};
@@ -22,31 +22,19 @@ fn warmed(codec: &str, warm_up_steps: u64) -> Options {
     Options { warm_up_steps, ..options(codec) }
 }
 
-fn spawn_with<T: Send>(
-    size: usize,
-    options: &Options,
-    body: impl Fn(Synchronizer) -> T + Sync,
-) -> Vec<T> {
-    testkit::spawn(Network::Mem, size, |link| {
-        body(Synchronizer::start(link, parameters(), options.clone()).unwrap())
-    })
-}
-
 /// The averages of a step, none if it was skipped.
 type Averages = Option<Vec<Vec<f32>>>;
 
 fn step(sync: &mut Synchronizer, step: u64, spoiled: bool) -> Averages {
     match give(sync, step, spoiled) {
-        Outcome::Averaged => {
-            Some((0..parameters().len()).map(|index| sync.gradient(index).to_vec()).collect())
-        }
+        Outcome::Averaged => Some(averages(sync)),
         Outcome::Skipped => None,
     }
 }
 
 /// The averages of all steps from `first` on, the same on all ranks. Some steps are spoiled.
 fn play(size: usize, options: &Options, spoiled: &[bool], first: usize) -> Vec<Averages> {
-    let mut ranks = spawn_with(size, options, |mut sync| {
+    let mut ranks = spawn_with(size, &parameters(), options, |mut sync| {
         let steps = first..spoiled.len();
         steps.map(|index| step(&mut sync, index as u64, spoiled[index])).collect::<Vec<_>>()
     });
@@ -102,11 +90,11 @@ proptest! {
             ..usual
         };
         let whole = play(3, &options, &spoiled, 0);
-        let states: Vec<State> = spawn_with(3, &options, |mut sync| {
+        let states: Vec<State> = spawn_with(3, &parameters(), &options, |mut sync| {
             (0..stop).for_each(|index| drop(step(&mut sync, index as u64, spoiled[index])));
             sync.state()
         });
-        let rest = spawn_with(3, &options, |mut sync| {
+        let rest = spawn_with(3, &parameters(), &options, |mut sync| {
             sync.load(&states[sync.world().rank().index()]).unwrap();
             let steps = stop..spoiled.len();
             steps.map(|index| step(&mut sync, index as u64, spoiled[index])).collect::<Vec<_>>()
@@ -123,7 +111,7 @@ fn a_state_of_the_codec_itself_needs_no_warm_up() {
         assert!(step(&mut sync, 0, false).is_some());
         sync.state()
     });
-    let codecs = spawn_with(2, &warmed("int8", 5), |mut sync| {
+    let codecs = spawn_with(2, &parameters(), &warmed("int8", 5), |mut sync| {
         assert!(sync.plan().assignments.iter().all(|assignment| assignment.codec == "none"));
         sync.load(&states[sync.world().rank().index()]).unwrap();
         assert_eq!(sync.state().tensors["residual.head.weight"], {
@@ -136,7 +124,7 @@ fn a_state_of_the_codec_itself_needs_no_warm_up() {
 
 #[test]
 fn an_older_state_brings_the_warm_up_back() {
-    spawn_with(2, &warmed("topk:0.05", 2), |mut sync| {
+    spawn_with(2, &parameters(), &warmed("topk:0.05", 2), |mut sync| {
         let mut history = vec![step(&mut sync, 0, false)];
         let early = sync.state();
         history.extend([1, 2].map(|index| step(&mut sync, index, false)));
@@ -159,7 +147,7 @@ fn momentum_goes_on_over_the_switch() {
 #[test]
 fn a_new_layout_in_a_warm_up_keeps_its_count() {
     let reversed = || parameters().into_iter().rev().collect::<Vec<Parameter>>();
-    spawn_with(2, &warmed("powersgd:2", 2), |mut sync| {
+    spawn_with(2, &parameters(), &warmed("powersgd:2", 2), |mut sync| {
         assert!(step(&mut sync, 0, false).is_some());
         sync.relayout(reversed()).unwrap();
         sync.relayout(parameters()).unwrap();

@@ -1,5 +1,7 @@
 //! Made-up parameters and gradients, and synchronisers of them over links in memory.
 
+#![allow(dead_code, reason = "every test uses some of it")]
+
 use thinwire_sync::{Options, Outcome, Parameter, Synchronizer};
 use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::random::Key;
@@ -26,15 +28,36 @@ pub fn gradient(rank: u32, step: u64, parameter: usize, elements: usize) -> Vec<
         .collect()
 }
 
+/// Normal numbers around 0.3.
+pub fn normal(rank: u32, step: u64, parameter: usize, elements: usize) -> Vec<f32> {
+    let key = Key { seed: 10 + u64::from(rank), step, tensor: parameter as u32 };
+    (0..elements as u64).map(|i| key.normal(i) + 0.3).collect()
+}
+
 /// Runs `body` on every rank of a world in memory; the results in rank order.
 pub fn spawn<T: Send>(
     size: usize,
     policy: &str,
     body: impl Fn(Synchronizer) -> T + Sync,
 ) -> Vec<T> {
+    spawn_with(size, &parameters(), &options(policy), body)
+}
+
+/// Runs `body` on every rank of a world in memory that trains some parameters.
+pub fn spawn_with<T: Send>(
+    size: usize,
+    parameters: &[Parameter],
+    options: &Options,
+    body: impl Fn(Synchronizer) -> T + Sync,
+) -> Vec<T> {
     testkit::spawn(Network::Mem, size, |link| {
-        body(Synchronizer::start(link, parameters(), options(policy)).unwrap())
+        body(Synchronizer::start(link, parameters.to_vec(), options.clone()).unwrap())
     })
+}
+
+/// The averages of all parameters.
+pub fn averages(sync: &Synchronizer) -> Vec<Vec<f32>> {
+    (0..sync.parameters().len()).map(|index| sync.gradient(index).to_vec()).collect()
 }
 
 pub fn give(sync: &mut Synchronizer, step: u64, spoil: bool) -> Outcome {
