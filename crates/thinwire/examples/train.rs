@@ -2,7 +2,7 @@
 //!
 //! Without a launcher, two ranks run as threads of one process:
 //!
-//!     cargo run -p thinwire-sync --example train -- state
+//!     cargo run -p thinwire --example train -- state
 //!
 //! Under a launcher every process is a rank, and ranks meet over TCP:
 //!
@@ -17,11 +17,11 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use thinwire_job::{Given, Meeting, Settings, find, process, token};
-use thinwire_link::{Link, mem};
-use thinwire_sync::{Options, Outcome, Parameter, State, Synchronizer};
-use thinwire_wire::random::Key;
-use thinwire_wire::{Rank, World};
+use thinwire::checkpoint::State;
+use thinwire::codec::Key;
+use thinwire::job::{Given, Meeting, Settings, find, process, token};
+use thinwire::link::{Link, mem};
+use thinwire::{Options, Outcome, Parameter, Rank, Synchronizer, World};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
