@@ -1,42 +1,42 @@
-//! Why there is no plan.
+//! Errors of planning.
 
 use std::fmt;
 
-/// The sort of an [`Error`].
+/// Kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A file is not what it should be: a cluster or a plan.
+    /// Invalid file: a cluster or a plan.
     File,
-    /// The model and the cluster, or what was asked for, do not go together.
+    /// Model, cluster and options contradict each other.
     Impossible,
     /// Nothing fits the memory of the devices.
     Memory,
 }
 
-/// What went wrong, in one line, and what to do about it.
+/// Error with its message in one line, and a hint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
-    /// The sort of error.
+    /// Kind of error.
     pub kind: Kind,
     message: String,
     hint: Option<String>,
     pub(crate) too_large: Option<TooLarge>,
 }
 
-/// What is known of plans of which none was found to fit.
+/// Memory and time of plans of which none was found to fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TooLarge {
-    /// Bytes of a device that the smallest plan needs that was made.
+    /// Memory that the smallest plan found needs of a device, in bytes.
     pub needed_bytes: f64,
-    /// Bytes that no plan goes below.
+    /// Lower bound on the memory of all plans, in bytes.
     pub least_bytes: f64,
-    /// No plan that fits takes less than these seconds: infinitely many if none fits.
+    /// Lower bound on the step time of plans that fit, in seconds; infinite if none fits.
     pub bound_s: f64,
 }
 
 impl TooLarge {
-    /// What is known of both kinds of plans together.
+    /// Returns the bounds of both kinds of plans together.
     pub fn and(self, other: TooLarge) -> TooLarge {
         TooLarge {
             needed_bytes: self.needed_bytes.min(other.needed_bytes),
@@ -45,7 +45,7 @@ impl TooLarge {
         }
     }
 
-    /// Whether some plan may fit all the same.
+    /// Returns whether some plan may fit after all.
     pub fn may_fit(&self) -> bool {
         self.bound_s.is_finite()
     }
@@ -60,7 +60,7 @@ impl Error {
         Error::new(Kind::Impossible, message)
     }
 
-    /// Nothing fits.
+    /// Returns the error that nothing fits.
     pub(crate) fn memory(message: impl Into<String>, too_large: TooLarge) -> Error {
         Error { too_large: Some(too_large), ..Error::new(Kind::Memory, message) }
     }
@@ -69,12 +69,12 @@ impl Error {
         Error { kind, message: message.into(), hint: None, too_large: None }
     }
 
-    /// Bytes of a device that the smallest plan needs, where nothing fits.
+    /// Returns the bytes of a device that the smallest plan needs, where nothing fits.
     pub fn needed_bytes(&self) -> Option<f64> {
         self.too_large.map(|all| all.needed_bytes)
     }
 
-    /// What the model's builder complains about.
+    /// Returns the error of a model's builder.
     pub fn from_model(error: &thinwire_model::Error) -> Error {
         let hint = error.hint().map(str::to_owned);
         Error { hint, ..Error::impossible(error.to_string()) }
@@ -85,7 +85,7 @@ impl Error {
         Error { hint: Some(hint.into()), ..self }
     }
 
-    /// What the user may do about it, in one line.
+    /// Returns advice in one line.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
@@ -107,9 +107,10 @@ pub(crate) fn size(bytes: f64) -> String {
     scaled(bytes, &[(kib * kib * kib, "GiB"), (kib * kib, "MiB"), (kib, "KiB"), (1.0, "B")])
 }
 
-/// A number with three digits in the largest of some units that it has one of, or else in the
-/// smallest. 999.6 would be printed as 1000, so the next unit begins a little early; what would be
-/// printed as 0.00 of the smallest, as sums of fractions leave it, is 0.
+/// Formats a number with three digits in the largest unit that it reaches, or in the smallest.
+///
+/// 999.6 would print as 1000, so the next unit begins a little early. A number that would print as
+/// 0.00 of the smallest unit, as sums of fractions leave it, is 0.
 pub(crate) fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
     let smallest = &scales[scales.len() - 1];
     let fits = |(scale, _): &&(f64, &str)| value >= 0.9995 * scale;

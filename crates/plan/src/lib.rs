@@ -1,4 +1,4 @@
-//! Which part of a model runs on which device, and what travels between them.
+//! Planning: the assignment of a model's parts to devices, and the communication between them.
 //!
 //! A [`Cluster`] and a model become a plan: how many stages, a mesh for each, how many
 //! micro-batches, and for every operator the axis that is cut on every dimension of the mesh.

@@ -1,108 +1,108 @@
-//! What one device can do.
+//! Devices: their rates, memory and overheads.
 
 use std::collections::BTreeMap;
 
-/// A kind of device.
+/// Kind of device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
-    /// What the user calls it.
+    /// Name in the cluster file.
     pub name: String,
-    /// Floating-point operations per second that it is sold with, in the dtype of training.
+    /// Nominal floating-point operations per second, in the dtype of training.
     pub flops_per_s: f64,
-    /// Bytes of its memory.
+    /// Memory in bytes.
     pub memory_bytes: f64,
-    /// Bytes that a training takes of it whatever its size: program, threads, the allocator's own.
+    /// Memory that a training takes whatever its size, in bytes: program, threads, the allocator's
+    /// own.
     pub fixed_bytes: f64,
-    /// Bytes that are taken beyond every byte that a plan counts: what an allocator keeps.
+    /// Bytes taken beyond every byte that a plan counts, as by an allocator.
     pub slack: f64,
-    /// Bytes per second between its memory and its processors.
+    /// Bytes per second between memory and processors.
     pub memory_bytes_per_s: f64,
-    /// The fraction of that rate that operators reach.
+    /// Part of that rate that operators reach.
     pub memory_efficiency: f64,
     /// Bytes of f32 per second that are encoded, or decoded and added.
     pub codec_bytes_per_s: f64,
-    /// Seconds from asking for an operator to its start, where nothing hides it.
+    /// Time from the request of an operator to its start, where nothing hides it, in seconds.
     pub overhead_s: f64,
-    /// Which fraction of `flops_per_s` operators reach.
+    /// Part of `flops_per_s` that operators reach.
     pub efficiency: Efficiency,
-    /// What moving bytes takes of the device's own time.
+    /// Device time of moving bytes.
     pub handling: Handling,
-    /// For operators that were measured by themselves, by what factor they are faster than all
-    /// others of their kind.
+    /// Speed of operators that were measured by themselves, relative to others of their kind.
     pub operators: BTreeMap<String, f64>,
 }
 
 impl Device {
-    /// Bytes that a plan may count on a device with so much memory, of which a part stays free.
+    /// Returns the bytes that a plan may count on a device with this memory, of which a part stays
+    /// free.
     pub fn capacity(&self, memory_bytes: f64, reserve: f64) -> f64 {
         ((1.0 - reserve) * memory_bytes - self.fixed_bytes) / (1.0 + self.slack)
     }
 
-    /// Bytes that a training takes of which a plan counts so many.
+    /// Returns the bytes that a training takes of which a plan counts `counted_bytes`.
     pub fn taken(&self, counted_bytes: f64) -> f64 {
         self.fixed_bytes + (1.0 + self.slack) * counted_bytes
     }
 
-    /// By what factor an operator is faster than others of its kind, if it was measured.
+    /// Returns the speed of an operator relative to others of its kind, if it was measured.
     pub fn pace(&self, operator: &str) -> Option<f64> {
         self.operators.get(operator).copied()
     }
 }
 
-/// What moving bytes takes of a device's own time, while it computes: copies, checksums, and the
-/// thread that does it. Nothing where others do it, as beside accelerators.
+/// Device time of moving bytes, while the device computes: copies, checksums, and the thread that
+/// does them. Zero where other hardware does it, as beside accelerators.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Handling {
-    /// Seconds of a byte that is sent, and of one that is received meanwhile.
+    /// Seconds per byte that is sent while another is received.
     pub byte_s: f64,
-    /// Seconds of a message that is sent, and of one that is received.
+    /// Seconds per message that is sent while another is received.
     pub message_s: f64,
-    /// Seconds by which a tensor's change of layout takes longer than what travels, where nothing is
-    /// computed meanwhile: it begins with the last device, and waking up takes its time.
+    /// Seconds by which a change of layout takes longer than its transfer where nothing is computed
+    /// meanwhile: it begins with the last device, and waking up takes time.
     pub exchange_s: f64,
 }
 
 impl Handling {
-    /// Seconds of so many messages with so many bytes together.
+    /// Returns the seconds of a number of messages with `bytes` together.
     pub fn seconds(&self, messages: f64, bytes: f64) -> f64 {
         messages * self.message_s + bytes * self.byte_s
     }
 }
 
-/// The fraction of a device's rate that an operator reaches, by its size.
+/// Part of a device's rate that an operator reaches, by its size.
 ///
-/// Between the points it is a straight line over the logarithm of the size, outside of them it is
-/// constant.
+/// The curve is piecewise linear over the logarithm of the size, and constant outside its points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Efficiency(Vec<(f64, f64)>);
 
 impl Efficiency {
-    /// The same fraction for every size.
+    /// Returns a curve with one part for every size.
     pub fn constant(fraction: f64) -> Efficiency {
         Efficiency(vec![(1.0, fraction)])
     }
 
-    /// From pairs of floating-point operations and the fraction at that size, in order of size.
+    /// Returns a curve through pairs of floating-point operations and part, in order of size.
     ///
     /// # Panics
-    /// If there is no pair.
+    /// Panics if there is no pair.
     pub fn through(points: Vec<(f64, f64)>) -> Efficiency {
         assert!(!points.is_empty(), "an efficiency curve without a point");
         Efficiency(points)
     }
 
-    /// The fraction `best` for large operators, half of it for one of `half_flops`: as if every
-    /// operator had to do so much besides.
+    /// Returns a curve that reaches `best` for large operators and half of it at `half_flops`, as
+    /// if every operator had so much additional work.
     ///
     /// # Panics
-    /// If `half_flops` is not above 0.
+    /// Panics if `half_flops` is not above 0.
     pub fn saturating(best: f64, half_flops: f64) -> Efficiency {
         assert!(half_flops > 0.0, "half the rate at {half_flops} flops");
         let sizes = (-24..=24).map(|step| half_flops * 2_f64.powf(f64::from(step) / 2.0));
         Efficiency(sizes.map(|size| (size, best * size / (size + half_flops))).collect())
     }
 
-    /// The fraction for an operator of so many floating-point operations.
+    /// Returns the part for an operator of `flops` floating-point operations.
     pub fn at(&self, flops: f64) -> f64 {
         let above = self.0.partition_point(|(size, _)| *size <= flops);
         if above == 0 {
@@ -114,7 +114,7 @@ impl Efficiency {
         fraction + part * (next_fraction - fraction)
     }
 
-    /// The largest fraction that any size reaches.
+    /// Returns the largest part at any size.
     pub fn best(&self) -> f64 {
         self.0.iter().map(|(_, fraction)| *fraction).fold(0.0, f64::max)
     }

@@ -1,4 +1,4 @@
-//! Cluster files: TOML, and what each of its fields may be.
+//! Cluster files in TOML, with the meaning and range of each field.
 //!
 //! ```toml
 //! [[device]]
@@ -28,9 +28,9 @@
 //! gbit = 800                             # of one node
 //! ```
 //!
-//! Where links of a level differ, `gbit_matrix` stands in the place of `gbit`, and
-//! `latency_us_matrix` may stand in that of `latency_us`: a row for every member that sends, in it a
-//! number for every one that receives. What a member has to itself does not count.
+//! Where links of a level differ, `gbit_matrix` replaces `gbit`, and `latency_us_matrix` may replace
+//! `latency_us`: a row for every sender, with a number for every receiver. The diagonal does not
+//! count.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -46,14 +46,14 @@ use crate::Error;
 
 const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;
-/// More devices than this are taken for a slip.
+/// Most devices; more are taken for a mistake.
 const DEVICES_MAX: usize = 1 << 20;
-/// More levels than this are taken for a slip, too.
+/// Most levels; more are taken for a mistake.
 const LEVELS_MAX: usize = 32;
-/// What is measured beside the model's operators: the optimiser, adding up gradients, and copying
-/// what travels.
+/// Names of measured work beside the model's operators: the optimiser, adding up gradients, and
+/// copying for transfers.
 const BESIDE: [&str; 3] = [crate::cost::UPDATE, crate::cost::ADD, crate::cost::LAYOUT];
-/// The links of a level of one member, by which nothing travels.
+/// Links of a level of one member, over which nothing travels.
 const ALONE: Lane = Lane { latency_s: 0.0, bytes_per_s: 1e15 };
 
 #[derive(Deserialize)]
@@ -107,7 +107,7 @@ fn whole() -> f64 {
     1.0
 }
 
-/// The cluster that a file describes.
+/// Returns the cluster that a file describes.
 pub(super) fn parse(text: &str) -> Result<Cluster, Error> {
     let file: File = toml::from_str(text).map_err(|error| syntax(text, &error))?;
     if file.device.is_empty() || file.level.is_empty() {
@@ -129,7 +129,7 @@ pub(super) fn parse(text: &str) -> Result<Cluster, Error> {
     Ok(Cluster { devices, levels, kinds })
 }
 
-/// One line that says where: serde knows the field, the parser the place.
+/// Returns an error of one line with its place: serde knows the field, the parser the line.
 fn syntax(text: &str, error: &toml::de::Error) -> Error {
     let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
     let message = error.message().lines().collect::<Vec<_>>().join(", ");
@@ -261,7 +261,7 @@ fn size(levels: &[Level]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The kind of device of every unit of the innermost level.
+/// Returns the kind of device of every unit of the innermost level.
 fn kinds(kinds: &[String], names: &[&str], levels: &[Level]) -> Result<Vec<usize>, Error> {
     if kinds.is_empty() && names.len() > 1 {
         let (kinds, level) = (names.len(), &levels[0].name);

@@ -1,32 +1,32 @@
-//! Links that differ: what each member of a level has to each other one.
+//! Links that differ between the members of a level.
 //!
-//! Members that exchange directly send to one after the other; around a ring each step waits for the
-//! slowest link between neighbours.
+//! Members that exchange directly send to one after the other; around a ring each step waits for
+//! the slowest link between neighbours.
 
-/// Latencies and rates between members of a level, by the place of the sender, then of the
-/// receiver. What a member has to itself does not count.
+/// Latencies and rates between members of a level, by sender, then by receiver. The diagonal does
+/// not count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Links {
-    /// Seconds from a bit's departure to its arrival.
+    /// Latency in seconds.
     pub latency_s: Vec<Vec<f64>>,
-    /// Bytes per second.
+    /// Bandwidth in bytes per second.
     pub bytes_per_s: Vec<Vec<f64>>,
 }
 
-/// What is left of several links that are used together.
+/// Latency and bandwidth of a link, or of several that are used together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lane {
-    /// Seconds from a bit's departure to its arrival.
+    /// Latency in seconds.
     pub latency_s: f64,
-    /// Bytes per second.
+    /// Bandwidth in bytes per second.
     pub bytes_per_s: f64,
 }
 
 impl Lane {
-    /// Nothing limits it.
+    /// Link without limits.
     pub const FREE: Lane = Lane { latency_s: 0.0, bytes_per_s: f64::INFINITY };
 
-    /// The worse of two.
+    /// Returns the worse of both in latency and bandwidth.
     pub fn and(self, other: Lane) -> Lane {
         Lane {
             latency_s: self.latency_s.max(other.latency_s),
@@ -36,8 +36,8 @@ impl Lane {
 }
 
 impl Links {
-    /// What a device of some members has on average, while each sends to all others as much: the
-    /// member that is last counts.
+    /// Returns the mean lane of a member that sends equally much to all others; the member that
+    /// ends last counts.
     pub fn direct(&self, members: &[usize]) -> Lane {
         let of = |from: &usize| {
             let others = || members.iter().filter(|to| *to != from);
@@ -49,18 +49,18 @@ impl Links {
         members.iter().map(of).fold(Lane::FREE, Lane::and)
     }
 
-    /// The slowest link around a ring of members in this order.
+    /// Returns the slowest link around a ring of members in this order.
     pub fn around(&self, members: &[usize]) -> Lane {
         let next = members.iter().cycle().skip(1);
         members.iter().zip(next).map(|(from, to)| self.one(*from, *to)).fold(Lane::FREE, Lane::and)
     }
 
-    /// The slower way between two members.
+    /// Returns the slower direction between two members.
     pub fn between(&self, one: usize, other: usize) -> Lane {
         self.one(one, other).and(self.one(other, one))
     }
 
-    /// What is worst of all links.
+    /// Returns the worst latency and bandwidth of all links.
     pub fn worst(&self) -> Lane {
         let members = self.members();
         let pairs = (0..members).flat_map(|from| (0..members).map(move |to| (from, to)));
@@ -68,13 +68,13 @@ impl Links {
         pairs.map(|(from, to)| self.one(from, to)).fold(Lane::FREE, Lane::and)
     }
 
-    /// All links so much faster.
+    /// Returns all links with `times` the bandwidth.
     pub fn scaled(mut self, times: f64) -> Links {
         self.bytes_per_s.iter_mut().flatten().for_each(|rate| *rate *= times);
         self
     }
 
-    /// Those of the first members.
+    /// Returns the links of the first members.
     pub fn truncated(&self, members: usize) -> Links {
         let part = |matrix: &Vec<Vec<f64>>| {
             matrix[..members].iter().map(|row| row[..members].to_vec()).collect()
@@ -82,12 +82,12 @@ impl Links {
         Links { latency_s: part(&self.latency_s), bytes_per_s: part(&self.bytes_per_s) }
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn members(&self) -> usize {
         self.latency_s.len()
     }
 
-    /// What one member has to another one.
+    /// Returns the link from one member to another.
     pub fn one(&self, from: usize, to: usize) -> Lane {
         Lane { latency_s: self.latency_s[from][to], bytes_per_s: self.bytes_per_s[from][to] }
     }

@@ -1,14 +1,14 @@
-//! Matrices of a cluster file: what each member of a level has to each other one.
+//! Matrices of a cluster file: the links between the members of a level.
 
 use super::file::LevelTable;
 use super::links::Links;
 use super::range::{GBIT, Range, TIME_US, within};
 use crate::Error;
 
-/// A matrix of more members is taken for a slip.
+/// Most members of a matrix; larger ones are taken for a mistake.
 const MEMBERS_MAX: usize = 1024;
 
-/// The links of a level, if a matrix says what they are.
+/// Returns the links of a level, if a matrix describes them.
 pub(super) fn links(about: &str, table: &LevelTable) -> Result<Option<Links>, Error> {
     if table.gbit_matrix.is_none() && table.latency_us_matrix.is_none() {
         return Ok(None);
@@ -26,7 +26,7 @@ pub(super) fn links(about: &str, table: &LevelTable) -> Result<Option<Links>, Er
     Ok((size > 1).then_some(links))
 }
 
-/// A matrix, from its rows or from one number for all; `own` is what a member has to itself.
+/// Returns a matrix from its rows or from one number for all; `own` is the diagonal.
 fn matrix(
     about: &str,
     size: usize,
@@ -54,7 +54,7 @@ fn matrix(
     Ok(all)
 }
 
-/// Rows that are as many as members, each as long.
+/// Returns the rows, if they are as many and as long as there are members.
 fn square(field: &str, size: usize, rows: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, String> {
     if rows.len() != size {
         return Err(format!("{field} has {} rows, expected {size}", rows.len()));

@@ -1,10 +1,10 @@
-//! The machines: what devices can do, and how they are connected.
+//! The machines: devices, and the network between them.
 //!
-//! Devices are numbered from 0. A [`Level`] joins `size` members, each of them what the level
-//! before made: devices into a node, nodes into a pod. Every member has one port to the others of
-//! its level, which all devices inside of it share. So device 13 of nodes of eight is the sixth of
-//! the second node, and eight devices of a node that send to other nodes at once get an eighth of
-//! the node's port each.
+//! Devices are numbered from 0. A [`Level`] joins `size` members, each of them a unit of the level
+//! before: devices into a node, nodes into a pod. Every member has one port to the others of its
+//! level, which all devices inside of it share. So device 13 of nodes of eight is the sixth of the
+//! second node, and eight devices of a node that send to other nodes at once get an eighth of the
+//! node's port each.
 //!
 //! Law: the product of all levels' sizes is the number of devices.
 
@@ -22,44 +22,45 @@ use crate::Error;
 /// Devices and the network between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
-    /// The kinds of devices.
+    /// Kinds of devices.
     pub devices: Vec<Device>,
-    /// How they are joined, innermost first.
+    /// Levels of the network, innermost first.
     pub levels: Vec<Level>,
-    /// For every unit of the innermost level, the kind of its devices; empty if there is one kind.
+    /// Kind of the devices of every innermost unit; empty if there is one kind.
     pub kinds: Vec<usize>,
 }
 
-/// How equal parts of the cluster are joined into a larger one.
+/// Level that joins equal parts of the cluster into a larger one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
-    /// What the user calls it: `node`, `pod`.
+    /// Name in the cluster file, such as `node` or `pod`.
     pub name: String,
-    /// How many members it joins.
+    /// Number of members.
     pub size: usize,
-    /// Seconds from a bit's departure to its arrival between two members.
+    /// Latency between two members in seconds.
     pub latency_s: f64,
-    /// Bytes per second that one member can send to the others, and receive at the same time; where
+    /// Bytes per second that one member sends to the others, and receives at the same time; where
     /// links differ, the least of any.
     pub bytes_per_s: f64,
-    /// What each member has to each other one, where links differ.
+    /// Links between members, where they differ.
     pub links: Option<Links>,
 }
 
 impl Level {
-    /// The level with links so much faster.
+    /// Returns the level with `times` the bandwidth.
     pub fn scaled(&self, times: f64) -> Level {
         let links = self.links.clone().map(|links| links.scaled(times));
         Level { bytes_per_s: self.bytes_per_s * times, links, ..self.clone() }
     }
 
-    /// The level with fewer members, the first ones, or more: then all links are as the worst.
+    /// Returns the level with fewer members, the first ones, or with more, whose links are all as
+    /// the worst.
     pub fn resized(&self, size: usize) -> Level {
         let links = self.links.as_ref().filter(|links| size <= links.members());
         Level { size, links: links.map(|links| links.truncated(size)), ..self.clone() }
     }
 
-    /// What one member has to another one.
+    /// Returns the link from one member to another.
     pub fn lane(&self, from: usize, to: usize) -> Lane {
         match &self.links {
             Some(links) => links.one(from, to),
@@ -72,20 +73,20 @@ impl Cluster {
     /// Reads a cluster from the text of a TOML file.
     ///
     /// # Errors
-    /// If it is no TOML, a field is missing, unknown or out of range, or the parts contradict each
-    /// other; the message names the field and both values.
+    /// Returns an error if the text is no TOML, a field is missing, unknown or out of range, or
+    /// parts contradict each other; the message names the field and both values.
     pub fn parse(text: &str) -> Result<Cluster, Error> {
         file::parse(text)
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     pub fn size(&self) -> usize {
         self.levels.iter().map(|level| level.size).product()
     }
 
-    /// All devices as if they were equal and could do together what they can: their mean rates, the
-    /// curve of the fastest and the largest memory of any. No plan for the cluster is faster than
-    /// one for as many such devices, but for curves that cross.
+    /// Returns a device with the mean rates of all, the curve of the fastest and the largest
+    /// memory. No plan for the cluster is faster than one for as many such devices, unless curves
+    /// cross.
     pub fn mean(&self) -> Device {
         let of_unit = |unit: usize| &self.devices[self.kinds.get(unit).copied().unwrap_or(0)];
         let units = self.kinds.len().max(1);
@@ -113,8 +114,8 @@ impl Cluster {
         }
     }
 
-    /// The kind that sets the pace where all devices do the same: the one with the lowest rate,
-    /// with the smallest memory that any has.
+    /// Returns the device that sets the pace where all do the same: the kind with the lowest rate,
+    /// with the smallest memory of any.
     pub fn pace(&self) -> Device {
         let kinds = || self.devices.iter();
         let slow = kinds().min_by(|one, other| one.flops_per_s.total_cmp(&other.flops_per_s));

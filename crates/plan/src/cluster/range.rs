@@ -1,18 +1,18 @@
-//! What the numbers of cluster files may be, in the units of their fields.
+//! Ranges of the numbers in cluster files, in the units of their fields.
 //!
-//! Each range is wide enough for every machine there is, and narrow enough that whatever is
-//! multiplied and divided afterwards stays a number: a rate of 5e-324 would make a step endless.
+//! Each range admits every real machine, and keeps results of later multiplications and divisions
+//! finite: a rate of 5e-324 would make a step endless.
 
 use crate::Error;
 
-/// From and to which number, both included.
+/// Range of a number, both ends included.
 #[derive(Clone, Copy)]
 pub(crate) struct Range {
     least: f64,
     most: f64,
-    /// Whether 0, which is less than the least, is allowed, too.
+    /// Whether 0, which is below the range, is allowed as well.
     none: bool,
-    /// What is counted.
+    /// Unit of the field.
     unit: &'static str,
 }
 
@@ -34,14 +34,14 @@ pub(super) const GBYTE_PER_S: Range = Range::new(1e-6, 1e6, "10^9 bytes a second
 pub(super) const GBIT: Range = Range::new(1e-6, 1e6, "10^9 bits a second");
 pub(super) const TIME_US: Range = Range::new(1e-6, 1e9, "microseconds").or_none();
 pub(super) const GFLOP: Range = Range::new(1e-9, 1e12, "10^9 floating-point operations");
-/// A part of what a device is sold with.
+/// Part of a device's nominal rate.
 pub(super) const PART: Range =
     Range::new(1e-6, 1.0, "parts of the rate that a device is sold with");
 pub(super) const PACE: Range = Range::new(1e-6, 1e6, "times the rate of others of its kind");
-/// The value, if it is in the range.
+/// Returns the value, if it is in the range.
 ///
 /// # Errors
-/// Otherwise what was found, what was expected, and the unit.
+/// Returns an error with the value, the range and the unit.
 pub(crate) fn within(about: &str, field: &str, value: f64, range: Range) -> Result<f64, Error> {
     let Range { least, most, none, unit } = range;
     if (least..=most).contains(&value) || none && value == 0.0 {
@@ -53,12 +53,12 @@ pub(crate) fn within(about: &str, field: &str, value: f64, range: Range) -> Resu
     Err(Error::file(found).with_hint(format!("{} counts {unit}", field_of(field))))
 }
 
-/// The field itself, where one number of a matrix or a table was meant.
+/// Returns the field itself, where one number of a matrix or a table was meant.
 fn field_of(field: &str) -> &str {
     [" from ", " at "].iter().fold(field, |field, cut| field.split(cut).next().unwrap_or(field))
 }
 
-/// A number in few letters, however large or small.
+/// Formats a number in few letters.
 fn number(value: f64) -> String {
     match value.abs() {
         plain if plain == 0.0 || (1e-3..1e6).contains(&plain) || !plain.is_finite() => {

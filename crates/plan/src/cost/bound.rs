@@ -1,7 +1,7 @@
-//! What some work takes at least, whatever the strategies.
+//! Lower bound on the time of some work, whatever the strategies.
 //!
-//! A dimension of the mesh cuts one axis of an operator, or none, and an axis is cut into equal parts
-//! alone. So an operator has so many parts at most as there are devices along those dimensions that
+//! A mesh dimension cuts one axis of an operator, or none, and an axis is cut into equal parts
+//! alone. So an operator has at most as many parts as there are devices along those dimensions that
 //! its axes can take, and no device does less than one of them.
 
 use thinwire_model::{Axis, Declaration, Operand, Split};
@@ -9,8 +9,8 @@ use thinwire_model::{Axis, Declaration, Operand, Split};
 use super::{Costs, Work, WorkKind};
 
 impl Costs<'_> {
-    /// The least seconds of one device for some nodes: forward, and backward. Where devices may do the
-    /// same, fewer and larger parts may be faster.
+    /// Returns the least seconds of one device for some nodes, forward and backward. With `copies`,
+    /// where devices may replicate work, fewer and larger parts may be faster.
     pub fn least_s<'b>(&self, work: impl Iterator<Item = &'b Work>, copies: bool) -> [f64; 2] {
         work.fold([0.0; 2], |[forward_s, backward_s], work| {
             let most = self.parts(work);
@@ -31,7 +31,7 @@ impl Costs<'_> {
         })
     }
 
-    /// Into how many parts a node can be cut at most. What the user has cut may be cut unequally.
+    /// Returns the most parts of a node. Pinned nodes may be cut unequally.
     fn parts(&self, work: &Work) -> usize {
         match work.pinned.is_empty() {
             true => parts(&work.declaration.axes, &mut [1; AXES], &self.mesh),
@@ -43,7 +43,7 @@ impl Costs<'_> {
 /// More axes than any operator has.
 const AXES: usize = 16;
 
-/// The most parts on some dimensions of a mesh, where axes are cut into `taken` parts already.
+/// Returns the most parts on some mesh dimensions, where axes are cut into `taken` parts already.
 fn parts(axes: &[Axis], taken: &mut [usize; AXES], mesh: &[usize]) -> usize {
     let Some((size, rest)) = mesh.split_first() else { return 1 };
     let all: usize = mesh.iter().product();

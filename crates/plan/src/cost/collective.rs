@@ -1,4 +1,4 @@
-//! What collectives take on a group, level by level.
+//! Closed forms of collectives on a group, level by level.
 //!
 //! A reduce-scatter goes from the innermost level outwards, each level with what is left: with g
 //! devices of a unit in the group, each of them talks to other units about 1/g of the bytes. An
@@ -9,30 +9,31 @@
 //! |---|---|---|
 //! | reduce-scatter, all-gather: direct | 1 | (f−1)/f · n |
 //! | reduce-scatter, all-gather: ring | f−1 | (f−1)/f · n |
-//! | all-to-all, what each device has being n | 1 | (f−1)/f · n |
+//! | all-to-all of n bytes on each device | 1 | (f−1)/f · n |
 //!
-//! Our executor knows no levels in what it does not encode: a reduce-scatter is then flat, and sends
-//! as an all-to-all does. With g devices of a unit in the group, each of them talks to other units
-//! about all of its bytes but what stays in its own.
+//! The executor of `thinwire train` has no levels in raw exchanges: a reduce-scatter is then flat,
+//! and sends as an all-to-all does. With g devices of a unit in the group, each of them exchanges
+//! all of its bytes with other units except the part of its own unit.
 
 use thinwire_schedule::closed_form::Rounds;
 
 use super::group::{Group, Hop};
 use crate::cluster::{Handling, Lane};
 
-/// How the members of a level exchange.
+/// Algorithm of collectives between the members of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// Everybody sends to everybody at once, level by level.
+    /// Every member sends to every other one at once, level by level.
     Direct,
-    /// Everybody sends to everybody at once, whatever lies between them.
+    /// Every member sends to every other one at once, across all levels.
     Flat,
     /// Around a ring, step by step.
     Ring,
 }
 
 impl Exchange {
-    /// Seconds of a reduce-scatter of `bytes` on each device, or of an all-gather to as many.
+    /// Returns the seconds of a reduce-scatter of `bytes` on each device, or of an all-gather to as
+    /// many.
     pub fn scatter_s(self, group: &Group, bytes: f64) -> f64 {
         match self {
             Exchange::Flat => self.all_to_all_s(group, bytes),
@@ -40,8 +41,8 @@ impl Exchange {
         }
     }
 
-    /// The part of its bytes that a device sends over a hop of a group in a reduce-scatter: with all
-    /// hops together (p−1)/p.
+    /// Returns the part of its bytes that a device sends over a hop in a reduce-scatter: (p−1)/p
+    /// over all hops together.
     pub(super) fn scattered(self, group: &Group, hop: &Hop) -> f64 {
         match self {
             Exchange::Flat => hop.inside * (hop.members - 1.0) / group.size as f64,
@@ -49,7 +50,8 @@ impl Exchange {
         }
     }
 
-    /// Seconds of a device's own time in a reduce-scatter of `bytes`, or an all-gather to as many.
+    /// Returns the device time of a reduce-scatter of `bytes`, or of an all-gather to as many, in
+    /// seconds.
     pub(super) fn scatter_handling_s(self, group: &Group, bytes: f64, handling: &Handling) -> f64 {
         let hop = |hop: &Hop| match self {
             Exchange::Flat => flat(group, hop, bytes),
@@ -59,18 +61,18 @@ impl Exchange {
         group.hops.iter().map(|of| seconds(hop(of))).sum()
     }
 
-    /// Seconds of an all-reduce of `bytes` on each device.
+    /// Returns the seconds of an all-reduce of `bytes` on each device.
     pub fn all_reduce_s(self, group: &Group, bytes: f64) -> f64 {
         2.0 * self.scatter_s(group, bytes)
     }
 
-    /// Seconds in which every device sends all others their parts of its `bytes`.
+    /// Returns the seconds of an all-to-all of `bytes` on each device.
     pub fn all_to_all_s(self, group: &Group, bytes: f64) -> f64 {
         let hop = |hop: &Hop| flat(group, hop, bytes).seconds(hop.latency_s, hop.bytes_per_s);
         group.hops.iter().map(hop).sum()
     }
 
-    /// Seconds of a reduce-scatter of `bytes` on each member of one level.
+    /// Returns the seconds of a reduce-scatter of `bytes` on each member of one level.
     fn hop_s(self, hop: &Hop, bytes: f64) -> f64 {
         let direct = Lane { latency_s: hop.latency_s, bytes_per_s: hop.bytes_per_s };
         let lane = match self {
@@ -95,7 +97,7 @@ fn flat(group: &Group, hop: &Hop, bytes: f64) -> Rounds {
     Rounds::direct(hop.inside * (hop.members - 1.0), bytes / group.size as f64)
 }
 
-/// Seconds of one message.
+/// Returns the seconds of one message.
 pub fn message_s(hop: &Hop, bytes: f64) -> f64 {
     Rounds::direct(1.0, bytes).seconds(hop.latency_s, hop.bytes_per_s)
 }

@@ -1,18 +1,18 @@
-//! What is divided among the ranks that share a parameter's work: ZeRO's stages.
+//! Division of parameters among the ranks that share their work: the stages of ZeRO.
 
 use thinwire_program::Sharding;
 
-/// How much may differ in what is divided.
+/// Freedom of sharding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Division {
-    /// All parameters are divided alike.
+    /// All parameters are sharded alike.
     Alike(Sharding),
-    /// Each parameter as is best for it.
+    /// Each parameter has the sharding that is best for it.
     Each,
 }
 
 impl Division {
-    /// The sharding whose costs are worked out first; others are changes of it.
+    /// Returns the sharding that is priced first; others are changes of it.
     pub fn usual(self) -> Sharding {
         match self {
             Division::Alike(sharding) => sharding,

@@ -1,8 +1,8 @@
-//! What activations and their gradients travel by, and what that takes.
+//! Codecs of activations and their gradients, and the cost of encoded transfers.
 //!
-//! A transfer travels by the codec of the outermost level that it crosses: a message between stages,
-//! what is gathered, and what changes places. Sums are formed as they are within the units of that
-//! level, and encoded between them. n elements on each device, f members of the encoded level:
+//! A transfer uses the codec of the outermost level that it crosses: a message between stages, an
+//! all-gather, and an all-to-all. Sums are formed raw within the units of that level, and encoded
+//! between them. With n elements on each device and f members of the encoded level:
 //!
 //! | transfer | bytes sent | encoded, decoded |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //! | all-to-all | (f−1) · len(n/f) | n, n |
 //! | sums | as those of gradients | |
 //!
-//! No transfer may lose more than the budget in one encoding, so the cheapest codec within it is
-//! right for all that cross a level: which one that is, is asked for so many elements that latency
-//! does not count.
+//! No transfer may exceed the budget in one encoding, so the cheapest codec within it suits all
+//! transfers that cross a level. Codecs are compared on so many elements that latency does not
+//! count.
 
 use thinwire_model::{Collective, Reduction, Sides, Step};
 
@@ -21,22 +21,22 @@ use super::transport::F32_BYTES;
 use super::{Coding, Costs, Group, Hop, Precision, Sharding, message_s};
 use crate::cluster::{Cluster, Device};
 
-/// Elements for which codecs are compared.
+/// Elements on which codecs are compared.
 const MANY: f64 = (1_u64 << 20) as f64;
 
-/// What a stage sends to the next one.
+/// Message from a stage to the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Message {
-    /// Bytes without the header.
+    /// Length without the header, in bytes.
     pub bytes: f64,
-    /// Seconds on the way.
+    /// Time on the way, in seconds.
     pub seconds: f64,
-    /// Seconds of a device's own time at either end.
+    /// Device time at either end, in seconds.
     pub handling_s: f64,
 }
 
-/// For every level the cheapest coding within the budget of what crosses it and nothing beyond; none
-/// where nothing is cheaper than numbers as they are.
+/// Returns for every level the cheapest coding within the budget for transfers whose outermost
+/// level it is; none where raw numbers are cheaper.
 pub fn cheapest(
     (cluster, device): (&Cluster, &Device),
     precision: Precision,
@@ -58,7 +58,7 @@ pub fn cheapest(
 }
 
 impl Costs<'_> {
-    /// A message of what leaves a stage in this layout.
+    /// Returns the message of a tensor that leaves a stage in this layout.
     pub fn message(&self, shape: &[usize], sides: &Sides, hop: &Hop) -> Message {
         let elements = self.local(shape, &sides.value);
         let coding = self.activations.get(hop.level).and_then(Option::as_ref);
@@ -69,8 +69,8 @@ impl Costs<'_> {
         Message { bytes, seconds: message_s(hop, bytes), handling_s }
     }
 
-    /// What a step is encoded with, if its tensor may be encoded. Other reductions than sums are of
-    /// numbers that no codec may touch.
+    /// Returns the coding of a collective, if its tensor may be encoded. Reductions other than sums
+    /// stay raw.
     pub(super) fn coding_of(&self, encodes: bool, step: &Step) -> Option<&Coding> {
         let sums = match step.collective {
             Collective::ReduceScatter { reduction, .. } | Collective::AllReduce { reduction } => {
@@ -82,7 +82,7 @@ impl Costs<'_> {
         outermost.and_then(|hop| self.activations.get(hop.level)?.as_ref())
     }
 
-    /// Seconds of a step that is encoded.
+    /// Returns the seconds of an encoded collective.
     pub(super) fn encoded_s(&self, step: &Step, coding: &Coding) -> f64 {
         let (group, n) = (&self.groups[step.mesh_dim], step.elements as f64);
         let f = group.size as f64;
@@ -101,7 +101,7 @@ impl Costs<'_> {
         }
     }
 
-    /// A sum that is encoded between the units of the outermost level.
+    /// Returns the seconds of a sum that is encoded between the units of the outermost level.
     fn sum_s(&self, coding: &Coding, sharding: Sharding, group: &Group, n: f64) -> f64 {
         let Some(last) = group.hops.last() else { return 0.0 };
         let times = if sharding == Sharding::None { 2.0 } else { 1.0 };
@@ -121,7 +121,7 @@ pub(super) fn encodes(shape: &[usize]) -> bool {
     shape.len() >= 2
 }
 
-/// The part of a group that lies within a unit of its outermost level.
+/// Returns the part of a group that lies within a unit of its outermost level.
 fn within(group: &Group) -> Group {
     let hops = group.hops[..group.hops.len().saturating_sub(1)].to_vec();
     Group { size: group.hops.last().map_or(1, |hop| hop.inside as usize), hops }

@@ -2,41 +2,41 @@
 //!
 //! A mesh is laid over neighbouring devices, its last dimension over those that are nearest. A
 //! group then has, at every level of the cluster, some members within each unit, and its devices
-//! are not alone: all other groups along the same dimensions talk at the same time and share the
-//! units' ports.
+//! are not alone: all other groups along the same dimensions communicate at the same time and share
+//! the units' ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::{Cluster, Handling, Lane};
 
-/// The part of a group's traffic that crosses one level.
+/// Part of a group's traffic that crosses one level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hop {
-    /// The level.
+    /// Level.
     pub level: usize,
-    /// How many units of the level below it joins.
+    /// Units of the level below that it joins.
     pub members: f64,
-    /// How many devices of the group each of those units has.
+    /// Devices of the group in each of those units.
     pub inside: f64,
-    /// Seconds from a bit's departure to its arrival.
+    /// Latency in seconds.
     pub latency_s: f64,
-    /// Bytes per second of one device, while all devices talk and each sends to all others.
+    /// Bytes per second of one device while all devices send to all others.
     pub bytes_per_s: f64,
-    /// The same around a ring, where links differ.
+    /// Latency and bandwidth around a ring, where links differ.
     pub ring: Option<Lane>,
 }
 
-/// The devices along some dimensions of a mesh.
+/// Devices along some dimensions of a mesh.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// How many there are.
+    /// Number of devices.
     pub size: usize,
-    /// The levels that it spans, innermost first.
+    /// Levels that the group spans, innermost first.
     pub hops: Vec<Hop>,
 }
 
 impl Group {
-    /// The group along the dimensions `dims` of a mesh over neighbouring devices.
+    /// Returns the group along the dimensions `dims` of a mesh over neighbouring devices.
     pub fn along(cluster: &Cluster, mesh: &[usize], dims: &[usize]) -> Group {
         let size = dims.iter().map(|dim| mesh[*dim]).product();
         let (mut unit, mut below) = (1.0, 1.0);
@@ -69,8 +69,8 @@ impl Group {
         Group { size, hops }
     }
 
-    /// The same as if nothing took time but bytes: many exchanges under way side by side wait for
-    /// the first of them alone.
+    /// Returns the group without latencies: of many exchanges side by side only the first waits for
+    /// one.
     pub fn without_latency(mut self) -> Group {
         for hop in &mut self.hops {
             hop.latency_s = 0.0;
@@ -79,7 +79,7 @@ impl Group {
         self
     }
 
-    /// The same as if links took no time at all.
+    /// Returns the group with links that take no time.
     pub fn free(self) -> Group {
         let mut group = self.without_latency();
         for hop in &mut group.hops {
@@ -89,8 +89,8 @@ impl Group {
         group
     }
 
-    /// The same as who waits for an exchange sees it: no link is faster than the device itself moves
-    /// bytes.
+    /// Returns the group as an exchange sees it that is waited for: no link is faster than the
+    /// device itself moves bytes.
     pub fn handled(mut self, handling: &Handling) -> Group {
         let most = 1.0 / handling.byte_s;
         for hop in &mut self.hops {
@@ -101,8 +101,8 @@ impl Group {
         self
     }
 
-    /// What a device of a stage of `devices` can use to send to the next stage, while all of the
-    /// stage do: the outermost level that any of them must cross.
+    /// Returns the hop of messages to the next stage, while all `devices` devices of the stage
+    /// send: the outermost level that any of them must cross.
     pub fn next_stage(cluster: &Cluster, devices: usize, stage: usize) -> Hop {
         let mut unit = 1;
         let mut found = None;
@@ -129,21 +129,21 @@ impl Group {
     }
 }
 
-/// Whether any of so many devices from `first` on lies in another unit than the one as many devices
-/// further.
+/// Returns whether any of `devices` devices from `first` on lies in another unit than the device as
+/// many places further.
 fn crosses(first: usize, devices: usize, unit: usize) -> bool {
     let spans = first % unit + devices > unit;
     spans || (first + devices - 1) % unit + devices >= unit
 }
 
-/// How many devices along a dimension lie within a unit of so many neighbouring devices.
+/// Returns the devices along a dimension within a unit of `unit` neighbouring devices.
 fn members(mesh: &[usize], dim: usize, unit: f64) -> f64 {
     let stride: usize = mesh[dim + 1..].iter().product();
     (unit / stride as f64).clamp(1.0, mesh[dim] as f64)
 }
 
-/// The members of a level, of units of so many devices, that exchange along some dimensions of a
-/// mesh, on all stages that the cluster has room for.
+/// Returns the sets of a level's members that exchange along some dimensions of a mesh, on all
+/// stages that the cluster has room for.
 fn sets(
     cluster: &Cluster,
     (mesh, dims): (&[usize], &[usize]),

@@ -1,36 +1,36 @@
-//! What waits for backward, and in which layout.
+//! Activations that wait for backward, and their layout.
 //!
-//! Our executor keeps what gradients read, as they read it, and draws a dropout's random numbers
-//! again. Other programs do otherwise: said here, the same graph under the same cuts takes as much
-//! memory as they do.
+//! The executor of `thinwire train` keeps the tensors that gradients read, as they read them, and
+//! draws the random numbers of a dropout again. With the rules of another program the same graph
+//! under the same cuts takes as much memory as that program does.
 
 use thinwire_model::{Layout, Operand, Strategy};
 
 use super::{Costs, Work, Written};
 
-/// What a program keeps beside what gradients read, and as what.
+/// Rules for activations that wait for backward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keeping {
     /// Bytes of an element of a dropout's mask; 0 where its random numbers are drawn again.
     pub mask: f64,
     /// Bytes by which an element of the logits is wider than an activation's.
     pub logits: f64,
-    /// Whether tensors wait as they were written, and are brought once more in backward to where
-    /// they are read; what that takes is not priced.
+    /// Whether tensors wait in the layout in which they were written, and are converted again in
+    /// backward; that conversion is not priced.
     pub as_written: bool,
 }
 
 impl Keeping {
-    /// What our executor keeps.
+    /// Rules of `thinwire train`.
     pub const OURS: Keeping = Keeping { mask: 0.0, logits: 0.0, as_written: false };
-    /// What Megatron keeps in half precision: masks of one byte, logits of four, and of what it
-    /// gathers along the sequence each device's own part (Korthikanti et al., "Reducing Activation
+    /// Rules of Megatron in half precision: masks of one byte, logits of four, and of tensors
+    /// gathered along the sequence each device's own part (Korthikanti et al., "Reducing Activation
     /// Recomputation in Large Transformer Models", sections 4.1 to 4.3).
     pub const MEGATRON: Keeping = Keeping { mask: 1.0, logits: 2.0, as_written: true };
 }
 
 impl Costs<'_> {
-    /// Bytes of a device that wait for a node's backward.
+    /// Returns the bytes of a device that wait for a node's backward.
     pub(super) fn activation_bytes(&self, work: &Work, strategy: &Strategy) -> f64 {
         let Written { inputs, outputs } = &work.written;
         let (inputs, outputs) = match self.keeping.as_written {

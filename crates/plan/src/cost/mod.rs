@@ -1,8 +1,9 @@
-//! What strategies and layouts cost on a mesh of real devices.
+//! Costs of strategies and layouts on a mesh of real devices.
 //!
 //! A product takes its flops over the device's rate at that size, or its bytes over the memory's
-//! rate, whichever is longer; anything else its bytes; and all take the device's overhead. Backward
-//! is the sum of the nodes that compute gradients. Conversions take what their collectives take.
+//! rate, whichever is longer; any other operator its bytes; and all take the device's overhead.
+//! Backward is the sum of the nodes that compute gradients. Conversions take the time of their
+//! collectives.
 
 mod bound;
 mod collective;
@@ -33,61 +34,61 @@ use thinwire_wire::HEADER_BYTES;
 
 use crate::cluster::{Cluster, Device, Handling};
 
-/// How many bytes numbers have.
+/// Bytes of numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Precision {
-    /// Of an activation, a parameter in use, and a gradient.
+    /// Bytes of an activation, a parameter in use, and a gradient.
     pub element: f64,
-    /// Of a parameter's optimiser state, with its exact value if `element` is not exact.
+    /// Bytes of a parameter's optimiser state, with its exact value if `element` is not exact.
     pub optimizer: f64,
 }
 
 impl Precision {
     /// Half precision with an exact copy, and Adam: 2 + 2 + 12 bytes a parameter.
     pub const MIXED: Precision = Precision { element: 2.0, optimizer: 12.0 };
-    /// Single precision and Adam, which has values of its own: 4 + 4 + 12 bytes a parameter.
+    /// Single precision and Adam with values of its own: 4 + 4 + 12 bytes a parameter.
     pub const SINGLE: Precision = Precision { element: 4.0, optimizer: 12.0 };
 }
 
-/// The name under which a device says how fast the optimiser is.
+/// Name of the optimiser among a device's measured operators.
 pub(crate) const UPDATE: &str = "update";
-/// The same of what a micro-batch adds to the sum of gradients.
+/// Name of adding a micro-batch to the sum of gradients among them.
 pub(crate) const ADD: &str = "add";
-/// The same of values that lie otherwise than they travel.
+/// Name of copying values between their layout and the wire's among them.
 pub(crate) const LAYOUT: &str = "layout";
 
-/// A mesh of devices, and what it is asked.
+/// Costs on a mesh of devices.
 #[derive(Clone, Debug)]
 pub struct Costs<'a> {
-    /// The machines.
+    /// Cluster.
     pub cluster: &'a Cluster,
-    /// The device that sets the pace.
+    /// Device that sets the pace.
     pub device: Device,
-    /// The sizes of the mesh.
+    /// Sizes of the mesh.
     pub mesh: Vec<usize>,
-    /// How numbers are kept.
+    /// Bytes of numbers.
     pub precision: Precision,
-    /// What waits for backward, and how.
+    /// Rules for activations that wait for backward.
     pub keeping: Keeping,
-    /// What is divided.
+    /// Sharding of parameters.
     pub division: Division,
-    /// How members of a level exchange.
+    /// Algorithm of collectives within a level.
     pub exchange: Exchange,
-    /// Whether exchanges of gradients are under way side by side.
+    /// Whether gradient exchanges run side by side.
     pub side_by_side: bool,
-    /// Whether the gradient of a product's input is on its way while that of its weight is computed.
+    /// Whether the gradient of a product's input travels while that of its weight is computed.
     pub products: bool,
-    /// What gradients may be encoded with.
+    /// Codecs of gradients.
     pub codings: Vec<Coding>,
-    /// For every level, what activations that cross it and none beyond are encoded with; those of
-    /// levels that are not there travel as they are.
+    /// Codec of activations for every level that is the outermost one they cross; those of missing
+    /// levels travel raw.
     pub activations: Vec<Option<Coding>>,
-    /// The group along each dimension of the mesh.
+    /// Group along each dimension of the mesh.
     groups: Vec<Group>,
 }
 
 impl<'a> Costs<'a> {
-    /// A mesh over neighbouring devices of a cluster.
+    /// Returns the costs of a mesh over neighbouring devices of a cluster.
     pub fn new(cluster: &'a Cluster, mesh: &[usize], precision: Precision) -> Costs<'a> {
         let device = cluster.pace();
         let along = |dim| Group::along(cluster, mesh, &[dim]).handled(&device.handling);
@@ -108,7 +109,7 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// The work of a node under a strategy.
+    /// Returns the cost of a node under a strategy.
     pub fn node(&self, work: &Work, strategy: &Strategy) -> Cost {
         let forward_s = self.compute_s(&work.declaration, (work.kind, work.operator), strategy);
         let backward_s = self.gradients_s(work, &work.gradients, strategy);
@@ -116,12 +117,13 @@ impl<'a> Costs<'a> {
         Cost { forward_s, backward_s, activation_bytes, ..Cost::ZERO }
     }
 
-    /// Seconds of what a node computes in backward behind the gradient of one of its inputs.
+    /// Returns the seconds that a node computes in backward behind the gradient of one of its
+    /// inputs.
     pub fn behind_s(&self, work: &Work, input: usize, strategy: &Strategy) -> f64 {
         self.gradients_s(work, &work.gradients[work.before[input]..], strategy)
     }
 
-    /// Seconds of some nodes that compute gradients.
+    /// Returns the seconds of some nodes that compute gradients.
     fn gradients_s(&self, work: &Work, gradients: &[Gradient], strategy: &Strategy) -> f64 {
         let gradient = |Gradient { declaration, kind, operator }: &Gradient| {
             let carried = work.declaration.carried(strategy, declaration);
@@ -130,7 +132,7 @@ impl<'a> Costs<'a> {
         gradients.iter().map(gradient).sum()
     }
 
-    /// The same devices where links take no time: what is left is the devices' own.
+    /// Returns the costs with links that take no time, which leaves the devices' own time.
     pub fn unlinked(&self) -> Costs<'a> {
         let free = |group: &Group| group.clone().free().handled(&self.device.handling);
         let groups = self.groups.iter().map(free).collect();
@@ -140,7 +142,7 @@ impl<'a> Costs<'a> {
         Costs { groups, device, ..self.clone() }
     }
 
-    /// Seconds of one device for its part of an operator.
+    /// Returns the seconds of one device for its part of an operator.
     fn compute_s(
         &self,
         declaration: &Declaration,
@@ -162,8 +164,8 @@ impl<'a> Costs<'a> {
         self.seconds((kind, operator), flops, elements * self.precision.element)
     }
 
-    /// Seconds of one device for work of so many flops that touches so many bytes, by an operator
-    /// of this name.
+    /// Returns the seconds of one device for an operator of `flops` flops that touches `bytes`
+    /// bytes.
     pub fn seconds(&self, (kind, operator): (WorkKind, &str), flops: f64, bytes: f64) -> f64 {
         let product = flops / (self.device.flops_per_s * self.device.efficiency.at(flops));
         let pace = self.device.pace(operator);
@@ -175,17 +177,19 @@ impl<'a> Costs<'a> {
         seconds / pace.unwrap_or(1.0) + self.device.overhead_s
     }
 
-    /// Seconds in which operators read or write so many bytes.
+    /// Returns the seconds in which operators read or write `bytes` bytes.
     fn memory_s(&self, bytes: f64) -> f64 {
         bytes / (self.device.memory_bytes_per_s * self.device.memory_efficiency)
     }
 
-    /// Keeping a parameter, bringing its gradient together, and its new value home.
+    /// Returns the cost of a parameter: its state, the synchronisation of its gradient, and the
+    /// all-gather of its new value.
     pub fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost {
         self.divided(self.division.usual(), self.local(shape, &sides.value), &self.sharing(sides))
     }
 
-    /// The same of so many elements on each of the ranks that share the work.
+    /// Returns the cost of `elements` elements of parameters on each of the ranks that share their
+    /// work.
     fn divided(&self, sharding: Sharding, elements: f64, group: &Group) -> Cost {
         let Precision { element, optimizer } = self.precision;
         let share = 1.0 / group.size as f64;
@@ -197,7 +201,7 @@ impl<'a> Costs<'a> {
             let touched = elements * 2.0 * (optimizer + element);
             self.memory_s(touched) / self.device.pace(UPDATE).unwrap_or(1.0)
         };
-        // What a micro-batch adds to the sum of gradients: read, read and written.
+        // A micro-batch is added to the sum of gradients: two reads and a write.
         let added = self.device.pace(ADD).map(|pace| self.memory_s(3.0 * bytes) / pace);
         let backward_s = added.unwrap_or(0.0);
         match sharding {
@@ -239,29 +243,29 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// Seconds of a device's own time for one end of a message.
+    /// Returns the device time of one end of a message, in seconds.
     pub fn message_handling_s(&self, bytes: f64) -> f64 {
         0.5 * self.device.handling.seconds(1.0, bytes + HEADER_BYTES as f64)
     }
 
-    /// How many ranks share a parameter's work.
+    /// Returns the number of ranks that share a parameter's work.
     pub fn sharers(&self, sides: &Sides) -> f64 {
         self.shared(sides).iter().map(|dim| self.mesh[*dim] as f64).product()
     }
 
-    /// The ranks that share a parameter's work.
+    /// Returns the group of ranks that share a parameter's work.
     fn sharing(&self, sides: &Sides) -> Group {
         Group::along(self.cluster, &self.mesh, &self.shared(sides)).handled(&self.device.handling)
     }
 
-    /// The dimensions of the mesh along which ranks share a parameter's work.
+    /// Returns the mesh dimensions along which ranks share a parameter's work.
     fn shared(&self, sides: &Sides) -> Vec<usize> {
         let partial = |dim: &usize| matches!(sides.gradient.0[*dim], Placement::Partial(_));
         (0..self.mesh.len()).filter(partial).collect()
     }
 
-    /// The ranks that share a parameter's work as its exchanges see them: side by side their
-    /// latencies do not add up. With ZeRO 3 every exchange is waited for.
+    /// Returns the group as its exchanges see it: side by side their latencies do not add up. With
+    /// ZeRO 3 every exchange is waited for.
     fn under_way<'b>(&self, sharding: Sharding, group: &'b Group) -> Cow<'b, Group> {
         match self.side_by_side && sharding != Sharding::Parameters {
             true => Cow::Owned(group.clone().without_latency()),
@@ -269,7 +273,7 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// Bytes of one device's part of a tensor.
+    /// Returns the bytes of one device's part of a tensor.
     pub fn bytes(&self, shape: &[usize], layout: &Layout) -> f64 {
         self.local(shape, layout) * self.precision.element
     }

@@ -1,43 +1,44 @@
-//! Carriages: ways for a parameter to be divided, and for its gradient to travel other than as it is.
+//! Gradient transports: ways to shard a parameter and to transport its gradient.
 //!
 //! A gradient may be encoded on all levels that its group spans, or on the outer ones alone, where
-//! links are thin; on the inner ones it is then summed as it is. On an encoded level with f
-//! members, n elements being left on each:
+//! links are thin; on the inner ones it is then summed raw. On an encoded level with f members and
+//! n elements on each:
 //!
 //! | exchange | bytes sent | encoded, decoded | encodings on the way |
 //! |---|---|---|--:|
 //! | two-shot, all-reduce | 2 (f−1) · len(n/f) | n + n/f, 2n | 2 |
 //! | two-shot, reduce-scatter | (f−1) · len(n/f) | n, n | 1 |
-//! | everybody's to everybody | (f−1) · len(n) | n, f·n | 1 |
+//! | gather of all encodings | (f−1) · len(n) | n, f·n | 1 |
 //!
-//! With ZeRO gradients are scattered and parameters travel as they are. What a codec loses is
-//! counted once per encoding on the way: ranks' errors add up as their gradients do. A codec that
-//! needs feedback keeps a residual of what it encodes, and the one before it until the step counts.
+//! With ZeRO gradients are scattered and parameters travel raw. Codec error counts once per
+//! encoding on the way: ranks' errors add up as their gradients do. A codec that needs feedback
+//! keeps a residual of its input, and the one before it until the step counts.
 
 use thinwire_model::Sides;
 use thinwire_wire::HEADER_BYTES;
 
 use super::{Coding, Cost, Costs, Division, Exchange, Group, Hop, Sharding};
 
-/// Bytes of a residual's elements, and of what codecs read.
+/// Bytes of a residual's elements, and of a codec's input.
 pub(super) const F32_BYTES: f64 = 4.0;
 
-/// What was owed before a step stays beside what is owed after it, until the step counts.
+/// Residuals that are kept: the one from before a step stays beside the new one until the step
+/// counts.
 const RESIDUALS: f64 = 2.0;
 
-/// A way for a parameter to be divided and for its gradient to travel.
+/// Way to shard a parameter and to transport its gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientTransport {
-    /// What is divided.
+    /// Sharding.
     pub sharding: Sharding,
-    /// The index of the coding and the innermost level of the cluster on which it is used; none
-    /// where the gradient travels as it is.
+    /// Index of the coding and the innermost level of the cluster on which it is used; none where
+    /// the gradient travels raw.
     pub coding: Option<(usize, usize)>,
-    /// What changes beside what is usual.
+    /// Change of the cost from the usual transport.
     pub change: Cost,
 }
 
-/// What encoding takes on one level, and what travels.
+/// Cost of an exchange on some levels.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Coded {
     pub wire_s: f64,
@@ -48,8 +49,8 @@ pub(super) struct Coded {
 }
 
 impl Costs<'_> {
-    /// Ways for a parameter beside the usual one. The gradient of what is no matrix always travels
-    /// as it is.
+    /// Returns the transports of a parameter other than the usual one. Gradients of vectors always
+    /// travel raw.
     pub fn transports(&self, shape: &[usize], sides: &Sides) -> Vec<GradientTransport> {
         let group = self.sharing(sides);
         if group.size == 1 {
@@ -72,8 +73,8 @@ impl Costs<'_> {
         ways
     }
 
-    /// How parameters may be divided beside the usual way. To divide nothing pays only where
-    /// encoded gradients are cheaper to bring together than parameters are to gather.
+    /// Returns the shardings other than the usual one. Sharding nothing pays only where encoded
+    /// gradients are cheaper to synchronise than parameters are to gather.
     pub(super) fn others(&self) -> &'static [Sharding] {
         const ALL: &[Sharding] = &[Sharding::Gradients, Sharding::Parameters, Sharding::None];
         match self.division {
@@ -83,7 +84,7 @@ impl Costs<'_> {
         }
     }
 
-    /// All encodings where parameters are divided so, with what dividing changes.
+    /// Returns all encoded transports under a sharding, given the change that sharding makes.
     fn encoded(
         &self,
         sharding: Sharding,
@@ -106,7 +107,8 @@ impl Costs<'_> {
         ways
     }
 
-    /// The same levels with gradients as they are: what all of them take beyond those within.
+    /// Returns the cost of the same levels with raw gradients: that of all levels less that of the
+    /// levels within.
     fn raw(&self, sharding: Sharding, (group, first): (&Group, usize), elements: f64) -> Coded {
         let bytes = elements * self.precision.element;
         let times = if sharding == Sharding::None { 2.0 } else { 1.0 };
@@ -120,7 +122,7 @@ impl Costs<'_> {
         Coded { wire_s, handling_s, ..Coded::default() }
     }
 
-    /// What encoding takes on some levels: one after the other, or flat.
+    /// Returns the cost of encoding on some levels: one after the other, or flat.
     fn coded(&self, coding: &Coding, sharding: Sharding, hops: &[Hop], elements: f64) -> Coded {
         let together = if self.exchange == Exchange::Flat { hops.len() } else { 1 };
         hops.chunks(together.max(1)).fold(Coded::default(), |sum, hops| {
@@ -135,7 +137,7 @@ impl Costs<'_> {
         })
     }
 
-    /// One exchange of units over some levels.
+    /// Returns the cost of one encoded exchange of units over some levels.
     pub(super) fn on_hops(
         &self,
         coding: &Coding,
@@ -172,8 +174,8 @@ impl Costs<'_> {
     }
 }
 
-/// What encoding changes: once a step, or with every micro-batch where gradients are scattered so
-/// often.
+/// Returns the change that encoding makes: once a step, or with every micro-batch where gradients
+/// are scattered so often.
 fn saved(sharding: Sharding, coded: &Coded, raw: &Coded, codec_error: f64) -> Cost {
     let (wire_s, state_bytes) = (coded.wire_s - raw.wire_s, coded.residual_bytes);
     let handling_s = coded.handling_s - raw.handling_s;

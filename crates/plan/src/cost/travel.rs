@@ -5,20 +5,20 @@ use thinwire_model::{Collective, Layout, Phase, Step, conversion, phases};
 use super::encoded::encodes;
 use super::{Costs, LAYOUT};
 
-/// What any tensor goes through from some layouts to others, whatever its shape, the mesh's sizes
-/// and the links: for every pair collectives along dimensions of the mesh.
+/// Collectives of all conversions between some layouts, whatever the tensor's shape, the mesh's
+/// sizes and the links.
 #[derive(Clone, Debug)]
 pub struct Passages {
     /// The collectives that send something, each once.
     legs: Vec<Phase>,
     /// Those of all pairs, one pair after the other.
     taken: Vec<u16>,
-    /// For every pair where its own end.
+    /// End of each pair in `taken`.
     ends: Vec<usize>,
 }
 
 impl Passages {
-    /// Between all pairs of layouts, by the first, then by the second.
+    /// Returns the collectives between all pairs of layouts, by the first, then by the second.
     pub fn new(from: &[Layout], to: &[Layout]) -> Passages {
         let (mut all, mut taken, mut ends): (Vec<Phase>, _, _) =
             (Vec::new(), Vec::new(), Vec::new());
@@ -42,7 +42,7 @@ fn sends(leg: &Phase) -> bool {
 }
 
 impl Costs<'_> {
-    /// Seconds in which a tensor goes from one layout to another; infinitely many if it cannot.
+    /// Returns the seconds of a conversion; infinite if it is impossible.
     pub fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
         if from == to {
             return 0.0;
@@ -52,7 +52,7 @@ impl Costs<'_> {
         steps.map_or(f64::INFINITY, |steps| steps.iter().map(seconds).sum())
     }
 
-    /// The same for all pairs of layouts between which these are the passages.
+    /// Returns the seconds of all conversions between two lists of layouts.
     ///
     /// Law: equal to [`Costs::conversion_s`] of every pair.
     pub fn passages_s(
@@ -80,7 +80,7 @@ impl Costs<'_> {
         pairs.zip(&passages.ends).map(seconds).collect()
     }
 
-    /// Seconds of a collective on a tensor that may be encoded, or may not.
+    /// Returns the seconds of a collective on a tensor, which may be encoded or not.
     fn step_s(&self, step: &Step, encodes: bool) -> f64 {
         let exchanges = match step.collective {
             Collective::Slice { .. } | Collective::Pad { .. } => false,
@@ -106,9 +106,9 @@ impl Costs<'_> {
         own_s + wire_s
     }
 
-    /// Seconds in which the parts of all ranks are made contiguous before a collective and brought
-    /// together after it, where the device says how fast it does so: reads and writes of either, and
-    /// of the room in which parts are gathered. Parts of the first dimension are contiguous.
+    /// Returns the seconds to make parts contiguous before a collective and to bring them together
+    /// after it, where the device says how fast it does so: reads and writes of either, and of the
+    /// buffer in which parts are gathered. Parts of the first dimension are contiguous.
     fn copying_s(&self, step: &Step) -> f64 {
         let Some(pace) = self.device.pace(LAYOUT) else { return 0.0 };
         let turned = |dim: usize| if dim == 0 { 0.0 } else { 2.0 };

@@ -1,6 +1,7 @@
-//! The work of a block: what its nodes and their gradients compute, and what they keep.
+//! The work of a block: the computation of its nodes and their gradients, and the activations that
+//! they keep.
 //!
-//! Worked out once for each block that differs; [`super::Costs`] prices it on a mesh.
+//! Work is determined once for each class of blocks; [`super::Costs`] prices it on a mesh.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -9,34 +10,34 @@ use thinwire_model::{
     Cut, Declaration, Node, NodeId, Operator, Origin, Role, Strategy, TensorId, Training,
 };
 
-/// What one node asks for.
+/// Work of one node.
 #[derive(Clone, Debug)]
 pub struct Work {
-    /// The node itself.
+    /// Declaration of the node.
     pub declaration: Declaration,
-    /// How it computes.
+    /// Kind of computation.
     pub kind: WorkKind,
-    /// What its operator is called.
+    /// Name of the operator.
     pub operator: &'static str,
-    /// The nodes that compute its gradients, in their order.
+    /// Nodes that compute its gradients, in order.
     pub gradients: Vec<Gradient>,
-    /// For every input how many of them come before its own gradient is there.
+    /// For every input the number of those nodes up to the one that completes its gradient.
     pub before: Vec<usize>,
-    /// Its inputs that wait for backward, each counted with the first node that reads it.
+    /// Inputs that wait for backward, each counted with the first node that reads it.
     pub kept_inputs: Vec<usize>,
-    /// Its outputs that wait for backward and that no node reads which keeps them.
+    /// Outputs that wait for backward and that no node reads which keeps them.
     pub kept_outputs: Vec<usize>,
-    /// The same where tensors wait as they were written.
+    /// Tensors that wait for backward, where they wait as they were written.
     pub written: Written,
     /// Its outputs that a mask was laid over.
     pub masked: Vec<usize>,
-    /// Its inputs that are logits.
+    /// Inputs that are logits.
     pub logits: Vec<usize>,
-    /// What the user says of its cuts.
+    /// Cuts that the user has chosen.
     pub pinned: Vec<Pinned>,
 }
 
-/// What waits for backward, counted with the nodes that write it.
+/// Tensors that wait for backward, counted with the nodes that write them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Inputs from outside the block, each counted with the first node that keeps it.
@@ -45,46 +46,46 @@ pub struct Written {
     pub outputs: Vec<usize>,
 }
 
-/// A node that computes a gradient.
+/// Node that computes a gradient.
 #[derive(Clone, Debug)]
 pub struct Gradient {
-    /// The node itself.
+    /// Declaration of the node.
     pub declaration: Declaration,
-    /// How it computes.
+    /// Kind of computation.
     pub kind: WorkKind,
-    /// What its operator is called.
+    /// Name of the operator.
     pub operator: &'static str,
 }
 
-/// A cut that the user has chosen.
+/// Cut that the user has chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinned {
-    /// The dimension of the mesh.
+    /// Mesh dimension.
     pub dim: usize,
-    /// What the operator does there.
+    /// Cut of the operator there.
     pub cut: Cut,
 }
 
 impl Pinned {
-    /// Whether a strategy does so.
+    /// Returns whether a strategy has this cut.
     pub fn holds(&self, strategy: &Strategy) -> bool {
         strategy.0.get(self.dim) == Some(&self.cut)
     }
 }
 
-/// What bounds an operator's speed.
+/// Bound on an operator's speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
     /// Multiplications, on units made for them.
     Product,
-    /// Reading and writing memory.
+    /// Memory bandwidth.
     Memory,
-    /// Nothing: another view of the same elements.
+    /// None: another view of the same elements.
     View,
 }
 
 impl WorkKind {
-    /// What bounds an operator.
+    /// Returns the bound on an operator's speed.
     pub fn of(operator: &Operator) -> WorkKind {
         match operator {
             Operator::Linear(_)
@@ -104,7 +105,7 @@ impl WorkKind {
     }
 }
 
-/// The work of some nodes.
+/// Returns the work of some nodes.
 pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> {
     let graph = &training.graph;
     let terms = terms(training);
@@ -161,7 +162,7 @@ pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> 
     all
 }
 
-/// Of which tensor each is a gradient, or a term of one.
+/// Returns for every gradient, or term of one, the tensor that it belongs to.
 fn terms(training: &Training) -> HashMap<TensorId, TensorId> {
     let whole = training.gradients.iter().enumerate();
     let whole = whole.filter_map(|(of, gradient)| Some(((*gradient)?, of)));
@@ -173,7 +174,7 @@ fn terms(training: &Training) -> HashMap<TensorId, TensorId> {
     sums.flatten().chain(whole).collect()
 }
 
-/// Counts what waits with the nodes that write it.
+/// Counts waiting tensors with the nodes that write them.
 fn write(training: &Training, ids: Range<NodeId>, all: &mut HashMap<NodeId, Work>) {
     let nodes = &training.graph.nodes;
     let made = |id: NodeId| nodes[id].outputs.iter().map(move |made| (*made, id));
@@ -199,7 +200,7 @@ fn write(training: &Training, ids: Range<NodeId>, all: &mut HashMap<NodeId, Work
     }
 }
 
-/// The outputs of a node that a mask was laid over.
+/// Returns the outputs of a node under a dropout's mask.
 fn masked(node: &Node) -> Vec<usize> {
     match node.operator {
         Operator::Dropout(_) => vec![0],
@@ -207,7 +208,7 @@ fn masked(node: &Node) -> Vec<usize> {
     }
 }
 
-/// The inputs of a node that are logits.
+/// Returns the inputs of a node that are logits.
 fn logits(node: &Node) -> Vec<usize> {
     match node.operator {
         Operator::CrossEntropy(_) => vec![0],

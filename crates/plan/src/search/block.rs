@@ -1,4 +1,4 @@
-//! What the nodes of a block may do, and what that costs.
+//! Strategies of a block's nodes, and their prices.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -12,7 +12,8 @@ use crate::Error;
 use crate::cost::{Cost, Costs, GradientTransport, Passages, Work};
 use crate::stage::Pricing;
 
-/// For every shape of a tensor between blocks, all layouts that a block gives it or wants.
+/// Returns for every shape of a tensor between blocks all layouts in which a block writes or reads
+/// it.
 pub(super) fn layouts_of(
     prepared: &Prepared,
     costs: &Costs<'_>,
@@ -46,10 +47,10 @@ pub(super) fn layouts_of(
     layouts
 }
 
-/// Strategies that are given, by the first node of its class.
+/// Given strategies, by the node of the first block of its class.
 pub type Given = HashMap<NodeId, Strategy>;
 
-/// What nodes may do.
+/// Allowed strategies.
 pub(super) struct Allowed<'a> {
     pub rule: Rule,
     pub given: &'a Given,
@@ -66,7 +67,7 @@ impl Allowed<'_> {
         }
     }
 
-    /// Whether there is a strategy for every node that is pinned.
+    /// Refuses pins without any strategy on the mesh.
     pub fn check(&self, prepared: &Prepared, mesh: &[usize]) -> Result<(), Error> {
         let works = prepared.classes.iter().flat_map(|class| &class.work);
         for (id, work) in works.filter(|(_, work)| !work.pinned.is_empty()) {
@@ -83,15 +84,15 @@ impl Allowed<'_> {
 /// Prices of one block's nodes.
 pub(super) struct BlockPricing<'a> {
     pub costs: &'a Costs<'a>,
-    /// The same where links take no time, if collectives begin before they are waited for.
+    /// Costs with links that take no time, if collectives begin before they are waited for.
     pub unlinked: Option<&'a Costs<'a>>,
     pub work: &'a HashMap<NodeId, Work>,
     pub allowed: &'a Allowed<'a>,
     pub cache: &'a MeshCache,
 }
 
-/// A number that no other layout on as many dimensions of a mesh has; none for a layout too large for
-/// it.
+/// Returns a number that identifies a layout among those on as many mesh dimensions; none for a
+/// layout that is too large for it.
 fn code(layout: &Layout) -> Option<u64> {
     let digit = |placement: &Placement| match placement {
         Placement::Replicated => Some(0),
@@ -105,7 +106,7 @@ fn code(layout: &Layout) -> Option<u64> {
     digits.map(digit).try_fold(0, |code, digit| Some(code << 4 | digit?))
 }
 
-/// Numbers that no other layouts have.
+/// Returns numbers that identify two lists of layouts.
 fn key(from: &[Layout], to: &[Layout]) -> Option<Vec<u64>> {
     let dims = from.first().map(|layout| layout.0.len() as u64);
     let codes = [dims].into_iter().chain(from.iter().map(code));
@@ -114,7 +115,7 @@ fn key(from: &[Layout], to: &[Layout]) -> Option<Vec<u64>> {
 }
 
 impl BlockPricing<'_> {
-    /// Seconds of all conversions between some layouts on some devices.
+    /// Returns the seconds of all conversions between two lists of layouts.
     fn conversions_on(
         &self,
         costs: &Costs<'_>,

@@ -1,10 +1,10 @@
-//! What no plan of a candidate goes below, before any strategy is looked at.
+//! Lower bound of a candidate before any strategy is looked at.
 //!
-//! Its arithmetic takes F seconds forward and B backward of a micro-batch, over all stages. The
+//! The arithmetic takes F seconds forward and B backward of a micro-batch, over all stages. The
 //! slowest of p stages takes s: at least a p-th of both, and as long as ⌈n/p⌉ of n equal blocks. A
-//! step then takes m · s for m micro-batches, and what fills the pipeline: (F + B − s)/v for v chunks,
-//! F · (1 − s/(F + B)) with zero-bubble. Both grow with F, B and s, so that what is too small in
-//! them bounds what is not.
+//! step then takes m · s for m micro-batches, and the pipeline's fill: (F + B − s)/v for v chunks,
+//! F · (1 − s/(F + B)) with zero-bubble. Both grow with F, B and s, so lower bounds of these bound
+//! the step.
 
 use super::candidate::Candidate;
 use super::prepare::{Class, Prepared};
@@ -13,7 +13,7 @@ use super::settings::{Recompute, Settings, costs};
 use crate::cluster::Cluster;
 use crate::pipeline::Schedule;
 
-/// The least seconds that any plan of a candidate takes.
+/// Returns a lower bound in seconds on all plans of a candidate.
 pub fn bound_s(
     cluster: &Cluster,
     prepared: &Prepared,
@@ -52,7 +52,7 @@ pub fn bound_s(
     schedules.into_iter().flatten().map(step).fold(f64::INFINITY, f64::min)
 }
 
-/// Seconds that filling a pipeline takes at least beside the slowest stage's.
+/// Returns the least seconds of a pipeline's fill beside its slowest stage.
 fn fill_s(schedule: Schedule, [forward_s, backward_s]: [f64; 2], slowest: f64) -> f64 {
     let once = forward_s + backward_s;
     let others = (once - slowest).max(0.0);

@@ -1,7 +1,7 @@
-//! What no link touches, kept between plans: for every mesh the outlines of blocks, and for all of
-//! them what tensors go through from one layout to another.
+//! Cache of results that do not depend on links, kept between plans: the outlines of blocks on each
+//! mesh, and the collectives between layouts.
 //!
-//! Law: a plan made with what is kept is the plan made without.
+//! Law: a plan made with the cache is the plan made without.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,36 +12,36 @@ use crate::cluster::Device;
 use crate::cost::{Costs, Keeping, Passages, Precision};
 use crate::stage::Outline;
 
-/// What is kept of one model, by mesh.
+/// Cache of one model, by mesh.
 #[derive(Debug, Default)]
 pub(super) struct ModelCache {
     on: Mutex<HashMap<Vec<usize>, Arc<MeshCache>>>,
     passages: Arc<Cache<Vec<u64>, Passages>>,
 }
 
-/// What is kept of one mesh of such devices.
+/// Cache of one mesh of equal devices.
 #[derive(Debug)]
 pub(super) struct MeshCache {
     device: Device,
     precision: Precision,
     keeping: Keeping,
-    /// Of the blocks of a class under a rule.
+    /// Outlines of blocks, by rule and class.
     pub outlines: Cache<(Rule, usize), Outline>,
-    /// Between two lists of layouts, on all meshes.
+    /// Collectives between two lists of layouts, shared by all meshes.
     pub passages: Arc<Cache<Vec<u64>, Passages>>,
 }
 
-/// What is worked out once for each key.
+/// Values computed once per key.
 #[derive(Debug)]
 pub(super) struct Cache<Key, Value>(Mutex<HashMap<Key, Arc<Value>>>);
 
 impl ModelCache {
-    /// Nothing yet, but what tensors go through is kept together with another model's.
+    /// Returns an empty cache that shares the collectives between layouts with another one.
     pub fn beside(other: &ModelCache) -> ModelCache {
         ModelCache { passages: Arc::clone(&other.passages), ..ModelCache::default() }
     }
 
-    /// What is kept of a mesh. Of several kinds of devices one is remembered.
+    /// Returns the cache of a mesh. Of several kinds of devices it keeps the last one.
     pub fn on(&self, costs: &Costs<'_>) -> Arc<MeshCache> {
         let mut all = self.on.lock().expect("no thread has panicked");
         if let Some(known) = all.get(&costs.mesh)
@@ -64,10 +64,11 @@ impl ModelCache {
 }
 
 impl<Key: Eq + Hash, Value> Cache<Key, Value> {
-    /// What is known by this key, or what `work_out` says; others may ask meanwhile.
+    /// Returns the value of a key, computing it with `work_out` if it is missing; other threads are
+    /// not blocked meanwhile.
     ///
     /// # Errors
-    /// Those of `work_out`.
+    /// Returns the error of `work_out`.
     pub fn of<Fault>(
         &self,
         key: Key,

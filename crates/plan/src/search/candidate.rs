@@ -1,4 +1,4 @@
-//! Candidates: what is fixed before strategies are chosen.
+//! Candidates: choices that are made before strategies.
 
 use std::cmp::Ordering;
 
@@ -9,48 +9,48 @@ use crate::Error;
 use crate::cluster::{Cluster, Level};
 use crate::cost::{Division, Sharding};
 
-/// A pipeline of equal meshes, and how a step's batch goes through it.
+/// Pipeline of equal meshes, and the division of a step's batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Candidate {
-    /// Stages, each on neighbouring devices.
+    /// Number of stages, each on neighbouring devices.
     pub stages: usize,
-    /// The mesh of every stage; the last dimension lies nearest.
+    /// Mesh of every stage; the last dimension is over the nearest devices.
     pub mesh: Vec<usize>,
-    /// Into how many micro-batches a step's batch is cut.
+    /// Number of micro-batches of a step.
     pub micro_batches: usize,
-    /// What is divided among ranks that share a parameter's work.
+    /// Sharding of parameters among ranks that share their work.
     pub division: Division,
-    /// What strategies are allowed.
+    /// Rule for strategies.
     pub rule: Rule,
 }
 
 impl Candidate {
-    /// How many devices work; of more than can be counted, the most that can.
+    /// Returns the number of devices at work, saturating.
     pub fn devices(&self) -> usize {
         self.mesh.iter().fold(self.stages, |devices, size| devices.saturating_mul(*size))
     }
 
-    /// Which of two that are as fast is taken: the one on a mesh with fewer dimensions of one rank.
+    /// Orders candidates that are equally fast: fewer mesh dimensions of one rank first.
     pub(super) fn before(&self, other: &Candidate) -> Ordering {
         let ones = |of: &Candidate| of.mesh.iter().filter(|size| **size == 1).count();
         ones(self).cmp(&ones(other)).then_with(|| self.cmp(other))
     }
 
-    /// Whether its mesh has more than two dimensions.
+    /// Returns whether the mesh has more than two dimensions.
     pub fn is_deep(&self) -> bool {
         self.mesh.len() > 2
     }
 }
 
-/// The expert plans, which are always among the candidates.
+/// Expert plans, which are always among the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expert {
-    /// Every device has the whole model and a part of the batch.
+    /// Data parallelism: every device has the whole model and a part of the batch.
     Data,
-    /// The same, with parameters, gradients and optimiser state divided.
+    /// Data parallelism with parameters, gradients and optimiser state sharded.
     Zero3,
-    /// Pipelines of tensor-parallel groups, repeated for parts of the batch.
+    /// Pipelines of tensor-parallel groups, replicated for parts of the batch.
     Grid,
 }
 
@@ -58,7 +58,7 @@ impl Expert {
     /// All of them.
     pub const ALL: [Expert; 3] = [Expert::Data, Expert::Zero3, Expert::Grid];
 
-    /// What people call it.
+    /// Returns the usual name.
     pub fn name(self) -> &'static str {
         match self {
             Expert::Data => "data parallel",
@@ -68,11 +68,10 @@ impl Expert {
     }
 }
 
-/// The most sequences per part of a batch that micro-batches have at first; more are tried where as
-/// many are best.
+/// Most sequences per part of a micro-batch at first; more are tried where as many are best.
 pub(super) const SEQUENCES: usize = 16;
 
-/// Of so many units at most one alone is tried.
+/// Most units of a level of which one alone is tried.
 const UNITS_MAX: usize = 32;
 
 pub use thinwire_program::file::MICRO_BATCHES_MAX;
@@ -94,9 +93,7 @@ pub(super) fn check_counts(batch: usize, micro_batches: usize) -> Result<(), Err
     }
 }
 
-/// All candidates for a batch of so many sequences and a model of so many blocks, where parameters
-/// may be divided so, devices may be idle or not, and a part of a micro-batch has so many sequences
-/// at most.
+/// Returns all candidates for a batch and a model of `blocks` blocks.
 pub fn candidates(
     cluster: &Cluster,
     batch: usize,
@@ -106,7 +103,7 @@ pub fn candidates(
     let mut all = Vec::new();
     let counts = if idle { counts(cluster, batch) } else { vec![cluster.size()] };
     for devices in counts {
-        // Experts' grids, which copy products as well, are else tried on all devices.
+        // Other counts of devices are tried without rules only: grids copy products as well.
         let rules = match units(cluster).any(|unit| unit == devices) {
             true => &[Rule::Free, Rule::Grid][..],
             false => &[Rule::Free],
@@ -128,8 +125,8 @@ pub fn candidates(
     all
 }
 
-/// The devices of one unit of each level, where there are few such units: of many no single one is as
-/// fast as all.
+/// Returns the devices of one unit of each level that has few such units: a single one of many is
+/// never as fast as all.
 fn units(cluster: &Cluster) -> impl Iterator<Item = usize> {
     let all = cluster.size();
     let inner =
@@ -138,9 +135,9 @@ fn units(cluster: &Cluster) -> impl Iterator<Item = usize> {
     units.filter(move |unit| *unit < all && all / unit <= UNITS_MAX)
 }
 
-/// With how many devices of a cluster a plan may work: with all; with those of one unit of any level,
-/// so that slow links may stay unused; and where their number does not divide the batch, with the
-/// most whose number does, and with the most that have no prime factor beyond 3.
+/// Returns the numbers of devices to plan for: all; one unit of any level, so that slow links may
+/// stay unused; and where their number does not divide the batch, the most whose number does, and
+/// the most without a prime factor beyond 3.
 fn counts(cluster: &Cluster, batch: usize) -> Vec<usize> {
     let devices = cluster.size();
     let mut all: Vec<usize> = units(cluster).chain([devices]).collect();
@@ -154,7 +151,7 @@ fn counts(cluster: &Cluster, batch: usize) -> Vec<usize> {
     all
 }
 
-/// A number without one of its prime factors.
+/// Returns a number without one of its prime factors.
 fn without(mut number: usize, prime: usize) -> usize {
     while number.is_multiple_of(prime) {
         number /= prime;
@@ -162,7 +159,8 @@ fn without(mut number: usize, prime: usize) -> usize {
     number
 }
 
-/// The candidates of an expert plan, where a part of a micro-batch has so many sequences at most.
+/// Returns the candidates of an expert plan, where a part of a micro-batch has at most so many
+/// sequences.
 pub fn experts(
     cluster: &Cluster,
     (batch, sequences): (usize, usize),
@@ -194,7 +192,7 @@ pub fn experts(
     all
 }
 
-/// The same candidate on meshes of three dimensions: one of its two is cut in two.
+/// Returns a candidate's refinements on meshes of three dimensions: one of its two is cut in two.
 pub fn deeper(candidate: &Candidate) -> Vec<Candidate> {
     let [outer, inner] = candidate.mesh[..] else { return Vec::new() };
     let within = divisors(inner).map(|last| [outer, inner / last, last]);
@@ -208,7 +206,7 @@ fn divisors(of: usize) -> impl Iterator<Item = usize> {
     (1..=of).filter(move |divisor| of.is_multiple_of(*divisor))
 }
 
-/// Meshes of one or two dimensions.
+/// Returns meshes of one or two dimensions.
 fn flat(devices: usize) -> impl Iterator<Item = Vec<usize>> {
     divisors(devices).map(move |inner| match inner {
         1 => vec![devices],
@@ -216,8 +214,8 @@ fn flat(devices: usize) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// Numbers of micro-batches with which each of `parts` parts gets so many sequences at a time at most;
-/// one micro-batch where there are fewer sequences than parts.
+/// Returns numbers of micro-batches with which each of `parts` parts has at most `most` sequences
+/// at a time; one micro-batch where there are fewer sequences than parts.
 fn micro_batches(batch: usize, parts: usize, most: usize) -> Vec<usize> {
     let whole = batch.is_multiple_of(parts).then_some(batch / parts);
     let doubled = std::iter::successors(Some(1_usize), |sequences| sequences.checked_mul(2));

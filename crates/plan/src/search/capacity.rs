@@ -1,29 +1,29 @@
-//! Room: which blocks a stage has memory for when it gives up for it all that it can.
+//! Capacity: the blocks that a stage has memory for once it has made all savings.
 //!
-//! Law: a stage that has room for some blocks fits once thrift is done with it, and has room for
-//! a part of them.
+//! Law: a stage with capacity for some blocks fits after memory fitting, and has capacity for any
+//! part of them.
 
 use super::chain::{Chain, Choice};
 use super::settings::Recompute;
 use crate::cost::Cost;
 use crate::stage::TransportOptions;
 
-/// The least bytes that some blocks keep.
+/// Least bytes that some blocks need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Need {
-    /// Parameters and their state, divided as far as can be.
+    /// Parameters and their state, sharded as far as possible.
     state: f64,
-    /// What waits for backward, of one micro-batch.
+    /// Activations of one micro-batch.
     activation: f64,
-    /// The same where forward is computed again.
+    /// Checkpoints of one micro-batch, where forward is recomputed.
     checkpoint: f64,
-    /// What one block keeps at most while it is.
+    /// Activations of the largest block while it is recomputed.
     scratch: f64,
 }
 
 impl Need {
-    /// What every block needs at least under a choice; `whole` is what blocks cost that give up
-    /// nothing.
+    /// Returns the least need of every block under a choice; `whole` are the costs of blocks
+    /// without savings.
     pub fn of_blocks((chain, choice): (&Chain<'_>, &Choice), whole: &[Cost]) -> Vec<Need> {
         let least = |options: &TransportOptions| {
             let raw = options.transports.iter().filter(|way| way.coding.is_none());
@@ -37,7 +37,7 @@ impl Need {
         whole.iter().enumerate().map(need).collect()
     }
 
-    /// What a block needs whose parameters are divided as is usual.
+    /// Returns the need of a block whose parameters are sharded as usual.
     pub fn of(cost: &Cost) -> Need {
         let Cost { state_bytes, activation_bytes, checkpoint_bytes, .. } = *cost;
         Need {
@@ -48,7 +48,7 @@ impl Need {
         }
     }
 
-    /// Both together.
+    /// Returns the need of both together.
     fn and(self, other: Need) -> Need {
         Need {
             state: self.state + other.state,
@@ -58,7 +58,7 @@ impl Need {
         }
     }
 
-    /// Bytes with so many micro-batches in flight, where all blocks compute again or none does.
+    /// Returns the bytes with `in_flight` micro-batches, where all blocks recompute or none does.
     fn bytes(self, in_flight: f64, recompute: Recompute) -> f64 {
         let (kept, again) =
             (in_flight * self.activation, in_flight * self.checkpoint + self.scratch);
@@ -71,7 +71,7 @@ impl Need {
     }
 }
 
-/// The first of the blocks up to `end` from which on they fit in so many bytes; `end` if none does.
+/// Returns the first block from which on the blocks up to `end` fit in `bytes`; `end` if none does.
 pub(super) fn first_that_fits(
     needs: &[Need],
     end: usize,

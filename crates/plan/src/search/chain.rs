@@ -1,8 +1,9 @@
 //! The chain of a model's blocks on one mesh, and the best strategies for all of them.
 //!
-//! Each class of blocks is formulated once. Within a block all but the tensors at its two ends is
-//! eliminated; along the chain, the best layouts of those tensors follow from the first block to
-//! the last. So time follows the number of classes, not of blocks.
+//! Each class of equal blocks is formulated once. Within a block all but the tensors at its two
+//! ends are eliminated; along the chain, a dynamic programme finds the best layouts of those
+//! tensors from the first block to the last. So time grows with the number of classes, not of
+//! blocks.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -25,49 +26,49 @@ pub struct Chain<'a> {
     prepared: &'a Prepared,
     rule: Rule,
     given: Given,
-    /// By class.
+    /// Formulations, by class.
     formulations: Vec<Formulation>,
-    /// The order in which each is eliminated but for its ends.
+    /// Orders of elimination, by class.
     orders: Vec<Arc<[usize]>>,
 }
 
 /// One option for every variable of every block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// The distinct ways in which blocks are done: their class and the options of its variables.
+    /// Distinct ways in which blocks are done: a class and the options of its variables.
     pub ways: Vec<(usize, Vec<usize>)>,
-    /// For every block, which way.
+    /// Way of every block.
     pub of_block: Vec<usize>,
-    /// What encoding gradients loses at the prices for which this was chosen.
+    /// Codec error of gradients at the prices of this choice, in elements.
     pub codec_error: f64,
 }
 
 /// One node under a choice.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// All strategies that it may have.
+    /// All strategies that the node may have.
     pub strategies: &'a [Strategy],
-    /// Which of them it has.
+    /// Index of the chosen strategy.
     pub chosen: usize,
-    /// What it costs, with its parameters.
+    /// Cost of the node with its parameters.
     pub cost: Cost,
-    /// What bringing its operands to it and from it takes.
+    /// Conversions of its operands and results.
     pub wire: Wire,
 }
 
 impl<'a> Chain<'a> {
-    /// The chain of a model on a mesh, under a rule.
+    /// Returns the chain of a model on a mesh, under a rule.
     ///
     /// # Errors
-    /// If blocks are joined by more than one tensor.
+    /// Returns an error if blocks are joined by more than one tensor.
     pub fn new(prepared: &'a Prepared, costs: &Costs<'_>, rule: Rule) -> Result<Chain<'a>, Error> {
         Chain::given_by(prepared, costs, rule, &Given::new())
     }
 
-    /// The same, where some nodes have no choice.
+    /// Returns the chain of a model where the strategies of some nodes are given.
     ///
     /// # Errors
-    /// As [`Chain::new`].
+    /// Returns the errors of [`Chain::new`].
     pub fn given_by(
         prepared: &'a Prepared,
         costs: &Costs<'_>,
@@ -77,10 +78,10 @@ impl<'a> Chain<'a> {
         Chain::build(prepared, costs, Allowed { rule, given })
     }
 
-    /// The same on other devices; choices mean the same.
+    /// Returns the chain of the same model on other devices; choices mean the same.
     ///
     /// # Errors
-    /// As [`Chain::new`].
+    /// Returns the errors of [`Chain::new`].
     pub fn on(&self, costs: &Costs<'_>) -> Result<Chain<'a>, Error> {
         Chain::given_by(self.prepared, costs, self.rule, &self.given)
     }
@@ -114,14 +115,14 @@ impl<'a> Chain<'a> {
         Ok(Chain { prepared, rule, given, formulations, orders })
     }
 
-    /// The cheapest choice where costs count so much, at a price per byte; its price has gradients
-    /// travel, and parameters divided, as is best.
+    /// Returns the cheapest choice under weights, at a price per byte. The price of the choice
+    /// counts the best transport of every gradient.
     pub fn solve(&self, weights: &Weights, seconds_per_byte: f64) -> (Price, Choice) {
         self.solve_any(std::slice::from_ref(weights), seconds_per_byte)
     }
 
-    /// The same where every block may be done in several modes, in each of which costs count
-    /// otherwise.
+    /// Returns the cheapest choice where every block may be in any of several modes, each with
+    /// weights of its own.
     pub fn solve_any(&self, modes: &[Weights], seconds_per_byte: f64) -> (Price, Choice) {
         let blocks: Vec<Vec<Eliminated>> =
             modes.iter().map(|weights| self.eliminated(weights, seconds_per_byte)).collect();
@@ -152,13 +153,13 @@ impl<'a> Chain<'a> {
         (price, Choice { ways, of_block, codec_error })
     }
 
-    /// Every class with all but its ends eliminated.
+    /// Returns every class with all but its ends eliminated.
     fn eliminated(&self, weights: &Weights, seconds_per_byte: f64) -> Vec<Eliminated> {
         let all = self.formulations.iter().zip(&self.orders);
         all.map(|(one, order)| one.eliminated(order, weights, seconds_per_byte)).collect()
     }
 
-    /// The parameters of a block that may be divided, or their gradients travel, otherwise.
+    /// Returns the parameters of a block that have other transports than the usual one.
     pub fn transport_options<'b>(
         &'b self,
         choice: &'b Choice,
@@ -168,7 +169,8 @@ impl<'a> Chain<'a> {
         self.formulations[*class].transport_options(options)
     }
 
-    /// Whether the first dimension of the mesh cuts batches, wherever there is one, and nothing else.
+    /// Returns whether the first mesh dimension cuts batches, wherever there is one, and nothing
+    /// else.
     pub fn cuts_batches(&self, choice: &Choice) -> bool {
         let ways = 0..choice.ways.len();
         ways.flat_map(|way| self.strategies(choice, way)).all(|(id, strategy)| {
@@ -181,17 +183,17 @@ impl<'a> Chain<'a> {
         })
     }
 
-    /// Elements of all parameters.
+    /// Returns the elements of all parameters.
     pub fn parameters(&self) -> f64 {
         self.prepared.parameters
     }
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     pub fn blocks(&self) -> usize {
         self.prepared.of_block.len()
     }
 
-    /// The strategies of a choice, for the nodes of the first block of each class.
+    /// Returns the strategies of a choice, for the nodes of the first block of each class.
     pub fn given(&self, choice: &Choice) -> Given {
         let ways = 0..choice.ways.len();
         let mut given = Given::new();
@@ -201,14 +203,14 @@ impl<'a> Chain<'a> {
         given
     }
 
-    /// What every block costs where nothing is done otherwise than usual.
+    /// Returns the cost of every block with the usual transport of every gradient.
     pub fn costs(&self, choice: &Choice) -> Vec<Cost> {
         let cost = |(class, options): &(usize, Vec<usize>)| self.formulations[*class].cost(options);
         let ways: Vec<Cost> = choice.ways.iter().map(cost).collect();
         choice.of_block.iter().map(|way| ways[*way]).collect()
     }
 
-    /// The layout in which a block gives its tensor to the next one, and its shape.
+    /// Returns the shape and layout in which a block gives its tensor to the next one.
     pub fn exit(&self, choice: &Choice, block: usize) -> Option<(&[usize], &Sides)> {
         let (class, options) = &choice.ways[choice.of_block[block]];
         let one = &self.formulations[*class];
@@ -217,12 +219,13 @@ impl<'a> Chain<'a> {
         Some((&self.prepared.graph.tensors[*id].shape, &sides[options[variable]]))
     }
 
-    /// Of parameters that several blocks read, who reads them.
+    /// Returns the users of each parameter that several blocks read.
     pub(super) fn shared(&self) -> &[Vec<User>] {
         &self.prepared.shared
     }
 
-    /// The shape of a parameter, what the first block of the class calls it, and how a user has it.
+    /// Returns the shape of a user's parameter, its tensor in the first block of the class, and its
+    /// layout there.
     pub(super) fn parameter(
         &self,
         choice: &Choice,
@@ -237,7 +240,7 @@ impl<'a> Chain<'a> {
         Some((&self.prepared.graph.tensors[tensor].shape, tensor, sides))
     }
 
-    /// The strategy of every node of a way, in order.
+    /// Returns the strategy of every node of a way, in order.
     pub fn strategies<'b>(&'b self, choice: &'b Choice, way: usize) -> Vec<(NodeId, &'b Strategy)> {
         let (class, options) = &choice.ways[way];
         self.formulations[*class].strategies(options).collect()
@@ -254,8 +257,8 @@ impl<'a> Chain<'a> {
         Some(Part { strategies, chosen: options[variable], cost, wire })
     }
 
-    /// For the tensor before the first block, between all, and after the last one, which option
-    /// it has.
+    /// Returns the option of the tensor before the first block, between all blocks, and after the
+    /// last one.
     fn ends(&self, modes: &[Vec<Eliminated>]) -> Vec<usize> {
         let least = |class: usize| -> Vec<f64> {
             let mut costs = modes[0][class].costs.clone();
@@ -293,14 +296,14 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// The mode in which a class is cheapest at a place of its table.
+/// Returns the mode in which a class is cheapest at a place of its table.
 fn cheapest(modes: &[Vec<Eliminated>], class: usize, place: usize) -> usize {
     let cost = |mode: &usize| modes[*mode][class].costs[place];
     (0..modes.len()).min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(0)
 }
 
-/// The block of a class between tensors that may lie in these layouts, which are known by their
-/// shapes.
+/// Returns the block of a class between tensors in any of these layouts, which are looked up by
+/// shape.
 fn block<'a>(
     prepared: &'a Prepared,
     class: &Class,

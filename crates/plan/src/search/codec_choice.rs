@@ -1,12 +1,12 @@
-//! Carrying: which gradients are encoded, block by block, where everything else is chosen.
+//! Codec choice: the gradients that are encoded, block by block, once everything else is chosen.
 //!
 //! Encoding a gradient buys seconds of its stage for a part of the error budget. The budget goes
 //! where it counts: to the stage that ends last or takes longest, there to the gradients that save
-//! most for what they lose, until that stage hides the rest or the budget is spent. So gradients
-//! that backward hides anyway stay as they are. Equal blocks may be done differently here, which the
-//! prices of the search, one for all equal blocks, cannot say.
+//! most for their codec error, until that stage hides the rest or the budget is spent. Gradients
+//! that backward hides anyway stay raw. Equal blocks may differ here, which the prices of the
+//! search, one for all equal blocks, cannot express.
 //!
-//! Law: what is lost stays within the budget, residuals within the memory, and no stage takes longer
+//! Law: codec error stays within the budget, residuals within the memory, and no stage takes longer
 //! than with raw gradients.
 
 use std::collections::HashSet;
@@ -20,28 +20,28 @@ use super::overlap::{Exposed, Overlap};
 use super::savings::ParameterOverride;
 use crate::cost::{Cost, GradientTransport};
 
-/// What stages are judged by.
+/// Terms by which stages are judged.
 pub struct Terms {
     /// Micro-batches of a step.
     pub rounds: f64,
-    /// What may happen at the same time.
+    /// Computation and communication that overlap.
     pub overlap: Overlap,
-    /// What may be lost, in elements.
+    /// Codec error that is allowed, in elements.
     pub budget: f64,
-    /// Bytes that are free on the devices of each stage, for residuals.
+    /// Free memory on the devices of each stage, for residuals, in bytes.
     pub room: Vec<f64>,
 }
 
 impl Terms {
-    /// The seconds of a stage in a step.
+    /// Returns the seconds of a stage in a step.
     fn seconds(&self, cost: &Cost) -> f64 {
         self.rounds * cost.micro_s()
             + self.overlap.tail_s(cost)
             + self.overlap.exposed_all_gather_s(cost)
     }
 
-    /// The same of a change, where of gradients nothing is hidden, and of new parameters nothing or
-    /// all.
+    /// Returns the seconds of a change, where no gradient synchronisation is hidden, and the
+    /// all-gather is hidden wholly or not at all.
     fn change(&self, change: &Cost, exposed: Exposed) -> f64 {
         let all_gather_s =
             if exposed.all_gather { change.all_gather_s } else { change.all_gather_handling_s };
@@ -49,15 +49,15 @@ impl Terms {
     }
 }
 
-/// One more step of encoding: from the step before it of the same gradient to this one.
+/// Upgrade of one gradient from its transport to the next.
 struct Upgrade {
     overrides: ParameterOverride,
     change: Cost,
     seconds_per_error: f64,
 }
 
-/// Adds to `overrides` what is encoded in stages of these blocks; `costs` of all blocks become what
-/// they are with it.
+/// Adds the gradients that are encoded in stages of these blocks to `overrides`, and updates the
+/// `costs` of all blocks.
 pub fn choose_codecs(
     chain: &Chain<'_>,
     choice: &Choice,
@@ -74,7 +74,8 @@ pub fn choose_codecs(
     let (mut left, mut room) = (terms.budget, terms.room.clone());
     let mut closed: HashSet<(usize, TensorId)> = HashSet::new();
     loop {
-        // A step begins where the one before it of the same gradient ends.
+        // An upgrade begins where the one before it of the same gradient ends, so a refused one
+        // closes the gradient.
         let mut helps = |stage: usize, step: &Upgrade| {
             let changed = [sums[stage], step.change].into_iter().sum();
             let fits = step.change.codec_error <= left && step.change.state_bytes <= room[stage];
@@ -96,8 +97,8 @@ pub fn choose_codecs(
     }
 }
 
-/// The stage that is last to end a step after its micro-batches, and the one that takes longest: both
-/// make a step longer.
+/// Returns the stage that ends a step last after its micro-batches, and the one that takes longest:
+/// both lengthen a step.
 fn last(sums: &[Cost], terms: &Terms) -> [usize; 2] {
     let longest = |seconds: &dyn Fn(&Cost) -> f64| {
         let order = |a: &usize, b: &usize| seconds(&sums[*a]).total_cmp(&seconds(&sums[*b]));
@@ -106,7 +107,7 @@ fn last(sums: &[Cost], terms: &Terms) -> [usize; 2] {
     [longest(&|cost| terms.overlap.tail_s(cost)), longest(&|cost| terms.seconds(cost))]
 }
 
-/// All steps within a stage, those that save most for what they lose first.
+/// Returns all upgrades within a stage, those that save most for their codec error first.
 fn steps(
     (chain, choice): (&Chain<'_>, &Choice),
     blocks: &Range<usize>,
@@ -136,8 +137,8 @@ fn steps(
     all
 }
 
-/// What a way saves beside another for each element that it loses more; none if it saves nothing,
-/// loses less or encodes nothing.
+/// Returns the seconds that a transport saves beside another one per element of codec error; none
+/// if it saves nothing, has less error or encodes nothing.
 fn rate(at: &Cost, way: &GradientTransport, (terms, exposed): (&Terms, Exposed)) -> Option<f64> {
     let saved_s = terms.change(at, exposed) - terms.change(&way.change, exposed);
     let lost = way.change.codec_error - at.codec_error;

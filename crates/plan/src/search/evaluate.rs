@@ -1,4 +1,4 @@
-//! Candidates judged: the best plan of each.
+//! Verdicts on candidates: the best plan of each, or why there is none.
 
 use super::candidate::Candidate;
 use super::chain::Chain;
@@ -12,23 +12,23 @@ use crate::cluster::Cluster;
 use crate::cost::{Costs, Division, Sharding};
 use crate::error::TooLarge;
 
-/// By which part of its time a plan may become faster where what it gives up for memory is given up by
-/// all blocks or parameters alike.
+/// Largest expected gain, as a part of the step, of recomputing or sharding all blocks and
+/// parameters alike where memory binds.
 const GAIN: f64 = 0.1;
 
-/// What a candidate came to.
+/// Result of evaluating a candidate.
 pub enum Evaluated {
-    /// Its best plan.
+    /// Best plan.
     Found(Box<Outcome>),
-    /// Nothing was found that fits.
+    /// No plan that fits was found.
     TooLarge(TooLarge),
-    /// None of its plans takes less than these seconds, which was not enough.
+    /// Lower bound in seconds on all plans, which is not fast enough.
     TooSlow(f64),
-    /// The candidate contradicts itself.
+    /// Contradictory candidate.
     Impossible,
 }
 
-/// The best plan of a candidate, if it takes less than `enough_s()` seconds.
+/// Returns the best plan of a candidate, if it takes less than `enough_s()` seconds.
 pub fn evaluate(
     cluster: &Cluster,
     prepared: &Prepared,
@@ -52,14 +52,15 @@ pub fn evaluate(
     bounded(best, bounds)
 }
 
-/// Whether memory binds, so that giving up alike may be faster, and fast enough, or may fit at all.
-/// With codecs it may be anyway: block by block what is given up is chosen before what is encoded,
-/// alike both are chosen at once.
+/// Returns whether sharding or recomputing all alike may give a plan that fits, or a faster one
+/// where memory binds. With codecs it always may: per block, memory is fitted before codecs are
+/// chosen, alike both are chosen at once.
 fn worth(verdict: &mut Evaluated, enough_s: f64, settings: &Settings) -> bool {
     match verdict {
         Evaluated::Found(_) if !settings.codings.is_empty() => true,
         Evaluated::Found(outcome) if !outcome.binds() => false,
         Evaluated::Found(outcome) => {
+            // Even the largest gain would not be enough: remember it as pruned.
             let gained_s = outcome.seconds * (1.0 - GAIN);
             if gained_s < enough_s {
                 return true;
@@ -72,7 +73,7 @@ fn worth(verdict: &mut Evaluated, enough_s: f64, settings: &Settings) -> bool {
     }
 }
 
-/// The same with parameters divided only as the candidate says.
+/// Returns the best plan with parameters sharded only as the candidate says.
 fn once(
     cluster: &Cluster,
     prepared: &Prepared,
@@ -87,11 +88,10 @@ fn once(
     }
 }
 
-/// What no plan goes below that fits, what those do not that were given up, and what those do not that
-/// were not found to fit.
+/// Lower bounds in seconds: of all plans that fit, of pruned plans, and of infeasible plans.
 type Bounds = [f64; 3];
 
-/// What is known of all plans of which this is the best.
+/// Returns the bounds of a candidate whose best plan is this one.
 fn bounds_of(verdict: &Evaluated) -> Option<Bounds> {
     match verdict {
         Evaluated::Found(outcome) => {
@@ -102,7 +102,7 @@ fn bounds_of(verdict: &Evaluated) -> Option<Bounds> {
     }
 }
 
-/// The same with other bounds, if there are any.
+/// Returns a result with other bounds, if there are any.
 fn bounded(verdict: Evaluated, bounds: Option<Bounds>) -> Evaluated {
     match (verdict, bounds) {
         (Evaluated::Found(outcome), Some([bound_s, pruned_bound_s, infeasible_bound_s])) => {
@@ -117,8 +117,7 @@ fn bounded(verdict: Evaluated, bounds: Option<Bounds>) -> Evaluated {
     }
 }
 
-/// The best plan of a candidate on a chain that is worked out, if it takes less than `enough_s()`
-/// seconds.
+/// Returns the best plan of a candidate on a chain, if it takes less than `enough_s()` seconds.
 pub fn best_of(
     chain: &Chain<'_>,
     costs: &Costs<'_>,
@@ -146,12 +145,13 @@ pub fn best_of(
         };
         best = better(best, evaluation.run());
         let free = recompute == Recompute::Free;
+        // Free recomputation bounds the other modes, whose own bounds would be weaker.
         if free {
             bounds = bounds_of(&best);
         }
         let more = match &best {
             Evaluated::Found(_) => worth(&mut best, enough_s(), settings),
-            // What is free to do either is as fast as both, and as small.
+            // Free recomputation includes both other modes, so their bounds are no lower.
             Evaluated::TooSlow(_) => !free,
             Evaluated::TooLarge(all) => !free || all.may_fit(),
             Evaluated::Impossible => true,
@@ -163,8 +163,9 @@ pub fn best_of(
     bounded(best, bounds)
 }
 
-/// What is tried. Expert plans do all blocks alike; others may as well, where memory binds, but for
-/// those on three dimensions, which are one more step from the best of them.
+/// Returns the modes of recomputation to try. Expert plans treat all blocks alike. Other plans may
+/// as well where memory binds, except on three dimensions, which are themselves a refinement of the
+/// best plan.
 fn modes(candidate: &Candidate, settings: &Settings) -> &'static [Recompute] {
     match (settings.recompute, candidate.rule) {
         (Recompute::Free, Rule::Free) if candidate.is_deep() => &[Recompute::Free],
@@ -182,7 +183,7 @@ fn seconds(verdict: &Evaluated) -> f64 {
     }
 }
 
-/// The one that is faster, or nearer to a plan.
+/// Returns the faster plan, or the result that is nearer to a plan, with the bounds of both.
 pub(super) fn better(one: Evaluated, other: Evaluated) -> Evaluated {
     use Evaluated::{Found, Impossible, TooLarge, TooSlow};
     match (one, other) {
@@ -205,7 +206,7 @@ pub(super) fn better(one: Evaluated, other: Evaluated) -> Evaluated {
         }
         (TooSlow(a), TooSlow(b)) => TooSlow(a.min(b)),
         (TooLarge(a), TooLarge(b)) => TooLarge(a.and(b)),
-        // What may fit and be fast enough counts for more than what is too slow.
+        // A plan that may fit and be fast enough counts for more than one that is too slow.
         (TooSlow(a), TooLarge(b)) | (TooLarge(b), TooSlow(a)) => match b.may_fit() {
             true => TooLarge(crate::error::TooLarge { bound_s: a.min(b.bound_s), ..b }),
             false => TooSlow(a),

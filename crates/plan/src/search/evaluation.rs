@@ -1,5 +1,21 @@
-//! The best plan of one candidate: strategies within memory and the error budget, then stages, then
-//! what is encoded, then the schedule.
+//! Evaluation of one candidate: strategies, then stages, then codecs, then the schedule.
+//!
+//! Memory, the error budget, overlap and the cut into stages couple the strategies of all blocks.
+//! The search solves four nested relaxations in their place. Each drops one coupling, so that what
+//! is left is solved block by block, and its optimum is a lower bound for all plans that keep the
+//! coupling:
+//!
+//! | relaxation | drops | bounds |
+//! |---|---|---|
+//! | [`Evaluation::run`]: a family of schedules | that a plan has one schedule: the family counts the shortest fill and the fewest micro-batches in flight of any | every schedule of the family |
+//! | [`Evaluation::of_family`]: exposed communication | the maximum of communication and the computation that overlaps it: one side of it is assumed | every plan, since a maximum is no less than either side |
+//! | [`Evaluation::solve`]: a price of codec error | the error budget (Lagrange multiplier) | every plan within the budget, at any price |
+//! | [`Evaluation::at`]: a price of memory | the stages' limits, which become one for all blocks together (`memory_bound`) at a price per byte (`stage::within`) | every plan that fits, at any price |
+//!
+//! Inside all four, [`Evaluation::weights`] gives every stage an equal share of the time, which
+//! bounds every cut into stages. [`Evaluation::outcome`] then builds a real plan from the
+//! strategies of a relaxation: whole blocks per stage, memory fitted stage by stage, codecs within
+//! the budget.
 
 use std::ops::Range;
 
@@ -17,20 +33,21 @@ use crate::error::TooLarge;
 use crate::pipeline::{Schedule, cut, cut_by};
 use crate::stage::{DEAR, Lack, Price, Rates, Weights, Within, within};
 
-/// How often the price of losses is changed at most.
+/// Most changes of the price of codec error.
 const ROUNDS: usize = 4;
-/// The first price: what all losses of the choice without a budget cost together, in steps.
+/// First price of codec error: the error of the choice without a budget then costs this part of a
+/// step.
 const FIRST: f64 = 0.1;
-/// The last price, at which next to nothing is encoded.
+/// Last price of codec error, in the unit of [`FIRST`]: next to nothing is encoded.
 const LAST: f64 = 1e3;
 
-/// The part of a step that may hide exchanges exposed which what is hidden is looked at first.
+/// Overlapped part of a step above which the relaxation with hidden communication is solved first.
 const HIDDEN: f64 = 0.1;
 
-/// How often stages are cut anew for what they give up.
+/// Most cuts of the stages after the first one, which account for memory fitting.
 const CUTS: usize = 2;
 
-/// A candidate under evaluation.
+/// Candidate under evaluation.
 pub(super) struct Evaluation<'a> {
     pub candidate: &'a Candidate,
     pub settings: &'a Settings,
@@ -38,15 +55,16 @@ pub(super) struct Evaluation<'a> {
     pub chain: &'a Chain<'a>,
     pub load_balance: Option<&'a LoadBalance<'a>>,
     pub recompute: Recompute,
+    /// Step time in seconds from which on a plan is of no use; it may fall meanwhile.
     pub enough_s: &'a dyn Fn() -> f64,
 }
 
 impl Evaluation<'_> {
-    /// Gradients travel exposed what backward hides, or they do not, and new parameters exposed what
-    /// forward does: each is a problem whose solution bounds all others', so the next is solved only
-    /// where those before say nothing. Where
-    /// nothing is fast enough in turns, neither is it with zero-bubble, if all that a step has of
-    /// it is so large a part: more micro-batches are in flight there, and no more fits.
+    /// Returns the best plan over all families of schedules.
+    ///
+    /// The bound of a family that is too slow implies one for the next family: all its costs count
+    /// for at least some part of what they counted for before, and no more strategies fit, since
+    /// zero-bubble has more micro-batches in flight than 1F1B.
     pub fn run(&self) -> Evaluated {
         let mut best = Evaluated::Impossible;
         let mut before: Option<(Vec<Schedule>, f64)> = None;
@@ -68,9 +86,14 @@ impl Evaluation<'_> {
         best
     }
 
+    /// Returns the best plan of a family over the cases of exposed communication.
+    ///
+    /// Gradients are exposed beyond backward or hidden by it, and so are updated parameters and the
+    /// next forward. The solution of each case bounds all plans; a plan that contradicts the
+    /// assumed case names the next case to solve.
     fn of_family(&self, family: &[Schedule]) -> Evaluated {
         let overlap = self.settings.overlap;
-        // Of few micro-batches much is hidden: what the others take in full is a sharper bound.
+        // With few micro-batches much is hidden: assuming it hidden then gives the sharper bound.
         let few = overlap.sync > HIDDEN * self.candidate.micro_batches as f64;
         let mut best = Evaluated::Impossible;
         let mut solved = Vec::new();
@@ -79,11 +102,15 @@ impl Evaluation<'_> {
             let verdict = self.solve(family, next);
             let outcome = match &verdict {
                 Evaluated::Found(outcome) => outcome,
+                // The first bound alone holds for all plans of the family, so no other case can be
+                // faster.
                 Evaluated::TooSlow(_) if !solved.contains(&Exposed::ALL) => return verdict,
                 _ => return better(best, verdict),
             };
             solved.push(next);
             next = match solved.contains(&Exposed::ALL) && overlap.sync > 0.0 {
+                // The plan itself says what is exposed: if that case is solved already, it is
+                // consistent.
                 true => outcome.exposed(overlap),
                 false => Exposed::ALL,
             };
@@ -92,9 +119,9 @@ impl Evaluation<'_> {
         best
     }
 
-    /// What gradients lose has a price, as memory has: the choice that heeds no budget bounds all
-    /// others and the one that encodes nothing keeps every budget; between them the price is found
-    /// by bisection. Any price gives a bound.
+    /// Returns the best plan within the error budget. The price of codec error is found by
+    /// bisection between the choice that ignores the budget, whose bound holds for all, and one
+    /// that encodes next to nothing, which keeps every budget.
     fn solve(&self, family: &[Schedule], exposed: Exposed) -> Evaluated {
         let free = self.at(family, exposed, 0.0);
         let Evaluated::Found(outcome) = &free else { return free };
@@ -112,18 +139,20 @@ impl Evaluation<'_> {
                 _ => None,
             };
             verdicts.push(verdict);
+            // Too slow or too large at this price: a higher price is slower, a lower one has a
+            // bound.
             let Some(fits) = found else { break };
             rates.narrow(fits);
         }
         best_bounded(verdicts)
     }
 
-    /// What gradients may lose, in elements.
+    /// Returns the codec error that gradients may have, in elements.
     pub(super) fn budget(&self) -> f64 {
         self.settings.error_budget * self.chain.parameters()
     }
 
-    /// The best plan where losing an element of a gradient costs so many seconds.
+    /// Returns the best plan where codec error costs `seconds_per_error` seconds per element.
     fn at(&self, family: &[Schedule], exposed: Exposed, seconds_per_error: f64) -> Evaluated {
         let worth_s = seconds_per_error * self.budget();
         let device = &self.costs.device;
@@ -140,11 +169,14 @@ impl Evaluation<'_> {
             }
             let (mut price, choice) =
                 self.chain.solve_any(&self.modes(weights, shares, rate), rate);
+            // The first solution says which shares bound memory best; later rates are solved with
+            // them.
             if rate == 0.0 {
                 let total = self.chain.costs(&choice).into_iter().sum();
                 shares = self.shares(family, &total);
                 price.bytes = self.modes(weights, shares, 0.0)[0].price(&total).bytes;
             }
+            // The Lagrangian takes back what the whole budget is worth.
             price.seconds -= worth_s;
             known.push((rate, price, choice.clone()));
             (price, choice)
@@ -160,9 +192,12 @@ impl Evaluation<'_> {
                 // What takes more than this limit may fit all the same.
                 Err(Lack::Seconds(_)) => break,
             };
+            // Only the solution at the true limit bounds all plans; smaller limits are a heuristic.
             if limit == whole {
                 bound_s = found.bound_s;
             }
+            // Memory fitting may make the fastest strategies fit at less cost than the price of all
+            // blocks.
             let fastest = (found.seconds_per_byte > 0.0).then(|| solve(0.0).1);
             let thrifty = fastest
                 .and_then(|choice| self.outcome(family, &Within { choice, ..found.clone() }));
@@ -175,8 +210,10 @@ impl Evaluation<'_> {
             if over <= 0.0 {
                 return Evaluated::Found(Box::new(outcome));
             }
+            // A stage needs more than its share: ask for that much less in total.
             limit -= over;
         }
+        // No limit gave a plan that fits: try the smallest strategies.
         let (fastest, _) = solve(0.0);
         let (price, choice) = solve(DEAR);
         let bound_s = fastest.seconds.max(bound_s);
@@ -185,7 +222,7 @@ impl Evaluation<'_> {
         self.smallest(family, &Within { price, choice, bound_s, seconds_per_byte })
     }
 
-    /// The plan with the smallest choice, or by how much it does not fit.
+    /// Returns the plan with the smallest strategies, or the memory that it lacks.
     fn smallest(&self, family: &[Schedule], choice: &Within<Choice>) -> Evaluated {
         let Some(outcome) = self.outcome(family, choice) else { return Evaluated::Impossible };
         if outcome.over(self.settings.reserve) <= 0.0 {
@@ -202,15 +239,15 @@ impl Evaluation<'_> {
         })
     }
 
-    /// The one that fits; of two that do, the faster one.
+    /// Returns the plan that fits; of two that do, the faster one.
     pub(super) fn fitter(&self, one: Outcome, other: Outcome) -> Outcome {
         let key = |plan: &Outcome| (plan.over(self.settings.reserve).max(0.0), plan.seconds);
         let (best, left) = if key(&other) < key(&one) { (other, one) } else { (one, other) };
         if left.over(self.settings.reserve) <= 0.0 { best.beside(left) } else { best }
     }
 
-    /// A step's seconds where all stages get equal shares: no cut and no schedule of the family
-    /// takes less.
+    /// Returns the weights of costs in a step whose stages get equal shares: no cut and no schedule
+    /// of the family takes less time.
     fn weights(&self, family: &[Schedule], exposed: Exposed) -> Weights {
         let (p, m) = (self.candidate.stages as f64, self.candidate.micro_batches as f64);
         let chunks = family.iter().map(|schedule| schedule.chunks()).max().unwrap_or(1) as f64;
@@ -236,7 +273,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// How costs count in blocks that keep what backward reads, and in those that compute it again.
+    /// Returns the weights of blocks that keep their activations, and of blocks that recompute
+    /// them.
     fn modes(&self, weights: Weights, shares: MemoryShares, rate: f64) -> Vec<Weights> {
         let keep = Weights {
             state: shares.state,
@@ -257,7 +295,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// How much of what all blocks keep together no cut takes off the fullest stage.
+    /// Returns the part of the bytes of all blocks that the fullest stage holds under any cut.
     fn shares(&self, family: &[Schedule], total: &Cost) -> MemoryShares {
         let in_flight = self.in_flight(family);
         let blocks = self.chain.blocks() - in_flight.len() + 1;
@@ -269,7 +307,8 @@ impl Evaluation<'_> {
         MemoryShares::tightest(&in_flight, blocks as f64, [total.state_bytes, kept])
     }
 
-    /// For every stage the micro-batches that wait for backward under any schedule of a family.
+    /// Returns for every stage the fewest micro-batches that wait for backward under any schedule
+    /// of a family.
     fn in_flight(&self, family: &[Schedule]) -> Vec<f64> {
         let Candidate { stages, micro_batches, .. } = *self.candidate;
         let in_flight = |rank: usize| {
@@ -279,6 +318,8 @@ impl Evaluation<'_> {
         (0..stages).map(in_flight).collect()
     }
 
+    /// Returns a plan with the strategies of a relaxation, or none if its blocks cannot be cut into
+    /// stages.
     fn outcome(&self, family: &[Schedule], found: &Within<Choice>) -> Option<Outcome> {
         let always = self.recompute == Recompute::Always;
         let micro = |cost: Cost| if always { cost.recomputed() } else { cost }.micro_s();
@@ -288,6 +329,7 @@ impl Evaluation<'_> {
             None => cut(&micro, self.candidate.stages)?,
         };
         let mut best = self.staged(&found.choice, &cuts, family)?;
+        // The fastest cut overfills a stage: try one that leaves memory where it is needed.
         if best.over(self.settings.reserve) > 0.0
             && let Some(cuts) = self.cut_that_fits(&found.choice, &micro, family)
         {
@@ -302,7 +344,7 @@ impl Evaluation<'_> {
         Some(Outcome { seconds_per_byte, ..best.bounded(bound_s) })
     }
 
-    /// The fastest cut of which every stage fits its memory, if there is one.
+    /// Returns the fastest cut of which every stage fits its memory, if there is one.
     fn cut_that_fits(
         &self,
         choice: &Choice,
@@ -324,8 +366,10 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Other cuts, where stages have given up unequally much; none where they have not.
+    /// Returns another cut where stages lost unequally much time to memory fitting, if there is
+    /// one.
     fn recut(&self, outcome: &Outcome, micro: &[f64]) -> Option<Vec<Range<usize>>> {
+        // Load balancing has its own cut, and one stage has none.
         if self.load_balance.is_some() || outcome.stages.len() == 1 {
             return None;
         }
@@ -342,8 +386,8 @@ impl Evaluation<'_> {
     }
 }
 
-/// The fastest of the plans at several prices of losses, with the best of their bounds, which holds
-/// for all of them: at a high price the bound of that price alone may say nothing.
+/// Returns the fastest of the plans at several prices of codec error, with the best of their
+/// bounds. Every bound holds for all of them, and the one at a high price alone may be weak.
 fn best_bounded(verdicts: Vec<Evaluated>) -> Evaluated {
     let bound = |verdict: &Evaluated| match verdict {
         Evaluated::Found(outcome) => outcome.bound_s,

@@ -1,9 +1,11 @@
-//! Ways for a parameter from one to the next, each as much better than the one before as any is.
+//! Convex hull of the transports of a parameter: each better than the one before at the best rate
+//! that is left.
 
 use crate::cost::{Cost, GradientTransport};
 
-/// The way with the highest rate from `at` on, then the one with the highest rate from there, until
-/// none has a rate; each with what it changes beyond the one before. Of equal rates the last one's.
+/// Returns the transport with the highest rate from `at` on, then the one with the highest rate
+/// from there, until none has a rate; each with its change from the one before. Of equal rates the
+/// last one is taken.
 pub(super) fn hull<'a>(
     ways: impl Iterator<Item = &'a GradientTransport> + Clone,
     mut at: Cost,

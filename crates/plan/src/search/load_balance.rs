@@ -1,10 +1,11 @@
-//! Spreads: who does how much on a cluster of several kinds of devices.
+//! Load balance: the work of each device on a cluster of several kinds.
 //!
-//! Stages get layers in proportion to the speed of their devices, as far as they have room. Where the first dimension of the
-//! mesh cuts batches alone, its parts share nothing but gradients at the end of a step; so each of
-//! them may do as many micro-batches as suits its devices: together as many as if all did alike.
-//! With ZeRO 3, which gathers parameters with every micro-batch, and with interleaving, which takes
-//! them in groups, all do alike, and the slowest sets the pace.
+//! Stages get layers in proportion to the speed of their devices, as far as memory allows. Where
+//! the first dimension of the mesh cuts batches alone, its parts share nothing but gradients at the
+//! end of a step; so each part may have as many micro-batches as suits its devices: together as
+//! many as if all were alike. With ZeRO 3, which gathers parameters with every micro-batch, and
+//! with interleaving, which takes them in groups, all parts are alike, and the slowest sets the
+//! pace.
 //!
 //! Law: no part of a batch is left out or done twice.
 
@@ -18,20 +19,20 @@ use crate::cluster::Cluster;
 use crate::cost::{Cost, Costs, Division, Sharding};
 use crate::pipeline::{Schedule, cut_by};
 
-/// What each kind of device makes of a candidate.
+/// Costs of a candidate on each kind of device.
 pub struct LoadBalance<'a> {
-    /// By kind.
+    /// Chains, by kind.
     chains: Vec<Chain<'a>>,
     /// For every stage and every part of the first dimension, the slowest kind there.
     kinds: Vec<Vec<usize>>,
-    /// For every stage, the least memory of its devices.
+    /// For every stage, the smallest memory of its devices, in bytes.
     memory_bytes: Vec<f64>,
     uneven: bool,
 }
 
-/// Blocks as the part takes them that is last.
+/// Assignment of micro-batches, with the costs of the part that ends last.
 pub struct Assigned {
-    /// What every block costs there.
+    /// Cost of every block on that part.
     pub blocks: Vec<Cost>,
     /// Micro-batches of every part; empty if all have as many.
     pub shares: Vec<usize>,
@@ -40,11 +41,11 @@ pub struct Assigned {
 }
 
 impl<'a> LoadBalance<'a> {
-    /// The load_balance of a candidate; none on a cluster of one kind, or for an expert plan, which lets
-    /// the slowest set the pace.
+    /// Returns the load balance of a candidate; none on a cluster of one kind, or for an expert
+    /// plan, in which the slowest sets the pace.
     ///
     /// # Errors
-    /// As [`Chain::new`].
+    /// Returns the errors of [`Chain::new`].
     pub fn new(
         chain: &Chain<'a>,
         costs: &Costs<'_>,
@@ -79,17 +80,17 @@ impl<'a> LoadBalance<'a> {
         }))
     }
 
-    /// Bytes of memory of every device of a stage.
+    /// Returns the memory of every device of a stage, in bytes.
     pub fn memory_bytes(&self, stage: usize) -> f64 {
         self.memory_bytes[stage]
     }
 
-    /// The blocks of every stage, so that the slowest is as fast as can be where the first block
-    /// from which on a stage has room is as `room` says.
+    /// Returns the blocks of every stage such that the slowest is as fast as possible, where
+    /// `capacity` says from which block on a stage can hold its blocks.
     pub fn cut(
         &self,
         (choice, again): (&Choice, bool),
-        room: &dyn Fn(usize, usize) -> usize,
+        capacity: &dyn Fn(usize, usize) -> usize,
     ) -> Option<Vec<Range<usize>>> {
         let micro = self.micro(choice, again);
         let uneven = self.uneven && self.chains[0].cuts_batches(choice);
@@ -100,10 +101,10 @@ impl<'a> LoadBalance<'a> {
                 false => parts.fold(0.0, f64::max),
             }
         };
-        cut_by(&seconds, room, [micro[0].len(), self.kinds.len()])
+        cut_by(&seconds, capacity, [micro[0].len(), self.kinds.len()])
     }
 
-    /// Who does how many of `micro_batches` micro-batches.
+    /// Assigns micro-batches to the parts of the first dimension.
     pub fn assign(
         &self,
         choice: &Choice,
@@ -141,7 +142,7 @@ impl<'a> LoadBalance<'a> {
         Assigned { blocks, shares: if equal { Vec::new() } else { shares }, rounds }
     }
 
-    /// Seconds of a micro-batch by kind and block.
+    /// Returns the seconds of a micro-batch by kind and block.
     fn micro(&self, choice: &Choice, again: bool) -> Vec<Vec<f64>> {
         let micro = |cost: Cost| if again { cost.recomputed() } else { cost }.micro_s();
         let of = |chain: &Chain<'_>| chain.costs(choice).into_iter().map(micro).collect();
@@ -149,9 +150,9 @@ impl<'a> LoadBalance<'a> {
     }
 }
 
-/// So many micro-batches given one by one to the part that is done with them first.
+/// Assigns micro-batches one by one to the part that ends first with them.
 ///
-/// Law: no other shares of as many are done sooner.
+/// Law: no other assignment of as many ends sooner.
 fn shares(seconds: &[f64], micro_batches: usize) -> Vec<usize> {
     let rate: f64 = seconds.iter().map(|seconds| seconds.recip()).sum();
     let fair = |seconds: &f64| (micro_batches as f64 / (seconds * rate)).floor() as usize;
@@ -165,7 +166,7 @@ fn shares(seconds: &[f64], micro_batches: usize) -> Vec<usize> {
     shares
 }
 
-/// The kinds of some devices.
+/// Returns the kinds of a range of devices.
 fn kinds(cluster: &Cluster, devices: Range<usize>) -> impl Iterator<Item = usize> {
     let unit = cluster.levels[0].size;
     let units = devices.start / unit..devices.end.div_ceil(unit);

@@ -1,27 +1,27 @@
-//! Relaxed memory: how much of what all blocks keep together the fullest stage keeps at least.
+//! Memory bound: the part of the bytes of all blocks that the fullest stage holds at least.
 //!
-//! Stage i keeps its state and f(i) micro-batches of what waits, and has M bytes. Whatever numbers
-//! w(i) ≥ 0 the stages are weighed with, the weighted sum of what they keep is at most M · Σ w; and
-//! each block adds to it at least min w of its state and min w·f of what waits, wherever it is put.
-//! So every choice of numbers gives a bound, and the numbers max(a, 1/f(i)) give the family from
-//! which the tightest is taken: with a = 1 states count fully, with a small a what waits does.
+//! Stage i holds its state and the activations of f(i) micro-batches, in M bytes. For any weights
+//! w(i) ≥ 0 of the stages, the weighted sum of their bytes is at most M · Σ w; and each block adds
+//! at least min w of its state and min w·f of its activations, wherever it is placed. So every
+//! choice of weights gives a bound. The weights max(a, 1/f(i)) give the family from which the
+//! tightest is taken: with a = 1 states count fully, with a small a activations do.
 //!
 //! Law: no cut into stages that fit has more than the memory in these shares.
 
-/// Parts of what all blocks keep together.
+/// Parts of the bytes of all blocks together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MemoryShares {
-    /// Of parameters and their state.
+    /// Part of parameters and their state.
     pub state: f64,
-    /// Of what waits for backward, of one micro-batch.
+    /// Part of the activations of one micro-batch.
     pub activation: f64,
-    /// Of what blocks keep that compute forward again: one of them at a time.
+    /// Part of the activations of blocks that recompute forward, of which there is one at a time.
     pub scratch: f64,
 }
 
 impl MemoryShares {
-    /// The shares that leave least room for so many bytes of state and of what waits, where stages
-    /// have so many micro-batches in flight, and so many blocks at most.
+    /// Returns the shares that bind most for so many bytes of state and of activations, where
+    /// stages have `in_flight` micro-batches and at most `blocks` blocks.
     pub fn tightest(in_flight: &[f64], blocks: f64, [state, kept]: [f64; 2]) -> MemoryShares {
         let bytes = |shares: &MemoryShares| shares.state * state + shares.activation * kept;
         let all = in_flight.iter().map(|most| MemoryShares::weighed(in_flight, blocks, 1.0 / most));
@@ -29,6 +29,7 @@ impl MemoryShares {
         tightest.expect("a pipeline has a stage")
     }
 
+    /// Returns the shares for the weights max(`least`, 1/f(i)).
     fn weighed(in_flight: &[f64], blocks: f64, least: f64) -> MemoryShares {
         let weight = |most: &f64| least.max(1.0 / most);
         let sum: f64 = in_flight.iter().map(weight).sum();

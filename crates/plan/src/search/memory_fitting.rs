@@ -1,12 +1,13 @@
-//! Thrift: what a stage gives up of its time so that it fits its memory, block by block and
+//! Memory fitting: the time that a stage gives up so that it fits its memory, block by block and
 //! parameter by parameter.
 //!
-//! A block may compute forward recomputed in place of keeping what backward reads; a parameter may be
-//! divided further among the ranks that share its work. Each of these buys bytes for seconds. A
-//! stage that is too full buys where a byte is cheapest until it fits, and then takes back what it
-//! has bought too much. Stages differ: the first of a pipeline keeps the most micro-batches.
+//! A block may recompute forward in place of keeping its activations; a parameter may be sharded
+//! further among the ranks that share its work. Each saving buys bytes for seconds. A stage that is
+//! too full buys where a byte is cheapest until it fits, and then returns what it does not need.
+//! Stages differ: the first of a pipeline holds the most micro-batches.
 //!
-//! Law: nothing is bought where everything fits, and never more seconds than the cheapest bytes take.
+//! Law: nothing is bought where everything fits, and never for more seconds than the cheapest bytes
+//! take.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -20,30 +21,31 @@ use super::settings::Recompute;
 use crate::cost::{Cost, GradientTransport};
 use crate::stage::TransportOptions;
 
-/// What a stage has to keep to.
+/// Limits of a stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Micro-batches of a step.
     pub rounds: f64,
-    /// Micro-batches that wait for backward at most.
+    /// Most micro-batches that wait for backward.
     pub in_flight: f64,
-    /// Bytes of a device's memory.
+    /// Memory of a device, in bytes.
     pub bytes: f64,
-    /// Whether forward may be computed recomputed.
+    /// Whether forward may be recomputed.
     pub recompute: Recompute,
 }
 
+/// Block or parameter that a saving is about.
 #[derive(Clone, Copy, Debug)]
 enum Item {
     Recompute(usize),
     Override(ParameterOverride),
 }
 
-/// One thing to buy: after the steps before it of the same parameter.
+/// Saving that can be bought, after those of the same parameter before it.
 #[derive(Clone, Copy, Debug)]
 struct Saving {
     item: Item,
-    /// What it changes; of a block that computes recomputed, without the bytes of a single one.
+    /// Change of the cost; of a recomputed block, without the activations of a single block.
     change: Cost,
     seconds_per_byte: f64,
 }
@@ -57,19 +59,19 @@ impl Saving {
     }
 }
 
-/// A stage on its way to fit.
+/// Stage that is being fitted.
 struct StageFit<'a> {
     blocks: Range<usize>,
     whole: &'a [Cost],
     limits: Limits,
     sum: Cost,
     recomputed: Vec<bool>,
-    /// What blocks that compute recomputed keep, as bits, and how many of them keep so much.
+    /// Activations of recomputed blocks, as bits of a float, with the number of blocks that have
+    /// them.
     scratch: BTreeMap<u64, usize>,
 }
 
-/// Adds to `savings` what a stage of these blocks gives up. `whole` is what blocks cost that give up
-/// nothing.
+/// Adds the savings of a stage of these blocks. `whole` are the costs of blocks without savings.
 pub fn fit_stage(
     (chain, choice): (&Chain<'_>, &Choice),
     blocks: &Range<usize>,
@@ -79,6 +81,7 @@ pub fn fit_stage(
 ) {
     let sum = whole[blocks.clone()].iter().copied().sum();
     let mut stage = StageFit::new(blocks.clone(), whole, limits, sum);
+    // The sum was taken of blocks that keep their activations.
     if limits.recompute == Recompute::Always {
         stage.sum = blocks.clone().map(|block| whole[block].recomputed()).sum();
     }
@@ -104,7 +107,7 @@ impl<'a> StageFit<'a> {
         stage
     }
 
-    /// Buys where a byte is cheapest until the stage fits, and says what is kept of that.
+    /// Buys where a byte is cheapest until the stage fits, and returns the savings that are kept.
     fn buy(&mut self, steps: &[Saving]) -> Vec<Saving> {
         let mut taken: Vec<Saving> = Vec::new();
         let mut sorted: Vec<&Saving> = steps.iter().collect();
@@ -120,7 +123,7 @@ impl<'a> StageFit<'a> {
         taken
     }
 
-    /// All that can be bought, the steps of one parameter in their order.
+    /// Returns all savings that can be bought, those of one parameter in their order.
     fn steps(&self, chain: &Chain<'_>, choice: &Choice) -> Vec<Saving> {
         let mut steps = Vec::new();
         let mut known: HashMap<usize, Vec<(TensorId, GradientTransport, Cost)>> = HashMap::new();
@@ -139,8 +142,7 @@ impl<'a> StageFit<'a> {
         steps
     }
 
-    /// How the parameters of a block may be divided further: the same in all blocks that are done in
-    /// one way.
+    /// Returns the ways to shard the parameters of a block further, which equal blocks share.
     fn of_block(
         &self,
         chain: &Chain<'_>,
@@ -154,6 +156,7 @@ impl<'a> StageFit<'a> {
         chain.transport_options(choice, block).flat_map(steps).collect()
     }
 
+    /// Returns the saving of recomputing a block, if it frees any memory.
     fn recomputing(&self, block: usize) -> Option<Saving> {
         let change = self.whole[block].recomputed() - self.whole[block];
         let step =
@@ -161,7 +164,8 @@ impl<'a> StageFit<'a> {
         (change.activation_bytes < 0.0).then_some(step)
     }
 
-    /// Ways that take ever fewer bytes for ever more seconds, the cheapest bytes first.
+    /// Returns transports that take ever fewer bytes for ever more seconds, the cheapest bytes
+    /// first.
     fn hull(&self, ways: &[GradientTransport]) -> Vec<(GradientTransport, Cost)> {
         hull(ways.iter().rev(), Cost::ZERO, |at, way| {
             let less = way.coding.is_none() && way.change.state_bytes < at.state_bytes;
@@ -169,13 +173,14 @@ impl<'a> StageFit<'a> {
         })
     }
 
-    /// Seconds of a step for a byte.
+    /// Returns the seconds of a step that a byte costs.
     fn price(&self, change: &Cost) -> f64 {
         let seconds = self.limits.rounds * change.micro_s() + change.once_s();
         let bytes = -change.state_bytes - self.limits.in_flight * change.activation_bytes;
         seconds.max(0.0) / bytes
     }
 
+    /// Applies a saving.
     fn take(&mut self, step: &Saving) {
         self.sum += step.change;
         if let Item::Recompute(block) = step.item {
@@ -183,7 +188,7 @@ impl<'a> StageFit<'a> {
         }
     }
 
-    /// Has a block that did otherwise compute recomputed, or not.
+    /// Sets whether a block recomputes forward; it did the opposite before.
     fn compute(&mut self, block: usize, recomputed: bool) {
         self.recomputed[block - self.blocks.start] = recomputed;
         // Numbers that are not negative are in the order of their bits.
@@ -196,12 +201,13 @@ impl<'a> StageFit<'a> {
         }
     }
 
-    /// Takes back what is not needed, the last first; of a parameter's steps none but the last.
+    /// Returns savings that are not needed, the last first; of a parameter only its last.
     fn give_back(&mut self, taken: &mut Vec<Saving>) {
         let mut kept: Vec<Saving> = Vec::new();
         let mut rest: HashSet<(usize, TensorId)> = HashSet::new();
         while let Some(step) = taken.pop() {
             let of = step.treated().map(|treated| treated.of());
+            // A later saving of the parameter is kept and builds on this one.
             if of.is_some_and(|of| rest.contains(&of)) {
                 kept.push(step);
                 continue;
@@ -224,6 +230,7 @@ impl<'a> StageFit<'a> {
         *taken = kept;
     }
 
+    /// Returns whether the stage fits.
     fn fits(&self) -> bool {
         let scratch = self.scratch.last_key_value().map_or(0.0, |(bits, _)| f64::from_bits(*bits));
         let waiting = self.limits.in_flight * self.sum.activation_bytes;
@@ -231,13 +238,14 @@ impl<'a> StageFit<'a> {
     }
 }
 
-/// The most that one block keeps which computes recomputed, while backward goes through it.
+/// Returns the activations of the largest block that recomputes, which it has while backward passes
+/// it, in bytes.
 pub fn scratch_bytes(whole: &[Cost], recomputed: &[bool]) -> f64 {
     let flagged = whole.iter().zip(recomputed).filter(|(_, recomputed)| **recomputed);
     flagged.map(|(cost, _)| cost.activation_bytes).fold(0.0, f64::max)
 }
 
-/// What blocks cost that give up so much.
+/// Returns the costs of blocks with their savings.
 pub(super) fn priced(whole: &[Cost], savings: &Savings) -> Vec<Cost> {
     let recomputed =
         |(cost, recomputed): (&Cost, &bool)| if *recomputed { cost.recomputed() } else { *cost };

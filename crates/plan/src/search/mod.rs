@@ -1,10 +1,11 @@
-//! The search: which mesh, how many stages and micro-batches, and the best strategies for them.
+//! The search: the mesh, the number of stages and micro-batches, and the best strategies for them.
 //!
-//! Every candidate has a bound, the time of its arithmetic alone. Expert plans are worked out
-//! first; then candidates in the order of their bounds, until no bound is below the best plan, which
-//! is then tried on meshes of three dimensions. Of the best twenty the pipelines are played through,
-//! and the fastest is taken. On meshes of up to two dimensions nothing that was left out can be
-//! faster than its bound, so the least of all bounds says how far from the best the plan can be.
+//! Every candidate has a lower bound, the time of its arithmetic. Expert plans are solved first;
+//! then candidates in the order of their bounds, until no bound is below the best plan, which is
+//! then tried on meshes of three dimensions. The pipelines of the best twenty plans are simulated,
+//! and the fastest plan is taken. On meshes of up to two dimensions nothing that was left out can
+//! be faster than its bound, so the least of all bounds says how far from the optimum the plan can
+//! be.
 
 mod block;
 mod bound;
@@ -60,55 +61,55 @@ use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Sharding;
 
-/// What is known of how many clusters is kept.
+/// Most clusters whose searches are kept for warm starts.
 const HISTORY: usize = 8;
-/// Bytes of a device that no plan fills.
+/// Memory in bytes that no plan fills.
 const MEMORY_WITHOUT_END: f64 = 1e18;
 
-/// Builds the model for so many sequences.
+/// Builder of the model for a number of sequences.
 type Build = Arc<dyn Fn(usize) -> Result<Graph, Error> + Send + Sync>;
 
-/// A model that is planned, perhaps several times, for clusters that differ.
+/// Planner of one model, perhaps several times, for clusters that differ.
 pub struct Planner {
     settings: Settings,
     batch: usize,
-    /// By sequences of a micro-batch.
+    /// Prepared models, by sequences of a micro-batch.
     prepared: HashMap<usize, Prepared>,
     graph: Build,
-    /// The searches that were made last.
+    /// Latest searches.
     history: Vec<Past>,
 }
 
-/// A search that was made: on which cluster, what one encoding of an activation was allowed to lose,
-/// and what its candidates came to.
+/// Search that was made: its cluster, its activation budget and the warm starts of its candidates.
 struct Past {
     cluster: Cluster,
     activation_budget: f64,
     warm_starts: WarmStarts,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The fastest plan.
+    /// Fastest plan.
     pub best: Outcome,
-    /// The next fastest ones.
+    /// Next fastest plans.
     pub others: Vec<Outcome>,
-    /// The best of each kind of expert plan, or the bytes that it would need.
+    /// Best expert plan of each kind, or the bytes that it would need.
     pub experts: Vec<(Expert, Result<Outcome, f64>)>,
-    /// No plan takes less than this many seconds.
+    /// Lower bound in seconds on the step time of all plans.
     pub bound_s: f64,
-    /// How many candidates there were, and of how many all strategies were looked at.
+    /// Number of candidates, and of those whose strategies were solved.
     pub candidates: [usize; 2],
 }
 
 impl Found {
-    /// The part of its time that the plan may lose to the best one.
+    /// Returns the largest part of its time that the plan may lose to the optimum.
     pub fn gap(&self) -> f64 {
         (1.0 - self.bound_s / self.best.seconds).max(0.0)
     }
 
-    /// What two searches found together; of plans that are as fast, the first search's.
+    /// Returns the results of two searches together; of plans that are equally fast the first
+    /// search's.
     fn and(self, other: Found) -> Found {
         let faster = self.best.seconds <= other.best.seconds;
         let (mut one, other) = if faster { (self, other) } else { (other, self) };
@@ -130,7 +131,8 @@ impl Found {
 }
 
 impl Planner {
-    /// A planner for steps of `batch` sequences; `graph` builds the model for so many.
+    /// Returns a planner for steps of `batch` sequences; `graph` builds the model for a number of
+    /// sequences.
     pub fn new(
         batch: usize,
         settings: Settings,
@@ -145,54 +147,55 @@ impl Planner {
         }
     }
 
-    /// The model for a candidate's micro-batches, once there was a plan.
+    /// Returns the prepared model for a candidate's micro-batches, once there was a plan.
     pub fn prepared(&self, candidate: &Candidate) -> Option<&Prepared> {
         self.prepared.get(&(self.batch / candidate.micro_batches))
     }
 
-    /// Sequences of a step.
+    /// Returns the sequences of a step.
     pub fn batch(&self) -> usize {
         self.batch
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The settings under which a plan was found: those of the planner, with what one encoding of
-    /// an activation was allowed to lose.
+    /// Returns the settings under which a plan was found: those of the planner, with the plan's
+    /// activation budget.
     pub fn settings_of(&self, outcome: &Outcome) -> Settings {
         self.settings.with_activation_budget(outcome.activation_budget)
     }
 
-    /// The best plan for a cluster. What an earlier plan has learnt is used again.
+    /// Returns the best plan for a cluster, with a warm start from earlier plans.
     ///
     /// # Errors
-    /// If the model cannot be built or cut into blocks, or nothing fits the devices' memory.
+    /// Returns an error if the model cannot be built or cut into blocks, or nothing fits the
+    /// devices' memory.
     pub fn plan(&mut self, cluster: &Cluster) -> Result<Found, Error> {
         let found = self.plan_once(cluster);
         found.map_err(|error| shortfall::explained(self, cluster, error))
     }
 
-    /// Seconds of the best plan on the same devices if their memory had no end.
+    /// Returns the step time in seconds of the best plan on the same devices with unlimited memory.
     ///
     /// # Errors
-    /// As [`Planner::plan`].
+    /// Returns the errors of [`Planner::plan`].
     pub fn boundless_s(&self, cluster: &Cluster) -> Result<f64, Error> {
         let mut boundless = cluster.clone();
         boundless.devices.iter_mut().for_each(|device| device.memory_bytes = MEMORY_WITHOUT_END);
         Ok(self.fresh().plan_once(&boundless)?.best.seconds)
     }
 
-    /// A planner for the same that has learnt nothing.
+    /// Returns a planner for the same model without history.
     fn fresh(&self) -> Planner {
         let (settings, graph) = (self.settings.clone(), Arc::clone(&self.graph));
         let (prepared, history) = (HashMap::new(), Vec::new());
         Planner { settings, batch: self.batch, prepared, graph, history }
     }
 
-    /// Meshes on which a pin binds nothing are left out, unless there are no others that do.
+    /// Searches meshes on which every pin binds, or all meshes if there are none with a plan.
     fn plan_once(&mut self, cluster: &Cluster) -> Result<Found, Error> {
         if self.settings.pins.is_empty() {
             return self.search(cluster, &|_| true);
@@ -202,6 +205,7 @@ impl Planner {
         self.search(cluster, &bound).or_else(|_| self.search(cluster, &|_| true))
     }
 
+    /// Searches candidates with few sequences per micro-batch first.
     fn search(
         &mut self,
         cluster: &Cluster,
@@ -211,13 +215,14 @@ impl Planner {
         let found = self.search_up_to(cluster, wanted, SEQUENCES)?;
         let Candidate { mesh, micro_batches, .. } = &found.best.candidate;
         let (sequences, most) = (self.batch / micro_batches, SEQUENCES * mesh[0]);
+        // The largest micro-batch was best, so larger ones may be better still.
         match sequences >= most && *micro_batches > 1 {
             true => self.search_up_to(cluster, wanted, usize::MAX),
             false => Ok(found),
         }
     }
 
-    /// The same where a part of a micro-batch has so many sequences at most.
+    /// Searches candidates whose part of a micro-batch has at most `sequences` sequences.
     fn search_up_to(
         &mut self,
         cluster: &Cluster,
@@ -252,7 +257,7 @@ impl Planner {
         searches.into_iter().reduce(fastest).expect("there is a budget")
     }
 
-    /// A search where one encoding of an activation may lose what these settings say.
+    /// Searches with one activation budget.
     fn once(
         &self,
         (cluster, settings): (&Cluster, &Settings),
@@ -291,7 +296,7 @@ impl Planner {
     }
 }
 
-/// What two searches found for the same cluster, if either found anything.
+/// Returns the results of two searches of the same cluster, if either found anything.
 fn fastest(one: Result<Found, Error>, other: Result<Found, Error>) -> Result<Found, Error> {
     match (one, other) {
         (Ok(one), Ok(other)) => Ok(one.and(other)),
@@ -299,7 +304,7 @@ fn fastest(one: Result<Found, Error>, other: Result<Found, Error>) -> Result<Fou
     }
 }
 
-/// What is divided in a plan, as people call it.
+/// Returns the ZeRO stage of a sharding.
 pub fn zero_stage(sharding: Sharding) -> u8 {
     match sharding {
         Sharding::None => 0,

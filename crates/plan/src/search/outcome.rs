@@ -1,4 +1,4 @@
-//! What a plan takes: its time and its memory, stage by stage.
+//! Plans with their time and memory, stage by stage.
 
 use std::ops::Range;
 
@@ -9,79 +9,83 @@ use super::savings::{ParameterOverride, Savings};
 use crate::cost::Cost;
 use crate::pipeline::{self, Schedule, Timeline, simulate};
 
-/// A candidate with everything chosen.
+/// Candidate with everything chosen: one plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// What was fixed before.
+    /// Candidate that was evaluated.
     pub candidate: Candidate,
-    /// The order of passes.
+    /// Order of passes.
     pub schedule: Schedule,
-    /// The same candidate in other orders of passes, which take no less in closed form.
+    /// Same plan under other schedules, which take no less time in closed form.
     pub other_schedules: Vec<Outcome>,
-    /// The strategies.
+    /// Strategies of all nodes.
     pub choice: Choice,
-    /// Blocks that compute forward again, and parameters that are divided or whose gradients travel
-    /// otherwise than usual.
+    /// Blocks that recompute forward, and parameters that are sharded or whose gradients travel
+    /// differently from most.
     pub savings: Savings,
-    /// Micro-batches of every part of the first dimension of the mesh, on devices that differ; empty
-    /// if all have as many.
+    /// Micro-batches of each part along the first mesh dimension, on devices that differ; empty if
+    /// all have as many.
     pub shares: Vec<usize>,
-    /// Micro-batches of the part that is last.
+    /// Micro-batches of the part that finishes last.
     pub rounds: usize,
-    /// The stages, as that part has them.
+    /// Stages, with the costs of that part.
     pub stages: Vec<StageOutcome>,
-    /// Seconds of a step.
+    /// Step time in seconds.
     pub seconds: f64,
-    /// No strategies of this candidate take less.
+    /// Lower bound on the step time of all plans of this candidate that fit, in seconds.
     pub bound_s: f64,
-    /// What was given up of this candidate, because it was not fast enough, takes no less.
+    /// Lower bound on the step time of the plans pruned from this candidate for being too slow, in
+    /// seconds.
     pub pruned_bound_s: f64,
-    /// Plans of this candidate of which none was found to fit take no less.
+    /// Lower bound on the step time of plans of this candidate for which no memory fitting was
+    /// found, in seconds.
     pub infeasible_bound_s: f64,
-    /// What one more byte of memory would save, in seconds.
+    /// Seconds that one more byte of memory would save.
     pub seconds_per_byte: f64,
-    /// What one encoding of an activation was allowed to lose; the setting allows as much or more.
+    /// Largest relative squared error of one encoding of an activation in this plan; at most that
+    /// of the settings.
     pub activation_budget: f64,
 }
 
-/// One stage of a plan.
+/// Stage of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageOutcome {
-    /// Its blocks.
+    /// Blocks of the stage.
     pub blocks: Range<usize>,
-    /// What all of them cost together.
+    /// Sum of the costs of all blocks.
     pub cost: Cost,
-    /// Bytes of memory that its devices have.
+    /// Memory of each device, in bytes.
     pub memory_bytes: f64,
-    /// Bytes of it that a training takes whatever its size.
+    /// Memory that a training takes whatever its size, in bytes.
     pub fixed_bytes: f64,
-    /// Bytes that are taken beyond every byte that is counted here.
+    /// Bytes taken beyond each byte counted here, as by an allocator.
     pub slack: f64,
-    /// Micro-batches that wait for backward at most.
+    /// Most micro-batches that wait for backward.
     pub in_flight: f64,
-    /// What one block keeps at most of those that compute forward again.
+    /// Activations of the largest block that recomputes forward, in bytes.
     pub block_activation_bytes: f64,
-    /// Seconds of a message to the next stage.
+    /// Time of a message to the next stage, in seconds.
     pub message_s: f64,
-    /// Bytes of it.
+    /// Length of that message, in bytes.
     pub message_bytes: f64,
-    /// Seconds of a device's own time that messages take of every pass.
+    /// Device time that messages take of every pass, in seconds.
     pub handling_s: f64,
-    /// Seconds once a step in which sums of what this stage updates come from other stages, and new
-    /// values go there, beyond what is computed between them.
+    /// Exposed time once a step of summing shared parameters that this stage updates and returning
+    /// their new values, in seconds.
     pub shared_parameter_s: f64,
-    /// Seconds of that, where anything goes beyond it.
+    /// Computation that overlaps that exchange where any of it is exposed, in seconds.
     pub shared_parameter_overlap_s: f64,
 }
 
 impl StageOutcome {
-    /// Bytes of a device's memory.
+    /// Returns the memory of each device, in bytes.
     pub fn bytes(&self) -> f64 {
         let waiting = self.in_flight * self.cost.activation_bytes + self.block_activation_bytes;
         self.fixed_bytes + (1.0 + self.slack) * (self.cost.state_bytes + waiting)
     }
 
-    /// The same as if links took no time, without what hides them.
+    /// Returns the stage with links that take no time, and without the communication that they
+    /// carry.
     fn alone(&self) -> StageOutcome {
         let Cost { forward_s, forward_wire_s, recompute_s, .. } = self.cost;
         let computed = forward_s / (forward_s + forward_wire_s).max(f64::MIN_POSITIVE);
@@ -93,32 +97,32 @@ impl StageOutcome {
         StageOutcome { cost, message_s: 0.0, shared_parameter_s: 0.0, ..self.clone() }
     }
 
-    /// Seconds after its last micro-batch, once a step.
+    /// Returns the seconds after the last micro-batch, once a step.
     fn after_s(&self, overlap: Overlap) -> f64 {
         overlap.tail_s(&self.cost) + self.shared_parameter_s
     }
 
-    /// Seconds of one micro-batch's passes.
+    /// Returns the seconds of one micro-batch over all chunks.
     fn micro_s(&self, chunks: usize) -> f64 {
         self.cost.micro_s() + 2.0 * chunks as f64 * self.handling_s
     }
 }
 
 impl Outcome {
-    /// Bytes of the fullest device.
+    /// Returns the memory of the fullest device, in bytes.
     pub fn bytes(&self) -> f64 {
         self.stages.iter().map(|stage| stage.bytes()).fold(0.0, f64::max)
     }
 
-    /// By how many bytes the fullest device is too full, where a part of memory stays free; below 0
-    /// if all have room.
+    /// Returns the bytes that the fullest device lacks, with a part `reserve` of memory kept free;
+    /// negative if all fit.
     pub fn over(&self, reserve: f64) -> f64 {
         let over = |stage: &StageOutcome| stage.bytes() - (1.0 - reserve) * stage.memory_bytes;
         self.stages.iter().map(over).fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// Remembers a plan that is no faster, and what it remembers: of every other order of passes the
-    /// fastest, since playing them through may turn the order.
+    /// Returns the plan with `other`, which is no faster, among its other schedules. The fastest
+    /// plan of each schedule is kept, since simulation may change their order.
     pub(super) fn beside(mut self, mut other: Outcome) -> Outcome {
         let other_schedules = std::mem::take(&mut other.other_schedules);
         for other in std::iter::once(other).chain(other_schedules) {
@@ -132,21 +136,21 @@ impl Outcome {
         self
     }
 
-    /// The same where no strategies of the candidate take less than so many seconds, under any of its
-    /// orders of passes.
+    /// Returns the plan with a lower bound on all strategies of its candidate, under every
+    /// schedule.
     pub(super) fn bounded(mut self, bound_s: f64) -> Outcome {
         self.other_schedules.iter_mut().for_each(|other| other.bound_s = bound_s);
         let pruned_bound_s = self.pruned_bound_s.max(bound_s);
         Outcome { bound_s, pruned_bound_s, ..self }
     }
 
-    /// What none of its orders of passes goes below, nor what was not found to fit.
+    /// Returns a lower bound in seconds over all schedules and over infeasible plans.
     pub(super) fn least_s(&self) -> f64 {
         let all = self.other_schedules.iter().chain([self]);
         all.map(|one| one.bound_s.min(one.seconds)).fold(self.infeasible_bound_s, f64::min)
     }
 
-    /// What goes beyond what hides it, on any stage.
+    /// Returns the communication that is exposed on any stage.
     pub fn exposed(&self, overlap: Overlap) -> Exposed {
         let overlap = overlap.under(self.schedule);
         self.stages
@@ -155,19 +159,19 @@ impl Outcome {
             .fold(Exposed::NOTHING, Exposed::or)
     }
 
-    /// What encoding gradients loses, in elements of parameters.
+    /// Returns the codec error of gradients, in elements of parameters.
     pub fn codec_error(&self) -> f64 {
         self.stages.iter().map(|stage| stage.cost.codec_error).sum()
     }
 
-    /// Whether memory has cost time.
+    /// Returns whether memory costs time.
     pub fn binds(&self) -> bool {
         let raw = |one: &ParameterOverride| one.transport.coding.is_none();
         let divided = self.savings.overrides.iter().any(raw);
         self.seconds_per_byte > 0.0 || self.recomputed() > 0 || divided
     }
 
-    /// Seconds of a step, in closed form, in which nothing travels: what faster links leave of it.
+    /// Returns the part of the step, in closed form, that faster links would leave, in seconds.
     pub fn computed_s(&self, overlap: Overlap) -> f64 {
         let alone: Vec<StageOutcome> = self.stages.iter().map(StageOutcome::alone).collect();
         let here = overlap.under(self.schedule);
@@ -181,33 +185,33 @@ impl Outcome {
         (estimate_s(&alone, self.schedule, self.rounds, overlap) - hides_s).max(0.0)
     }
 
-    /// What happens once a step, after the last micro-batch.
+    /// Returns the seconds once a step after the last micro-batch.
     pub fn tail_s(&self, overlap: Overlap) -> f64 {
         let here = overlap.under(self.schedule);
         self.stages.iter().map(|stage| stage.after_s(here)).fold(0.0, f64::max)
     }
 
-    /// Whether messages set the pace, and not stages.
+    /// Returns whether messages, not stages, set the pace.
     pub fn waits(&self) -> bool {
         let chunks = self.schedule.chunks();
         let slowest = self.stages.iter().map(|stage| stage.micro_s(chunks)).fold(0.0, f64::max);
         self.stages.iter().any(|stage| chunks as f64 * stage.message_s > slowest)
     }
 
-    /// How many blocks compute forward again in backward.
+    /// Returns the number of blocks that recompute forward.
     pub fn recomputed(&self) -> usize {
         self.savings.recomputed.iter().filter(|again| **again).count()
     }
 }
 
-/// What happens once a step, after the last micro-batch, and what the first one then waits for.
+/// Returns the seconds once a step after the last micro-batch and before the first one.
 fn once_s(stages: &[StageOutcome], overlap: Overlap) -> f64 {
     let once =
         |stage: &StageOutcome| stage.after_s(overlap) + overlap.exposed_all_gather_s(&stage.cost);
     stages.iter().map(once).fold(0.0, f64::max)
 }
 
-/// Seconds of a step in closed form.
+/// Returns the step time in closed form, in seconds.
 pub fn estimate_s(
     stages: &[StageOutcome],
     schedule: Schedule,
@@ -239,9 +243,9 @@ pub fn estimate_s(
         + once_s(stages, overlap.under(schedule))
 }
 
-/// Seconds that messages leave between two micro-batches at least. Each link carries them one after
-/// the other. And where a stage lets few micro-batches in before one comes back, those must last
-/// for the way to the end and back.
+/// Returns the least seconds that messages leave between two micro-batches. A link carries messages
+/// one after the other. Where a stage admits few micro-batches before one returns, these must last
+/// for the way to the last stage and back.
 fn round_s(
     stages: &[StageOutcome],
     schedule: Schedule,
@@ -264,19 +268,21 @@ fn round_s(
     most
 }
 
-/// Pipelines of more passes forward are left to the closed form.
+/// Most forward passes of a pipeline that is simulated; larger ones keep the closed form.
 const PASSES_MAX: f64 = (1_u64 << 20) as f64;
 
-/// Seconds of a step, played through.
+/// Returns the simulated step time in seconds; none for a pipeline that is too long to simulate.
 pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
     let timeline = timeline(outcome, overlap)?;
     Some(done_s(outcome, overlap, &timeline).into_iter().fold(0.0, f64::max))
 }
 
-/// When every stage of a plan that was played through is done with its gradients and the optimiser. A
-/// stage behind others brings gradients together when its last message is on its way, while those
-/// before it still work; passes of weights send none. Gradients of an interleaved stage's later chunks
-/// are on their way before that, which is left out.
+/// Returns the time at which every stage of a simulated plan has synchronised its gradients and run
+/// the optimiser.
+///
+/// A stage behind others synchronises once its last message is on its way, while stages before it
+/// still compute. Passes of weights' gradients send no message. Gradients of an interleaved stage's
+/// later chunks start even earlier, which is left out.
 pub fn done_s(outcome: &Outcome, overlap: Overlap, timeline: &Timeline) -> Vec<f64> {
     let here = overlap.under(outcome.schedule);
     let done_s = |(place, stage): (usize, &StageOutcome)| {
@@ -287,17 +293,17 @@ pub fn done_s(outcome: &Outcome, overlap: Overlap, timeline: &Timeline) -> Vec<f
     outcome.stages.iter().enumerate().map(done_s).collect()
 }
 
-/// Seconds before which no first forward of a stage is done, because its parameters are on their way
-/// home; 0 if none are.
+/// Returns the seconds before which the first forward of a stage cannot end, because updated
+/// parameters are still being gathered; 0 if none are.
 fn parameters_ready_s(stage: &StageOutcome, overlap: Overlap) -> f64 {
     let Cost { all_gather_s, forward_s, .. } = stage.cost;
-    // Collectives of forward take the same links.
+    // Collectives of forward share the links with the all-gather.
     let ahead_s = stage.cost.ahead_s() - overlap.all_gather * forward_s;
     if all_gather_s > 0.0 { all_gather_s + ahead_s } else { 0.0 }
 }
 
-/// What every stage does when, until the last micro-batch is done; nothing where that are too many
-/// passes to be played.
+/// Simulates the passes of every stage until the last micro-batch is done; none for a pipeline that
+/// is too long.
 pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
     let ranks = outcome.stages.len();
     let chunks = outcome.schedule.chunks() as f64;
@@ -322,7 +328,7 @@ pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
             weight_s: weight_s / chunks,
             message_s: if overlap.messages { stage.message_s } else { 0.0 },
             handling_s,
-            // Parameters come in the order in which they are used.
+            // Parameters arrive in the order of their use, chunk by chunk.
             home_s: parameters_ready_s(stage, overlap) * ((place / ranks + 1) as f64 / chunks),
             first_s: stage.cost.all_gather_handling_s / chunks,
         }

@@ -1,51 +1,51 @@
-//! Overlap: the part of a step's communication that computing hides.
+//! Overlap of communication and computation, and what of communication stays exposed.
 
 use crate::cost::Cost;
 use crate::pipeline::Schedule;
 
-/// The part of backward that computes gradients of weights.
+/// Part of backward that computes gradients of weights.
 pub(super) const WEIGHTS: f64 = 0.5;
 
-/// What goes beyond what hides it.
+/// Communication that takes longer than the computation that overlaps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposed {
-    /// Bringing gradients together, beyond the last backward.
+    /// Gradient synchronisation, beyond the last backward.
     pub sync: bool,
-    /// Bringing new parameters home, beyond the next forward.
+    /// All-gather of updated parameters, beyond the next forward.
     pub all_gather: bool,
 }
 
-/// What may happen at the same time.
+/// Computation and communication that may take place at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overlap {
-    /// The part of the last backward in which gradients may travel.
+    /// Part of the last backward that overlaps gradient synchronisation.
     pub sync: f64,
-    /// The part of the first forward in which new parameters may.
+    /// Part of the first forward that overlaps the all-gather of updated parameters.
     pub all_gather: f64,
     /// Whether stages compute while their messages travel.
     pub messages: bool,
-    /// Whether exchanges of gradients are under way side by side, so that their latencies do not add
-    /// up.
+    /// Whether gradient exchanges run side by side, so that their latencies do not add up.
     pub exchanges: bool,
-    /// Whether the gradient of a product's input is on its way while that of its weight is computed.
+    /// Whether the gradient of a product's input travels while the gradient of its weight is
+    /// computed.
     pub products: bool,
 }
 
 impl Exposed {
-    /// Both.
+    /// Both exposed.
     pub const ALL: Exposed = Exposed { sync: true, all_gather: true };
-    /// Neither.
+    /// Nothing exposed.
     pub const NOTHING: Exposed = Exposed { sync: false, all_gather: false };
 
-    /// What goes beyond in either.
+    /// Returns what either has exposed.
     pub fn or(self, other: Exposed) -> Exposed {
         Exposed { sync: self.sync || other.sync, all_gather: self.all_gather || other.all_gather }
     }
 }
 
 impl Overlap {
-    /// What happens at the same time under an order of passes: where gradients of weights have passes
-    /// of their own, they are not there before the last of these, which is half of backward.
+    /// Returns the overlap under a schedule. Zero-bubble computes gradients of weights in passes of
+    /// their own, so gradients are complete only in the last of these, which is half of backward.
     pub fn under(self, schedule: Schedule) -> Overlap {
         match schedule {
             Schedule::ZeroBubble => Overlap { sync: WEIGHTS * self.sync, ..self },
@@ -53,27 +53,28 @@ impl Overlap {
         }
     }
 
-    /// Seconds that bringing gradients together takes beyond backward, which hides what does not
-    /// take the device's own time. What hides collectives of backward hides nothing else.
-    pub fn exposed_s(self, cost: &Cost) -> f64 {
+    /// Returns the seconds of gradient synchronisation beyond backward. The device's own time in it
+    /// is never hidden, and computation that overlaps collectives of backward overlaps nothing
+    /// else.
+    pub fn exposed_sync_s(self, cost: &Cost) -> f64 {
         (cost.sync_s - self.sync * (cost.backward_s - cost.overlapped_s)).max(cost.handling_s)
     }
 
-    /// Seconds after the last micro-batch, once a step.
+    /// Returns the seconds once a step after the last micro-batch.
     pub fn tail_s(self, cost: &Cost) -> f64 {
-        self.exposed_s(cost) + cost.optimizer_s
+        self.exposed_sync_s(cost) + cost.optimizer_s
     }
 
-    /// Seconds that bringing new parameters home takes beyond the next forward, which hides the same
-    /// of it.
+    /// Returns the seconds of the all-gather of updated parameters beyond the next forward, with
+    /// the device's own time in it at least.
     pub fn exposed_all_gather_s(self, cost: &Cost) -> f64 {
         (cost.all_gather_s - self.all_gather * cost.forward_s).max(cost.all_gather_handling_s)
     }
 
-    /// What of a stage goes beyond what hides it.
+    /// Returns the communication of a stage that is exposed.
     pub fn exposed(self, cost: &Cost) -> Exposed {
         Exposed {
-            sync: self.exposed_s(cost) > cost.handling_s,
+            sync: self.exposed_sync_s(cost) > cost.handling_s,
             all_gather: self.exposed_all_gather_s(cost) > cost.all_gather_handling_s,
         }
     }

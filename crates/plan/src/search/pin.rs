@@ -1,10 +1,10 @@
 //! Pins: cuts that the user has chosen, `block.*.mlp.up: n=tensor`.
 //!
-//! A pin names nodes by a pattern, in which `*` stands for any letters, and says which axis they put
-//! on a dimension of the mesh: the first, `data`, or the second, `tensor`, which lies nearest. `-`
-//! is no axis: all ranks do the same, and `+` is partial sums, where an operator is linear. Operators
-//! that place a tensor are pins of the model's own. What is not pinned is planned. Pins hold on meshes of two
-//! dimensions, one of which may have the size 1.
+//! A pin names nodes by a pattern, in which `*` stands for any letters, and puts an axis of them on
+//! a dimension of the mesh: the first, `data`, or the second, `tensor`, which is nearest. `-` is no
+//! axis: all ranks do equal work, and `+` is partial sums, where an operator is linear. Operators
+//! that place a tensor are pins of the model's own. Everything else is planned. Pins hold on meshes
+//! of two dimensions, one of which may have the size 1.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,13 +19,13 @@ use crate::cost::Pinned;
 /// Names that a hint repeats.
 const NAMES: usize = 8;
 
-/// A cut that the user has chosen.
+/// Cut that the user has chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
-    /// As it was written.
+    /// Text as it was written.
     text: String,
     pattern: String,
-    /// The letters of axes, and the dimensions of the mesh that they are put on.
+    /// Letters of axes, with their mesh dimensions.
     cuts: Vec<(char, usize)>,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Pin {
 }
 
 impl Pin {
-    /// Refuses a pin that puts two things on one dimension.
+    /// Refuses a pin that puts two axes on one dimension.
     fn checked(self) -> Result<Pin, Error> {
         let mut known: [Option<char>; MESH_DIMENSIONS.len()] = Default::default();
         for (letter, dim) in &self.cuts {
@@ -76,7 +76,7 @@ impl Pin {
     /// Refuses a mesh without a dimension that the pin names.
     ///
     /// # Errors
-    /// The pin, and the mesh.
+    /// Returns an error that names the pin and the mesh.
     pub fn check_mesh(&self, mesh: &[usize]) -> Result<(), Error> {
         let Some((_, dim)) = self.cuts.iter().find(|(_, dim)| *dim >= mesh.len()) else {
             return Ok(());
@@ -90,7 +90,8 @@ impl Pin {
             .with_hint(format!("a mesh of {place} dimensions, such as 1,{mesh}, or a pin on data")))
     }
 
-    /// Whether it binds anything on a mesh: no dimension that it cuts an axis on has the size 1.
+    /// Returns whether the pin cuts anything on a mesh: no dimension on which it puts an axis has
+    /// the size 1.
     pub(super) fn binds(&self, mesh: &[usize]) -> bool {
         let cuts = self.cuts.iter().filter(|(letter, _)| *letter != '-');
         cuts.into_iter().all(|(_, dim)| mesh.get(*dim).is_none_or(|size| *size > 1))
@@ -108,10 +109,10 @@ fn dimension(name: &str) -> Result<usize, Error> {
     mesh_dimension(name).ok_or_else(unknown)
 }
 
-/// Refuses pins that fit no node of a model, name no axis of one, or contradict each other.
+/// Refuses pins that match no node of a model, name no axis of one, or contradict each other.
 ///
 /// # Errors
-/// The first of them, with what would be known there.
+/// Returns an error for the first such pin, with the names that would be valid.
 pub fn check_pins(graph: &Graph, pins: &[Pin]) -> Result<(), Error> {
     pinned(graph, pins).map(|_| ())
 }
@@ -148,7 +149,7 @@ pub(super) fn pinned(graph: &Graph, pins: &[Pin]) -> Result<HashMap<NodeId, Vec<
     Ok(all.into_iter().map(without).collect())
 }
 
-/// The pins of operators that place a tensor.
+/// Returns the pins of operators that place a tensor.
 fn placed(graph: &Graph) -> Result<Vec<Pin>, Error> {
     let pin = |(name, place): (&str, &Place)| {
         let cut = |(dim, letter): (&String, &char)| Ok((*letter, dimension(dim)?));
@@ -164,7 +165,7 @@ fn placed(graph: &Graph) -> Result<Vec<Pin>, Error> {
     places.map(pin).collect()
 }
 
-/// What a letter stands for in an operator.
+/// Returns the cut that a letter stands for in an operator.
 fn cut(declaration: &Declaration, letter: char, pin: &Pin, node: &str) -> Result<Cut, Error> {
     if letter == '-' {
         return Ok(Cut::Whole);
@@ -189,7 +190,8 @@ fn cut(declaration: &Declaration, letter: char, pin: &Pin, node: &str) -> Result
     }
 }
 
-/// An error that names nodes which the pattern may have meant: those that end alike, or any.
+/// Returns an error that names nodes which the pattern may have meant: those with the same last
+/// part, or any.
 fn no_node(graph: &Graph, pin: &Pin) -> Error {
     let last = pin.pattern.rsplit('.').next().unwrap_or("");
     let ends = |name: &&str| name.rsplit('.').next() == Some(last);
@@ -201,7 +203,7 @@ fn no_node(graph: &Graph, pin: &Pin) -> Error {
         .with_hint(format!("nodes are called {alike}{more}"))
 }
 
-/// Whether a name fits a pattern in which `*` stands for any letters.
+/// Returns whether a name matches a pattern in which `*` stands for any letters.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let (parts, last) = rest.rsplit_once('*').unwrap_or(("", rest));

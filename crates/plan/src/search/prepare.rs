@@ -1,5 +1,5 @@
-//! A model for one size of micro-batch, ready to be planned: its blocks, of which equal ones are
-//! one class, the tensors between them, and the work of each class.
+//! Models prepared for planning at one size of micro-batch: classes of equal blocks, the tensors
+//! between blocks, and the work of each class.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -11,44 +11,44 @@ use super::pin::{Pin, pinned};
 use crate::Error;
 use crate::cost::{Pinned, Work, work};
 
-/// A model in blocks.
+/// Model in blocks.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The model.
+    /// Model.
     pub graph: Graph,
-    /// Blocks that differ, each by its first one.
+    /// Classes of equal blocks, each by its first block.
     pub classes: Vec<Class>,
-    /// The class of every block.
+    /// Class of every block.
     pub of_block: Vec<usize>,
     /// Elements of all parameters.
     pub parameters: f64,
-    /// Of parameters that several blocks read, who reads them, in order.
+    /// Users of each parameter that several blocks read, in order.
     pub(super) shared: Vec<Vec<User>>,
-    /// What is known on meshes.
+    /// Results that do not depend on links.
     pub(super) cache: ModelCache,
 }
 
-/// A block that stands for all equal ones.
+/// Block that stands for all equal ones.
 #[derive(Debug)]
 pub struct Class {
-    /// Its nodes.
+    /// Nodes of the block.
     pub nodes: Range<NodeId>,
-    /// The tensor that it gets from the block before.
+    /// Tensor from the block before.
     pub entry: Option<TensorId>,
-    /// The tensor that it gives to the next one.
+    /// Tensor for the next block.
     pub exit: Option<TensorId>,
-    /// What its nodes compute.
+    /// Work of its nodes.
     pub work: HashMap<NodeId, Work>,
 }
 
-/// An input of a node that is a parameter.
+/// Input of a node that is a parameter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct User {
-    /// The block.
+    /// Block of the node.
     pub block: usize,
-    /// The node, as the first block of the class calls it.
+    /// Node, as the first block of the class names it.
     pub node: NodeId,
-    /// Which input of it.
+    /// Index of the input.
     pub input: usize,
 }
 
@@ -56,16 +56,17 @@ impl Prepared {
     /// Prepares a model.
     ///
     /// # Errors
-    /// If it has no gradients, or more than one tensor between two blocks.
+    /// Returns an error if the model has no gradients, or more than one tensor between two blocks.
     pub fn new(graph: Graph) -> Result<Prepared, Error> {
         Prepared::pinned(graph, &[])
     }
 
-    /// The same, where the user has chosen some cuts. Blocks that are pinned differently are not
+    /// Prepares a model for which the user has chosen some cuts. Blocks with different pins are not
     /// equal.
     ///
     /// # Errors
-    /// As [`Prepared::new`], and if a pin fits no node or pins contradict each other.
+    /// Returns the errors of [`Prepared::new`], and an error if a pin matches no node or pins
+    /// contradict each other.
     pub fn pinned(graph: Graph, pins: &[Pin]) -> Result<Prepared, Error> {
         let pinned = pinned(&graph, pins)?;
         let wrong = |error: thinwire_model::Error| Error::impossible(error.to_string());
@@ -92,13 +93,15 @@ impl Prepared {
         Ok(Prepared { graph, classes: all, of_block, parameters, shared, cache })
     }
 
-    /// The same model for another size of micro-batch keeps what both have in common together.
+    /// Returns the model with a cache that shares what holds for every size of micro-batch with
+    /// another one.
     pub(super) fn beside(self, other: &Prepared) -> Prepared {
         Prepared { cache: ModelCache::beside(&other.cache), ..self }
     }
 }
 
-/// Who reads parameters that several blocks read; `first` is the first node of a block's class.
+/// Returns the users of each parameter that several blocks read; `first` is the first node of a
+/// block's class.
 fn shared(graph: &Graph, first: impl Fn(usize) -> NodeId) -> Vec<Vec<User>> {
     let mut users: BTreeMap<TensorId, Vec<User>> = BTreeMap::new();
     for (block, Block { nodes, .. }) in graph.blocks.iter().enumerate() {
@@ -115,7 +118,7 @@ fn shared(graph: &Graph, first: impl Fn(usize) -> NodeId) -> Vec<Vec<User>> {
     users.into_values().filter(several).collect()
 }
 
-/// What is pinned of some nodes, by their places among them.
+/// Returns the pins of some nodes, by their places among them.
 fn pins_of(
     pinned: &HashMap<NodeId, Vec<Pinned>>,
     nodes: Range<NodeId>,
@@ -124,7 +127,7 @@ fn pins_of(
     nodes.filter_map(|id| Some((id - first, pinned.get(&id)?.clone()))).collect()
 }
 
-/// The blocks of a class, those together of which the same is pinned.
+/// Returns the blocks of a class, grouped by their pins.
 fn alike<Pins: PartialEq>(
     class: &thinwire_model::Class,
     of: impl Fn(usize) -> Pins,
@@ -140,8 +143,7 @@ fn alike<Pins: PartialEq>(
     groups.into_iter().map(|(_, blocks)| blocks).collect()
 }
 
-/// For every block the tensor that later blocks read of what was computed up to it; none for the
-/// last one.
+/// Returns for every block the tensor that later blocks read; none for the last one.
 fn waists(graph: &Graph) -> Result<Vec<Option<TensorId>>, Error> {
     let mut block_of = vec![0; graph.nodes.len()];
     for (at, block) in graph.blocks.iter().enumerate() {

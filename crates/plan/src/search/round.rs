@@ -20,19 +20,19 @@ use crate::cluster::Cluster;
 use crate::cost::Division;
 use crate::error::TooLarge;
 
-/// One search.
+/// Search under way.
 pub(super) struct Round<'a> {
     planner: &'a Planner,
     cluster: &'a Cluster,
     settings: &'a Settings,
-    /// The fastest plan, with what playing adds to its closed form.
+    /// Fastest plan, by the larger of its closed form and its simulation.
     best: Fastest,
     found: Mutex<Vec<Outcome>>,
     too_large: Mutex<Option<TooLarge>>,
     solved: AtomicUsize,
-    /// What is known of candidates.
+    /// Warm starts for later searches.
     warm_starts: Mutex<WarmStarts>,
-    /// What was known before, and how much faster than then links are at most.
+    /// Warm starts of earlier searches, with the largest factor by which links are faster now.
     history: Vec<(f64, &'a WarmStarts)>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// The fastest of some candidates.
+    /// Returns the fastest plan of some candidates, or the least bytes that one needs.
     pub fn best_of(&self, list: &[Candidate]) -> Result<Outcome, f64> {
         let fastest = Fastest::default();
         let mut ordered: Vec<(WarmStart, &Candidate)> =
@@ -90,6 +90,7 @@ impl<'a> Round<'a> {
         best
     }
 
+    /// Evaluates a candidate and records its warm start.
     fn verdict(
         &self,
         candidate: &Candidate,
@@ -100,7 +101,7 @@ impl<'a> Round<'a> {
         let enough_s = || fastest.enough_s(candidate);
         let settings = self.settings;
         let verdict = evaluate(self.cluster, prepared, candidate, settings, &enough_s);
-        // What was known before holds as well, and may be sharper.
+        // An earlier bound holds as well, and may be sharper.
         let least = |seconds: f64| LowerBound::Seconds(seconds.max(known.bound_s()));
         let known = match &verdict {
             Evaluated::Found(outcome) => {
@@ -109,6 +110,8 @@ impl<'a> Round<'a> {
                 let least = least(outcome.least_s());
                 let found_s = outcome.seconds.min(outcome.pruned_bound_s);
                 let plan = match outcome.waits() {
+                    // Messages set the pace, so computation says little about the step on other
+                    // links.
                     true => Expectation::NONE,
                     false => Expectation::found(found_s, outcome.computed_s(settings.overlap)),
                 };
@@ -130,8 +133,8 @@ impl<'a> Round<'a> {
         Some(verdict)
     }
 
-    /// A plan that may be the fastest is played through: others may be slower in closed form and
-    /// faster than that.
+    /// Simulates a plan that may be the fastest: others may be slower in closed form and yet faster
+    /// simulated.
     fn meet(&self, outcome: &Outcome, candidate: &Candidate, fastest: &Fastest) {
         if outcome.seconds < fastest.enough_s(candidate) {
             let mut plan = outcome.clone();
@@ -146,7 +149,7 @@ impl<'a> Round<'a> {
         self.warm_starts.lock().expect("no thread has panicked").insert(candidate.clone(), known);
     }
 
-    /// What is known of a candidate: its arithmetic, or what earlier searches say.
+    /// Returns the warm start of a candidate, from its arithmetic or earlier searches.
     fn warm_start(&self, candidate: &Candidate) -> Option<WarmStart> {
         let before = |(faster, warm_starts): &(f64, &WarmStarts)| {
             Some(warm_starts.get(candidate)?.on(*faster))
@@ -161,7 +164,7 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Candidates with what is known of them, those first that are expected to be fastest.
+    /// Returns candidates with their warm starts, in the order of expected time.
     pub fn bounded(&self, all: &[Candidate]) -> Vec<(WarmStart, Candidate)> {
         let bound = |candidate: &Candidate| Some((self.warm_start(candidate)?, candidate.clone()));
         let mut bounded: Vec<(WarmStart, Candidate)> = all.par_iter().filter_map(bound).collect();
@@ -181,8 +184,8 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// The best candidate on meshes of one more dimension, and the best of such that were looked at
-    /// before.
+    /// Returns the best candidate on meshes of one more dimension, and the best such candidate of
+    /// the last search.
     pub fn deeper(&self) -> Vec<Candidate> {
         let found = self.found.lock().expect("no thread has panicked");
         let free = found.iter().filter(|plan| plan.candidate.rule == Rule::Free);
@@ -193,13 +196,13 @@ impl<'a> Round<'a> {
         deep
     }
 
-    /// The best candidate of those of the last search that were on three dimensions.
+    /// Returns the best candidate on three dimensions of the last search.
     fn remembered(&self) -> Option<Candidate> {
         let (_, warm_starts) = self.history.last()?;
         let size = self.cluster.size();
         let fits = |one: &Candidate| one.is_deep() && one.devices() <= size;
         let deep = warm_starts.iter().filter(|(candidate, _)| fits(candidate));
-        // One of which a plan was found first.
+        // Candidates for which a plan was found come first.
         let key = |known: &WarmStart| (known.plan.seconds() == 0.0, known.expected_s());
         let best = deep.min_by(|(one, a), (other, b)| {
             let (a, b) = (key(a), key(b));
@@ -208,7 +211,7 @@ impl<'a> Round<'a> {
         best.map(|(candidate, _)| candidate.clone())
     }
 
-    /// A candidate with parameters divided as is best, where that may be.
+    /// Returns a candidate with parameters sharded one by one, where devices are equal.
     fn freed(&self, candidate: &Candidate) -> Candidate {
         let division = match self.cluster.kinds.is_empty() {
             true => Division::Each,
@@ -217,16 +220,17 @@ impl<'a> Round<'a> {
         Candidate { division, ..candidate.clone() }
     }
 
-    /// What was found among so many candidates, and what is known now.
+    /// Returns the result of the search and its warm starts.
     pub fn finish(
         self,
         candidates: usize,
         mut experts: Vec<(Expert, Result<Outcome, f64>)>,
     ) -> Result<(Found, WarmStarts), Error> {
         let mut found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
-        // What some order of threads would have left out counts in none.
+        // Plans that another order of threads would have pruned are left out, so results are
+        // deterministic.
         let most_s = self.best.seconds();
-        // Of a plan that is as fast as its bound the bound may be rounded up.
+        // The bound of an optimal plan may be rounded above its time.
         let counts = |one: &Outcome| one.bound_s.min(one.seconds) <= most_s;
         found.retain(counts);
         found.iter_mut().for_each(|one| one.other_schedules.retain(counts));
@@ -255,7 +259,7 @@ impl<'a> Round<'a> {
         Ok((Found { best, others: found, experts, bound_s, candidates }, warm_starts))
     }
 
-    /// No mesh can be cut as is asked for.
+    /// Returns the error that no mesh can be cut as asked.
     fn impossible(&self) -> Error {
         let devices = self.cluster.size();
         let pins: Vec<String> = self.settings.pins.iter().map(Pin::to_string).collect();

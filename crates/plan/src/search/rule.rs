@@ -1,28 +1,29 @@
-//! Rules: what strategies a search may use. The expert plans are searches under narrow rules.
+//! Rules: the strategies that a search may use. Expert plans are searches under narrow rules.
 
 use serde::{Deserialize, Serialize};
 use thinwire_model::{Cut, Declaration, Operand, Strategy};
 
 use crate::cost::{Pinned, WorkKind};
 
-/// What is allowed.
+/// Set of allowed strategies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// Every strategy, but no sums are put off beyond the next operator, and no product is
-    /// computed twice that can be cut. On the first of three mesh dimensions batches alone are cut.
+    /// Every strategy, except that partial sums are reduced before the next operator, and products
+    /// that can be cut are not replicated. On the first of three mesh dimensions batches alone are
+    /// cut.
     Free,
     /// Batches alone are cut, wherever they can be.
     Data,
-    /// On the first of two mesh dimensions batches are cut, on the second anything else: the grid
-    /// of Megatron, and of its tensors also along the sequence.
+    /// Batches are cut on the first of two mesh dimensions, any other axis on the second: the grid
+    /// of Megatron, with sequence parallelism.
     Grid,
-    /// The same, but no sequences of features are cut: the grid without sequence parallelism.
+    /// The grid of Megatron without sequence parallelism: sequences of features are not cut.
     PlainGrid,
 }
 
 impl Rule {
-    /// The strategies that a node may have on a mesh.
+    /// Returns the strategies that a node may have on a mesh.
     pub fn strategies(
         self,
         declaration: &Declaration,
@@ -44,7 +45,7 @@ impl Rule {
         all
     }
 
-    /// The same of a node that is pinned: the pins hold even where the rule says otherwise.
+    /// Returns the strategies of a pinned node: pins hold even against the rule.
     pub(super) fn pinned(
         self,
         declaration: &Declaration,
@@ -66,7 +67,7 @@ impl Rule {
         allowed
     }
 
-    /// Whether a node may be cut so.
+    /// Returns whether a node may have a strategy.
     fn allows(self, declaration: &Declaration, strategy: &Strategy, deep: bool) -> bool {
         if strategy.0.contains(&Cut::Sum) {
             return false;
@@ -86,7 +87,7 @@ impl Rule {
     }
 }
 
-/// Whether an operand of features per token is cut along its sequence.
+/// Returns whether an axis is the sequence of an operand of features per token.
 fn cuts_sequence(declaration: &Declaration, axis: usize) -> bool {
     let operands = declaration.inputs.iter().chain(&declaration.outputs);
     let cut = |operand: &Operand| operand.dims.len() == 3 && operand.dim_of(axis) == Some(1);

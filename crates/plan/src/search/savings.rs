@@ -1,27 +1,27 @@
-//! Savings: what a plan gives up of its time so that its stages fit their memory.
+//! Savings: the time that a plan gives up so that its stages fit their memory.
 
 use thinwire_model::TensorId;
 
 use crate::cost::{GradientTransport, Sharding};
 
-/// A parameter that is divided otherwise than usual, or whose gradient is encoded.
+/// Parameter that is sharded differently from most, or whose gradient is encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ParameterOverride {
-    /// The block.
+    /// Block of the parameter.
     pub block: usize,
-    /// The parameter, as the first block of the class calls it.
+    /// Parameter, as the first block of the class names it.
     pub tensor: TensorId,
-    /// How it is divided and its gradient travels.
+    /// Sharding and gradient transport.
     pub transport: GradientTransport,
 }
 
 impl ParameterOverride {
-    /// Of which parameter it is.
+    /// Returns the block and tensor that identify the parameter.
     pub fn of(&self) -> (usize, TensorId) {
         (self.block, self.tensor)
     }
 
-    /// Adds it to others, in the place of what was known of its parameter.
+    /// Adds the override to others, in place of an earlier one of the same parameter.
     pub fn put(self, others: &mut Vec<ParameterOverride>) {
         match others.iter_mut().find(|one| one.of() == self.of()) {
             Some(one) => *one = self,
@@ -30,17 +30,17 @@ impl ParameterOverride {
     }
 }
 
-/// What is given up, in all stages.
+/// Savings of all stages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Savings {
-    /// For every block, whether forward is computed again.
+    /// For every block, whether forward is recomputed in backward.
     pub recomputed: Vec<bool>,
-    /// Parameters that are divided otherwise than usual.
+    /// Parameters that differ from most.
     pub overrides: Vec<ParameterOverride>,
 }
 
 impl Savings {
-    /// How a block's parameter is divided, if not as is usual.
+    /// Returns the sharding of a block's parameter, if it differs from the usual one.
     pub fn sharding(&self, of: (usize, TensorId)) -> Option<Sharding> {
         let parameter = self.overrides.iter().find(|one| one.of() == of)?;
         Some(parameter.transport.sharding)

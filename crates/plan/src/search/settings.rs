@@ -1,4 +1,4 @@
-//! Settings: what holds for all candidates.
+//! Settings: options that hold for all candidates.
 
 use super::overlap::Overlap;
 use crate::cluster::Cluster;
@@ -9,45 +9,45 @@ use super::candidate::Candidate;
 use super::pin::Pin;
 use super::rule::Rule;
 
-/// What one encoding of an activation may lose, unless something else is said: `int8` and what loses
-/// less is within it, `int4` is not.
+/// Default for the largest relative squared error of one encoding of an activation: `int8` is
+/// within it, `int4` is not.
 pub const ACTIVATION_BUDGET: f64 = 0.01;
 
-/// A budget within which there is no codec.
+/// Budget within which there is no codec.
 const NOTHING: f64 = -1.0;
 
-/// What holds for all candidates.
+/// Options that hold for all candidates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How numbers are kept.
+    /// Bytes of numbers.
     pub precision: Precision,
-    /// How members of a level exchange.
+    /// Collective algorithm within a level.
     pub exchange: Exchange,
-    /// What may happen at the same time.
+    /// Computation and communication that may overlap.
     pub overlap: Overlap,
-    /// The part of a device's memory that stays free.
+    /// Part of a device's memory that stays free.
     pub reserve: f64,
-    /// Whether forward may be computed again in backward; or must be.
+    /// Whether forward may or must be recomputed in backward.
     pub recompute: Recompute,
     /// Whether devices may be left idle where their number does not divide.
     pub idle: bool,
-    /// The one schedule that is allowed; any, if there is none.
+    /// The only schedule allowed, or none for any.
     pub schedule: Option<Schedule>,
     /// Cuts that the user has chosen.
     pub pins: Vec<Pin>,
-    /// What gradients may be encoded with.
+    /// Codecs for gradients.
     pub codings: Vec<Coding>,
-    /// The part of gradients that encoding may lose: the mean over all elements of parameters of
-    /// the relative squared error.
+    /// Codec error allowed for gradients: the mean of the relative squared error over all elements
+    /// of parameters.
     pub error_budget: f64,
-    /// What activations and their gradients may be encoded with, between stages and within them.
+    /// Codecs for activations and their gradients, between stages and within them.
     pub activation_codings: Vec<Coding>,
-    /// What one encoding of an activation may lose: its relative squared error. No transfer may lose
-    /// more.
+    /// Largest relative squared error of one encoding of an activation, which holds for every
+    /// transfer.
     pub activation_budget: f64,
 }
 
-/// Whether forward is computed again in backward.
+/// Recomputation of forward in backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recompute {
     /// Never.
@@ -84,8 +84,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// For plans that our executor runs: in single precision, with exchanges that know no levels in
-    /// what is not encoded, and that begin where what they carry is made.
+    /// Returns settings for plans that `thinwire train` runs: single precision, flat exchanges of
+    /// raw data, and collectives that begin where their input is computed.
     pub fn of_executor() -> Settings {
         let (precision, exchange) = (Precision::SINGLE, Exchange::Flat);
         let all = Settings::default();
@@ -93,15 +93,17 @@ impl Settings {
         Settings { precision, exchange, overlap, ..all }
     }
 
-    /// The same where one encoding of an activation may lose so much.
+    /// Returns the settings with another activation budget.
     pub(super) fn with_activation_budget(&self, activation_budget: f64) -> Settings {
         Settings { activation_budget, ..self.clone() }
     }
 
-    /// The budgets, up to the one that was given, with which activations travel differently, the
-    /// least first: nothing is encoded, then what loses least is, and so on. A level takes the
-    /// codec that is cheapest for most of what crosses it; with fewer to choose from a plan may
-    /// still be faster.
+    /// Returns the activation budgets, up to the given one, with which codecs differ, the least
+    /// first.
+    ///
+    /// The least encodes nothing, the next allows the codec of the least error, and so on. A level
+    /// takes the codec that is cheapest for most of its traffic; with fewer codecs to choose from a
+    /// plan may still be faster.
     pub(super) fn activation_budgets(&self, cluster: &Cluster) -> Vec<f64> {
         let pace = cluster.pace();
         let losses = self.activation_codings.iter().map(|coding| coding.loss);
@@ -118,8 +120,9 @@ impl Settings {
         all.into_iter().map(|(budget, _)| budget).collect()
     }
 
-    /// What may be divided. Where devices differ all parameters are divided alike: their parts of a
-    /// batch do as many micro-batches as suits them only if they share nothing within a step.
+    /// Returns the divisions to try. Where devices differ all parameters are sharded alike: parts
+    /// of a batch may have different numbers of micro-batches only if they share nothing within a
+    /// step.
     pub fn divisions(&self, cluster: &Cluster) -> Vec<Division> {
         match cluster.kinds.is_empty() {
             true => vec![Division::Each],
@@ -127,15 +130,15 @@ impl Settings {
         }
     }
 
-    /// How all parameters may be divided alike. To divide nothing pays only where encoded gradients
-    /// are cheaper to bring together than parameters are to gather.
+    /// Returns the ways to shard all parameters alike. Sharding nothing pays only where encoded
+    /// gradients are cheaper to synchronise than parameters are to gather.
     pub fn alike(&self) -> impl Iterator<Item = Sharding> + use<> {
         let all = [Sharding::None, Sharding::Optimizer, Sharding::Parameters];
         all.into_iter().skip(usize::from(self.codings.is_empty()))
     }
 
-    /// The schedules that a candidate may have, where the model has so many blocks: those together
-    /// for which the same strategies are best.
+    /// Returns the schedules of a candidate for a model of `blocks` blocks, in families that share
+    /// their best strategies.
     pub fn schedules(&self, candidate: &Candidate, blocks: usize) -> Vec<Vec<Schedule>> {
         let mut turns = vec![Schedule::OneForwardOneBackward];
         let Candidate { stages, micro_batches, .. } = *candidate;
@@ -153,8 +156,8 @@ impl Settings {
     }
 }
 
-/// A candidate's mesh. Where kinds of devices differ, a search without rules works with their mean
-/// first; what each of them does is decided after the strategies.
+/// Returns the costs of a candidate's mesh. Where kinds of devices differ, a search without rules
+/// first uses their mean; load balancing follows the strategies.
 pub fn costs<'a>(cluster: &'a Cluster, candidate: &Candidate, settings: &Settings) -> Costs<'a> {
     let mut costs = Costs::new(cluster, &candidate.mesh, settings.precision);
     costs.division = candidate.division;

@@ -1,8 +1,9 @@
-//! Ties: parameters that several stages use, as an embedding that is the head's weight as well. The
-//! first of these stages updates them: once a step the others send it their sums, and get new values.
+//! Shared parameters: those that several stages use, such as an embedding that is the head's weight
+//! as well. The first of these stages updates them: once a step the others send it their sums and
+//! get new values.
 //!
-//! What stages between compute hides a part of either: a later stage is done with its last backward
-//! sooner by theirs, and begins its first forward later.
+//! The computation of the stages between overlaps a part of either: a later stage ends its last
+//! backward sooner by it, and begins its first forward later.
 
 use super::chain::Choice;
 use super::evaluation::Evaluation;
@@ -10,7 +11,7 @@ use super::outcome::StageOutcome;
 use super::savings::Savings;
 use crate::cost::{Cost, Group, Sharding, message_s};
 
-/// What stages send each other of one parameter.
+/// Exchange of one parameter between two stages.
 struct SharedParameter {
     owner: usize,
     other: usize,
@@ -19,7 +20,7 @@ struct SharedParameter {
 }
 
 impl Evaluation<'_> {
-    /// Adds to stages what the parameters cost that others use, too.
+    /// Adds the exposed cost of shared parameters to the stages that update them.
     pub(super) fn price_shared_parameters(
         &self,
         choice: &Choice,
@@ -47,13 +48,15 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Seconds of a message from one stage to another: of the slowest way between neighbours.
+    /// Returns the seconds of a message from one stage to another, over the slowest hop between
+    /// neighbours.
     fn between_s(&self, [owner, other]: [usize; 2], bytes: f64) -> f64 {
         let devices = self.candidate.mesh.iter().product();
         let hops = (owner..other).map(|at| Group::next_stage(self.costs.cluster, devices, at));
         hops.map(|hop| message_s(&hop, bytes)).fold(0.0, f64::max)
     }
 
+    /// Returns the exchanges of all shared parameters.
     fn shared(
         &self,
         choice: &Choice,
@@ -67,6 +70,7 @@ impl Evaluation<'_> {
             let Some((owner, _)) = users.next() else { continue };
             let mut known = vec![owner];
             for (other, user) in users {
+                // A stage exchanges a parameter once, however many of its blocks use it.
                 if known.contains(&other) {
                     continue;
                 }

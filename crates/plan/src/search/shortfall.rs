@@ -1,19 +1,19 @@
-//! What would make a model fit that does not.
+//! Shortfall: hints for models that do not fit the memory of the devices.
 
 use super::Planner;
 use crate::Error;
 use crate::cluster::{Cluster, Device};
 use crate::error::{Kind, TooLarge, size};
 
-/// How often the outermost level is doubled at most.
+/// Most doublings of the outermost level.
 const DOUBLINGS: u32 = 8;
-/// Devices with which a search still takes seconds.
+/// Most devices with which a search still takes seconds.
 const DEVICES_MAX: usize = 1 << 14;
 const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// `what` needs more bytes of a device than it has. Where kinds differ what a plan needs depends on
-/// who does what of it, so only what the smallest kind has is said.
+/// Returns the error that `what` needs more memory than a device has. Where kinds differ the need
+/// depends on the assignment of work, so only the memory of the smallest kind is named.
 pub(super) fn too_large(what: &str, all: TooLarge, cluster: &Cluster, reserve: f64) -> Error {
     let room = |device: &Device| (1.0 - reserve) * device.memory_bytes;
     let smallest = cluster.devices.iter().min_by(|a, b| room(a).total_cmp(&room(b)));
@@ -30,7 +30,7 @@ pub(super) fn too_large(what: &str, all: TooLarge, cluster: &Cluster, reserve: f
     }
 }
 
-/// A hint: how many devices of the same kind would do, or how much memory.
+/// Returns a hint: the number of such devices that would do, or the memory.
 ///
 /// Recomputation, ZeRO and small micro-batches are no hints, because the search has tried them.
 fn hint(planner: &Planner, cluster: &Cluster, all: TooLarge) -> String {
@@ -51,7 +51,7 @@ fn hint(planner: &Planner, cluster: &Cluster, all: TooLarge) -> String {
     }
 }
 
-/// Whole units of memory that hold so many bytes.
+/// Returns whole units of memory that hold `bytes`.
 fn at_least(bytes: f64) -> String {
     match bytes >= GIB {
         true => format!("{:.0} GiB", (bytes / GIB).ceil()),
@@ -59,8 +59,8 @@ fn at_least(bytes: f64) -> String {
     }
 }
 
-/// The least number of devices that is enough, by doubling the outermost level; where so many bytes
-/// are needed now, twice as many devices need half of them at least.
+/// Returns a sufficient number of devices, found by doubling the outermost level. Twice as many
+/// devices need at least half of `least_bytes` each.
 fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usize> {
     let room = |part: f64| {
         let least =
@@ -89,7 +89,7 @@ fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usiz
     None
 }
 
-/// An error with the hint, if it is one of memory.
+/// Returns the error with a hint, if it is one of memory.
 pub(super) fn explained(planner: &Planner, cluster: &Cluster, error: Error) -> Error {
     match error.too_large {
         Some(all) => error.with_hint(hint(planner, cluster, all)),

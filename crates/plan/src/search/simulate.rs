@@ -1,10 +1,10 @@
-//! Plans played through: which of those that the closed form finds fast is fastest.
+//! Simulation of the plans that the closed form finds fast, to find the fastest.
 //!
-//! The closed form of a step does not see where stages wait for each other. So of every plan all
-//! orders of passes are kept that fit, and those that may be fastest are played. Of equal ones the
+//! The closed form of a step does not see where stages wait for each other. So each plan keeps its
+//! other schedules that fit, and those that may be the fastest are simulated. Of equal plans the
 //! first candidate is taken, whichever thread found it.
 //!
-//! Law: no schedule of the candidate that was taken is faster than the one that was.
+//! Law: no schedule of the chosen candidate is faster than the chosen one.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -21,25 +21,25 @@ use super::settings::Settings;
 use crate::cluster::Cluster;
 use crate::cost::{Division, Sharding};
 
-/// How many plans are played through at least, if there are so many, and at most.
+/// Least and largest number of plans to simulate, as far as there are so many.
 const SIMULATED: Range<usize> = 20..200;
 
-/// A plan that exceeds its bound by less than this factor is not tried with fewer choices.
+/// Factor over its bound below which a plan is not tried with fewer choices.
 const NEAR: f64 = 1.05;
 
-/// How all parameters may be divided alike.
+/// Ways to shard all parameters alike.
 const ALIKE: [Sharding; 3] = [Sharding::None, Sharding::Optimizer, Sharding::Parameters];
 
-/// The closed form exceeds what playing gives by less than this factor: it does not see that stages
-/// which wait move their messages meanwhile, nor that late ones bring their gradients together.
+/// Largest factor of the closed form over the simulation: it does not see that waiting stages move
+/// their messages meanwhile, nor that late ones synchronise gradients.
 const SLACK: f64 = 1.15;
 
-/// The fastest plan that was found so far; of equal ones the first.
+/// Fastest plan found so far; of equal ones that of the first candidate.
 #[derive(Default)]
 pub(super) struct Fastest(Mutex<Option<(f64, Candidate)>>);
 
 impl Fastest {
-    /// The seconds that a plan must stay below to take its place.
+    /// Returns the seconds that a plan of `candidate` must stay below to take the place.
     pub fn enough_s(&self, candidate: &Candidate) -> f64 {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             None => f64::INFINITY,
@@ -50,13 +50,13 @@ impl Fastest {
         }
     }
 
-    /// Its seconds.
+    /// Returns the seconds of the fastest plan.
     pub fn seconds(&self) -> f64 {
         let fastest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         fastest.as_ref().map_or(f64::INFINITY, |(seconds, _)| *seconds)
     }
 
-    /// A plan that was found.
+    /// Records a plan that was found.
     pub fn meet(&self, candidate: &Candidate, seconds: f64) {
         let mut fastest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let faster = fastest.as_ref().is_none_or(|(known, first)| {
@@ -68,13 +68,13 @@ impl Fastest {
     }
 }
 
-/// Which of two plans comes first.
+/// Orders plans by time, then by candidate.
 pub(super) fn order(one: &Outcome, other: &Outcome) -> Ordering {
     let by_candidate = || one.candidate.before(&other.candidate);
     one.seconds.total_cmp(&other.seconds).then_with(by_candidate)
 }
 
-/// The fastest order of passes of a plan, with the time that it takes when it is played through.
+/// Simulates a plan under all its schedules and keeps the fastest.
 pub(super) fn simulate_schedules(outcome: &mut Outcome, overlap: Overlap) {
     let other_schedules = std::mem::take(&mut outcome.other_schedules);
     outcome.seconds = simulated_s(outcome, overlap).unwrap_or(outcome.seconds);
@@ -88,13 +88,14 @@ pub(super) fn simulate_schedules(outcome: &mut Outcome, overlap: Overlap) {
     }
 }
 
-/// Plans played through, the fastest first; the closed form says in which order, and which are too
-/// slow to be played.
+/// Simulates plans in the order of their closed forms and returns them with the fastest first.
+/// Plans that are too slow to become the fastest are dropped.
 pub(super) fn simulate_all(mut found: Vec<Outcome>, overlap: Overlap) -> Vec<Outcome> {
     found.sort_by(order);
     let mut best = f64::INFINITY;
     let mut count = 0;
     for outcome in &mut found {
+        // Beyond the least number, only plans that may become the fastest are worth a simulation.
         let needed = outcome.seconds < SLACK * best && count < SIMULATED.end;
         if !needed && count >= SIMULATED.start {
             break;
@@ -108,9 +109,9 @@ pub(super) fn simulate_all(mut found: Vec<Outcome>, overlap: Overlap) -> Vec<Out
     found
 }
 
-/// The same candidate with all parameters divided alike, or with gradients as they are, and then with
-/// strategies that are chosen for each of its schedules alone, where that is faster: what is divided
-/// and encoded parameter by parameter is chosen after the strategies.
+/// Returns the plan, or a faster one of the same candidate with all parameters sharded alike or raw
+/// gradients, and then with strategies chosen for each schedule alone. Sharding and codecs per
+/// parameter are chosen after the strategies, so fewer choices may be faster.
 pub(super) fn refined(
     cluster: &Cluster,
     prepared: &Prepared,
@@ -134,7 +135,7 @@ pub(super) fn refined(
         };
         found.into_iter().flatten().fold(best, faster)
     };
-    // What no choice goes below, fewer choices do not either.
+    // Fewer choices cannot beat the bound, so a plan near it has little to gain.
     let far = best.seconds > NEAR * best.bound_s;
     let plainer = if far { plainer(&best.candidate, settings) } else { Vec::new() };
     let (best, settings) = fastest((best.clone(), settings.clone()), plainer);
@@ -148,7 +149,7 @@ pub(super) fn refined(
     fastest((best, settings), alone).0
 }
 
-/// A candidate with fewer choices.
+/// Returns a candidate with fewer choices.
 fn plainer(candidate: &Candidate, settings: &Settings) -> Vec<(Candidate, Settings)> {
     let each = candidate.division == Division::Each;
     let alike = ALIKE.iter().filter(|_| each).map(|sharding| {

@@ -1,4 +1,4 @@
-//! One candidate planned, where everything but strategies is given.
+//! Planning of one candidate, of which everything but strategies is given.
 
 use super::candidate::check_counts;
 use super::evaluate::{Evaluated, evaluate};
@@ -10,10 +10,11 @@ use crate::output::counted;
 use crate::pipeline::Schedule;
 
 impl Planner {
-    /// The best plan of one candidate. It is its own bound: no other was looked at.
+    /// Returns the best plan of one candidate, with a bound for this candidate alone.
     ///
     /// # Errors
-    /// If the candidate contradicts the cluster, the batch or itself, or does not fit.
+    /// Returns an error if the candidate contradicts the cluster, the batch or itself, or does not
+    /// fit.
     pub fn plan_for(&mut self, cluster: &Cluster, candidate: &Candidate) -> Result<Found, Error> {
         let devices = candidate.devices();
         let Candidate { stages, mesh, micro_batches, .. } = candidate;
@@ -54,7 +55,7 @@ impl Planner {
         all.reduce(fastest).expect("there is a budget")
     }
 
-    /// The same where one encoding of an activation may lose what these settings say.
+    /// Returns the best plan of a candidate with one activation budget.
     fn planned_for(
         &self,
         cluster: &Cluster,

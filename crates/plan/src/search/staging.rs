@@ -1,5 +1,4 @@
-//! Strategies in given stages: what stages give up so that they fit, what is encoded, and the best
-//! schedule.
+//! Plans from strategies in given stages: memory fitting, codecs and the best schedule.
 
 use std::ops::Range;
 
@@ -16,8 +15,8 @@ use crate::cost::{Cost, Group, Message};
 use crate::pipeline::Schedule;
 
 impl Evaluation<'_> {
-    /// The best schedule for strategies in given stages, with what is best given up for memory and
-    /// encoded.
+    /// Returns the plan with the best schedule for strategies in given stages, with memory fitted
+    /// and codecs chosen.
     pub fn staged(
         &self,
         choice: &Choice,
@@ -67,7 +66,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// What stages give up so that they fit.
+    /// Returns the savings with which stages fit their memory.
     fn savings(
         &self,
         choice: &Choice,
@@ -89,7 +88,8 @@ impl Evaluation<'_> {
         savings
     }
 
-    /// What blocks cost where it takes longest, and who does how many micro-batches.
+    /// Returns the costs of blocks on the part that takes longest, and the micro-batches of each
+    /// part.
     fn assign(&self, choice: &Choice, cuts: &[Range<usize>], schedule: Schedule) -> Assigned {
         let rounds = self.candidate.micro_batches;
         let always = self.recompute == Recompute::Always;
@@ -112,7 +112,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Bytes of memory of every device of a stage.
+    /// Returns the memory of every device of a stage, in bytes.
     pub(super) fn memory_bytes(&self, rank: usize) -> f64 {
         self.load_balance
             .map_or(self.costs.device.memory_bytes, |load_balance| load_balance.memory_bytes(rank))

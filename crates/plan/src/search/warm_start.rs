@@ -1,65 +1,65 @@
-//! What a search has learnt of candidates, and what of it holds on another cluster.
+//! Warm start: bounds and expectations of candidates, carried over from searches on other links.
 //!
-//! On a cluster whose links are r times as fast at most, no plan is r times as fast: its links
-//! carry as much, and its arithmetic stays, but for the last backward, which hides more now. With
-//! the bound T of a candidate before, and A of its arithmetic without that, no plan of it takes less
-//! than T/r + A · (1 − 1/r) now, nor less than all of its arithmetic. Of the plan that the search
-//! found for it more is known: what it computes stays, and other strategies may save a part of that.
-//! Where what is expected so is not fast enough, the search is spared, and the bound alone is kept.
+//! On a cluster whose links are at most r times as fast, no plan is more than r times as fast:
+//! links carry as much, and arithmetic stays except for the last backward, which now overlaps more.
+//! With the bound T of a candidate before, and A the arithmetic without that backward, no plan of
+//! it takes less than T/r + A · (1 − 1/r) now, nor less than all of the arithmetic. For the plan
+//! that was found more is known: its computation stays, of which other strategies may save a part.
+//! A candidate whose expected time is not fast enough is not solved again, and keeps its bound.
 
 use std::collections::HashMap;
 
 use super::candidate::Candidate;
 use crate::cluster::Cluster;
 
-/// By how much the search may find a faster plan than is expected.
+/// Part by which a new search may beat its expectation.
 const DOUBT: f64 = 0.005;
 
-/// How much of what a plan computes beyond its arithmetic other strategies may save where links
+/// Part of a plan's computation beyond its arithmetic that other strategies may save where links
 /// are twice as fast; twice as much where they are three times as fast.
 const SAVED: f64 = 0.2;
 
-/// What is known of candidates.
+/// Warm starts of all candidates of a search.
 pub(super) type WarmStarts = HashMap<Candidate, WarmStart>;
 
-/// What is known of a candidate.
+/// Warm start of one candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct WarmStart {
-    /// Seconds of its arithmetic, whatever the links.
+    /// Arithmetic in seconds, whatever the links.
     pub arithmetic_s: f64,
-    /// The part of it that may hide exchanges.
+    /// Part of the arithmetic that may overlap communication.
     pub hides: f64,
-    /// What none of its plans goes below.
+    /// Lower bound on its plans.
     pub least: LowerBound,
-    /// The plan that the search found, or is expected to find.
+    /// Plan that a search found, or is expected to find.
     pub plan: Expectation,
 }
 
-/// What no plan of a candidate goes below.
+/// Lower bound on all plans of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LowerBound {
-    /// No plan of it takes less than these seconds.
+    /// Step time in seconds.
     Seconds(f64),
-    /// It does not fit: it needs these bytes of a device's memory, or infinitely many.
+    /// Memory of a device in bytes that no device has; infinite where the candidate is
+    /// contradictory.
     Bytes(f64),
 }
 
-/// What the search is expected to find.
+/// Expected result of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Expectation {
-    /// A plan that takes at least these seconds, or what was given up for others; 0 if nothing is
-    /// known.
+    /// Least seconds of a plan that was found or pruned; 0 if nothing is known.
     pub least_s: f64,
-    /// The seconds of a known plan; infinitely many if there is none.
+    /// Seconds of a plan that exists; infinite if there is none.
     pub most_s: f64,
-    /// The part of the plan's seconds in which nothing travels.
+    /// Part of the plan's seconds in which nothing travels.
     pub computed_s: f64,
-    /// How much faster links are than those for which it was found.
+    /// Factor by which links are faster than those for which the plan was found.
     pub speedup: f64,
 }
 
 impl Expectation {
-    /// Nothing.
+    /// No expectation.
     pub const NONE: Expectation = Expectation {
         least_s: 0.0,
         most_s: f64::INFINITY,
@@ -67,19 +67,19 @@ impl Expectation {
         speedup: f64::INFINITY,
     };
 
-    /// A plan that was found.
+    /// Returns the expectation after a plan was found.
     pub fn found(seconds: f64, computed_s: f64) -> Expectation {
         Expectation { least_s: seconds, computed_s, speedup: 1.0, ..Expectation::NONE }
     }
 
-    /// Seconds of the plan.
+    /// Returns the expected step time in seconds.
     pub fn seconds(self) -> f64 {
         if self.most_s.is_finite() { self.least_s.max(self.most_s) } else { self.least_s }
     }
 }
 
 impl WarmStart {
-    /// Nothing but the arithmetic, with the part of it that may hide exchanges.
+    /// Returns the warm start of a candidate that was never solved.
     pub fn arithmetic(seconds: f64, hides: f64) -> WarmStart {
         WarmStart {
             arithmetic_s: seconds,
@@ -89,7 +89,7 @@ impl WarmStart {
         }
     }
 
-    /// Seconds below which there is no plan of it.
+    /// Returns the lower bound in seconds; infinite where nothing fits.
     pub fn bound_s(self) -> f64 {
         match self.least {
             LowerBound::Seconds(seconds) => seconds,
@@ -97,17 +97,17 @@ impl WarmStart {
         }
     }
 
-    /// The seconds that its plan is expected to take at least.
+    /// Returns the seconds that its best plan is expected to take at least.
     pub fn expected_s(self) -> f64 {
         self.bound_s().max(self.plan.seconds())
     }
 
-    /// Whether the search may find a plan of it that takes less than these seconds.
+    /// Returns whether a search may find a plan that takes less than these seconds.
     pub fn may_beat(self, seconds: f64) -> bool {
         self.bound_s() < seconds && self.plan.seconds() * (1.0 - DOUBT) < seconds
     }
 
-    /// What two searches say of the same candidate.
+    /// Returns the warm start that two searches give together.
     pub fn and(self, other: WarmStart) -> WarmStart {
         let least = if self.bound_s() < other.bound_s() { other.least } else { self.least };
         let near = if self.plan.speedup <= other.plan.speedup { self.plan } else { other.plan };
@@ -115,7 +115,7 @@ impl WarmStart {
         WarmStart { least, plan: Expectation { least_s, ..near }, ..self }
     }
 
-    /// What is left of it where links are faster.
+    /// Returns the warm start on links that are `faster` times as fast at most.
     pub fn on(self, faster: f64) -> WarmStart {
         if faster == 1.0 {
             return self;
@@ -129,6 +129,7 @@ impl WarmStart {
             LowerBound::Bytes(bytes) => LowerBound::Bytes(bytes),
         };
         let plan = match self.plan.seconds() {
+            // Nothing was found, so nothing can be expected.
             0.0 => Expectation::NONE,
             found_s => {
                 let arithmetic_s = self.arithmetic_s * (1.0 - self.hides);
@@ -148,9 +149,11 @@ impl WarmStart {
     }
 }
 
-/// How much faster any plan can be on a cluster than on another one with the same devices; none
-/// if they differ in more than their links. Of the outermost level there may be more or fewer members, if all links of it
-/// are alike: to candidates that work on both it makes no difference.
+/// Returns the largest factor by which any plan can be faster on `now` than on `before`, or none if
+/// the clusters differ in more than their links.
+///
+/// The outermost level may have more or fewer members if its links are alike: to candidates that
+/// work on both it makes no difference.
 pub(super) fn faster(before: &Cluster, now: &Cluster) -> Option<f64> {
     let same = before.devices == now.devices && before.kinds == now.kinds;
     let outermost = now.levels.len() - 1;

@@ -1,4 +1,4 @@
-//! An outline in the making: a variable per node, and per tensor that several nodes read.
+//! Builder of an outline: a variable per node, and per tensor that several nodes read.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use super::pricing::Pricing;
 use crate::Error;
 use crate::cost::Cost;
 
-/// An end of an edge: a variable, and under each of its options the layouts of a tensor and what is
-/// computed behind its gradient.
+/// End of an edge: a variable, and for each of its options the layouts of a tensor and the
+/// computation behind its gradient, in seconds.
 struct End {
     variable: usize,
     sides: Vec<Sides>,
@@ -20,13 +20,13 @@ struct End {
 }
 
 impl End {
-    /// An end that computes nothing behind a gradient.
+    /// Returns an end without computation behind a gradient.
     fn new(variable: usize, sides: Vec<Sides>) -> End {
         let behind_s = vec![0.0; sides.len()];
         End { variable, sides, behind_s }
     }
 
-    /// The same where its gradient is waited for at once.
+    /// Returns the end for a gradient that is waited for at once.
     fn waiting(&self) -> End {
         End::new(self.variable, self.sides.clone())
     }
@@ -49,7 +49,7 @@ pub(super) struct Builder<'a> {
     parameters: Vec<Parameter>,
     variables: Vec<Variable>,
     writers: HashMap<TensorId, End>,
-    /// In the order in which tensors are first read.
+    /// Readers of tensors, in the order in which tensors are first read.
     readers: Vec<(TensorId, Vec<End>)>,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Builder<'a> {
                 let sides = given.unwrap_or_else(|| union(&writer, readers));
                 let between = self.between(tensor, sides);
                 self.edge(tensor, &writer, &between);
-                // Several gradients are added before anybody waits for them.
+                // Gradients of several readers are added before anything waits for their sum.
                 readers.iter().for_each(|reader| self.edge(tensor, &between, &reader.waiting()));
             }
             (None, Some(sides)) if is_entry => {
@@ -147,7 +147,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// What comes from the data comes in any layout.
+    /// Refuses a tensor of an earlier block; one of the data comes in any layout.
     fn check_data(&self, tensor: TensorId) -> Result<(), Error> {
         let tensor = &self.block.graph.tensors[tensor];
         if tensor.role == Role::Input {
@@ -160,7 +160,7 @@ impl<'a> Builder<'a> {
         )))
     }
 
-    /// A variable for a tensor.
+    /// Adds a variable for a tensor.
     fn between(&mut self, tensor: TensorId, sides: Vec<Sides>) -> End {
         let shape = &self.block.graph.tensors[tensor].shape;
         let enters = self.block.entry.as_ref().is_some_and(|(entry, _)| *entry == tensor);
@@ -181,7 +181,7 @@ impl<'a> Builder<'a> {
         });
     }
 
-    /// What it has become.
+    /// Returns the outline.
     pub fn finish(self) -> Outline {
         let find = |end: &Option<(TensorId, Vec<Sides>)>| {
             let tensor = end.as_ref().map(|(tensor, _)| *tensor)?;
@@ -208,7 +208,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A way between the layouts of the options of two variables.
+/// Returns the distinct layouts of two ends and the layout of every option.
 fn conversions<'a>(
     from: impl Iterator<Item = &'a Layout>,
     to: impl Iterator<Item = &'a Layout>,
@@ -218,14 +218,13 @@ fn conversions<'a>(
     Conversions { from: owned(from), to: owned(to), rows, columns }
 }
 
-/// All layouts that a writer gives or a reader wants.
+/// Returns all layouts that a writer gives or a reader wants.
 fn union(writer: &End, readers: &[End]) -> Vec<Sides> {
     let wanted = readers.iter().flat_map(|end| &end.sides);
     distinct(writer.sides.iter().chain(wanted)).0.into_iter().cloned().collect()
 }
 
-/// What is different among some items, in the order in which it comes, and for each item which of
-/// them.
+/// Returns the distinct items in their order, and for each item the index of its equal.
 fn distinct<'a, T: Eq>(items: impl Iterator<Item = &'a T>) -> (Vec<&'a T>, Vec<usize>) {
     let mut unique: Vec<&T> = Vec::new();
     let of = items.map(|item| {

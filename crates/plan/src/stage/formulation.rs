@@ -1,9 +1,10 @@
-//! A block of a model on a mesh, as a problem of choice.
+//! Formulation of a block on a mesh as a problem of choice.
 //!
 //! Every node is a variable, its strategies the options. So is every tensor that several nodes read
 //! or that enters or leaves the block: its options are the layouts that its writer gives and its
-//! readers want, so that what two readers want alike is converted once and their gradients are
-//! added before they are converted. Where a tensor has one reader, writer and reader share an edge.
+//! readers want. Two readers that want the same layout share one conversion, and their gradients
+//! are added before they are converted. Where a tensor has one reader, writer and reader share an
+//! edge.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,39 +20,39 @@ use super::problem::{Edge, Price, Problem};
 use crate::Error;
 use crate::cost::{Cost, GradientTransport};
 
-/// The part of a graph that is planned at once.
+/// Part of a graph that is planned at once.
 #[derive(Clone, Debug)]
 pub struct Block<'a> {
-    /// The graph.
+    /// Graph.
     pub graph: &'a Graph,
-    /// Its nodes.
+    /// Nodes of the block.
     pub nodes: Range<NodeId>,
-    /// The tensor that enters, and the layouts that it may have.
+    /// Tensor that enters, with its possible layouts.
     pub entry: Option<(TensorId, Vec<Sides>)>,
-    /// The tensor that leaves, and the layouts that it may have.
+    /// Tensor that leaves, with its possible layouts.
     pub exit: Option<(TensorId, Vec<Sides>)>,
 }
 
-/// What a variable stands for.
+/// Variable of the problem.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Variable {
-    /// A node, and its strategies.
+    /// Node with its strategies.
     Node(NodeId, Vec<Strategy>),
-    /// A tensor between nodes, and its layouts.
+    /// Tensor between nodes with its layouts.
     Tensor(TensorId, Vec<Sides>),
 }
 
-/// A parameter that may be divided, or its gradient travel, otherwise than usual.
+/// Parameter with other transports than the usual one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransportOptions {
-    /// The parameter.
+    /// Parameter.
     pub tensor: TensorId,
-    /// How, beside as is usual.
+    /// Transports other than the usual one.
     pub transports: Rc<[GradientTransport]>,
 }
 
 impl TransportOptions {
-    /// The cheapest way, if one is cheaper than the usual one.
+    /// Returns the cheapest transport, if one is cheaper than the usual one.
     pub fn best(&self, weights: &Weights, seconds_per_byte: f64) -> Option<&GradientTransport> {
         let price = |way: &&GradientTransport| weights.price(&way.change).at(seconds_per_byte);
         let best = self.transports.iter().min_by(|a, b| price(a).total_cmp(&price(b)));
@@ -59,33 +60,34 @@ impl TransportOptions {
     }
 }
 
-/// A block's choices, with their costs, and what its variables stand for.
+/// Choices of a block with their costs.
 #[derive(Clone, Debug)]
 pub struct Formulation {
-    /// For every variable the cost of each option.
+    /// Cost of each option, for every variable.
     pub options: Vec<Vec<Cost>>,
-    /// For pairs of variables what every pair of their options costs.
+    /// Conversions of every pair of options, for pairs of variables.
     pub edges: Vec<([usize; 2], Vec<Wire>)>,
-    /// For variables with parameters that may be treated otherwise: these parameters, by option.
+    /// Parameters with other transports, by variable and option.
     pub transports: BTreeMap<usize, Vec<Vec<TransportOptions>>>,
-    /// One per variable.
+    /// Meaning of every variable.
     pub variables: Arc<[Variable]>,
-    /// The variable of the tensor that enters.
+    /// Variable of the tensor that enters.
     pub entry: Option<usize>,
-    /// The variable of the tensor that leaves.
+    /// Variable of the tensor that leaves.
     pub exit: Option<usize>,
 }
 
 impl Formulation {
-    /// The problem of a block on a mesh.
+    /// Returns the formulation of a block on a mesh.
     ///
     /// # Errors
-    /// If a node reads what neither the block computes, nor the data, nor `entry` gives.
+    /// Returns an error if a node reads a tensor that neither the block, nor the data, nor `entry`
+    /// provides.
     pub fn new(block: &Block<'_>, mesh: &[usize], pricing: &dyn Pricing) -> Result<Self, Error> {
         Ok(Outline::new(block, mesh, pricing)?.priced(block.graph, pricing))
     }
 
-    /// The problem that it is where costs count so much; gradients travel as is best at this price
+    /// Returns the problem under weights; gradients have the transport that is best at this price
     /// per byte.
     pub fn problem(&self, weights: &Weights, seconds_per_byte: f64) -> Problem {
         let wire = |wire: &Wire| Price::seconds(weights.wire_s(wire));
@@ -99,7 +101,7 @@ impl Formulation {
         }
     }
 
-    /// The same with all variables but its ends eliminated, in this order.
+    /// Returns the problem under weights with all variables but its ends eliminated, in this order.
     pub fn eliminated(
         &self,
         order: &[usize],
@@ -117,7 +119,7 @@ impl Formulation {
         eliminate_tables(order, sizes, alone.chain(pairs).collect(), &keep)
     }
 
-    /// For every variable what each option costs with its parameters, as `of` counts it.
+    /// Returns the price of each option with its parameters, for every variable, as `of` counts it.
     fn prices<T>(
         &self,
         weights: &Weights,
@@ -135,7 +137,7 @@ impl Formulation {
         self.options.iter().enumerate().map(options).collect()
     }
 
-    /// What a choice costs where nothing is done otherwise than usual.
+    /// Returns the cost of a choice with the usual transport of every gradient.
     pub fn cost(&self, choices: &[usize]) -> Cost {
         let chosen = self.options.iter().zip(choices).map(|(costs, choice)| costs[*choice]);
         let mut sum: Cost = chosen.sum();
@@ -148,7 +150,7 @@ impl Formulation {
         sum
     }
 
-    /// What one variable of a choice costs, and what travels to and from it.
+    /// Returns the cost of one variable of a choice, and its conversions.
     pub fn part(&self, variable: usize, choices: &[usize]) -> (Cost, Wire) {
         let mut sum = Wire::default();
         for ([first, second], wires) in &self.edges {
@@ -162,14 +164,14 @@ impl Formulation {
         (self.options[variable][choices[variable]], sum)
     }
 
-    /// What changes where gradients travel, and parameters are divided, as is best.
+    /// Returns the change of a choice's cost with the best transport of every gradient.
     pub fn saved(&self, choices: &[usize], weights: &Weights, seconds_per_byte: f64) -> Cost {
         let chosen = self.transports.keys().map(|variable| (*variable, choices[*variable]));
         let best = |(variable, option)| self.best(variable, option, weights, seconds_per_byte);
         chosen.flat_map(best).map(|way| way.change).sum()
     }
 
-    /// The parameters of a choice that may be treated otherwise.
+    /// Returns the parameters of a choice that have other transports.
     pub fn transport_options<'a>(
         &'a self,
         choices: &'a [usize],
@@ -179,6 +181,8 @@ impl Formulation {
         variables.flat_map(|(variable, options)| &options[choices[variable]])
     }
 
+    /// Returns the best transports of an option's parameters, where they are cheaper than the usual
+    /// ones.
     fn best<'a>(
         &'a self,
         variable: usize,
@@ -192,7 +196,7 @@ impl Formulation {
             .filter_map(move |transport_options| transport_options.best(weights, seconds_per_byte))
     }
 
-    /// The strategies of a choice, by node.
+    /// Returns the strategies of a choice, by node.
     pub fn strategies<'a>(
         &'a self,
         choices: &'a [usize],

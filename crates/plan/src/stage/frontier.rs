@@ -1,21 +1,21 @@
-//! The exact frontier dynamic programme: variables are eliminated one by one.
+//! Frontier dynamic programme: the exact optimum by eliminating variables one by one.
 //!
-//! Eliminating a variable replaces all tables that it is in by one over its neighbours, which holds
-//! for each of their options the best that the variable can do. Transformers have a treewidth of
-//! two or three without and little more with shared tensors, so tables stay small; time grows
-//! with the number of variables. (Bertelè and Brioschi, "Nonserial dynamic programming".)
+//! Eliminating a variable replaces all tables over it by one over its neighbours, which holds the
+//! variable's best cost for each of their options. Transformers have a treewidth of two or three
+//! without shared tensors and little more with them, so tables stay small; time grows with the
+//! number of variables. (Bertelè and Brioschi, "Nonserial dynamic programming".)
 //!
-//! Law: the result is the least that any choice costs; equal to an integer programme's.
+//! Law: the result is the least cost of any choice; equal to an integer programme's.
 
 use super::problem::Problem;
 
-/// How many numbers are compared at once.
+/// Numbers that are compared at once.
 const LANES: usize = 8;
 
-/// A problem with all but a few variables eliminated.
+/// Problem with all but a few variables eliminated.
 #[derive(Clone, Debug)]
 pub struct Eliminated {
-    /// What is left: the best cost for all options of the variables kept, the last running fastest.
+    /// Best cost for all options of the variables kept, the last running fastest.
     pub costs: Vec<f64>,
     kept: Vec<usize>,
     variables: usize,
@@ -29,7 +29,7 @@ pub(super) struct Table {
     costs: Vec<f64>,
 }
 
-/// Which option a variable takes, by those of its neighbours.
+/// Best option of an eliminated variable, by the options of its neighbours.
 #[derive(Clone, Debug)]
 struct Elimination {
     variable: usize,
@@ -38,17 +38,17 @@ struct Elimination {
     best: Vec<u16>,
 }
 
-/// Eliminates all variables but `keep`, at this many seconds per byte.
+/// Eliminates all variables but `keep`, at `seconds_per_byte`.
 ///
 /// # Panics
-/// If a variable has no option, or more than 65,535.
+/// Panics if a variable has no option, or more than 65,535.
 pub fn eliminate(problem: &Problem, keep: &[usize], seconds_per_byte: f64) -> Eliminated {
     let tables = tables(problem, seconds_per_byte);
     eliminate_tables(&problem.order(keep), problem.sizes(), tables, keep)
 }
 
-/// Eliminates all variables but `keep` of these tables in this order; `sizes` says how many options
-/// each variable has.
+/// Eliminates all variables but `keep` of these tables in this order; `sizes` has the number of
+/// options of each variable.
 pub(super) fn eliminate_tables(
     order: &[usize],
     sizes: Vec<usize>,
@@ -78,7 +78,7 @@ impl Table {
         Table { scope: scope.to_vec(), costs }
     }
 
-    /// The same with one of its variables as the last.
+    /// Returns the table with one of its variables as the last.
     fn turned(self, variable: usize, sizes: &[usize]) -> Table {
         if self.scope.last() == Some(&variable) {
             return self;
@@ -96,7 +96,7 @@ impl Table {
 }
 
 impl Eliminated {
-    /// The best option of every variable, given those of the variables that were kept.
+    /// Returns the best option of every variable, given those of the variables that were kept.
     pub fn choices(&self, kept: &[usize]) -> Vec<usize> {
         let mut choices = vec![0; self.variables];
         for (variable, choice) in self.kept.iter().zip(kept) {
@@ -111,7 +111,7 @@ impl Eliminated {
     }
 }
 
-/// The least cost of a whole problem, and the choice that has it.
+/// Returns the least cost of a whole problem, and the choice that has it.
 pub fn solve(problem: &Problem, seconds_per_byte: f64) -> (f64, Vec<usize>) {
     let eliminated = eliminate(problem, &[], seconds_per_byte);
     (eliminated.costs[0], eliminated.choices(&[]))
@@ -127,8 +127,8 @@ fn tables(problem: &Problem, seconds_per_byte: f64) -> Vec<Table> {
     alone.chain(pairs).collect()
 }
 
-/// What is left of tables without one of their variables; what is eliminated next of those that are
-/// left stands last, where it is read one option after the other.
+/// Eliminates a variable from its tables. The variable that is eliminated next of those left is put
+/// last, where it is read contiguously.
 fn best(
     variable: usize,
     tables: Vec<Table>,
@@ -160,8 +160,8 @@ fn best(
     )
 }
 
-/// Tables in which a variable is the last one; what it costs alone is in the smallest of the others,
-/// where it is added up the fewest times.
+/// Returns tables in which a variable is the last one. The variable's own costs are added to the
+/// smallest table, where that takes the fewest additions.
 fn rows(variable: usize, tables: Vec<Table>, sizes: &[usize]) -> Vec<Table> {
     let is_alone = |table: &Table| table.scope == [variable];
     let (mut alone, others): (Vec<Table>, Vec<Table>) = tables.into_iter().partition(is_alone);
@@ -178,8 +178,7 @@ fn rows(variable: usize, tables: Vec<Table>, sizes: &[usize]) -> Vec<Table> {
     others
 }
 
-/// The first of the least costs, and where it is; in lanes, as comparing waits for what was compared
-/// before.
+/// Returns the first of the least costs and its index. Lanes avoid waiting for each comparison.
 fn least(costs: &[f64]) -> (usize, f64) {
     let mut lanes = [f64::INFINITY; LANES];
     let (chunks, rest) = costs.as_chunks::<LANES>();
@@ -191,7 +190,7 @@ fn least(costs: &[f64]) -> (usize, f64) {
     (costs.iter().position(|cost| *cost == least).unwrap_or(0), least)
 }
 
-/// The sum of tables for all options of the variables in `scope`.
+/// Returns the sum of tables for all options of the variables in `scope`.
 fn sum(tables: &[Table], scope: &[usize], sizes: &[usize]) -> Vec<f64> {
     let mut costs = Vec::new();
     for_each(scope, tables, sizes, |offsets| {
@@ -200,8 +199,8 @@ fn sum(tables: &[Table], scope: &[usize], sizes: &[usize]) -> Vec<f64> {
     costs
 }
 
-/// Calls `f` for all options of the variables in `scope`, the last running fastest, with the place
-/// in every table that belongs to them and to the first option of any other variable.
+/// Calls `f` for all options of the variables in `scope`, the last running fastest, with the offset
+/// in every table of these options and the first option of any other variable.
 fn for_each(scope: &[usize], tables: &[Table], sizes: &[usize], mut f: impl FnMut(&[usize])) {
     let strides: Vec<Vec<usize>> = scope
         .iter()
@@ -232,7 +231,8 @@ fn for_each(scope: &[usize], tables: &[Table], sizes: &[usize], mut f: impl FnMu
     }
 }
 
-/// How far apart the neighbouring options of a variable are in a table; 0 if it is not in there.
+/// Returns the distance between neighbouring options of a variable in a table; 0 if the table lacks
+/// it.
 fn stride(table: &Table, variable: usize, sizes: &[usize]) -> usize {
     let Some(place) = table.scope.iter().position(|other| *other == variable) else { return 0 };
     table.scope[place + 1..].iter().map(|other| sizes[*other]).product()

@@ -1,59 +1,59 @@
-//! The best choice within a limit of memory, and how far from the best it can be.
+//! The best choice within a limit of memory, with a certified gap to the optimum.
 //!
 //! Memory is given a price per byte. At any price, the cheapest choice costs no more than the best
-//! one within the limit does, minus what the limit itself is worth: a lower bound that holds
-//! whatever the price. At the price where the last choice that fits and the last one that does not
-//! cost alike lies either a cheaper choice, which takes the place of one of them, or the best bound.
-//! Of all choices seen on the way, the fastest that fits is taken, and the difference to the bound
-//! is the certified gap. (Everett, "Generalized Lagrange multiplier method", 1963.)
+//! one within the limit, minus the worth of the limit: a lower bound at every price. Take the price
+//! at which the last choice that fits and the last one that does not cost alike. There lies either
+//! a cheaper choice, which replaces one of them, or the best bound. Of all choices seen, the
+//! fastest that fits is taken; its difference to the bound is the certified gap. (Everett,
+//! "Generalized Lagrange multiplier method", 1963.)
 //!
 //! Law: `bound <= best within the limit <= price.seconds`, and `price.bytes <= limit`.
 
 use super::problem::Price;
 
-/// How often the price is changed at most.
+/// Most changes of the price.
 const ROUNDS: usize = 24;
-/// Seconds per byte beside which no time counts.
+/// Price in seconds per byte beside which no time counts.
 pub(crate) const DEAR: f64 = 1e9;
-/// A gap that is not worth another round.
+/// Gap that is not worth another round.
 const CLOSE: f64 = 1e-3;
-/// What is left for the bound to gain where no round is worth it.
+/// Part by which the bound must be able to rise for another round.
 const SETTLED: f64 = 1e-5;
 
-/// A choice within a limit of memory.
+/// Choice within a limit of memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Within<Choice> {
-    /// What it takes.
+    /// Price of the choice.
     pub price: Price,
-    /// Which it is.
+    /// Choice.
     pub choice: Choice,
-    /// No choice within the limit takes less time.
+    /// Lower bound in seconds on all choices within the limit.
     pub bound_s: f64,
-    /// What one more byte would save, in seconds; 0 where the limit does not bind.
+    /// Seconds that one more byte would save; 0 where the limit does not bind.
     pub seconds_per_byte: f64,
 }
 
 impl<Choice> Within<Choice> {
-    /// The part of its time that the choice may lose to the best one.
+    /// Returns the largest part of its time that the choice may lose to the optimum.
     pub fn gap(&self) -> f64 {
         (1.0 - self.bound_s / self.price.seconds).max(0.0)
     }
 }
 
-/// Why there is no choice.
+/// Reason why there is no choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lack {
-    /// Nothing fits: the least bytes that any choice needs.
+    /// Nothing fits: the least bytes of any choice.
     Bytes(f64),
-    /// Nothing within the limit takes less than these seconds, and that is too much.
+    /// Nothing is fast enough: a lower bound in seconds on all choices within the limit.
     Seconds(f64),
 }
 
-/// The fastest choice found within `limit` bytes; `cheapest` gives the cheapest choice at a price
-/// per byte. The search ends early where nothing can take less than `enough_s` seconds.
+/// Returns the fastest choice found within `limit` bytes; `cheapest` gives the cheapest choice at a
+/// price per byte. The search ends early where nothing can take less than `enough_s` seconds.
 ///
 /// # Errors
-/// If nothing fits, or nothing is fast enough.
+/// Returns an error if nothing fits, or nothing is fast enough.
 pub fn within<Choice>(
     limit: f64,
     enough_s: f64,
@@ -74,6 +74,8 @@ pub fn within<Choice>(
     let (mut over, mut under) = (price, least);
     let mut best = Within { price: least, choice: smallest, bound_s, seconds_per_byte: DEAR };
     for _ in 0..ROUNDS {
+        // Price at which the two choices around the limit cost alike: the intersection of their
+        // lines.
         let rate = (under.seconds - over.seconds) / (over.bytes - under.bytes);
         let most_s = over.seconds + rate * (over.bytes - limit);
         let close = bound_s >= best.price.seconds * (1.0 - CLOSE);
@@ -97,22 +99,22 @@ pub fn within<Choice>(
     Ok(Within { bound_s, ..best })
 }
 
-/// The prices of what is short between which the best bound lies.
+/// Bisection of a price.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
     low: f64,
     high: Option<f64>,
-    /// The price to try next.
+    /// Price to try next.
     pub next: f64,
 }
 
 impl Rates {
-    /// Any price, this one first.
+    /// Returns a bisection of any price that begins with `next`.
     pub fn from(next: f64) -> Rates {
         Rates { low: 0.0, high: None, next }
     }
 
-    /// What fits at the last price is cheap enough; what does not is too dear in bytes.
+    /// Lowers the price where its choice fits the budget, and raises it where it does not.
     pub fn narrow(&mut self, fits: bool) {
         match fits {
             true => self.high = Some(self.next),

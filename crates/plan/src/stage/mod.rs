@@ -1,4 +1,4 @@
-//! Inside a stage: how every operator is spread over the stage's mesh.
+//! The inside of a stage: the strategy of every operator on the stage's mesh.
 
 mod builder;
 mod formulation;

@@ -1,10 +1,10 @@
-//! The order in which variables are eliminated: the one whose neighbours lack the fewest edges
-//! among each other goes first (min-fill).
+//! Order of elimination: the variable whose neighbours lack the fewest edges among each other goes
+//! first (min-fill).
 
 use std::collections::BTreeSet;
 
-/// All variables but those to keep, in the order in which they are eliminated: variables of so many
-/// options, between which these edges are.
+/// Returns all variables but `keep` in the order in which they are eliminated; `sizes` has the
+/// number of options of each variable, `edges` the pairs of variables with a common table.
 pub fn order(
     sizes: &[usize],
     edges: impl Iterator<Item = [usize; 2]>,
@@ -36,7 +36,8 @@ fn neighbours(variables: usize, edges: impl Iterator<Item = [usize; 2]>) -> Vec<
     neighbours
 }
 
-/// The variable with the fewest edges to add; among several, the one with the smallest table.
+/// Returns the variable with the fewest edges to add; among several, the one with the smallest
+/// table.
 fn cheapest(
     sizes: &[usize],
     neighbours: &[BTreeSet<usize>],

@@ -1,10 +1,10 @@
-//! A block on a mesh as far as no link touches it: its variables, what their options cost alone, and
-//! which layouts meet at its edges.
+//! Outline of a block on a mesh: its variables, the costs of their options alone, and the layouts
+//! at its edges. It does not depend on links.
 //!
-//! It is worked out once for each mesh; the same block on other links, or with parameters divided
-//! otherwise, is the same outline with other prices.
+//! An outline is computed once for each mesh; the same block on other links, or with other sharding
+//! of parameters, is the same outline with other prices.
 //!
-//! Law: an outline that is priced is the formulation worked out anew.
+//! Law: a priced outline equals the formulation computed from scratch.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,28 +18,28 @@ use super::pricing::{Pricing, Wire};
 use crate::Error;
 use crate::cost::{Cost, GradientTransport};
 
-/// A block's choices before parameters and what travels are priced.
+/// Choices of a block before parameters and conversions are priced.
 #[derive(Debug)]
 pub struct Outline {
-    /// For every variable the cost of each option alone.
+    /// Cost of each option alone, for every variable.
     pub(super) options: Vec<Vec<Cost>>,
     pub(super) edges: Vec<TensorEdge>,
     pub(super) parameters: Vec<Parameter>,
     pub(super) variables: Arc<[Variable]>,
     pub(super) entry: Option<usize>,
     pub(super) exit: Option<usize>,
-    /// The order in which all variables but those at the ends are eliminated.
+    /// Order in which all variables but those at the ends are eliminated.
     pub(super) order: Arc<[usize]>,
 }
 
-/// A parameter that a variable's node reads.
+/// Parameter that a variable's node reads.
 #[derive(Debug)]
 pub(super) struct Parameter {
     pub variable: usize,
     pub tensor: TensorId,
-    /// The choices in which it may lie.
+    /// Distinct layouts of the parameter.
     pub sides: Vec<Sides>,
-    /// Which of them it has under each option.
+    /// Layout of the parameter under each option, as an index.
     pub of: Vec<usize>,
 }
 
@@ -48,16 +48,15 @@ pub(super) struct Parameter {
 pub(super) struct TensorEdge {
     pub ends: [usize; 2],
     pub tensor: TensorId,
-    /// Whether it goes from the second to the first.
+    /// Whether the tensor goes from the second to the first.
     pub turned: bool,
     pub forward: Conversions,
     pub backward: Conversions,
-    /// For every option of the reader what it computes behind the gradient that travels: seconds.
+    /// Computation of the reader behind the gradient that travels, for every option, in seconds.
     pub behind_s: Vec<f64>,
 }
 
-/// The layouts from and to which a tensor travels, each once, and for every option of either end
-/// which of them it has.
+/// Distinct layouts at both ends of an edge, with the layout of every option as an index.
 #[derive(Debug)]
 pub(super) struct Conversions {
     pub from: Vec<Layout>,
@@ -67,10 +66,11 @@ pub(super) struct Conversions {
 }
 
 impl Outline {
-    /// The outline of a block on a mesh; of `pricing` only what options cost alone is asked.
+    /// Returns the outline of a block on a mesh; `pricing` prices options alone.
     ///
     /// # Errors
-    /// If a node reads what neither the block computes, nor the data, nor `entry` gives.
+    /// Returns an error if a node reads a tensor that neither the block, nor the data, nor `entry`
+    /// provides.
     pub fn new(block: &Block<'_>, mesh: &[usize], pricing: &dyn Pricing) -> Result<Self, Error> {
         let mut builder = Builder::new(block, mesh, pricing);
         for node in block.nodes.clone() {
@@ -80,7 +80,7 @@ impl Outline {
         Ok(builder.finish())
     }
 
-    /// The same block with parameters and what travels at these prices.
+    /// Returns the formulation of the block at prices of parameters and conversions.
     pub fn priced(&self, graph: &Graph, pricing: &dyn Pricing) -> Formulation {
         let mut options = self.options.clone();
         let mut transports = BTreeMap::new();
@@ -97,15 +97,15 @@ impl Outline {
         }
     }
 
-    /// The order in which all variables but those at the ends are eliminated.
+    /// Returns the order in which all variables but those at the ends are eliminated.
     pub fn order(&self) -> &Arc<[usize]> {
         &self.order
     }
 }
 
 impl Parameter {
-    /// Adds what the parameter costs to each option of its node, and how else it may be treated to
-    /// what is transports.
+    /// Adds the parameter's cost to each option of its node, and its other transports to
+    /// `transports`.
     fn price(
         &self,
         graph: &Graph,
@@ -132,12 +132,12 @@ impl Parameter {
     }
 }
 
-/// An option of what reads a tensor: the layouts of the tensor and of its gradient, and what is
-/// computed behind the latter.
+/// Option of a reader: the layouts of the tensor and of its gradient, as indices, and the
+/// computation behind the gradient in seconds.
 type Reader<'a> = ((&'a usize, &'a usize), &'a f64);
 
 impl TensorEdge {
-    /// Has the end that is eliminated first stand last.
+    /// Moves the end that is eliminated first to the last place.
     pub fn turn(&mut self, order: &[usize]) {
         let [first, second] = self.ends;
         let next = order.iter().find(|variable| self.ends.contains(variable));
@@ -146,7 +146,7 @@ impl TensorEdge {
         }
     }
 
-    /// What every pair of options of the two variables costs.
+    /// Returns the conversion times of every pair of options of the two variables.
     fn wires(&self, graph: &Graph, pricing: &dyn Pricing) -> Vec<Wire> {
         let shape = &graph.tensors[self.tensor].shape;
         let seconds = |way: &Conversions| pricing.conversions_s(shape, &way.from, &way.to);

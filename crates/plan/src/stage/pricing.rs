@@ -1,21 +1,22 @@
-//! What a block's parts cost, and how costs count in a step.
+//! Prices of a block's parts, and the weights of costs in a step.
 
 use thinwire_model::{Cut, Declaration, Layout, NodeId, Sides, Strategy};
 
 use super::problem::Price;
 use crate::cost::{Cost, GradientTransport};
 
-/// What strategies and layouts cost.
+/// Prices of strategies and layouts.
 pub trait Pricing {
-    /// A node under a strategy, without its parameters and what travels.
+    /// Returns the cost of a node under a strategy, without its parameters and conversions.
     fn node(&self, id: NodeId, declaration: &Declaration, strategy: &Strategy) -> Cost;
 
-    /// The strategies that a node may have.
+    /// Returns the strategies that a node may have.
     fn strategies(&self, _id: NodeId, declaration: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
         declaration.strategies(mesh)
     }
 
-    /// The same with what they cost. Where a node may have none it is whole everywhere.
+    /// Returns the strategies that a node may have, with their costs. A node without any is
+    /// replicated.
     fn options(
         &self,
         id: NodeId,
@@ -31,18 +32,20 @@ pub trait Pricing {
         (strategies, costs)
     }
 
-    /// A parameter that lies so: keeping it, and bringing its gradient together.
+    /// Returns the cost of a parameter in a layout: its state, and the synchronisation of its
+    /// gradient.
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost;
 
-    /// How a parameter may be divided and its gradient travel, beside as is usual.
+    /// Returns other ways to shard a parameter and transport its gradient.
     fn transports(&self, _shape: &[usize], _sides: &Sides) -> Vec<GradientTransport> {
         Vec::new()
     }
 
-    /// Bringing a tensor, or its gradient, from one layout to another: seconds.
+    /// Returns the seconds to convert a tensor, or its gradient, between two layouts.
     fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64;
 
-    /// The same for all pairs of some layouts, by the first, then by the second.
+    /// Returns the seconds to convert between all pairs of some layouts, by the first, then by the
+    /// second.
     fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64> {
         let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from, to)));
         let seconds = |(from, to): (&Layout, &Layout)| match from == to {
@@ -52,38 +55,39 @@ pub trait Pricing {
         pairs.map(seconds).collect()
     }
 
-    /// Seconds of a device's own time in each of the same, which nothing hides; none where no
-    /// collective begins before it is waited for.
+    /// Returns the device's own time in each of these conversions, in seconds, which nothing hides;
+    /// none where no collective begins before it is waited for.
     fn own_s(&self, _shape: &[usize], _from: &[Layout], _to: &[Layout]) -> Option<Vec<f64>> {
         None
     }
 
-    /// Seconds of what a node computes behind the gradient of one of its inputs: other gradients of
-    /// its own.
+    /// Returns the seconds that a node computes behind the gradient of one of its inputs: its other
+    /// gradients.
     fn behind_s(&self, _id: NodeId, _input: usize, _strategy: &Strategy) -> f64 {
         0.0
     }
 
-    /// Keeping the tensor that enters.
+    /// Returns the cost of keeping the tensor that enters.
     fn entry(&self, _shape: &[usize], _sides: &Sides) -> Cost {
         Cost::ZERO
     }
 }
 
-/// What bringing a tensor from one layout to another takes, there and back.
+/// Conversions of a tensor and of its gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wire {
-    /// Seconds of forward.
+    /// Conversion in forward, in seconds.
     pub forward_s: f64,
-    /// Seconds of backward.
+    /// Exposed conversion in backward, in seconds.
     pub backward_s: f64,
-    /// Seconds of backward that come on top where gradients of weights are computed in another pass.
+    /// Conversion in backward that is overlapped where gradients of weights are computed in the
+    /// same pass, in seconds; not part of `backward_s`.
     pub overlapped_s: f64,
 }
 
 impl Wire {
-    /// The same of which so many seconds are computed behind backward's, as far as these are not the
-    /// device's own.
+    /// Returns the wire with `behind_s` seconds of computation behind backward's conversion, which
+    /// overlap all of it but the device's own time.
     pub fn overlapped(self, behind_s: f64, own_s: f64) -> Wire {
         if self.backward_s.is_infinite() {
             return self;
@@ -93,38 +97,38 @@ impl Wire {
     }
 }
 
-/// What costs come to in a whole step, and in a device's memory.
+/// Weights of costs in a step and in a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weights {
-    /// How often computing forward counts.
+    /// Forward computation.
     pub forward: f64,
-    /// How often collectives of forward count.
+    /// Collectives of forward.
     pub forward_wire: f64,
-    /// How often computing backward counts.
+    /// Backward computation.
     pub backward: f64,
-    /// How often collectives of backward count.
+    /// Exposed collectives of backward.
     pub backward_wire: f64,
-    /// How often what of them gradients of weights may hide counts.
+    /// Collectives of backward that gradients of weights may overlap.
     pub overlapped: f64,
-    /// How often gathering parameters for forward counts.
+    /// All-gather of sharded parameters for forward.
     pub gather: f64,
-    /// How often what happens once a step counts.
+    /// Optimiser once a step.
     pub step: f64,
-    /// The same for bringing gradients together, of which something may be hidden.
+    /// Gradient synchronisation, where it is exposed.
     pub sync: f64,
-    /// How often what of that takes the device's own time counts by itself.
+    /// Device time in gradient synchronisation, where the rest is hidden.
     pub handling: f64,
-    /// How often bringing new parameters home counts, of which something may be hidden.
+    /// All-gather of updated parameters, where it is exposed.
     pub all_gather: f64,
-    /// How often what of that takes the device's own time counts by itself.
+    /// Device time in that all-gather, where the rest is hidden.
     pub all_gather_handling: f64,
-    /// How often parameters and their state are kept.
+    /// Parameters and their state.
     pub state: f64,
-    /// How often what waits for backward is kept.
+    /// Activations.
     pub activation: f64,
-    /// How often what enters is kept.
+    /// Checkpoints.
     pub checkpoint: f64,
-    /// Seconds that it is worth not to lose one element of a gradient.
+    /// Seconds per element of codec error.
     pub codec_error: f64,
 }
 
@@ -148,7 +152,7 @@ impl Weights {
         codec_error: 0.0,
     };
 
-    /// How large a part of the seconds of any cost at other weights it takes at these at least.
+    /// Returns the least part of any cost's seconds at other weights that it takes at these.
     pub fn least_part_of(&self, other: &Weights) -> f64 {
         let seconds = |weights: &Weights| {
             let Weights { forward, backward, forward_wire, backward_wire, gather, .. } = *weights;
@@ -174,13 +178,13 @@ impl Weights {
         seconds(self).zip(seconds(other)).map(part).fold(f64::INFINITY, f64::min).max(0.0)
     }
 
-    /// The seconds of a wire.
+    /// Returns the seconds of a wire.
     pub fn wire_s(&self, wire: &Wire) -> f64 {
         let overlapped_s = self.overlapped * wire.overlapped_s;
         self.forward_wire * wire.forward_s + self.backward_wire * wire.backward_s + overlapped_s
     }
 
-    /// The price of a cost.
+    /// Returns the price of a cost.
     pub fn price(&self, cost: &Cost) -> Price {
         let forward = self.forward * cost.forward_s + self.forward_wire * cost.forward_wire_s;
         let back_s =

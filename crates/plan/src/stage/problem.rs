@@ -1,14 +1,15 @@
-//! The choice that planning a stage comes to: one option per variable, priced alone and in pairs.
+//! Problem of choice to which planning a stage comes down: one option per variable, priced alone
+//! and in pairs.
 //!
 //! A variable is a node, whose options are its strategies, or a tensor that several nodes read,
-//! whose options are layouts. An edge prices every pair of options of two variables: what it takes
-//! to bring a tensor from one layout to the other and its gradient back. All prices add up.
+//! whose options are layouts. An edge prices every pair of options of two variables: the conversion
+//! of a tensor from one layout to the other, and of its gradient back. All prices add up.
 
 use std::ops::{Add, AddAssign};
 
 use super::order::order;
 
-/// What something takes of the two things that are short.
+/// Price in the two scarce resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Price {
     /// Seconds of a step.
@@ -18,15 +19,15 @@ pub struct Price {
 }
 
 impl Price {
-    /// What cannot be.
+    /// Price of something impossible.
     pub const NEVER: Price = Price { seconds: f64::INFINITY, bytes: 0.0 };
 
-    /// Time alone.
+    /// Returns a price of time alone.
     pub const fn seconds(seconds: f64) -> Price {
         Price { seconds, bytes: 0.0 }
     }
 
-    /// Both in one number, at this many seconds per byte.
+    /// Returns both in one number, at a price per byte.
     pub fn at(self, seconds_per_byte: f64) -> f64 {
         self.seconds + seconds_per_byte * self.bytes
     }
@@ -52,36 +53,36 @@ impl std::iter::Sum for Price {
     }
 }
 
-/// The price of every pair of options of two variables.
+/// Prices of all pairs of options of two variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edge {
     /// The two variables.
     pub ends: [usize; 2],
-    /// By the option of the first, then by that of the second.
+    /// Prices by the option of the first, then by that of the second.
     pub prices: Vec<Price>,
 }
 
-/// Variables, their options, and what they cost.
+/// Variables, their options and prices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Problem {
-    /// For every variable the price of each of its options.
+    /// Price of each option, for every variable.
     pub options: Vec<Vec<Price>>,
-    /// What pairs of them cost besides.
+    /// Prices of pairs of options.
     pub edges: Vec<Edge>,
 }
 
 impl Problem {
-    /// All variables but those to keep, in the order in which they are best eliminated.
+    /// Returns all variables but `keep` in the best order of elimination.
     pub fn order(&self, keep: &[usize]) -> Vec<usize> {
         order(&self.sizes(), self.edges.iter().map(|edge| edge.ends), keep)
     }
 
-    /// How many options each variable has.
+    /// Returns the number of options of each variable.
     pub fn sizes(&self) -> Vec<usize> {
         self.options.iter().map(Vec::len).collect()
     }
 
-    /// The price of one option per variable.
+    /// Returns the price of one option per variable.
     pub fn price(&self, choices: &[usize]) -> Price {
         let alone = self.options.iter().zip(choices).map(|(options, choice)| options[*choice]);
         alone.sum::<Price>() + self.edges.iter().map(|edge| self.of_edge(edge, choices)).sum()
