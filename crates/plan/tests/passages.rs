@@ -49,7 +49,7 @@ proptest! {
         costs.activations = vec![None, coding];
         let (shape, all) = ([shape.0, shape.1], layouts(mesh.len()));
         let passages = Passages::new(&all, &all);
-        let found = costs.passages_s(&shape, &passages, (&all, &all));
+        let found = costs.passages_s(&shape, &passages, &all, &all);
         let pairs = all.iter().flat_map(|from| all.iter().map(move |to| (from, to)));
         for ((from, to), seconds) in pairs.zip(found) {
             let expected = costs.conversion_s(&shape, from, to);

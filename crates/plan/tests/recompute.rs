@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use thinwire_model::Gpt;
 use thinwire_plan::Cluster;
 use thinwire_plan::cost::Division;
-use thinwire_plan::search::{Evaluated, Prepared, Settings, bound_s, candidates, evaluate};
+use thinwire_plan::search::{Evaluated, Prepared, Scope, Settings, bound_s, candidates, evaluate};
 
 /// Nodes, the part of links within them that is left, and Gbit/s between them.
 const CHANGES: [(usize, f64, f64); 8] = [
@@ -69,7 +69,12 @@ fn no_plan_takes_less_than_its_arithmetic() {
     let mut met = 0;
     for (nodes, memory_gib) in [(2, 80.0), (3, 0.5)] {
         let cluster = made::cluster(nodes, 4, 1e6, memory_gib);
-        for one in candidates(&cluster, batch, blocks, (&[Division::Each], true, usize::MAX)) {
+        for one in candidates(
+            &cluster,
+            &Scope { batch, blocks, sequences: usize::MAX },
+            &[Division::Each],
+            true,
+        ) {
             let micro = batch / one.micro_batches;
             let prepared = known.entry(micro).or_insert_with(|| prepared(micro));
             let least_s = bound_s(&cluster, prepared, &one, &settings);

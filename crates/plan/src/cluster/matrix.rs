@@ -8,6 +8,18 @@ use crate::Error;
 /// Most members of a matrix; larger ones are taken for a mistake.
 const MEMBERS_MAX: usize = 1024;
 
+/// Field of a level, given as one number or as a matrix.
+struct Field<'a> {
+    name: &'a str,
+    one: Option<f64>,
+    rows: Option<&'a [Vec<f64>]>,
+    /// Factor to the unit of the result.
+    scale: f64,
+    /// Value of the diagonal.
+    own: f64,
+    range: Range,
+}
+
 /// Returns the links of a level, if a matrix describes them.
 pub(super) fn links(about: &str, table: &LevelTable) -> Result<Option<Links>, Error> {
     if table.gbit_matrix.is_none() && table.latency_us_matrix.is_none() {
@@ -18,23 +30,31 @@ pub(super) fn links(about: &str, table: &LevelTable) -> Result<Option<Links>, Er
         let found = format!("a matrix of {size} members, expected at most {MEMBERS_MAX}");
         return Err(Error::file(format!("{about}: {found}")));
     }
-    let gbit = ("gbit", table.gbit, &table.gbit_matrix);
-    let latency_us = ("latency_us", table.latency_us, &table.latency_us_matrix);
-    let bytes_per_s = matrix(about, size, gbit, (1e9 / 8.0, f64::INFINITY), GBIT)?;
-    let latency_s = matrix(about, size, latency_us, (1e-6, 0.0), TIME_US)?;
+    let gbit = Field {
+        name: "gbit",
+        one: table.gbit,
+        rows: table.gbit_matrix.as_deref(),
+        scale: 1e9 / 8.0,
+        own: f64::INFINITY,
+        range: GBIT,
+    };
+    let latency_us = Field {
+        name: "latency_us",
+        one: table.latency_us,
+        rows: table.latency_us_matrix.as_deref(),
+        scale: 1e-6,
+        own: 0.0,
+        range: TIME_US,
+    };
+    let (bytes_per_s, latency_s) = (matrix(about, size, &gbit)?, matrix(about, size, &latency_us)?);
     let links = Links { latency_s, bytes_per_s };
     Ok((size > 1).then_some(links))
 }
 
-/// Returns a matrix from its rows or from one number for all; `own` is the diagonal.
-fn matrix(
-    about: &str,
-    size: usize,
-    (field, one, rows): (&str, Option<f64>, &Option<Vec<Vec<f64>>>),
-    (scale, own): (f64, f64),
-    range: Range,
-) -> Result<Vec<Vec<f64>>, Error> {
+/// Returns a matrix from its rows or from one number for all.
+fn matrix(about: &str, size: usize, field: &Field<'_>) -> Result<Vec<Vec<f64>>, Error> {
     let wrong = |found: String| Error::file(format!("{about}: {found}"));
+    let Field { name: field, one, rows, scale, own, range } = *field;
     let mut all = match (one, rows) {
         (None, None) => {
             return Err(Error::file(format!("{about} has no {field}, expected a number")));

@@ -18,7 +18,7 @@ impl Costs<'_> {
                 let all = elements(declaration) * self.precision.element;
                 let seconds = |parts: usize| {
                     let parts = parts as f64;
-                    self.seconds((kind, operator), declaration.flops / parts, all / parts)
+                    self.seconds(kind, operator, declaration.flops / parts, all / parts)
                 };
                 let fewer = (1..most).filter(|parts| copies && most.is_multiple_of(*parts));
                 fewer.map(seconds).fold(seconds(most), f64::min)

@@ -38,9 +38,11 @@ pub struct Message {
 /// Returns for every level the cheapest coding within the budget for transfers whose outermost
 /// level it is; none where raw numbers are cheaper.
 pub fn cheapest(
-    (cluster, device): (&Cluster, &Device),
+    cluster: &Cluster,
+    device: &Device,
     precision: Precision,
-    (codings, budget): (&[Coding], f64),
+    codings: &[Coding],
+    budget: f64,
 ) -> Vec<Option<Coding>> {
     let mut devices = 1.0;
     let mut level = |level: &crate::cluster::Level| {

@@ -48,7 +48,7 @@ impl Group {
                 let share = |lane: Lane| Lane { bytes_per_s: lane.bytes_per_s / unit, ..lane };
                 let alike = Lane { latency_s: level.latency_s, bytes_per_s: level.bytes_per_s };
                 let sets = level.links.as_ref().map(|links| {
-                    let sets = sets(cluster, (mesh, dims), [unit as usize, level.size]);
+                    let sets = sets(cluster, mesh, dims, [unit as usize, level.size]);
                     let worst = |of: &dyn Fn(&[usize]) -> Lane| {
                         sets.iter().map(|set| of(set)).fold(Lane::FREE, Lane::and)
                     };
@@ -146,7 +146,8 @@ fn members(mesh: &[usize], dim: usize, unit: f64) -> f64 {
 /// stages that the cluster has room for.
 fn sets(
     cluster: &Cluster,
-    (mesh, dims): (&[usize], &[usize]),
+    mesh: &[usize],
+    dims: &[usize],
     [unit, size]: [usize; 2],
 ) -> BTreeSet<Vec<usize>> {
     let devices: usize = mesh.iter().product();

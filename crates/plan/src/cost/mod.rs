@@ -111,7 +111,7 @@ impl<'a> Costs<'a> {
 
     /// Returns the cost of a node under a strategy.
     pub fn node(&self, work: &Work, strategy: &Strategy) -> Cost {
-        let forward_s = self.compute_s(&work.declaration, (work.kind, work.operator), strategy);
+        let forward_s = self.compute_s(&work.declaration, work.kind, work.operator, strategy);
         let backward_s = self.gradients_s(work, &work.gradients, strategy);
         let activation_bytes = self.activation_bytes(work, strategy);
         Cost { forward_s, backward_s, activation_bytes, ..Cost::ZERO }
@@ -127,7 +127,7 @@ impl<'a> Costs<'a> {
     fn gradients_s(&self, work: &Work, gradients: &[Gradient], strategy: &Strategy) -> f64 {
         let gradient = |Gradient { declaration, kind, operator }: &Gradient| {
             let carried = work.declaration.carried(strategy, declaration);
-            self.compute_s(declaration, (*kind, operator), &carried)
+            self.compute_s(declaration, *kind, operator, &carried)
         };
         gradients.iter().map(gradient).sum()
     }
@@ -146,7 +146,8 @@ impl<'a> Costs<'a> {
     fn compute_s(
         &self,
         declaration: &Declaration,
-        (kind, operator): (WorkKind, &str),
+        kind: WorkKind,
+        operator: &str,
         strategy: &Strategy,
     ) -> f64 {
         if kind == WorkKind::View && self.device.pace(operator).is_none() {
@@ -161,12 +162,12 @@ impl<'a> Costs<'a> {
             .chain(outputs)
             .map(|(operand, layout)| self.local(&declaration.shape(operand), &layout))
             .sum();
-        self.seconds((kind, operator), flops, elements * self.precision.element)
+        self.seconds(kind, operator, flops, elements * self.precision.element)
     }
 
     /// Returns the seconds of one device for an operator of `flops` flops that touches `bytes`
     /// bytes.
-    pub fn seconds(&self, (kind, operator): (WorkKind, &str), flops: f64, bytes: f64) -> f64 {
+    pub fn seconds(&self, kind: WorkKind, operator: &str, flops: f64, bytes: f64) -> f64 {
         let product = flops / (self.device.flops_per_s * self.device.efficiency.at(flops));
         let pace = self.device.pace(operator);
         let seconds = match kind {

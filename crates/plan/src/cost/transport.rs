@@ -97,7 +97,7 @@ impl Costs<'_> {
         for (index, coding) in self.codings.iter().enumerate() {
             for (first, hop) in group.hops.iter().enumerate() {
                 let coded = self.coded(coding, sharding, &group.hops[first..], elements);
-                let raw = self.raw(sharding, (&group, first), elements);
+                let raw = self.raw(sharding, &group, first, elements);
                 let codec_error = coding.loss * coded.encodings * whole;
                 let mut change = change;
                 change += saved(sharding, &coded, &raw, codec_error);
@@ -109,7 +109,7 @@ impl Costs<'_> {
 
     /// Returns the cost of the same levels with raw gradients: that of all levels less that of the
     /// levels within.
-    fn raw(&self, sharding: Sharding, (group, first): (&Group, usize), elements: f64) -> Coded {
+    fn raw(&self, sharding: Sharding, group: &Group, first: usize, elements: f64) -> Coded {
         let bytes = elements * self.precision.element;
         let times = if sharding == Sharding::None { 2.0 } else { 1.0 };
         let handling = &self.device.handling;

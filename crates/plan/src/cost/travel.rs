@@ -59,7 +59,8 @@ impl Costs<'_> {
         &self,
         shape: &[usize],
         passages: &Passages,
-        (from, to): (&[Layout], &[Layout]),
+        from: &[Layout],
+        to: &[Layout],
     ) -> Vec<f64> {
         let elements = shape.iter().product();
         let leg_s = |leg: &Phase| self.step_s(&leg.step(elements, &self.mesh), encodes(shape));

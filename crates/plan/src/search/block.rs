@@ -120,12 +120,13 @@ impl BlockPricing<'_> {
         &self,
         costs: &Costs<'_>,
         shape: &[usize],
-        (from, to): (&[Layout], &[Layout]),
+        from: &[Layout],
+        to: &[Layout],
     ) -> Vec<f64> {
         let key = key(from, to);
         let work_out = || Ok::<_, Infallible>(Passages::new(from, to));
         if let Some(Ok(passages)) = key.map(|key| self.cache.passages.of(key, work_out)) {
-            return costs.passages_s(shape, &passages, (from, to));
+            return costs.passages_s(shape, &passages, from, to);
         }
         let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from, to)));
         pairs.map(|(from, to)| costs.conversion_s(shape, from, to)).collect()
@@ -154,11 +155,11 @@ impl Pricing for BlockPricing<'_> {
     }
 
     fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64> {
-        self.conversions_on(self.costs, shape, (from, to))
+        self.conversions_on(self.costs, shape, from, to)
     }
 
     fn own_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Option<Vec<f64>> {
-        Some(self.conversions_on(self.unlinked?, shape, (from, to)))
+        Some(self.conversions_on(self.unlinked?, shape, from, to))
     }
 
     fn behind_s(&self, id: NodeId, input: usize, strategy: &Strategy) -> f64 {

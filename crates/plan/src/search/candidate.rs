@@ -93,13 +93,25 @@ pub(super) fn check_counts(batch: usize, micro_batches: usize) -> Result<(), Err
     }
 }
 
-/// Returns all candidates for a batch and a model of `blocks` blocks.
+/// Sizes that candidates must suit.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    /// Sequences of a step.
+    pub batch: usize,
+    /// Blocks of the model.
+    pub blocks: usize,
+    /// Most sequences of a part of a micro-batch.
+    pub sequences: usize,
+}
+
+/// Returns all candidates within a scope; with `idle`, devices may be left idle.
 pub fn candidates(
     cluster: &Cluster,
-    batch: usize,
-    blocks: usize,
-    (divisions, idle, sequences): (&[Division], bool, usize),
+    scope: &Scope,
+    divisions: &[Division],
+    idle: bool,
 ) -> Vec<Candidate> {
+    let Scope { batch, blocks, sequences } = *scope;
     let mut all = Vec::new();
     let counts = if idle { counts(cluster, batch) } else { vec![cluster.size()] };
     for devices in counts {
@@ -159,14 +171,9 @@ fn without(mut number: usize, prime: usize) -> usize {
     number
 }
 
-/// Returns the candidates of an expert plan, where a part of a micro-batch has at most so many
-/// sequences.
-pub fn experts(
-    cluster: &Cluster,
-    (batch, sequences): (usize, usize),
-    blocks: usize,
-    expert: Expert,
-) -> Vec<Candidate> {
+/// Returns the candidates of an expert plan within a scope.
+pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidate> {
+    let Scope { batch, blocks, sequences } = *scope;
     let devices = cluster.size();
     let (rule, sharding) = match expert {
         Expert::Data => (Rule::Data, Sharding::None),

@@ -3,7 +3,7 @@
 //! Law: a stage with capacity for some blocks fits after memory fitting, and has capacity for any
 //! part of them.
 
-use super::chain::{Chain, Choice};
+use super::chain::Chosen;
 use super::settings::Recompute;
 use crate::cost::Cost;
 use crate::stage::TransportOptions;
@@ -24,13 +24,13 @@ pub(super) struct Need {
 impl Need {
     /// Returns the least need of every block under a choice; `whole` are the costs of blocks
     /// without savings.
-    pub fn of_blocks((chain, choice): (&Chain<'_>, &Choice), whole: &[Cost]) -> Vec<Need> {
+    pub fn of_blocks(chosen: Chosen<'_>, whole: &[Cost]) -> Vec<Need> {
         let least = |options: &TransportOptions| {
             let raw = options.transports.iter().filter(|way| way.coding.is_none());
             raw.map(|way| way.change.state_bytes).fold(0.0, f64::min)
         };
         let need = |(block, cost): (usize, &Cost)| {
-            let divided: f64 = chain.transport_options(choice, block).map(least).sum();
+            let divided: f64 = chosen.transport_options(block).map(least).sum();
             let need = Need::of(cost);
             Need { state: need.state + divided, ..need }
         };
@@ -76,7 +76,8 @@ pub(super) fn first_that_fits(
     needs: &[Need],
     end: usize,
     bytes: f64,
-    (in_flight, recompute): (f64, Recompute),
+    in_flight: f64,
+    recompute: Recompute,
 ) -> usize {
     let mut all = Need::default();
     let fits = |need: &&Need| {

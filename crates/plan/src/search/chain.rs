@@ -43,6 +43,20 @@ pub struct Choice {
     pub codec_error: f64,
 }
 
+/// A choice with the chain that it is made on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chosen<'a> {
+    pub chain: &'a Chain<'a>,
+    pub choice: &'a Choice,
+}
+
+impl<'a> Chosen<'a> {
+    /// Returns the parameters of a block that have other transports than the usual one.
+    pub fn transport_options(self, block: usize) -> impl Iterator<Item = &'a TransportOptions> {
+        self.chain.transport_options(self.choice, block)
+    }
+}
+
 /// One node under a choice.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {

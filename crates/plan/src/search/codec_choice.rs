@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use thinwire_model::TensorId;
 
-use super::chain::{Chain, Choice};
+use super::chain::Chosen;
 use super::hull::hull;
 use super::overlap::{Exposed, Overlap};
 use super::savings::ParameterOverride;
@@ -59,16 +59,16 @@ struct Upgrade {
 /// Adds the gradients that are encoded in stages of these blocks to `overrides`, and updates the
 /// `costs` of all blocks.
 pub fn choose_codecs(
-    chain: &Chain<'_>,
-    choice: &Choice,
+    chosen: Chosen<'_>,
     stages: &[Range<usize>],
     terms: &Terms,
-    (overrides, costs): (&mut Vec<ParameterOverride>, &mut [Cost]),
+    overrides: &mut Vec<ParameterOverride>,
+    costs: &mut [Cost],
 ) {
     let total = |blocks: &Range<usize>| costs[blocks.clone()].iter().copied().sum();
     let mut sums: Vec<Cost> = stages.iter().map(total).collect();
     let steps_of = |(blocks, sum): (_, &Cost)| {
-        steps((chain, choice), blocks, (terms, overrides), terms.overlap.exposed(sum)).into_iter()
+        steps(chosen, blocks, terms, overrides, terms.overlap.exposed(sum)).into_iter()
     };
     let mut steps: Vec<_> = stages.iter().zip(&sums).map(steps_of).collect();
     let (mut left, mut room) = (terms.budget, terms.room.clone());
@@ -109,19 +109,20 @@ fn last(sums: &[Cost], terms: &Terms) -> [usize; 2] {
 
 /// Returns all upgrades within a stage, those that save most for their codec error first.
 fn steps(
-    (chain, choice): (&Chain<'_>, &Choice),
+    chosen: Chosen<'_>,
     blocks: &Range<usize>,
-    (terms, overrides): (&Terms, &[ParameterOverride]),
+    terms: &Terms,
+    overrides: &[ParameterOverride],
     exposed: Exposed,
 ) -> Vec<Upgrade> {
     let mut all = Vec::new();
     for block in blocks.clone() {
-        for options in chain.transport_options(choice, block) {
+        for options in chosen.transport_options(block) {
             let tensor = options.tensor;
             let known = overrides.iter().find(|one| (one.block, one.tensor) == (block, tensor));
             let now = known.map_or(Cost::ZERO, |one| one.transport.change);
             let hull =
-                hull(options.transports.iter(), now, |at, way| rate(at, way, (terms, exposed)));
+                hull(options.transports.iter(), now, |at, way| rate(at, way, terms, exposed));
             all.extend(hull.into_iter().map(|(transport, change)| {
                 let seconds_per_error =
                     -terms.change(&change, exposed) / change.codec_error.max(f64::MIN_POSITIVE);
@@ -139,7 +140,7 @@ fn steps(
 
 /// Returns the seconds that a transport saves beside another one per element of codec error; none
 /// if it saves nothing, has less error or encodes nothing.
-fn rate(at: &Cost, way: &GradientTransport, (terms, exposed): (&Terms, Exposed)) -> Option<f64> {
+fn rate(at: &Cost, way: &GradientTransport, terms: &Terms, exposed: Exposed) -> Option<f64> {
     let saved_s = terms.change(at, exposed) - terms.change(&way.change, exposed);
     let lost = way.change.codec_error - at.codec_error;
     let better = way.coding.is_some() && saved_s > 0.0 && lost >= 0.0;

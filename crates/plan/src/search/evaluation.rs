@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use super::candidate::Candidate;
 use super::capacity::{Need, first_that_fits};
-use super::chain::{Chain, Choice};
+use super::chain::{Chain, Choice, Chosen};
 use super::evaluate::{Evaluated, better};
 use super::load_balance::LoadBalance;
 use super::memory_bound::MemoryShares;
@@ -325,7 +325,7 @@ impl Evaluation<'_> {
         let micro = |cost: Cost| if always { cost.recomputed() } else { cost }.micro_s();
         let micro: Vec<f64> = self.chain.costs(&found.choice).into_iter().map(micro).collect();
         let cuts = match self.load_balance {
-            Some(load_balance) => load_balance.cut((&found.choice, always), &|_, _| 0)?,
+            Some(load_balance) => load_balance.cut(&found.choice, self.recompute, &|_, _| 0)?,
             None => cut(&micro, self.candidate.stages)?,
         };
         let mut best = self.staged(&found.choice, &cuts, family)?;
@@ -351,17 +351,16 @@ impl Evaluation<'_> {
         micro: &[f64],
         family: &[Schedule],
     ) -> Option<Vec<Range<usize>>> {
-        let needs = Need::of_blocks((self.chain, choice), &self.chain.costs(choice));
+        let needs =
+            Need::of_blocks(Chosen { chain: self.chain, choice }, &self.chain.costs(choice));
         let in_flight = self.in_flight(family);
         let room = |stage: usize, end: usize| {
             let device = &self.costs.device;
             let bytes = device.capacity(self.memory_bytes(stage), self.settings.reserve);
-            first_that_fits(&needs, end, bytes, (in_flight[stage], self.recompute))
+            first_that_fits(&needs, end, bytes, in_flight[stage], self.recompute)
         };
         match self.load_balance {
-            Some(load_balance) => {
-                load_balance.cut((choice, self.recompute == Recompute::Always), &room)
-            }
+            Some(load_balance) => load_balance.cut(choice, self.recompute, &room),
             None => cut_by(&|_, block| micro[block], &room, [micro.len(), in_flight.len()]),
         }
     }

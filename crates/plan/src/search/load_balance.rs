@@ -14,6 +14,7 @@ use std::ops::Range;
 use super::candidate::Candidate;
 use super::chain::{Chain, Choice};
 use super::rule::Rule;
+use super::settings::Recompute;
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::{Cost, Costs, Division, Sharding};
@@ -27,7 +28,10 @@ pub struct LoadBalance<'a> {
     kinds: Vec<Vec<usize>>,
     /// For every stage, the smallest memory of its devices, in bytes.
     memory_bytes: Vec<f64>,
+    /// Whether parts may have different numbers of micro-batches.
     uneven: bool,
+    /// Micro-batches of a part where all have as many.
+    micro_batches: usize,
 }
 
 /// Assignment of micro-batches, with the costs of the part that ends last.
@@ -73,6 +77,7 @@ impl<'a> LoadBalance<'a> {
             chains,
             kinds: (0..candidate.stages).map(stage).collect(),
             memory_bytes: (0..candidate.stages).map(memory).collect(),
+            micro_batches: candidate.micro_batches,
             uneven: matches!(
                 candidate.division,
                 Division::Alike(Sharding::None | Sharding::Optimizer)
@@ -89,10 +94,11 @@ impl<'a> LoadBalance<'a> {
     /// `capacity` says from which block on a stage can hold its blocks.
     pub fn cut(
         &self,
-        (choice, again): (&Choice, bool),
+        choice: &Choice,
+        recompute: Recompute,
         capacity: &dyn Fn(usize, usize) -> usize,
     ) -> Option<Vec<Range<usize>>> {
-        let micro = self.micro(choice, again);
+        let micro = self.micro(choice, recompute);
         let uneven = self.uneven && self.chains[0].cuts_batches(choice);
         let seconds = |stage: usize, block: usize| {
             let parts = self.kinds[stage].iter().map(|kind| micro[*kind][block]);
@@ -110,9 +116,9 @@ impl<'a> LoadBalance<'a> {
         choice: &Choice,
         cuts: &[Range<usize>],
         schedule: Schedule,
-        (micro_batches, again): (usize, bool),
+        recompute: Recompute,
     ) -> Assigned {
-        let micro = self.micro(choice, again);
+        let micro = self.micro(choice, recompute);
         let parts = self.kinds[0].len();
         let stage_s = |part: usize, stage: usize| -> f64 {
             cuts[stage].clone().map(|block| micro[self.kinds[stage][part]][block]).sum()
@@ -122,8 +128,8 @@ impl<'a> LoadBalance<'a> {
         let alike = matches!(schedule, Schedule::Interleaved { .. });
         let uneven = self.uneven && !alike && self.chains[0].cuts_batches(choice);
         let shares = match uneven {
-            true => shares(&seconds, parts * micro_batches),
-            false => vec![micro_batches; parts],
+            true => shares(&seconds, parts * self.micro_batches),
+            false => vec![self.micro_batches; parts],
         };
         let last = |part: &usize| shares[*part] as f64 * seconds[*part];
         let last = (0..parts).max_by(|a, b| last(a).total_cmp(&last(b))).unwrap_or(0);
@@ -138,13 +144,16 @@ impl<'a> LoadBalance<'a> {
         });
         let blocks = kinds.map(|(kind, block)| all[kind][block]).collect();
         let rounds = shares[last];
-        let equal = shares.iter().all(|share| *share == micro_batches);
+        let equal = shares.iter().all(|share| *share == self.micro_batches);
         Assigned { blocks, shares: if equal { Vec::new() } else { shares }, rounds }
     }
 
     /// Returns the seconds of a micro-batch by kind and block.
-    fn micro(&self, choice: &Choice, again: bool) -> Vec<Vec<f64>> {
-        let micro = |cost: Cost| if again { cost.recomputed() } else { cost }.micro_s();
+    fn micro(&self, choice: &Choice, recompute: Recompute) -> Vec<Vec<f64>> {
+        let micro = |cost: Cost| match recompute {
+            Recompute::Always => cost.recomputed().micro_s(),
+            Recompute::Never | Recompute::Free => cost.micro_s(),
+        };
         let of = |chain: &Chain<'_>| chain.costs(choice).into_iter().map(micro).collect();
         self.chains.iter().map(of).collect()
     }

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use thinwire_model::TensorId;
 
-use super::chain::{Chain, Choice};
+use super::chain::Chosen;
 use super::hull::hull;
 use super::savings::{ParameterOverride, Savings};
 use super::settings::Recompute;
@@ -73,7 +73,7 @@ struct StageFit<'a> {
 
 /// Adds the savings of a stage of these blocks. `whole` are the costs of blocks without savings.
 pub fn fit_stage(
-    (chain, choice): (&Chain<'_>, &Choice),
+    chosen: Chosen<'_>,
     blocks: &Range<usize>,
     limits: Limits,
     whole: &[Cost],
@@ -85,7 +85,7 @@ pub fn fit_stage(
     if limits.recompute == Recompute::Always {
         stage.sum = blocks.clone().map(|block| whole[block].recomputed()).sum();
     }
-    let steps = if stage.fits() { Vec::new() } else { stage.steps(chain, choice) };
+    let steps = if stage.fits() { Vec::new() } else { stage.steps(chosen) };
     let taken = stage.buy(&steps);
     savings.recomputed[blocks.clone()].copy_from_slice(&stage.recomputed);
     let mut places: HashMap<(usize, TensorId), usize> = HashMap::new();
@@ -124,15 +124,15 @@ impl<'a> StageFit<'a> {
     }
 
     /// Returns all savings that can be bought, those of one parameter in their order.
-    fn steps(&self, chain: &Chain<'_>, choice: &Choice) -> Vec<Saving> {
+    fn steps(&self, chosen: Chosen<'_>) -> Vec<Saving> {
         let mut steps = Vec::new();
         let mut known: HashMap<usize, Vec<(TensorId, GradientTransport, Cost)>> = HashMap::new();
         for block in self.blocks.clone() {
             if self.limits.recompute == Recompute::Free {
                 steps.extend(self.recomputing(block));
             }
-            let of_block = || self.of_block(chain, choice, block);
-            let ways = known.entry(choice.of_block[block]).or_insert_with(of_block);
+            let of_block = || self.of_block(chosen, block);
+            let ways = known.entry(chosen.choice.of_block[block]).or_insert_with(of_block);
             steps.extend(ways.iter().map(|(tensor, transport, change)| {
                 let (tensor, transport) = (*tensor, *transport);
                 let item = Item::Override(ParameterOverride { block, tensor, transport });
@@ -145,15 +145,14 @@ impl<'a> StageFit<'a> {
     /// Returns the ways to shard the parameters of a block further, which equal blocks share.
     fn of_block(
         &self,
-        chain: &Chain<'_>,
-        choice: &Choice,
+        chosen: Chosen<'_>,
         block: usize,
     ) -> Vec<(TensorId, GradientTransport, Cost)> {
         let steps = |options: &TransportOptions| {
             let (tensor, hull) = (options.tensor, self.hull(&options.transports));
             hull.into_iter().map(move |(transport, change)| (tensor, transport, change))
         };
-        chain.transport_options(choice, block).flat_map(steps).collect()
+        chosen.transport_options(block).flat_map(steps).collect()
     }
 
     /// Returns the saving of recomputing a block, if it frees any memory.
@@ -286,8 +285,7 @@ mod tests {
             let taken = stage.buy(&steps);
             proptest::prop_assert!(part < 1.0 || taken.is_empty());
             let needs: Vec<Need> = whole.iter().map(Need::of).collect();
-            let terms = (limits.in_flight, limits.recompute);
-            let has_room = first_that_fits(&needs, whole.len(), limits.bytes, terms) == 0;
+            let has_room = first_that_fits(&needs, whole.len(), limits.bytes, limits.in_flight, limits.recompute) == 0;
             proptest::prop_assert!(stage.fits() || !has_room);
             proptest::prop_assert!(stage.fits() || taken.len() == steps.len());
             // The cheapest bytes that would do.

@@ -37,7 +37,7 @@ mod warm_start;
 
 pub use block::Given;
 pub use bound::bound_s;
-pub use candidate::{Candidate, Expert, MICRO_BATCHES_MAX, candidates, experts};
+pub use candidate::{Candidate, Expert, MICRO_BATCHES_MAX, Scope, candidates, experts};
 pub use chain::{Chain, Choice, Part};
 pub use evaluate::{Evaluated, best_of, evaluate};
 pub use outcome::{Outcome, StageOutcome, done_s, estimate_s, simulated_s, timeline};
@@ -230,11 +230,12 @@ impl Planner {
         sequences: usize,
     ) -> Result<Found, Error> {
         let blocks = (self.graph)(1)?.blocks.len();
-        let choices = (&self.settings.divisions(cluster)[..], self.settings.idle, sequences);
-        let mut all = candidates(cluster, self.batch, blocks, choices);
+        let scope = Scope { batch: self.batch, blocks, sequences };
+        let divisions = self.settings.divisions(cluster);
+        let mut all = candidates(cluster, &scope, &divisions, self.settings.idle);
         all.retain(wanted);
         let of_expert = Expert::ALL.map(|expert| {
-            let mut list = experts(cluster, (self.batch, sequences), blocks, expert);
+            let mut list = experts(cluster, &scope, expert);
             list.retain(wanted);
             (expert, list)
         });
@@ -243,7 +244,7 @@ impl Planner {
         let (mut searches, mut made) = (Vec::new(), Vec::new());
         for activation_budget in &budgets {
             let settings = self.settings.with_activation_budget(*activation_budget);
-            let found = self.once((cluster, &settings), &all, &of_expert);
+            let found = self.once(cluster, &settings, &all, &of_expert);
             searches.push(found.map(|(found, warm_starts)| {
                 let (cluster, activation_budget) = (cluster.clone(), *activation_budget);
                 made.push(Past { cluster, activation_budget, warm_starts });
@@ -260,7 +261,8 @@ impl Planner {
     /// Searches with one activation budget.
     fn once(
         &self,
-        (cluster, settings): (&Cluster, &Settings),
+        cluster: &Cluster,
+        settings: &Settings,
         all: &[Candidate],
         of_expert: &[(Expert, Vec<Candidate>)],
     ) -> Result<(Found, WarmStarts), Error> {

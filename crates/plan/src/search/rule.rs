@@ -31,8 +31,7 @@ impl Rule {
         mesh: &[usize],
     ) -> Vec<Strategy> {
         let mut all = declaration.strategies(mesh);
-        let deep = mesh.len() > 2;
-        all.retain(|strategy| self.allows(declaration, strategy, deep));
+        all.retain(|strategy| self.allows(declaration, strategy, mesh));
         let whole = |strategy: &Strategy| strategy.0.contains(&Cut::Whole);
         let divides = match self {
             Rule::Free => kind == WorkKind::Product,
@@ -68,7 +67,7 @@ impl Rule {
     }
 
     /// Returns whether a node may have a strategy.
-    fn allows(self, declaration: &Declaration, strategy: &Strategy, deep: bool) -> bool {
+    fn allows(self, declaration: &Declaration, strategy: &Strategy, mesh: &[usize]) -> bool {
         if strategy.0.contains(&Cut::Sum) {
             return false;
         }
@@ -77,7 +76,7 @@ impl Rule {
             let Cut::Axis(axis) = *cut else { return true };
             let batch = declaration.axes[axis].name == 'b';
             match self {
-                Rule::Free => batch || dim > 0 || !deep,
+                Rule::Free => batch || dim > 0 || mesh.len() <= 2,
                 Rule::Data => batch,
                 Rule::Grid | Rule::PlainGrid if dim == 0 => batch,
                 Rule::Grid => !batch,

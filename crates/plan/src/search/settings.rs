@@ -111,8 +111,7 @@ impl Settings {
         losses.sort_by(f64::total_cmp);
         let mut all: Vec<(f64, Vec<Option<Coding>>)> = Vec::new();
         for budget in std::iter::once(NOTHING).chain(losses) {
-            let codings = (&self.activation_codings[..], budget);
-            let chosen = cheapest((cluster, &pace), self.precision, codings);
+            let chosen = cheapest(cluster, &pace, self.precision, &self.activation_codings, budget);
             if all.iter().all(|(_, known)| *known != chosen) {
                 all.push((budget, chosen));
             }
@@ -165,9 +164,8 @@ pub fn costs<'a>(cluster: &'a Cluster, candidate: &Candidate, settings: &Setting
     costs.side_by_side = settings.overlap.exchanges;
     costs.products = settings.overlap.products;
     costs.codings.clone_from(&settings.codings);
-    let codings = (&settings.activation_codings[..], settings.activation_budget);
-    let pace = cluster.pace();
-    costs.activations = cheapest((cluster, &pace), settings.precision, codings);
+    let (codings, budget) = (&settings.activation_codings, settings.activation_budget);
+    costs.activations = cheapest(cluster, &cluster.pace(), settings.precision, codings, budget);
     if candidate.rule == Rule::Free && !cluster.kinds.is_empty() {
         costs.device = cluster.mean();
     }

@@ -3,14 +3,13 @@
 use std::ops::Range;
 
 use super::candidate::Candidate;
-use super::chain::Choice;
+use super::chain::{Choice, Chosen};
 use super::codec_choice::{Terms, choose_codecs};
 use super::evaluation::Evaluation;
 use super::load_balance::Assigned;
 use super::memory_fitting::{Limits, fit_stage, priced, scratch_bytes};
 use super::outcome::{Outcome, StageOutcome, estimate_s};
 use super::savings::Savings;
-use super::settings::Recompute;
 use crate::cost::{Cost, Group, Message};
 use crate::pipeline::Schedule;
 
@@ -43,7 +42,8 @@ impl Evaluation<'_> {
         let mut stages = all(&blocks, &savings);
         if !self.settings.codings.is_empty() {
             let terms = self.terms(&stages, schedule);
-            choose_codecs(self.chain, choice, cuts, &terms, (&mut savings.overrides, &mut blocks));
+            let chosen = Chosen { chain: self.chain, choice };
+            choose_codecs(chosen, cuts, &terms, &mut savings.overrides, &mut blocks);
             stages = all(&blocks, &savings);
         }
         self.price_shared_parameters(choice, &savings, &mut stages);
@@ -83,7 +83,7 @@ impl Evaluation<'_> {
                 bytes: self.costs.device.capacity(self.memory_bytes(rank), self.settings.reserve),
                 recompute: self.recompute,
             };
-            fit_stage((self.chain, choice), blocks, limits, whole, &mut savings);
+            fit_stage(Chosen { chain: self.chain, choice }, blocks, limits, whole, &mut savings);
         }
         savings
     }
@@ -92,9 +92,8 @@ impl Evaluation<'_> {
     /// part.
     fn assign(&self, choice: &Choice, cuts: &[Range<usize>], schedule: Schedule) -> Assigned {
         let rounds = self.candidate.micro_batches;
-        let always = self.recompute == Recompute::Always;
         match self.load_balance {
-            Some(load_balance) => load_balance.assign(choice, cuts, schedule, (rounds, always)),
+            Some(load_balance) => load_balance.assign(choice, cuts, schedule, self.recompute),
             None => Assigned { blocks: self.chain.costs(choice), shares: Vec::new(), rounds },
         }
     }

@@ -65,7 +65,7 @@ pub(super) fn eliminate_tables(
     for variable in order.iter().copied() {
         let has = |table: &mut Table| table.scope.contains(&variable);
         let with: Vec<Table> = tables.extract_if(.., has).collect();
-        let (table, step) = best(variable, with, (&sizes, &places));
+        let (table, step) = best(variable, with, &sizes, &places);
         tables.push(table);
         steps.push(step);
     }
@@ -132,7 +132,8 @@ fn tables(problem: &Problem, seconds_per_byte: f64) -> Vec<Table> {
 fn best(
     variable: usize,
     tables: Vec<Table>,
-    (sizes, places): (&[usize], &[usize]),
+    sizes: &[usize],
+    places: &[usize],
 ) -> (Table, Elimination) {
     let mut scope: Vec<usize> = tables.iter().flat_map(|table| table.scope.clone()).collect();
     scope.sort_unstable_by_key(|other| (std::cmp::Reverse(places[*other]), *other));

@@ -85,7 +85,8 @@ impl Outline {
         let mut options = self.options.clone();
         let mut transports = BTreeMap::new();
         for parameter in &self.parameters {
-            parameter.price(graph, pricing, (&mut options[parameter.variable], &mut transports));
+            let costs = &mut options[parameter.variable];
+            parameter.price(graph, pricing, costs, &mut transports);
         }
         Formulation {
             options,
@@ -110,7 +111,8 @@ impl Parameter {
         &self,
         graph: &Graph,
         pricing: &dyn Pricing,
-        (costs, transports): (&mut [Cost], &mut BTreeMap<usize, Vec<Vec<TransportOptions>>>),
+        costs: &mut [Cost],
+        transports: &mut BTreeMap<usize, Vec<Vec<TransportOptions>>>,
     ) {
         let shape = &graph.tensors[self.tensor].shape;
         let usual: Vec<Cost> =
