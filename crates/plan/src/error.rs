@@ -101,7 +101,7 @@ impl From<thinwire_program::Error> for Error {
     }
 }
 
-/// Bytes with a unit and three digits.
+/// Formats bytes with a unit and three digits.
 pub(crate) fn size(bytes: f64) -> String {
     let kib = 1024.0;
     scaled(bytes, &[(kib * kib * kib, "GiB"), (kib * kib, "MiB"), (kib, "KiB"), (1.0, "B")])

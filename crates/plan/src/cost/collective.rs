@@ -1,9 +1,9 @@
 //! Closed forms of collectives on a group, level by level.
 //!
-//! A reduce-scatter goes from the innermost level outwards, each level with what is left: with g
-//! devices of a unit in the group, each of them talks to other units about 1/g of the bytes. An
-//! all-gather goes the other way; an all-reduce is both. Each level is a closed form of crate `schedule`,
-//! which proves them equal to its schedules.
+//! A reduce-scatter goes from the innermost level outwards, each level with the bytes that are
+//! left: with g devices of a unit in the group, each of them exchanges about 1/g of the bytes with
+//! other units. An all-gather goes the other way; an all-reduce is both. Each level is a closed form
+//! of crate `schedule`, whose tests prove it equal to the schedules.
 //!
 //! | n bytes, f members of a level | steps | bytes sent |
 //! |---|---|---|
@@ -82,7 +82,7 @@ impl Exchange {
         self.rounds(hop, bytes).seconds(lane.latency_s, lane.bytes_per_s)
     }
 
-    /// The messages of a reduce-scatter of `bytes` on each member of one level.
+    /// Returns the messages of a reduce-scatter of `bytes` on each member of one level.
     fn rounds(self, hop: &Hop, bytes: f64) -> Rounds {
         let (others, part) = (hop.members - 1.0, bytes / hop.members);
         match self {
@@ -92,7 +92,8 @@ impl Exchange {
     }
 }
 
-/// The messages of a device over one hop where it sends all others their parts of its `bytes`.
+/// Returns the messages of a device over one hop where it sends every other one its part of
+/// `bytes`.
 fn flat(group: &Group, hop: &Hop, bytes: f64) -> Rounds {
     Rounds::direct(hop.inside * (hop.members - 1.0), bytes / group.size as f64)
 }

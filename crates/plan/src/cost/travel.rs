@@ -9,9 +9,9 @@ use super::{Costs, LAYOUT};
 /// sizes and the links.
 #[derive(Clone, Debug)]
 pub struct Passages {
-    /// The collectives that send something, each once.
+    /// Collectives that send something, each once.
     legs: Vec<Phase>,
-    /// Those of all pairs, one pair after the other.
+    /// Indices of the collectives of all pairs, one pair after the other.
     taken: Vec<u16>,
     /// End of each pair in `taken`.
     ends: Vec<usize>,
@@ -36,7 +36,7 @@ impl Passages {
     }
 }
 
-/// Whether anything is sent.
+/// Returns whether a collective sends anything.
 fn sends(leg: &Phase) -> bool {
     !matches!(leg.collective, Collective::Slice { .. } | Collective::Pad { .. })
 }

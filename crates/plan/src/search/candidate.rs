@@ -76,7 +76,7 @@ const UNITS_MAX: usize = 32;
 
 pub use thinwire_program::file::MICRO_BATCHES_MAX;
 
-/// More sequences of a step than this are taken for a slip.
+/// Most sequences of a step; larger numbers are taken for a mistake.
 const BATCH_MAX: usize = 1 << 20;
 
 /// Refuses counts for which lists would grow too long.

@@ -16,7 +16,7 @@ use thinwire_program::{MESH_DIMENSIONS, mesh_dimension};
 use crate::Error;
 use crate::cost::Pinned;
 
-/// Names that a hint repeats.
+/// Most names that a hint repeats.
 const NAMES: usize = 8;
 
 /// Cut that the user has chosen.
@@ -117,7 +117,7 @@ pub fn check_pins(graph: &Graph, pins: &[Pin]) -> Result<(), Error> {
     pinned(graph, pins).map(|_| ())
 }
 
-/// What is pinned, by node.
+/// Returns the pinned cuts, by node.
 pub(super) fn pinned(graph: &Graph, pins: &[Pin]) -> Result<HashMap<NodeId, Vec<Pinned>>, Error> {
     let mut all: HashMap<NodeId, Vec<(&Pin, Pinned)>> = HashMap::new();
     let placed = placed(graph)?;
