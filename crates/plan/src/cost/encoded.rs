@@ -118,7 +118,7 @@ impl Costs<'_> {
     }
 }
 
-/// Whether a tensor of this shape may be encoded: what is no matrix travels as it is.
+/// Returns whether a tensor of this shape may be encoded: only matrices are.
 pub(super) fn encodes(shape: &[usize]) -> bool {
     shape.len() >= 2
 }

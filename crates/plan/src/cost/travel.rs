@@ -1,4 +1,4 @@
-//! Seconds of tensors on their way from one layout to another.
+//! Conversions of tensors between layouts, in seconds.
 
 use thinwire_model::{Collective, Layout, Phase, Step, conversion, phases};
 

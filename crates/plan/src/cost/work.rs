@@ -29,7 +29,7 @@ pub struct Work {
     pub kept_outputs: Vec<usize>,
     /// Tensors that wait for backward, where they wait as they were written.
     pub written: Written,
-    /// Its outputs that a mask was laid over.
+    /// Outputs under a dropout's mask.
     pub masked: Vec<usize>,
     /// Inputs that are logits.
     pub logits: Vec<usize>,

@@ -260,7 +260,7 @@ impl<'a> Chain<'a> {
         self.formulations[*class].strategies(options).collect()
     }
 
-    /// A node of a way: its strategy, what it costs itself, and what travels to and from it.
+    /// Returns a node of a way: its strategies, its cost and its conversions.
     pub fn part(&self, choice: &Choice, way: usize, node: NodeId) -> Option<Part<'_>> {
         let (class, options) = &choice.ways[way];
         let one = &self.formulations[*class];
