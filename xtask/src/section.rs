@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::process::{cargo, succeed};
 use crate::{python, test, tidy};
 
-/// One thing that CI checks.
+/// A section of the checks.
 struct Section {
     name: &'static str,
     run: fn() -> Result<()>,

@@ -35,7 +35,11 @@ pub fn command(arguments: &[String]) -> Result<()> {
 
 /// Checks all rules and prints every complaint.
 pub fn run() -> Result<()> {
-    let mut complaints = layers::check(&layers::packages(&metadata()?)?);
+    let packages = layers::packages(&metadata()?)?;
+    let mut complaints = layers::check(&packages);
+    for name in layers::stale(&packages) {
+        eprintln!("{name} has a layer in xtask/src/tidy/layers.rs, and is no package");
+    }
     let texts = texts()?;
     for (path, content) in &texts {
         complaints.extend(text::check(path, content));

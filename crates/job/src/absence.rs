@@ -1,7 +1,8 @@
 //! A rank that ends before it meets the others: it tells them, so that they need not wait for it.
 //!
-//! They hear of it where they wait for its address, within a second. Where rank 0 is the store's host
-//! and does not come itself, it opens the store for two seconds: who comes later finds nobody.
+//! The others learn of it where they wait for the rank's address, within a second. Where rank 0 is
+//! the store's host and does not come itself, it opens the store for two seconds: who comes later
+//! finds nobody.
 
 use std::thread;
 use std::time::Duration;

@@ -34,9 +34,9 @@ pub fn check(address: &str) -> Result<(), Error> {
     }
 }
 
-/// Where the host of a store listens if all ranks are told to meet at `coordinator`: on loopback
-/// if that is there, else on every interface, because a host's own name often resolves to itself
-/// only.
+/// Returns the address on which the host of a store listens if all ranks are told to meet at
+/// `coordinator`: on loopback if that is there, else on every interface, because a host's own name
+/// often resolves to itself only.
 pub fn listening(coordinator: &str) -> Result<SocketAddr, Error> {
     let resolved = coordinator.to_socket_addrs().ok().and_then(|mut found| found.next());
     let unknown = || Error::invalid(format!("'{coordinator}' is no known address"));

@@ -11,9 +11,9 @@ pub struct Given {
     pub rank: Option<u32>,
     /// Number of ranks; needs `rank`.
     pub world: Option<u32>,
-    /// Where the ranks meet, as host:port.
+    /// Address at which the ranks meet, as host:port.
     pub coordinator: Option<String>,
-    /// Who runs the store there: rank 0 unless told otherwise.
+    /// Process that runs the store there: rank 0 unless told otherwise.
     pub host: Host,
     /// The job's secret.
     pub token: Option<String>,

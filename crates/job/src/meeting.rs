@@ -61,7 +61,7 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Meeting {
     world: World,
-    /// Where all know each other's addresses; a rank that is alone needs none.
+    /// Store of the ranks' addresses; a rank that is alone needs none.
     store: Option<StoreHandle>,
     options: tcp::Options,
     /// Number of links of each name that were made.

@@ -1,4 +1,4 @@
-//! One rank's place in a job, and who told us.
+//! The place of a rank in a job, and the source that gave it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::address::PORT;
 use crate::error::Error;
 use crate::given::Form;
 
-/// One rank's place in a job.
+/// The place of a rank in a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
     /// My rank.
@@ -19,11 +19,11 @@ pub struct Place {
     pub local_rank: u32,
     /// Number of ranks on this host; 1 if the launcher does not say.
     pub local_world: u32,
-    /// Where the rendezvous store listens, as host:port.
+    /// Address of the rendezvous store, as host:port.
     pub coordinator: String,
-    /// Who runs that store.
+    /// Process that runs the store.
     pub host: Host,
-    /// Who told us.
+    /// Source of this place.
     pub source: Source,
 }
 
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-/// Who runs the rendezvous store.
+/// Process that runs the rendezvous store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Host {
     /// Somebody else: `thinwire run`, the command that started this one, or whoever called
@@ -63,7 +63,7 @@ pub enum Host {
     RankZero,
 }
 
-/// Where a [`Place`] comes from.
+/// Source of a [`Place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {

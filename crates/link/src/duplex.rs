@@ -1,6 +1,6 @@
 //! A non-blocking socket with what is to be written and what was read.
 //!
-//! It serves handshakes and stores, where messages are short: what is read ahead is bounded.
+//! Handshakes and stores use it, whose messages are short: input that is read ahead is bounded.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

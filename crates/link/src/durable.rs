@@ -30,7 +30,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// Errors of the file system. No file is left behind then.
-pub fn temporary(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+fn temporary(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let name = Token::random().map_err(io::Error::other)?;
     let path = folder.join(format!(".thinwire-{name}"));
     create(&path, &[bytes]).inspect_err(|error| {

@@ -15,7 +15,7 @@ pub enum Kind {
     Left,
     /// A peer says that the group is over; `rank` names the rank it blames, if any.
     Poisoned {
-        /// Who said so.
+        /// Rank that reported it.
         by: Rank,
     },
     /// A rank has ended before all had met; `rank` names it.
@@ -131,6 +131,15 @@ impl Error {
             _ => return None,
         })
     }
+}
+
+/// Returns an error of `kind` if something is wrong.
+pub(crate) fn refuse_if(
+    wrong: bool,
+    kind: Kind,
+    context: impl FnOnce() -> String,
+) -> Result<(), Error> {
+    if wrong { Err(Error::new(kind, context())) } else { Ok(()) }
 }
 
 /// Returns the message of an I/O error without the operating system's number.

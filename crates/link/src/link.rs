@@ -10,7 +10,7 @@ use crate::{Error, Waker};
 ///
 /// Frames between two ranks may overtake each other; their tags say which is which.
 pub trait Link: Send {
-    /// Who I am, and how many we are.
+    /// Returns this rank and the size of the world.
     fn world(&self) -> World;
 
     /// Queues a frame; its payload is fetched from the [`Port`] when it is written.
@@ -64,7 +64,7 @@ pub trait Link: Send {
     fn finish(&mut self, timeout: Duration) -> Result<(), Error>;
 }
 
-/// Where a payload goes.
+/// Destination of a payload.
 #[derive(Debug)]
 pub enum Place<'a> {
     /// Into these bytes, exactly as many as the header says.

@@ -8,6 +8,7 @@ pub mod tcp;
 
 use std::time::Duration;
 
+use crate::error::refuse_if;
 use crate::{Error, Kind};
 
 /// The longest key in bytes.
@@ -44,17 +45,15 @@ fn check(key: &str, value: &[u8]) -> Result<(), Error> {
         let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
         !word.is_empty() && !word.starts_with('.') && word.chars().all(letters)
     };
-    if key.len() > KEY_BYTES_MAX {
-        let context = format!("key of {} bytes, at most {KEY_BYTES_MAX} allowed", key.len());
-        return Err(Error::new(Kind::Limit, context));
-    }
+    refuse_if(key.len() > KEY_BYTES_MAX, Kind::Limit, || {
+        format!("key of {} bytes, at most {KEY_BYTES_MAX} allowed", key.len())
+    })?;
     if !key.split('/').all(word) {
         return Err(Error::new(Kind::Invalid, format!("'{}' is no key", key.escape_debug())));
     }
-    if value.len() > VALUE_BYTES_MAX {
-        let context = format!("value of {} bytes, at most {VALUE_BYTES_MAX} allowed", value.len());
-        return Err(Error::new(Kind::Limit, context));
-    }
+    refuse_if(value.len() > VALUE_BYTES_MAX, Kind::Limit, || {
+        format!("value of {} bytes, at most {VALUE_BYTES_MAX} allowed", value.len())
+    })?;
     Ok(())
 }
 

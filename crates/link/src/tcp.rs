@@ -9,12 +9,14 @@ mod buffer;
 mod connect;
 mod connection;
 mod control;
+mod farewell;
 mod gate;
 mod hello;
 mod mesh;
 mod options;
 mod peer;
 mod pending;
+mod polling;
 mod reader;
 mod replay;
 mod traffic;
@@ -30,32 +32,16 @@ pub use replay::replay;
 
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, poll};
 use thinwire_wire::{Header, Kind as Frame, Rank, World};
 
-use crate::duplex::timespec;
 use crate::tcp::gate::BulkGate;
 use crate::tcp::peer::Peer;
 use crate::tcp::transfer::{Counted, receive, transmit};
 use crate::tcp::wake::Wake;
-use crate::{Counters, Error, Kind, Limiter, Link, Port, Waker, poison};
-
-/// Time that a poisoner waits for the others to read the reason.
-const POISON_LINGER: Duration = Duration::from_millis(500);
+use crate::{Counters, Error, Limiter, Link, Port, Waker};
 
 /// Time that a result of poll is trusted, so that a message costs few system calls.
 const FRESH: Duration = Duration::from_micros(20);
-
-/// Bytes per wake-up below which, with more of a payload missing, the network is the slower side.
-const MORSEL_BYTES: u64 = 64 << 10;
-
-/// Longest rest between two polls of a slow network. A rest of half the time that the payload still
-/// needs lets more come before the next poll, which costs the processor about as much as copying 50
-/// kB. Socket buffers hold what comes meanwhile.
-const REST_MAX: Duration = Duration::from_micros(500);
-
-/// Shortest rest that is worth the system call.
-const REST_MIN: Duration = Duration::from_micros(50);
 
 /// One rank's connections to all others.
 #[derive(Debug)]
@@ -72,11 +58,11 @@ pub struct Tcp {
     first: usize,
     /// Priority of other frames over bulk, once there is bulk.
     gate: Option<BulkGate>,
-    /// When the sockets were last polled.
+    /// Time of the last poll of the sockets.
     polled: Instant,
-    /// When the thread last slept, and how many bytes had moved by then.
+    /// Time at which the thread last slept, and the bytes that had moved by then.
     slept: (Instant, u64),
-    /// Why the link is over.
+    /// Reason that ended the link.
     dead: Option<Error>,
 }
 
@@ -100,14 +86,14 @@ impl Tcp {
         })
     }
 
-    /// Who gets a frame.
+    /// Returns the peer that a frame goes to.
     fn peer(&mut self, to: Rank, header: &Header) -> &mut Peer {
         assert_eq!(header.kind, Frame::Data, "the link sends all but data itself");
         let peer = self.peers.get_mut(to.index()).and_then(Option::as_mut);
         peer.unwrap_or_else(|| panic!("{to} is no peer"))
     }
 
-    /// One round over all peers: what they say first, then data in and out.
+    /// Makes one round over all peers: control frames first, then data in and out.
     fn turn(&mut self, port: &mut dyn Port) -> Result<bool, Error> {
         let now = Instant::now();
         // Readiness is remembered between rounds, so that small messages share one system call.
@@ -162,113 +148,6 @@ impl Tcp {
     fn record_urgent(&mut self, moved: bool, now: Instant) {
         if let Some(gate) = &mut self.gate {
             gate.record(self.peers.iter().flatten().any(Peer::is_urgent), moved, now);
-        }
-    }
-
-    /// Asks the operating system what the sockets are ready for; `wakeable` if a waker may end it.
-    fn poll(&mut self, timeout: Duration, wakeable: bool) -> Result<(), Error> {
-        let now = Instant::now();
-        // With the limit used up, polling for input would return at once again and again.
-        let read = self.ingress.as_mut().is_none_or(|limit| limit.grant(usize::MAX, now) > 0);
-        let mut fds = Vec::with_capacity(1 + 2 * self.peers.len());
-        let mut polled = Vec::with_capacity(1 + 2 * self.peers.len());
-        if wakeable {
-            fds.push(self.wake.poll_fd());
-        }
-        for (index, peer) in self.peers.iter().enumerate() {
-            let Some(peer) = peer else { continue };
-            let mut add = |fd: Option<_>, place| {
-                if let Some(fd) = fd {
-                    fds.push(fd);
-                    polled.push((index, place));
-                }
-            };
-            add(peer.control.poll_fd(true), None);
-            for (number, data) in peer.data.iter().enumerate() {
-                add(data.poll_fd(read), Some(number));
-            }
-        }
-        match poll(&mut fds, Some(&timespec(timeout))) {
-            // Interrupted is like nothing found: the caller polls again.
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Error::io("cannot poll", error.into())),
-        }
-        let found: Vec<_> = fds[usize::from(wakeable)..].iter().map(PollFd::revents).collect();
-        self.polled = Instant::now();
-        let woken = wakeable && !fds[0].revents().is_empty();
-        drop(fds);
-        if woken {
-            self.wake.drain();
-        }
-        for ((index, place), found) in polled.into_iter().zip(found) {
-            let peer = self.peers[index].as_mut().expect("it was polled");
-            match place {
-                None => peer.control.polled(found),
-                Some(number) => peer.data[number].polled(found),
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the time until something can move or a heartbeat is due, if nothing comes in.
-    fn delay(&mut self, now: Instant) -> Duration {
-        let mut delay = Duration::MAX;
-        for peer in self.peers.iter().flatten() {
-            if peer.control.may_read() || peer.control.writable_bytes() > 0 {
-                return Duration::ZERO;
-            }
-            if let Some(due) = peer.due(self.heartbeat_timeout) {
-                delay = delay.min(due.saturating_duration_since(now));
-            }
-            for (number, data) in peer.data.iter().enumerate() {
-                let (out, into) = (data.writable_bytes(), data.may_read());
-                if out > 0 {
-                    // Both the rate limit and the gate must let it pass.
-                    let egress = self.egress.as_mut().map(|limit| limit.delay(out, now));
-                    let gate = self.gate.as_ref().filter(|_| peer.is_bulk(number));
-                    let waits = gate.map_or(Duration::ZERO, |gate| gate.wait(now));
-                    delay = delay.min(egress.unwrap_or_default().max(waits));
-                }
-                // Under a limit a socket may hold input that was not polled for.
-                if into || self.ingress.is_some() {
-                    let ingress = self.ingress.as_mut();
-                    let refill = ingress.map_or(Duration::ZERO, |l| l.delay(usize::MAX, now));
-                    if into || !refill.is_zero() {
-                        delay = delay.min(refill);
-                    }
-                }
-            }
-        }
-        delay
-    }
-
-    /// Returns the rest before the next poll where payloads come in small parts.
-    fn rest(&mut self) -> Duration {
-        let now = (Instant::now(), self.counters.sent_bytes + self.counters.received_bytes);
-        let before = std::mem::replace(&mut self.slept, now);
-        let morsel = now.1 - before.1;
-        // Nothing moved: poll sleeps anyway. Much moved: the network keeps up, and rests would cost speed.
-        if !(1..MORSEL_BYTES).contains(&morsel) {
-            return Duration::ZERO;
-        }
-        let connections = self.peers.iter().flatten().flat_map(|peer| &peer.data);
-        let missing = connections.map(|data| data.reader.missing_bytes()).max().unwrap_or(0);
-        let seconds = now.0.duration_since(before.0).as_secs_f64();
-        let rest = Duration::from_secs_f64(seconds * missing as f64 / morsel as f64 / 2.0);
-        if rest < REST_MIN { Duration::ZERO } else { rest.min(REST_MAX) }
-    }
-
-    /// Does `each` with every connection until it says that all are done, or `deadline`.
-    fn linger(&mut self, deadline: Instant, mut each: impl FnMut(&mut Peer) -> bool) -> bool {
-        loop {
-            let mut done = true;
-            for peer in self.peers.iter_mut().flatten() {
-                done &= each(peer);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if done || left.is_zero() || self.poll(left, false).is_err() {
-                return done;
-            }
         }
     }
 }
@@ -328,66 +207,11 @@ impl Link for Tcp {
     }
 
     fn poison(&mut self, reason: &Error) {
-        let payload = poison::encode(reason);
-        for peer in self.peers.iter_mut().flatten() {
-            peer.port.reason.clone_from(&payload);
-            peer.tell(Frame::Poison);
-        }
-        // Others' frames are read and dropped from here on, which no limit should slow.
-        self.ingress = None;
-        // Writing is shut and the others' words are read until they hang up: closing a socket
-        // that still has input would reset it, and the reset might overtake the poison.
-        self.linger(Instant::now() + POISON_LINGER, |peer| {
-            while peer.control.writable_bytes() > 0 {
-                if peer.control.write(&mut peer.port, usize::MAX).is_err() {
-                    return true;
-                }
-            }
-            if peer.control.writer.pending_bytes() > 0 {
-                return false;
-            }
-            peer.control.shut();
-            !peer.control.discard()
-        });
+        self.tell_why(reason);
         self.dead = Some(reason.repeat());
     }
 
     fn finish(&mut self, timeout: Duration) -> Result<(), Error> {
-        let queued = |peer: &&Peer| peer.data.iter().any(|data| data.writer.has_unsent());
-        if let Some(peer) = self.peers.iter().flatten().find(queued) {
-            let context = format!("frames to {} are still queued", peer.rank);
-            return Err(Error::new(Kind::Invalid, context));
-        }
-        self.ingress = None;
-        let mut told = vec![false; self.peers.len()];
-        self.linger(Instant::now() + timeout, |peer| {
-            let mut open = false;
-            // Peers may send until they have my goodbye; unread input would reset the connection.
-            for data in &mut peer.data {
-                // A peer that is gone shows by its end of stream.
-                let _ = data.write(&mut peer.port, usize::MAX);
-                open |= data.discard();
-            }
-            if peer.data.iter().any(|data| data.writer.pending_bytes() > 0) {
-                return false;
-            }
-            if !std::mem::replace(&mut told[peer.rank.index()], true) {
-                peer.tell(Frame::Bye);
-            }
-            let _ = peer.control.write(&mut peer.port, usize::MAX);
-            if peer.control.writer.pending_bytes() > 0 {
-                return false;
-            }
-            peer.connections().for_each(|connection| connection.shut());
-            !(peer.control.discard() | open)
-        });
-        self.dead = Some(Error::new(Kind::Invalid, "the link is finished"));
-        match self.peers.iter().flatten().find(|peer| !told[peer.rank.index()]) {
-            Some(peer) => Err(Error::new(
-                Kind::Timeout,
-                format!("what was sent to {} did not leave within {timeout:.0?}", peer.rank),
-            )),
-            None => Ok(()),
-        }
+        self.say_goodbye(timeout)
     }
 }

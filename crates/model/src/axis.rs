@@ -4,10 +4,10 @@
 //! with several elements at each place, so that heads are an axis although a head's features lie in the
 //! same dimension.
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::layout::Reduction;
 
-/// One of the loops that an operator is.
+/// A loop of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// The letter by which strategies and pins call it. An operator and its gradients call the
@@ -172,11 +172,9 @@ impl Axes {
     /// If there are more than b, s, t, u.
     pub fn leading_without_v(&mut self, shape: &[usize]) -> Result<Vec<Dim>, Error> {
         let most = LEADING.iter().take_while(|letter| **letter != 'v').count();
-        if shape.len() > most {
-            let message =
-                format!("an operand has shape {shape:?}, expected at most {most} dimensions");
-            return Err(Error::new(Kind::Operands, message));
-        }
+        refuse_if(shape.len() > most, Kind::Operands, || {
+            format!("an operand has shape {shape:?}, expected at most {most} dimensions")
+        })?;
         self.leading(shape)
     }
 

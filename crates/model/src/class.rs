@@ -42,7 +42,7 @@ pub fn fingerprint(graph: &Graph) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Where tensors come from and go to.
+/// Blocks that write and read each tensor.
 struct Wiring<'a> {
     graph: &'a Graph,
     /// For every tensor, the block that computes it.

@@ -12,7 +12,7 @@
 //! | replicated → sharded | slice | 0 |
 //! | replicated or sharded → partial | pad | 0 |
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::layout::{Layout, Placement, Reduction};
 
 /// A collective of the ranks along one dimension of the mesh.
@@ -109,10 +109,9 @@ pub fn conversion(
     to: &Layout,
 ) -> Result<Vec<Step>, Error> {
     for layout in [from, to] {
-        if !layout.fits(shape, mesh) {
-            let message = format!("shape {shape:?} on mesh {mesh:?} cannot lie as {layout}");
-            return Err(Error::new(Kind::Layout, message));
-        }
+        refuse_if(!layout.fits(shape, mesh), Kind::Layout, || {
+            format!("shape {shape:?} on mesh {mesh:?} cannot lie as {layout}")
+        })?;
     }
     let mut steps = Vec::new();
     walk(from, to, |mesh_dim, collective, whole| {

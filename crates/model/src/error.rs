@@ -66,6 +66,15 @@ impl Error {
     }
 }
 
+/// Returns an error of a kind if something is wrong.
+pub(crate) fn refuse_if<M: Into<String>>(
+    wrong: bool,
+    kind: Kind,
+    message: impl FnOnce() -> M,
+) -> Result<(), Error> {
+    if wrong { Err(Error::new(kind, message())) } else { Ok(()) }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

@@ -40,15 +40,15 @@ pub enum Initial {
     Normal(f64),
 }
 
-/// Where a tensor comes from.
+/// Origin of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// From the data.
+    /// An input, from the data.
     Input,
-    /// It is trained.
+    /// A trained parameter.
     Parameter(Initial),
-    /// A node computes it.
+    /// An intermediate result, which a node computes.
     Activation,
 }
 
@@ -62,7 +62,7 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     /// Sort of the elements.
     pub element: Element,
-    /// Where it comes from.
+    /// Origin: data, training, or a node.
     pub role: Role,
 }
 

@@ -41,7 +41,7 @@ impl Reduction {
     }
 }
 
-/// Where a tensor lies along one dimension of the mesh.
+/// Placement of a tensor along one dimension of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Placement {
     /// Every rank has all of it.
@@ -65,7 +65,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// Where a tensor lies: one placement per dimension of the mesh.
+/// Layout of a tensor: one placement per dimension of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Layout(pub Vec<Placement>);
 
@@ -108,7 +108,8 @@ impl Layout {
         self.local_shape(shape, mesh).iter().product()
     }
 
-    /// Where the part of a rank begins in each dimension; `coordinates` are the rank's on the mesh.
+    /// Returns the start of a rank's part in each dimension; `coordinates` are the rank's on the
+    /// mesh.
     pub fn start(&self, shape: &[usize], mesh: &[usize], coordinates: &[usize]) -> Vec<usize> {
         let mut index = vec![0; shape.len()];
         for ((placement, size), at) in self.0.iter().zip(mesh).zip(coordinates) {

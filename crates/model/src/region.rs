@@ -7,7 +7,7 @@ use crate::axis::{Declaration, Operand};
 /// A part of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where it begins.
+    /// First place of the part.
     pub start: usize,
     /// Number of places.
     pub length: usize,

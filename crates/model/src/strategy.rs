@@ -33,7 +33,7 @@ pub enum Cut {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Strategy(pub Vec<Cut>);
 
-/// Where an operand's value lies and where its gradient does.
+/// Layouts of an operand's value and of its gradient.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sides {
     /// Layout in which forward needs an input, or gives an output.

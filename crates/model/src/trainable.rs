@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::backward::backward;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::graph::{Element, Graph, Initial, Role, Tensor};
 
 /// A larger standard deviation is taken for a slip.
@@ -50,10 +50,9 @@ fn check_parameter(tensor: &Tensor) -> Result<(), Error> {
 fn distinct<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for name in names {
-        if !seen.insert(name) {
-            let message = format!("two {what} are called '{name}', expected a name for each");
-            return Err(Error::new(Kind::Name, message));
-        }
+        refuse_if(!seen.insert(name), Kind::Name, || {
+            format!("two {what} are called '{name}', expected a name for each")
+        })?;
     }
     Ok(())
 }

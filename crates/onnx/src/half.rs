@@ -97,7 +97,7 @@ pub(crate) enum Stage {
     RootNormal,
     /// Scores with minus infinity where keys come later than the query.
     Causal,
-    /// Where x is no number.
+    /// A mask that is true where x is no number.
     Missing,
 }
 

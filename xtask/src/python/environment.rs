@@ -1,8 +1,8 @@
 //! The virtual environment with the pinned frameworks, built once per machine.
 //!
-//! It is gigabytes, so that it lies in the user's cache folder, named after the hash of all that it is
-//! made from. An environment cannot be moved: it is made in its place, under a lock, and the
-//! marker `complete` comes last; one without it is made again.
+//! The environment is gigabytes, so it lies in the user's cache folder, named after the hash of all
+//! that it is made from. An environment cannot be moved: it is made in its place, under a lock, and
+//! the marker `complete` comes last; one without it is made again.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -75,7 +75,7 @@ fn make(python: &Interpreter, folder: &Path) -> Result<()> {
     }
 }
 
-/// Where this user's programs cache; exists.
+/// Returns the folder of this user's caches, which is made if it is missing.
 fn cache() -> Result<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let parent = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));

@@ -33,7 +33,7 @@ pub struct Graph {
 /// A file's modules by their paths, each with the index of the file.
 type Modules = BTreeMap<Path, (usize, Module)>;
 
-/// Where a path leads.
+/// Target of a path.
 enum Target {
     Module(Path),
     Item(Path, String),

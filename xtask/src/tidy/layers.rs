@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// Where a package stands.
+/// Standing of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// A layer of the house; edges go to smaller numbers.
@@ -63,6 +63,12 @@ pub fn packages(metadata: &Value) -> Result<Vec<Package>> {
 /// The complaints about `packages`.
 pub fn check(packages: &[Package]) -> Vec<String> {
     packages.iter().flat_map(complaints).collect()
+}
+
+/// The names of the table that are no packages.
+pub fn stale(packages: &[Package]) -> Vec<&'static str> {
+    let exists = |name: &str| packages.iter().any(|package| package.name == name);
+    PLACES.iter().map(|(name, _)| *name).filter(|name| !exists(name)).collect()
 }
 
 fn package(package: &Value) -> Result<Package> {
@@ -170,5 +176,7 @@ mod tests {
         let complaints = check(&packages);
         assert_eq!(complaints.len(), 1);
         assert!(complaints[0].starts_with("thinwire-misc has no layer"));
+        assert!(stale(&packages).contains(&"thinwire-wire"));
+        assert!(!stale(&packages).contains(&"thinwire-link"));
     }
 }

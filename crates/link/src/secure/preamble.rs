@@ -15,7 +15,7 @@ const ENCRYPT: u8 = 1 << 0;
 /// Version and wishes of a side, sent in clear before it is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preamble {
-    /// It wants what follows the handshake to be encrypted.
+    /// Whether the side wants the traffic after the handshake to be encrypted.
     pub encrypt: bool,
 }
 

@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use crate::error::refuse_if;
 use crate::{Error, Kind};
 
 /// The longest record in bytes, its length field included.
@@ -104,10 +105,9 @@ impl Session {
 pub fn take_record(input: &mut Vec<u8>, limit: usize) -> Result<Option<Vec<u8>>, Error> {
     let Some(prefix) = input.first_chunk::<2>() else { return Ok(None) };
     let length = usize::from(u16::from_le_bytes(*prefix));
-    if length > limit {
-        let context = format!("announces {length} bytes, at most {limit} are allowed here");
-        return Err(Error::new(Kind::Limit, context));
-    }
+    refuse_if(length > limit, Kind::Limit, || {
+        format!("announces {length} bytes, at most {limit} are allowed here")
+    })?;
     if input.len() < 2 + length {
         return Ok(None);
     }

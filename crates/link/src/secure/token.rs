@@ -9,7 +9,7 @@ use crate::{Error, Kind};
 
 /// Proves that a process belongs to the job; never printed.
 ///
-/// Whoever records a handshake can try out guesses, so a token that protects anything should be
+/// Guesses can be tried out on a recorded handshake, so a token that protects anything should be
 /// random, as [`Token::random`] makes it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {

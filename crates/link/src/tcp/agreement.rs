@@ -1,4 +1,4 @@
-//! That all ranks come and believe in the same world, before they exchange addresses.
+//! Agreement on the world, before ranks exchange addresses.
 //!
 //! The first rank leaves its own belief in the store, every other compares. Who differs leaves an
 //! objection, and so does who cannot come; those who wait for an address look for it: so all know

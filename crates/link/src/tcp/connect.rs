@@ -32,66 +32,78 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Tcp
         .local_addr()
         .map_err(|error| Error::io(format_args!("cannot listen on {}", options.bind), error))?;
     agreement::claim(world, store, options.epoch)?;
-    publish(world, store, options, address)?;
-    let entries = gather(world, store, options, deadline)?;
+    let rendezvous = Rendezvous { world, store, options, deadline };
+    rendezvous.publish(address)?;
+    let entries = rendezvous.gather()?;
     let peers = Mesh::new(world, options, listener, entries, deadline).make()?;
     Tcp::new(world, peers, options)
 }
 
-fn key(options: &Options, rank: Rank) -> String {
-    format!("epoch/{}/rank/{}", options.epoch, rank.0)
+/// A rank that looks for all others in the store.
+struct Rendezvous<'a> {
+    world: World,
+    store: &'a dyn Store,
+    options: &'a Options,
+    deadline: Instant,
 }
 
-fn publish(
-    world: World,
-    store: &dyn Store,
-    options: &Options,
-    address: SocketAddr,
-) -> Result<(), Error> {
-    let timeout_ms = options.heartbeat_timeout.map_or(0, |timeout| timeout.as_millis());
-    let value = format!("{} {address} {timeout_ms}", world.size());
-    let me = world.rank();
-    store.set(&key(options, me), value.as_bytes()).map_err(|error| match error.kind {
-        Kind::RankTaken => {
-            let context = format!("{me} is taken by another process: {}", error.context);
-            Error::new(Kind::RankTaken, context).with_rank(me)
+impl Rendezvous<'_> {
+    fn key(&self, rank: Rank) -> String {
+        format!("epoch/{}/rank/{}", self.options.epoch, rank.0)
+    }
+
+    /// Leaves the entry of this rank.
+    fn publish(&self, address: SocketAddr) -> Result<(), Error> {
+        let timeout_ms = self.options.heartbeat_timeout.map_or(0, |timeout| timeout.as_millis());
+        let value = format!("{} {address} {timeout_ms}", self.world.size());
+        let me = self.world.rank();
+        self.store.set(&self.key(me), value.as_bytes()).map_err(|error| match error.kind {
+            Kind::RankTaken => {
+                let context = format!("{me} is taken by another process: {}", error.context);
+                Error::new(Kind::RankTaken, context).with_rank(me)
+            }
+            _ => error,
+        })
+    }
+
+    /// Returns the entries of all ranks, this one included.
+    fn gather(&self) -> Result<Vec<Entry>, Error> {
+        self.world.ranks().map(|rank| parse(self.world, rank, &self.wait_for(rank)?)).collect()
+    }
+
+    /// Waits for a rank's entry in the store, unless any rank announces another world meanwhile.
+    fn wait_for(&self, rank: Rank) -> Result<Vec<u8>, Error> {
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let absent = match self.store.get(&self.key(rank), left.min(LOOK_EVERY)) {
+                Ok(value) => return Ok(value),
+                Err(error) if is_absence(error.kind) => error,
+                Err(error) => return Err(error),
+            };
+            agreement::check(self.world, self.store, self.options.epoch)?;
+            if Instant::now() >= self.deadline {
+                return Err(self.missing(absent));
+            }
         }
-        _ => error,
-    })
-}
+    }
 
-/// Every rank's entry about itself, my own included.
-fn gather(
-    world: World,
-    store: &dyn Store,
-    options: &Options,
-    deadline: Instant,
-) -> Result<Vec<Entry>, Error> {
-    let entries = world.ranks().map(|rank| {
-        let value = wait_for(rank, world, store, options, deadline)?;
-        parse(world, rank, &value)
-    });
-    entries.collect()
-}
-
-/// Waits for a rank's entry in the store, unless any rank announces another world meanwhile.
-fn wait_for(
-    rank: Rank,
-    world: World,
-    store: &dyn Store,
-    options: &Options,
-    deadline: Instant,
-) -> Result<Vec<u8>, Error> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let absent = match store.get(&key(options, rank), left.min(LOOK_EVERY)) {
-            Ok(value) => return Ok(value),
-            Err(error) if is_absence(error.kind) => error,
-            Err(error) => return Err(error),
-        };
-        agreement::check(world, store, options.epoch)?;
-        if Instant::now() >= deadline {
-            return Err(missing(world, store, options, absent));
+    /// Names the ranks that have not appeared, with the reason that the store knows.
+    fn missing(&self, cause: Error) -> Error {
+        let absent = |rank: &Rank| self.store.get(&self.key(*rank), Duration::ZERO).is_err();
+        let missing: Vec<Rank> = self.world.peers().filter(absent).collect();
+        let why =
+            cause.context.split_once("; ").map_or(String::new(), |(_, why)| format!("; {why}"));
+        let context = format!(
+            "{} of {} did not appear within {:.0} s{why}",
+            mesh::name(&missing),
+            self.world.size(),
+            self.options.timeout.as_secs_f64().ceil()
+        );
+        let error = Error::new(cause.kind, context);
+        match missing.first() {
+            Some(rank) => error.with_rank(*rank),
+            // All have appeared since.
+            None => cause,
         }
     }
 }
@@ -121,22 +133,4 @@ fn parse(world: World, rank: Rank, value: &[u8]) -> Result<Entry, Error> {
         return Err(agreement::mismatch(world, rank, size));
     }
     Ok(entry)
-}
-
-/// Names the ranks that have not appeared, with the reason that the store knows.
-fn missing(world: World, store: &dyn Store, options: &Options, cause: Error) -> Error {
-    let absent = |rank: &Rank| store.get(&key(options, *rank), Duration::ZERO).is_err();
-    let missing: Vec<Rank> = world.peers().filter(absent).collect();
-    let why = cause.context.split_once("; ").map_or(String::new(), |(_, why)| format!("; {why}"));
-    let context = format!(
-        "{} of {} did not appear within {:.0} s{why}",
-        mesh::name(&missing),
-        world.size(),
-        options.timeout.as_secs_f64().ceil()
-    );
-    let error = Error::new(cause.kind, context);
-    match missing.first() {
-        Some(rank) => error.with_rank(*rank),
-        None => cause,
-    }
 }

@@ -18,7 +18,7 @@ const REFUSALS: [Kind; 3] = [Kind::Invalid, Kind::WorldMismatch, Kind::RankTaken
 /// The channel of heartbeats, goodbyes and poison, which data never holds up.
 pub const CONTROL: u16 = 0;
 
-/// Who connects, and for what.
+/// The rank that connects, and the channel that it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The rank that connects.

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use thinwire_wire::{Rank, World};
 
 use crate::duplex::timespec;
+use crate::error::refuse_if;
 use crate::strangers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, Stranger, Tally};
 use crate::tcp::agreement::mismatch;
 use crate::tcp::connection::{Connection, Parts};
@@ -208,27 +209,21 @@ impl<'a> Mesh<'a> {
         if hello.size as usize != size {
             return Err(mismatch(self.world, hello.rank, hello.size as usize));
         }
-        if hello.epoch != self.options.epoch {
-            let context = format!(
-                "{me} is in epoch {}, {} in {}",
-                self.options.epoch, hello.rank, hello.epoch
-            );
-            return Err(Error::new(Kind::Invalid, context));
-        }
+        refuse_if(hello.epoch != self.options.epoch, Kind::Invalid, || {
+            format!("{me} is in epoch {}, {} in {}", self.options.epoch, hello.rank, hello.epoch)
+        })?;
         // Each pair has one connecting side, the higher rank, or both would make connections.
-        if hello.rank <= me {
-            let context = format!("{me} connects to {}, not the other way", hello.rank);
-            return Err(Error::new(Kind::Invalid, context));
-        }
+        refuse_if(hello.rank <= me, Kind::Invalid, || {
+            format!("{me} connects to {}, not the other way", hello.rank)
+        })?;
         let made = &self.made[hello.rank.index()];
         // The first hello fixes the number of connections; each channel is taken once.
         let free = made.is_empty()
             || made.len() == usize::from(hello.connections) + 1
                 && made[usize::from(hello.channel)].is_none();
-        if !free {
-            let context = format!("{me} is connected to another process that is {}", hello.rank);
-            return Err(Error::new(Kind::RankTaken, context));
-        }
+        refuse_if(!free, Kind::RankTaken, || {
+            format!("{me} is connected to another process that is {}", hello.rank)
+        })?;
         Ok(())
     }
 

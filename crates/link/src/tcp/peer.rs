@@ -211,7 +211,7 @@ impl Peer {
         Ok(())
     }
 
-    /// When the next of the above is due.
+    /// Returns the time of the next heartbeat or verdict that is due.
     pub fn due(&self, silence: Option<Duration>) -> Option<Instant> {
         let ping = self.heartbeat.map(|heartbeat| self.spoke + heartbeat);
         let silence = silence.filter(|_| !self.port.bye).map(|silence| self.heard + silence);

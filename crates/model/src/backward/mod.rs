@@ -1,6 +1,6 @@
 //! Backward: the gradients of a graph, as nodes of the same graph.
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::graph::{Element, Graph, Node, NodeId, Role, TensorId};
 use crate::operator::{Arithmetic, Fill, Operator};
 
@@ -9,16 +9,16 @@ mod rules;
 
 use node::Gradients;
 
-/// Why a node of a training graph is there.
+/// Purpose of a node of a training graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// It is a node of the model.
+    /// A node of the model.
     Forward,
-    /// It is the gradient of the loss by itself.
+    /// The gradient of the loss by itself.
     Seed,
-    /// It computes gradients of what this node reads.
+    /// Gradients of the inputs of this node.
     Gradient(NodeId),
-    /// It adds up gradients of this tensor, from several nodes that read it.
+    /// The sum of two gradients of this tensor, which several nodes read.
     Accumulate(TensorId),
 }
 
@@ -58,10 +58,9 @@ pub fn backward(graph: &Graph) -> Result<Training, Error> {
     let none = || Error::new(Kind::Gradient, "the graph has no loss");
     let loss = graph.loss.ok_or_else(none)?;
     let shape = graph.tensors[loss].shape.clone();
-    if graph.tensors[loss].elements() != 1 {
-        let message = format!("the loss has shape {shape:?}, expected one element");
-        return Err(Error::new(Kind::Gradient, message));
-    }
+    refuse_if(graph.tensors[loss].elements() != 1, Kind::Gradient, || {
+        format!("the loss has shape {shape:?}, expected one element")
+    })?;
     let mut tape = Tape::new(graph);
     let seed = tape.graph.apply("gradient", Fill { shape, value: 1.0 }.into(), &[])?;
     tape.mark(Origin::Seed);

@@ -25,7 +25,7 @@ pub use vgg::Vgg;
 
 use strsim::jaro_winkler;
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::graph::Graph;
 
 /// The names of all models that have one.
@@ -70,10 +70,9 @@ pub const SPELLED: &[&str] =
 /// If there is no such model, it has fewer positions than the sequence has tokens, or the micro-batch
 /// is too large to be counted.
 pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> {
-    if batch == 0 || sequence == 0 {
-        let message = format!("{batch} sequences of {sequence} tokens, expected 1 or more of both");
-        return Err(Error::new(Kind::Sizes, message));
-    }
+    refuse_if(batch == 0 || sequence == 0, Kind::Sizes, || {
+        format!("{batch} sequences of {sequence} tokens, expected 1 or more of both")
+    })?;
     let graph = if let Some(gpt) = gpt::spelled(name) {
         gpt.and_then(|gpt| gpt.graph(batch, sequence))
     } else if let Some(bytes) = bytes::spelled(name) {

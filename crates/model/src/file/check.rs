@@ -2,7 +2,7 @@
 
 use super::Stretch;
 use super::sizes::NUMBER_MAX;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::graph::{Block, Element, Graph, Node, Role, Tensor, TensorId, check_sizes};
 
 /// More dimensions than this are taken for a slip.
@@ -59,10 +59,9 @@ fn check(graph: &Graph, node: &Node, there: &mut [bool]) -> Result<(), Error> {
         node.inputs.iter().map(|id| &graph.tensors[*id].shape[..]).collect();
     let given = node.operator.declare(&shapes)?.output_shapes();
     check_sizes(&given)?;
-    if given.len() != node.outputs.len() {
-        let message = format!("it writes {} tensors, expected {}", node.outputs.len(), given.len());
-        return Err(Error::new(Kind::File, message));
-    }
+    refuse_if(given.len() != node.outputs.len(), Kind::File, || {
+        format!("it writes {} tensors, expected {}", node.outputs.len(), given.len())
+    })?;
     for (id, given) in node.outputs.iter().zip(given) {
         let tensor = &graph.tensors[known(graph, *id, "output")?];
         if tensor.shape != given || tensor.element != Element::Float {
@@ -73,11 +72,9 @@ fn check(graph: &Graph, node: &Node, there: &mut [bool]) -> Result<(), Error> {
             );
             return Err(Error::new(Kind::File, message));
         }
-        if std::mem::replace(&mut there[*id], true) {
-            let message =
-                format!("it writes tensor {id} '{}', which is there already", tensor.name);
-            return Err(Error::new(Kind::File, message));
-        }
+        refuse_if(std::mem::replace(&mut there[*id], true), Kind::File, || {
+            format!("it writes tensor {id} '{}', which is there already", tensor.name)
+        })?;
     }
     Ok(())
 }
@@ -85,30 +82,27 @@ fn check(graph: &Graph, node: &Node, there: &mut [bool]) -> Result<(), Error> {
 /// A tensor that there is.
 pub(super) fn known(graph: &Graph, id: TensorId, what: &str) -> Result<TensorId, Error> {
     let count = graph.tensors.len();
-    if id >= count {
-        let message = format!("{what} is tensor {id}, expected one of the {count}");
-        return Err(Error::new(Kind::File, message));
-    }
+    refuse_if(id >= count, Kind::File, || {
+        format!("{what} is tensor {id}, expected one of the {count}")
+    })?;
     Ok(id)
 }
 
 /// A loss of one element.
 pub(super) fn loss(graph: &Graph, id: TensorId) -> Result<TensorId, Error> {
     let shape = &graph.tensors[known(graph, id, "loss")?].shape;
-    if shape.iter().any(|length| *length != 1) {
-        let message = format!("the loss has shape {shape:?}, expected one element");
-        return Err(Error::new(Kind::File, message));
-    }
+    refuse_if(shape.iter().any(|length| *length != 1), Kind::File, || {
+        format!("the loss has shape {shape:?}, expected one element")
+    })?;
     Ok(id)
 }
 
 /// Sequences that are as long as the model's indices for every place of every sequence, if it has
 /// such; 1 where a model knows of no sequences.
 pub(super) fn sequence(graph: &Graph, batch: usize, sequence: usize) -> Result<(), Error> {
-    if sequence == 0 || sequence as u64 > NUMBER_MAX {
-        let message = format!("a sequence of {sequence}, expected 1 to {NUMBER_MAX}");
-        return Err(Error::new(Kind::Sizes, message));
-    }
+    refuse_if(sequence == 0 || sequence as u64 > NUMBER_MAX, Kind::Sizes, || {
+        format!("a sequence of {sequence}, expected 1 to {NUMBER_MAX}")
+    })?;
     let places = graph.tensors.iter().filter(|tensor| {
         let [rows, _] = tensor.shape[..] else { return false };
         tensor.role == Role::Input && tensor.element == Element::Index && rows == batch

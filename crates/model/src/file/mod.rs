@@ -1,9 +1,9 @@
 //! A model as a file: JSON that other programs write and read.
 //!
-//! Tensors, the nodes in an order in which they can be computed, blocks and the loss, for any batch.
-//! Who writes one may leave out the blocks, and say the `output` instead of the loss: then blocks are
-//! found, and a cross-entropy is added. docs/planning.md has an example. Law: what is written and
-//! read again is equal, for every batch, and has the same fingerprint.
+//! Tensors, the nodes in an order in which they can be computed, blocks and the loss, for any
+//! batch. A writer may leave out the blocks, and name the `output` instead of the loss: then blocks
+//! are found, and a cross-entropy is added. docs/planning.md has an example. Law: what is written
+//! and read again is equal, for every batch, and has the same fingerprint.
 
 mod check;
 mod json;
@@ -23,7 +23,7 @@ pub use json::check_keys;
 /// The version that is written and read.
 const VERSION: u64 = 1;
 
-/// Where it stands what a file may say.
+/// Hint at the documentation of the fields.
 const HINT: &str = "docs/planning.md, 'The model file', says what its fields may be";
 
 /// A file that was read or is to be written.

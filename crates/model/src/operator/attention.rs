@@ -12,7 +12,7 @@ use super::rule::Rule;
 use super::softmax::{softmax, softmax_backward};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::region::Region;
 
 /// Every query's mean of the values; inputs q, k, v.
@@ -45,11 +45,9 @@ impl Attention {
     fn operands(&self, shapes: [&[usize]; 3]) -> Result<(Axes, [Operand; 4], f64), Error> {
         let [b, s, features] = dims("q", shapes[0])?;
         let [_, t, key_features] = dims("k", shapes[1])?;
-        if self.causal && s != t {
-            let message =
-                format!("q has {s} tokens and k {t}, expected as many where it is causal");
-            return Err(Error::new(Kind::Operands, message));
-        }
+        refuse_if(self.causal && s != t, Kind::Operands, || {
+            format!("q has {s} tokens and k {t}, expected as many where it is causal")
+        })?;
         let width = self.head_size * self.queries_per_key;
         let groups = quotient("q", features, width)?;
         quotient("k", key_features, self.head_size)?;

@@ -11,7 +11,7 @@ use super::operand::inputs;
 use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Dim, Operand};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::region::Region;
 
 /// Sums and squares of every channel; input x.
@@ -37,10 +37,9 @@ fn images(
     outputs: &[(&'static str, bool)],
     flops_per_element: f64,
 ) -> Result<Declaration, Error> {
-    if x.len() < 2 {
-        let message = format!("x has shape {x:?}, expected a batch and channels");
-        return Err(Error::new(Kind::Operands, message));
-    }
+    refuse_if(x.len() < 2, Kind::Operands, || {
+        format!("x has shape {x:?}, expected a batch and channels")
+    })?;
     let mut axes = Axes::default();
     let letters = ['b', 'c', 'y', 'x', 'z'];
     let dims: Vec<Dim> = x.iter().zip(letters).map(|(n, letter)| axes.even(letter, *n)).collect();

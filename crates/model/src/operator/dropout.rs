@@ -11,7 +11,7 @@ use super::operand::{elementwise, inputs};
 use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::Declaration;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::region::Region;
 
 /// Some elements zero, the others larger by as much; input x.
@@ -27,10 +27,9 @@ pub struct Dropout {
 impl Rule for Dropout {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
-        if !(0.0..1.0).contains(&self.rate) {
-            let message = format!("rate is {}, expected 0 or more and less than 1", self.rate);
-            return Err(Error::new(Kind::Operands, message));
-        }
+        refuse_if(!(0.0..1.0).contains(&self.rate), Kind::Operands, || {
+            format!("rate is {}, expected 0 or more and less than 1", self.rate)
+        })?;
         Ok(elementwise(x, &["x"], "y", 1.0)?.linear())
     }
 

@@ -32,7 +32,7 @@ fn axes(ids: &[usize], rows: usize, features: usize) -> Result<(Axes, Vec<Dim>, 
     Ok((axes, leading, rows, features))
 }
 
-/// Where an id's row is in a part of the table.
+/// Returns the index of an id's row within a part of the table, if it has the row.
 fn local(id: f64, rows: Part) -> Option<usize> {
     (id as usize).checked_sub(rows.start).filter(|row| *row < rows.length)
 }

@@ -8,7 +8,7 @@ use super::operand::inputs;
 use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::region::Region;
 
 /// A product; inputs x and y. A letter names the axis of each dimension.
@@ -38,12 +38,9 @@ impl Rule for MatMul {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x, y] = inputs(shapes)?;
         for (name, letters, shape) in [("x", &self.left, x), ("y", &self.right, y)] {
-            if letters.chars().count() != shape.len() {
-                let message = format!(
-                    "{name} has shape {shape:?}, expected one length for each of '{letters}'"
-                );
-                return Err(Error::new(Kind::Operands, message));
-            }
+            refuse_if(letters.chars().count() != shape.len(), Kind::Operands, || {
+                format!("{name} has shape {shape:?}, expected one length for each of '{letters}'")
+            })?;
         }
         let mut axes = Axes::default();
         let letters = self.left.chars().chain(self.right.chars());

@@ -9,7 +9,7 @@ use super::operand::inputs;
 use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Dim, LEADING, Operand};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::region::Region;
 
 /// A dimension taken apart; input x.
@@ -46,14 +46,14 @@ fn operands(
     shape: &[usize],
     name: &'static str,
 ) -> Result<(Axes, Operand, Vec<Operand>), Error> {
-    if unpack.sections.is_empty() || unpack.sections.len() > NAMES.len() {
-        let message = format!("there are {} sections, expected 1 to 8", unpack.sections.len());
-        return Err(Error::new(Kind::Operands, message));
-    }
-    if unpack.dim >= shape.len().min(LEADING.len()) {
-        let message = format!("shape {shape:?} has no dimension {}", unpack.dim);
-        return Err(Error::new(Kind::Operands, message));
-    }
+    refuse_if(
+        unpack.sections.is_empty() || unpack.sections.len() > NAMES.len(),
+        Kind::Operands,
+        || format!("there are {} sections, expected 1 to 8", unpack.sections.len()),
+    )?;
+    refuse_if(unpack.dim >= shape.len().min(LEADING.len()), Kind::Operands, || {
+        format!("shape {shape:?} has no dimension {}", unpack.dim)
+    })?;
     let mut axes = Axes::default();
     let mut lengths = shape.to_vec();
     lengths[unpack.dim] = unpack.pieces;
@@ -107,10 +107,11 @@ impl Pack {
 
 impl Rule for Pack {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
-        if shapes.is_empty() || shapes.len() != self.sections.len() {
-            let message = format!("has {} inputs, expected {}", shapes.len(), self.sections.len());
-            return Err(Error::new(Kind::Operands, message));
-        }
+        refuse_if(
+            shapes.is_empty() || shapes.len() != self.sections.len(),
+            Kind::Operands,
+            || format!("has {} inputs, expected {}", shapes.len(), self.sections.len()),
+        )?;
         let (axes, whole, parts) = operands(&self.unpack(), shapes[0], "y")?;
         Ok(axes.declare(parts, [whole], 0.0).linear())
     }

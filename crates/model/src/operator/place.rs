@@ -14,7 +14,7 @@ use super::operand::{elementwise, inputs};
 use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::Declaration;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::region::Region;
 
 /// The identity, with a layout; input x.
@@ -31,11 +31,11 @@ impl Rule for Place {
         let [x] = inputs(shapes)?;
         let declaration = elementwise(x, &["x"], "y", 0.0)?;
         for (dim, letter) in &self.cuts {
-            if !"+-".contains(*letter) && declaration.axis(*letter).is_none() {
-                let message =
-                    format!("{dim} cuts '{letter}', and x of shape {x:?} has no such axis");
-                return Err(Error::new(Kind::Operands, message));
-            }
+            refuse_if(
+                !"+-".contains(*letter) && declaration.axis(*letter).is_none(),
+                Kind::Operands,
+                || format!("{dim} cuts '{letter}', and x of shape {x:?} has no such axis"),
+            )?;
         }
         Ok(declaration.linear())
     }

@@ -9,10 +9,10 @@ use super::operand::inputs;
 use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Dim, LEADING, Operand};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::region::Region;
 
-/// Another shape; input x.
+/// A reshape; input x.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reshape {
@@ -36,10 +36,9 @@ impl Rule for Reshape {
         for ((x, y), letter) in groups(x, &self.shape).into_iter().zip(LEADING) {
             pair(&mut axes, letter, [x, y], [&mut from, &mut to]);
         }
-        if from.len() != x.len() || to.len() != self.shape.len() {
-            let message = format!("{x:?} to {:?} has too many dimensions", self.shape);
-            return Err(Error::new(Kind::Operands, message));
-        }
+        refuse_if(from.len() != x.len() || to.len() != self.shape.len(), Kind::Operands, || {
+            format!("{x:?} to {:?} has too many dimensions", self.shape)
+        })?;
         Ok(axes.declare([Operand::new("x", from)], [Operand::new("y", to)], 0.0).linear())
     }
 

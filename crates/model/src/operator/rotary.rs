@@ -11,7 +11,7 @@ use super::operand::{check_number, dims, inputs, quotient};
 use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::region::Region;
 
 /// Pairs of features turned; input x.
@@ -27,18 +27,16 @@ pub struct Rotary {
     pub back: bool,
 }
 
-/// Others are taken for a slip.
+/// Bases that are accepted; others are taken for a slip.
 const BASES: RangeInclusive<f64> = 1e-6..=1e12;
 
 impl Rule for Rotary {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
         let [b, s, features] = dims("x", x)?;
-        if self.head_size % 2 == 1 {
-            let message =
-                format!("a head has {} features, expected an even number", self.head_size);
-            return Err(Error::new(Kind::Operands, message));
-        }
+        refuse_if(self.head_size % 2 == 1, Kind::Operands, || {
+            format!("a head has {} features, expected an even number", self.head_size)
+        })?;
         check_number("base", self.base, BASES)?;
         let heads = quotient("x", features, self.head_size)?;
         let mut axes = Axes::default();

@@ -10,7 +10,7 @@ use super::rule::Rule;
 use super::softmax::{softmax, softmax_backward};
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::region::Region;
 
 /// The gates; input logits.
@@ -44,11 +44,9 @@ impl Rule for Route {
         let [logits] = inputs(shapes)?;
         let declaration = tokens(logits, &["logits"], "gates")?;
         let experts = logits.last().copied().unwrap_or(0);
-        if self.chosen == 0 || self.chosen > experts {
-            let message =
-                format!("a token goes to {} experts, expected 1 to {experts}", self.chosen);
-            return Err(Error::new(Kind::Operands, message));
-        }
+        refuse_if(self.chosen == 0 || self.chosen > experts, Kind::Operands, || {
+            format!("a token goes to {} experts, expected 1 to {experts}", self.chosen)
+        })?;
         Ok(declaration)
     }
 

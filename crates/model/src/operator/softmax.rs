@@ -6,7 +6,7 @@ use super::operand::{inputs, split_last};
 use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::region::Region;
 
 /// Exponentials that sum to one; input x.
@@ -24,10 +24,9 @@ pub struct SoftmaxBackward;
 impl Rule for Softmax {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
-        if self.causal && x.len() < 2 {
-            let message = format!("x has shape {x:?}, expected queries and keys");
-            return Err(Error::new(Kind::Operands, message));
-        }
+        refuse_if(self.causal && x.len() < 2, Kind::Operands, || {
+            format!("x has shape {x:?}, expected queries and keys")
+        })?;
         rows(x, &["x"], "y", 5.0)
     }
 

@@ -70,7 +70,7 @@ impl Sum {
         Ok([Operand::new(names[0], dims), Operand::new(names[1], summed)])
     }
 
-    /// Where an element of the whole is summed.
+    /// Returns the index of the sum that an element of the whole belongs to.
     pub(super) fn place(&self, at: &[usize]) -> Vec<usize> {
         let place = |(dim, i): (usize, &usize)| match self.of(dim) {
             Summed::No => Some(*i),

@@ -6,10 +6,10 @@ use super::operand::inputs;
 use super::rule::Rule;
 use crate::array::Array;
 use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, refuse_if};
 use crate::region::Region;
 
-/// Another order; input x. A letter names the axis of each dimension.
+/// A permutation of dimensions; input x. A letter names the axis of each dimension.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transpose {
@@ -20,7 +20,7 @@ pub struct Transpose {
 }
 
 impl Transpose {
-    /// Another order from its two lists of axes.
+    /// Creates a permutation from two lists of axes.
     pub fn new(input: impl Into<String>, output: impl Into<String>) -> Transpose {
         Transpose { input: input.into(), output: output.into() }
     }
@@ -44,11 +44,9 @@ impl Rule for Transpose {
         };
         let mut once = sorted(&self.input);
         once.dedup();
-        if once.len() != x.len() || once != sorted(&self.output) {
-            let message =
-                format!("'{}' to '{}' is no order of shape {x:?}", self.input, self.output);
-            return Err(Error::new(Kind::Operands, message));
-        }
+        refuse_if(once.len() != x.len() || once != sorted(&self.output), Kind::Operands, || {
+            format!("'{}' to '{}' is no order of shape {x:?}", self.input, self.output)
+        })?;
         let mut axes = Axes::default();
         let letters = self.input.chars().zip(x);
         let dims: Vec<_> = letters.map(|(letter, length)| axes.even(letter, *length)).collect();

@@ -50,7 +50,7 @@ impl Rewriter {
         rewriter
     }
 
-    /// Where a tensor of the old graph is.
+    /// Returns the place of a tensor of the old graph in the new one.
     fn place(&self, old: TensorId) -> TensorId {
         self.places[old].expect("nodes come after those that they read")
     }

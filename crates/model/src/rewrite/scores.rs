@@ -55,7 +55,7 @@ impl Mixture {
     }
 }
 
-/// Where letters are in a list of exactly these letters.
+/// Returns the places of letters in a list of exactly these letters.
 fn places(list: &str, letters: &[char]) -> Option<Vec<usize>> {
     let place = |letter: &char| list.chars().position(|other| other == *letter);
     let places: Vec<usize> = letters.iter().map(place).collect::<Option<_>>()?;

@@ -13,7 +13,7 @@ use crate::{Error, Kind, Token};
 
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// One attempt takes no longer, so that a lost packet does not cost the whole timeout.
+/// Longest time of one attempt, so that a lost packet does not cost the whole timeout.
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// Delay beyond the promised time that a reply may have.
 const REPLY_GRACE: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ impl Client {
         }
     }
 
-    /// Where the coordinator answered.
+    /// Returns the address at which the coordinator answered.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

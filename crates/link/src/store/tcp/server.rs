@@ -1,7 +1,7 @@
 //! The server of a store: one thread, non-blocking, everything bounded.
 //!
-//! It listens as long as it lives, because ranks may make links at any time. Strangers have few
-//! places ([`Places`]) and little time.
+//! A server listens as long as it lives, because ranks may make links at any time. Strangers have
+//! few places ([`Places`]) and little time.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -51,7 +51,7 @@ impl Server {
         Ok(Server { address, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,0 +1,96 @@
+//! The end of a link: poison, which tells every peer why, and goodbye.
+
+use std::time::{Duration, Instant};
+
+use thinwire_wire::Kind as Frame;
+
+use crate::tcp::Tcp;
+use crate::tcp::peer::Peer;
+use crate::{Error, Kind, poison};
+
+/// Time that a poisoner waits for the others to read the reason.
+const POISON_LINGER: Duration = Duration::from_millis(500);
+
+impl Tcp {
+    /// Tells every peer why the group is over, for half a second at most.
+    pub(super) fn tell_why(&mut self, reason: &Error) {
+        let payload = poison::encode(reason);
+        for peer in self.peers.iter_mut().flatten() {
+            peer.port.reason.clone_from(&payload);
+            peer.tell(Frame::Poison);
+        }
+        // Others' frames are read and dropped from here on, which no limit should slow.
+        self.ingress = None;
+        // Writing is shut and the others' words are read until they hang up: closing a socket
+        // that still has input would reset it, and the reset might overtake the poison.
+        self.linger(Instant::now() + POISON_LINGER, |peer| {
+            while peer.control.writable_bytes() > 0 {
+                if peer.control.write(&mut peer.port, usize::MAX).is_err() {
+                    return true;
+                }
+            }
+            if peer.control.writer.pending_bytes() > 0 {
+                return false;
+            }
+            peer.control.shut();
+            !peer.control.discard()
+        });
+    }
+
+    /// Says goodbye to every peer, and waits for theirs.
+    ///
+    /// # Errors
+    /// If something is still queued or does not leave in time.
+    pub(super) fn say_goodbye(&mut self, timeout: Duration) -> Result<(), Error> {
+        let queued = |peer: &&Peer| peer.data.iter().any(|data| data.writer.has_unsent());
+        if let Some(peer) = self.peers.iter().flatten().find(queued) {
+            let context = format!("frames to {} are still queued", peer.rank);
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        self.ingress = None;
+        let mut told = vec![false; self.peers.len()];
+        self.linger(Instant::now() + timeout, |peer| {
+            let mut open = false;
+            // Peers may send until they have my goodbye; unread input would reset the connection.
+            for data in &mut peer.data {
+                // A peer that is gone shows by its end of stream.
+                let _ = data.write(&mut peer.port, usize::MAX);
+                open |= data.discard();
+            }
+            if peer.data.iter().any(|data| data.writer.pending_bytes() > 0) {
+                return false;
+            }
+            if !std::mem::replace(&mut told[peer.rank.index()], true) {
+                peer.tell(Frame::Bye);
+            }
+            let _ = peer.control.write(&mut peer.port, usize::MAX);
+            if peer.control.writer.pending_bytes() > 0 {
+                return false;
+            }
+            peer.connections().for_each(|connection| connection.shut());
+            !(peer.control.discard() | open)
+        });
+        self.dead = Some(Error::new(Kind::Invalid, "the link is finished"));
+        match self.peers.iter().flatten().find(|peer| !told[peer.rank.index()]) {
+            Some(peer) => Err(Error::new(
+                Kind::Timeout,
+                format!("what was sent to {} did not leave within {timeout:.0?}", peer.rank),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Does `each` with every connection until it says that all are done, or `deadline`.
+    fn linger(&mut self, deadline: Instant, mut each: impl FnMut(&mut Peer) -> bool) -> bool {
+        loop {
+            let mut done = true;
+            for peer in self.peers.iter_mut().flatten() {
+                done &= each(peer);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if done || left.is_zero() || self.poll(left, false).is_err() {
+                return done;
+            }
+        }
+    }
+}
