@@ -15,7 +15,7 @@ use super::imports::{self, Module, Path};
 pub const FILES_SHOWN: usize = 4;
 
 /// The most files that a circle may have.
-pub const FILES_MAX: usize = 60;
+pub const FILES_MAX: usize = 3;
 
 /// Imports that are followed at most from a name to the file that defines it.
 const REDIRECTS_MAX: usize = 16;

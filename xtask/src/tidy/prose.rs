@@ -4,7 +4,7 @@
 //! begins with the noun or the verb itself is understood alone and found by a search.
 
 /// The most sentences that may begin so, in percent of all.
-pub const PERCENT_MAX: f64 = 25.0;
+pub const PERCENT_MAX: f64 = 1.0;
 
 const OPENINGS: [&str; 7] = ["What", "How", "Which", "Whose", "Its", "Those", "The same"];
 

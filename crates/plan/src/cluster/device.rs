@@ -2,6 +2,13 @@
 
 use std::collections::BTreeMap;
 
+/// Name of the optimiser among a device's measured operators.
+pub(crate) const UPDATE: &str = "update";
+/// Name of adding a micro-batch to the sum of gradients among them.
+pub(crate) const ADD: &str = "add";
+/// Name of copying values between their layout and the wire's among them.
+pub(crate) const LAYOUT: &str = "layout";
+
 /// Kind of device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {

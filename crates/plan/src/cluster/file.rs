@@ -37,6 +37,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Deserialize;
 use thinwire_model::Operator;
 
+use super::device::{ADD, LAYOUT, UPDATE};
 use super::matrix;
 use super::range::{
     FIXED_MIB, GBIT, GBYTE_PER_S, GFLOP, MEMORY_GIB, PACE, PART, SLACK, TFLOPS, TIME_US, within,
@@ -52,7 +53,7 @@ const DEVICES_MAX: usize = 1 << 20;
 const LEVELS_MAX: usize = 32;
 /// Names of measured work beside the model's operators: the optimiser, adding up gradients, and
 /// copying for transfers.
-const BESIDE: [&str; 3] = [crate::cost::UPDATE, crate::cost::ADD, crate::cost::LAYOUT];
+const BESIDE: [&str; 3] = [UPDATE, ADD, LAYOUT];
 /// Links of a level of one member, over which nothing travels.
 const ALONE: Lane = Lane { latency_s: 0.0, bytes_per_s: 1e15 };
 

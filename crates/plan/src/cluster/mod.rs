@@ -14,6 +14,7 @@ mod links;
 mod matrix;
 mod range;
 
+pub(crate) use device::{ADD, LAYOUT, UPDATE};
 pub use device::{Device, Efficiency, Handling};
 pub use links::{Lane, Links};
 

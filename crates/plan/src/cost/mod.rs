@@ -32,7 +32,7 @@ use std::borrow::Cow;
 use thinwire_model::{Declaration, Layout, Placement, Sides, Strategy};
 use thinwire_wire::HEADER_BYTES;
 
-use crate::cluster::{Cluster, Device, Handling};
+use crate::cluster::{ADD, Cluster, Device, Handling, UPDATE};
 
 /// Bytes of numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,13 +49,6 @@ impl Precision {
     /// Single precision and Adam with values of its own: 4 + 4 + 12 bytes a parameter.
     pub const SINGLE: Precision = Precision { element: 4.0, optimizer: 12.0 };
 }
-
-/// Name of the optimiser among a device's measured operators.
-pub(crate) const UPDATE: &str = "update";
-/// Name of adding a micro-batch to the sum of gradients among them.
-pub(crate) const ADD: &str = "add";
-/// Name of copying values between their layout and the wire's among them.
-pub(crate) const LAYOUT: &str = "layout";
 
 /// Costs on a mesh of devices.
 #[derive(Clone, Debug)]

@@ -2,8 +2,9 @@
 
 use thinwire_model::{Collective, Layout, Phase, Step, conversion, phases};
 
+use super::Costs;
 use super::encoded::encodes;
-use super::{Costs, LAYOUT};
+use crate::cluster::LAYOUT;
 
 /// Collectives of all conversions between some layouts, whatever the tensor's shape, the mesh's
 /// sizes and the links.
