@@ -43,7 +43,7 @@ enum Command {
     /// Train a model of text, and see where the time of a step goes
     Train(Box<command::train::Args>),
     /// Train under several codecs and show the results side by side
-    Compare(command::compare::Args),
+    Compare(Box<command::compare::Args>),
     /// Let a checkpoint's model write
     Sample(command::sample::Args),
     /// Measure what is fast and what is not, beside its limit

@@ -20,7 +20,6 @@ use crate::error::Error;
 
 /// Content of a slot.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all are values")]
 pub enum Content {
     /// A value.
     Here(Value),
