@@ -49,7 +49,9 @@ def digests() -> dict[str, dict[str, str]]:
     dist.init_process_group("gloo")
     found = {
         "ddp": {codec: of_ddp(codec) for codec in OF_DDP},
-        "fsdp": {f"{codec}, gathered {gather}": of_fsdp(codec, gather) for codec, gather in OF_FSDP},
+        "fsdp": {
+            f"{codec}, gathered {gather}": of_fsdp(codec, gather) for codec, gather in OF_FSDP
+        },
     }
     dist.destroy_process_group()
     return found

@@ -44,7 +44,7 @@ impl Policy {
         }
     }
 
-    /// The recommended number of steps of a warm-up ([`Options::warm_up_steps`]): 20 for `powersgd`, 50 for
+    /// The recommended number of steps of a warm-up ([`crate::Options::warm_up_steps`]): 20 for `powersgd`, 50 for
     /// codecs that send few elements (`topk`, `dgc`, `graddrop`), else 0. docs/numerics.md has the
     /// measurements.
     pub fn warm_up_steps(&self) -> u64 {

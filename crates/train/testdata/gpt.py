@@ -1,6 +1,6 @@
-"""Golden values of a GPT of bytes, by PyTorch in f64: one batch's loss and gradients, and losses of 20 steps.
+"""Golden values of a GPT of bytes, by PyTorch in f64: gradients of a batch, losses of 20 steps.
 
-    python crates/train/testdata/gpt.py > crates/train/testdata/gpt.json
+python crates/train/testdata/gpt.py > crates/train/testdata/gpt.json
 """
 
 import json
@@ -16,6 +16,7 @@ SAMPLES = 7  # of every gradient, this many elements apart
 
 
 def shapes():
+    """Names and shapes of all parameters."""
     yield "embedding.table", (VOCABULARY, WIDTH)
     yield "embedding.positions", (CONTEXT, WIDTH)
     for layer in range(LAYERS):
@@ -39,37 +40,50 @@ def start(index, name, shape):
     """Values between -0.2 and 0.2, around one for gains; the same formula is in the test."""
     at = torch.arange(math.prod(shape))
     values = ((at * 7919 + index * 104729) % 2003) / 2003 * 0.4 - 0.2
-    return (values + name.endswith("gain")).to(torch.float32).to(torch.float64).reshape(shape).requires_grad_()
+    return (
+        (values + name.endswith("gain"))
+        .to(torch.float32)
+        .to(torch.float64)
+        .reshape(shape)
+        .requires_grad_()
+    )
 
 
 def batch(seed):
+    """Tokens and targets of a step."""
     at = torch.arange(ROWS * (CONTEXT + 1))
     text = (97 + (at * at * 31 + at * 7 + seed * 11) % 26).reshape(ROWS, CONTEXT + 1)
     return text[:, :-1], text[:, 1:]
 
 
+def norm(p, name, x):
+    """Layer norm."""
+    return layer_norm(x, (WIDTH,), p[f"{name}.gain"], p[f"{name}.bias"], 1e-5)
+
+
+def linear(p, name, x):
+    """Affine map."""
+    return x @ p[f"{name}.weight"] + p[f"{name}.bias"]
+
+
 def loss_of(p, tokens, targets):
+    """Mean cross-entropy of the next byte."""
     x = p["embedding.table"][tokens] + p["embedding.positions"][: tokens.shape[1]]
     for layer in range(LAYERS):
-        name = f"block.{layer}"
-
-        def norm(x, half):
-            return layer_norm(x, (WIDTH,), p[f"{name}.{half}.norm.gain"], p[f"{name}.{half}.norm.bias"], 1e-5)
-
-        def linear(x, part):
-            return x @ p[f"{name}.{part}.weight"] + p[f"{name}.{part}.bias"]
-
-        h = norm(x, "attention")
-        parts = [linear(h, f"attention.{part}") for part in ("query", "key", "value")]
+        attention, feed = f"block.{layer}.attention", f"block.{layer}.feed"
+        h = norm(p, f"{attention}.norm", x)
+        parts = [linear(p, f"{attention}.{part}", h) for part in ("query", "key", "value")]
         parts = [part.reshape(ROWS, -1, HEADS, WIDTH // HEADS).transpose(1, 2) for part in parts]
         mixed = scaled_dot_product_attention(*parts, is_causal=True)
-        x = x + linear(mixed.transpose(1, 2).reshape(x.shape), "attention.output")
-        x = x + linear(gelu(linear(norm(x, "feed"), "feed.up")), "feed.down")
-    x = layer_norm(x, (WIDTH,), p["head.norm.gain"], p["head.norm.bias"], 1e-5)
+        x = x + linear(p, f"{attention}.output", mixed.transpose(1, 2).reshape(x.shape))
+        up = linear(p, f"{feed}.up", norm(p, f"{feed}.norm", x))
+        x = x + linear(p, f"{feed}.down", gelu(up))
+    x = norm(p, "head.norm", x)
     return cross_entropy((x @ p["head.weight"]).reshape(-1, VOCABULARY), targets.reshape(-1))
 
 
 def rate(step):
+    """Learning rate of a step."""
     if step < WARMUP:
         return PEAK * (step + 1) / WARMUP
     done = (step - WARMUP) / (SCHEDULED - WARMUP)
@@ -77,9 +91,13 @@ def rate(step):
 
 
 def main():
+    """Trains, and prints the golden values."""
     parameters = {name: start(index, name, shape) for index, (name, shape) in enumerate(shapes())}
     groups = [
-        {"params": [p for p in parameters.values() if (p.ndim > 1) == matrix], "weight_decay": decay}
+        {
+            "params": [p for p in parameters.values() if (p.ndim > 1) == matrix],
+            "weight_decay": decay,
+        }
         for matrix, decay in ((True, 0.1), (False, 0.0))
     ]
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
