@@ -48,32 +48,22 @@ fn measure_bytes(codec: &dyn Codec, values: &[f32], rounds: usize) -> Vec<Row> {
     let mut copy = values.to_vec();
     let mut residual: Vec<f32> = values.iter().rev().map(|x| x * 0.1).collect();
     let mut encoded = vec![0; codec.encoded_len(values.len())];
-    let mut operations: [(&str, Vec<f64>); 5] =
-        ["copy", "encode", "encode with residual", "decode", "decode-add"]
-            .map(|name| (name, Vec::with_capacity(rounds)));
-    for _ in 0..=rounds {
-        let mut times = operations.iter_mut().map(|(_, times)| times);
-        let mut time = |run: &mut dyn FnMut()| {
-            let start = Instant::now();
-            run();
-            times.next().expect("five operations").push(start.elapsed().as_secs_f64());
-        };
-        time(&mut || black_box(&mut copy).copy_from_slice(black_box(values)));
-        time(&mut || {
+    let operations = ["copy", "encode", "encode with residual", "decode", "decode-add"];
+    timed(&operations, rounds, size_of_val(values), |operation| match operation {
+        "copy" => black_box(&mut copy).copy_from_slice(black_box(values)),
+        "encode" => {
             let _ = black_box(codec.encode(Input::Plain(values), KEY, &mut encoded));
-        });
-        time(&mut || {
+        }
+        "encode with residual" => {
             let input = Input::Feedback { values: &mut copy, residual: &residual };
             let _ = black_box(codec.encode(input, KEY, &mut encoded));
-        });
-        let mut decode = |write| codec.decode(&encoded, write, &mut residual).expect("own bytes");
-        time(&mut || decode(Write::Set));
-        time(&mut || decode(Write::Add));
-    }
-    rows(&operations, size_of_val(values))
+        }
+        "decode" => codec.decode(&encoded, Write::Set, &mut residual).expect("own bytes"),
+        _ => codec.decode(&encoded, Write::Add, &mut residual).expect("own bytes"),
+    })
 }
 
-/// A matrix as square as may be; one rank alone.
+/// Times low rank on a nearly square matrix of one rank.
 fn measure_low_rank(codec: PowerSgd, values: &[f32], rounds: usize) -> Vec<Row> {
     let columns = values.len().isqrt();
     let rows_count = values.len() / columns;
@@ -104,7 +94,7 @@ fn measure_low_rank(codec: PowerSgd, values: &[f32], rounds: usize) -> Vec<Row> 
     measure_sums(values, rounds, &mut factors, encode, decode)
 }
 
-/// One rank alone; there is no residual, but as much to read.
+/// Times integers of one rank. Integers have no residual, but adding one reads as much memory.
 fn measure_integers(codec: IntSgd, values: &[f32], rounds: usize) -> Vec<Row> {
     let (unit, wire) = (codec.unit(IntSgd::follow(0.0, values), 1), codec.integers());
     let limit = codec.limit(1).expect("one rank is not too many");
@@ -121,7 +111,7 @@ fn measure_integers(codec: IntSgd, values: &[f32], rounds: usize) -> Vec<Row> {
     measure_sums(values, rounds, &mut encoded, encode, decode)
 }
 
-/// What makes sums of values and residuals, and values of sums.
+/// Times a compressor whose messages are summed.
 fn measure_sums<M>(
     values: &[f32],
     rounds: usize,
@@ -132,32 +122,37 @@ fn measure_sums<M>(
     let mut copy = values.to_vec();
     let residual: Vec<f32> = values.iter().map(|x| x * 0.1).collect();
     let mut output = vec![0.0; values.len()];
-    let mut operations =
-        ["copy", "encode with residual", "decode"].map(|name| (name, Vec::with_capacity(rounds)));
-    for _ in 0..=rounds {
-        let mut times = operations.iter_mut().map(|(_, times)| times);
-        let mut time = |run: &mut dyn FnMut()| {
-            let start = Instant::now();
-            run();
-            times.next().expect("three operations").push(start.elapsed().as_secs_f64());
-        };
-        time(&mut || black_box(&mut copy).copy_from_slice(black_box(values)));
-        time(&mut || encode(&mut copy, &residual, messages));
-        time(&mut || decode(messages, black_box(&mut output)));
-    }
-    rows(&operations, size_of_val(values))
+    let operations = ["copy", "encode with residual", "decode"];
+    timed(&operations, rounds, size_of_val(values), |operation| match operation {
+        "copy" => black_box(&mut copy).copy_from_slice(black_box(values)),
+        "decode" => decode(messages, black_box(&mut output)),
+        _ => encode(&mut copy, &residual, messages),
+    })
 }
 
-/// Medians, without the first round, which touches memory for the first time.
-fn rows(operations: &[(&'static str, Vec<f64>)], bytes: usize) -> Vec<Row> {
-    let copies = &operations[0].1[1..];
-    let row = |(operation, times): &(&'static str, Vec<f64>)| {
-        let times = &times[1..];
-        let speeds = times.iter().map(|time| bytes as f64 / time);
-        let ratios = copies.iter().zip(times).map(|(copy, time)| copy / time);
+/// Times operations by turns; returns medians without the first round, which touches memory for the
+/// first time.
+fn timed(
+    operations: &[&'static str],
+    rounds: usize,
+    bytes: usize,
+    mut run: impl FnMut(&str),
+) -> Vec<Row> {
+    let mut times = vec![Vec::with_capacity(rounds); operations.len()];
+    for round in 0..=rounds {
+        for (operation, times) in operations.iter().zip(&mut times) {
+            let start = Instant::now();
+            run(operation);
+            let elapsed_s = start.elapsed().as_secs_f64();
+            times.extend((round > 0).then_some(elapsed_s));
+        }
+    }
+    let row = |(operation, own): (&&'static str, &Vec<f64>)| {
+        let speeds = own.iter().map(|time| bytes as f64 / time);
+        let ratios = times[0].iter().zip(own).map(|(copy, time)| copy / time);
         Row { operation, bytes_per_s: median(speeds), relative_to_copy: median(ratios) }
     };
-    operations.iter().map(row).collect()
+    operations.iter().zip(&times).map(row).collect()
 }
 
 fn median(numbers: impl Iterator<Item = f64>) -> f64 {

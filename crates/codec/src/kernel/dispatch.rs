@@ -10,8 +10,8 @@ use thinwire_wire::random::Key;
 use super::codes::{decode as code_decode, encode as code_encode};
 use super::levels::{Group, random_codes as random};
 use super::scalar::{
-    Candidate, add, add_scaled, cast_decode, cast_encode, collect, dequantise, dot, magnitudes,
-    max_magnitude, quantise, scale_copy,
+    Candidate, add, add_scaled, cast_decode, cast_encode, collect, dequantise, dot, max_magnitude,
+    quantise, scale_copy,
 };
 use super::signs::{Signs, decode as sign_decode, encode as sign_encode};
 #[cfg(target_arch = "x86_64")]
@@ -45,6 +45,7 @@ impl Kernels {
 
     /// Returns all kernels that this machine can run, the fastest last.
     pub fn available() -> Vec<Kernels> {
+        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "nothing is added"))]
         let mut kernels = vec![Kernels::SCALAR];
         #[cfg(target_arch = "x86_64")]
         {
@@ -117,8 +118,6 @@ loops! {
     add_scaled(values: &mut [f32], other: &[f32], factor: f32);
     dot(a: &[f32], b: &[f32]) -> f32;
     max_magnitude(values: &[f32]) -> u32;
-    /// Returns the sum of magnitudes times `factor`, in the lanes of [`Kernels::dot`].
-    magnitudes(values: &[f32], factor: f32) -> f32;
     /// Encodes in a format; returns the bits of the largest magnitude.
     cast_encode[F: FormatLanes](input: Input<'_>, output: &mut [u8]) -> u32;
     cast_decode[F: FormatLanes](encoded: &[u8], write: Write, values: &mut [f32]);

@@ -151,7 +151,7 @@ pub(crate) struct Scale {
 
 /// Smallest largest magnitude of a block: below, the inverse of the scale could overflow, and the block
 /// is sent as zeros.
-pub(super) const SMALLEST: f32 = 7.888_609e-31; // 2^-100
+pub(crate) const SMALLEST: f32 = 7.888_609e-31; // 2^-100
 
 /// Bits of a scale that are always 0.
 pub(super) const UNUSED: u32 = 0x7f;

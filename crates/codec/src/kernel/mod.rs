@@ -19,7 +19,7 @@ mod work;
 
 pub(crate) use dispatch::imp;
 pub(crate) use format::{BF16, F16, F32, Format};
-pub(crate) use levels::{GROUP, Group, Int3, Int4, Int8, RANDOM_BITS, Scale};
+pub(crate) use levels::{GROUP, Group, Int3, Int4, Int8, RANDOM_BITS, SMALLEST, Scale};
 pub(crate) use scalar::Candidate;
 pub(crate) use signs::{BLOCK as SIGNS_BLOCK, Int2, OneBit, Signs};
 #[cfg(target_arch = "x86_64")]

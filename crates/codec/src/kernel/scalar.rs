@@ -35,12 +35,9 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     finish_dot([0.0; SUMS], a, b)
 }
 
+/// Returns the sum of magnitudes times `factor`, in the lanes of [`dot`].
 pub(super) fn magnitudes(values: &[f32], factor: f32) -> f32 {
-    finish_magnitudes([0.0; SUMS], values, factor)
-}
-
-/// Adds magnitudes times the factor to the sums, then reduces the sums.
-pub(super) fn finish_magnitudes(mut sums: [f32; SUMS], values: &[f32], factor: f32) -> f32 {
+    let mut sums = [0.0; SUMS];
     for values in values.chunks(SUMS) {
         sums.iter_mut().zip(values).for_each(|(sum, x)| *sum += x.abs() * factor);
     }

@@ -138,17 +138,6 @@ fn codes_agree<C: CodeLanes>(code: C, pair: &(Vec<f32>, Vec<f32>), noise: &[u8],
 
 proptest! {
     #[test]
-    fn magnitudes_agree((values, _) in pair(), factor in 0.0..2.0f32) {
-        let expected = bits_but_nan(&[Kernels::SCALAR.magnitudes(&values, factor)]);
-        for kernels in others() {
-            let found = bits_but_nan(&[kernels.magnitudes(&values, factor)]);
-            prop_assert_eq!(&found, &expected, "{}", kernels.name());
-        }
-    }
-}
-
-proptest! {
-    #[test]
     fn sums_agree((values, other) in pair(), factor in number()) {
         let run = |kernels: Kernels| {
             let (mut sum, mut scaled, mut fused) = (values.clone(), values.clone(), values.clone());

@@ -1,8 +1,10 @@
-//! Blocks that the interpreter works on together, and the registers between operators.
+//! Blocks that the interpreter works on together, and registers between operators.
+
+use std::ops::Range;
 
 use thinwire_wire::random::Key;
 
-use super::frame::Frame;
+use super::frame::{Frame, Place};
 use super::loops::View;
 use super::program::{Operand, Source};
 
@@ -13,19 +15,26 @@ pub(crate) struct Batch<'a> {
     pub input: &'a [f32],
     pub encoded: &'a [u8],
     pub key: Key,
-    /// The number of the first element.
+    /// Number of the first element in the whole input.
     pub first: u64,
 }
 
 impl Batch<'_> {
-    /// For each block a random element of it.
+    /// Returns the bytes of a field of a block.
+    #[inline(always)]
+    pub(crate) fn bytes(&self, place: Place, block: usize) -> Range<usize> {
+        let first = block * self.frame.bytes + place.offset;
+        first..first + place.bytes
+    }
+
+    /// Returns, for each block, the position of a random element.
     pub(crate) fn draw(&self) -> impl Fn(usize) -> u32 + use<> {
         let (key, elements) = (self.key, self.frame.elements);
         let first = self.first / elements as u64;
         move |block| key.below(first + block as u64, elements as u32)
     }
 
-    /// Numbers to read.
+    /// Returns an operand of f32.
     #[inline(always)]
     pub(crate) fn numbers<'a>(
         &'a self,
@@ -36,57 +45,53 @@ impl Batch<'_> {
         match operand.source {
             Source::Input => View { data: self.input, step },
             Source::Constant(at) => View { data: &self.frame.numbers[at..=at], step: 0 },
-            Source::Number(at) | Source::Whole(at) => {
+            Source::Number(at) | Source::Int(at) => {
                 View { data: &registers.numbers[at][..self.blocks * step], step }
             }
         }
     }
 
-    /// Whole numbers to read.
+    /// Returns an operand of integers, masks or indices.
     #[inline(always)]
-    pub(crate) fn wholes<'a>(
-        &'a self,
-        registers: &'a Registers,
-        operand: Operand,
-    ) -> View<'a, i32> {
+    pub(crate) fn ints<'a>(&'a self, registers: &'a Registers, operand: Operand) -> View<'a, i32> {
         let step = self.frame.count(operand.length);
         match operand.source {
-            Source::Constant(at) => View { data: &self.frame.wholes[at..=at], step: 0 },
+            Source::Constant(at) => View { data: &self.frame.ints[at..=at], step: 0 },
             Source::Input => View { data: &[], step },
-            Source::Number(at) | Source::Whole(at) => {
-                View { data: &registers.wholes[at][..self.blocks * step], step }
+            Source::Number(at) | Source::Int(at) => {
+                View { data: &registers.ints[at][..self.blocks * step], step }
             }
         }
     }
 }
 
-/// Registers, kept from one call to the next.
+/// Registers of a program, kept from one call to the next.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registers {
     pub numbers: Vec<Vec<f32>>,
-    pub wholes: Vec<Vec<i32>>,
-    /// What an encoding decodes to, where nobody else asks.
+    pub ints: Vec<Vec<i32>>,
+    /// Decoded values of a check that they are finite.
     pub decoded: Vec<f32>,
 }
 
 impl Registers {
-    pub(crate) fn new((numbers, wholes): (usize, usize)) -> Registers {
+    pub(crate) fn new((numbers, ints): (usize, usize)) -> Registers {
         Registers {
             numbers: vec![Vec::new(); numbers],
-            wholes: vec![Vec::new(); wholes],
+            ints: vec![Vec::new(); ints],
             decoded: Vec::new(),
         }
     }
 
-    /// How many bytes are held.
+    /// Returns the number of bytes held.
     pub(crate) fn bytes(&self) -> usize {
         let numbers = self.numbers.iter().map(|register| register.len());
-        let wholes = self.wholes.iter().map(|register| register.len());
-        4 * numbers.chain(wholes).chain([self.decoded.len()]).sum::<usize>()
+        let ints = self.ints.iter().map(|register| register.len());
+        4 * numbers.chain(ints).chain([self.decoded.len()]).sum::<usize>()
     }
 }
 
-/// What yielding does to the values that are there.
+/// Effect of yielding on the values that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     Set,

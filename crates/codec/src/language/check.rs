@@ -1,4 +1,4 @@
-//! From the tree to a program: every name known, every type right, every length known beforehand.
+//! Checker: from the tree to a program in which all names, types and lengths are known.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use super::value::{Kind, Value, common};
 use super::wire::Wire;
 use super::{function, header, registers};
 
-/// The program of a text with parameters as given.
+/// Returns the program of a text with the given parameters.
 ///
 /// # Errors
-/// The first thing that makes no sense.
+/// The first name, type or length that does not fit.
 pub(crate) fn check(text: &Definition, given: &[(String, f64)]) -> Result<Program, Refusal> {
     let mut checker = Checker::default();
     let header = header::check(text, given, &mut checker)?;
@@ -38,13 +38,13 @@ pub(crate) fn check(text: &Definition, given: &[(String, f64)]) -> Result<Progra
     })
 }
 
-/// What is known so far.
+/// State of the check.
 #[derive(Default)]
 pub(crate) struct Checker {
     pub constants: Vec<Formula>,
     pub names: HashMap<String, Value>,
     pub fields: Vec<Field>,
-    /// How many fields `decode` has taken.
+    /// Number of fields that `decode` has taken.
     pub taken: usize,
     pub section: Section,
     pub instructions: Vec<Instruction>,
@@ -104,16 +104,16 @@ impl Checker {
         let (taken, emitted) = (self.taken, self.fields.len());
         if yielded.is_none() {
             return Err(
-                Refusal::whole("decode yields nothing").hint("its last line is yield VALUE")
+                Refusal::codec("decode yields nothing").hint("its last line is yield VALUE")
             );
         }
         if taken < emitted {
-            return Err(Refusal::whole(format!("decode takes {taken} of {emitted} fields")));
+            return Err(Refusal::codec(format!("decode takes {taken} of {emitted} fields")));
         }
         Ok(std::mem::take(&mut self.instructions))
     }
 
-    /// Gives a value a name.
+    /// Names a value.
     pub(crate) fn name(&mut self, name: &Name, value: Value) -> Result<(), Refusal> {
         let reserved = ["block", "elements"].contains(&name.text.as_str());
         if reserved || self.names.insert(name.text.clone(), value).is_some() {
@@ -123,7 +123,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Gives a word of the language its value.
+    /// Defines a word of the language as a value.
     pub(crate) fn define(&mut self, word: &str, value: Value) {
         self.names.insert(word.to_owned(), value);
     }
@@ -137,8 +137,8 @@ impl Checker {
         let wire = Wire::parse(wire)?;
         let found = self.expression(value)?;
         let fits = match wire {
-            Wire::F32 | Wire::F16 | Wire::Bf16 => matches!(found.kind, Kind::Number | Kind::Whole),
-            Wire::Bits { .. } => matches!(found.kind, Kind::Whole | Kind::Mask),
+            Wire::F32 | Wire::F16 | Wire::Bf16 => matches!(found.kind, Kind::Number | Kind::Int),
+            Wire::Bits { .. } => matches!(found.kind, Kind::Int | Kind::Mask),
             Wire::Indices => found.kind == Kind::Indices,
         };
         if !fits {

@@ -1,4 +1,4 @@
-//! Operators that have an output: their loops, over the blocks of a batch.
+//! Operators with an output: a loop each over the blocks of a batch.
 
 use super::batch::{Batch, Registers};
 use super::frame::Frame;
@@ -7,9 +7,9 @@ use super::program::{Binary, Comparison, Instruction, Operation, Reduction, Sour
 use super::{pick, random, take};
 use crate::Error;
 use crate::crowd::Crowd;
-use crate::kernel::{Work, imp};
+use crate::kernel::Work;
 
-/// An instruction that has an output.
+/// Run of an instruction with an output.
 pub(crate) struct Compute<'a> {
     pub batch: &'a Batch<'a>,
     pub registers: &'a mut Registers,
@@ -25,8 +25,8 @@ impl Work for Compute<'_> {
     }
 }
 
-/// Runs an operator that has an output. Loops are called from here and not from closures, which
-/// would be compiled without the machine's vectors.
+/// Runs an operator with an output. Loops are called from functions that are inlined here, not from
+/// closures, which would be compiled without vector instructions.
 #[inline(always)]
 fn compute(
     batch: &Batch<'_>,
@@ -45,21 +45,21 @@ fn compute(
             compute_numbers(batch, registers, instruction.operation, &mut register[..count]);
             registers.numbers[at] = register;
         }
-        Source::Whole(at) => {
-            let mut register = std::mem::take(&mut registers.wholes[at]);
+        Source::Int(at) => {
+            let mut register = std::mem::take(&mut registers.ints[at]);
             if register.len() < count {
                 register.resize(count, 0);
             }
             let to = &mut register[..count];
-            result = compute_wholes(batch, registers, instruction.operation, to);
-            registers.wholes[at] = register;
+            result = compute_ints(batch, registers, instruction.operation, to);
+            registers.ints[at] = register;
         }
         Source::Input | Source::Constant(_) => {}
     }
     result
 }
 
-/// Operators that make numbers.
+/// Runs an operator whose result is numbers.
 #[inline(always)]
 fn compute_numbers(batch: &Batch<'_>, registers: &Registers, operation: Operation, to: &mut [f32]) {
     let blocks = batch.blocks;
@@ -70,7 +70,7 @@ fn compute_numbers(batch: &Batch<'_>, registers: &Registers, operation: Operatio
         Operation::Binary(operator, a, b) => {
             binary(operator, to, blocks, (numbers(a), numbers(b)));
         }
-        Operation::Number(a) => map(to, batch.wholes(registers, a), |x| x as f32),
+        Operation::Number(a) => map(to, batch.ints(registers, a), |x| x as f32),
         Operation::Digits { value, digits, up: false } => {
             map(to, numbers(value), |x| loops::digits(x, digits));
         }
@@ -78,24 +78,16 @@ fn compute_numbers(batch: &Batch<'_>, registers: &Registers, operation: Operatio
             map(to, numbers(value), |x| loops::digits_up(x, digits));
         }
         Operation::Select(mask, a, b) => {
-            select(to, blocks, batch.wholes(registers, mask), (numbers(a), numbers(b)));
+            select(to, blocks, batch.ints(registers, mask), (numbers(a), numbers(b)));
         }
-        Operation::Reduce { reduction, value, absolute: false } => {
-            reduction_of(reduction, batch.frame, to, numbers(value), |x| x);
-        }
-        Operation::Reduce { reduction: Reduction::Mean, value, absolute: true } => {
-            mean_magnitude(batch.frame, to, numbers(value));
-        }
-        Operation::Reduce { reduction, value, absolute: true } => {
-            reduction_of(reduction, batch.frame, to, numbers(value), f32::abs);
-        }
+        Operation::Reduce(reduction, a) => reduce_blocks(reduction, batch.frame, to, numbers(a)),
         Operation::Scan(a) => pick::scan(to, numbers(a)),
         Operation::Random => random::uniform(batch.key, batch.first, to),
         Operation::Gather(a, indices) => {
-            pick::gather(to, numbers(a), batch.wholes(registers, indices));
+            pick::gather(to, numbers(a), batch.ints(registers, indices));
         }
         Operation::Rank { value, count } => {
-            pick::rank(to, numbers(value), batch.frame.wholes[count]);
+            pick::rank(to, numbers(value), batch.frame.ints[count]);
         }
         Operation::Sample { value, absolute } => {
             pick::sample(to, blocks, numbers(value));
@@ -107,9 +99,9 @@ fn compute_numbers(batch: &Batch<'_>, registers: &Registers, operation: Operatio
     }
 }
 
-/// Operators that make whole numbers, masks and indices.
+/// Runs an operator whose result is integers, a mask or indices.
 #[inline(always)]
-fn compute_wholes(
+fn compute_ints(
     batch: &Batch<'_>,
     registers: &Registers,
     operation: Operation,
@@ -117,33 +109,33 @@ fn compute_wholes(
 ) -> Result<(), Error> {
     let blocks = batch.blocks;
     let numbers = |operand| batch.numbers(registers, operand);
-    let wholes = |operand| batch.wholes(registers, operand);
+    let ints = |operand| batch.ints(registers, operand);
     match operation {
-        Operation::Take(field) => return take::wholes(batch, field, to),
+        Operation::Take(field) => return take::ints(batch, field, to),
         Operation::Compare(comparison, a, b) => {
             compare(comparison, to, blocks, (numbers(a), numbers(b)));
         }
-        Operation::WholeCompare(comparison, a, b) => {
-            compare(comparison, to, blocks, (wholes(a), wholes(b)));
+        Operation::IntCompare(comparison, a, b) => {
+            compare(comparison, to, blocks, (ints(a), ints(b)));
         }
-        Operation::WholeUnary(Unary::Negative, a) => map(to, wholes(a), i32::wrapping_neg),
-        Operation::WholeUnary(_, a) => map(to, wholes(a), i32::wrapping_abs),
-        Operation::WholeBinary(operator, a, b) => {
-            whole_binary(operator, to, blocks, (wholes(a), wholes(b)));
+        Operation::IntUnary(Unary::Negative, a) => map(to, ints(a), i32::wrapping_neg),
+        Operation::IntUnary(_, a) => map(to, ints(a), i32::wrapping_abs),
+        Operation::IntBinary(operator, a, b) => {
+            int_binary(operator, to, blocks, (ints(a), ints(b)));
         }
-        Operation::And(a, b) => zip(to, blocks, (wholes(a), wholes(b)), |x, y| x & y),
-        Operation::Or(a, b) => zip(to, blocks, (wholes(a), wholes(b)), |x, y| x | y),
-        Operation::Not(a) => map(to, wholes(a), |x| x ^ 1),
+        Operation::And(a, b) => zip(to, blocks, (ints(a), ints(b)), |x, y| x & y),
+        Operation::Or(a, b) => zip(to, blocks, (ints(a), ints(b)), |x, y| x | y),
+        Operation::Not(a) => map(to, ints(a), |x| x ^ 1),
         Operation::Negative(a) => map(to, numbers(a), |x: f32| (x.to_bits() >> 31) as i32),
         Operation::Round(a) => map(to, numbers(a), loops::round),
         Operation::RoundRandom(a) => round_random(batch, to, numbers(a)),
-        Operation::WholeSelect(mask, a, b) => {
-            select(to, blocks, wholes(mask), (wholes(a), wholes(b)));
+        Operation::IntSelect(mask, a, b) => {
+            select(to, blocks, ints(mask), (ints(a), ints(b)));
         }
-        Operation::WholeSum(a) => reduce(to, wholes(a), 0, |x| x, i32::wrapping_add),
+        Operation::IntSum(a) => reduce(to, ints(a), 0, |x| x, i32::wrapping_add),
         Operation::Largest(a) => pick::largest(to, blocks, numbers(a)),
         Operation::LargestWhere(a, mask) => {
-            pick::largest_where(to, blocks, (numbers(a), wholes(mask)), batch.draw());
+            pick::largest_where(to, blocks, (numbers(a), ints(mask)), batch.draw());
         }
         Operation::LargestAbove(a, threshold) => {
             let pair = (numbers(a), numbers(threshold));
@@ -153,8 +145,8 @@ fn compute_wholes(
             let pair = (numbers(a), numbers(threshold));
             pick::above(to, blocks, pair, batch.draw(), Crowd::First);
         }
-        Operation::Where(a) => pick::locate(to, blocks, wholes(a), batch.draw()),
-        Operation::WholeGather(a, indices) => pick::gather(to, wholes(a), wholes(indices)),
+        Operation::Where(a) => pick::locate(to, blocks, ints(a), batch.draw()),
+        Operation::IntGather(a, indices) => pick::gather(to, ints(a), ints(indices)),
         _ => {}
     }
     Ok(())
@@ -165,7 +157,7 @@ fn unary(operator: Unary, to: &mut [f32], a: View<'_, f32>) {
     match operator {
         Unary::Negative => map(to, a, |x| -x),
         Unary::Absolute => map(to, a, f32::abs),
-        Unary::Root => map(to, a, f32::sqrt),
+        Unary::Sqrt => map(to, a, f32::sqrt),
         Unary::Floor => map(to, a, f32::floor),
         Unary::Ceiling => map(to, a, f32::ceil),
     }
@@ -178,13 +170,13 @@ fn binary(operator: Binary, to: &mut [f32], blocks: usize, pair: (View<'_, f32>,
         Binary::Subtract => zip(to, blocks, pair, |x, y| x - y),
         Binary::Multiply => zip(to, blocks, pair, |x, y| x * y),
         Binary::Divide => zip(to, blocks, pair, |x, y| if y == 0.0 { 0.0 } else { x / y }),
-        Binary::Least => zip(to, blocks, pair, least),
-        Binary::Largest => zip(to, blocks, pair, most),
+        Binary::Min => zip(to, blocks, pair, min),
+        Binary::Max => zip(to, blocks, pair, max),
     }
 }
 
 #[inline(always)]
-fn whole_binary(
+fn int_binary(
     operator: Binary,
     to: &mut [i32],
     blocks: usize,
@@ -194,9 +186,9 @@ fn whole_binary(
         Binary::Add => zip(to, blocks, pair, i32::wrapping_add),
         Binary::Subtract => zip(to, blocks, pair, i32::wrapping_sub),
         Binary::Multiply => zip(to, blocks, pair, i32::wrapping_mul),
-        Binary::Least => zip(to, blocks, pair, |x: i32, y| x.min(y)),
+        Binary::Min => zip(to, blocks, pair, |x: i32, y| x.min(y)),
         // The checker divides numbers only.
-        Binary::Largest | Binary::Divide => zip(to, blocks, pair, |x: i32, y| x.max(y)),
+        Binary::Max | Binary::Divide => zip(to, blocks, pair, |x: i32, y| x.max(y)),
     }
 }
 
@@ -216,45 +208,30 @@ fn compare<T: Copy + PartialOrd>(
 }
 
 #[inline(always)]
-fn reduction_of(
-    reduction: Reduction,
-    frame: &Frame<'_>,
-    to: &mut [f32],
-    view: View<'_, f32>,
-    term: impl Fn(f32) -> f32,
-) {
+fn reduce_blocks(reduction: Reduction, frame: &Frame<'_>, to: &mut [f32], view: View<'_, f32>) {
     match reduction {
-        Reduction::Sum => reduce(to, view, 0.0, term, |x, y| x + y),
-        Reduction::Least => reduce(to, view, f32::INFINITY, term, least),
-        Reduction::Largest => reduce(to, view, f32::NEG_INFINITY, term, most),
+        Reduction::Sum => reduce(to, view, 0.0, |x| x, |x, y| x + y),
+        Reduction::Min => reduce(to, view, f32::INFINITY, |x| x, min),
+        Reduction::Max => reduce(to, view, f32::NEG_INFINITY, |x| x, max),
         Reduction::Mean => {
+            // Divided before they are summed, numbers overflow only where their mean does.
             let share = 1.0 / frame.parts();
-            reduce(to, view, 0.0, |x| term(x) * share, |x, y| x + y);
-            let whole = view.step as f32 * share;
-            to.iter_mut().for_each(|to| *to /= whole);
+            reduce(to, view, 0.0, |x| x * share, |x, y| x + y);
+            let parts = view.step as f32 * share;
+            to.iter_mut().for_each(|to| *to /= parts);
         }
     }
 }
 
-/// The same bits as [`reduction_of`], from the loop that codecs in Rust have.
+/// Returns the smaller number, or `y` where one of them is NaN: one vector instruction.
 #[inline(always)]
-fn mean_magnitude(frame: &Frame<'_>, to: &mut [f32], view: View<'_, f32>) {
-    let share = 1.0 / frame.parts();
-    let whole = view.step as f32 * share;
-    for (block, to) in to.iter_mut().enumerate() {
-        *to = imp().magnitudes(&view.data[block * view.step..][..view.step], share) / whole;
-    }
-}
-
-/// As the machine has it: the second where one of them is NaN.
-#[inline(always)]
-fn least(x: f32, y: f32) -> f32 {
+fn min(x: f32, y: f32) -> f32 {
     if x < y { x } else { y }
 }
 
-/// As [`least`].
+/// Returns the larger number, or `y` where one of them is NaN: one vector instruction.
 #[inline(always)]
-fn most(x: f32, y: f32) -> f32 {
+fn max(x: f32, y: f32) -> f32 {
     if x > y { x } else { y }
 }
 

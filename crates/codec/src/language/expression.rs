@@ -1,4 +1,4 @@
-//! Expressions to instructions: names, operators and what is taken.
+//! Expressions to instructions: names, operators and taken fields.
 
 use super::check::{Checker, Section};
 use super::function;
@@ -9,12 +9,12 @@ use super::value::{Kind, Value};
 use super::wire::Wire;
 
 impl Checker {
-    /// The value of an expression, with the instructions that make it.
+    /// Adds the instructions of an expression; returns the value.
     pub(crate) fn expression(&mut self, expression: &Expression) -> Result<Value, Refusal> {
         let place = expression.place;
         match &expression.node {
             Node::Number(literal) => {
-                let kind = if literal.whole { Kind::Whole } else { Kind::Number };
+                let kind = if literal.is_int { Kind::Int } else { Kind::Number };
                 Ok(self.constant(Formula::Number(literal.value), kind))
             }
             Node::Name(name) => self.lookup(name, place),
@@ -47,7 +47,7 @@ impl Checker {
 
     fn lookup(&mut self, name: &str, place: Place) -> Result<Value, Refusal> {
         if name == "elements" {
-            return Ok(self.constant(Formula::Elements, Kind::Whole));
+            return Ok(self.constant(Formula::Elements, Kind::Int));
         }
         if let Some(value) = self.names.get(name) {
             return Ok(*value);
@@ -83,7 +83,7 @@ impl Checker {
         let kind = match found {
             Wire::F32 | Wire::F16 | Wire::Bf16 => Kind::Number,
             Wire::Bits { width: 1, .. } => Kind::Mask,
-            Wire::Bits { .. } => Kind::Whole,
+            Wire::Bits { .. } => Kind::Int,
             Wire::Indices => Kind::Indices,
         };
         Ok(self.result(kind, field.length, Operation::Take(self.taken - 1)))
@@ -128,7 +128,7 @@ impl Checker {
         if length == Length::Constant {
             return Err(Refusal::at(place, "two constants are compared"));
         }
-        let whole = left.kind == Kind::Whole && right.kind == Kind::Whole;
+        let whole = left.kind == Kind::Int && right.kind == Kind::Int;
         let (mut a, mut b) = match whole {
             true => (left.operand, right.operand),
             false => (self.number(left), self.number(right)),
@@ -143,13 +143,13 @@ impl Checker {
             _ => Comparison::Unequal,
         };
         let operation = match whole {
-            true => Operation::WholeCompare(comparison, a, b),
+            true => Operation::IntCompare(comparison, a, b),
             false => Operation::Compare(comparison, a, b),
         };
         Ok(self.result(Kind::Mask, length, operation))
     }
 
-    /// An operation on two values, element by element.
+    /// Adds an operation on two values, element by element.
     pub(crate) fn binary(
         &mut self,
         operator: Binary,
@@ -160,21 +160,20 @@ impl Checker {
     ) -> Result<Value, Refusal> {
         self.require_number(left, place, name)?;
         self.require_number(right, place, name)?;
-        let whole =
-            left.kind == Kind::Whole && right.kind == Kind::Whole && operator != Binary::Divide;
-        let kind = if whole { Kind::Whole } else { Kind::Number };
+        let whole = left.kind == Kind::Int && right.kind == Kind::Int && operator != Binary::Divide;
+        let kind = if whole { Kind::Int } else { Kind::Number };
         if let (Some(a), Some(b)) = (left.constant(), right.constant()) {
             return Ok(self.constant(Formula::Binary(operator, a, b), kind));
         }
         let length = self.together(left, right, place)?;
         let operation = match whole {
-            true => Operation::WholeBinary(operator, left.operand, right.operand),
+            true => Operation::IntBinary(operator, left.operand, right.operand),
             false => Operation::Binary(operator, self.number(left), self.number(right)),
         };
         Ok(self.result(kind, length, operation))
     }
 
-    /// An operation on one value, element by element.
+    /// Adds an operation on one value, element by element.
     pub(crate) fn unary(
         &mut self,
         operator: Unary,
@@ -186,18 +185,18 @@ impl Checker {
         let whole_result = matches!(operator, Unary::Floor | Unary::Ceiling);
         if let Some(constant) = value.constant() {
             let kind = match operator {
-                Unary::Root => Kind::Number,
-                _ if whole_result => Kind::Whole,
+                Unary::Sqrt => Kind::Number,
+                _ if whole_result => Kind::Int,
                 _ => value.kind,
             };
             return Ok(self.constant(Formula::Unary(operator, constant), kind));
         }
-        if value.kind == Kind::Whole && operator != Unary::Root {
+        if value.kind == Kind::Int && operator != Unary::Sqrt {
             if whole_result {
                 return Ok(value);
             }
-            let operation = Operation::WholeUnary(operator, value.operand);
-            return Ok(self.result(Kind::Whole, value.length(), operation));
+            let operation = Operation::IntUnary(operator, value.operand);
+            return Ok(self.result(Kind::Int, value.length(), operation));
         }
         let operand = self.number(value);
         Ok(self.result(Kind::Number, value.length(), Operation::Unary(operator, operand)))
@@ -212,7 +211,7 @@ impl Checker {
         }
         let operation = match value.kind {
             Kind::Number => Operation::Gather(value.operand, index.operand),
-            _ => Operation::WholeGather(value.operand, index.operand),
+            _ => Operation::IntGather(value.operand, index.operand),
         };
         Ok(self.result(value.kind, index.length(), operation))
     }

@@ -1,7 +1,7 @@
-//! A codec's text in a file, named like any other codec.
+//! Texts of codecs in files, named like any other codec.
 //!
-//! `./mine.codec:tau=0.02,size=64` is a file and parameters; `./mine.codec#1f2e3d4c` is the file as
-//! long as its text has this fingerprint.
+//! `./mine.codec:tau=0.02,size=64` is a file and parameters; `./mine.codec#1f2e3d4c` is a file whose
+//! text must have this fingerprint.
 
 use std::io::Read;
 
@@ -9,15 +9,15 @@ use super::{SOURCE_BYTES_MAX, Text, compile, fingerprint};
 use crate::shown::{Number, short};
 use crate::{Choice, Error, Kind};
 
-/// Whether a codec's name is that of a file.
+/// Returns whether the name of a codec is that of a file.
 pub(crate) fn is_file(name: &str) -> bool {
     path(name).ends_with(".codec")
 }
 
-/// The codec in the file that `name` begins with.
+/// Loads the codec in the file that `name` begins with.
 ///
 /// # Errors
-/// If the file cannot be read or has changed, a parameter is none, or the codec is refused.
+/// If the file cannot be read or has changed, a parameter is invalid, or the codec is refused.
 pub(crate) fn load(name: &str) -> Result<Choice, Error> {
     let path = path(name);
     let text = read(path)
@@ -39,9 +39,9 @@ pub(crate) fn load(name: &str) -> Result<Choice, Error> {
     }
 }
 
-/// The text in a file that has an end, and not a far one.
+/// Reads the text in a regular file of bounded size.
 fn read(path: &str) -> Result<String, String> {
-    // Before it is opened: a pipe opens only when somebody writes.
+    // Checked before opening: opening a pipe blocks until another process writes.
     let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !found.is_file() {
         let kind = if found.is_dir() { "a folder" } else { "a pipe or device" };
@@ -52,15 +52,15 @@ fn read(path: &str) -> Result<String, String> {
     }
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     let mut text = String::new();
-    // It may grow meanwhile; a byte more is seen to be too long.
+    // The file may grow meanwhile: one byte more than allowed is read and then refused as too long.
     let mut limited = file.take(SOURCE_BYTES_MAX as u64 + 1);
     limited.read_to_string(&mut text).map_err(|error| error.to_string())?;
     // Some editors begin a text with a mark of its byte order.
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-/// What stands before the fingerprint and the parameters. `.codec` and `#` may also be within the
-/// names of a file and its folders.
+/// Returns the path before fingerprint and parameters. `.codec` and `#` may also occur within names
+/// of files and folders.
 fn path(name: &str) -> &str {
     let mut ends = name.match_indices(".codec").map(|(at, found)| at + found.len());
     let is_end = |end: &usize| {
@@ -70,13 +70,13 @@ fn path(name: &str) -> &str {
     ends.find(is_end).map_or(name, |end| &name[..end])
 }
 
-/// Whether a fingerprint stands here, and perhaps parameters.
+/// Returns whether a text is a fingerprint, with parameters or not.
 fn is_print(text: &str) -> bool {
     let print = text.split(':').next().unwrap_or_default();
     print.len() == 8 && print.bytes().all(|letter| letter.is_ascii_hexdigit())
 }
 
-/// `name=value,name=value`
+/// Parses `name=value,name=value`.
 fn assignments(path: &str, found: &str) -> Result<Vec<(String, f64)>, Error> {
     let values = found.split(',').map(|part| parsed(path, part));
     let values = values.collect::<Result<Vec<_>, Error>>()?;

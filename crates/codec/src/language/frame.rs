@@ -1,36 +1,36 @@
-//! What is known before blocks of one length are worked on.
+//! Layout and constants of blocks of one length.
 
 use super::program::{Length, Program};
 use super::wire::Wire;
 use crate::indices::Indices;
 
-/// A program for blocks of so many elements.
+/// Program with the layout and the constants of blocks of one length.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame<'a> {
     pub program: &'a Program,
-    /// Elements of a block, not 0.
+    /// Elements of a block, at least 1.
     pub elements: usize,
-    /// The constants as they are, as f32 and as i32.
+    /// Constants of the program; below as f32 and as i32.
     pub constants: Vec<f64>,
     pub numbers: Vec<f32>,
-    pub wholes: Vec<i32>,
+    pub ints: Vec<i32>,
     pub fields: Vec<Place>,
-    /// The bytes of a block.
+    /// Bytes of a block.
     pub bytes: usize,
 }
 
-/// Where a field is in a block's bytes.
+/// Place of a field in the bytes of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub wire: Wire,
     pub offset: usize,
     pub bytes: usize,
-    /// How many there are.
+    /// Number of values.
     pub count: usize,
 }
 
 impl Frame<'_> {
-    /// The frame for blocks of `elements`, which is not 0.
+    /// Returns the frame of blocks of `elements`, at least 1.
     pub(crate) fn new(program: &Program, elements: usize) -> Frame<'_> {
         let constants = program.constants(elements);
         let mut offset = 0;
@@ -45,11 +45,11 @@ impl Frame<'_> {
             offset += bytes;
         }
         let numbers = constants.iter().map(|number| *number as f32).collect();
-        let wholes = constants.iter().map(|number| *number as i32).collect();
-        Frame { program, elements, constants, numbers, wholes, fields, bytes: offset }
+        let ints = constants.iter().map(|number| *number as i32).collect();
+        Frame { program, elements, constants, numbers, ints, fields, bytes: offset }
     }
 
-    /// Bytes of a block that planes have for elements that there are not.
+    /// Returns the bytes of a block that are padding of planes.
     pub(crate) fn padding(&self) -> usize {
         let needed = |field: &Place| match field.wire {
             Wire::Bits { width, .. } => (field.count * width as usize).div_ceil(8),
@@ -58,14 +58,14 @@ impl Frame<'_> {
         self.fields.iter().map(|field| field.bytes - needed(field)).sum()
     }
 
-    /// How many numbers a value of this length has per block.
+    /// Returns the number of values of this length per block.
     #[inline(always)]
     pub(crate) fn count(&self, length: Length) -> usize {
         Program::count(length, self.elements, &self.constants)
     }
 
-    /// Elements are shared out in so many parts before they are averaged: a power of two, the same
-    /// for every block of a codec, so that sharing is exact.
+    /// Returns the divisor of elements before they are summed to a mean: a power of two, so that the
+    /// division is exact, and equal for all blocks of a codec.
     pub(crate) fn parts(&self) -> f32 {
         self.program.block.unwrap_or(self.elements).next_power_of_two() as f32
     }

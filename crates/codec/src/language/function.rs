@@ -1,4 +1,4 @@
-//! The functions of the language by name.
+//! Functions of the language by name.
 
 use super::check::Checker;
 use super::program::{Binary, Comparison, Formula, Length, Operation, Reduction, Unary};
@@ -6,7 +6,7 @@ use super::refusal::{Refusal, nearest};
 use super::syntax::Place;
 use super::value::{Kind, Value, common};
 
-/// Every function, as errors and the documentation show it.
+/// Every function with the usage that errors show.
 pub(crate) const FUNCTIONS: [(&str, &str); 24] = [
     ("abs", "abs(x)"),
     ("sqrt", "sqrt(x)"),
@@ -34,14 +34,14 @@ pub(crate) const FUNCTIONS: [(&str, &str); 24] = [
     ("scatter", "scatter(indices, numbers)"),
 ];
 
-/// A call with arguments of the wrong number.
+/// Returns the refusal of a call with a wrong number of arguments.
 pub(crate) fn wrong_count(name: &str, found: usize, place: Place) -> Refusal {
     let usage = FUNCTIONS.iter().find(|(known, _)| *known == name).map_or("", |(_, usage)| usage);
     let message = format!("{name} with {found} arguments, expected {usage}");
     Refusal::at(place, message)
 }
 
-/// The value of a call.
+/// Adds the instructions of a call; returns the value.
 pub(crate) fn call(
     checker: &mut Checker,
     name: &str,
@@ -50,20 +50,20 @@ pub(crate) fn call(
 ) -> Result<Value, Refusal> {
     match (name, arguments) {
         ("abs", [x]) => checker.unary(Unary::Absolute, *x, place, name),
-        ("sqrt", [x]) => checker.unary(Unary::Root, *x, place, name),
+        ("sqrt", [x]) => checker.unary(Unary::Sqrt, *x, place, name),
         ("floor", [x]) => checker.unary(Unary::Floor, *x, place, name),
         ("ceil", [x]) => checker.unary(Unary::Ceiling, *x, place, name),
         ("round" | "round_random", [x]) => round(checker, *x, place, name),
         ("digits" | "digits_up", [x, count]) => digits(checker, *x, *count, place, name),
-        ("min", [a, b]) => checker.binary(Binary::Least, *a, *b, place, name),
-        ("max", [a, b]) => checker.binary(Binary::Largest, *a, *b, place, name),
+        ("min", [a, b]) => checker.binary(Binary::Min, *a, *b, place, name),
+        ("max", [a, b]) => checker.binary(Binary::Max, *a, *b, place, name),
         ("sum", [x]) => reduce(checker, Reduction::Sum, *x, place, name),
-        ("min", [x]) => reduce(checker, Reduction::Least, *x, place, name),
-        ("max", [x]) => reduce(checker, Reduction::Largest, *x, place, name),
+        ("min", [x]) => reduce(checker, Reduction::Min, *x, place, name),
+        ("max", [x]) => reduce(checker, Reduction::Max, *x, place, name),
         ("mean", [x]) => reduce(checker, Reduction::Mean, *x, place, name),
         ("count", [mask]) => {
             checker.require(Kind::Mask, *mask, place, name)?;
-            Ok(checker.result(Kind::Whole, Length::One, Operation::WholeSum(mask.operand)))
+            Ok(checker.result(Kind::Int, Length::One, Operation::IntSum(mask.operand)))
         }
         ("scan", [x]) => {
             let x = per_element(checker, *x, place, name)?;
@@ -129,7 +129,7 @@ fn unknown(name: &str, arguments: usize, place: Place) -> Refusal {
 
 fn round(checker: &mut Checker, x: Value, place: Place, name: &str) -> Result<Value, Refusal> {
     checker.require_number(x, place, name)?;
-    if x.kind == Kind::Whole {
+    if x.kind == Kind::Int {
         return Ok(x);
     }
     if x.length() == Length::Constant {
@@ -146,7 +146,7 @@ fn round(checker: &mut Checker, x: Value, place: Place, name: &str) -> Result<Va
         "round" => Operation::Round(x.operand),
         _ => Operation::RoundRandom(x.operand),
     };
-    Ok(checker.result(Kind::Whole, x.length(), operation))
+    Ok(checker.result(Kind::Int, x.length(), operation))
 }
 
 fn digits(
@@ -176,7 +176,7 @@ fn reduce(
     name: &str,
 ) -> Result<Value, Refusal> {
     let x = per_element(checker, x, place, name)?;
-    let operation = Operation::Reduce { reduction, value: x.operand, absolute: false };
+    let operation = Operation::Reduce(reduction, x.operand);
     Ok(checker.result(Kind::Number, Length::One, operation))
 }
 
@@ -185,33 +185,33 @@ fn select(checker: &mut Checker, [mask, a, b]: [Value; 3], place: Place) -> Resu
     checker.require_number(a, place, "select")?;
     checker.require_number(b, place, "select")?;
     let length = checker.together(mask, a, place)?;
-    let whole = a.kind == Kind::Whole && b.kind == Kind::Whole;
+    let whole = a.kind == Kind::Int && b.kind == Kind::Int;
     let both = checker.together(a, b, place)?;
     let Some(length) = common(length, both) else {
         let message = format!("{} does not go with {}", mask.describe(), b.describe());
         return Err(Refusal::at(place, message));
     };
     if whole {
-        let operation = Operation::WholeSelect(mask.operand, a.operand, b.operand);
-        return Ok(checker.result(Kind::Whole, length, operation));
+        let operation = Operation::IntSelect(mask.operand, a.operand, b.operand);
+        return Ok(checker.result(Kind::Int, length, operation));
     }
     let (a, b) = (checker.number(a), checker.number(b));
     Ok(checker.result(Kind::Number, length, Operation::Select(mask.operand, a, b)))
 }
 
-/// -1, 0 or 1.
+/// Adds the instructions of a sign: -1, 0 or 1.
 fn sign(checker: &mut Checker, x: Value, place: Place) -> Result<Value, Refusal> {
     checker.require_number(x, place, "sign")?;
-    let [minus, zero, one] = [-1.0, 0.0, 1.0]
-        .map(|number| checker.constant(Formula::Number(number), Kind::Whole).operand);
+    let [minus, zero, one] =
+        [-1.0, 0.0, 1.0].map(|number| checker.constant(Formula::Number(number), Kind::Int).operand);
     let x = Value { kind: Kind::Number, operand: checker.number(x) };
     let below = Operation::Compare(Comparison::Below, x.operand, zero);
     let below = checker.result(Kind::Mask, x.length(), below).operand;
     let above = Operation::Compare(Comparison::Below, zero, x.operand);
     let above = checker.result(Kind::Mask, x.length(), above).operand;
-    let rest = checker.result(Kind::Whole, x.length(), Operation::WholeSelect(above, one, zero));
-    let operation = Operation::WholeSelect(below, minus, rest.operand);
-    Ok(checker.result(Kind::Whole, x.length(), operation))
+    let rest = checker.result(Kind::Int, x.length(), Operation::IntSelect(above, one, zero));
+    let operation = Operation::IntSelect(below, minus, rest.operand);
+    Ok(checker.result(Kind::Int, x.length(), operation))
 }
 
 fn locate(
@@ -225,7 +225,7 @@ fn locate(
     Ok(checker.result(Kind::Indices, length, Operation::Where(mask.operand)))
 }
 
-/// A mask with an entry for every element.
+/// Checks that a value is a mask per element.
 fn mask_of_all(
     checker: &mut Checker,
     mask: Value,
@@ -240,7 +240,7 @@ fn mask_of_all(
     Err(Refusal::at(place, message))
 }
 
-/// Several numbers per block, as f32.
+/// Checks that a value has many numbers per block; returns them as f32.
 fn per_element(
     checker: &mut Checker,
     x: Value,
@@ -255,7 +255,7 @@ fn per_element(
     Ok(Value { kind: Kind::Number, operand: checker.number(x) })
 }
 
-/// One number for every element, as f32.
+/// Checks that a value is a number per element; returns it as f32.
 fn all_elements(
     checker: &mut Checker,
     x: Value,
@@ -270,10 +270,10 @@ fn all_elements(
     Ok(x)
 }
 
-/// The length that a constant says.
+/// Returns the length that a constant gives.
 fn counted(count: Value, place: Place, name: &str) -> Result<Length, Refusal> {
     match (count.kind, count.constant()) {
-        (Kind::Whole, Some(constant)) => Ok(Length::Count(constant)),
+        (Kind::Int, Some(constant)) => Ok(Length::Count(constant)),
         _ => {
             let found = count.describe();
             let message = format!("{name} takes a constant whole number as count, found {found}");

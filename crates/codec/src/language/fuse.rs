@@ -1,14 +1,15 @@
-//! Fewer instructions for the same program.
+//! Operator fusion: fewer instructions for an equivalent program.
 //!
-//! What one instruction makes and only the next one reads need not go through memory: such pairs
-//! become one. An instruction whose result nobody reads is left out.
+//! A result that only the next instruction reads need not go through memory: both become one
+//! instruction. An instruction whose result is not read is left out. docs/codec-language.md has the
+//! measured gains; a pair without one is not fused.
 
 use super::program::{
     Binary, Comparison, Field, Instruction, Length, Operand, Operation, Source, Step, Unary,
 };
 use super::wire::Wire;
 
-/// The same instructions, fewer; `fields` are what is emitted and taken.
+/// Fuses instructions of a section; `fields` are the emitted ones.
 pub(crate) fn fuse(mut instructions: Vec<Instruction>, fields: &[Field]) -> Vec<Instruction> {
     for at in 0..instructions.len() {
         if let Some(fused) = fused(&instructions, instructions[at].operation, fields) {
@@ -29,7 +30,7 @@ pub(crate) fn fuse(mut instructions: Vec<Instruction>, fields: &[Field]) -> Vec<
     without_idle(instructions, &idle)
 }
 
-/// The operation together with what makes its operands.
+/// Returns the fusion of an operation with the instructions of its operands, if there is one.
 fn fused(
     instructions: &[Instruction],
     operation: Operation,
@@ -41,12 +42,6 @@ fn fused(
         _ => 0,
     };
     match operation {
-        Operation::Reduce { reduction, value, absolute: false } => match made(value)? {
-            Operation::Unary(Unary::Absolute, value) => {
-                Some(Operation::Reduce { reduction, value, absolute: true })
-            }
-            _ => None,
-        },
         Operation::Sample { value, absolute: false } => match made(value)? {
             Operation::Unary(Unary::Absolute, value) => {
                 Some(Operation::Sample { value, absolute: true })
@@ -65,16 +60,13 @@ fn fused(
             Operation::Negative(x) if bits(field) == 1 && !single(x) => {
                 Some(Operation::EmitNegative(field, x))
             }
-            Operation::Round(x) if (2..8).contains(&bits(field)) && !single(x) => {
-                Some(Operation::EmitRound(field, x))
-            }
             Operation::RoundRandom(x) if (2..8).contains(&bits(field)) => match made(x)? {
                 Operation::Binary(Binary::Multiply, x, factor) if !single(x) && single(factor) => {
                     Some(Operation::EmitRoundRandom(field, x, factor))
                 }
                 _ => None,
             },
-            Operation::WholeSelect(..) if (2..8).contains(&bits(field)) => {
+            Operation::IntSelect(..) if (2..8).contains(&bits(field)) => {
                 steps(instructions, field, value)
             }
             _ => None,
@@ -101,7 +93,7 @@ fn fused(
     }
 }
 
-/// A choice among whole numbers by one or two comparisons of the same elements.
+/// Fuses a choice among integers by one or two comparisons of the same elements.
 fn steps(instructions: &[Instruction], field: usize, value: Operand) -> Option<Operation> {
     let (first, rest) = step(instructions, value)?;
     let (second, other) = step(instructions, rest).unwrap_or((first, rest));
@@ -112,9 +104,9 @@ fn steps(instructions: &[Instruction], field: usize, value: Operand) -> Option<O
     ))
 }
 
-/// What is chosen where a comparison with a number of the block holds, and what is elsewhere.
+/// Returns the step of a choice by a comparison with a number of the block, and the other choice.
 fn step(instructions: &[Instruction], value: Operand) -> Option<(Step, Operand)> {
-    let Operation::WholeSelect(mask, code, rest) = made(instructions, value)? else { return None };
+    let Operation::IntSelect(mask, code, rest) = made(instructions, value)? else { return None };
     let Operation::Compare(comparison, left, right) = made(instructions, mask)? else {
         return None;
     };
@@ -123,12 +115,12 @@ fn step(instructions: &[Instruction], value: Operand) -> Option<(Step, Operand)>
         .then_some((Step { comparison, left, right, code }, rest))
 }
 
-/// Whether it is at most one per block.
+/// Returns whether a value is one per block or constant.
 fn single(value: Operand) -> bool {
     matches!(value.length, Length::Constant | Length::One)
 }
 
-/// The numbers and the threshold of a mask `abs(x) >= threshold`.
+/// Returns numbers and threshold of a mask `abs(x) >= threshold`.
 fn above(instructions: &[Instruction], mask: Operand) -> Option<(Operand, Operand)> {
     match made(instructions, mask)? {
         Operation::Compare(Comparison::AtMost, threshold, magnitude) if single(threshold) => {
@@ -141,17 +133,18 @@ fn above(instructions: &[Instruction], mask: Operand) -> Option<(Operand, Operan
     }
 }
 
-/// The operation that makes a value.
+/// Returns the operation whose result is a value.
 fn made(instructions: &[Instruction], value: Operand) -> Option<Operation> {
     let maker = instructions.iter().find(|maker| {
-        let register = matches!(value.source, Source::Number(_) | Source::Whole(_));
+        let register = matches!(value.source, Source::Number(_) | Source::Int(_));
         register && maker.output.is_some_and(|output| output.source == value.source)
     });
     maker.map(|maker| maker.operation)
 }
 
-/// Leaves out, from the last one backwards, what makes a value that nobody reads. What is taken can
-/// be corrupt, so it is left out only where it is read otherwise: where `idle` says so.
+/// Leaves out, from the last one backwards, instructions whose result is not read. Taken bytes may be
+/// corrupt and must be checked, so a take is left out only where `idle` says that a fused operation
+/// reads the field.
 fn without_idle(instructions: Vec<Instruction>, idle: &[bool]) -> Vec<Instruction> {
     let mut kept: Vec<Instruction> = Vec::with_capacity(instructions.len());
     for (instruction, idle) in instructions.into_iter().zip(idle).rev() {

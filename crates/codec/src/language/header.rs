@@ -1,4 +1,4 @@
-//! What a codec says of itself before it encodes.
+//! Checks of the lines before `encode`: block, parameters, exchange and claims.
 
 use super::check::Checker;
 use super::program::{Claim, Formula, evaluate};
@@ -8,10 +8,10 @@ use super::value::{Kind, Value};
 use crate::Exchange;
 use crate::shown::{Number, short};
 
-/// The longest block: a few of its registers fit into the nearest cache.
+/// Largest number of elements of a block, of which a few registers fit into the nearest cache.
 const BLOCK_MAX: usize = 4096;
 
-/// What the header says.
+/// Facts of a header.
 pub(crate) struct Facts {
     pub parameters: Vec<(String, f64)>,
     pub block: Option<usize>,
@@ -20,10 +20,10 @@ pub(crate) struct Facts {
     pub claim: Option<Claim>,
 }
 
-/// Checks the header, with parameters as `given`, and names its constants.
+/// Checks the header with the `given` parameters, and names its constants.
 ///
 /// # Errors
-/// The first line that makes no sense, or a parameter that there is not.
+/// The first line that does not check, or a given parameter that the codec does not have.
 pub(crate) fn check(
     text: &Definition,
     given: &[(String, f64)],
@@ -86,7 +86,7 @@ fn block(checker: &mut Checker, size: &Expression, facts: &Facts) -> Result<usiz
         return Err(Refusal::at(size.place, message)
             .hint("without a block, a codec works on whole tensors"));
     }
-    let number = checker.constant(Formula::Number(found), Kind::Whole);
+    let number = checker.constant(Formula::Number(found), Kind::Int);
     checker.define("block", number);
     Ok(found as usize)
 }
@@ -115,11 +115,11 @@ fn parameter(
             Number(most)
         )));
     }
-    if default.whole && value.fract() != 0.0 {
+    if default.is_int && value.fract() != 0.0 {
         let message = format!("{} = {}, expected a whole number", name.text, Number(value));
         return Err(refused(message).hint("its default is whole"));
     }
-    let kind = if default.whole { Kind::Whole } else { Kind::Number };
+    let kind = if default.is_int { Kind::Int } else { Kind::Number };
     let constant = checker.constant(Formula::Number(value), kind);
     checker.name(name, constant)?;
     Ok(value)
@@ -141,7 +141,7 @@ fn claimed(checker: &mut Checker, value: &Expression) -> Result<usize, Refusal> 
     Ok(value.constant().unwrap_or_default())
 }
 
-/// Refuses a claim that no codec can keep, for blocks of several lengths.
+/// Checks, for blocks of several lengths, that a claim is in the range that a codec can keep.
 fn in_range(
     checker: &Checker,
     claim: Claim,
@@ -185,7 +185,7 @@ fn constant(checker: &mut Checker, value: &Expression) -> Result<Value, Refusal>
     }
 }
 
-/// Refuses parameters that the codec does not have.
+/// Checks that the codec has all given parameters.
 fn known(parameters: &[(String, f64)], given: &[(String, f64)]) -> Result<(), Refusal> {
     let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
     let Some((name, _)) = given.iter().find(|(name, _)| !names.contains(&name.as_str())) else {
@@ -196,11 +196,11 @@ fn known(parameters: &[(String, f64)], given: &[(String, f64)]) -> Result<(), Re
         true => format!("parameter '{name}', but the codec has none"),
         false => format!("parameter '{name}', expected one of {}", names.join(", ")),
     };
-    Err(Refusal::whole(message).of_parameter())
+    Err(Refusal::codec(message).of_parameter())
 }
 
 impl Checker {
-    /// A constant as errors show it.
+    /// Formats a constant for errors.
     pub(crate) fn described(&self, constant: usize) -> String {
         let at = |elements| evaluate(&self.constants, elements)[constant];
         let (short, long) = (at(1), at(1 << 20));
@@ -210,7 +210,7 @@ impl Checker {
         }
     }
 
-    /// The value of a constant; NaN if it depends on how many elements there are.
+    /// Returns the value of a constant; NaN if it depends on the number of elements.
     pub(crate) fn known(&self, constant: usize) -> f64 {
         let [short, odd, long] =
             [1, 1009, 1 << 20].map(|elements| evaluate(&self.constants, elements)[constant]);

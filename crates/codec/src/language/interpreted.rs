@@ -1,4 +1,4 @@
-//! A program as a codec.
+//! Codec of a program.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -7,31 +7,30 @@ use thinwire_wire::random::Key;
 
 use super::batch::{Batch, Put, Registers};
 use super::frame::Frame;
-use super::loops;
 use super::program::{Claim, Instruction, Operation, Program};
 use super::run;
 use super::wire::Wire;
-use crate::kernel::{Work, imp};
+use crate::kernel;
+use crate::kernel::bits::{INFINITY, read_f32};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 
-/// Elements that are worked on at once: several registers of them fit into the nearest cache, and
-/// memory is read while they are worked on.
+/// Elements of a batch, of which several registers fit into the nearest cache.
 const BATCH: usize = 1024;
 
-/// Registers larger than this are not kept for the next call.
+/// Bytes of the largest registers that are kept for the next call.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// A codec whose loops are those of the interpreter.
+/// Codec that interprets a program.
 pub(crate) struct Interpreted {
     name: String,
     program: Program,
-    /// Zeros are decoded to zeros.
+    /// Whether zeros are decoded to zeros.
     keeps_zero: bool,
     idle: Mutex<Vec<Registers>>,
 }
 
 impl Interpreted {
-    /// The codec that calls itself `name`.
+    /// Returns the codec called `name`.
     pub(crate) fn new(name: String, program: Program) -> Interpreted {
         let mut codec = Interpreted { name, program, keeps_zero: true, idle: Mutex::default() };
         let (zeros, mut decoded) = ([0.0; 64], [1.0; 64]);
@@ -43,12 +42,12 @@ impl Interpreted {
         codec
     }
 
-    /// Elements of a block of a range of so many, which is not empty.
+    /// Returns the elements of a block in a range of `elements`, at least 1.
     fn block_of(&self, elements: usize) -> usize {
         self.program.block.unwrap_or(elements).min(elements)
     }
 
-    /// Lets `work` have registers that nobody else uses.
+    /// Runs `work` with registers that no other call uses.
     fn with_registers<T>(&self, work: impl FnOnce(&mut Registers) -> T) -> T {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = idle().pop();
@@ -60,7 +59,7 @@ impl Interpreted {
         result
     }
 
-    /// How many whole blocks are worked on at once.
+    /// Returns the number of blocks of a batch.
     fn batch(block: usize) -> usize {
         (BATCH / block).max(1)
     }
@@ -96,8 +95,9 @@ impl Codec for Interpreted {
         }
     }
 
-    /// Nobody has proved that it rounds to the nearest, or exactly.
     fn claims(&self) -> Claims {
+        // Random numbers count from the first element of the input, so parts draw other ones. Rounding
+        // to the nearest and exact residuals are never claimed: nothing proves them.
         let drawn = |instruction: &Instruction| {
             use Operation as O;
             let operation = instruction.operation;
@@ -176,7 +176,7 @@ impl Codec for Interpreted {
     }
 }
 
-/// Blocks of one length, one after the other.
+/// Consecutive blocks of one length.
 struct Part<'a> {
     frame: Frame<'a>,
     blocks: usize,
@@ -184,7 +184,7 @@ struct Part<'a> {
     first_byte: usize,
 }
 
-/// The whole blocks of `elements`, and the last one if it is cut.
+/// Returns the whole blocks of `elements`, and the last one if it is shorter.
 fn parts(program: &Program, elements: usize) -> impl Iterator<Item = Part<'_>> {
     let block = program.block.unwrap_or(elements).min(elements).max(1);
     let (blocks, rest) = (elements / block, elements % block);
@@ -204,7 +204,7 @@ fn parts(program: &Program, elements: usize) -> impl Iterator<Item = Part<'_>> {
     whole.into_iter().chain(last)
 }
 
-/// The residual added, encoded, and what that decodes to taken away.
+/// Adds the residual, encodes, and subtracts the decoded values.
 fn encode_batch(
     frame: &Frame<'_>,
     registers: &mut Registers,
@@ -215,75 +215,64 @@ fn encode_batch(
     let blocks = input.len() / frame.elements;
     let (values, residual) = match input {
         Input::Plain(values) => {
-            let largest = imp().run(Largest(values));
+            let max = kernel::max_magnitude(values);
             let batch = Batch { frame, blocks, input: values, encoded: &[], key, first };
-            let finite = encode_finite(&batch, registers, largest, output);
+            let finite = encode_finite(&batch, registers, max, output);
             let batch = Batch { input: &[], encoded: output, ..batch };
             return Finite::when(finite && decodes_finite(&batch, registers, values.len()));
         }
         Input::Feedback { values, residual } => (values, residual),
     };
-    let largest = imp().run(AddLargest(values, residual));
+    let max = add_residual(values, residual);
     let batch = Batch { frame, blocks, input: values, encoded: &[], key, first };
-    if !encode_finite(&batch, registers, largest, output) {
+    if !encode_finite(&batch, registers, max, output) {
         return Finite::No;
     }
     let batch = Batch { frame, blocks, input: &[], encoded: output, key, first };
     // A program that cannot read what it wrote is refused when it is loaded.
     let read = run::decode(&batch, registers, Put::Subtract, values).is_ok();
-    Finite::when(read && imp().run(Largest(values)) < f32::INFINITY.to_bits())
+    Finite::when(read && kernel::is_finite(values))
 }
 
-/// Whether what was encoded decodes to finite numbers: those that are emitted may be finite, and a
-/// root of them not.
+/// Returns whether an encoding decodes to finite numbers: emitted numbers may be finite where an
+/// expression of them is not.
 fn decodes_finite(batch: &Batch<'_>, registers: &mut Registers, elements: usize) -> bool {
     let mut decoded = std::mem::take(&mut registers.decoded);
     decoded.resize(elements, 0.0);
     let read = run::decode(batch, registers, Put::Set, &mut decoded).is_ok();
-    let finite = read && imp().run(Largest(&decoded)) < f32::INFINITY.to_bits();
+    let finite = read && kernel::is_finite(&decoded);
     registers.decoded = decoded;
     finite
 }
 
-/// Encodes what has a magnitude of the bits `largest`; false if that or what is emitted is not
-/// finite.
+/// Encodes values whose largest magnitude has the bits `max`; returns whether that and all emitted
+/// numbers are finite.
 fn encode_finite(
     batch: &Batch<'_>,
     registers: &mut Registers,
-    largest: u32,
+    max: u32,
     output: &mut [u8],
 ) -> bool {
-    let finite = run::encode(batch, registers, output) && largest < f32::INFINITY.to_bits();
+    let finite = run::encode(batch, registers, output) && max < INFINITY;
     if !finite {
         spoil(batch.frame, batch.input, output);
     }
     finite
 }
 
-struct Largest<'a>(&'a [f32]);
-
-impl Work for Largest<'_> {
-    type Output = u32;
-
-    #[inline(always)]
-    fn run(self) -> u32 {
-        loops::largest(self.0)
-    }
+/// Adds the residual in pieces that stay in the nearest cache; returns the bits of the largest
+/// magnitude of the sums.
+fn add_residual(values: &mut [f32], residual: &[f32]) -> u32 {
+    let pieces = values.chunks_mut(BATCH).zip(residual.chunks(BATCH));
+    let max = pieces.map(|(values, residual)| {
+        kernel::add(values, residual);
+        kernel::max_magnitude(values)
+    });
+    max.max().unwrap_or(0)
 }
 
-struct AddLargest<'a>(&'a mut [f32], &'a [f32]);
-
-impl Work for AddLargest<'_> {
-    type Output = u32;
-
-    #[inline(always)]
-    fn run(self) -> u32 {
-        loops::add_largest(self.0, self.1)
-    }
-}
-
-/// Marks the blocks that are not finite: their numbers are NaN, and the rest is 0. Where indices are
-/// sent, bytes stay as they are: not all of them could be read.
+/// Overwrites the blocks that are not finite: numbers become NaN, codes 0. Bytes of a codec with
+/// indices are left alone, since such bytes would not be readable.
 fn spoil(frame: &Frame<'_>, input: &[f32], output: &mut [u8]) {
     if frame.fields.iter().any(|field| field.wire == Wire::Indices) {
         return;
@@ -293,9 +282,7 @@ fn spoil(frame: &Frame<'_>, input: &[f32], output: &mut [u8]) {
         let numbers = |field: &super::frame::Place| {
             let bytes = &bytes[field.offset..field.offset + field.bytes];
             match field.wire {
-                Wire::F32 => bytes
-                    .chunks_exact(4)
-                    .all(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]]).is_finite()),
+                Wire::F32 => bytes.chunks_exact(4).all(|x| read_f32(x).is_finite()),
                 Wire::F16 => bytes.chunks_exact(2).all(|x| x[1] & 0x7c != 0x7c),
                 Wire::Bf16 => bytes
                     .chunks_exact(2)

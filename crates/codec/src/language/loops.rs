@@ -1,9 +1,11 @@
-//! The loops of the operators, over as many blocks as are worked on at once.
+//! Loops of the operators, over as many blocks as are worked on at once.
 //!
-//! They are plain and always inlined, so that [`crate::kernel::wide`] compiles them for the
-//! machine's vectors. A [`View`] says how an operand is spread over the blocks.
+//! Every loop is plain and always inlined, so that it is compiled for the machine as part of a
+//! [`Work`](crate::kernel::Work). A [`View`] says how an operand is spread over the blocks.
 
-/// Numbers of several blocks: `step` of them per block, or one for all where `step` is 0.
+use crate::kernel::{SMALLEST, bits};
+
+/// Numbers of several blocks: `step` per block, or one for all blocks where `step` is 0.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a, T> {
     pub data: &'a [T],
@@ -11,20 +13,20 @@ pub(crate) struct View<'a, T> {
 }
 
 impl<'a, T: Copy> View<'a, T> {
-    /// The numbers of a block of `length`.
+    /// Returns the numbers of a block of `length`.
     #[inline(always)]
     fn many(&self, block: usize, length: usize) -> &'a [T] {
         &self.data[block * length..][..length]
     }
 
-    /// The one number of a block.
+    /// Returns the one number of a block.
     #[inline(always)]
     pub(crate) fn one(&self, block: usize) -> T {
         self.data[block * self.step]
     }
 }
 
-/// `to = f(a)`; both have the same numbers per block, or `a` is one for all.
+/// Computes `to = f(a)`; `a` has as many numbers as `to`, or one for all.
 #[inline(always)]
 pub(crate) fn map<A: Copy, C>(to: &mut [C], a: View<'_, A>, f: impl Fn(A) -> C) {
     let count = to.len();
@@ -40,7 +42,7 @@ pub(crate) fn map<A: Copy, C>(to: &mut [C], a: View<'_, A>, f: impl Fn(A) -> C) 
     }
 }
 
-/// `to = f(a, b)`, where what is one per block meets every element of the block.
+/// Computes `to = f(a, b)`, where one number per block is combined with every element of the block.
 #[inline(always)]
 pub(crate) fn zip<A: Copy, B: Copy, C>(
     to: &mut [C],
@@ -78,7 +80,7 @@ pub(crate) fn zip<A: Copy, B: Copy, C>(
     }
 }
 
-/// `to = a` where the mask is not 0, else `b`.
+/// Computes `to = a` where the mask is not 0, else `b`.
 #[inline(always)]
 pub(crate) fn select<T: Copy>(
     to: &mut [T],
@@ -125,8 +127,8 @@ pub(crate) fn select<T: Copy>(
 /// Lanes in which a block is reduced.
 const LANES: usize = 32;
 
-/// Reduces every block: in lanes, then by halving their number. What is left over at the end of a
-/// block goes to the first lanes.
+/// Reduces every block: in lanes, then by halving their number. Elements that are left over at the end
+/// of a block go to the first lanes.
 #[inline(always)]
 pub(crate) fn reduce<T: Copy>(
     to: &mut [T],
@@ -158,64 +160,29 @@ pub(crate) fn reduce<T: Copy>(
     }
 }
 
-/// The largest magnitude, as bits: above those of infinity if there is a NaN.
-#[inline(always)]
-pub(crate) fn largest(values: &[f32]) -> u32 {
-    let mut largest = 0;
-    for x in values {
-        let bits = x.to_bits() & !SIGN;
-        largest = if bits > largest { bits } else { largest };
-    }
-    largest
-}
-
-/// Adds the residual; the largest magnitude of the sums, as bits.
-#[inline(always)]
-pub(crate) fn add_largest(values: &mut [f32], residual: &[f32]) -> u32 {
-    let mut largest = 0;
-    let count = values.len();
-    let residual = &residual[..count];
-    for at in 0..count {
-        let sum = values[at] + residual[at];
-        values[at] = sum;
-        let bits = sum.to_bits() & !SIGN;
-        largest = if bits > largest { bits } else { largest };
-    }
-    largest
-}
-
-pub(crate) const SIGN: u32 = 1 << 31;
-
-/// 1.5 · 2^23: the adder rounds what is added to it, to nearest, ties to even.
-const SHIFT: f32 = 12_582_912.0;
-
-/// The nearest whole number, ties to even, cut off at ± 2^22 - 1.
+/// Rounds to the nearest integer, ties to even, clipped to ± 2^22 - 1.
 #[inline(always)]
 pub(crate) fn round(x: f32) -> i32 {
-    const MOST: f32 = 4_194_303.0;
-    let x = if x < MOST { x } else { MOST };
-    let x = if x > -MOST { x } else { -MOST };
-    (x + SHIFT).to_bits() as i32 - SHIFT.to_bits() as i32
+    const MAX: f32 = 4_194_303.0;
+    let x = if x < MAX { x } else { MAX };
+    bits::round(if x > -MAX { x } else { -MAX })
 }
 
-/// Either whole number beside one of magnitude 127 at most: so many digits are compared with random
-/// ones.
+/// Rounds a number, clipped to ± 127, to either neighbouring integer: 15 digits behind the point and
+/// as many random ones carry.
 #[inline(always)]
 pub(crate) fn round_random(x: f32, random: i32) -> i32 {
     (round(x * 32768.0).clamp(-127 << 15, 127 << 15) + random) >> 15
 }
 
-/// Below this a number with few digits becomes 0: its inverse would overflow.
-const SMALLEST: f32 = 7.888_609e-31; // 2^-100
-
-/// So many leading binary digits.
+/// Keeps `count` leading binary digits; numbers below 2^-100, whose inverse could overflow, become 0.
 #[inline(always)]
 pub(crate) fn digits(x: f32, count: u32) -> f32 {
     let unused = (1 << (24 - count)) - 1;
     if x.abs() < SMALLEST { 0.0 } else { f32::from_bits(x.to_bits() & !unused) }
 }
 
-/// The same, rounded away from 0 unless that is infinite.
+/// Keeps `count` leading binary digits as [`digits`] does, rounded away from 0 unless that is infinite.
 #[inline(always)]
 pub(crate) fn digits_up(x: f32, count: u32) -> f32 {
     let unused = (1 << (24 - count)) - 1;

@@ -1,18 +1,18 @@
 //! Codecs as text.
 //!
-//! A file `name.codec` says in some fifteen lines how a block becomes fields of few bits, and how
-//! fields become a block; docs/codec-language.md teaches it. The text goes through one file each:
+//! A file `name.codec` describes in some fifteen lines the encoding of a block to fields of few bits,
+//! and the decoding; docs/codec-language.md teaches the language. A text goes through these files:
 //!
-//! - `token`, `parse`: to a tree (`syntax`), or a refusal with its place (`refusal`);
+//! - `token`, `parse`: to a tree (`syntax`), or a refusal with a place (`refusal`);
 //! - `check`, with `header`, `expression`, `operand` and `function`: to a program of operators over
 //!   registers, in which every type fits and every length follows from the number of elements;
 //! - `fuse`, `registers`: to fewer operators, and as few registers as are needed at once;
 //! - `run`: the interpreter. An operator is a loop over a batch of blocks (`compute`, with `loops`,
-//!   `pick` and `random`; `emit` and `take`, with `pack`), so that choosing it costs next to nothing;
-//! - `interpreted`: the program as a [`Codec`](crate::Codec), with residuals and what is not finite;
-//! - `refuse`: what it must show before it is used; `file`: where texts come from.
+//!   `pick` and `random`; `emit` and `take`, with `pack`), so that dispatch costs next to nothing;
+//! - `interpreted`: the program as a [`Codec`](crate::Codec), with residuals and non-finite values;
+//! - `refuse`: trials of the claims before a codec is used; `file`: texts in files.
 //!
-//! Law: an operator has the meaning, bit for bit, of the loop that codecs in Rust have for it.
+//! Law: an operator computes the bits of the loop that codecs in Rust have for it.
 //!
 //! ```
 //! use thinwire_codec::language::{Text, compile};
@@ -71,24 +71,24 @@ use crate::{Choice, Error};
 
 pub(crate) use file::{is_file, load};
 
-/// A longer text is refused: a codec has some fifteen lines.
+/// Largest number of bytes of a text; a codec has some fifteen lines.
 pub(crate) const SOURCE_BYTES_MAX: usize = 64 << 10;
 
-/// A codec's text, where it is from, and parameters in place of its own defaults.
+/// Text of a codec, with a path and with parameters that replace defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
-    /// What errors call it.
+    /// Name of the text in errors.
     pub path: &'a str,
-    /// The text itself.
+    /// Source of the codec.
     pub source: &'a str,
-    /// Parameters by name.
+    /// Values of parameters by name.
     pub parameters: &'a [(String, f64)],
 }
 
-/// The codec that a text describes.
+/// Compiles the codec that a text describes, and tries whether it keeps its claims.
 ///
 /// # Errors
-/// Where the text does not parse or makes no sense, or what the codec does not do as it says.
+/// If the text does not parse or check, or the codec breaks a claim; the error names the place.
 pub fn compile(text: &Text<'_>) -> Result<Choice, Error> {
     let codec = interpreted(text)?;
     refuse::refuse(&codec).map_err(|refusal| refusal.error(text.path, text.source))?;
@@ -102,8 +102,8 @@ fn interpreted(text: &Text<'_>) -> Result<interpreted::Interpreted, Error> {
     Ok(interpreted::Interpreted::new(name(text, &program), program))
 }
 
-/// What the codec calls itself: the stem of its file, the fingerprint of its text and what of its
-/// parameters was given. Ranks that read the same text from different folders agree on it.
+/// Returns the name of a codec: the stem of the file, the fingerprint of the text and the given
+/// parameters. Ranks that read equal texts from different folders agree on the name.
 fn name(text: &Text<'_>, program: &program::Program) -> String {
     let file = text.path.rsplit('/').next().unwrap_or(text.path);
     let stem = file.strip_suffix(".codec").unwrap_or(file);
@@ -115,7 +115,7 @@ fn name(text: &Text<'_>, program: &program::Program) -> String {
     format!("{stem}#{}{colon}{parameters}", fingerprint(text.source))
 }
 
-/// A short hash of a text: ranks whose texts differ have different ones.
+/// Returns a short hash of a text, by which ranks find out that their texts differ.
 pub fn fingerprint(source: &str) -> String {
     format!("{:08x}", thinwire_wire::checksum(source.as_bytes()))
 }

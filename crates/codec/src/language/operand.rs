@@ -1,4 +1,4 @@
-//! What operators make, and what they ask of their operands.
+//! Operands and results of operators: constants, registers, and the types that operators require.
 
 use super::check::Checker;
 use super::program::{Formula, Instruction, Length, Operand, Operation, Source};
@@ -7,7 +7,7 @@ use super::syntax::Place;
 use super::value::{Kind, Value, common};
 
 impl Checker {
-    /// The entry of a constant; equal ones share one.
+    /// Returns the value of a constant; equal constants share an entry.
     pub(crate) fn constant(&mut self, formula: Formula, kind: Kind) -> Value {
         let known = self.constants.iter().position(|known| *known == formula);
         let index = known.unwrap_or_else(|| {
@@ -20,22 +20,22 @@ impl Checker {
         }
     }
 
-    /// Adds an instruction that makes a value.
+    /// Adds an instruction; returns the value of the result.
     pub(crate) fn result(&mut self, kind: Kind, length: Length, operation: Operation) -> Value {
         let register = self.registers;
         self.registers += 1;
         let source = match kind {
             Kind::Number => Source::Number(register),
-            _ => Source::Whole(register),
+            _ => Source::Int(register),
         };
-        // What is made of constants is the same in every block; it is kept once per block.
+        // A result of constants alone is equal in all blocks; it is computed once per block.
         let length = if length == Length::Constant { Length::One } else { length };
         let operand = Operand { source, length };
         self.instructions.push(Instruction { operation, output: Some(operand) });
         Value { kind, operand }
     }
 
-    /// The value as f32.
+    /// Returns a value as f32.
     pub(crate) fn number(&mut self, value: Value) -> Operand {
         match (value.kind, value.operand.source) {
             (Kind::Number, _) | (_, Source::Constant(_)) => value.operand,
@@ -45,7 +45,7 @@ impl Checker {
         }
     }
 
-    /// The length of what is made of both.
+    /// Returns the length of a result of two values, element by element.
     pub(crate) fn together(&self, a: Value, b: Value, place: Place) -> Result<Length, Refusal> {
         common(a.length(), b.length()).ok_or_else(|| {
             let message = format!("{} does not go with {}", a.describe(), b.describe());
@@ -53,14 +53,14 @@ impl Checker {
         })
     }
 
-    /// Refuses what is neither a number nor whole.
+    /// Checks that a value is numbers or integers.
     pub(crate) fn require_number(
         &self,
         value: Value,
         place: Place,
         what: &str,
     ) -> Result<(), Refusal> {
-        if matches!(value.kind, Kind::Number | Kind::Whole) {
+        if matches!(value.kind, Kind::Number | Kind::Int) {
             return Ok(());
         }
         let refusal =
@@ -71,7 +71,7 @@ impl Checker {
         })
     }
 
-    /// Refuses what is of another kind.
+    /// Checks that a value is a mask, or indices.
     pub(crate) fn require(
         &self,
         kind: Kind,

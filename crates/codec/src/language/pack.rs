@@ -1,6 +1,6 @@
-//! Whole numbers to few bits and back.
+//! Packing of integers of 1, 2 or 4 bits.
 //!
-//! The layout is that of `planes`, group by group of 128 elements.
+//! The layout is that of `kernel::planes`, group by group of 128 elements.
 
 /// Elements that share planes.
 pub(crate) const GROUP: usize = 128;
@@ -8,12 +8,12 @@ pub(crate) const GROUP: usize = 128;
 /// Bytes of a plane, and elements side by side in a vector.
 const LANES: usize = 16;
 
-/// The bytes that `count` numbers of `width` bits take, at most 7.
+/// Returns the bytes of `count` numbers of `width` bits, at most 7.
 pub(crate) fn bytes(count: usize, width: usize) -> usize {
     width * (count / GROUP * LANES + (count % GROUP).min(LANES))
 }
 
-/// Packs what `fit` makes of the numbers of a block: whole numbers of `W` bits.
+/// Packs integers of `W` bits, which `fit` makes of the numbers of a block.
 #[inline(always)]
 pub(crate) fn pack<const W: usize, T: Copy>(codes: &[T], bytes: &mut [u8], fit: impl Fn(T) -> i32) {
     let (groups, rest) = codes.as_chunks::<GROUP>();
@@ -49,14 +49,14 @@ pub(crate) fn pack<const W: usize, T: Copy>(codes: &[T], bytes: &mut [u8], fit: 
     }
 }
 
-/// Of eight codes of `W` bits, 1, 2 or 4, the lowest bits to the lowest byte, and so on.
+/// Gathers bit `i` of eight codes of `W` bits, 1, 2 or 4, in byte `i`.
 #[inline(always)]
 fn unzip<const W: usize>(x: u32) -> u32 {
     let swap = |x: u32, shift: u32, mask: u32| {
         let different = (x ^ x >> shift) & mask;
         x ^ different ^ different << shift
     };
-    // Even bits to the lower half, of 16 bits or of 32.
+    // Moves even bits to the lower half, of 16 bits or of 32.
     let half = |x| swap(swap(swap(x, 1, 0x2222_2222), 2, 0x0c0c_0c0c), 4, 0x00f0_00f0);
     match W {
         1 => x,
@@ -65,7 +65,7 @@ fn unzip<const W: usize>(x: u32) -> u32 {
     }
 }
 
-/// Unpacks the numbers of a block, each to its place with `put`.
+/// Unpacks the numbers of a block, each to a place with `put`.
 #[inline(always)]
 pub(crate) fn unpack<const W: usize, const SIGNED: bool, T: Copy>(
     bytes: &[u8],

@@ -1,42 +1,42 @@
-//! A codec's text as a tree.
+//! Parser of texts of codecs, by recursive descent.
 //!
-//! One token of lookahead decides everything, so an error stands where the text first cannot go on.
+//! One token of lookahead decides everything, so an error names the first token that does not fit.
 
 use super::SOURCE_BYTES_MAX;
 use super::refusal::{Refusal, nearest};
 use super::syntax::{Definition, Expression, Header, Literal, Name, Node, Place, Statement};
 use super::token::{Token, tokens};
 
-/// Nested deeper, an expression is refused.
+/// Largest depth of an expression.
 const DEPTH_MAX: usize = 64;
 
-/// A line of more values is refused: a tree may be as deep as its line has values.
+/// Largest number of values of a line, which bounds the depth of a tree.
 const LINE_VALUES_MAX: usize = 128;
 
-/// A program of more values is refused: each is worked out for every block.
+/// Largest number of values of a program, each of which is computed for every block.
 const VALUES_MAX: usize = 512;
 
-/// Operators between two values, from those that bind least.
+/// Operators between two values, by increasing precedence.
 const LEVELS: [&[&str]; 5] =
     [&["or"], &["and"], &["<", "<=", ">", ">=", "==", "!="], &["+", "-"], &["*", "/"]];
 
 const HEADERS: [&str; 8] =
     ["block", "param", "exchange", "feedback", "contraction", "variance", "encode", "decode"];
 
-/// Words that cannot be names.
+/// Words that are no names.
 const RESERVED: [&str; 12] = [
     "codec", "block", "param", "exchange", "feedback", "encode", "decode", "emit", "take", "yield",
     "and", "or",
 ];
 
-/// Reads a whole file.
+/// Parses a text.
 ///
 /// # Errors
-/// Where the text first cannot go on.
+/// The first token that does not fit.
 pub(crate) fn parse(source: &str) -> Result<Definition, Refusal> {
     if source.len() > SOURCE_BYTES_MAX {
         let message = format!("text of {} bytes, at most {SOURCE_BYTES_MAX}", source.len());
-        return Err(Refusal::whole(message));
+        return Err(Refusal::codec(message));
     }
     let tokens = tokens(source)?;
     let mut parser =
@@ -49,11 +49,11 @@ struct Parser {
     tokens: Vec<(Place, Token)>,
     at: usize,
     depth: usize,
-    /// The opening tokens of parentheses and brackets that are not closed yet.
+    /// Tokens that open parentheses and brackets that are not closed yet.
     opened: Vec<usize>,
-    /// How many values the line has so far.
+    /// Number of values of the line so far.
     line_values: usize,
-    /// How many the lines before it have.
+    /// Number of values of all lines before.
     values: usize,
 }
 
@@ -112,9 +112,9 @@ impl Parser {
         let mut range = None;
         if self.is_word("in") {
             self.at += 1;
-            let least = self.literal()?;
+            let min = self.literal()?;
             self.symbol("..")?;
-            range = Some((least.value, self.literal()?.value));
+            range = Some((min.value, self.literal()?.value));
         }
         Ok(Header::Parameter { name, default, range })
     }
@@ -324,7 +324,7 @@ impl Parser {
         matches!(self.peek(), Some(Token::Symbol(found)) if *found == symbol)
     }
 
-    /// Where the next token stands; after the last one, where that ends.
+    /// Returns the place of the next token, or of the last one at the end.
     fn place(&self) -> Place {
         let last = self.tokens.last().map_or(Place { line: 1, column: 1 }, |(place, _)| *place);
         self.tokens.get(self.at).map_or(last, |(place, _)| *place)
@@ -336,9 +336,9 @@ impl Parser {
     }
 }
 
-/// A refusal of the innermost parenthesis or bracket that nothing closes, at the end of the line
-/// before the next statement: an expression goes on until it is closed, so that the parser only sees
-/// what is wrong some lines later.
+/// Returns the refusal of the innermost parenthesis or bracket that is not closed, at the end of the
+/// line before the next statement: an expression goes on until it is closed, so that the parser
+/// notices only some lines later.
 fn unclosed(parser: &Parser, source: &str) -> Option<Refusal> {
     let opened = parser.opened.iter().rev();
     let (open, end) = opened.map(|open| (*open, closed(parser, *open))).find_map(|found| {
@@ -356,7 +356,7 @@ fn unclosed(parser: &Parser, source: &str) -> Option<Refusal> {
     Some(Refusal::at(Place { line, column: code.chars().count() + 1 }, message))
 }
 
-/// The token that closes an opening one, or the beginning of the next statement if none does.
+/// Returns the token that closes an opening one, or the beginning of the next statement as error.
 fn closed(parser: &Parser, open: usize) -> Result<usize, usize> {
     let mut depth = 0_usize;
     for at in open..parser.tokens.len() {
@@ -373,7 +373,8 @@ fn closed(parser: &Parser, open: usize) -> Result<usize, usize> {
     Err(parser.tokens.len())
 }
 
-/// Whether the second of some tokens begins a line, and cannot continue an expression there.
+/// Returns whether the second of some tokens begins a statement, and not a further line of an
+/// expression.
 fn begins_statement(tokens: &[(Place, Token)]) -> bool {
     let [(before, _), (place, Token::Word(word)), rest @ ..] = tokens else { return false };
     let named = matches!(rest.first(), Some((_, Token::Symbol("="))));
@@ -382,7 +383,7 @@ fn begins_statement(tokens: &[(Place, Token)]) -> bool {
     place.line > before.line && (named || known)
 }
 
-/// A name that is not a word of the language.
+/// Checks that a name is not a word of the language.
 fn checked(name: Name) -> Result<Name, Refusal> {
     if !RESERVED.contains(&name.text.as_str()) {
         return Ok(name);

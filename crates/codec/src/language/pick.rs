@@ -1,11 +1,11 @@
-//! Operators that choose among a block's elements, block by block.
+//! Operators that select elements of a block.
 
 use super::loops::View;
 use crate::crowd::Crowd;
 use crate::kernel::Candidate;
 use crate::{Input, select};
 
-/// The places of the largest magnitudes, of equals the first ones, in order.
+/// Writes the indices of the largest magnitudes, of equal ones the first, in order.
 pub(crate) fn largest(to: &mut [i32], blocks: usize, a: View<'_, f32>) {
     let count = to.len() / blocks;
     for (to, block) in to.chunks_exact_mut(count).zip(a.data.chunks_exact(a.step)) {
@@ -14,7 +14,8 @@ pub(crate) fn largest(to: &mut [i32], blocks: usize, a: View<'_, f32>) {
     }
 }
 
-/// The same among those where the mask holds; if these are too few, as [`locate`].
+/// Writes the indices of the largest magnitudes where a mask holds; if it holds for too few elements,
+/// those of [`locate`].
 pub(crate) fn largest_where(
     to: &mut [i32],
     blocks: usize,
@@ -37,7 +38,8 @@ pub(crate) fn largest_where(
     }
 }
 
-/// The places of [`locate`] or [`largest_where`] for the mask of magnitudes that reach a threshold.
+/// Writes the indices of [`locate`] or [`largest_where`] for the mask of magnitudes that reach a
+/// threshold.
 pub(crate) fn above(
     to: &mut [i32],
     blocks: usize,
@@ -49,7 +51,7 @@ pub(crate) fn above(
     for (block, to) in to.chunks_exact_mut(count).enumerate() {
         let numbers = &a.data[block * a.step..][..a.step];
         let threshold = threshold.data[block * threshold.step];
-        // Zero and less lets everything pass, and NaN nothing.
+        // A threshold of zero or less is reached by all, NaN by none.
         let bits = if threshold.is_nan() { u32::MAX >> 1 } else { threshold.max(0.0).to_bits() };
         let passed = match bits {
             0 => (0..)
@@ -63,8 +65,8 @@ pub(crate) fn above(
     }
 }
 
-/// Places where the mask holds, from a drawn element on and around; if they are too few, others from
-/// there on as well. In order.
+/// Writes indices where a mask holds, from a random position on, cyclically; if it holds for too few,
+/// other indices from there on as well. In order.
 pub(crate) fn locate(
     to: &mut [i32],
     blocks: usize,
@@ -87,7 +89,7 @@ fn locate_block(to: &mut [i32], mask: &[i32], first: u32) {
     to.sort_unstable();
 }
 
-/// The elements at indices.
+/// Writes the elements at indices.
 #[inline(always)]
 pub(crate) fn gather<T: Copy>(to: &mut [T], a: View<'_, T>, indices: View<'_, i32>) {
     let blocks = to.chunks_exact_mut(indices.step).zip(indices.data.chunks_exact(indices.step));
@@ -96,7 +98,7 @@ pub(crate) fn gather<T: Copy>(to: &mut [T], a: View<'_, T>, indices: View<'_, i3
     }
 }
 
-/// The `count`-th largest number of every block, counted from 1.
+/// Writes the `count`-th largest number of every block, counted from 1.
 pub(crate) fn rank(to: &mut [f32], a: View<'_, f32>, count: i32) {
     for (to, block) in to.iter_mut().zip(a.data.chunks_exact(a.step)) {
         let at = (count.max(1) as usize).min(block.len()) - 1;
@@ -106,7 +108,8 @@ pub(crate) fn rank(to: &mut [f32], a: View<'_, f32>, count: i32) {
     }
 }
 
-/// One element of every equal part, where in the part by a fixed jitter: gradients may have a period.
+/// Writes one element of every equal part of a block, with a fixed jitter within the part, since
+/// gradients may have a period.
 pub(crate) fn sample(to: &mut [f32], blocks: usize, a: View<'_, f32>) {
     let count = to.len() / blocks;
     let stride = a.step / count;
@@ -118,7 +121,7 @@ pub(crate) fn sample(to: &mut [f32], blocks: usize, a: View<'_, f32>) {
     }
 }
 
-/// Running sums, from the first element on.
+/// Writes running sums, from the first element on.
 pub(crate) fn scan(to: &mut [f32], a: View<'_, f32>) {
     for (to, block) in to.chunks_exact_mut(a.step).zip(a.data.chunks_exact(a.step)) {
         let mut sum = 0.0;

@@ -1,49 +1,48 @@
-//! A codec as instructions over registers.
+//! Programs: codecs as instructions over registers.
 //!
-//! A register holds one number per element, per kept element, or one per block, for as many blocks
-//! as are worked on at once. What depends on parameters and lengths alone is a constant: it is
-//! worked out once per call.
+//! A register holds one number per element, per kept element, or one per block, for all blocks of a
+//! batch. Values of parameters and lengths alone are constants, computed once per call.
 
 use super::wire::Wire;
 
-/// How many numbers of a value there are per block.
+/// Number of numbers of a value per block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// One for all blocks, known beforehand.
+    /// One for all blocks, known before the blocks are.
     Constant,
     /// One.
     One,
-    /// As many as the block has elements.
+    /// One per element of the block.
     Elements,
-    /// As many as this constant says.
+    /// One per kept element, as many as the constant at this index.
     Count(usize),
 }
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// What is encoded.
+    /// Input of `encode`.
     Input,
-    /// A register of f32.
+    /// Register of f32.
     Number(usize),
-    /// A register of i32: whole numbers, masks of 0 and 1, indices.
-    Whole(usize),
-    /// An entry in the table of constants.
+    /// Register of i32: integers, masks of 0 and 1, indices.
+    Int(usize),
+    /// Entry in the table of constants.
     Constant(usize),
 }
 
-/// What an instruction reads.
+/// Value that an instruction reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operand {
     pub source: Source,
     pub length: Length,
 }
 
-/// A constant, from those before it.
+/// Constant, computed from earlier ones.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Formula {
     Number(f64),
-    /// How many elements the block at hand has.
+    /// Number of elements of the block.
     Elements,
     Unary(Unary, usize),
     Binary(Binary, usize, usize),
@@ -54,7 +53,7 @@ pub(crate) enum Formula {
 pub(crate) enum Unary {
     Negative,
     Absolute,
-    Root,
+    Sqrt,
     Floor,
     Ceiling,
 }
@@ -66,11 +65,11 @@ pub(crate) enum Binary {
     Subtract,
     Multiply,
     Divide,
-    Least,
-    Largest,
+    Min,
+    Max,
 }
 
-/// Comparisons.
+/// Comparisons of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Below,
@@ -79,103 +78,103 @@ pub(crate) enum Comparison {
     Unequal,
 }
 
-/// Many numbers of a block to one.
+/// Reductions of many numbers of a block to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Sum,
-    /// The sum of shares: nothing overflows where the mean does not.
+    /// Sum of divided numbers, which does not overflow where the mean does not.
     Mean,
-    Least,
-    Largest,
+    Min,
+    Max,
 }
 
-/// What an instruction does; operands are numbers unless it says otherwise.
+/// Operation of an instruction, on numbers unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Operation {
     Unary(Unary, Operand),
     Binary(Binary, Operand, Operand),
     Compare(Comparison, Operand, Operand),
-    WholeUnary(Unary, Operand),
-    WholeBinary(Binary, Operand, Operand),
-    WholeCompare(Comparison, Operand, Operand),
-    /// Of masks.
+    IntUnary(Unary, Operand),
+    IntBinary(Binary, Operand, Operand),
+    IntCompare(Comparison, Operand, Operand),
+    /// Conjunction of masks.
     And(Operand, Operand),
+    /// Disjunction of masks.
     Or(Operand, Operand),
+    /// Negation of a mask.
     Not(Operand),
-    /// Whether the sign bit is set.
+    /// Mask of the sign bits.
     Negative(Operand),
-    /// To the nearest whole number, ties to the even one.
+    /// Nearest integer, ties to even.
     Round(Operand),
-    /// To either whole number beside it, so that the mean is right.
+    /// Either neighbouring integer, unbiased.
     RoundRandom(Operand),
-    /// Whole to number.
+    /// Integers as numbers.
     Number(Operand),
-    /// So many leading binary digits, the rest cut off or rounded up; 0 below 2^-100.
+    /// Number with so many leading binary digits, the rest cut off or rounded up; 0 below 2^-100.
     Digits {
         value: Operand,
         digits: u32,
         up: bool,
     },
-    /// The second where the mask holds, else the third.
+    /// Second operand where the mask, the first, holds, else the third.
     Select(Operand, Operand, Operand),
-    WholeSelect(Operand, Operand, Operand),
-    /// Of the numbers, or of their magnitudes.
-    Reduce {
-        reduction: Reduction,
-        value: Operand,
-        absolute: bool,
-    },
-    /// Whole numbers.
-    WholeSum(Operand),
-    /// Running sums.
+    /// [`Operation::Select`] of integers.
+    IntSelect(Operand, Operand, Operand),
+    /// One number of all numbers of a block.
+    Reduce(Reduction, Operand),
+    /// Sum of the integers of a block.
+    IntSum(Operand),
+    /// Running sums of a block.
     Scan(Operand),
-    /// Uniform in `0.0..1.0`.
+    /// Uniform random numbers in `0.0..1.0`.
     Random,
-    /// Where the largest magnitudes are: as many as the output's length says.
+    /// Indices of the largest magnitudes, as many as the length of the output.
     Largest(Operand),
-    /// The same among those where the mask, the second, holds.
+    /// Indices of the largest magnitudes where the mask, the second operand, holds.
     LargestWhere(Operand, Operand),
-    /// Where a mask holds: so many from a random element on, filled up with others from there on.
+    /// Indices where a mask holds, from a random position on; others follow if it holds for too few.
     Where(Operand),
-    /// The numbers at indices.
+    /// Numbers at indices, the second operand.
     Gather(Operand, Operand),
-    WholeGather(Operand, Operand),
-    /// The `count`-th largest.
+    /// [`Operation::Gather`] of integers.
+    IntGather(Operand, Operand),
+    /// Number that is the `count`-th largest of the block.
     Rank {
         value: Operand,
         count: usize,
     },
-    /// Some of many, or of their magnitudes, evenly with a fixed jitter.
+    /// Sample of numbers, or of their magnitudes, evenly spread with a fixed jitter.
     Sample {
         value: Operand,
         absolute: bool,
     },
-    /// As `Where` and `LargestWhere`, of magnitudes that reach the second operand.
+    /// Fused [`Operation::Where`] with the mask of magnitudes that reach the second operand.
     WhereAbove(Operand, Operand),
+    /// Fused [`Operation::LargestWhere`] with the mask of magnitudes that reach the second operand.
     LargestAbove(Operand, Operand),
-    /// Writes the numbered field.
+    /// Writes a field.
     Emit(usize, Operand),
-    /// The same with the sign bits of numbers, as a mask.
+    /// Fused emission of the sign bits of numbers, as a mask.
     EmitNegative(usize, Operand),
-    /// The same with the nearest whole numbers.
-    EmitRound(usize, Operand),
-    /// The same with either whole number beside numbers times what is one per block.
+    /// Fused emission of numbers times one number per block, rounded at random.
     EmitRoundRandom(usize, Operand, Operand),
-    /// The same with the code of the first step that holds, or else the last operand.
+    /// Fused emission of the code of the first step that holds, or else of the last operand.
     EmitSteps(usize, [Step; 2], Operand),
-    /// Reads it.
+    /// Reads a field.
     Take(usize),
-    /// Ends `decode` with one number for every element.
+    /// End of `decode` with one number for every element.
     Yield(Operand),
-    /// The same: where the field, a mask, holds, the second, else the third; each is one per block.
+    /// Fused end of `decode`: the first operand where the field, a mask, holds, else the second; each is
+    /// one per block.
     YieldSelect(usize, Operand, Operand),
-    /// The same: the field, of whole numbers, times what is one per block.
+    /// Fused end of `decode`: the field, of integers, times one number per block.
     YieldScaled(usize, Operand),
-    /// Ends it with numbers at indices, and 0 elsewhere.
+    /// End of `decode` with numbers at indices, and 0 elsewhere.
     YieldAt(Operand, Operand),
 }
 
-/// A whole number where a comparison of an element with a number of its block holds.
+/// Integer that is the code where a comparison of an element with a number of the block holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Step {
     /// `Below` or `AtMost`.
@@ -185,38 +184,38 @@ pub(crate) struct Step {
     pub code: Operand,
 }
 
-/// An operation and where its result goes.
+/// Operation with the register of its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Instruction {
     pub operation: Operation,
-    /// No register where nothing results.
+    /// Register of the result, if there is one.
     pub output: Option<Operand>,
 }
 
-/// Something that is emitted.
+/// Field of an encoding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Field {
     pub wire: Wire,
     pub length: Length,
 }
 
-/// What the codec says of itself.
+/// Claim of a codec.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Claim {
     Nothing,
-    /// This constant is its contraction.
+    /// Contraction, the constant at this index.
     Contraction(usize),
-    /// This constant is its variance, and it is unbiased.
+    /// Unbiased with this variance, the constant at this index.
     Variance(usize),
 }
 
-/// A codec that can be run.
+/// Codec that can be run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Program {
     pub name: String,
-    /// Parameters and their values.
+    /// Names and values of parameters.
     pub parameters: Vec<(String, f64)>,
-    /// None if it is run on whole tensors.
+    /// Elements of a block; none if the codec works on whole tensors.
     pub block: Option<usize>,
     pub exchange: crate::Exchange,
     pub feedback: bool,
@@ -225,12 +224,12 @@ pub(crate) struct Program {
     pub fields: Vec<Field>,
     pub encode: Vec<Instruction>,
     pub decode: Vec<Instruction>,
-    /// How many registers of f32 and of i32.
+    /// Numbers of registers of f32 and of i32.
     pub registers: (usize, usize),
 }
 
 impl Step {
-    /// The elements, and the number that they are compared with.
+    /// Returns the elements, and the number that they are compared with.
     fn sides(&self) -> (Operand, Operand) {
         match self.left.length {
             Length::Constant | Length::One => (self.right, self.left),
@@ -238,18 +237,18 @@ impl Step {
         }
     }
 
-    /// What is compared.
+    /// Returns the elements that are compared.
     pub(crate) fn element(&self) -> Operand {
         self.sides().0
     }
 
-    /// What it is compared with.
+    /// Returns the number that elements are compared with.
     pub(crate) fn bound(&self) -> Operand {
         self.sides().1
     }
 
-    /// The comparison with a number as one of kind: an element with these bits of its sign turned is
-    /// at most that.
+    /// Returns the comparison with a number in one form: an element with these bits flipped is at most
+    /// the returned number.
     pub(crate) fn bits(&self, bound: f32) -> (u32, f32) {
         let above = self.element() == self.right;
         let bound = if above { -bound } else { bound };
@@ -259,21 +258,21 @@ impl Step {
 }
 
 impl Operation {
-    /// What it reads.
+    /// Returns the operands that the operation reads.
     pub(crate) fn operands(&mut self) -> Vec<&mut Operand> {
         use Operation as O;
         match self {
             O::Random | O::Take(_) => vec![],
             O::Unary(_, a)
-            | O::WholeUnary(_, a)
+            | O::IntUnary(_, a)
             | O::Not(a)
             | O::Negative(a)
             | O::Round(a)
             | O::RoundRandom(a)
             | O::Number(a)
             | O::Digits { value: a, .. }
-            | O::Reduce { value: a, .. }
-            | O::WholeSum(a)
+            | O::Reduce(_, a)
+            | O::IntSum(a)
             | O::Scan(a)
             | O::Largest(a)
             | O::Where(a)
@@ -281,13 +280,12 @@ impl Operation {
             | O::Sample { value: a, .. }
             | O::Emit(_, a)
             | O::EmitNegative(_, a)
-            | O::EmitRound(_, a)
             | O::YieldScaled(_, a)
             | O::Yield(a) => vec![a],
             O::Binary(_, a, b)
             | O::Compare(_, a, b)
-            | O::WholeBinary(_, a, b)
-            | O::WholeCompare(_, a, b)
+            | O::IntBinary(_, a, b)
+            | O::IntCompare(_, a, b)
             | O::And(a, b)
             | O::Or(a, b)
             | O::Gather(a, b)
@@ -296,9 +294,9 @@ impl Operation {
             | O::LargestAbove(a, b)
             | O::EmitRoundRandom(_, a, b)
             | O::YieldSelect(_, a, b)
-            | O::WholeGather(a, b)
+            | O::IntGather(a, b)
             | O::YieldAt(a, b) => vec![a, b],
-            O::Select(a, b, c) | O::WholeSelect(a, b, c) => vec![a, b, c],
+            O::Select(a, b, c) | O::IntSelect(a, b, c) => vec![a, b, c],
             O::EmitSteps(_, steps, other) => {
                 let steps = steps.iter_mut();
                 let read = steps.flat_map(|step| [&mut step.left, &mut step.right, &mut step.code]);
@@ -313,9 +311,9 @@ impl Unary {
         match self {
             Unary::Negative => -x,
             Unary::Absolute => x.abs(),
-            Unary::Root => x.sqrt(),
+            Unary::Sqrt => x.sqrt(),
             Unary::Floor => x.floor(),
-            // What decimal fractions lack in binary must not count as one more.
+            // The rounding error of a decimal fraction in binary must not count as one more.
             Unary::Ceiling => (x - 1e-6).ceil(),
         }
     }
@@ -334,19 +332,19 @@ impl Binary {
                     x / y
                 }
             }
-            Binary::Least => x.min(y),
-            Binary::Largest => x.max(y),
+            Binary::Min => x.min(y),
+            Binary::Max => x.max(y),
         }
     }
 }
 
 impl Program {
-    /// The constants for blocks of `elements`.
+    /// Returns the constants for blocks of `elements`.
     pub(crate) fn constants(&self, elements: usize) -> Vec<f64> {
         evaluate(&self.constants, elements)
     }
 
-    /// How many numbers a value of this length has in a block of `elements`, which is not empty.
+    /// Returns the number of numbers of a value of this length in a block of `elements`, at least 1.
     pub(crate) fn count(length: Length, elements: usize, constants: &[f64]) -> usize {
         match length {
             Length::Constant => 0,
@@ -357,7 +355,7 @@ impl Program {
     }
 }
 
-/// The values of `formulas`, each from those before it.
+/// Computes the values of `formulas`, each from earlier ones.
 pub(crate) fn evaluate(formulas: &[Formula], elements: usize) -> Vec<f64> {
     let mut values: Vec<f64> = Vec::with_capacity(formulas.len());
     for formula in formulas {

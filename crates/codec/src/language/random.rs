@@ -1,10 +1,10 @@
-//! Random numbers of many elements at once: those of the block codecs.
+//! Random numbers of many elements at once, equal to those of the codecs in Rust.
 
 use thinwire_wire::random::Key;
 
 use crate::kernel::{GROUP, Group, imp};
 
-/// 15 random bits for each of the elements from `first` on.
+/// Writes 15 random bits for each of the elements from `first` on.
 #[inline(always)]
 pub(crate) fn fill(key: Key, first: u64, to: &mut [i32]) {
     let mut at = 0;
@@ -17,7 +17,7 @@ pub(crate) fn fill(key: Key, first: u64, to: &mut [i32]) {
     }
 }
 
-/// The same for [`GROUP`] elements.
+/// Returns 15 random bits for each of [`GROUP`] elements from `first` on.
 #[inline(always)]
 pub(crate) fn group(key: Key, first: u64) -> Group {
     if first.is_multiple_of(GROUP as u64) {
@@ -28,7 +28,7 @@ pub(crate) fn group(key: Key, first: u64) -> Group {
     numbers
 }
 
-/// Uniform in `0.0..1.0`, a multiple of 2^-15, for each of the elements from `first` on.
+/// Writes uniform multiples of 2^-15 in `0.0..1.0` for each of the elements from `first` on.
 #[inline(always)]
 pub(crate) fn uniform(key: Key, first: u64, to: &mut [f32]) {
     let mut bits = [0; GROUP];

@@ -1,43 +1,43 @@
-//! What is wrong with a codec's text: one line with the place, and the line itself for a closer look.
+//! Refusals of texts of codecs: one line with the place, and the line of the text.
 
 use super::syntax::Place;
 use crate::{Error, Kind};
 
-/// Why a text is refused.
+/// Reason why a text is refused.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refusal {
-    /// Where, if it is one place.
+    /// Place in the text, if there is one.
     pub place: Option<Place>,
-    /// What was found and what was expected.
+    /// Message with the found and the expected.
     pub message: String,
-    /// What may help.
+    /// Hint that may help.
     pub hint: Option<String>,
-    /// The text, or a parameter that was given.
+    /// Kind of the error: the text, or a parameter that was given.
     pub kind: Kind,
 }
 
 impl Refusal {
-    /// A refusal of what stands at `place`.
+    /// Returns a refusal at a place.
     pub(crate) fn at(place: Place, message: impl Into<String>) -> Refusal {
         Refusal { place: Some(place), message: message.into(), hint: None, kind: Kind::Program }
     }
 
-    /// A refusal of the codec as a whole.
-    pub(crate) fn whole(message: impl Into<String>) -> Refusal {
+    /// Returns a refusal of the codec without a place.
+    pub(crate) fn codec(message: impl Into<String>) -> Refusal {
         Refusal { place: None, message: message.into(), hint: None, kind: Kind::Program }
     }
 
-    /// The same about a parameter that whoever uses the codec has given.
+    /// Turns into a refusal of a parameter that the user of the codec gave.
     pub(crate) fn of_parameter(self) -> Refusal {
         Refusal { kind: Kind::Parameter, ..self }
     }
 
-    /// The same with a hint.
+    /// Adds a hint.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Refusal {
         Refusal { hint: Some(hint.into()), ..self }
     }
 
-    /// The error about `path` whose text is `source`.
+    /// Returns the error about the text `source` at `path`.
     pub(crate) fn error(&self, path: &str, source: &str) -> Error {
         let at = self.place.map_or(String::new(), |at| format!(":{}:{}", at.line, at.column));
         let hint = self.hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
@@ -49,11 +49,11 @@ impl Refusal {
     }
 }
 
-/// Letters of a line that are shown, and how many of them at most before the place.
+/// Largest number of letters of a line that are shown, and of those before the place.
 const SHOWN_MAX: usize = 100;
 const BEFORE_MAX: usize = 60;
 
-/// The line, or what of a long one is near the place, and under it a caret.
+/// Returns the line, of a long one the part near the place, and a caret below it.
 fn excerpt(place: Place, source: &str) -> Option<String> {
     let line = source.lines().nth(place.line - 1)?;
     let before = place.column - 1;
@@ -69,7 +69,7 @@ fn excerpt(place: Place, source: &str) -> Option<String> {
     Some(format!("{number} | {begin}{shown}{end}\n{margin} | {before}^"))
 }
 
-/// The one of `known` that `found` is most likely to mean, if one is near.
+/// Returns the most similar one of `known`, if one is similar.
 pub(crate) fn nearest<'a>(
     found: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -79,7 +79,7 @@ pub(crate) fn nearest<'a>(
     (distance <= 1 + found.len() / 4).then_some(name)
 }
 
-/// How many letters must change, come or go.
+/// Returns the edit distance: the number of letters that change, come or go.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

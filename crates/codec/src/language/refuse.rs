@@ -1,7 +1,7 @@
-//! What a codec must show before it is used.
+//! Trials of a codec before it is used.
 //!
-//! A text that makes sense may still be no codec: it may expand, lose more than it claims, or not
-//! read what it wrote. It is tried here on values of every shape, in a few milliseconds.
+//! A text that checks may still be no codec: it may expand, have a larger codec error than claimed,
+//! or not decode its own encodings. A trial on values of every shape takes a few milliseconds.
 
 use thinwire_wire::random::Key;
 
@@ -12,16 +12,16 @@ use crate::{Bound, Codec, Finite, Input, Write};
 
 const KEY: Key = Key { seed: 17, step: 3, tensor: 1 };
 
-/// How often random rounding is tried.
+/// Number of trials of random rounding.
 const SEEDS: u64 = 200;
 
-/// Five standard deviations, squared.
+/// Square of five standard deviations.
 const SURE: f64 = 25.0;
 
-/// Refuses a codec that does not do what it says.
+/// Tries a codec.
 ///
 /// # Errors
-/// What it did, and what it should have.
+/// The first claim that does not hold, with the found and the claimed.
 pub(crate) fn refuse(codec: &dyn Codec) -> Result<(), Refusal> {
     expansion(codec)?;
     let block = codec.block();
@@ -45,7 +45,7 @@ pub(crate) fn refuse(codec: &dyn Codec) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Values of every shape, and how they are called.
+/// Returns values of every shape with their names.
 fn inputs(length: usize) -> Vec<(&'static str, Vec<f32>)> {
     let of = |value: &dyn Fn(usize) -> f32| (0..length).map(value).collect::<Vec<f32>>();
     let normal = |i: usize| KEY.normal(i as u64);
@@ -62,7 +62,7 @@ fn inputs(length: usize) -> Vec<(&'static str, Vec<f32>)> {
     ]
 }
 
-/// Refuses what is longer than the values themselves.
+/// Refuses a codec whose encodings are longer than the values.
 fn expansion(codec: &dyn Codec) -> Result<(), Refusal> {
     let elements = if codec.block() > 1 { codec.block() } else { 4096 };
     let (bytes, raw) = (codec.encoded_len(elements), 4 * elements);
@@ -70,10 +70,10 @@ fn expansion(codec: &dyn Codec) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!("expands its input: {bytes} bytes for {elements} elements, {raw} as f32");
-    Err(Refusal::whole(message))
+    Err(Refusal::codec(message))
 }
 
-/// Refuses what loses more than it claims.
+/// Refuses a codec whose codec error is larger than claimed.
 fn contraction(codec: &dyn Codec, values: &[f32], claimed: f64, what: &str) -> Result<(), Refusal> {
     let decoded = round_trip(codec, values, KEY, what)?;
     let (lost, whole) = (squared_distance(&decoded, values), squared_length(values));
@@ -82,13 +82,13 @@ fn contraction(codec: &dyn Codec, values: &[f32], claimed: f64, what: &str) -> R
         return Ok(());
     }
     if whole == 0.0 {
-        return Err(Refusal::whole(format!("decodes {what} to something else")));
+        return Err(Refusal::codec(format!("decodes {what} to something else")));
     }
     let (claimed, kept) = apart(claimed, 1.0 - lost / whole);
-    Err(Refusal::whole(format!("claims a contraction of {claimed}, but of {what} it is {kept}")))
+    Err(Refusal::codec(format!("claims a contraction of {claimed}, but of {what} it is {kept}")))
 }
 
-/// Refuses what is not right in the mean, or varies more than it claims.
+/// Refuses a codec that is biased, or whose variance is larger than claimed.
 fn variance(codec: &dyn Codec, values: &[f32], what: &str) -> Result<(), Refusal> {
     let Bound::Variance(claimed) = codec.bound(values.len()) else { return Ok(()) };
     let (mut sum, mut errors) = (vec![0.0; values.len()], Vec::new());
@@ -101,10 +101,10 @@ fn variance(codec: &dyn Codec, values: &[f32], what: &str) -> Result<(), Refusal
     let (seeds, whole) = (SEEDS as f64, squared_length(values));
     let mean = errors.iter().sum::<f64>() / seeds;
     let bias = sum.iter().map(|sum| (sum / seeds).powi(2)).sum::<f64>();
-    // Of a rare event there may be none.
+    // A rare event may not occur in any trial.
     if bias > SURE * (mean / seeds + whole / seeds.powi(2)) {
         let part = (bias / whole).sqrt();
-        return Err(Refusal::whole(format!(
+        return Err(Refusal::codec(format!(
             "claims to be unbiased, but of {what} the mean of {SEEDS} encodings is off by {part:.3} of \
              their length"
         )));
@@ -113,12 +113,12 @@ fn variance(codec: &dyn Codec, values: &[f32], what: &str) -> Result<(), Refusal
     if mean > claimed * whole * (1.0 + 1e-4) + whole * 1e-9 + 5.0 * spread {
         let (claimed, found) = apart(claimed, mean / whole);
         let message = format!("claims a variance of {claimed}, but of {what} it is {found}");
-        return Err(Refusal::whole(message));
+        return Err(Refusal::codec(message));
     }
     Ok(())
 }
 
-/// What values become; refused if that cannot be read or is not finite.
+/// Encodes and decodes values; refuses a codec that cannot, or not to finite numbers.
 fn round_trip(
     codec: &dyn Codec,
     values: &[f32],
@@ -128,26 +128,26 @@ fn round_trip(
     let mut bytes = vec![0; codec.encoded_len(values.len())];
     let finite = codec.encode(Input::Plain(values), key, &mut bytes);
     if finite == Finite::No {
-        return Err(Refusal::whole(format!("makes of {what} what is not finite")));
+        return Err(Refusal::codec(format!("makes of {what} what is not finite")));
     }
     let mut decoded = vec![0.0; values.len()];
     codec.decode(&bytes, Write::Set, &mut decoded).map_err(|error| {
-        Refusal::whole(format!("does not decode its own output of {what}: {error}"))
+        Refusal::codec(format!("does not decode its own output of {what}: {error}"))
     })?;
     match decoded.iter().find(|x| !x.is_finite()) {
         None => Ok(decoded),
-        Some(x) => Err(Refusal::whole(format!("decodes {what} to {x}"))),
+        Some(x) => Err(Refusal::codec(format!("decodes {what} to {x}"))),
     }
 }
 
-/// Any bytes are values or an error.
+/// Refuses a codec that does not decode any bytes to values, or refuse them as corrupt.
 fn noise(codec: &dyn Codec, length: usize) -> Result<(), Refusal> {
     let bytes: Vec<u8> =
         (0..codec.encoded_len(length)).map(|at| KEY.word(at as u64) as u8).collect();
     let mut values = vec![0.0; length];
     match codec.decode(&bytes, Write::Set, &mut values) {
         Err(error) if error.kind() != crate::Kind::Corrupt => {
-            Err(Refusal::whole(format!("does not decode {length} elements: {error}")))
+            Err(Refusal::codec(format!("does not decode {length} elements: {error}")))
         }
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! Which register holds what, and for how long.
+//! Register allocation.
 //!
 //! The checker gives every value a number of its own. Here values that are not needed at the same
 //! time share a register, so that the working set stays small.
@@ -7,12 +7,12 @@ use std::collections::HashMap;
 
 use super::program::{Instruction, Operand, Source};
 
-/// Rewrites both sections; how many registers of f32 and of i32 they need.
+/// Rewrites both sections; returns them with the numbers of registers of f32 and of i32.
 pub(crate) fn assign(
     encode: Vec<Instruction>,
     decode: Vec<Instruction>,
 ) -> (Vec<Instruction>, Vec<Instruction>, (usize, usize)) {
-    let (mut numbers, mut wholes) = (0, 0);
+    let (mut numbers, mut ints) = (0, 0);
     let mut section = |mut instructions: Vec<Instruction>| {
         let uses = last_uses(&instructions);
         let mut banks = (Bank::default(), Bank::default());
@@ -25,18 +25,18 @@ pub(crate) fn assign(
             if let Some(output) = &mut instruction.output {
                 match &mut output.source {
                     Source::Number(value) => *value = banks.0.take(*value),
-                    Source::Whole(value) => *value = banks.1.take(*value),
+                    Source::Int(value) => *value = banks.1.take(*value),
                     _ => {}
                 }
             }
             banks.0.release(at, &uses);
             banks.1.release(at, &uses);
         }
-        (numbers, wholes) = (numbers.max(banks.0.size), wholes.max(banks.1.size));
+        (numbers, ints) = (numbers.max(banks.0.size), ints.max(banks.1.size));
         instructions
     };
     let (encode, decode) = (section(encode), section(decode));
-    (encode, decode, (numbers, wholes))
+    (encode, decode, (numbers, ints))
 }
 
 /// Registers of one kind.
@@ -57,7 +57,7 @@ impl Bank {
         register
     }
 
-    /// Frees what nothing after instruction `at` reads.
+    /// Frees the registers that no instruction after `at` reads.
     fn release(&mut self, at: usize, uses: &HashMap<usize, usize>) {
         let free = &mut self.free;
         self.places.retain(|value, register| {
@@ -67,7 +67,7 @@ impl Bank {
             }
             needed
         });
-        // A map has no order, and the same text gives the same program.
+        // A map has no order, but equal texts must give equal programs.
         free.sort_unstable();
     }
 }
@@ -75,17 +75,17 @@ impl Bank {
 fn rename(operand: &mut Operand, banks: &(Bank, Bank)) {
     match &mut operand.source {
         Source::Number(value) => *value = banks.0.places[value],
-        Source::Whole(value) => *value = banks.1.places[value],
+        Source::Int(value) => *value = banks.1.places[value],
         _ => {}
     }
 }
 
-/// For each value the last instruction that reads it.
+/// Returns, for each value, the last instruction that reads it.
 fn last_uses(instructions: &[Instruction]) -> HashMap<usize, usize> {
     let mut uses = HashMap::new();
     for (at, instruction) in instructions.iter().enumerate() {
         for operand in instruction.operation.clone().operands() {
-            if let Source::Number(value) | Source::Whole(value) = operand.source {
+            if let Source::Number(value) | Source::Int(value) = operand.source {
                 uses.insert(value, at);
             }
         }

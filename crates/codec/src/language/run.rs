@@ -1,7 +1,7 @@
-//! The interpreter: one operator after the other, each over many blocks.
+//! Interpreter: one operator after the other, each over many blocks.
 //!
-//! A batch of blocks stays in the nearest cache, and an operator's loop over it is long enough for
-//! the cost of choosing the operator to vanish.
+//! A batch of blocks stays in the nearest cache, and the loop of an operator over it is long enough
+//! for the cost of dispatch to vanish.
 
 use super::batch::{Batch, Put, Registers};
 use super::compute::Compute;
@@ -10,19 +10,18 @@ use super::{emit, take};
 use crate::Error;
 use crate::kernel::{Work, imp};
 
-/// Encodes a batch. False if a number that was emitted is not finite.
+/// Encodes a batch; returns whether all emitted numbers are finite.
 pub(crate) fn encode(batch: &Batch<'_>, registers: &mut Registers, output: &mut [u8]) -> bool {
     let mut finite = true;
     for instruction in &batch.frame.program.encode {
         finite &= match instruction.operation {
             Operation::Emit(..)
             | Operation::EmitNegative(..)
-            | Operation::EmitRound(..)
             | Operation::EmitRoundRandom(..)
             | Operation::EmitSteps(..) => {
                 imp().run(Emit { batch, registers, operation: instruction.operation, output })
             }
-            // Only what is taken can be corrupt.
+            // Only taken bytes can be corrupt.
             _ => imp().run(Compute { batch, registers, instruction }).is_ok(),
         };
     }
@@ -32,7 +31,7 @@ pub(crate) fn encode(batch: &Batch<'_>, registers: &mut Registers, output: &mut 
 /// Decodes a batch.
 ///
 /// # Errors
-/// If it names elements that do not exist.
+/// If the batch has indices of elements that do not exist.
 pub(crate) fn decode(
     batch: &Batch<'_>,
     registers: &mut Registers,
@@ -75,9 +74,6 @@ impl Work for Emit<'_> {
         match operation {
             Operation::EmitNegative(field, x) => {
                 emit::negative(batch, batch.numbers(registers, x), field, output);
-            }
-            Operation::EmitRound(field, x) => {
-                emit::round(batch, batch.numbers(registers, x), field, output);
             }
             Operation::EmitRoundRandom(field, x, factor) => {
                 let pair = (batch.numbers(registers, x), batch.numbers(registers, factor));

@@ -1,38 +1,38 @@
-//! What a codec's text says, before anybody asks whether it makes sense.
+//! Syntax tree of a codec, before any check of names and types.
 
-/// Where something stands in the text; both count from 1.
+/// Place in a text; line and column count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The line.
+    /// Line.
     pub line: usize,
-    /// The column, in letters.
+    /// Column, in letters.
     pub column: usize,
 }
 
-/// A word and where it stands.
+/// Word and its place in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Name {
     pub text: String,
     pub place: Place,
 }
 
-/// A whole file.
+/// Text of a codec.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Definition {
     pub name: Name,
     pub header: Vec<Header>,
-    /// What `encode` calls its input.
+    /// Name of the input of `encode`.
     pub input: Name,
     pub encode: Vec<Statement>,
     pub decode: Vec<Statement>,
 }
 
-/// A line before `encode`.
+/// Line before `encode`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Header {
     /// `block 128`
     Block(Expression),
-    /// `param tau = 0.01 in 0.001 .. 1`; whole if written without a fraction.
+    /// `param tau = 0.01 in 0.001 .. 1`; an integer if written without a fraction.
     Parameter { name: Name, default: Literal, range: Option<(f64, f64)> },
     /// `exchange two_shot`
     Exchange(Name),
@@ -46,7 +46,7 @@ pub(crate) enum Header {
     Constant(Name, Expression),
 }
 
-/// A line of `encode` or `decode`.
+/// Line of `encode` or `decode`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Statement {
     /// `scale = mean(abs(x))`
@@ -57,22 +57,22 @@ pub(crate) enum Statement {
     Yield { value: Expression, place: Place },
 }
 
-/// A number as it was written.
+/// Number in a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Literal {
     pub value: f64,
-    /// It has neither point nor exponent.
-    pub whole: bool,
+    /// Whether it has neither point nor exponent.
+    pub is_int: bool,
 }
 
-/// Something with a value. Its place is where its operator, or else its first letter, stands.
+/// Expression, with the place of the operator or else of the first letter.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expression {
     pub place: Place,
     pub node: Node,
 }
 
-/// The sorts of expressions.
+/// Sort of an expression, with the operands.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
     Number(Literal),

@@ -16,18 +16,15 @@ use crate::{Error, Write};
 pub(crate) fn numbers(batch: &Batch<'_>, field: usize, to: &mut [f32]) {
     let place = batch.frame.fields[field];
     match place.wire {
-        Wire::F32 if place.count == 1 => ones(batch, place, to),
+        // A scale per block: calling a kernel for each would cost more than the loop.
+        Wire::F32 if place.count == 1 => {
+            for (block, number) in to[..batch.blocks].iter_mut().enumerate() {
+                *number = read_f32(&batch.encoded[batch.bytes(place, block)]);
+            }
+        }
         Wire::F32 => floats::<F32>(batch, place, to),
         Wire::F16 => floats::<F16>(batch, place, to),
         _ => floats::<BF16>(batch, place, to),
-    }
-}
-
-/// Reads one f32 of every block.
-#[inline(always)]
-fn ones(batch: &Batch<'_>, place: Place, to: &mut [f32]) {
-    for (block, number) in to[..batch.blocks].iter_mut().enumerate() {
-        *number = read_f32(&batch.encoded[block * batch.frame.bytes + place.offset..]);
     }
 }
 
@@ -35,58 +32,58 @@ fn ones(batch: &Batch<'_>, place: Place, to: &mut [f32]) {
 #[inline(always)]
 fn floats<F: FormatLanes>(batch: &Batch<'_>, place: Place, to: &mut [f32]) {
     for block in 0..batch.blocks {
-        let bytes = &batch.encoded[block * batch.frame.bytes + place.offset..][..place.bytes];
         let to = &mut to[block * place.count..][..place.count];
-        imp().cast_decode::<F>(bytes, Write::Set, to);
+        imp().cast_decode::<F>(&batch.encoded[batch.bytes(place, block)], Write::Set, to);
     }
 }
 
-/// Reads a field of whole numbers, a mask, or indices of all blocks.
+/// Reads a field of integers, a mask, or indices of all blocks.
 ///
 /// # Errors
-/// If it holds indices that do not exist.
+/// If a field has indices of elements that do not exist.
 #[inline(always)]
-pub(crate) fn wholes(batch: &Batch<'_>, field: usize, to: &mut [i32]) -> Result<(), Error> {
+pub(crate) fn ints(batch: &Batch<'_>, field: usize, to: &mut [i32]) -> Result<(), Error> {
     let place = batch.frame.fields[field];
-    let set = |to: &mut i32, code: i32| *to = code;
-    let blocks = batch.encoded.chunks_exact(batch.frame.bytes);
-    for (bytes, to) in blocks.zip(to.chunks_exact_mut(place.count)) {
-        let bytes = &bytes[place.offset..place.offset + place.bytes];
+    for (block, to) in to.chunks_exact_mut(place.count).enumerate() {
+        let bytes = &batch.encoded[batch.bytes(place, block)];
         match place.wire {
-            Wire::Bits { width: 1, .. } => unpack::<1, false, _>(bytes, to, set),
-            Wire::Bits { width: 2, signed: false } => unpack::<2, false, _>(bytes, to, set),
-            Wire::Bits { width: 2, signed: true } => unpack::<2, true, _>(bytes, to, set),
-            Wire::Bits { width: 4, signed: false } => unpack::<4, false, _>(bytes, to, set),
-            Wire::Bits { width: 4, signed: true } => unpack::<4, true, _>(bytes, to, set),
-            Wire::Bits { width: 8, signed } => whole_bytes(bytes, signed, to),
-            Wire::Bits { signed, .. } => whole_pairs(bytes, signed, to),
-            _ => indices_of(place.count, batch.frame.elements, bytes, to)?,
+            Wire::Bits { width: 8, signed } => {
+                let extend = if signed { 24 } else { 0 };
+                for (to, byte) in to.iter_mut().zip(bytes) {
+                    *to = i32::from(*byte) << extend >> extend;
+                }
+            }
+            Wire::Bits { width: 16, signed } => {
+                let extend = if signed { 16 } else { 0 };
+                for (to, pair) in to.iter_mut().zip(bytes.as_chunks().0) {
+                    *to = i32::from(u16::from_le_bytes(*pair)) << extend >> extend;
+                }
+            }
+            Wire::Bits { .. } => read(place.wire, bytes, to, |to, code| *to = code),
+            _ => indices(batch.frame.elements, bytes, to)?,
         }
     }
     Ok(())
 }
 
-#[inline(always)]
-fn whole_bytes(bytes: &[u8], signed: bool, to: &mut [i32]) {
-    let extend = if signed { 24 } else { 0 };
-    for (to, byte) in to.iter_mut().zip(bytes) {
-        *to = i32::from(*byte) << extend >> extend;
-    }
-}
-
-#[inline(always)]
-fn whole_pairs(bytes: &[u8], signed: bool, to: &mut [i32]) {
-    let extend = if signed { 16 } else { 0 };
-    for (to, pair) in to.iter_mut().zip(bytes.chunks_exact(2)) {
-        *to = i32::from(u16::from_le_bytes([pair[0], pair[1]])) << extend >> extend;
-    }
-}
-
-fn indices_of(count: usize, elements: usize, bytes: &[u8], to: &mut [i32]) -> Result<(), Error> {
-    for (to, index) in to.iter_mut().zip(Indices::new(count, elements).read(bytes)) {
+fn indices(elements: usize, bytes: &[u8], to: &mut [i32]) -> Result<(), Error> {
+    let layout = Indices::new(to.len(), elements);
+    for (to, index) in to.iter_mut().zip(layout.read(bytes)) {
         *to = index? as i32;
     }
     Ok(())
+}
+
+/// Reads codes of at most 4 bits, each to its place with `put`.
+#[inline(always)]
+fn read<T: Copy>(wire: Wire, bytes: &[u8], to: &mut [T], put: impl Fn(&mut T, i32)) {
+    match wire {
+        Wire::Bits { width: 1, .. } => unpack::<1, false, _>(bytes, to, put),
+        Wire::Bits { width: 2, signed: false } => unpack::<2, false, _>(bytes, to, put),
+        Wire::Bits { width: 2, signed: true } => unpack::<2, true, _>(bytes, to, put),
+        Wire::Bits { signed: false, .. } => unpack::<4, false, _>(bytes, to, put),
+        _ => unpack::<4, true, _>(bytes, to, put),
+    }
 }
 
 /// Ends decoding with a number per element.
@@ -100,25 +97,15 @@ pub(crate) fn put(
 ) {
     let view = batch.numbers(registers, value);
     if !matches!(value.source, Source::Constant(_)) && view.step == batch.frame.elements {
-        let count = values.len();
-        let numbers = &view.data[..count];
-        match put {
+        let numbers = &view.data[..values.len()];
+        return match put {
             Put::Set => values.copy_from_slice(numbers),
-            Put::Add => {
-                for at in 0..count {
-                    values[at] += numbers[at];
-                }
-            }
-            Put::Subtract => {
-                for at in 0..count {
-                    values[at] -= numbers[at];
-                }
-            }
-        }
-        return;
+            Put::Add => imp().add(values, numbers),
+            Put::Subtract => imp().add_scaled(values, numbers, -1.0),
+        };
     }
     for (block, values) in values.chunks_exact_mut(batch.frame.elements).enumerate() {
-        let number = view.data[block * view.step];
+        let number = view.one(block);
         match put {
             Put::Set => values.fill(number),
             Put::Add => values.iter_mut().for_each(|x| *x += number),
@@ -127,7 +114,7 @@ pub(crate) fn put(
     }
 }
 
-/// Ends decoding with one of two numbers per block for every element, as a mask field says.
+/// Ends decoding with one of two numbers per block for every element, chosen by a mask field.
 #[inline(always)]
 pub(crate) fn put_select(
     batch: &Batch<'_>,
@@ -136,21 +123,13 @@ pub(crate) fn put_select(
     put: Put,
     values: &mut [f32],
 ) {
-    let (place, elements) = (batch.frame.fields[field], batch.frame.elements);
-    for block in 0..batch.blocks {
-        let bytes = &batch.encoded[block * batch.frame.bytes + place.offset..][..place.bytes];
-        let values = &mut values[block * elements..][..elements];
-        let (a, b) = (a.data[block * a.step], b.data[block * b.step]);
-        let choose = |code: i32| if code != 0 { a } else { b };
-        match put {
-            Put::Set => unpack::<1, false, _>(bytes, values, |x, code| *x = choose(code)),
-            Put::Add => unpack::<1, false, _>(bytes, values, |x, code| *x += choose(code)),
-            Put::Subtract => unpack::<1, false, _>(bytes, values, |x, code| *x -= choose(code)),
-        }
-    }
+    put_codes(batch, field, put, values, |block| {
+        let (a, b) = (a.one(block), b.one(block));
+        move |code| if code != 0 { a } else { b }
+    });
 }
 
-/// Ends decoding with a field of whole numbers times one number per block.
+/// Ends decoding with a field of integers times one number per block.
 #[inline(always)]
 pub(crate) fn put_scaled(
     batch: &Batch<'_>,
@@ -159,27 +138,29 @@ pub(crate) fn put_scaled(
     put: Put,
     values: &mut [f32],
 ) {
-    let (place, elements) = (batch.frame.fields[field], batch.frame.elements);
-    for block in 0..batch.blocks {
-        let bytes = &batch.encoded[block * batch.frame.bytes + place.offset..][..place.bytes];
-        let values = &mut values[block * elements..][..elements];
-        let scale = scale.data[block * scale.step];
-        match put {
-            Put::Set => scaled(place.wire, bytes, values, |x, code| *x = code * scale),
-            Put::Add => scaled(place.wire, bytes, values, |x, code| *x += code * scale),
-            Put::Subtract => scaled(place.wire, bytes, values, |x, code| *x -= code * scale),
-        }
-    }
+    put_codes(batch, field, put, values, |block| {
+        let scale = scale.one(block);
+        move |code| code as f32 * scale
+    });
 }
 
+/// Ends decoding with the numbers that `value_of` a block gives for the codes of a field.
 #[inline(always)]
-fn scaled(wire: Wire, bytes: &[u8], values: &mut [f32], put: impl Fn(&mut f32, f32)) {
-    let put = |x: &mut f32, code: i32| put(x, code as f32);
-    match wire {
-        Wire::Bits { width: 2, signed: false } => unpack::<2, false, _>(bytes, values, put),
-        Wire::Bits { width: 2, signed: true } => unpack::<2, true, _>(bytes, values, put),
-        Wire::Bits { signed: false, .. } => unpack::<4, false, _>(bytes, values, put),
-        _ => unpack::<4, true, _>(bytes, values, put),
+fn put_codes<F: Fn(i32) -> f32>(
+    batch: &Batch<'_>,
+    field: usize,
+    put: Put,
+    values: &mut [f32],
+    value_of: impl Fn(usize) -> F,
+) {
+    let place = batch.frame.fields[field];
+    for (block, values) in values.chunks_exact_mut(batch.frame.elements).enumerate() {
+        let (bytes, value) = (&batch.encoded[batch.bytes(place, block)], value_of(block));
+        match put {
+            Put::Set => read(place.wire, bytes, values, |x, code| *x = value(code)),
+            Put::Add => read(place.wire, bytes, values, |x, code| *x += value(code)),
+            Put::Subtract => read(place.wire, bytes, values, |x, code| *x -= value(code)),
+        }
     }
 }
 
@@ -195,12 +176,12 @@ pub(crate) fn put_at(
     if put == Put::Set {
         values.fill(0.0);
     }
-    let (indices, numbers) = (batch.wholes(registers, indices), batch.numbers(registers, numbers));
+    let (indices, numbers) = (batch.ints(registers, indices), batch.numbers(registers, numbers));
     for (block, values) in values.chunks_exact_mut(batch.frame.elements).enumerate() {
         let indices = &indices.data[block * indices.step..][..indices.step];
         for (at, index) in indices.iter().enumerate() {
             let number = match numbers.step {
-                0 | 1 => numbers.data[block * numbers.step],
+                0 | 1 => numbers.one(block),
                 step => numbers.data[block * step + at],
             };
             let value = &mut values[*index as usize];

@@ -1,9 +1,9 @@
-//! Words, numbers and symbols of a codec's text.
+//! Tokens of a text: words, numbers and symbols.
 
 use super::refusal::Refusal;
 use super::syntax::{Literal, Place};
 
-/// A word, a number, a symbol, or the end of a line that says something.
+/// Word, number, symbol, or end of a line that has one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token {
     Word(String),
@@ -12,12 +12,12 @@ pub(crate) enum Token {
     LineEnd,
 }
 
-/// Longer names and numbers are refused, so that a line about them stays short.
+/// Bytes of the longest names and numbers, so that messages about them stay short.
 const WORD_BYTES_MAX: usize = 64;
 
-/// Longer ones first.
-const SYMBOLS: [&str; 17] =
-    ["..", "<=", ">=", "==", "!=", "<", ">", "=", "+", "-", "*", "/", "(", ")", "[", "]", ","];
+/// Every symbol, longer ones first.
+const SYMBOLS: [&str; 18] =
+    ["..", "<=", ">=", "==", "!=", "<", ">", "=", "+", "-", "*", "/", "(", ")", "[", "]", ",", ":"];
 
 impl std::fmt::Display for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,11 +30,10 @@ impl std::fmt::Display for Token {
     }
 }
 
-/// All tokens of `source`. What follows a `#` is a comment; within parentheses a line may end
-/// anywhere.
+/// Splits a text into tokens. A comment begins with `#`; within parentheses a line may end anywhere.
 ///
 /// # Errors
-/// If a letter or a number is none of the language.
+/// The first letter or number that is not of the language.
 pub(crate) fn tokens(source: &str) -> Result<Vec<(Place, Token)>, Refusal> {
     let mut tokens = Vec::new();
     let mut depth = 0usize;
@@ -66,7 +65,7 @@ pub(crate) fn tokens(source: &str) -> Result<Vec<(Place, Token)>, Refusal> {
     Ok(tokens)
 }
 
-/// The token that `rest` begins with, and its bytes.
+/// Returns the token that `rest` begins with, and its length in bytes.
 fn next(letter: char, rest: &str, place: Place) -> Result<(Token, usize), Refusal> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if letter.is_ascii_digit() {
@@ -77,21 +76,18 @@ fn next(letter: char, rest: &str, place: Place) -> Result<(Token, usize), Refusa
         let length = word.len();
         return Ok((Token::Word(word), length));
     }
-    if letter == ':' {
-        return Ok((Token::Symbol(":"), 1));
-    }
     match SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
         Some(symbol) => Ok((Token::Symbol(symbol), symbol.len())),
         None => Err(Refusal::at(place, format!("{letter:?} has no meaning here"))),
     }
 }
 
-/// Digits, perhaps a fraction, perhaps an exponent.
+/// Reads a number: digits, an optional fraction, an optional exponent.
 fn number(rest: &str, place: Place) -> Result<(Token, usize), Refusal> {
     let bytes = rest.as_bytes();
     let digits = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
     let mut end = digits(0);
-    let whole_end = end;
+    let int_end = end;
     if bytes.get(end) == Some(&b'.') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit) {
         end += 1 + digits(end + 1);
     }
@@ -105,7 +101,7 @@ fn number(rest: &str, place: Place) -> Result<(Token, usize), Refusal> {
     let text = &rest[..end];
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() => {
-            Ok((Token::Number(Literal { value, whole: end == whole_end }), end))
+            Ok((Token::Number(Literal { value, is_int: end == int_end }), end))
         }
         _ if end > WORD_BYTES_MAX => Ok((Token::LineEnd, end)),
         _ => Err(Refusal::at(place, format!("number {text} is beyond what 64 bits hold"))),

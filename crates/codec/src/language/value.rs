@@ -1,21 +1,21 @@
-//! What an expression is: its kind, and how many there are of it.
+//! Types of expressions: kind and length.
 
 use super::program::{Length, Operand, Source};
 
-/// What sort of thing a value is.
+/// Kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// f32.
+    /// Number of f32.
     Number,
-    /// A whole number of 32 bits.
-    Whole,
-    /// Whether something holds.
+    /// Integer of 32 bits.
+    Int,
+    /// Truth value.
     Mask,
-    /// Places of elements, sorted.
+    /// Sorted indices of elements.
     Indices,
 }
 
-/// An expression's type, and where its value will be.
+/// Type of an expression, and the operand that will hold the value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Value {
     pub kind: Kind,
@@ -27,7 +27,7 @@ impl Value {
         self.operand.length
     }
 
-    /// The entry in the table of constants, if it is one.
+    /// Returns the entry in the table of constants, if the value is a constant.
     pub(crate) fn constant(&self) -> Option<usize> {
         match self.operand.source {
             Source::Constant(index) => Some(index),
@@ -35,11 +35,11 @@ impl Value {
         }
     }
 
-    /// As errors call it.
+    /// Describes the type for errors.
     pub(crate) fn describe(&self) -> String {
         let kind = match self.kind {
             Kind::Number => "number",
-            Kind::Whole => "whole number",
+            Kind::Int => "whole number",
             Kind::Mask => "mask",
             Kind::Indices => "indices",
         };
@@ -53,7 +53,7 @@ impl Value {
     }
 }
 
-/// The length of something made of both element by element, if that can be.
+/// Returns the length of a result of two values, element by element, if the lengths fit.
 pub(crate) fn common(a: Length, b: Length) -> Option<Length> {
     match (a, b) {
         (Length::Constant, other) | (other, Length::Constant) => Some(other),

@@ -1,26 +1,26 @@
-//! The types of what is emitted, and where their bits lie.
+//! Types of fields, and the layout of their bits.
 //!
-//! Numbers of f32, f16 and bf16 and whole numbers of 8 and 16 bits lie one after the other,
-//! little-endian. Smaller whole numbers lie in planes of 16 bytes, one for every bit, the lowest
-//! first: of every 128 elements, bit `i` of byte `j` belongs to element `16 i + j`. Of a last group of
-//! fewer than 16 elements a plane has as many bytes.
+//! Numbers of f32, f16 and bf16 and integers of 8 and 16 bits lie one after the other, little-endian.
+//! Smaller integers lie in planes of 16 bytes, one for every bit, the lowest first: of every 128
+//! elements, bit `i` of byte `j` belongs to element `16 i + j`. In a last group of fewer than 16
+//! elements a plane has as many bytes as there are elements.
 
 use super::pack;
 use super::refusal::{Refusal, nearest};
 use super::syntax::Name;
 
-/// What an element becomes.
+/// Type of the elements of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
     F32,
     F16,
     Bf16,
-    /// A whole number of so many bits, with a sign or without.
+    /// Integer of `width` bits.
     Bits {
         width: u32,
         signed: bool,
     },
-    /// Sorted indices, in the bits that `indices` says.
+    /// Sorted indices, in the layout of `indices`.
     Indices,
 }
 
@@ -42,7 +42,7 @@ const NAMES: [(&str, Wire); 13] = [
 ];
 
 impl Wire {
-    /// The type called `name`.
+    /// Returns the type called `name`.
     pub(crate) fn parse(name: &Name) -> Result<Wire, Refusal> {
         let known = NAMES.iter().map(|(known, _)| *known);
         if let Some((_, wire)) = NAMES.iter().find(|(known, _)| *known == name.text) {
@@ -55,12 +55,12 @@ impl Wire {
         })
     }
 
-    /// The name.
+    /// Returns the name.
     pub(crate) fn name(self) -> &'static str {
         NAMES.iter().find(|(_, wire)| *wire == self).map_or("", |(name, _)| name)
     }
 
-    /// The bytes of `count` elements, which are not indices.
+    /// Returns the bytes of `count` elements, which are not indices.
     pub(crate) fn bytes(self, count: usize) -> usize {
         match self {
             Wire::F32 => 4 * count,
@@ -71,7 +71,7 @@ impl Wire {
         }
     }
 
-    /// The smallest and the largest whole number.
+    /// Returns the smallest and the largest integer.
     pub(crate) fn range(self) -> (i32, i32) {
         match self {
             Wire::Bits { width, signed: false } => (0, (1 << width) - 1),

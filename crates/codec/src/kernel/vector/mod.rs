@@ -30,4 +30,4 @@ pub(super) use collect::collect;
 pub(crate) use lanes::{CodeLanes, FormatLanes, LevelsLanes};
 pub(super) use levels::{dequantise, quantise, random};
 pub(super) use signs::{sign_decode, sign_encode};
-pub(super) use sums::{add, add_scaled, dot, magnitudes, max_magnitude, run, scale_copy};
+pub(super) use sums::{add, add_scaled, dot, max_magnitude, run, scale_copy};

@@ -68,26 +68,6 @@ pub(in crate::kernel) unsafe fn dot<L: Lanes>(a: &[f32], b: &[f32]) -> f32 {
 }
 
 #[inline(always)]
-pub(in crate::kernel) unsafe fn magnitudes<L: Lanes>(values: &[f32], factor: f32) -> f32 {
-    let whole = values.len() / scalar::SUMS * scalar::SUMS;
-    let mut vectors = [L::splat(0.0); 2];
-    for at in (0..whole).step_by(scalar::SUMS) {
-        for (half, sum) in vectors.iter_mut().enumerate() {
-            let x = L::load(values.as_ptr().add(at + half * LANES));
-            let magnitude = L::from_bits(L::magnitude(x));
-            *sum = L::add(*sum, L::mul(magnitude, L::splat(factor)));
-        }
-    }
-    if whole == values.len() {
-        return L::sum(L::add(vectors[0], vectors[1]));
-    }
-    let mut sums = [0.0; scalar::SUMS];
-    L::store(sums.as_mut_ptr(), vectors[0]);
-    L::store(sums.as_mut_ptr().add(LANES), vectors[1]);
-    scalar::finish_magnitudes(sums, &values[whole..], factor)
-}
-
-#[inline(always)]
 pub(in crate::kernel) unsafe fn max_magnitude<L: Lanes>(values: &[f32]) -> u32 {
     let whole = values.len() / LANES * LANES;
     let mut max = L::splat_int(0);
