@@ -30,7 +30,11 @@ pub trait Buffer {
     /// If the dtype is not f32.
     fn values(&self) -> &[f32] {
         assert_eq!(self.dtype(), Some(DType::F32), "values of a buffer");
-        bytemuck::cast_slice(self.bytes())
+        // Empty memory of a framework has any address, aligned or not.
+        match self.bytes() {
+            [] => &[],
+            bytes => bytemuck::cast_slice(bytes),
+        }
     }
 
     /// The elements of a buffer of f32, to be overwritten.
@@ -39,7 +43,10 @@ pub trait Buffer {
     /// If the dtype is not f32.
     fn values_mut(&mut self) -> &mut [f32] {
         assert_eq!(self.dtype(), Some(DType::F32), "values of a buffer");
-        bytemuck::cast_slice_mut(self.bytes_mut())
+        match self.bytes_mut() {
+            [] => &mut [],
+            bytes => bytemuck::cast_slice_mut(bytes),
+        }
     }
 }
 
@@ -121,3 +128,39 @@ macro_rules! buffer_of_elements {
 
 buffer_of_elements!(Vec<T>);
 buffer_of_elements!(&mut [T]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Empty memory at an address where no f32 can be.
+    struct Nowhere([u8; 8]);
+
+    impl Nowhere {
+        /// Offset of the first byte that is not aligned.
+        fn odd(&self) -> usize {
+            usize::from(self.0.as_ptr().addr().is_multiple_of(2))
+        }
+    }
+
+    impl Buffer for Nowhere {
+        fn dtype(&self) -> Option<DType> {
+            Some(DType::F32)
+        }
+
+        fn bytes(&self) -> &[u8] {
+            &self.0[self.odd()..][..0]
+        }
+
+        fn bytes_mut(&mut self) -> &mut [u8] {
+            let odd = self.odd();
+            &mut self.0[odd..][..0]
+        }
+    }
+
+    #[test]
+    fn empty_memory_may_lie_anywhere() {
+        let mut nowhere = Nowhere([0; 8]);
+        assert!(nowhere.values().is_empty() && nowhere.values_mut().is_empty());
+    }
+}
