@@ -3,25 +3,19 @@
 //! "Gaussian Error Linear Units" (Hendrycks and Gimpel). `Phi` is Abramowitz and Stegun's formula
 //! 7.1.26, within 1e-7. Without a branch that depends on a value, the compiler vectorises it.
 
-use rayon::prelude::*;
-
-use super::rows::CHUNK;
+use super::rows::{each, each_slope};
 use crate::vector::exp;
 
 /// In place.
 pub fn gelu(values: &mut [f32]) {
-    values.par_chunks_mut(CHUNK).for_each(|values| {
-        values.iter_mut().for_each(|x| *x *= normal(*x).0);
-    });
+    each(values, |x| x * normal(x).0);
 }
 
 /// `dy`, times the slope at x, in place.
 pub fn gelu_backward(x: &[f32], dy: &mut [f32]) {
-    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
-        for (dy, x) in dy.iter_mut().zip(x) {
-            let (below, bell) = normal(*x);
-            *dy *= below + x * bell * 0.398_942_3;
-        }
+    each_slope(x, dy, |x| {
+        let (below, bell) = normal(x);
+        below + x * bell * 0.398_942_3
     });
 }
 

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::vector::{exp, maximum, sum};
 
 /// Elements that are worth a task of their own.
-pub const CHUNK: usize = 1 << 14;
+const CHUNK: usize = 1 << 14;
 /// √(2/π) and the factor of the cube, in GELU's approximation by tanh.
 const GELU: [f32; 2] = [0.797_884_6, 0.044_715];
 
@@ -21,6 +21,13 @@ fn rows_of(width: usize) -> usize {
 pub fn each(values: &mut [f32], function: impl Fn(f32) -> f32 + Sync) {
     values.par_chunks_mut(CHUNK).for_each(|values| {
         values.iter_mut().for_each(|x| *x = function(*x));
+    });
+}
+
+/// `dy`, times the slope at x, in place.
+pub fn each_slope(x: &[f32], dy: &mut [f32], slope: impl Fn(f32) -> f32 + Sync) {
+    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
+        dy.iter_mut().zip(x).for_each(|(dy, x)| *dy *= slope(*x));
     });
 }
 
@@ -76,71 +83,55 @@ pub fn tanh(values: &mut [f32]) {
 
 /// `dy`, times the hyperbolic tangent's slope at x, in place.
 pub fn tanh_backward(x: &[f32], dy: &mut [f32]) {
-    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
-        for (dy, x) in dy.iter_mut().zip(x) {
-            let y = x.tanh();
-            *dy *= 1.0 - y * y;
-        }
+    each_slope(x, dy, |x| {
+        let y = x.tanh();
+        1.0 - y * y
     });
 }
 
 /// GELU by tanh, in place.
 pub fn gelu(values: &mut [f32]) {
-    values.par_chunks_mut(CHUNK).for_each(|values| {
-        values.iter_mut().for_each(|x| *x *= sigmoid(twice_inner(*x)));
-    });
+    each(values, |x| x * sigmoid(twice_inner(x)));
 }
 
 /// `dy`, times GELU's slope at x, in place.
 pub fn gelu_backward(x: &[f32], dy: &mut [f32]) {
-    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
-        for (dy, x) in dy.iter_mut().zip(x) {
-            let s = sigmoid(twice_inner(*x));
-            let steep = 2.0 * GELU[0] * (1.0 + 3.0 * GELU[1] * x * x);
-            *dy *= s + x * s * (1.0 - s) * steep;
-        }
+    each_slope(x, dy, |x| {
+        let s = sigmoid(twice_inner(x));
+        let steep = 2.0 * GELU[0] * (1.0 + 3.0 * GELU[1] * x * x);
+        s + x * s * (1.0 - s) * steep
     });
 }
 
 /// SiLU, in place.
 pub fn silu(values: &mut [f32]) {
-    values.par_chunks_mut(CHUNK).for_each(|values| {
-        values.iter_mut().for_each(|x| *x *= sigmoid(*x));
-    });
+    each(values, |x| x * sigmoid(x));
 }
 
 /// `dy`, times SiLU's slope at x, in place.
 pub fn silu_backward(x: &[f32], dy: &mut [f32]) {
-    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
-        for (dy, x) in dy.iter_mut().zip(x) {
-            let s = sigmoid(*x);
-            *dy *= s * (1.0 + x * (1.0 - s));
-        }
+    each_slope(x, dy, |x| {
+        let s = sigmoid(x);
+        s * (1.0 + x * (1.0 - s))
     });
 }
 
 /// The sigmoid, in place.
 pub fn sigmoids(values: &mut [f32]) {
-    values.par_chunks_mut(CHUNK).for_each(|values| {
-        values.iter_mut().for_each(|x| *x = sigmoid(*x));
-    });
+    each(values, sigmoid);
 }
 
 /// `dy`, times the sigmoid's slope at x, in place.
 pub fn sigmoids_backward(x: &[f32], dy: &mut [f32]) {
-    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
-        for (dy, x) in dy.iter_mut().zip(x) {
-            let s = sigmoid(*x);
-            *dy *= s * (1.0 - s);
-        }
+    each_slope(x, dy, |x| {
+        let s = sigmoid(x);
+        s * (1.0 - s)
     });
 }
 
 /// `dy` where x is positive, in place.
 pub fn relu_backward(x: &[f32], dy: &mut [f32]) {
-    dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
-        dy.iter_mut().zip(x).for_each(|(dy, x)| *dy *= f32::from(u8::from(*x > 0.0)));
-    });
+    each_slope(x, dy, |x| f32::from(u8::from(x > 0.0)));
 }
 
 /// Twice what GELU takes the tanh of: (1 + tanh u) / 2 is the sigmoid of 2u.
