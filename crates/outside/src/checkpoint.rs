@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use thinwire_model::Part;
+use thinwire_train::Parameter;
 use thinwire_train::checkpoint::{Checkpoint, Wanted};
-use thinwire_train::{Initial, Parameter};
 use thinwire_wire::{Rank, checksum};
 
 /// Byte that ends a part of an input, since no text has it.
@@ -79,11 +79,8 @@ fn file(header: &[u8]) -> Vec<u8> {
 
 fn load() -> Result<(), thinwire_train::Error> {
     let checkpoint = Checkpoint::open(&FOLDER)?;
-    let parameter = |name: &str, shape: &[usize]| Parameter {
-        name: name.to_owned(),
-        shape: shape.to_vec(),
-        initial: Initial::Zeros,
-    };
+    let parameter =
+        |name: &str, shape: &[usize]| Parameter { name: name.to_owned(), shape: shape.to_vec() };
     let parameters = [parameter("w", &[3, 4]), parameter("b", &[4])];
     let outcomes = [
         checkpoint.values(&parameters).map(|values| {

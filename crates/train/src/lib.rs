@@ -49,6 +49,6 @@ pub use config::Config;
 pub use corpus::Corpus;
 pub use data::{Batch, Position, Sampler, Sampling, VOCABULARY, validation_batches};
 pub use error::{Error, Kind};
-pub use model::{Gradients, Initial, Parameter, initial_values};
+pub use model::{Gradients, Parameter};
 pub use optimizer::{AdamW, AdamWOptions, LearningRate, Pace, clip_scale, global_norm};
 pub use trainer::{Options, StepReport, Trainer, exchanged_parameters};

@@ -187,10 +187,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Initial;
 
     fn parameter(shape: &[usize]) -> Parameter {
-        Parameter { name: "p".to_owned(), shape: shape.to_vec(), initial: Initial::Zeros }
+        Parameter { name: "p".to_owned(), shape: shape.to_vec() }
     }
 
     /// Algorithm 2 of the paper as it stands, for one number in f64.

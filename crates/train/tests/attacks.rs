@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use thinwire_model::Part;
+use thinwire_train::Parameter;
 use thinwire_train::checkpoint::{Checkpoint, Wanted};
-use thinwire_train::{Initial, Parameter};
 use thinwire_wire::{Rank, checksum};
 
 const MODEL: &str = "model.safetensors";
@@ -81,7 +81,7 @@ fn tensor(name: &str, shape: &[u64], from: u64, to: u64) -> String {
 fn parameters() -> Vec<Parameter> {
     let one = |name: &str, shape: &[usize]| {
         let (name, shape) = (name.to_owned(), shape.to_vec());
-        Parameter { name, shape, initial: Initial::Zeros }
+        Parameter { name, shape }
     };
     vec![one("b", &[4]), one("w", &[2, 2])]
 }

@@ -5,7 +5,7 @@ use std::fs;
 use super::*;
 use crate::spmd::GraphModel;
 use crate::testing::{Folder, alone, model, options};
-use crate::{Config, Corpus, Position, Sampler, Sampling, Trainer, initial_values};
+use crate::{Config, Corpus, Position, Sampler, Sampling, Trainer};
 use thinwire_wire::World;
 
 fn sampler() -> Sampler {
@@ -176,7 +176,7 @@ fn another_model_is_refused() {
     let other = model(3);
     let mut trainer = alone(&other, options(), 1);
     let parameters = model(2).parameters().to_vec();
-    let values = initial_values(&parameters, 1);
+    let values = alone(&model(2), options(), 1).values();
     assert!(trainer.restore(5, &values, &AdamW::new(&parameters)).is_err());
     assert_eq!(trainer.next_step(), 0);
 }

@@ -18,7 +18,7 @@ use super::machine::completion_order;
 use super::text::Text;
 use super::value::Value;
 use crate::error::Error;
-use crate::{Batch, Initial, Parameter};
+use crate::{Batch, Parameter};
 
 pub use sample::Sampled;
 
@@ -54,11 +54,8 @@ impl GraphModel {
         let mut places = vec![0; order.len()];
         order.iter().enumerate().for_each(|(place, index)| places[*index] = place);
         let tensors = order.iter().map(|index| &graph.tensors[program.parameters[*index].tensor]);
-        let parameters = tensors.map(|tensor| Parameter {
-            name: tensor.name.clone(),
-            shape: tensor.shape.clone(),
-            initial: described(tensor.role),
-        });
+        let parameters = tensors
+            .map(|tensor| Parameter { name: tensor.name.clone(), shape: tensor.shape.clone() });
         Ok(GraphModel {
             text: Text::new(graph, tokens)?,
             declarations: training
@@ -140,14 +137,4 @@ fn alone(program: &Program, list: Vec<Instruction>, lasting: &[Slot]) -> Vec<Ins
     insert_frees(&mut phases, &lasting);
     let [((), list)] = phases;
     list
-}
-
-fn described(role: thinwire_model::Role) -> Initial {
-    match role {
-        thinwire_model::Role::Parameter(thinwire_model::Initial::Normal(deviation)) => {
-            Initial::Normal(deviation as f32)
-        }
-        thinwire_model::Role::Parameter(thinwire_model::Initial::Ones) => Initial::Ones,
-        _ => Initial::Zeros,
-    }
 }

@@ -4,7 +4,7 @@ use thinwire_model::Graph;
 use thinwire_program::{Parameter, Program};
 
 use super::value::Value;
-use crate::{AdamW, AdamWOptions, Initial, Pace};
+use crate::{AdamW, AdamWOptions, Pace};
 
 /// AdamW on this rank's parts.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Optimizer {
             let tensor = &graph.tensors[parameter.tensor];
             let nothing = vec![0; tensor.shape.len()];
             let shape = part.as_ref().map_or(nothing, |part| part.shape().to_vec());
-            crate::Parameter { name: tensor.name.clone(), shape, initial: Initial::Zeros }
+            crate::Parameter { name: tensor.name.clone(), shape }
         });
         let parameters: Vec<_> = described.collect();
         let values = parts.iter().map(|part| part.clone().map_or(Vec::new(), Value::into_floats));

@@ -285,7 +285,7 @@ fn timed(name: &'static str, jobs: &mut [Job], overhead_s: f64) -> Timed {
 /// Times the work on parameters, gradients and messages besides operators.
 fn keeping() -> [Timed; 3] {
     let shape = vec![WEIGHTS];
-    let of = crate::Parameter { name: String::new(), shape, initial: crate::Initial::Zeros };
+    let of = crate::Parameter { name: String::new(), shape };
     let of = vec![of; PARAMETERS];
     let mut state = AdamW::new(&of);
     let (mut values, gradient) = (vec![vec![0.5; WEIGHTS]; PARAMETERS], vec![1e-3; WEIGHTS]);

@@ -44,7 +44,32 @@ pub fn places(shape: &[usize], parts: &[Part]) -> impl Iterator<Item = u64> {
 
 #[cfg(test)]
 mod tests {
+    use thinwire_model::{Element, Tensor};
+
     use super::*;
+
+    #[test]
+    fn parameters_start_independent_and_with_their_deviation() {
+        let tensor = |name: &str, deviation: f64| Tensor {
+            name: name.to_owned(),
+            shape: vec![50, 40],
+            element: Element::Float,
+            role: Role::Parameter(match deviation {
+                0.0 => Initial::Ones,
+                deviation => Initial::Normal(deviation),
+            }),
+        };
+        let mut graph = thinwire_model::named("mlp", 1, 1).unwrap();
+        graph.tensors = vec![tensor("a", 0.5), tensor("b", 0.5), tensor("c", 0.0)];
+        let parts = [50, 40].map(|length| Part { start: 0, length });
+        let values = |seed| [0, 1, 2].map(|id| initial(&graph, seed)(id, &parts));
+        let [first, second, ones] = values(4);
+        assert_ne!(first, second);
+        assert_ne!(first, values(5)[0]);
+        let variance = first.iter().map(|v| v * v).sum::<f32>() / 2000.0;
+        assert!((variance - 0.25).abs() < 0.04, "{variance}");
+        assert!(ones.iter().all(|value| *value == 1.0));
+    }
 
     #[test]
     fn places_are_those_of_the_whole() {

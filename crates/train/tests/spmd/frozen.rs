@@ -9,7 +9,7 @@ use thinwire_program::{Plan, Sharding};
 use thinwire_testkit::{Network, spawn};
 use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
 use thinwire_train::spmd::{Machine, initial};
-use thinwire_train::{AdamWOptions, Initial, Pace, Parameter, Position};
+use thinwire_train::{AdamWOptions, Pace, Parameter, Position};
 use thinwire_wire::Rank;
 
 use crate::laws::GPT;
@@ -54,11 +54,10 @@ fn frozen(plan: &Plan, folder: &Path) -> (Vec<Vec<f32>>, Vec<Whole>) {
 }
 
 fn parameters() -> Vec<Parameter> {
-    let described = GPT.graph.parameters().map(|(_, tensor)| Parameter {
-        name: tensor.name.clone(),
-        shape: tensor.shape.clone(),
-        initial: Initial::Zeros,
-    });
+    let described = GPT
+        .graph
+        .parameters()
+        .map(|(_, tensor)| Parameter { name: tensor.name.clone(), shape: tensor.shape.clone() });
     described.collect()
 }
 
