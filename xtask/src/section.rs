@@ -48,7 +48,9 @@ fn choose(names: &[String]) -> Result<Vec<&'static Section>> {
 
 fn fmt() -> Result<()> {
     succeed(&mut cargo(&["fmt", "--all", "--check"]))?;
-    succeed(&mut cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))
+    let alone = ["fuzz/Cargo.toml", "integrations/burn/Cargo.toml"];
+    let check = |manifest| succeed(&mut cargo(&["fmt", "--manifest-path", manifest, "--check"]));
+    alone.into_iter().try_for_each(check)
 }
 
 fn clippy() -> Result<()> {
