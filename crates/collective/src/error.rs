@@ -35,6 +35,9 @@ pub enum Kind {
 /// Steps from here on are counts of exchanges, not steps of training: errors do not name them.
 pub(crate) const COUNTS: u64 = 1 << 62;
 
+/// Counts from here on are those of calls among some of the ranks.
+pub(crate) const SUBGROUPS: u64 = 1 << 55;
+
 /// The operation of a group that has no run: its ranks compute.
 pub(crate) const BETWEEN: &str = "between exchanges";
 

@@ -4,15 +4,17 @@ mod adapter;
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thinwire_link::{Link, Waker};
+use thinwire_schedule::Schedule;
 use thinwire_wire::{Rank, Tag, World};
 
 pub(crate) use self::adapter::PortAdapter;
 use self::adapter::{Progress, deliver};
 use crate::Buffer;
-use crate::error::{BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, is_call};
+use crate::error::{BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, SUBGROUPS, is_call};
 use crate::inbox::Inbox;
 use crate::pool::Pool;
 use crate::run::{Address, Run};
@@ -44,6 +46,10 @@ pub struct Group {
     begun: u64,
     /// Messages so far, by sender, receiver and number.
     messages: HashMap<(Rank, Rank, u32), u32>,
+    /// The ranks that calls are made among, while they are not all; and the number of calls of each such
+    /// subgroup.
+    subgroup: Option<Subgroup>,
+    subgroup_calls: HashMap<Arc<[Rank]>, u64>,
     timeout: Duration,
     /// The time of the last progress for a run, and the bytes received for none since.
     moved: Instant,
@@ -54,6 +60,14 @@ pub struct Group {
     /// The training step of the newest run, to name in an error between runs.
     step: Option<u64>,
     error: Option<Error>,
+}
+
+/// Some ranks of a group, while calls are made among them.
+struct Subgroup {
+    /// This rank among the members.
+    world: World,
+    /// The members by their numbers in the group.
+    members: Arc<[Rank]>,
 }
 
 impl Group {
@@ -68,6 +82,8 @@ impl Group {
             calls: 0,
             begun: 0,
             messages: HashMap::new(),
+            subgroup: None,
+            subgroup_calls: HashMap::new(),
             timeout: Duration::from_secs(60),
             moved: Instant::now(),
             early_bytes: 0,
@@ -84,9 +100,37 @@ impl Group {
         self
     }
 
-    /// My place among the ranks.
+    /// My place among the ranks; within [`Group::among`], among the members.
     pub fn world(&self) -> World {
-        self.link.world()
+        self.subgroup.as_ref().map_or_else(|| self.link.world(), |subgroup| subgroup.world)
+    }
+
+    /// Runs `call` as if `members`, in this order, were all ranks. All of them make the same calls; other
+    /// ranks need not know.
+    ///
+    /// # Errors
+    /// The error of `call`.
+    ///
+    /// # Panics
+    /// If this rank is no member.
+    pub fn among<T>(
+        &mut self,
+        members: &Arc<[Rank]>,
+        call: impl FnOnce(&mut Group) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let world = self.link.world().among(members).expect("a rank calls among its own group");
+        self.subgroup = Some(Subgroup { world, members: Arc::clone(members) });
+        let result = call(self);
+        self.subgroup = None;
+        result
+    }
+
+    /// Returns a schedule of the ranks that calls are made among, with the link's numbers of them.
+    pub(crate) fn bind(&self, schedule: Schedule) -> Schedule {
+        match &self.subgroup {
+            Some(subgroup) => schedule.among(&subgroup.members),
+            None => schedule,
+        }
     }
 
     /// Wakes [`Group::wait`] from another thread.
@@ -106,8 +150,16 @@ impl Group {
 
     /// The address of the next plain call; equal on all ranks that make the same calls.
     pub fn next_call(&mut self, operation: &'static str) -> Address {
-        self.calls += 1;
         let tensor = thinwire_wire::checksum(operation.as_bytes());
+        if let Some(Subgroup { members, .. }) = &self.subgroup {
+            let count = self.subgroup_calls.entry(Arc::clone(members)).or_default();
+            *count += 1;
+            return Address {
+                seed: *count,
+                ..Address::counted(SUBGROUPS + *count, tensor, operation)
+            };
+        }
+        self.calls += 1;
         Address { step: CALLS | self.calls, tensor, seed: self.calls, operation }
     }
 
@@ -125,6 +177,11 @@ impl Group {
             let detail = format!("message number {number}, expected one below {NUMBERS}");
             return Err(Error::invalid(operation, detail));
         }
+        let numbered = |rank: Rank| match &self.subgroup {
+            Some(subgroup) => subgroup.members[rank.index()],
+            None => rank,
+        };
+        let (from, to) = (numbered(from), numbered(to));
         let count = self.messages.entry((from, to, number)).or_default();
         *count += 1;
         let step = MESSAGES | u64::from(number) << 32 | u64::from(*count);

@@ -157,7 +157,7 @@ fn gather<V: Buffer>(group: &mut Group, operation: &'static str, values: V) -> R
 
 /// A run that moves elements as they are.
 fn moving<V: Buffer>(group: &Group, address: Address, schedule: Schedule, values: V) -> Run<V> {
-    let program = Program::moving(schedule, values.elements(), values.dtype());
+    let program = Program::moving(group.bind(schedule), values.elements(), values.dtype());
     Run::new(Arc::new(program), address, group.world(), values, None)
 }
 
@@ -169,7 +169,7 @@ fn summing<V: Buffer>(
     values: V,
     codec: &Arc<dyn Codec>,
 ) -> Run<V> {
-    let program = Program::new(schedule, values.elements(), Arc::clone(codec));
+    let program = Program::new(group.bind(schedule), values.elements(), Arc::clone(codec));
     Run::new(Arc::new(program), address, group.world(), values, None)
 }
 

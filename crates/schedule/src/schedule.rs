@@ -133,6 +133,19 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Returns the schedule with its peers numbered as ranks of a larger world: `members[r]` instead of r.
+    #[must_use]
+    pub fn among(mut self, members: &[Rank]) -> Schedule {
+        for task in &mut self.tasks {
+            if let Operation::Send { to: peer, .. } | Operation::Recv { from: peer, .. } =
+                &mut task.operation
+            {
+                *peer = members[peer.index()];
+            }
+        }
+        self
+    }
+
     /// Whether a slot holds elements as they are, whatever the codec.
     pub const fn is_raw(&self, slot: Slot) -> bool {
         slot.index() < self.raw

@@ -15,15 +15,17 @@ pub trait ExternalBuffer: Send {
     fn values_mut(&mut self) -> &mut [f32];
 }
 
-/// The values of a run.
-pub(crate) enum Tensor {
+/// The values of a run, in f32.
+pub enum Tensor {
+    /// A vector.
     Owned(Vec<f32>),
+    /// Memory of a framework.
     External(Box<dyn ExternalBuffer>),
 }
 
 impl Tensor {
     /// Returns the owned vector; an empty one for an external buffer.
-    pub(crate) fn into_owned(self) -> Vec<f32> {
+    pub fn into_owned(self) -> Vec<f32> {
         match self {
             Tensor::Owned(values) => values,
             Tensor::External(_) => Vec::new(),

@@ -15,6 +15,16 @@ const ERROR_BUDGET: f64 = 0.1;
 /// The longest warm-up: f32 counts up to here exactly.
 pub(crate) const WARM_UP_STEPS_MAX: u64 = 1 << 24;
 
+/// The meaning of a synchronised gradient.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reduction {
+    /// The mean over the ranks that have a share of it.
+    #[default]
+    Mean,
+    /// The sum of their shares.
+    Sum,
+}
+
 /// The options of a synchroniser.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -25,6 +35,8 @@ pub struct Options {
     /// Into how many pipelined partitions each bucket is cut; chosen by size, or by the planner, if
     /// there is no number.
     pub partitions: Option<usize>,
+    /// The meaning of a synchronised gradient.
+    pub reduction: Reduction,
     /// Buckets are closed when they have this many bytes of f32.
     pub bucket_bytes: usize,
     /// The most buckets that may be on their way at a time: the next one waits, and messages take less
@@ -58,6 +70,7 @@ impl Default for Options {
             policy: Policy::Fixed(Choice::Bytes(thinwire_codec::raw())),
             algorithm: None,
             partitions: None,
+            reduction: Reduction::Mean,
             bucket_bytes: 1 << 20,
             underway_max: None,
             seed: 0,

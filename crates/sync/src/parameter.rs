@@ -1,14 +1,20 @@
 //! Parameters of a model, and their gradients.
 
+use std::sync::Arc;
+
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use thinwire_wire::DType;
+use thinwire_codec::Choice;
+use thinwire_schedule::Algorithm;
+use thinwire_wire::{DType, Rank};
+
+use crate::Target;
 
 /// Elements that are still in the cache when they are looked at again.
 const BLOCK: usize = 4096;
 
 /// A named tensor of parameters, and so of gradients.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Parameter {
     /// The name, unique in the model: "block.3.mlp.up.weight".
     pub name: String,
@@ -19,12 +25,40 @@ pub struct Parameter {
     /// The framework's own bucket: gradients of one become ready together, so they share no
     /// exchange with those of another.
     pub bucket: u32,
+    /// The ranks that have a share of the gradient, by their numbers in the job; empty for all ranks of the
+    /// synchroniser. Groups of this rank's peers may lie side by side, each with its own elements.
+    pub ranks: Arc<[Rank]>,
+    /// Where the sum over these ranks is needed. A sharded gradient has one chunk per rank, in rank order,
+    /// all equally long.
+    pub target: Target,
+    /// How the gradient travels, if a plan for the whole model says so: alone, whatever the policy and
+    /// its shape.
+    pub transport: Option<Transport>,
+}
+
+/// The codec, the algorithm and the partitions of one gradient.
+#[derive(Clone, Debug)]
+pub struct Transport {
+    /// The codec.
+    pub codec: Choice,
+    /// Who sends what to whom.
+    pub algorithm: Algorithm,
+    /// The number of pipelined partitions.
+    pub partitions: usize,
 }
 
 impl Parameter {
     /// A parameter called `name` of the given shape, of f32, in bucket 0.
     pub fn new(name: &str, shape: &[usize]) -> Parameter {
-        Parameter { name: name.to_owned(), shape: shape.to_vec(), dtype: DType::F32, bucket: 0 }
+        Parameter {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            dtype: DType::F32,
+            bucket: 0,
+            ranks: Arc::default(),
+            target: Target::Whole,
+            transport: None,
+        }
     }
 
     /// The number of elements.
@@ -36,6 +70,11 @@ impl Parameter {
     /// few and sensitive.
     pub fn is_exempt(&self) -> bool {
         self.shape.iter().filter(|&&size| size > 1).count() < 2
+    }
+
+    /// Whether its gradient shares a bucket with no other.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.target == Target::Shard || self.transport.is_some()
     }
 
     /// Rows and columns of its gradient as a matrix: the first dimension against all others.

@@ -29,7 +29,7 @@ use crate::bucket::layout::Bucket;
 use crate::bucket::state::{BucketState, Travel};
 use crate::exchange::route::{Ranks, Target};
 use crate::worker::{Job, Worker};
-use crate::{Error, Feedback, Outcome, Parameter};
+use crate::{Channel, Error, Feedback, Outcome, Parameter};
 
 /// The state of one place in the model, which a restart must know.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -76,18 +76,18 @@ impl Scatter {
                 )));
             }
         };
-        let worker = Worker::start(Group::new(link).with_timeout(timeout));
+        let worker = Worker::new(Channel::new(Group::new(link).with_timeout(timeout)));
         Ok(Scatter { worker, codec, seed, counts: BTreeMap::new(), buckets: BTreeMap::new() })
     }
 
     /// Returns this rank and the number of ranks.
     pub fn world(&self) -> World {
-        self.worker.world()
+        self.worker.channel.world()
     }
 
     /// Ends the group from any thread.
     pub fn stop(&self) -> Stop {
-        self.worker.stop()
+        self.worker.channel.stop()
     }
 
     /// Returns the sum over all ranks of my chunk of `values`, which are one chunk per rank, equally long,
@@ -149,7 +149,7 @@ impl Scatter {
             let me = world.rank();
             self.stop().stop(&format!("a parameter of place {key} is not finite on {me}"));
         }
-        let all = self.worker.call(move |group| all_gather(group, &encoded))?;
+        let all = self.worker.channel.call(move |group| all_gather(group, &encoded))?;
         let mut values = vec![0.0; mine.len() * world.size()];
         for (rank, part) in values.chunks_exact_mut(mine.len().max(1)).enumerate() {
             codec.decode(&all[rank * bytes..][..bytes], Write::Set, part).map_err(corrupt)?;
@@ -204,12 +204,13 @@ impl Scatter {
     /// Returns the bucket of one place.
     fn fresh(&self, dtype: DType, elements: usize, residual: Vec<f32>) -> BucketState {
         let parameter = Parameter { dtype, ..Parameter::new("", &[elements]) };
-        let bucket = Bucket::of_one(&parameter);
+        let bucket = Bucket::of_one(0, &parameter);
         let raw = self.codec.is_raw();
         let codec = if raw { bucket.raw() } else { Arc::clone(&self.codec) };
-        let target = (Ranks::all(self.world()), Target::Shard);
+        let bucket = Bucket { target: Target::Shard, ..bucket };
         let memory = Memory::new(Feedback::Classic);
-        let mut state = BucketState::new(bucket, &[parameter], target, memory, None);
+        let mut state =
+            BucketState::new(bucket, &[parameter], Ranks::all(self.world()), memory, None);
         state.set_residual(residual);
         state.travel(Travel {
             codec: Choice::Bytes(codec),

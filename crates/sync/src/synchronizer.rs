@@ -12,7 +12,7 @@ use thinwire_collective::{Address, Group, Stop};
 use thinwire_link::Link;
 use thinwire_wire::World;
 
-use crate::agreement::{agree, check_combination, identity};
+use crate::agreement::{check_combination, identity};
 use crate::auto::plan::Plan;
 use crate::auto::planner::{Limits, Planner};
 use crate::bucket::state::BucketState;
@@ -21,7 +21,7 @@ use crate::measure::codecs::Calibration;
 use crate::measure::link::LinkSpeed;
 use crate::synchronizer::warm_up::WarmUp;
 use crate::worker::{Job, Worker};
-use crate::{Error, Gradient, Options, Outcome, Parameter, Policy, StepRecord};
+use crate::{Channel, Error, Gradient, Options, Outcome, Parameter, Policy, Reduction, StepRecord};
 
 /// Averages gradients over all ranks.
 #[derive(Debug)]
@@ -57,10 +57,23 @@ impl Synchronizer {
         parameters: Vec<Parameter>,
         options: Options,
     ) -> Result<Synchronizer, Error> {
-        let mut group = Group::new(link).with_timeout(options.timeout);
-        let world = group.world();
+        let group = Group::new(link).with_timeout(options.timeout);
+        Synchronizer::over(Channel::new(group), parameters, options)
+    }
+
+    /// Synchronises gradients among the ranks of a channel, which others may use too: nothing of theirs may
+    /// be on its way now, nor when a step of `auto` is finished.
+    ///
+    /// # Errors
+    /// As [`Synchronizer::start`].
+    pub fn over(
+        channel: Channel,
+        parameters: Vec<Parameter>,
+        options: Options,
+    ) -> Result<Synchronizer, Error> {
+        let world = channel.world();
         check_combination(&options, world)?;
-        agree(&mut group, &identity(&parameters, &options))?;
+        channel.agree(&identity(&parameters, &options))?;
         let limits = Limits {
             overrides: options.overrides(),
             error_budget: options.budget(),
@@ -70,7 +83,9 @@ impl Synchronizer {
         let planner = match &options.policy {
             Policy::Fixed(_) => None,
             Policy::Auto(among) => {
-                let calibration = Calibration::measure(&mut group, among, largest)?;
+                let among = among.clone();
+                let measure = move |group: &mut Group| Calibration::measure(group, &among, largest);
+                let calibration = channel.call(measure)?;
                 Some(Planner::new(calibration, world, limits))
             }
         };
@@ -81,7 +96,7 @@ impl Synchronizer {
             buckets: Vec::new(),
             plan: Plan::default(),
             planner,
-            worker: Worker::start(group),
+            worker: Worker::new(channel),
             step: 0,
             first: None,
             last: None,
@@ -166,7 +181,7 @@ impl Synchronizer {
                 "gradient of {name} has {found} elements, expected {expected}"
             )));
         }
-        let scale = 1.0 / self.world.size() as f32;
+        let scale = self.scale(bucket);
         if !self.buckets[bucket].pack(range, gradient, scale) {
             let name = &self.parameters[parameter].name;
             return Err(Error::Invalid(format!(
@@ -198,10 +213,10 @@ impl Synchronizer {
                 end += parameter.elements();
             }
         }
-        let scale = 1.0 / self.world.size() as f32;
         let mut rest = starts.as_slice();
         while let Some((first, range)) = rest.first() {
             let index = self.places[*first].0;
+            let scale = self.scale(index);
             let state = &mut self.buckets[index];
             let (count, elements) = (state.bucket.members.len(), state.bucket.elements);
             let members = state.bucket.members.iter().map(|(parameter, _)| parameter);
@@ -224,6 +239,17 @@ impl Synchronizer {
     /// # Errors
     /// If a gradient was not given, or the exchange has failed.
     pub fn finish(&mut self) -> Result<Outcome, Error> {
+        let outcome = self.wait()?;
+        self.commit(outcome)?;
+        Ok(outcome)
+    }
+
+    /// Waits until all gradients have been exchanged. Returns whether the ranks that exchange them with this
+    /// one have given finite numbers; [`Synchronizer::commit`] ends the step.
+    ///
+    /// # Errors
+    /// If a gradient was not given, or the exchange has failed.
+    pub fn wait(&mut self) -> Result<Outcome, Error> {
         self.record.backward_s = self.begun.elapsed().as_secs_f64();
         if let Some(bucket) = self.buckets.iter().find(|bucket| !bucket.is_full()) {
             let missing = bucket.missing(&self.parameters);
@@ -232,17 +258,24 @@ impl Synchronizer {
         while self.underway > 0 {
             self.receive()?;
         }
-        let all_in_s = self.begun.elapsed().as_secs_f64();
+        self.record.wait_s = self.begun.elapsed().as_secs_f64() - self.record.backward_s;
         let finite = self.buckets.iter().all(BucketState::is_finite);
-        let outcome = if finite { Outcome::Averaged } else { Outcome::Skipped };
+        Ok(if finite { Outcome::Averaged } else { Outcome::Skipped })
+    }
+
+    /// Ends a step after [`Synchronizer::wait`]: keeps it, or leaves everything as it was before. All ranks
+    /// give the same outcome, which is [`Outcome::Skipped`] if any rank's wait has said so.
+    ///
+    /// # Errors
+    /// If what peers sent is no encoding, or ranks disagree on the next plan.
+    pub fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
         self.buckets.iter_mut().try_for_each(|bucket| bucket.commit(outcome))?;
-        self.close_record(all_in_s);
-        if finite {
+        self.close_record();
+        if outcome == Outcome::Averaged {
             self.warm_up.count();
             self.plan_again().map_err(|error| error.in_step(self.step))?;
         }
-        self.thin_out()?;
-        Ok(outcome)
+        self.thin_out()
     }
 
     /// The averaged gradient of a parameter, after a step that was not skipped.
@@ -263,7 +296,7 @@ impl Synchronizer {
 
     /// Ends the group from any thread: everything that waits here fails, and so does every peer.
     pub fn stop(&self) -> Stop {
-        self.worker.stop()
+        self.worker.channel.stop()
     }
 
     /// The parameters of each bucket, in the order in which buckets become ready.
@@ -276,6 +309,14 @@ impl Synchronizer {
     /// The parameters, in the order of their buckets.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
+    }
+
+    /// The factor of this rank's share of a bucket.
+    fn scale(&self, bucket: usize) -> f32 {
+        match self.options.reduction {
+            Reduction::Mean => 1.0 / self.buckets[bucket].world().size() as f32,
+            Reduction::Sum => 1.0,
+        }
     }
 
     /// Waits for a bucket that is on its way.

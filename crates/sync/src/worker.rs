@@ -5,17 +5,16 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use thinwire_codec::Finite;
-use thinwire_collective::{Driver, Error as Failure, Group, Next, Run, Stop, Times};
-use thinwire_wire::World;
+use thinwire_collective::{Error as Failure, Next, Run, Times};
 
-use crate::Error;
 use crate::buffer::Tensor;
 use crate::exchange::{Departure, Exchange, Progress};
+use crate::{Channel, Error};
 
 /// The trainer's end of the thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    driver: Driver<Tensor>,
+    pub(crate) channel: Channel,
     outbox: Outbox,
     arrivals: Receiver<Result<Arrival, Error>>,
 }
@@ -44,22 +43,19 @@ pub(crate) struct Arrival {
 }
 
 impl Worker {
-    /// Starts the thread.
-    pub(crate) fn start(group: Group) -> Worker {
+    /// Sends buckets over a channel.
+    pub(crate) fn new(of: Channel) -> Worker {
         let (outbox, arrivals) = channel();
-        Worker { driver: Driver::start(group), outbox, arrivals }
-    }
-
-    pub(crate) fn world(&self) -> World {
-        self.driver.world()
+        Worker { channel: of, outbox, arrivals }
     }
 
     /// Hands a bucket over.
     pub(crate) fn exchange(&self, job: Job) {
         let Job { bucket, exchange, departure } = job;
         let (outbox, times) = (self.outbox.clone(), Times::default());
-        let underway = Underway { bucket, exchange, times, outbox };
-        self.driver.run(move |group| match group {
+        let bulk = self.channel.is_bulk();
+        let underway = Underway { bulk, bucket, exchange, times, outbox };
+        self.channel.driver().run(move |group| match group {
             Ok(_) => underway.begin(departure),
             Err(error) => underway.fail(error),
         });
@@ -69,23 +65,11 @@ impl Worker {
     pub(crate) fn arrival(&self) -> Result<Arrival, Error> {
         self.arrivals.recv().map_err(|_| Error::Stopped)?
     }
-
-    /// Runs `call` on the group and waits for it. No bucket may be on its way.
-    pub(crate) fn call<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&mut Group) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Error> {
-        self.driver.call(call).map_err(Error::Collective)
-    }
-
-    /// Ends the group from any thread.
-    pub(crate) fn stop(&self) -> Stop {
-        self.driver.stop()
-    }
 }
 
 /// A bucket on the communication thread.
 struct Underway {
+    bulk: bool,
     bucket: usize,
     exchange: Box<dyn Exchange>,
     times: Times,
@@ -102,7 +86,7 @@ impl Underway {
 
     fn follow(self, run: Run<Tensor>) -> Next<Tensor> {
         Next::Run(
-            run,
+            if self.bulk { run.bulk() } else { run },
             Box::new(|run| match run {
                 Ok(run) => self.go_on(run),
                 Err(error) => self.fail(error),
@@ -120,7 +104,7 @@ impl Underway {
         match progress {
             Progress::Run(run) => self.follow(run),
             Progress::Done(finite) => {
-                let Underway { bucket, exchange, times, outbox } = self;
+                let Underway { bucket, exchange, times, outbox, .. } = self;
                 let (done, cpu) = (Instant::now(), thread_cpu());
                 deliver(&outbox, Ok(Arrival { bucket, exchange, finite, times, done, cpu }))
             }

@@ -56,6 +56,12 @@ impl World {
         self.size as usize
     }
 
+    /// Returns the own place among `members`, ranks of this world; none if the own rank is none of them.
+    pub fn among(&self, members: &[Rank]) -> Option<World> {
+        let at = members.iter().position(|member| *member == self.rank)?;
+        World::new(at as u32, members.len() as u32).ok()
+    }
+
     /// Returns the rank `offset` places after the own one, counted around the ring.
     pub fn after(&self, offset: usize) -> Rank {
         Rank(((self.rank.index() + offset) % self.size()) as u32)

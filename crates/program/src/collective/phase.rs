@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
-use thinwire_schedule::{self as schedule, Operation, Schedule, Shape, partitions, preferred};
+use thinwire_schedule::{self as schedule, Schedule, Shape, partitions, preferred};
 use thinwire_wire::{Rank, World};
 
 use super::rearrange::Rearrange;
@@ -62,24 +62,12 @@ impl Phase {
 
     /// Returns the phase among these ranks of a larger world.
     pub fn among(mut self, members: &[Rank]) -> Phase {
-        renumber(&mut self.schedule, members);
+        self.schedule = self.schedule.among(members);
         self
     }
 
     /// Returns the number of elements of the residual, if one is kept.
     pub fn owed(&self) -> Option<usize> {
         self.feedback.then_some(self.elements)
-    }
-}
-
-/// Names the peers of a schedule as the ranks of a larger world.
-fn renumber(schedule: &mut Schedule, members: &[Rank]) {
-    for task in &mut schedule.tasks {
-        match &mut task.operation {
-            Operation::Send { to: peer, .. } | Operation::Recv { from: peer, .. } => {
-                *peer = members[peer.index()];
-            }
-            Operation::Encode { .. } | Operation::Merge { .. } | Operation::Decode { .. } => {}
-        }
     }
 }

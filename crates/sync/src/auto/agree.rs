@@ -66,7 +66,7 @@ impl Synchronizer {
         let length = message.len();
         let mut row = self.plan.hash().to_le_bytes().to_vec();
         row.extend(message.into_iter().flat_map(f32::to_le_bytes));
-        let all = self.worker.call(move |group| all_gather(group, &row))?;
+        let all = self.worker.channel.call(move |group| all_gather(group, &row))?;
         let all = self.figures_of_this_plan(all.chunks_exact(4 * (1 + length)))?;
         let sampled: Vec<usize> = (0..self.buckets.len())
             .filter(|bucket| sampled && !self.buckets[*bucket].bucket.exempt)
@@ -98,7 +98,7 @@ impl Synchronizer {
         let known = self.planner_mut().link();
         let before = known.clone();
         let measure = move |group: &mut Group| link::probe_again(group, &before, slowdown);
-        let link = self.worker.call(measure)?;
+        let link = self.worker.channel.call(measure)?;
         if !self.planner_mut().learn(link.clone()) {
             return Ok(());
         }
@@ -137,6 +137,7 @@ impl Synchronizer {
         }
         let json = self
             .worker
+            .channel
             .call(move |group| broadcast_bytes(group, &json, Rank(0), PLAN_BYTES_MAX))?;
         serde_json::from_slice(&json)
             .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))

@@ -6,6 +6,7 @@ use thinwire_collective::operations::{carries, partitions, preferred};
 use thinwire_schedule::Algorithm;
 use thinwire_wire::World;
 
+use crate::Transport;
 use crate::auto::timeline::Price;
 use crate::bucket::layout::Bucket;
 use crate::options::Overrides;
@@ -55,14 +56,17 @@ impl Plan {
     pub(crate) fn fixed(
         choice: &Choice,
         overrides: Overrides,
-        buckets: &[&Bucket],
-        world: World,
+        buckets: &[(&Bucket, World)],
     ) -> Plan {
-        let assign = |bucket: &&Bucket| {
+        let assign = |(bucket, world): &(&Bucket, World)| {
+            if let Some(Transport { codec, algorithm, partitions }) = &bucket.transport {
+                let (codec, algorithm) = (codec.to_string(), algorithm.to_string());
+                return Assignment { codec, algorithm, partitions: *partitions };
+            }
             let raw = Choice::Bytes(bucket.raw());
             let plain = matches!(choice, Choice::Bytes(codec) if codec.is_raw());
             let choice = if bucket.exempt || plain { &raw } else { choice };
-            let algorithm = algorithm(choice, overrides.algorithm, world, bucket.elements);
+            let algorithm = algorithm(choice, overrides.algorithm, *world, bucket.elements);
             Assignment {
                 codec: choice.to_string(),
                 algorithm: algorithm.to_string(),

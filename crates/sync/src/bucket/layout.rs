@@ -11,12 +11,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
-use thinwire_wire::DType;
+use thinwire_wire::{DType, Rank};
 
-use crate::Parameter;
+use crate::{Parameter, Target, Transport};
 
 /// A set of parameters that is exchanged as one tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     /// The parameters in it and their elements in the bucket.
     pub(crate) members: Vec<(usize, Range<usize>)>,
@@ -26,6 +26,12 @@ pub(crate) struct Bucket {
     pub(crate) exempt: bool,
     /// The dtype in which it travels when it is not compressed.
     pub(crate) dtype: DType,
+    /// The ranks that have a share of it, by their numbers in the job; empty for all of the synchroniser.
+    pub(crate) ranks: Arc<[Rank]>,
+    /// Where its sum is needed.
+    pub(crate) target: Target,
+    /// How it travels, whatever the policy.
+    pub(crate) transport: Option<Transport>,
 }
 
 /// Whether vectors have buckets of their own.
@@ -45,15 +51,20 @@ pub(crate) fn layout(
     apart: Apart,
 ) -> (Vec<Bucket>, Vec<(usize, Range<usize>)>) {
     let mut buckets: Vec<Bucket> = Vec::new();
-    let mut open: BTreeMap<(bool, DType), Bucket> = BTreeMap::new();
+    let mut open: BTreeMap<(bool, DType, Arc<[Rank]>), Bucket> = BTreeMap::new();
     let mut framework_bucket = None;
     for (index, parameter) in parameters.iter().enumerate() {
         if framework_bucket.replace(parameter.bucket) != Some(parameter.bucket) {
             buckets.extend(std::mem::take(&mut open).into_values());
         }
+        if parameter.is_alone() {
+            let exempt = parameter.transport.is_none() && parameter.is_exempt();
+            buckets.push(Bucket { exempt, ..Bucket::of_one(index, parameter) });
+            continue;
+        }
         let exempt = apart == Apart::No || parameter.is_exempt();
-        let kind = (exempt, parameter.dtype);
-        let bucket = open.entry(kind).or_insert_with(|| Bucket::new(kind));
+        let kind = (exempt, parameter.dtype, Arc::clone(&parameter.ranks));
+        let bucket = open.entry(kind.clone()).or_insert_with(|| Bucket::new(kind.clone()));
         let end = bucket.elements + parameter.elements();
         bucket.members.push((index, bucket.elements..end));
         bucket.elements = end;
@@ -73,16 +84,19 @@ pub(crate) fn layout(
 }
 
 impl Bucket {
-    fn new((exempt, dtype): (bool, DType)) -> Bucket {
-        Bucket { members: Vec::new(), elements: 0, exempt, dtype }
+    fn new((exempt, dtype, ranks): (bool, DType, Arc<[Rank]>)) -> Bucket {
+        let (target, transport) = (Target::Whole, None);
+        Bucket { members: Vec::new(), elements: 0, exempt, dtype, ranks, target, transport }
     }
 
-    /// Returns the bucket of one parameter, the first of a list, which a codec may compress whatever its
-    /// shape is.
-    pub(crate) fn of_one(parameter: &Parameter) -> Bucket {
-        let elements = parameter.elements();
-        let members = vec![(0, 0..elements)];
-        Bucket { members, elements, ..Bucket::new((false, parameter.dtype)) }
+    /// Returns the bucket of one parameter, with this place in a list, which a codec may compress whatever
+    /// its shape is.
+    pub(crate) fn of_one(index: usize, parameter: &Parameter) -> Bucket {
+        let (elements, ranks) = (parameter.elements(), Arc::clone(&parameter.ranks));
+        let (target, transport) = (parameter.target, parameter.transport.clone());
+        let members = vec![(index, 0..elements)];
+        let bucket = Bucket::new((false, parameter.dtype, ranks));
+        Bucket { members, elements, target, transport, ..bucket }
     }
 
     /// Returns the codec that loses nothing of its gradients.

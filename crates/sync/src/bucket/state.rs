@@ -10,6 +10,7 @@ use std::ops::Range;
 use thinwire_codec::{Choice, Finite, kernel};
 use thinwire_collective::Address;
 use thinwire_schedule::Algorithm;
+use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
 use crate::bucket::feedback::Memory;
@@ -17,7 +18,7 @@ use crate::bucket::layout::Bucket;
 use crate::bucket::momentum::Velocity;
 use crate::buffer::{ExternalBuffer, Tensor};
 use crate::exchange::choose;
-use crate::exchange::route::{Ranks, Route, Target};
+use crate::exchange::route::{Ranks, Route};
 use crate::exchange::{Departure, Exchange};
 use crate::{BucketRecord, Error, Gradient, Outcome, Parameter, parameter};
 
@@ -27,7 +28,6 @@ pub(crate) struct BucketState {
     pub(crate) bucket: Bucket,
     pub(crate) record: BucketRecord,
     ranks: Ranks,
-    target: Target,
     matrices: Vec<(Range<usize>, (usize, usize))>,
     /// The gradient while it is gathered, the average afterwards.
     values: Tensor,
@@ -62,7 +62,7 @@ impl BucketState {
     pub(crate) fn new(
         bucket: Bucket,
         parameters: &[Parameter],
-        (ranks, target): (Ranks, Target),
+        ranks: Ranks,
         memory: Memory,
         velocity: Option<Velocity>,
     ) -> BucketState {
@@ -74,7 +74,6 @@ impl BucketState {
             memory,
             velocity,
             ranks,
-            target,
             record: BucketRecord::default(),
             values: Tensor::default(),
             residual: Vec::new(),
@@ -97,7 +96,7 @@ impl BucketState {
             elements: self.bucket.elements,
             algorithm: travel.algorithm,
             partitions: travel.partitions,
-            target: self.target,
+            target: self.bucket.target,
             ranks: &self.ranks,
             key: Key { seed: travel.seed, step: 0, tensor: first as u32 },
         };
@@ -243,12 +242,13 @@ impl BucketState {
 
     /// Returns the averages after a step that was kept; of a sharded bucket, those of this rank's chunk.
     pub(crate) fn values(&self) -> &[f32] {
-        match self.target {
-            Target::Whole => self.values.as_ref(),
-            Target::Shard => {
-                &self.values.as_ref()[self.target.own(self.bucket.elements, self.ranks.world)]
-            }
-        }
+        let own = self.bucket.target.own(self.bucket.elements, self.ranks.world);
+        &self.values.as_ref()[own]
+    }
+
+    /// Returns this rank among those that exchange the bucket.
+    pub(crate) fn world(&self) -> World {
+        self.ranks.world
     }
 
     /// Returns all gradients that were given, before the bucket sets out.

@@ -13,7 +13,7 @@ use thinwire_wire::{Rank, World};
 
 /// Where the sum over ranks is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Target {
+pub enum Target {
     /// All of it on every rank.
     #[default]
     Whole,
@@ -60,12 +60,14 @@ impl Ranks {
         Ranks { world, members: Arc::default() }
     }
 
-    #[cfg(test)]
-    /// Some ranks of the job, in their order; none if `rank` is none of them.
-    pub(crate) fn among(members: &[Rank], rank: Rank) -> Option<Ranks> {
-        let at = members.iter().position(|member| *member == rank)?;
-        let world = World::new(at as u32, members.len() as u32).ok()?;
-        Some(Ranks { world, members: members.into() })
+    /// Some ranks of a job, in this order; none if this rank is none of them.
+    pub(crate) fn among(members: &[Rank], job: World) -> Option<Ranks> {
+        Some(Ranks { world: job.among(members)?, members: members.into() })
+    }
+
+    /// The ranks by their numbers in the job, if they are a group of it.
+    pub(crate) fn members(&self) -> Option<&Arc<[Rank]>> {
+        (!self.members.is_empty()).then_some(&self.members)
     }
 
     /// Returns the program that sums so many f32 to all these ranks.
@@ -76,19 +78,11 @@ impl Ranks {
     }
 
     /// Binds a schedule of these ranks, numbered from 0, to a codec.
-    fn program(
-        &self,
-        mut schedule: Schedule,
-        elements: usize,
-        codec: Arc<dyn Codec>,
-    ) -> Arc<Program> {
-        let operations = schedule.tasks.iter_mut().map(|task| &mut task.operation);
-        for operation in operations.filter(|_| !self.members.is_empty()) {
-            if let Operation::Send { to: peer, .. } | Operation::Recv { from: peer, .. } = operation
-            {
-                *peer = self.members[peer.index()];
-            }
-        }
+    fn program(&self, schedule: Schedule, elements: usize, codec: Arc<dyn Codec>) -> Arc<Program> {
+        let schedule = match self.members() {
+            Some(members) => schedule.among(members),
+            None => schedule,
+        };
         Arc::new(Program::new(schedule, elements, codec))
     }
 }

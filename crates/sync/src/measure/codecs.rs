@@ -7,12 +7,12 @@
 use std::time::Instant;
 
 use thinwire_codec::{Bound, Choice, Codec, Input, Write};
-use thinwire_collective::{Group, all_gather};
+use thinwire_collective::{Error, Group, all_gather};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
+use crate::Policy;
 use crate::measure::link::{LinkSpeed, probe};
-use crate::{Error, Policy};
 
 /// The dtypes of gradients, in which they travel where they are not compressed.
 const RAW: [&str; 3] = ["none", "f16", "bf16"];

@@ -1,9 +1,8 @@
 //! Collective calls between steps, which all ranks make together.
 
-use thinwire_collective::{Group, all_gather, all_gather_bytes, barrier, broadcast};
+use thinwire_collective::{Group, all_gather, barrier, broadcast};
 use thinwire_wire::Rank;
 
-use crate::agreement::{compare, encode_facts};
 use crate::{Error, Synchronizer};
 
 impl Synchronizer {
@@ -12,10 +11,7 @@ impl Synchronizer {
     /// # Errors
     /// If they do not: what it is about, both values and the rank.
     pub fn agree(&self, facts: &[(String, String)]) -> Result<(), Error> {
-        let facts = facts.to_vec();
-        let mine = encode_facts(&facts);
-        let all = self.worker.call(move |group| all_gather_bytes(group, &mine))?;
-        compare(&facts, &all, self.world)
+        self.worker.channel.agree(facts)
     }
 
     /// Returns when every rank has called it.
@@ -23,7 +19,7 @@ impl Synchronizer {
     /// # Errors
     /// If a peer is lost.
     pub fn barrier(&self) -> Result<(), Error> {
-        self.worker.call(barrier)
+        self.worker.channel.call(barrier)
     }
 
     /// Replaces `values` of all ranks by those of rank 0.
@@ -33,7 +29,7 @@ impl Synchronizer {
     pub fn broadcast(&self, values: &mut [f32]) -> Result<(), Error> {
         let mut copy = values.to_vec();
         let call = move |group: &mut Group| broadcast(group, &mut copy, Rank(0)).map(|()| copy);
-        values.copy_from_slice(&self.worker.call(call)?);
+        values.copy_from_slice(&self.worker.channel.call(call)?);
         Ok(())
     }
 
@@ -43,6 +39,6 @@ impl Synchronizer {
     /// If a peer is lost or has another length.
     pub fn gather(&self, mine: &[f32]) -> Result<Vec<f32>, Error> {
         let mine = mine.to_vec();
-        self.worker.call(move |group| all_gather(group, &mine))
+        self.worker.channel.call(move |group| all_gather(group, &mine))
     }
 }

@@ -6,6 +6,7 @@
 use thinwire_codec::Choice;
 use thinwire_collective::operations::carries;
 use thinwire_schedule::{Algorithm, UnknownAlgorithm};
+use thinwire_wire::World;
 
 use crate::agreement::{check_same, identity};
 use crate::auto::plan::{Assignment, Plan};
@@ -14,7 +15,6 @@ use crate::bucket::layout::{Apart, Bucket, layout};
 use crate::bucket::momentum::Velocity;
 use crate::bucket::state::{BucketState, Travel};
 use crate::exchange::choose::check_world;
-use crate::exchange::route::{Ranks, Target};
 use crate::{Error, Parameter, Policy, Synchronizer};
 
 /// More parts of a bucket than any plan has.
@@ -39,7 +39,7 @@ impl Synchronizer {
         let raw = matches!(&fixed, Some(Choice::Bytes(codec)) if codec.is_raw());
         let apart = if raw { Apart::No } else { Apart::Vectors };
         let (buckets, places) = layout(&parameters, self.options.bucket_bytes, apart);
-        self.buckets = self.states(&parameters, buckets);
+        self.buckets = self.states(&parameters, buckets)?;
         (self.parameters, self.places) = (parameters, places);
         (self.plan, self.first) = (Plan::default(), None);
         let plan = match fixed {
@@ -62,11 +62,12 @@ impl Synchronizer {
 
     /// The plan for one codec after a number of steps: momentum's own warm-up may send more.
     fn fixed_plan(&self, choice: &Choice, steps: u64) -> Plan {
-        let buckets: Vec<&Bucket> = self.buckets.iter().map(|state| &state.bucket).collect();
+        let buckets = self.buckets.iter().map(|state| (&state.bucket, state.world()));
+        let buckets: Vec<(&Bucket, World)> = buckets.collect();
         let momentum = self.options.momentum.as_ref();
         let warm = momentum.and_then(|momentum| momentum.warmed_up(choice, steps));
         let overrides = self.options.overrides();
-        Plan::fixed(warm.as_ref().unwrap_or(choice), overrides, &buckets, self.world)
+        Plan::fixed(warm.as_ref().unwrap_or(choice), overrides, &buckets)
     }
 
     /// Lets the next step send as little as momentum's own warm-up has come to.
@@ -83,7 +84,7 @@ impl Synchronizer {
         for (index, assignment) in plan.assignments.iter().enumerate().take(self.buckets.len()) {
             // What stays as it is keeps its factors.
             if self.plan.assignments.get(index) != Some(assignment) {
-                let travel = self.travel(assignment).map_err(|detail| {
+                let travel = self.travel(index, assignment).map_err(|detail| {
                     let name = self.buckets[index].bucket.name(&self.parameters);
                     Error::Invalid(format!("the plan for {name}: {detail}"))
                 })?;
@@ -95,12 +96,15 @@ impl Synchronizer {
     }
 
     /// Reads an assignment, which may come from a file.
-    fn travel(&self, assignment: &Assignment) -> Result<Travel, String> {
+    fn travel(&self, bucket: usize, assignment: &Assignment) -> Result<Travel, String> {
         let Assignment { codec, algorithm, partitions } = assignment;
-        let codec = self.options.policy.choice(codec).map_err(|error| error.to_string())?;
+        let codec = match &self.buckets[bucket].bucket.transport {
+            Some(transport) => transport.codec.clone(),
+            None => self.options.policy.choice(codec).map_err(|error| error.to_string())?,
+        };
         let algorithm: Algorithm =
             algorithm.parse().map_err(|error: UnknownAlgorithm| error.to_string())?;
-        check_world(&codec, self.world)?;
+        check_world(&codec, self.buckets[bucket].world())?;
         if !carries(algorithm, codec.exchange()) {
             return Err(format!("algorithm {algorithm} does not carry codec {codec}"));
         }
@@ -111,15 +115,24 @@ impl Synchronizer {
     }
 
     /// Returns fresh states for buckets of these parameters.
-    fn states(&self, parameters: &[Parameter], buckets: Vec<Bucket>) -> Vec<BucketState> {
+    fn states(
+        &self,
+        parameters: &[Parameter],
+        buckets: Vec<Bucket>,
+    ) -> Result<Vec<BucketState>, Error> {
         let all: usize = parameters.iter().map(Parameter::elements).sum();
         let state = |bucket: Bucket| {
             let share = bucket.elements as f64 / all.max(1) as f64;
-            let momentum = self.options.momentum;
-            let velocity = momentum.map(|it| Velocity::new(it, share, self.world.size()));
+            let Some(ranks) = self.worker.channel.ranks(&bucket.ranks) else {
+                let (name, ranks) = (bucket.name(parameters), &bucket.ranks);
+                return Err(Error::Invalid(format!(
+                    "{name} is exchanged by {ranks:?}, not by this rank"
+                )));
+            };
+            let velocity =
+                self.options.momentum.map(|it| Velocity::new(it, share, ranks.world.size()));
             let memory = Memory::new(self.options.feedback);
-            let target = (Ranks::all(self.world), Target::Whole);
-            BucketState::new(bucket, parameters, target, memory, velocity)
+            Ok(BucketState::new(bucket, parameters, ranks, memory, velocity))
         };
         buckets.into_iter().map(state).collect()
     }

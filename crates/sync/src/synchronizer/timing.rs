@@ -9,7 +9,8 @@ impl Synchronizer {
         let bucket = &self.buckets[index].bucket;
         let (name, elements) = (bucket.name(&self.parameters), bucket.elements);
         let assignment = &self.plan.assignments[index];
-        let others = (self.world.size() - 1) as f64 / self.world.size() as f64;
+        let ranks = self.buckets[index].world().size() as f64;
+        let others = (ranks - 1.0) / ranks;
         self.buckets[index].record = BucketRecord {
             name,
             elements,
@@ -39,12 +40,11 @@ impl Synchronizer {
         self.cpu_s = cpu_s;
     }
 
-    /// Closes the record of a step whose buckets had all arrived `all_in_s` seconds after it began, and
-    /// are committed.
-    pub(super) fn close_record(&mut self, all_in_s: f64) {
+    /// Closes the record of a step whose buckets are committed.
+    pub(super) fn close_record(&mut self) {
         let backward_s = self.record.backward_s;
+        let all_in_s = backward_s + self.record.wait_s;
         self.record.buckets = self.buckets.iter().map(|bucket| bucket.record.clone()).collect();
-        self.record.wait_s = all_in_s - backward_s;
         self.record.commit_s = self.begun.elapsed().as_secs_f64() - all_in_s;
         let exchange_s = self.record.total(|bucket| bucket.done_s - bucket.ready_s);
         let exposed_s =

@@ -8,7 +8,7 @@ use thinwire_wire::Rank;
 use super::*;
 use crate::bucket::layout::Apart;
 use crate::worker::{Job, Worker};
-use crate::{Feedback, Momentum};
+use crate::{Channel, Feedback, Momentum, Target};
 
 /// The results of some steps of a bucket of two matrices among `ranks`, and the residual after each.
 fn exchanged(worker: &Worker, ranks: &Ranks, target: Target, codec: &str) -> Vec<[Vec<f32>; 2]> {
@@ -17,8 +17,8 @@ fn exchanged(worker: &Worker, ranks: &Ranks, target: Target, codec: &str) -> Vec
     let (bucket, world) = (buckets.swap_remove(0), ranks.world);
     let elements = bucket.elements;
     let velocity = Velocity::new(Momentum::default(), 1.0, world.size());
-    let (memory, place) = (Memory::new(Feedback::Ef21), (ranks.clone(), target));
-    let mut state = BucketState::new(bucket, &parameters, place, memory, Some(velocity));
+    let (memory, bucket) = (Memory::new(Feedback::Ef21), Bucket { target, ..bucket });
+    let mut state = BucketState::new(bucket, &parameters, ranks.clone(), memory, Some(velocity));
     let codec = Choice::parse(codec).unwrap();
     state.travel(Travel { codec, algorithm: Algorithm::TwoShot, partitions: 1, seed: 7 });
     let step = |step: u64| {
@@ -43,14 +43,14 @@ fn a_group_exchanges_as_a_world_of_its_own_does() {
     {
         for target in [Target::Whole, Target::Shard] {
             let alone = spawn(Network::Mem, 2, |link| {
-                let worker = Worker::start(Group::new(link));
-                exchanged(&worker, &Ranks::all(worker.world()), target, codec)
+                let worker = Worker::new(Channel::new(Group::new(link)));
+                exchanged(&worker, &Ranks::all(worker.channel.world()), target, codec)
             });
             let groups = spawn(Network::Mem, 4, |link| {
-                let worker = Worker::start(Group::new(link));
-                let rank = worker.world().rank();
+                let worker = Worker::new(Channel::new(Group::new(link)));
+                let rank = worker.channel.world().rank();
                 let members = [Rank(rank.0 % 2), Rank(rank.0 % 2 + 2)];
-                let ranks = Ranks::among(&members, rank).unwrap();
+                let ranks = Ranks::among(&members, worker.channel.world()).unwrap();
                 exchanged(&worker, &ranks, target, codec)
             });
             for (rank, found) in groups.iter().enumerate() {

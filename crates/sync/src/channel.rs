@@ -1,0 +1,91 @@
+//! Channels: the communication thread of a link, which several users may share.
+//!
+//! A training under a plan sends activations and gradients over one link: its executor runs the former,
+//! a [`Synchronizer`](crate::Synchronizer) the latter, on one thread and with one set of connections, so
+//! that messages which somebody waits for can overtake gradients.
+
+use std::sync::Arc;
+
+use thinwire_collective::{Driver, Error as Failure, Group, Stop, all_gather_bytes};
+use thinwire_wire::{Rank, World};
+
+use crate::Error;
+use crate::agreement::{compare, encode_facts};
+use crate::buffer::Tensor;
+use crate::exchange::route::Ranks;
+
+/// A communication thread, and the ranks of its link with which one user exchanges.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    driver: Arc<Driver<Tensor>>,
+    ranks: Ranks,
+    bulk: bool,
+}
+
+impl Channel {
+    /// Starts the thread of a group.
+    pub fn new(group: Group) -> Channel {
+        let driver = Arc::new(Driver::start(group));
+        Channel { ranks: Ranks::all(driver.world()), driver, bulk: false }
+    }
+
+    /// Returns the channel among some ranks of the link, in this order; none if this rank is none of them.
+    pub fn among(&self, members: &[Rank]) -> Option<Channel> {
+        let ranks = Ranks::among(members, self.driver.world())?;
+        Some(Channel { ranks, ..self.clone() })
+    }
+
+    /// Returns the channel with messages that give way to all others.
+    #[must_use]
+    pub fn bulk(self) -> Channel {
+        Channel { bulk: true, ..self }
+    }
+
+    /// This rank among those of the channel.
+    pub fn world(&self) -> World {
+        self.ranks.world
+    }
+
+    /// The thread, for runs among any ranks of the link.
+    pub fn driver(&self) -> &Driver<Tensor> {
+        &self.driver
+    }
+
+    /// Ends the group from any thread.
+    pub fn stop(&self) -> Stop {
+        self.driver.stop()
+    }
+
+    /// Runs `call` among the channel's ranks and waits for it. Nothing of this rank may be on its way.
+    pub(crate) fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Group) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Error> {
+        let members = self.ranks.members().cloned();
+        let among = move |group: &mut Group| match members {
+            Some(members) => group.among(&members, call),
+            None => call(group),
+        };
+        self.driver.call(among).map_err(Error::Collective)
+    }
+
+    /// Makes sure that all ranks of the channel say the same of every fact.
+    pub(crate) fn agree(&self, facts: &[(String, String)]) -> Result<(), Error> {
+        let mine = encode_facts(facts);
+        let all = self.call(move |group| all_gather_bytes(group, &mine))?;
+        compare(facts, &all, self.world())
+    }
+
+    /// Returns the ranks of a bucket: those with these numbers in the link, or all of the channel.
+    pub(crate) fn ranks(&self, members: &[Rank]) -> Option<Ranks> {
+        match members {
+            [] => Some(self.ranks.clone()),
+            _ => Ranks::among(members, self.driver.world()),
+        }
+    }
+
+    /// Whether messages give way to all others.
+    pub(crate) fn is_bulk(&self) -> bool {
+        self.bulk
+    }
+}
