@@ -37,7 +37,8 @@ pub(crate) fn described(parameters: Vec<Described>) -> Result<Vec<Parameter>, Fa
         })?;
     }
     let describe = |(name, shape, dtype, bucket): Described| {
-        Ok(Parameter { name, shape, dtype: parse_dtype(&dtype)?, bucket })
+        let parameter = Parameter::new(&name, &shape);
+        Ok(Parameter { dtype: parse_dtype(&dtype)?, bucket, ..parameter })
     };
     parameters.into_iter().map(describe).collect()
 }
