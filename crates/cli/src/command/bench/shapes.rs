@@ -17,7 +17,7 @@ pub enum Model {
 }
 
 /// A model's tensor, and backward's work until it is ready, in any unit.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Tensor {
     /// Name and shape.
     pub parameter: Parameter,
