@@ -6,7 +6,7 @@ use std::str::FromStr;
 use thinwire_codec::Choice;
 use thinwire_link::Bandwidth;
 use thinwire_plan::search::Pin;
-use thinwire_schedule::Algorithm;
+use thinwire_schedule::Summation;
 use thinwire_sync::{Feedback, Policy};
 use thinwire_wire::DType;
 
@@ -24,7 +24,7 @@ pub fn choice(bytes: &[u8]) {
 pub fn names(bytes: &[u8]) {
     let Ok(name) = std::str::from_utf8(bytes) else { return };
     writes_itself_back::<Feedback>(name);
-    writes_itself_back::<Algorithm>(name);
+    writes_itself_back::<Summation>(name);
     writes_itself_back::<Bandwidth>(name);
     writes_itself_back::<Pin>(name);
     writes_itself_back::<DType>(name);

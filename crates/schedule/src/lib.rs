@@ -57,6 +57,7 @@ mod ring_gather;
 mod schedule;
 mod shape;
 pub mod simulate;
+mod summation;
 mod two_shot;
 mod verify;
 
@@ -72,4 +73,5 @@ pub use preferred::{carries, partitions, preferred};
 pub use reduce_scatter::reduce_scatter;
 pub use schedule::{Operation, Schedule, Slot, Task};
 pub use shape::Shape;
+pub use summation::Summation;
 pub use verify::{Law, Violation, verify};

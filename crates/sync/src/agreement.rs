@@ -1,6 +1,6 @@
 //! Agreement: the facts that all ranks must have in common, and the exchange that compares them.
 
-use thinwire_collective::operations::{carries, preferred};
+use thinwire_collective::operations::preferred;
 use thinwire_collective::{Group, all_gather_bytes};
 use thinwire_wire::World;
 
@@ -50,11 +50,17 @@ pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
         )));
     }
     let Some(asked) = options.algorithm else { return Ok(()) };
+    if !asked.divides(world.size()) {
+        let (size, unit) = (world.size(), asked.unit());
+        return Err(Error::Invalid(format!(
+            "algorithm {asked} with {size} ranks, expected a multiple of {unit}"
+        )));
+    }
     let named = match &options.policy {
         Policy::Fixed(choice) => std::slice::from_ref(choice),
         Policy::Auto(among) => among,
     };
-    let Some(choice) = named.iter().find(|choice| !carries(asked, choice.exchange())) else {
+    let Some(choice) = named.iter().find(|choice| !asked.carries(choice.exchange())) else {
         return Ok(());
     };
     let needed = preferred(choice.exchange(), world, 0);

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use thinwire_codec::Choice;
-use thinwire_schedule::Algorithm;
+use thinwire_schedule::Summation;
 
 use crate::{Feedback, Momentum, Policy};
 
@@ -30,8 +30,9 @@ pub enum Reduction {
 pub struct Options {
     /// The codec.
     pub policy: Policy,
-    /// Who sends what to whom; chosen by the planner if there is none.
-    pub algorithm: Option<Algorithm>,
+    /// Who sends what to whom, flat or within and between units of ranks; chosen by the planner if there is
+    /// none.
+    pub algorithm: Option<Summation>,
     /// Into how many pipelined partitions each bucket is cut; chosen by size, or by the planner, if
     /// there is no number.
     pub partitions: Option<usize>,
@@ -87,7 +88,7 @@ impl Default for Options {
 /// The parts of a plan that the user has decided.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Overrides {
-    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) algorithm: Option<Summation>,
     pub(crate) partitions: Option<usize>,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use thinwire_codec::Choice;
-use thinwire_schedule::Algorithm;
+use thinwire_schedule::Summation;
 use thinwire_wire::{DType, Rank};
 
 use crate::Target;
@@ -42,7 +42,7 @@ pub struct Transport {
     /// The codec.
     pub codec: Choice,
     /// Who sends what to whom.
-    pub algorithm: Algorithm,
+    pub algorithm: Summation,
     /// The number of pipelined partitions.
     pub partitions: usize,
 }

@@ -214,7 +214,7 @@ impl Scatter {
         state.set_residual(residual);
         state.travel(Travel {
             codec: Choice::Bytes(codec),
-            algorithm: Algorithm::TwoShot,
+            summation: Algorithm::TwoShot.into(),
             partitions: 1,
             seed: self.seed,
         });

@@ -143,7 +143,7 @@ fn trainings() -> Vec<(String, Options)> {
         add(choice.to_string(), options(&choice.to_string()));
     }
     for algorithm in [Algorithm::Ring, Algorithm::Halving, Algorithm::Gather] {
-        let algorithm = Some(algorithm);
+        let algorithm = Some(algorithm.into());
         add(format!("none {algorithm:?}"), Options { algorithm, ..options("none") });
     }
     for codec in ["int8", "topk:0.05", "onebit", "powersgd:2", "powersgd:2:alternate"] {

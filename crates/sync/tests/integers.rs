@@ -50,7 +50,7 @@ fn sums_have_the_same_bits_whatever_the_algorithm() {
         let state = State { tensors: tensors.into(), ..State::default() };
         let by = |algorithm: Algorithm, partitions| {
             let options = Options {
-                algorithm: Some(algorithm),
+                algorithm: Some(algorithm.into()),
                 partitions: Some(partitions),
                 ..options(codec)
             };

@@ -143,7 +143,7 @@ pub mod collective {
         all_reduce_many, all_to_all, barrier, broadcast, reduce_scatter,
     };
     #[doc(inline)]
-    pub use thinwire_schedule::{Algorithm, UnknownAlgorithm};
+    pub use thinwire_schedule::{Algorithm, Hierarchy, Summation, UnknownAlgorithm};
 }
 
 /// The place of this process in a job, and how ranks of a job meet.

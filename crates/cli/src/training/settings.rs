@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use thinwire_job::{Place, Source};
 use thinwire_link::Bandwidth;
-use thinwire_schedule::Algorithm;
+use thinwire_schedule::Summation;
 use thinwire_sync::{Feedback, Policy, UnknownPolicy};
 
 use super::machine;
@@ -216,7 +216,7 @@ impl FromStr for Codec {
 
 /// An algorithm, or none: then the planner chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct AlgorithmFlag(pub Option<Algorithm>);
+pub struct AlgorithmFlag(pub Option<Summation>);
 
 impl fmt::Display for AlgorithmFlag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

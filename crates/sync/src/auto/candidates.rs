@@ -9,8 +9,8 @@
 use std::collections::HashMap;
 
 use thinwire_codec::{Choice, Exchange};
-use thinwire_collective::operations::{self, carries};
-use thinwire_schedule::{Algorithm, Shape, Speeds, estimate};
+use thinwire_collective::operations;
+use thinwire_schedule::{Algorithm, Shape, Speeds, Summation, estimate};
 use thinwire_wire::World;
 
 use crate::auto::plan::Assignment;
@@ -42,7 +42,7 @@ pub(crate) struct Candidate {
 }
 
 /// The place of a codec in the list of all, an algorithm and a number of partitions.
-type Choices = (usize, Algorithm, usize);
+type Choices = (usize, Summation, usize);
 
 /// The candidates of this job, under the link as it is.
 #[derive(Debug)]
@@ -90,29 +90,34 @@ impl Candidates {
         candidates: &mut Vec<Candidate>,
     ) {
         let choice = self.calibration.codecs[codec].choice.clone();
-        let least = self.overrides.partitions.unwrap_or_else(|| least(&choice, elements));
-        let mut usual: Vec<(Algorithm, Price)> =
-            carriers(&choice, self.overrides.algorithm, self.world, elements)
-                .into_iter()
-                .map(|algorithm| (algorithm, self.price((codec, algorithm, least), elements)))
-                .collect();
+        let overrides = self.overrides;
+        let least = |summation: Summation| {
+            let part = summation.part(elements);
+            overrides.partitions.unwrap_or_else(|| least(&choice, part))
+        };
+        let carriers = carriers(&choice, overrides.algorithm, self.world, elements);
+        let mut usual: Vec<(Summation, Price)> = carriers
+            .into_iter()
+            .map(|it| (it, self.price((codec, it, least(it)), elements)))
+            .collect();
         usual.sort_by(|a, b| a.1.alone_s.total_cmp(&b.1.alone_s));
-        let mut add = |algorithm: Algorithm, partitions, price| {
+        let mut add = |summation: Summation, partitions, price| {
             let assignment = Assignment {
                 codec: choice.to_string(),
-                algorithm: algorithm.to_string(),
+                algorithm: summation.to_string(),
                 partitions,
             };
             candidates.push(Candidate { assignment, codec, error, price });
         };
-        for (rank, (algorithm, price)) in usual.into_iter().enumerate() {
-            add(algorithm, least, price);
-            if rank >= 2 || self.overrides.partitions.is_some() {
+        for (rank, (summation, price)) in usual.into_iter().enumerate() {
+            let least = least(summation);
+            add(summation, least, price);
+            if rank >= 2 || overrides.partitions.is_some() {
                 continue;
             }
-            for partitions in finer(elements, least) {
-                let price = self.price((codec, algorithm, partitions), elements);
-                add(algorithm, partitions, price);
+            for partitions in finer(summation.part(elements), least) {
+                let price = self.price((codec, summation, partitions), elements);
+                add(summation, partitions, price);
             }
         }
     }
@@ -147,17 +152,23 @@ impl Candidates {
 }
 
 fn price(calibration: &Calibration, world: World, choices: Choices, elements: usize) -> Price {
-    let (codec, algorithm, partitions) = choices;
-    let (speed, size) = (&calibration.codecs[codec], world.size());
-    let codec = speed.codec();
+    let (codec, summation, partitions) = choices;
+    // Encodings travel between the units, each of one part of the elements.
+    let (speed, size) = (&calibration.codecs[codec], world.size() / summation.unit());
+    let (codec, algorithm) = (speed.codec(), summation.algorithm());
     let shape = Shape { length: elements, block: codec.block(), partitions };
     let piece = match algorithm {
-        Algorithm::Gather | Algorithm::RingGather => elements / partitions,
-        _ => elements / partitions / size,
+        Algorithm::Gather | Algorithm::RingGather => summation.part(elements) / partitions,
+        _ => summation.part(elements) / partitions / size,
     };
     let speeds = speeds(speed, &calibration.link, algorithm, size, piece.max(1));
     let encoded_len = |count| codec.encoded_len(count);
-    let cost = estimate(algorithm, size, &shape, &encoded_len, &speeds);
+    let cost = match summation {
+        Summation::Flat(_) => estimate(algorithm, size, &shape, &encoded_len, &speeds),
+        Summation::Hierarchical(hierarchy) => {
+            hierarchy.estimate(world.size(), &shape, &encoded_len, [&speeds, &speeds])
+        }
+    };
     Price {
         alone_s: cost.seconds,
         lead_s: cost.lead_seconds,
@@ -206,13 +217,13 @@ fn commit_s(speed: &CodecSpeed, algorithm: Algorithm, size: usize, elements: usi
 /// none; where nothing was overrides for, those that are worth comparing.
 fn carriers(
     choice: &Choice,
-    overrides: Option<Algorithm>,
+    overrides: Option<Summation>,
     world: World,
     elements: usize,
-) -> Vec<Algorithm> {
+) -> Vec<Summation> {
     let exchange = choice.exchange();
     if let Some(overrides) = overrides {
-        return if carries(overrides, exchange) { vec![overrides] } else { Vec::new() };
+        return if overrides.carries(exchange) { vec![overrides] } else { Vec::new() };
     }
     let size = world.size();
     // Between two ranks ring and halving are two-shot by another name, and there is one gather.
@@ -223,11 +234,11 @@ fn carriers(
     };
     let few = size <= GATHER_WORLD_MAX || elements < GATHER_ELEMENTS_MAX;
     let usable = |algorithm: &Algorithm| {
-        carries(*algorithm, exchange)
+        operations::carries(*algorithm, exchange)
             && differs(*algorithm)
             && (!algorithm.gathers() || few || exchange == Exchange::Gather)
     };
-    let all = Algorithm::ALL.into_iter().filter(usable);
+    let all = Algorithm::ALL.into_iter().filter(usable).map(Summation::from);
     if size == 1 { all.take(1).collect() } else { all.collect() }
 }
 
@@ -256,15 +267,18 @@ mod tests {
     #[test]
     fn an_algorithm_that_was_asked_for_is_the_only_one() {
         let choice = |name| Choice::parse(name).unwrap();
-        let names =
-            |name, overrides, size| carriers(&choice(name), overrides, world(size), 1 << 20);
-        assert_eq!(names("none", Some(Algorithm::Halving), 4), [Algorithm::Halving]);
-        assert_eq!(names("int8", Some(Algorithm::Gather), 4), [Algorithm::Gather]);
-        assert_eq!(names("int8", Some(Algorithm::Ring), 4), []);
-        assert_eq!(names("topk:0.01", Some(Algorithm::TwoShot), 4), []);
-        assert_eq!(names("topk:0.01", None, 4), [Algorithm::Gather, Algorithm::RingGather]);
-        assert_eq!(names("topk:0.01", None, 2), [Algorithm::Gather]);
-        assert_eq!(names("int8", None, 32), [Algorithm::TwoShot]);
+        let names = |name, overrides: Option<Algorithm>, size| -> Vec<String> {
+            let overrides = overrides.map(Summation::from);
+            let carriers = carriers(&choice(name), overrides, world(size), 1 << 20);
+            carriers.iter().map(Summation::to_string).collect()
+        };
+        assert_eq!(names("none", Some(Algorithm::Halving), 4), ["halving"]);
+        assert_eq!(names("int8", Some(Algorithm::Gather), 4), ["gather"]);
+        assert_eq!(names("int8", Some(Algorithm::Ring), 4), [""; 0]);
+        assert_eq!(names("topk:0.01", Some(Algorithm::TwoShot), 4), [""; 0]);
+        assert_eq!(names("topk:0.01", None, 4), ["gather", "ring-gather"]);
+        assert_eq!(names("topk:0.01", None, 2), ["gather"]);
+        assert_eq!(names("int8", None, 32), ["two-shot"]);
         assert_eq!(names("none", None, 4).len(), 4);
         assert_eq!(names("none", None, 1).len(), 1);
     }

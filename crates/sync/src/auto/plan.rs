@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use thinwire_codec::Choice;
-use thinwire_collective::operations::{carries, partitions, preferred};
-use thinwire_schedule::Algorithm;
+use thinwire_collective::operations::{partitions, preferred};
+use thinwire_schedule::Summation;
 use thinwire_wire::World;
 
 use crate::Transport;
@@ -16,7 +16,7 @@ use crate::options::Overrides;
 pub struct Assignment {
     /// The codec, as [`Choice::parse`] takes it.
     pub codec: String,
-    /// The algorithm, as [`Algorithm`] parses it.
+    /// The algorithm, as [`Summation`] parses it.
     pub algorithm: String,
     /// The number of pipelined partitions of the bucket.
     pub partitions: usize,
@@ -70,7 +70,9 @@ impl Plan {
             Assignment {
                 codec: choice.to_string(),
                 algorithm: algorithm.to_string(),
-                partitions: overrides.partitions.unwrap_or_else(|| partitions(bucket.elements)),
+                partitions: overrides
+                    .partitions
+                    .unwrap_or_else(|| partitions(algorithm.part(bucket.elements))),
             }
         };
         let assignments = buckets.iter().map(assign).collect();
@@ -94,11 +96,12 @@ impl Plan {
 /// Returns the algorithm that carries a codec: the override where it can, else the preferred one.
 fn algorithm(
     choice: &Choice,
-    overridden: Option<Algorithm>,
+    overridden: Option<Summation>,
     world: World,
     elements: usize,
-) -> Algorithm {
+) -> Summation {
     let exchange = choice.exchange();
-    let overridden = overridden.filter(|algorithm| carries(*algorithm, exchange));
-    overridden.unwrap_or_else(|| preferred(exchange, world, elements))
+    let overridden = overridden
+        .filter(|summation| summation.carries(exchange) && summation.divides(world.size()));
+    overridden.unwrap_or_else(|| preferred(exchange, world, elements).into())
 }

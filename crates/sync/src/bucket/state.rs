@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use thinwire_codec::{Choice, Finite, kernel};
 use thinwire_collective::Address;
-use thinwire_schedule::Algorithm;
+use thinwire_schedule::Summation;
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
@@ -28,6 +28,8 @@ pub(crate) struct BucketState {
     pub(crate) bucket: Bucket,
     pub(crate) record: BucketRecord,
     ranks: Ranks,
+    /// The elements whose averages this rank has.
+    own: Range<usize>,
     matrices: Vec<(Range<usize>, (usize, usize))>,
     /// The gradient while it is gathered, the average afterwards.
     values: Tensor,
@@ -52,7 +54,7 @@ pub(crate) struct BucketState {
 #[derive(Clone, Debug)]
 pub(crate) struct Travel {
     pub(crate) codec: Choice,
-    pub(crate) algorithm: Algorithm,
+    pub(crate) summation: Summation,
     pub(crate) partitions: usize,
     /// The seed of the job.
     pub(crate) seed: u64,
@@ -74,6 +76,7 @@ impl BucketState {
             memory,
             velocity,
             ranks,
+            own: 0..bucket.elements,
             record: BucketRecord::default(),
             values: Tensor::default(),
             residual: Vec::new(),
@@ -91,15 +94,17 @@ impl BucketState {
     /// Changes how the bucket travels. The residual stays: what was lost is still owed.
     pub(crate) fn travel(&mut self, travel: Travel) {
         let first = self.bucket.members.first().map_or(0, |(parameter, _)| *parameter);
+        let Travel { summation, .. } = travel;
         let route = Route {
             matrices: &self.matrices,
             elements: self.bucket.elements,
-            algorithm: travel.algorithm,
+            summation,
             partitions: travel.partitions,
             target: self.bucket.target,
             ranks: &self.ranks,
             key: Key { seed: travel.seed, step: 0, tensor: first as u32 },
         };
+        self.own = self.bucket.target.own(self.bucket.elements, self.ranks.world, summation);
         self.exchange = Some(choose::exchange(&travel.codec, &route));
         self.feedback = choose::leaves_residual(&travel.codec);
         self.codec = travel.codec;
@@ -242,8 +247,7 @@ impl BucketState {
 
     /// Returns the averages after a step that was kept; of a sharded bucket, those of this rank's chunk.
     pub(crate) fn values(&self) -> &[f32] {
-        let own = self.bucket.target.own(self.bucket.elements, self.ranks.world);
-        &self.values.as_ref()[own]
+        &self.values.as_ref()[self.own.clone()]
     }
 
     /// Returns this rank among those that exchange the bucket.

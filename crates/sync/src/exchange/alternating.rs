@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thinwire_codec::{Alternating as Factors, Finite, PowerSgd, kernel};
 use thinwire_collective::{Program, Run};
-use thinwire_schedule::Algorithm;
+use thinwire_schedule::Summation;
 use thinwire_wire::random::Key;
 
 use crate::buffer::Tensor;
@@ -30,7 +30,7 @@ struct Matrix {
 #[derive(Debug)]
 pub(crate) struct Alternating {
     matrices: Vec<Matrix>,
-    algorithm: Algorithm,
+    summation: Summation,
     ranks: Ranks,
     /// One for each length of the message, which alternates.
     programs: Vec<Arc<Program>>,
@@ -59,7 +59,7 @@ impl Alternating {
         });
         Alternating {
             matrices: matrices.collect(),
-            algorithm: route.algorithm,
+            summation: route.summation,
             ranks: route.ranks.clone(),
             programs: Vec::new(),
             underway: None,
@@ -71,7 +71,7 @@ impl Alternating {
         if let Some(program) = self.programs.iter().find(|program| program.elements() == length) {
             return Arc::clone(program);
         }
-        let program = self.ranks.sum(self.algorithm, length);
+        let program = self.ranks.sum(self.summation, length);
         self.programs.push(Arc::clone(&program));
         program
     }

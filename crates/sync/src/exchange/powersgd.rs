@@ -78,7 +78,7 @@ impl LowRank {
             }
         });
         let matrices = matrices.collect();
-        let programs = [first, second].map(|length| route.ranks.sum(route.algorithm, length));
+        let programs = [first, second].map(|length| route.ranks.sum(route.summation, length));
         LowRank { matrices, programs, world: route.ranks.world, underway: None }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thinwire_codec::Codec;
 use thinwire_collective::Program;
 use thinwire_collective::operations::partitions;
-use thinwire_schedule::{Algorithm, Operation, Schedule, Shape, Task, all_reduce, reduce_scatter};
+use thinwire_schedule::{Operation, Schedule, Shape, Summation, Task};
 use thinwire_wire::random::Key;
 use thinwire_wire::{Rank, World};
 
@@ -17,7 +17,8 @@ pub enum Target {
     /// All of it on every rank.
     #[default]
     Whole,
-    /// One chunk on each rank, all equally long, in rank order.
+    /// One chunk on each rank, all equally long: in rank order where the summation is flat, by place in a
+    /// unit and then by unit where it is hierarchical.
     Shard,
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct Route<'a> {
     /// The members of the bucket: their elements in it, and their rows and columns.
     pub(crate) matrices: &'a [(Range<usize>, (usize, usize))],
     pub(crate) elements: usize,
-    pub(crate) algorithm: Algorithm,
+    pub(crate) summation: Summation,
     pub(crate) partitions: usize,
     pub(crate) target: Target,
     pub(crate) ranks: &'a Ranks,
@@ -45,11 +46,11 @@ pub(crate) struct Route<'a> {
 }
 
 impl Target {
-    /// The elements of a bucket whose sum this rank needs.
-    pub(crate) fn own(self, elements: usize, world: World) -> Range<usize> {
+    /// The elements of a bucket whose sum this rank has after a summation.
+    pub(crate) fn own(self, elements: usize, world: World, summation: Summation) -> Range<usize> {
         match self {
             Target::Whole => 0..elements,
-            Target::Shard => flat(elements).chunk(0, world.size(), world.rank().index()),
+            Target::Shard => summation.chunk(world, elements),
         }
     }
 }
@@ -71,9 +72,9 @@ impl Ranks {
     }
 
     /// Returns the program that sums so many f32 to all these ranks.
-    pub(crate) fn sum(&self, algorithm: Algorithm, length: usize) -> Arc<Program> {
-        let shape = Shape { length, block: 1, partitions: partitions(length) };
-        let schedule = all_reduce(algorithm, self.world, &shape);
+    pub(crate) fn sum(&self, summation: Summation, length: usize) -> Arc<Program> {
+        let partitions = partitions(summation.part(length));
+        let schedule = summation.all_reduce(self.world, &Shape { length, block: 1, partitions });
         self.program(schedule, length, thinwire_codec::raw())
     }
 
@@ -93,7 +94,11 @@ impl Route<'_> {
         if self.target == Target::Whole {
             return self.program_of_whole(codec);
         }
-        let schedule = sharded(reduce_scatter(self.ranks.world, &flat(self.elements)));
+        let schedule = self.summation.reduce_scatter(self.ranks.world, self.elements);
+        let schedule = match self.summation {
+            Summation::Flat(_) => sharded(schedule),
+            Summation::Hierarchical(_) => sharded_in_units(schedule),
+        };
         self.ranks.program(schedule, self.elements, codec)
     }
 
@@ -101,16 +106,12 @@ impl Route<'_> {
     pub(crate) fn program_of_whole(&self, codec: Arc<dyn Codec>) -> Arc<Program> {
         let partitions = self.partitions.clamp(1, self.elements.max(1));
         let shape = Shape { length: self.elements, block: codec.block(), partitions };
-        let schedule = all_reduce(self.algorithm, self.ranks.world, &shape);
+        let schedule = self.summation.all_reduce(self.ranks.world, &shape);
         self.ranks.program(schedule, self.elements, codec)
     }
 }
 
-fn flat(length: usize) -> Shape {
-    Shape { length, block: 1, partitions: 1 }
-}
-
-/// Orders a reduce-scatter for a bucket that is committed alone. All encodings come before all messages:
+/// Orders a flat reduce-scatter for a bucket that is committed alone. All encodings come before all messages:
 /// each rank hears of the others in messages for its own chunk alone, and these must say whether anything
 /// was not finite, in any chunk. The sum has this rank's chunk first, then those of the others in rank order.
 fn sharded(mut schedule: Schedule) -> Schedule {
@@ -140,5 +141,33 @@ fn sharded(mut schedule: Schedule) -> Schedule {
             }
         };
     }
+    schedule
+}
+
+/// Orders a hierarchical reduce-scatter for a bucket that is committed alone: on both levels all encodings
+/// come before all messages, for the reason that [`sharded`] gives. A sum within a unit that overflows is
+/// heard of only by the ranks with this place in their units; averages of finite gradients never do.
+fn sharded_in_units(mut schedule: Schedule) -> Schedule {
+    let encodes = |task: &Task| matches!(task.operation, Operation::Encode { .. });
+    let is_between = |task: &Task| !schedule.is_raw(task.operation.slot());
+    let mut order: Vec<usize> = (0..schedule.tasks.len()).collect();
+    order.sort_by_key(|&at| (is_between(&schedule.tasks[at]), !encodes(&schedule.tasks[at])));
+    let mut places = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(place, &at)| places[at] = place as u32);
+    let mut encoded: [Vec<u32>; 2] = Default::default();
+    let mut tasks = Vec::with_capacity(order.len());
+    for (place, &at) in order.iter().enumerate() {
+        let mut task = schedule.tasks[at].clone();
+        let of_level = &mut encoded[usize::from(is_between(&task))];
+        match task.operation {
+            Operation::Send { .. } => task.after.clone_from(of_level),
+            _ => task.after.iter_mut().for_each(|after| *after = places[*after as usize]),
+        }
+        if encodes(&task) {
+            of_level.push(place as u32);
+        }
+        tasks.push(task);
+    }
+    schedule.tasks = tasks;
     schedule
 }

@@ -4,8 +4,7 @@
 //! steps the plan alone may change: what is owed stays with its parameters.
 
 use thinwire_codec::Choice;
-use thinwire_collective::operations::carries;
-use thinwire_schedule::{Algorithm, UnknownAlgorithm};
+use thinwire_schedule::{Summation, UnknownAlgorithm};
 use thinwire_wire::World;
 
 use crate::agreement::{check_same, identity};
@@ -102,16 +101,23 @@ impl Synchronizer {
             Some(transport) => transport.codec.clone(),
             None => self.options.policy.choice(codec).map_err(|error| error.to_string())?,
         };
-        let algorithm: Algorithm =
+        let summation: Summation =
             algorithm.parse().map_err(|error: UnknownAlgorithm| error.to_string())?;
-        check_world(&codec, self.buckets[bucket].world())?;
-        if !carries(algorithm, codec.exchange()) {
-            return Err(format!("algorithm {algorithm} does not carry codec {codec}"));
+        let world = self.buckets[bucket].world();
+        check_world(&codec, world)?;
+        if !summation.divides(world.size()) {
+            let (size, unit) = (world.size(), summation.unit());
+            return Err(format!(
+                "algorithm {summation} with {size} ranks, expected a multiple of {unit}"
+            ));
+        }
+        if !summation.carries(codec.exchange()) {
+            return Err(format!("algorithm {summation} does not carry codec {codec}"));
         }
         if !(1..=PARTITIONS_MAX).contains(partitions) {
             return Err(format!("{partitions} partitions, expected 1 to {PARTITIONS_MAX}"));
         }
-        Ok(Travel { codec, algorithm, partitions: *partitions, seed: self.options.seed })
+        Ok(Travel { codec, summation, partitions: *partitions, seed: self.options.seed })
     }
 
     /// Returns fresh states for buckets of these parameters.

@@ -20,7 +20,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow, bail};
-use thinwire_schedule::Algorithm;
+use thinwire_schedule::Summation;
 use thinwire_sync::{Options, Policy};
 
 const NAMED: [(&str, &str); 8] = [
@@ -39,7 +39,7 @@ const NAMED: [(&str, &str); 8] = [
 pub struct Method {
     name: String,
     policy: Policy,
-    algorithm: Option<Algorithm>,
+    algorithm: Option<Summation>,
     /// Every tensor is a bucket of its own.
     alone: bool,
     /// Buckets are not cut.
@@ -80,7 +80,7 @@ impl FromStr for Method {
                 "serial" => found.serial = true,
                 _ => {
                     found.algorithm =
-                        Some(part.parse::<Algorithm>().map_err(|error| method(name, &error))?)
+                        Some(part.parse::<Summation>().map_err(|error| method(name, &error))?)
                 }
             }
             if let Some((_, before)) = said.iter().find(|(known, _)| *known == about) {

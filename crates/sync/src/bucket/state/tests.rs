@@ -20,7 +20,12 @@ fn exchanged(worker: &Worker, ranks: &Ranks, target: Target, codec: &str) -> Vec
     let (memory, bucket) = (Memory::new(Feedback::Ef21), Bucket { target, ..bucket });
     let mut state = BucketState::new(bucket, &parameters, ranks.clone(), memory, Some(velocity));
     let codec = Choice::parse(codec).unwrap();
-    state.travel(Travel { codec, algorithm: Algorithm::TwoShot, partitions: 1, seed: 7 });
+    state.travel(Travel {
+        codec,
+        summation: thinwire_schedule::Algorithm::TwoShot.into(),
+        partitions: 1,
+        seed: 7,
+    });
     let step = |step: u64| {
         let key = Key { seed: 3 + u64::from(world.rank().0), step, tensor: 0 };
         state.fill((0..elements as u64).map(|i| key.normal(i)).collect());
@@ -56,6 +61,68 @@ fn a_group_exchanges_as_a_world_of_its_own_does() {
             for (rank, found) in groups.iter().enumerate() {
                 assert_eq!(*found, alone[rank / 2], "{codec}, {target:?}, rank {rank}");
             }
+        }
+    }
+}
+
+/// One step of a sharded bucket, given the values of [`value`]: this rank's elements and their sums, and
+/// what is owed after it.
+fn scattered(worker: &Worker, codec: &str, step: u64, state: &mut BucketState) -> Scattered {
+    let (world, elements) = (worker.channel.world(), state.bucket.elements);
+    state.fill((0..elements).map(|i| value(world.rank().0, step, i)).collect());
+    let address = Address { step, tensor: 4, seed: 7, operation: "reduce_scatter" };
+    let (exchange, departure) = state.depart(address);
+    worker.exchange(Job { bucket: 0, exchange, departure });
+    let arrival = worker.arrival().unwrap();
+    assert_eq!(arrival.finite, Finite::Yes, "{codec}");
+    state.arrive(arrival.exchange, arrival.finite);
+    state.commit(Outcome::Averaged).unwrap();
+    (state.own.clone(), state.values().to_vec(), state.residual().to_vec())
+}
+
+type Scattered = (Range<usize>, Vec<f32>, Vec<f32>);
+
+fn value(rank: u32, step: u64, element: usize) -> f32 {
+    Key { seed: 3 + u64::from(rank), step, tensor: 0 }.normal(element as u64)
+}
+
+/// Results and residuals after equal gradients and residuals before, whatever the chunks.
+#[test]
+fn a_sharded_bucket_in_units_loses_nothing() {
+    let (length, size) = (330, 6);
+    for (codec, unit) in [("none", 2), ("int8", 2), ("int4", 3), ("topk:0.1", 3), ("int8", 6)] {
+        let ranks = spawn(Network::Mem, size, |link| {
+            let worker = Worker::new(Channel::new(Group::new(link)));
+            let parameter = Parameter::new("flat", &[length]);
+            let ranks = Ranks::all(worker.channel.world());
+            let memory = Memory::new(Feedback::Classic);
+            let parameter = Parameter { target: Target::Shard, ..parameter };
+            let bucket = Bucket::of_one(0, &parameter);
+            let mut state = BucketState::new(bucket, &[parameter], ranks, memory, None);
+            let between = thinwire_schedule::Algorithm::TwoShot;
+            let summation = thinwire_schedule::Hierarchy { unit, between }.into();
+            let choice = Choice::parse(codec).unwrap();
+            state.travel(Travel { codec: choice, summation, partitions: 1, seed: 7 });
+            [0, 1, 2].map(|step| scattered(&worker, codec, step, &mut state))
+        });
+        let mut owed = vec![0.0; length];
+        for step in 0..3 {
+            let mut kept = vec![0.0; length];
+            for (own, sums, residual) in ranks.iter().map(|steps| &steps[step]) {
+                assert!(
+                    residual[..].get(own.clone()).is_none_or(|own| own.iter().all(|x| *x == 0.0))
+                );
+                own.clone().zip(sums).for_each(|(i, sum)| kept[i] += f64::from(*sum));
+                residual.iter().enumerate().for_each(|(i, owed)| kept[i] += f64::from(*owed));
+            }
+            for i in 0..length {
+                let given: f64 =
+                    (0..size as u32).map(|rank| f64::from(value(rank, step as u64, i))).sum();
+                let expected = given + owed[i];
+                assert!((kept[i] - expected).abs() < 1e-3, "{} for {expected}: {codec}", kept[i]);
+            }
+            let of_rank = |i: usize| ranks.iter().filter_map(move |steps| steps[step].2.get(i));
+            owed = (0..length).map(|i| of_rank(i).map(|x| f64::from(*x)).sum()).collect();
         }
     }
 }
