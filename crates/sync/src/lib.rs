@@ -54,6 +54,7 @@ pub use error::Error;
 pub use exchange::route::Target;
 pub use measure::link::LinkSpeed;
 pub use measure::pairs::{Pair, Unequal};
+pub use measure::units::Units;
 pub use options::{Options, Reduction};
 pub use outcome::Outcome;
 pub use parameter::{Gradient, Parameter, Transport};

@@ -5,3 +5,4 @@ pub(crate) mod link;
 pub(crate) mod pairs;
 pub(crate) mod quartiles;
 pub(crate) mod samples;
+pub(crate) mod units;

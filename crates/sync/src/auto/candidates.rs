@@ -1,6 +1,7 @@
 //! Candidates: every way for a bucket to travel, with its price and its codec error.
 //!
-//! A candidate is a codec, an algorithm that can carry it, and a number of partitions. Prices come from
+//! A candidate is a codec, an algorithm that can carry it, and a number of partitions. Where measured links
+//! show units of ranks ([`crate::measure::units`]), each algorithm is tried between the units too. Prices come from
 //! `thinwire_schedule::cost`, which simulates the whole collective; they are worked out at
 //! powers of two of elements, once per link, and lie on the line between them elsewhere. Partitions
 //! are tried for the two best algorithms of a codec alone, and large worlds are worked out from small
@@ -8,9 +9,9 @@
 
 use std::collections::HashMap;
 
-use thinwire_codec::{Choice, Exchange};
+use thinwire_codec::{Choice, Codec, Exchange};
 use thinwire_collective::operations;
-use thinwire_schedule::{Algorithm, Shape, Speeds, Summation, estimate};
+use thinwire_schedule::{Algorithm, Hierarchy, Shape, Speeds, Summation, estimate};
 use thinwire_wire::World;
 
 use crate::auto::plan::Assignment;
@@ -77,7 +78,7 @@ impl Candidates {
             let most = || self.calibration.codecs[codec].error_max(bucket.elements);
             let error = errors.map_or_else(most, |errors| errors[codec].into());
             let error = if place == 0 { 0.0 } else { error };
-            self.of_codec(codec, error, bucket.elements, &mut candidates);
+            self.of_codec(codec, error, bucket, &mut candidates);
         }
         candidates
     }
@@ -86,17 +87,17 @@ impl Candidates {
         &mut self,
         codec: usize,
         error: f64,
-        elements: usize,
+        bucket: &Bucket,
         candidates: &mut Vec<Candidate>,
     ) {
-        let choice = self.calibration.codecs[codec].choice.clone();
+        let (choice, elements) = (self.calibration.codecs[codec].choice.clone(), bucket.elements);
         let overrides = self.overrides;
         let least = |summation: Summation| {
             let part = summation.part(elements);
             overrides.partitions.unwrap_or_else(|| least(&choice, part))
         };
-        let carriers = carriers(&choice, overrides.algorithm, self.world, elements);
-        let mut usual: Vec<(Summation, Price)> = carriers
+        let mut usual: Vec<(Summation, Price)> = self
+            .carriers(&choice, bucket)
             .into_iter()
             .map(|it| (it, self.price((codec, it, least(it)), elements)))
             .collect();
@@ -120,6 +121,23 @@ impl Candidates {
                 add(summation, partitions, price);
             }
         }
+    }
+
+    /// Returns the sums by which a codec may travel: the one that was overridden for if it can carry it, else
+    /// none; where nothing was overridden, those that are worth comparing.
+    fn carriers(&self, choice: &Choice, bucket: &Bucket) -> Vec<Summation> {
+        let (size, exchange) = (self.world.size(), choice.exchange());
+        if let Some(overridden) = self.overrides.algorithm.filter(|it| bucket.takes(*it, size)) {
+            return Vec::from_iter(overridden.carries(exchange).then_some(overridden));
+        }
+        let flat = algorithms(exchange, size, bucket.elements).map(Summation::Flat);
+        let unequal = self.calibration.link.unequal.as_ref();
+        let units = unequal.and_then(|unequal| unequal.units).map(|units| units.ranks);
+        let in_units = units.into_iter().flat_map(|unit| {
+            let between = algorithms(exchange, size / unit, bucket.elements / unit);
+            between.map(move |between| Summation::from(Hierarchy { unit, between }))
+        });
+        flat.chain(in_units.filter(|it| bucket.takes(*it, size))).collect()
     }
 
     /// Returns the price of a candidate for so many elements.
@@ -161,12 +179,17 @@ fn price(calibration: &Calibration, world: World, choices: Choices, elements: us
         Algorithm::Gather | Algorithm::RingGather => summation.part(elements) / partitions,
         _ => summation.part(elements) / partitions / size,
     };
-    let speeds = speeds(speed, &calibration.link, algorithm, size, piece.max(1));
     let encoded_len = |count| codec.encoded_len(count);
+    let between = |link| speeds(speed, link, algorithm, size, piece.max(1));
     let cost = match summation {
-        Summation::Flat(_) => estimate(algorithm, size, &shape, &encoded_len, &speeds),
+        Summation::Flat(_) => {
+            estimate(algorithm, size, &shape, &encoded_len, &between(&calibration.link))
+        }
         Summation::Hierarchical(hierarchy) => {
-            hierarchy.estimate(world.size(), &shape, &encoded_len, [&speeds, &speeds])
+            let links = calibration.link.in_units(hierarchy.unit);
+            let within = within(&calibration.codecs, codec, &links[0], summation.part(elements));
+            let speeds = [&within, &between(&links[1])];
+            hierarchy.estimate(world.size(), &shape, &encoded_len, speeds)
         }
     };
     Price {
@@ -206,6 +229,19 @@ fn speeds(
     }
 }
 
+/// Where sums within a unit work on `part` elements at a time, which travel raw beside encodings of `codec`.
+fn within(codecs: &[CodecSpeed], codec: &dyn Codec, link: &LinkSpeed, part: usize) -> Speeds {
+    // Elements as they are, which the first of all codecs sends too.
+    let raw = &codecs[0];
+    let speeds = speeds(raw, link, Algorithm::TwoShot, 2, part.max(1));
+    // With feedback every element is read with its residual, so nothing is sent from where it is.
+    let encode_per_s = match codec.needs_feedback() {
+        true => rate_at(raw.encode, part.max(1)),
+        false => speeds.encode_per_s,
+    };
+    Speeds { encode_per_s, ..speeds }
+}
+
 /// With feedback results are decoded at the step's end.
 fn commit_s(speed: &CodecSpeed, algorithm: Algorithm, size: usize, elements: usize) -> f64 {
     let bytes = (elements * 4) as f64;
@@ -213,33 +249,22 @@ fn commit_s(speed: &CodecSpeed, algorithm: Algorithm, size: usize, elements: usi
     bytes / rate_at(speed.decode, elements) + merges * bytes / rate_at(speed.merge, elements)
 }
 
-/// The algorithms by which a codec may travel: the one that was overrides for if it can carry it, else
-/// none; where nothing was overrides for, those that are worth comparing.
-fn carriers(
-    choice: &Choice,
-    overrides: Option<Summation>,
-    world: World,
-    elements: usize,
-) -> Vec<Summation> {
-    let exchange = choice.exchange();
-    if let Some(overrides) = overrides {
-        return if overrides.carries(exchange) { vec![overrides] } else { Vec::new() };
-    }
-    let size = world.size();
+/// Returns the flat algorithms that are worth comparing for encodings among so many ranks or units.
+fn algorithms(exchange: Exchange, size: usize, elements: usize) -> impl Iterator<Item = Algorithm> {
     // Between two ranks ring and halving are two-shot by another name, and there is one gather.
-    let differs = |algorithm| match algorithm {
+    let differs = move |algorithm| match algorithm {
         Algorithm::Ring | Algorithm::Halving => size > 2,
         Algorithm::RingGather => size > 2 && exchange == Exchange::Gather,
         Algorithm::TwoShot | Algorithm::Gather => true,
     };
     let few = size <= GATHER_WORLD_MAX || elements < GATHER_ELEMENTS_MAX;
-    let usable = |algorithm: &Algorithm| {
+    let usable = move |algorithm: &Algorithm| {
         operations::carries(*algorithm, exchange)
             && differs(*algorithm)
             && (!algorithm.gathers() || few || exchange == Exchange::Gather)
     };
-    let all = Algorithm::ALL.into_iter().filter(usable).map(Summation::from);
-    if size == 1 { all.take(1).collect() } else { all.collect() }
+    let most = if size == 1 { 1 } else { usize::MAX };
+    Algorithm::ALL.into_iter().filter(usable).take(most)
 }
 
 /// Into how many partitions a bucket is cut at least: who computes on a large piece moves no bytes
@@ -257,29 +282,4 @@ fn finer(elements: usize, least: usize) -> impl Iterator<Item = usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn world(size: u32) -> World {
-        World::new(0, size).unwrap()
-    }
-
-    #[test]
-    fn an_algorithm_that_was_asked_for_is_the_only_one() {
-        let choice = |name| Choice::parse(name).unwrap();
-        let names = |name, overrides: Option<Algorithm>, size| -> Vec<String> {
-            let overrides = overrides.map(Summation::from);
-            let carriers = carriers(&choice(name), overrides, world(size), 1 << 20);
-            carriers.iter().map(Summation::to_string).collect()
-        };
-        assert_eq!(names("none", Some(Algorithm::Halving), 4), ["halving"]);
-        assert_eq!(names("int8", Some(Algorithm::Gather), 4), ["gather"]);
-        assert_eq!(names("int8", Some(Algorithm::Ring), 4), [""; 0]);
-        assert_eq!(names("topk:0.01", Some(Algorithm::TwoShot), 4), [""; 0]);
-        assert_eq!(names("topk:0.01", None, 4), ["gather", "ring-gather"]);
-        assert_eq!(names("topk:0.01", None, 2), ["gather"]);
-        assert_eq!(names("int8", None, 32), ["two-shot"]);
-        assert_eq!(names("none", None, 4).len(), 4);
-        assert_eq!(names("none", None, 1).len(), 1);
-    }
-}
+mod tests;

@@ -66,7 +66,12 @@ impl Plan {
             let raw = Choice::Bytes(bucket.raw());
             let plain = matches!(choice, Choice::Bytes(codec) if codec.is_raw());
             let choice = if bucket.exempt || plain { &raw } else { choice };
-            let algorithm = algorithm(choice, overrides.algorithm, *world, bucket.elements);
+            let exchange = choice.exchange();
+            let overridden = overrides.algorithm.filter(|algorithm| {
+                algorithm.carries(exchange) && bucket.takes(*algorithm, world.size())
+            });
+            let preferred = || preferred(exchange, *world, bucket.elements).into();
+            let algorithm: Summation = overridden.unwrap_or_else(preferred);
             Assignment {
                 codec: choice.to_string(),
                 algorithm: algorithm.to_string(),
@@ -91,17 +96,4 @@ impl Plan {
         let text = serde_json::to_string(&self.assignments).expect("strings and numbers");
         thinwire_wire::checksum(text.as_bytes())
     }
-}
-
-/// Returns the algorithm that carries a codec: the override where it can, else the preferred one.
-fn algorithm(
-    choice: &Choice,
-    overridden: Option<Summation>,
-    world: World,
-    elements: usize,
-) -> Summation {
-    let exchange = choice.exchange();
-    let overridden = overridden
-        .filter(|summation| summation.carries(exchange) && summation.divides(world.size()));
-    overridden.unwrap_or_else(|| preferred(exchange, world, elements).into())
 }

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
+use thinwire_schedule::Summation;
 use thinwire_wire::{DType, Rank};
 
 use crate::{Parameter, Target, Transport};
@@ -97,6 +98,13 @@ impl Bucket {
         let members = vec![(index, 0..elements)];
         let bucket = Bucket::new((false, parameter.dtype, ranks));
         Bucket { members, elements, target, transport, ..bucket }
+    }
+
+    /// Whether the bucket may be summed so among so many ranks where no [`Transport`] says so: units must
+    /// divide them, and chunks are in rank order in flat sums alone.
+    pub(crate) fn takes(&self, summation: Summation, world_size: usize) -> bool {
+        let whole = self.target == Target::Whole && summation.divides(world_size);
+        whole && self.ranks.is_empty() || matches!(summation, Summation::Flat(_))
     }
 
     /// Returns the codec that loses nothing of its gradients.

@@ -9,6 +9,7 @@ use thinwire_collective::{Error, Group, Options, all_gather, all_reduce};
 use thinwire_schedule::Algorithm;
 
 use crate::measure::pairs::{self, Unequal};
+use crate::measure::units::Units;
 use crate::worker::thread_cpu;
 
 /// The first probe grows until it takes this long.
@@ -58,6 +59,26 @@ pub struct LinkSpeed {
 }
 
 impl LinkSpeed {
+    /// Returns the links within units of so many ranks and between them, as those of every rank; twice this
+    /// link where no such units were measured.
+    pub(crate) fn in_units(&self, ranks: usize) -> [LinkSpeed; 2] {
+        let unequal = self.unequal.as_ref();
+        let units = unequal.and_then(|it| it.units).filter(|units| units.ranks == ranks);
+        let Some(Units { latency_s, bytes_per_s, between_bytes_per_s, .. }) = units else {
+            return [self.clone(), self.clone()];
+        };
+        // Around the circle of all ranks one rank of a unit alone sends to another one: all of them reach no
+        // more each, and no less than a part of it.
+        let least = self.bytes_per_s / ranks as f64;
+        let between = between_bytes_per_s.clamp(least, self.bytes_per_s);
+        // Where two-shot beats the circle, it is for the links within units.
+        let fan_in = self.fan_in.max(1.0);
+        [
+            LinkSpeed { latency_s, bytes_per_s, fan_in: 1.0, ..self.clone() },
+            LinkSpeed { bytes_per_s: between, fan_in, ..self.clone() },
+        ]
+    }
+
     /// Whether this is another link than `other`, by more than measuring scatters.
     pub(crate) fn differs(&self, other: &LinkSpeed) -> bool {
         let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };

@@ -2,8 +2,9 @@
 //!
 //! Two sites with a thin line between them, a rank behind a VPN: what all ranks measure together is the
 //! worst of it, and does not say where it is. So pairs are measured by themselves, for whoever asks why
-//! the link is slow; the planner goes by what all ranks reach together, around a circle and each with
-//! all, because pairs may share a line. They take turns as in a tournament (the circle method): in every round each rank
+//! the link is slow, and to find [`units`](crate::measure::units) of ranks. For flat sums the planner goes by
+//! what all ranks reach together, around a circle and each with all, because pairs may share a line. They
+//! take turns as in a tournament (the circle method): in every round each rank
 //! meets one other, so that all pairs of a round are measured at once and no two share a rank.
 //!
 //! Law: every pair meets once, and nobody meets two at a time.
@@ -13,6 +14,8 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use thinwire_collective::{Error, Group, all_gather, start};
 use thinwire_wire::Rank;
+
+use crate::measure::units::{Units, units};
 
 /// The time that a measurement is to take, in seconds.
 const PAIR_S: f32 = 0.02;
@@ -39,6 +42,9 @@ pub struct Unequal {
     pub bytes_per_s: f64,
     /// The pairs between which less gets through, or later.
     pub slow: Vec<Pair>,
+    /// The units of ranks with slow pairs between them, where ranks make such units.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub units: Option<Units>,
 }
 
 /// Two ranks and what lies between them.
@@ -135,7 +141,8 @@ fn unequal(size: usize, pairs: &[Pair]) -> Option<Unequal> {
             || pair.latency_s > FAR * latency_s && pair.latency_s - latency_s > SCATTER_S
     };
     let slow: Vec<Pair> = pairs.iter().filter(is_slow).copied().collect();
-    (!slow.is_empty()).then_some(Unequal { latency_s, bytes_per_s, slow })
+    let units = units(size, pairs);
+    (!slow.is_empty()).then_some(Unequal { latency_s, bytes_per_s, slow, units })
 }
 
 /// Rounds in which every pair meets.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use thinwire_sync::{Assignment, Decision, LinkSpeed, Pair, Planning, Unequal, Verdict};
+use thinwire_sync::{Assignment, Decision, LinkSpeed, Pair, Planning, Unequal, Units, Verdict};
 
 use super::sync::Explanation;
 use crate::figures;
@@ -83,10 +83,17 @@ fn described(link: &LinkSpeed) -> String {
         format!("{rate} Mbit/s, {} one way", figures::seconds(latency_s))
     };
     let mut text = speed(link.bytes_per_s, link.latency_s);
-    if let Some(Unequal { latency_s, bytes_per_s, slow }) = &link.unequal {
+    if let Some(Unequal { latency_s, bytes_per_s, slow, units }) = &link.unequal {
         text += &format!(" (most pairs {}", speed(*bytes_per_s, *latency_s));
         for Pair { ranks: (low, high), latency_s, bytes_per_s } in slow {
             text += &format!("; ranks {low} and {high} {}", speed(*bytes_per_s, *latency_s));
+        }
+        if let Some(Units { ranks, latency_s, bytes_per_s, between_bytes_per_s }) = units {
+            let within = speed(*bytes_per_s, *latency_s);
+            let between = figures::digits(between_bytes_per_s * 8e-6);
+            text += &format!(
+                "; units of {ranks} ranks: {within} within, {between} Mbit/s per rank between"
+            );
         }
         text += ")";
     }

@@ -1,0 +1,121 @@
+//! Candidates of made-up links, and what is chosen of them.
+
+use super::*;
+use crate::Parameter;
+use crate::Target;
+use crate::auto::choose;
+use crate::auto::timeline::{Measured, Readiness};
+use crate::measure::pairs::Unequal;
+use crate::measure::units::Units;
+
+/// Ranks whose slowest link has 12.5 MB/s, in units of two with 1 GB/s within or in none.
+fn link(units: bool) -> LinkSpeed {
+    let units = units.then_some(Units {
+        ranks: 2,
+        latency_s: 5e-5,
+        bytes_per_s: 1e9,
+        between_bytes_per_s: 6.25e6,
+    });
+    LinkSpeed {
+        latency_s: 2e-4,
+        bytes_per_s: 12.5e6,
+        fan_in: 1.3,
+        cpu_s_per_byte: 1e-9,
+        cpu_s_per_message: 1e-5,
+        unequal: Some(Unequal { latency_s: 5e-5, bytes_per_s: 1e9, slow: Vec::new(), units }),
+    }
+}
+
+fn bucket() -> Bucket {
+    Bucket::of_one(0, &Parameter::new("weight", &[512, 512]))
+}
+
+fn candidates(size: u32, link: LinkSpeed, overridden: Option<&str>) -> Candidates {
+    let algorithm = overridden.map(|name| name.parse().unwrap());
+    let overrides = Overrides { algorithm, partitions: None };
+    let calibration = Calibration::made_up(link, &["int8", "topk:0.01"]);
+    Candidates::new(calibration, World::new(0, size).unwrap(), overrides)
+}
+
+/// The names of the sums that are worth comparing for a codec.
+fn names(codec: &str, overridden: Option<&str>, size: u32, link: LinkSpeed) -> Vec<String> {
+    let carriers =
+        candidates(size, link, overridden).carriers(&Choice::parse(codec).unwrap(), &bucket());
+    carriers.iter().map(Summation::to_string).collect()
+}
+
+#[test]
+fn an_algorithm_that_was_asked_for_is_the_only_one() {
+    let names = |codec, overridden, size| names(codec, overridden, size, link(false));
+    assert_eq!(names("none", Some("halving"), 4), ["halving"]);
+    assert_eq!(names("int8", Some("gather"), 4), ["gather"]);
+    assert_eq!(names("int8", Some("hierarchical:2:two-shot"), 4), ["hierarchical:2:two-shot"]);
+    assert_eq!(names("int8", Some("ring"), 4), [""; 0]);
+    assert_eq!(names("topk:0.01", Some("two-shot"), 4), [""; 0]);
+    assert_eq!(names("topk:0.01", None, 4), ["gather", "ring-gather"]);
+    assert_eq!(names("topk:0.01", None, 2), ["gather"]);
+    assert_eq!(names("int8", None, 32), ["two-shot"]);
+    assert_eq!(names("none", None, 4).len(), 4);
+    assert_eq!(names("none", None, 1).len(), 1);
+}
+
+#[test]
+fn units_add_the_algorithms_between_them() {
+    assert_eq!(
+        names("int8", None, 4, link(true)),
+        ["two-shot", "gather", "hierarchical:2:two-shot", "hierarchical:2:gather"]
+    );
+    let six = names("none", None, 6, link(true));
+    assert_eq!(six.len(), 8);
+    assert!(six.contains(&"hierarchical:2:ring".to_owned()), "{six:?}");
+    // Chunks are in rank order.
+    let shard = Bucket { target: Target::Shard, ..bucket() };
+    let carriers =
+        candidates(4, link(true), None).carriers(&Choice::parse("int8").unwrap(), &shard);
+    assert!(carriers.iter().all(|summation| summation.unit() == 1), "{carriers:?}");
+}
+
+/// The plan for four such buckets that are ready at once.
+fn chosen(link: LinkSpeed) -> Vec<Assignment> {
+    let mut candidates = candidates(4, link, None);
+    let of_bucket = candidates.of_bucket(&bucket(), Some(&[0.0, 1e-6, 1e-5, 1e-4, 0.9]));
+    let usable: Vec<Candidate> = of_bucket.into_iter().filter(|it| it.error < 0.1).collect();
+    let buckets = vec![Readiness { ready_s: 0.01 }; 4];
+    let measured = Measured { backward_s: 0.01, buckets, shares_cores: false };
+    choose::choose(&measured, &vec![usable; 4]).assignments
+}
+
+#[test]
+fn units_are_summed_first_where_links_within_them_are_faster() {
+    for assignment in chosen(link(true)) {
+        assert_eq!(assignment.codec, "int8");
+        assert!(assignment.algorithm.starts_with("hierarchical:2:"), "{assignment:?}");
+    }
+    for assignment in chosen(link(false)) {
+        assert!(!assignment.algorithm.starts_with("hierarchical"), "{assignment:?}");
+    }
+}
+
+#[test]
+fn units_do_not_change_the_prices_of_flat_sums() {
+    let [mut with, mut without] = [true, false].map(|units| candidates(4, link(units), None));
+    let [with, without] = [&mut with, &mut without].map(|it| it.of_bucket(&bucket(), None));
+    let flat = |it: &Candidate| !it.assignment.algorithm.starts_with("hierarchical");
+    let flat: Vec<_> = with.into_iter().filter(flat).collect();
+    // Finer partitions are tried for the best two alone.
+    assert!(flat.iter().all(|candidate| without.contains(candidate)) && flat.len() > 6);
+}
+
+#[test]
+fn links_of_units_keep_to_what_all_ranks_reach_together() {
+    let rates = |between_bytes_per_s| {
+        let mut link = link(true);
+        link.unequal.as_mut().unwrap().units.as_mut().unwrap().between_bytes_per_s =
+            between_bytes_per_s;
+        link.in_units(2).map(|link| link.bytes_per_s)
+    };
+    assert_eq!(rates(8e6), [1e9, 8e6]);
+    assert_eq!(rates(1e6), [1e9, 6.25e6]);
+    assert_eq!(rates(1e8), [1e9, 12.5e6]);
+    assert_eq!(link(true).in_units(4).map(|link| link.bytes_per_s), [12.5e6; 2]);
+}

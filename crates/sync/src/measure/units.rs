@@ -1,0 +1,145 @@
+//! Units of ranks, as the bandwidth of their pairs shows them: ranks of one host or one site.
+//!
+//! Two ranks are near each other if their bandwidth lies above the widest gap between the bandwidths of all
+//! pairs, and the gap is at least [`GAP`]-fold. Pairs that share a line get parts of it, up to a half next to
+//! the whole, so a gap of two is none. Ranks near each other make units if [`Hierarchy::unit_of`] finds them
+//! to: neighbours, equally many in each unit, and near to nobody else. Anything else, such as one rank
+//! behind a thin line, makes no units.
+//!
+//! Law: where all pairs are within [`GAP`] of each other there are no units.
+
+use serde::{Deserialize, Serialize};
+use thinwire_schedule::Hierarchy;
+
+use crate::measure::pairs::Pair;
+
+/// Bandwidth of the slowest pair above the gap over that of the fastest one below it, at least.
+const GAP: f64 = 4.0;
+
+/// Units of neighbouring ranks, and their links within a unit and between units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Units {
+    /// Ranks in each unit.
+    pub ranks: usize,
+    /// Longest time from a bit's departure to its arrival within a unit, in seconds.
+    pub latency_s: f64,
+    /// Bandwidth of the slowest pair within a unit, in bytes per second and direction.
+    pub bytes_per_s: f64,
+    /// Bandwidth of the slowest pair between units, in bytes per second and direction: that of one rank
+    /// while the others of its unit send to other units too.
+    pub between_bytes_per_s: f64,
+}
+
+/// Returns the units that so many ranks make, if they make any. `pairs` has each pair once.
+pub(crate) fn units(size: usize, pairs: &[Pair]) -> Option<Units> {
+    let limit = above_the_gap(pairs)?;
+    let is_near = |pair: &&Pair| pair.bytes_per_s >= limit;
+    let near = |from: usize, to: usize| {
+        let ranks = (from.min(to) as u32, from.max(to) as u32);
+        pairs.iter().filter(is_near).any(|pair| pair.ranks == ranks)
+    };
+    let slowest = |near: bool| {
+        let rates = pairs.iter().filter(|pair| is_near(pair) == near).map(|it| it.bytes_per_s);
+        rates.fold(f64::INFINITY, f64::min)
+    };
+    Some(Units {
+        ranks: Hierarchy::unit_of(size, near)?,
+        latency_s: pairs.iter().filter(is_near).map(|pair| pair.latency_s).fold(0.0, f64::max),
+        bytes_per_s: slowest(true),
+        between_bytes_per_s: slowest(false),
+    })
+}
+
+/// Returns the lowest bandwidth above the widest gap, if it is wide enough.
+fn above_the_gap(pairs: &[Pair]) -> Option<f64> {
+    let mut rates: Vec<f64> = pairs.iter().map(|pair| pair.bytes_per_s).collect();
+    rates.sort_by(f64::total_cmp);
+    let gaps = rates.windows(2).map(|two| (two[1] / two[0], two[1]));
+    let (gap, above) = gaps.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (gap >= GAP).then_some(above)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of the units of so many ranks, where a pair has the given bandwidth in MB/s.
+    fn found(size: usize, rate: impl Fn(u32, u32) -> f64) -> Option<usize> {
+        let lower =
+            (0..size as u32).flat_map(|low| (low + 1..size as u32).map(move |high| (low, high)));
+        let pair = |(low, high)| Pair {
+            ranks: (low, high),
+            latency_s: 1e-4,
+            bytes_per_s: rate(low, high) * 1e6,
+        };
+        units(size, &lower.map(pair).collect::<Vec<_>>()).map(|units| units.ranks)
+    }
+
+    /// Hosts of `unit` ranks: `within` MB/s, give or take a third, in a host, `between` from host to host.
+    fn hosts(size: usize, unit: u32, [within, between]: [f64; 2]) -> Option<usize> {
+        found(size, |low, high| match low / unit == high / unit {
+            true => within * (1.0 + f64::from((low + high) % 3) / 3.0),
+            false => between,
+        })
+    }
+
+    #[test]
+    fn hosts_are_units_where_their_links_are_much_faster() {
+        let (none, gigabit) = (None, 120.0);
+        for (size, unit, rates, expected) in [
+            (4, 2, [2000.0, 12.0], Some(2)),
+            (6, 3, [2000.0, gigabit], Some(3)),
+            (16, 4, [1200.0, gigabit], Some(4)),
+            (8, 2, [60.0, 12.0], Some(2)),
+            // Twice as fast is not much faster.
+            (4, 2, [24.0, 12.0], none),
+            (4, 2, [12.0, 12.0], none),
+            // One unit, and units of one rank, are none.
+            (4, 4, [2000.0, 12.0], none),
+            (4, 1, [2000.0, 12.0], none),
+            // The last host is smaller.
+            (5, 2, [2000.0, 12.0], none),
+            // Nothing to compare with.
+            (2, 2, [2000.0, 12.0], none),
+        ] {
+            assert_eq!(
+                hosts(size, unit, rates),
+                expected,
+                "{size} ranks by {unit}, {rates:?} MB/s"
+            );
+        }
+    }
+
+    #[test]
+    fn parts_of_a_shared_line_are_one_level() {
+        // One, two or three pairs share the line of 120 MB/s at a time.
+        let shared = |low: u32, high: u32| 120.0 / f64::from(1 + (low + high) % 3);
+        assert_eq!(found(6, |l, h| if l / 3 == h / 3 { 2000.0 } else { shared(l, h) }), Some(3));
+        assert_eq!(found(6, shared), None);
+    }
+
+    #[test]
+    fn other_shapes_are_no_units() {
+        // Ranks 0 and 2 share a host, 1 and 3 another one.
+        assert_eq!(found(4, |l, h| if l % 2 == h % 2 { 2000.0 } else { 12.0 }), None);
+        // One rank behind a thin line, and one thin line.
+        assert_eq!(found(4, |_, h| if h == 3 { 1.0 } else { 100.0 }), None);
+        assert_eq!(found(4, |l, h| if (l, h) == (1, 3) { 1.0 } else { 100.0 }), None);
+    }
+
+    #[test]
+    fn the_slowest_pair_of_each_level_counts() {
+        let pair = |ranks, bytes_per_s, latency_s| Pair { ranks, latency_s, bytes_per_s };
+        let pairs = [
+            pair((0, 1), 1e9, 1e-5),
+            pair((0, 2), 6e6, 1e-3),
+            pair((0, 3), 7e6, 1e-3),
+            pair((1, 2), 6e6, 1e-3),
+            pair((1, 3), 5e6, 2e-3),
+            pair((2, 3), 9e8, 2e-5),
+        ];
+        let (latency_s, bytes_per_s, between_bytes_per_s) = (2e-5, 9e8, 5e6);
+        let expected = Units { ranks: 2, latency_s, bytes_per_s, between_bytes_per_s };
+        assert_eq!(units(4, &pairs), Some(expected));
+    }
+}
