@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# One network namespace per rank and one with a bridge between them; every link shaped in both
-# directions by a token bucket. Nothing outside these namespaces is touched, and they are removed
+# One network namespace per host and one with a bridge between them; every link shaped in both
+# directions by a token bucket. A host has NETWORK_UNIT ranks (1 by default), which reach each other over
+# its loopback. Nothing outside these namespaces is touched, and they are removed
 # at the end, however it ends.
 #
 #   bench/network.sh RANKS NETWORK COMMAND ...    run COMMAND once per rank, rank 0's output is ours
@@ -14,12 +15,14 @@
 
 NETWORK_ID="tw$$"
 NETWORK_RANKS=0
+NETWORK_UNIT="${NETWORK_UNIT:-1}"
 NETWORK_NAME=loopback
 NETWORK_SECONDS_MAX="${NETWORK_SECONDS_MAX:-600}"
 
 network_fail() { echo "error: $*" >&2; return 2; }
 
-# The namespace and the address of a rank.
+# The hosts, and the namespace and the address of one.
+network_hosts() { echo $(((NETWORK_RANKS + NETWORK_UNIT - 1) / NETWORK_UNIT)); }
 network_namespace() { echo "$NETWORK_ID-$1"; }
 network_address() { [ "$NETWORK_NAME" = loopback ] && echo 127.0.0.1 || echo "10.77.0.$(($1 + 1))"; }
 
@@ -48,13 +51,13 @@ network_shape() { # NAMESPACE INTERFACE
 
 # Gives every link another rate while it is in use.
 network_reshape() { # NETWORK
-    local burst node bridge rank
+    local burst node bridge host
     burst=$(network_burst "$1") || return
     bridge=$(network_namespace bridge)
-    for ((rank = 0; rank < NETWORK_RANKS; rank++)); do
-        node=$(network_namespace "$rank")
+    for ((host = 0; host < $(network_hosts); host++)); do
+        node=$(network_namespace "$host")
         tc -n "$node" qdisc change dev eth0 root tbf rate "$1" burst "$burst" latency 50ms || return
-        tc -n "$bridge" qdisc change dev "port$rank" root tbf rate "$1" burst "$burst" latency 50ms || return
+        tc -n "$bridge" qdisc change dev "port$host" root tbf rate "$1" burst "$burst" latency 50ms || return
     done
 }
 
@@ -64,28 +67,28 @@ network_up() { # RANKS NETWORK
     [ "$NETWORK_NAME" = unshaped ] || network_burst "$NETWORK_NAME" >/dev/null || return
     [ "$(id -u)" = 0 ] || { network_fail "network '$2' needs root for its namespaces, 'loopback' does not"; return; }
     command -v tc >/dev/null || { network_fail "network '$2' needs ip and tc (iproute2)"; return; }
-    local bridge rank node
+    local bridge host node
     bridge=$(network_namespace bridge)
     ip netns add "$bridge" || return
     ip -n "$bridge" link add bridge0 type bridge || return
     ip -n "$bridge" link set bridge0 up || return
-    for ((rank = 0; rank < NETWORK_RANKS; rank++)); do
-        node=$(network_namespace "$rank")
+    for ((host = 0; host < $(network_hosts); host++)); do
+        node=$(network_namespace "$host")
         ip netns add "$node" || return
-        ip link add eth0 netns "$node" type veth peer name "port$rank" netns "$bridge" || return
-        ip -n "$node" address add "$(network_address "$rank")/24" dev eth0 || return
+        ip link add eth0 netns "$node" type veth peer name "port$host" netns "$bridge" || return
+        ip -n "$node" address add "$(network_address "$host")/24" dev eth0 || return
         ip -n "$node" link set lo up || return
         ip -n "$node" link set eth0 up || return
-        ip -n "$bridge" link set "port$rank" master bridge0 up || return
+        ip -n "$bridge" link set "port$host" master bridge0 up || return
         network_shape "$node" eth0 || return
-        network_shape "$bridge" "port$rank" || return
+        network_shape "$bridge" "port$host" || return
     done
 }
 
 network_down() {
     [ "$NETWORK_NAME" = loopback ] && return 0
     local node name
-    for name in $(seq 0 $((NETWORK_RANKS - 1))) bridge; do
+    for name in $(seq 0 $(($(network_hosts) - 1))) bridge; do
         node=$(network_namespace "$name")
         ip netns pids "$node" 2>/dev/null | xargs -r kill -9 2>/dev/null
         ip netns delete "$node" 2>/dev/null
@@ -98,7 +101,7 @@ network_exec() { # RANK COMMAND ...
     local rank=$1 place=() interface=lo
     shift
     if [ "$NETWORK_NAME" != loopback ]; then
-        place=(ip netns exec "$(network_namespace "$rank")")
+        place=(ip netns exec "$(network_namespace $((rank / NETWORK_UNIT)))")
         interface=eth0
     fi
     "${place[@]}" timeout --kill-after=5 "$NETWORK_SECONDS_MAX" env \

@@ -8,7 +8,7 @@
 #   bench/run.sh mindspore
 #   bench/run.sh plans [--networks LIST] [--steps N] [--rounds N] [--batch N] [--model NAME] [--data FILE] [--json FILE]
 #   bench/run.sh accuracy [--json FILE] [FLAG VALUE ...]
-#   bench/run.sh sync|choice|change [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh sync|choice|hosts|change [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh codec | codecs | link
 #
 # Peers that are not installed are skipped with a line that says so. PYTHON names the interpreter
@@ -127,7 +127,7 @@ codecs() {
     "$THINWIRE" bench codec --codecs "$list" --size 16 --json | "$PYTHON" "$BENCH/python/codecs.py" "$@"
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|change|codecs|ddp|accuracy|mindspore"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|codecs|ddp|accuracy|mindspore"
 command=$1
 shift
 case "$command" in
@@ -136,10 +136,10 @@ case "$command" in
     training) training "$@" ;;
     plans) machine && THINWIRE=$THINWIRE PYTHON=$PYTHON bash "$BENCH/plans.sh" "$@" ;;
     sync) sync_bench "$@" ;;
-    choice | change) "$command" "$@" ;;
+    choice | hosts | change) "$command" "$@" ;;
     ddp) ddp "$@" ;;
     codecs) codecs "$@" ;;
     accuracy) accuracy "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, change, codecs, ddp, accuracy or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, codecs, ddp, accuracy or mindspore" ;;
 esac

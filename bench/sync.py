@@ -38,11 +38,12 @@ def main() -> None:
                 f"{line['sent_bytes'] / 1e6:.1f}",
                 str(line["buckets"]),
                 in_words(line["codecs"]),
+                in_words(algorithms(line["plan"])),
             ]
             for line in group
         ]
         head = ["method", "to synchronise, ms", "x first", "step, ms", "cores, ms"]
-        table([*head, "sent, MB", "buckets", "codecs"], rows)
+        table([*head, "sent, MB", "buckets", "codecs", "algorithms"], rows)
 
 
 def steps(lines: list, count: int) -> None:
@@ -58,6 +59,12 @@ def steps(lines: list, count: int) -> None:
     for before, after in itertools.pairwise(lines):
         if before["codecs"] != after["codecs"]:
             print(f"after step {after['step']}: {in_words(after['codecs'])}")
+
+
+def algorithms(plan: list) -> list:
+    """Number of buckets by algorithm."""
+    found = collections.Counter(assignment["algorithm"] for assignment in plan)
+    return [(name, count) for name, count in found.most_common()]
 
 
 def in_words(codecs: list) -> str:

@@ -3,6 +3,7 @@
 #
 #   sync      the stages of the ablation, and what others have built, in one run
 #   choice    auto beside every fixed choice of codec and algorithm
+#   hosts     auto beside sums by flat and by hierarchical algorithms, on two hosts of two ranks each
 #   change    auto on a link that is cut to a quarter in mid-run, and recovers
 
 sync_bench() { # [--networks LIST] [--worlds LIST] [--models LIST] [--json FILE] [thinwire bench sync's flags]
@@ -45,6 +46,13 @@ choice() {
         for algorithm in two-shot gather; do methods+=,$codec/$algorithm; done
     done
     sync_bench --networks 20mbit,100mbit,1gbit,unshaped --models gpt --compute 150 --methods "$methods,auto" "$@"
+}
+
+hosts() {
+    local codec methods=auto
+    for codec in none int8; do methods+=,$codec/two-shot,$codec/hierarchical:2:two-shot; done
+    NETWORK_UNIT=2 sync_bench --networks 100mbit --models gpt --compute 150 \
+        --methods "$methods,none/ring,auto" "$@"
 }
 
 # Rank 0 tells of every step; after some of them the network is another.

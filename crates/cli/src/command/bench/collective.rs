@@ -6,7 +6,6 @@
 //! run, or the rate of an emulated link. Each repetition starts at a barrier and is timed on its
 //! slowest rank; results are medians after a warm-up.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
@@ -15,7 +14,7 @@ use thinwire_codec::Choice;
 use thinwire_collective::{
     Group, Options, all_gather, all_reduce, all_reduce_in_units, all_reduce_many, barrier,
 };
-use thinwire_schedule::{Algorithm, Hierarchy, UnknownAlgorithm};
+use thinwire_schedule::Summation;
 
 use super::floor::floor_s;
 use super::plain::Rates;
@@ -44,7 +43,7 @@ pub struct Args {
     /// Algorithms: ring, halving, two-shot, gather, ring-gather, or hierarchical:UNIT:ALGORITHM for
     /// units of so many ranks [default: what a call would take]
     #[arg(long, value_delimiter = ',')]
-    algorithms: Vec<Route>,
+    algorithms: Vec<Summation>,
     /// Codec of the values; one that needs no error feedback
     #[arg(long, default_value = "none")]
     codec: Choice,
@@ -58,24 +57,6 @@ pub struct Args {
     /// One JSON object per line
     #[arg(long)]
     json: bool,
-}
-
-/// The way of a sum.
-#[derive(Clone, Copy, Debug)]
-enum Route {
-    Flat(Algorithm),
-    InUnits(Hierarchy),
-}
-
-impl FromStr for Route {
-    type Err = UnknownAlgorithm;
-
-    fn from_str(name: &str) -> Result<Route, UnknownAlgorithm> {
-        match name.starts_with("hierarchical") {
-            true => name.parse().map(Route::InUnits),
-            false => name.parse().map(Route::Flat),
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -122,15 +103,15 @@ pub fn run(args: &Args) -> Result<u8> {
         ));
     }
     let mut bench = Bench { rates, args, group: &mut group };
-    let mut routes: Vec<_> = args.algorithms.iter().copied().map(Some).collect();
-    if routes.is_empty() {
-        routes.push(None);
+    let mut summations: Vec<_> = args.algorithms.iter().copied().map(Some).collect();
+    if summations.is_empty() {
+        summations.push(None);
     }
     let mut lines = Vec::new();
     for size in &args.sizes {
-        for route in &routes {
+        for summation in &summations {
             let options = Options { codec: codec.clone(), ..Options::default() };
-            lines.push(bench.one(size / 4, *route, options)?);
+            lines.push(bench.one(size / 4, *summation, options)?);
         }
     }
     if args.small {
@@ -183,21 +164,25 @@ impl Bench<'_> {
         self.args.link.limit().map_or("none".to_owned(), |limit| limit.to_string())
     }
 
-    fn one(&mut self, elements: usize, route: Option<Route>, mut options: Options) -> Result<Line> {
-        let name = match route {
+    fn one(
+        &mut self,
+        elements: usize,
+        summation: Option<Summation>,
+        mut options: Options,
+    ) -> Result<Line> {
+        let name = match summation {
             None => "thinwire".to_owned(),
-            Some(Route::Flat(algorithm)) => format!("thinwire {algorithm}"),
-            Some(Route::InUnits(hierarchy)) => format!("thinwire {hierarchy}"),
+            Some(summation) => format!("thinwire {summation}"),
         };
-        if let Some(Route::Flat(algorithm)) = route {
+        if let Some(Summation::Flat(algorithm)) = summation {
             options.algorithm = Some(algorithm);
         }
         let mut values = vec![1.0; elements];
         self.line(name, elements, |group| {
             // Sums must not grow from run to run into what is no number.
             values.fill(1.0);
-            timed(|| match route {
-                Some(Route::InUnits(hierarchy)) => {
+            timed(|| match summation {
+                Some(Summation::Hierarchical(hierarchy)) => {
                     all_reduce_in_units(group, &mut values, hierarchy, &options)
                 }
                 _ => all_reduce(group, &mut values, &options),
