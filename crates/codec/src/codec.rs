@@ -77,14 +77,21 @@ impl Input<'_> {
             }
         }
     }
-}
 
-impl Input<'_> {
-    /// Returns this input for a shorter lifetime.
-    pub fn reborrow(&mut self) -> Input<'_> {
+    /// Calls `visit` with every `length` elements, and with the index of the first of them.
+    pub(crate) fn for_chunks(&mut self, length: usize, mut visit: impl FnMut(usize, Input<'_>)) {
+        let firsts = (0..).step_by(length);
         match self {
-            Input::Plain(values) => Input::Plain(values),
-            Input::Feedback { values, residual } => Input::Feedback { values, residual },
+            Input::Plain(values) => {
+                let chunks = values.chunks(length).zip(firsts);
+                chunks.for_each(|(values, first)| visit(first, Input::Plain(values)));
+            }
+            Input::Feedback { values, residual } => {
+                let chunks = values.chunks_mut(length).zip(residual.chunks(length));
+                for ((values, residual), first) in chunks.zip(firsts) {
+                    visit(first, Input::Feedback { values, residual });
+                }
+            }
         }
     }
 

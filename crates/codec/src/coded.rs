@@ -1,4 +1,4 @@
-//! Codecs that write every element of a block of 128 as a code of a fixed width.
+//! Codecs that write every element as a code of a fixed width.
 //!
 //! A [`Code`](crate::kernel::codes::Code) defines the meaning of a code in a few lines; blocks,
 //! packing, residuals and random numbers are those of `kernel::codes`.
@@ -7,8 +7,7 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
-use crate::kernel::codes::block_len;
-use crate::kernel::planes::BLOCK;
+use crate::kernel::codes::{block, block_len};
 use crate::kernel::{CodeLanes, imp};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 
@@ -32,7 +31,7 @@ impl<C: CodeLanes> Codec for Coded<C> {
     }
 
     fn bound(&self, elements: usize) -> Bound {
-        self.0.bound(elements.clamp(1, BLOCK))
+        self.0.bound(elements.clamp(1, block::<C>()))
     }
 
     fn claims(&self) -> Claims {
@@ -44,13 +43,13 @@ impl<C: CodeLanes> Codec for Coded<C> {
     }
 
     fn block(&self) -> usize {
-        BLOCK
+        block::<C>()
     }
 
     fn encoded_len(&self, elements: usize) -> usize {
-        let (blocks, rest) = (elements / BLOCK, elements % BLOCK);
+        let (blocks, rest) = (elements / block::<C>(), elements % block::<C>());
         let rest = if rest == 0 { 0 } else { block_len(self.0, rest) };
-        blocks * block_len(self.0, BLOCK) + rest
+        blocks * block_len(self.0, block::<C>()) + rest
     }
 
     fn encode(&self, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite {

@@ -5,8 +5,8 @@
 //! table 1; Max, "Quantizing for minimum distortion").
 
 use crate::choice::{Entry, without_parameter};
-use crate::kernel::Int2;
-use crate::signs::SignCodec;
+use crate::coded::Coded;
+use crate::signs::Signs;
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -14,16 +14,5 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "int2",
     summary: "4 levels, 36 bytes per 128 elements",
     examples: &["int2"],
-    parse: |parameter| without_parameter("int2", parameter, SignCodec::<Int2>::new(contraction)),
+    parse: |parameter| without_parameter("int2", parameter, Coded(Signs::<2>)),
 };
-
-/// Returns a lower bound on the part of the squared length that is sent of a block of `n` elements.
-///
-/// Let the mean magnitude be 1. Of `y²` with a magnitude `y` the convex `g(y) = max(5/4 y - 25/64, 15/4 y - 225/64)` is sent. In
-/// the mean over the block that is at least `g(1) = 55/64`, and the mean of `y²` is at most `n`.
-/// From four elements on there is more: `g(y) - δ y² >= 25/64 (y - 1)` from 0 to `n` with the `δ`
-/// below. One nonzero element attains this ratio, so no larger bound holds.
-fn contraction(n: usize) -> f64 {
-    let n = n.max(1) as f64;
-    if n < 4.0 { 55.0 / 64.0 / n } else { (215.0 / 64.0 - 25.0 / 8.0 / n) / n }
-}

@@ -1,8 +1,7 @@
 //! Three bits per element and one scale per 128: 3.25 bits, off by at most 1/6 of the largest.
 
-use crate::blocks;
 use crate::choice::Entry;
-use crate::kernel::Int3;
+use crate::ints;
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -10,5 +9,5 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "int3[:stochastic]",
     summary: "7 levels, 52 bytes per 128 elements",
     examples: &["int3", "int3:stochastic"],
-    parse: blocks::parse::<Int3>,
+    parse: ints::parse::<3>,
 };

@@ -1,8 +1,7 @@
 //! Half a byte per element and one scale per 128: 4.25 bits, errors of at most 1/14 of the largest.
 
-use crate::blocks;
 use crate::choice::Entry;
-use crate::kernel::Int4;
+use crate::ints;
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -10,5 +9,5 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "int4[:stochastic]",
     summary: "15 levels, 68 bytes per 128 elements",
     examples: &["int4", "int4:stochastic"],
-    parse: blocks::parse::<Int4>,
+    parse: ints::parse::<4>,
 };

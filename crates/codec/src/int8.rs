@@ -1,8 +1,7 @@
 //! One byte per element and one scale per 256: 8.125 bits, errors of at most 1/254 of the largest.
 
-use crate::blocks;
 use crate::choice::Entry;
-use crate::kernel::Int8;
+use crate::ints;
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -10,5 +9,5 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "int8[:stochastic]",
     summary: "255 levels, 260 bytes per 256 elements",
     examples: &["int8", "int8:stochastic"],
-    parse: blocks::parse::<Int8>,
+    parse: ints::parse::<8>,
 };

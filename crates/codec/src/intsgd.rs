@@ -26,7 +26,7 @@ use thinwire_wire::random::Key;
 use crate::choice::{Choice, Entry, refused};
 use crate::coded::Coded;
 use crate::kernel::bits::round;
-use crate::kernel::codes::{Code, UNSCALED};
+use crate::kernel::codes::Code;
 use crate::kernel::{self, GROUP, RANDOM_BITS, Scale, Work, imp};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite};
 
@@ -147,7 +147,7 @@ impl Code for IntSgd {
 
     #[inline(always)]
     fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
-        (max <= (self.ranks_max() as f32).to_bits()).then_some(UNSCALED)
+        (max <= (self.ranks_max() as f32).to_bits()).then_some(Scale::NONE)
     }
 
     #[inline(always)]

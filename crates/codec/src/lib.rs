@@ -25,7 +25,6 @@
 
 mod alternate;
 mod bf16;
-mod blocks;
 mod cast;
 mod choice;
 mod codec;
@@ -47,6 +46,7 @@ mod int2;
 mod int3;
 mod int4;
 mod int8;
+mod ints;
 mod intsgd;
 pub mod kernel;
 pub mod language;

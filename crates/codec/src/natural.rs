@@ -12,7 +12,7 @@ use std::fmt;
 use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
 use crate::kernel::bits::SIGN;
-use crate::kernel::codes::{Code, UNSCALED};
+use crate::kernel::codes::Code;
 use crate::kernel::{RANDOM_BITS, Scale};
 use crate::{Bound, Claims};
 
@@ -51,7 +51,7 @@ impl Code for Natural {
 
     #[inline(always)]
     fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
-        (max <= MAX).then_some(UNSCALED)
+        (max <= MAX).then_some(Scale::NONE)
     }
 
     #[inline(always)]

@@ -6,8 +6,8 @@
 //! is decoded to zeros.
 
 use crate::choice::{Entry, without_parameter};
-use crate::kernel::OneBit;
-use crate::signs::SignCodec;
+use crate::coded::Coded;
+use crate::signs::Signs;
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -15,13 +15,5 @@ pub(crate) const ENTRY: Entry = Entry {
     usage: "onebit",
     summary: "the sign and a mean magnitude, 20 bytes per 128 elements",
     examples: &["onebit"],
-    parse: |parameter| {
-        without_parameter("onebit", parameter, SignCodec::<OneBit>::new(contraction))
-    },
+    parse: |parameter| without_parameter("onebit", parameter, Coded(Signs::<1>)),
 };
-
-/// Returns a lower bound on the part of the squared length that is sent of a block of `n` elements:
-/// `‖x‖₁² / (n ‖x‖₂²)` is smallest where only one element is not zero.
-fn contraction(n: usize) -> f64 {
-    1.0 / n.max(1) as f64
-}

@@ -16,10 +16,7 @@ pub(crate) fn largest(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
     if candidates.len() >= count {
         return largest_of(candidates, count);
     }
-    let values: &[f32] = match input {
-        Input::Plain(values) => values,
-        Input::Feedback { values, .. } => values,
-    };
+    let values = input.values();
     let bits = || values.iter().map(|value| value.to_bits());
     let mut cut = Cut::find(bits, count);
     let all = (0..).zip(bits()).map(|(index, bits)| Candidate { index, bits });
@@ -113,8 +110,8 @@ fn candidates(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
     if threshold != NOTHING {
         found.reserve_exact(count + count / 2 + FEW);
     }
-    for_chunks(input, |first, chunk| {
-        imp().collect(chunk, first, threshold, &mut found);
+    input.for_chunks(CHUNK, |first, chunk| {
+        imp().collect(chunk, first as u32, threshold, &mut found);
         // The sample misled: the rest of the pass only adds the residual.
         if found.len() > limit {
             found.clear();
@@ -128,25 +125,10 @@ fn candidates(input: &mut Input<'_>, count: usize) -> Vec<Candidate> {
 /// `threshold`, which are not 0. `expected` is their likely number.
 pub(crate) fn reaching(input: &mut Input<'_>, threshold: u32, expected: usize) -> Vec<Candidate> {
     let mut found = Vec::with_capacity(expected + FEW);
-    for_chunks(input, |first, chunk| {
-        imp().collect(chunk, first, threshold, &mut found);
+    input.for_chunks(CHUNK, |first, chunk| {
+        imp().collect(chunk, first as u32, threshold, &mut found);
     });
     found
-}
-
-fn for_chunks(input: &mut Input<'_>, mut visit: impl FnMut(u32, Input<'_>)) {
-    let firsts = (0..).step_by(CHUNK);
-    match input {
-        Input::Plain(values) => {
-            values.chunks(CHUNK).zip(firsts).for_each(|(chunk, at)| visit(at, Input::Plain(chunk)));
-        }
-        Input::Feedback { values, residual } => {
-            let chunks = values.chunks_mut(CHUNK).zip(residual.chunks(CHUNK));
-            for ((values, residual), first) in chunks.zip(firsts) {
-                visit(first, Input::Feedback { values, residual });
-            }
-        }
-    }
 }
 
 /// Returns the bits of a magnitude that about `count` elements reach: that of the sampled element

@@ -1,71 +1,111 @@
-//! Codecs that write signs under one magnitude per block.
+//! Signs under one unit per block of 128, one or two bits per element.
 //!
-//! `onebit` and `int2`. Both need feedback: a small element is sent as large as the mean of its
-//! block until the residual turns its sign.
+//! `onebit` and `int2`. The lowest bit of a code says that the value is negative, the next one, if there
+//! is one, that it is three units instead of one. The unit is a fixed multiple of the mean magnitude of
+//! the block and keeps 17 of 24 binary digits, so three units are exact, and so is the mean of 128 equal
+//! magnitudes. The residual of a value is rounded once, since a value may be far smaller than the unit.
+//! Both need feedback: a small element is sent as large as the mean of its block until the residual
+//! turns its sign.
 
 use std::fmt;
-use std::marker::PhantomData;
 
-use thinwire_wire::random::Key;
+use crate::kernel::bits::SIGN;
+use crate::kernel::codes::Code;
+use crate::kernel::layout::Layout;
+use crate::kernel::{GROUP, SMALLEST, Scale, UNUSED, magnitudes};
+use crate::{Bound, Claims};
 
-use crate::kernel::{SIGNS_BLOCK, Signs, imp};
-use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
-
-/// Codec of one kind of signs.
+/// Signs under the mean magnitude, or of two `BITS` under one or three times 5/8 of it, which is nearly
+/// the best unit for normal values.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SignCodec<S> {
-    contraction: fn(usize) -> f64,
-    signs: PhantomData<S>,
-}
+pub(crate) struct Signs<const BITS: usize>;
 
-impl<S: Signs> SignCodec<S> {
-    /// Returns the codec of `S`, where `contraction` gives the part of the squared length that is
-    /// surely sent of a block of so many elements.
-    pub(crate) fn new(contraction: fn(usize) -> f64) -> SignCodec<S> {
-        SignCodec { contraction, signs: PhantomData }
-    }
-}
+/// Factor of every magnitude before the sum over the elements of a block, so that no sum overflows.
+pub(crate) const SHARE: f32 = 1.0 / GROUP as f32;
 
-impl<S: Signs> fmt::Display for SignCodec<S> {
+impl<const BITS: usize> fmt::Display for Signs<BITS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(S::NAME)
+        f.write_str(if BITS == 1 { "onebit" } else { "int2" })
     }
 }
 
-impl<S: Signs> Codec for SignCodec<S> {
-    fn exchange(&self) -> Exchange {
-        Exchange::TwoShot
+impl<const BITS: usize> Signs<BITS> {
+    /// Returns the unit of a block of `length` elements with the sum of magnitudes `sum`, each times
+    /// [`SHARE`]; none if the decoded values would not be finite.
+    #[inline(always)]
+    pub(crate) fn unit(sum: f32, length: usize) -> Option<Scale> {
+        let mean = sum / (length as f32 * SHARE);
+        if mean < SMALLEST {
+            return Some(Scale::ZERO);
+        }
+        let unit = mean * if BITS == 1 { 1.0 } else { 0.625 };
+        let scale = f32::from_bits(unit.to_bits() & !UNUSED);
+        let largest = if BITS == 1 { scale } else { three(scale) };
+        // Codes follow from comparisons, which need no inverse.
+        (largest < f32::INFINITY).then_some(Scale { scale, inverse: 0.0 })
+    }
+}
+
+/// Returns the larger of the two magnitudes of two bits.
+#[inline(always)]
+pub(crate) fn three(unit: f32) -> f32 {
+    unit * 3.0
+}
+
+/// Returns the bits of the largest magnitude that is nearer to one unit than to three.
+#[inline(always)]
+pub(crate) fn middle(unit: f32) -> u32 {
+    (unit * 2.0).to_bits() & !SIGN
+}
+
+impl<const BITS: usize> Code for Signs<BITS> {
+    const SCALED: bool = true;
+    const LAYOUT: Layout = if BITS == 1 { Layout::Planes } else { Layout::Lanes };
+
+    #[inline(always)]
+    fn bits(&self) -> usize {
+        BITS
+    }
+
+    #[inline(always)]
+    fn scale(&self, values: &[f32], _max: u32) -> Option<Scale> {
+        Self::unit(magnitudes(values, SHARE), values.len())
+    }
+
+    #[inline(always)]
+    fn code(&self, x: f32, scale: Scale, _random: u32) -> u32 {
+        let large = BITS == 2 && x.to_bits() & !SIGN > middle(scale.scale);
+        x.to_bits() >> 31 | u32::from(large) << 1
+    }
+
+    #[inline(always)]
+    fn value(&self, code: u32, unit: f32) -> f32 {
+        let magnitude = if code & 2 == 0 { unit } else { three(unit) };
+        f32::from_bits(magnitude.to_bits() ^ code << 31)
     }
 
     fn needs_feedback(&self) -> bool {
         true
     }
 
+    /// Of one bit, `‖x‖₁² / (n ‖x‖₂²)` is sent, which is smallest where only one element is not zero.
+    ///
+    /// Of two bits, let the mean magnitude be 1. Of `y²` with a magnitude `y` the convex
+    /// `g(y) = max(5/4 y - 25/64, 15/4 y - 225/64)` is sent. In the mean over the block that is at least
+    /// `g(1) = 55/64`, and the mean of `y²` is at most `n`. From four elements on there is more:
+    /// `g(y) - δ y² >= 25/64 (y - 1)` from 0 to `n` with the `δ` below. One nonzero element attains this
+    /// ratio, so no larger bound holds.
     fn bound(&self, elements: usize) -> Bound {
-        Bound::Contraction((self.contraction)(elements.min(SIGNS_BLOCK)))
+        let n = elements as f64;
+        Bound::Contraction(match BITS {
+            1 => 1.0 / n,
+            _ if n < 4.0 => 55.0 / 64.0 / n,
+            _ => (215.0 / 64.0 - 25.0 / 8.0 / n) / n,
+        })
     }
 
     fn claims(&self) -> Claims {
         // With two bits, the mean of decoded magnitudes is not the mean of the encoded ones.
-        Claims { idempotent: S::BITS == 1, exact: false, ..Claims::ALL }
-    }
-
-    fn block(&self) -> usize {
-        SIGNS_BLOCK
-    }
-
-    fn encoded_len(&self, elements: usize) -> usize {
-        S::encoded_len(elements)
-    }
-
-    fn encode(&self, input: Input<'_>, _key: Key, output: &mut [u8]) -> Finite {
-        assert_eq!(output.len(), self.encoded_len(input.len()), "output of {self}");
-        imp().sign_encode::<S>(input, output)
-    }
-
-    fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {
-        Error::check_length(self, encoded, self.encoded_len(values.len()), values.len())?;
-        imp().sign_decode::<S>(encoded, write, values);
-        Ok(())
+        Claims { idempotent: BITS == 1, exact: false, ..Claims::ALL }
     }
 }

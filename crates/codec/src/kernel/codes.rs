@@ -1,16 +1,17 @@
 //! Blocks of codes of a fixed width: a [`Code`] defines their meaning.
 //!
-//! A block of 128 elements is its scale, an f32, where the code has one, then the codes as `planes`
-//! packs them.
+//! A block is its scale, an f32, where the code has one, then the codes of its groups of 128 elements
+//! as a `Layout` packs them.
 
 use std::fmt;
 
 use thinwire_wire::random::Key;
 
 use super::bits::{INFINITY, read_f32};
-use super::levels::{SCALE_BYTES, Scale, random_group};
-use super::planes::{self, BLOCK};
+use super::layout::Layout;
+use super::random::{GROUP, Group, random};
 use super::scalar::{add, max_magnitude};
+use super::scale::{SCALE_BYTES, Scale};
 use crate::{Bound, Claims, Exchange, Finite, Input, Write};
 
 /// Meaning of a code, and the claims of its codec.
@@ -19,6 +20,10 @@ pub(crate) trait Code: Copy + fmt::Debug + fmt::Display + Send + Sync + 'static 
     const SCALED: bool = false;
     /// Whether encoding needs random numbers.
     const RANDOM: bool = false;
+    /// Groups of 128 elements under one scale.
+    const GROUPS: usize = 1;
+    /// Order of bits.
+    const LAYOUT: Layout = Layout::Planes;
 
     /// Returns the bits of a code, 1 to 16. More than 8 are left to scalar loops.
     fn bits(&self) -> usize;
@@ -27,7 +32,7 @@ pub(crate) trait Code: Copy + fmt::Debug + fmt::Display + Send + Sync + 'static 
     /// without scales, or none if one of the values cannot be held.
     #[inline(always)]
     fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
-        (max < INFINITY).then_some(UNSCALED)
+        (max < INFINITY).then_some(Scale::NONE)
     }
 
     /// Returns the code of a value, of which only the lowest bits count. `random` has
@@ -55,20 +60,30 @@ pub(crate) trait Code: Copy + fmt::Debug + fmt::Display + Send + Sync + 'static 
     fn canonicalise(&self, _values: &mut [f32]) {}
 }
 
-/// Scale of a code without scales.
-pub(crate) const UNSCALED: Scale = Scale { scale: 1.0, inverse: 1.0 };
+/// Returns the elements of a block.
+pub(crate) const fn block<C: Code>() -> usize {
+    C::GROUPS * GROUP
+}
 
 /// Returns the bytes of a block of `elements`.
+#[inline(always)]
 pub(crate) fn block_len<C: Code>(code: C, elements: usize) -> usize {
-    head::<C>() + planes::len(elements, code.bits())
+    let (groups, rest) = (elements / GROUP, elements % GROUP);
+    head::<C>() + groups * group_len(code, GROUP) + group_len(code, rest)
+}
+
+/// Returns the bytes of the codes of a group of `elements`.
+#[inline(always)]
+pub(super) fn group_len<C: Code>(code: C, elements: usize) -> usize {
+    C::LAYOUT.len(elements, code.bits())
 }
 
 /// Returns the bytes of the scale.
-pub(super) fn head<C: Code>() -> usize {
+fn head<C: Code>() -> usize {
     if C::SCALED { SCALE_BYTES } else { 0 }
 }
 
-pub(crate) fn encode<C: Code>(code: C, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite {
+pub(super) fn encode<C: Code>(code: C, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite {
     encode_from(code, 0, input, key, output)
 }
 
@@ -76,57 +91,51 @@ pub(crate) fn encode<C: Code>(code: C, input: Input<'_>, key: Key, output: &mut 
 pub(super) fn encode_from<C: Code>(
     code: C,
     first: u64,
-    input: Input<'_>,
+    mut input: Input<'_>,
     key: Key,
     output: &mut [u8],
 ) -> Finite {
     let mut finite = Finite::Yes;
-    let places = (first..).zip(output.chunks_mut(block_len(code, BLOCK)));
-    match input {
-        Input::Plain(values) => {
-            for (values, (block, bytes)) in values.chunks(BLOCK).zip(places) {
-                let encoded = encode_block(code, values, key, block, bytes);
-                finite = finite.and(Finite::when(encoded.is_some()));
-            }
-        }
-        Input::Feedback { values, residual } => {
-            let values = values.chunks_mut(BLOCK).zip(residual.chunks(BLOCK));
-            for ((values, residual), (block, bytes)) in values.zip(places) {
-                add(values, residual);
-                match encode_block(code, values, key, block, bytes) {
-                    Some((codes, scale)) => {
-                        let codes = values.iter_mut().zip(codes);
-                        codes.for_each(|(x, own)| *x -= code.value(own, scale));
-                    }
-                    None => finite = Finite::No,
-                }
-            }
-        }
-    }
+    let mut places = (first..).zip(output.chunks_mut(block_len(code, block::<C>())));
+    input.for_chunks(block::<C>(), |_, input| {
+        let (block, bytes) = places.next().expect("every block has a place");
+        finite = finite.and(encode_block(code, input, key, block, bytes));
+    });
     finite
 }
 
-/// Encodes a block; returns codes and scale, or none if the values cannot be held.
 fn encode_block<C: Code>(
     code: C,
-    values: &[f32],
+    mut input: Input<'_>,
     key: Key,
     block: u64,
     bytes: &mut [u8],
-) -> Option<([u32; BLOCK], f32)> {
-    let scale = code.scale(values, max_magnitude(values));
+) -> Finite {
+    if let Input::Feedback { values, residual } = &mut input {
+        add(values, residual);
+    }
+    let scale = code.scale(input.values(), max_magnitude(input.values()));
     let packed = write_head::<C>(scale, bytes);
     let Some(scale) = scale else {
         packed.fill(0);
-        return None;
+        return Finite::No;
     };
-    let random = if C::RANDOM { random_group(key, block) } else { [0; BLOCK] };
-    let (bits, mut codes) = (code.bits(), [0; BLOCK]);
-    for ((own, x), random) in codes.iter_mut().zip(values).zip(random) {
-        *own = code.code(*x, scale, random.into()) & ((1 << bits) - 1);
+    let groups = packed.chunks_mut(group_len(code, GROUP)).zip(block * C::GROUPS as u64..);
+    for (at, (bytes, group)) in groups.enumerate() {
+        let Group(random) = if C::RANDOM { random(key, group) } else { Group([0; GROUP]) };
+        let values = &input.values()[at * GROUP..];
+        let elements = values.len().min(GROUP);
+        let mut codes = [0; GROUP];
+        for ((own, x), random) in codes.iter_mut().zip(values).zip(random) {
+            *own = code.code(*x, scale, random as u32) & ((1 << code.bits()) - 1);
+        }
+        C::LAYOUT.pack(&codes, elements, code.bits(), bytes);
+        if let Input::Feedback { values, .. } = &mut input {
+            let values = values[at * GROUP..].iter_mut().zip(codes);
+            values.for_each(|(x, own)| *x -= code.value(own, scale.scale));
+        }
     }
-    planes::pack(&codes, values.len(), bits, packed);
-    Some((codes, scale.scale))
+    Finite::Yes
 }
 
 /// Writes the scale, NaN if there is none, where blocks begin with a scale; returns the other bytes.
@@ -147,15 +156,18 @@ pub(super) fn read_head<C: Code>(bytes: &[u8]) -> (f32, &[u8]) {
     (if C::SCALED { read_f32(head) } else { 1.0 }, packed)
 }
 
-pub(crate) fn decode<C: Code>(code: C, encoded: &[u8], write: Write, values: &mut [f32]) {
-    let blocks = encoded.chunks(block_len(code, BLOCK));
-    for (values, bytes) in values.chunks_mut(BLOCK).zip(blocks) {
+pub(super) fn decode<C: Code>(code: C, encoded: &[u8], write: Write, values: &mut [f32]) {
+    let blocks = encoded.chunks(block_len(code, block::<C>()));
+    for (values, bytes) in values.chunks_mut(block::<C>()).zip(blocks) {
         let (scale, packed) = read_head::<C>(bytes);
-        let codes = planes::unpack(packed, values.len(), code.bits());
-        let values = values.iter_mut().zip(codes);
-        match write {
-            Write::Set => values.for_each(|(x, own)| *x = code.value(own, scale)),
-            Write::Add => values.for_each(|(x, own)| *x += code.value(own, scale)),
+        let groups = packed.chunks(group_len(code, GROUP));
+        for (values, bytes) in values.chunks_mut(GROUP).zip(groups) {
+            let codes = C::LAYOUT.unpack(bytes, values.len(), code.bits());
+            let values = values.iter_mut().zip(codes);
+            match write {
+                Write::Set => values.for_each(|(x, own)| *x = code.value(own, scale)),
+                Write::Add => values.for_each(|(x, own)| *x += code.value(own, scale)),
+            }
         }
     }
 }

@@ -8,16 +8,14 @@ use std::sync::OnceLock;
 use thinwire_wire::random::Key;
 
 use super::codes::{decode as code_decode, encode as code_encode};
-use super::levels::{Group, random_codes as random};
+use super::random::{Group, random};
 use super::scalar::{
-    Candidate, add, add_scaled, cast_decode, cast_encode, collect, dequantise, dot, max_magnitude,
-    quantise, scale_copy,
+    Candidate, add, add_scaled, cast_decode, cast_encode, collect, dot, max_magnitude, scale_copy,
 };
-use super::signs::{Signs, decode as sign_decode, encode as sign_encode};
 #[cfg(target_arch = "x86_64")]
 use super::vector::{self, Avx2, Avx512};
 use super::work::{Work, run};
-use super::{CodeLanes, FormatLanes, LevelsLanes};
+use super::{CodeLanes, FormatLanes};
 use crate::{Finite, Input, Write};
 
 /// All loops, compiled for one set of instructions that this machine has.
@@ -121,11 +119,6 @@ loops! {
     /// Encodes in a format; returns the bits of the largest magnitude.
     cast_encode[F: FormatLanes](input: Input<'_>, output: &mut [u8]) -> u32;
     cast_decode[F: FormatLanes](encoded: &[u8], write: Write, values: &mut [f32]);
-    /// Encodes as levels: to the nearest without a key, else at random.
-    quantise[Q: LevelsLanes](input: Input<'_>, key: Option<Key>, output: &mut [u8]) -> Finite;
-    dequantise[Q: LevelsLanes](encoded: &[u8], write: Write, values: &mut [f32]);
-    sign_encode[S: Signs](input: Input<'_>, output: &mut [u8]) -> Finite;
-    sign_decode[S: Signs](encoded: &[u8], write: Write, values: &mut [f32]);
     code_encode[C: CodeLanes](code: C, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite;
     code_decode[C: CodeLanes](code: C, encoded: &[u8], write: Write, values: &mut [f32]);
     /// Returns [`RANDOM_BITS`](super::RANDOM_BITS) random bits for each element of a group.

@@ -1,6 +1,6 @@
 //! Loops over slices of f32, as a scalar reference and compiled for vector instructions.
 //!
-//! `scalar`, `codes` and `signs` define the results; `vector` computes the same bits with AVX2 or
+//! `scalar` and `codes` define the results; `vector` computes the same bits with AVX2 or
 //! AVX-512 (only the payload of a NaN made from two NaNs may differ). `dispatch` asks once what
 //! the machine can do.
 
@@ -8,10 +8,10 @@ pub(crate) mod bits;
 pub(crate) mod codes;
 mod dispatch;
 mod format;
-mod levels;
-pub(crate) mod planes;
+pub(crate) mod layout;
+mod random;
 mod scalar;
-mod signs;
+mod scale;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod vector;
@@ -19,18 +19,16 @@ mod work;
 
 pub(crate) use dispatch::imp;
 pub(crate) use format::{BF16, F16, F32, Format};
-pub(crate) use levels::{GROUP, Group, Int3, Int4, Int8, RANDOM_BITS, SMALLEST, Scale};
-pub(crate) use scalar::Candidate;
-pub(crate) use signs::{BLOCK as SIGNS_BLOCK, Int2, OneBit, Signs};
+pub(crate) use random::{GROUP, Group, RANDOM_BITS};
+pub(crate) use scalar::{Candidate, magnitudes};
+pub(crate) use scale::{SMALLEST, Scale, UNUSED};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use vector::{CodeLanes, FormatLanes, LevelsLanes};
+pub(crate) use vector::{CodeLanes, FormatLanes};
 pub(crate) use work::Work;
 
 // Without vector instructions the scalar traits are all that loops ask for.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) use {
-    codes::Code as CodeLanes, format::Format as FormatLanes, levels::Levels as LevelsLanes,
-};
+pub(crate) use {codes::Code as CodeLanes, format::Format as FormatLanes};
 
 /// Name of the instructions in use: `scalar`, `avx2` or `avx512`.
 pub fn name() -> &'static str {

@@ -8,8 +8,10 @@ use super::*;
 use crate::coded::Coded;
 use crate::dynamic8::Dynamic8;
 use crate::float8::Float8;
+use crate::ints::Ints;
 use crate::natural::Natural;
 use crate::qsgd::{Levels, Norm};
+use crate::signs::Signs;
 use crate::tbq::Threshold;
 use crate::vote::Vote;
 use crate::{Choice, Codec, Finite, Input, Write};
@@ -108,25 +110,6 @@ fn cast_agrees<F: FormatLanes>(pair: &(Vec<f32>, Vec<f32>), noise: &[u8]) {
     agree(pair, noise, pair.0.len() * F::BYTES, encode, decode);
 }
 
-fn levels_agree<Q: LevelsLanes>(pair: &(Vec<f32>, Vec<f32>), noise: &[u8], key: Key) {
-    for key in [None, Some(key)] {
-        let encode: Encode<'_> = &|kernels, input, output| {
-            u64::from(kernels.quantise::<Q>(input, key, output) == Finite::Yes)
-        };
-        let decode: Decode<'_> =
-            &|kernels, encoded, write, values| kernels.dequantise::<Q>(encoded, write, values);
-        agree(pair, noise, Q::encoded_len(pair.0.len()), encode, decode);
-    }
-}
-
-fn signs_agree<S: Signs>(pair: &(Vec<f32>, Vec<f32>), noise: &[u8]) {
-    let encode: Encode<'_> =
-        &|kernels, input, output| u64::from(kernels.sign_encode::<S>(input, output) == Finite::Yes);
-    let decode: Decode<'_> =
-        &|kernels, encoded, write, values| kernels.sign_decode::<S>(encoded, write, values);
-    agree(pair, noise, S::encoded_len(pair.0.len()), encode, decode);
-}
-
 fn codes_agree<C: CodeLanes>(code: C, pair: &(Vec<f32>, Vec<f32>), noise: &[u8], key: Key) {
     let encode: Encode<'_> = &|kernels, input, output| {
         u64::from(kernels.code_encode(code, input, key, output) == Finite::Yes)
@@ -161,21 +144,16 @@ proptest! {
     }
 
     #[test]
-    fn levels_agree_to_nearest_and_stochastic(pair in pair(), noise in prop::collection::vec(any::<u8>(), 1..600), key in key()) {
-        levels_agree::<Int8>(&pair, &noise, key);
-        levels_agree::<Int4>(&pair, &noise, key);
-        levels_agree::<Int3>(&pair, &noise, key);
-    }
-
-    #[test]
-    fn signs_agree_with_one_bit_and_two(pair in pair(), noise in prop::collection::vec(any::<u8>(), 1..600)) {
-        signs_agree::<Int2>(&pair, &noise);
-        signs_agree::<OneBit>(&pair, &noise);
-    }
-
-    #[test]
     fn codes_agree_with_and_without_random_numbers(pair in pair(), noise in prop::collection::vec(any::<u8>(), 1..600), key in key()) {
         let norms = [Norm::Max, Norm::Length, Norm::Clipped(1.0)];
+        codes_agree(Ints::<8, false>, &pair, &noise, key);
+        codes_agree(Ints::<8, true>, &pair, &noise, key);
+        codes_agree(Ints::<4, false>, &pair, &noise, key);
+        codes_agree(Ints::<4, true>, &pair, &noise, key);
+        codes_agree(Ints::<3, false>, &pair, &noise, key);
+        codes_agree(Ints::<3, true>, &pair, &noise, key);
+        codes_agree(Signs::<1>, &pair, &noise, key);
+        codes_agree(Signs::<2>, &pair, &noise, key);
         codes_agree(Vote, &pair, &noise, key);
         for code in [0.5, 1e-30, 1e30].map(|tau| Threshold { tau }) {
             codes_agree(code, &pair, &noise, key);

@@ -1,6 +1,6 @@
 //! Packing of integers of 1, 2 or 4 bits.
 //!
-//! The layout is that of `kernel::planes`, group by group of 128 elements.
+//! The layout is that of `kernel::layout`, planes, group by group of 128 elements.
 
 /// Elements that share planes.
 pub(crate) const GROUP: usize = 128;
@@ -114,6 +114,7 @@ mod tests {
 
     use super::super::wire::Wire;
     use super::*;
+    use crate::kernel::layout::Layout;
 
     fn there_and_back<const W: usize, const SIGNED: bool>(codes: &[i32]) {
         let wire = Wire::Bits { width: W as u32, signed: SIGNED };
@@ -127,8 +128,8 @@ mod tests {
         for (block, group) in expected.chunks(GROUP).enumerate() {
             let mut own = [0; GROUP];
             own.iter_mut().zip(group).for_each(|(own, code)| *own = *code as u32);
-            let mut planes = vec![0xaa; crate::kernel::planes::len(group.len(), W)];
-            crate::kernel::planes::pack(&own, group.len(), W, &mut planes);
+            let mut planes = vec![0xaa; Layout::Planes.len(group.len(), W)];
+            Layout::Planes.pack(&own, group.len(), W, &mut planes);
             assert_eq!(bytes[block * LANES * W..][..planes.len()], planes);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::lanes::{FormatLanes, Lanes};
 use super::source::{Source, rest};
-use crate::kernel::levels::LANES;
+use crate::kernel::random::LANES;
 use crate::kernel::scalar;
 use crate::{Input, Write};
 

@@ -3,12 +3,11 @@
 use thinwire_wire::random::Key;
 
 use super::lanes::{CodeLanes, Lanes};
-use super::levels::random_group;
-use super::planes::{VECTORS, pack, unpack};
-use super::source::{Source, rest, sum_block};
-use crate::kernel::codes;
-use crate::kernel::levels::LANES;
-use crate::kernel::planes::BLOCK;
+use super::layout::{pack, unpack};
+use super::random::{VECTORS, random_group};
+use super::source::{Source, rest};
+use crate::kernel::codes::{self, block, group_len};
+use crate::kernel::random::{GROUP, LANES};
 use crate::{Finite, Input, Write};
 
 /// Calls the loop for the width of the code, or the scalar one for more than 8 bits.
@@ -39,13 +38,13 @@ pub(in crate::kernel) unsafe fn code_encode<L: Lanes, C: CodeLanes>(
 }
 
 #[inline(always)]
-unsafe fn encode<L: Lanes, C: CodeLanes, const BITS: usize>(
+unsafe fn encode<L: Lanes, C: CodeLanes, const BITS: u32>(
     code: C,
     mut input: Input<'_>,
     key: Key,
     output: &mut [u8],
 ) -> Finite {
-    let (blocks, block_bytes) = (input.len() / BLOCK, codes::block_len(code, BLOCK));
+    let (blocks, block_bytes) = (input.len() / block::<C>(), codes::block_len(code, block::<C>()));
     let source = Source::of(&mut input);
     let mut finite = Finite::Yes;
     for block in 0..blocks {
@@ -57,42 +56,42 @@ unsafe fn encode<L: Lanes, C: CodeLanes, const BITS: usize>(
             }
         });
     }
-    let (input, output) = (rest(input, blocks * BLOCK), &mut output[blocks * block_bytes..]);
+    let (input, output) = (rest(input, blocks * block::<C>()), &mut output[blocks * block_bytes..]);
     finite.and(codes::encode_from(code, blocks as u64, input, key, output))
 }
 
 /// Encodes a block in two passes; after the first one it is in the nearest cache.
 #[inline(always)]
-unsafe fn encode_block<L: Lanes, C: CodeLanes, const BITS: usize, const FEEDBACK: bool>(
+unsafe fn encode_block<L: Lanes, C: CodeLanes, const BITS: u32, const FEEDBACK: bool>(
     code: C,
     source: Source,
     block: usize,
     key: Key,
     bytes: &mut [u8],
 ) -> Finite {
-    let first = block * BLOCK;
-    let max = sum_block::<L, FEEDBACK>(source, first, BLOCK);
-    let values = std::slice::from_raw_parts(source.values.add(first), BLOCK);
-    let scale = code.scale(values, max);
+    let first = block * codes::block::<C>();
+    let scale = code.block_scale::<L, FEEDBACK>(source, first);
     let packed = codes::write_head::<C>(scale, bytes);
     let Some(scale) = scale else {
         packed.fill(0);
         return Finite::No;
     };
-    let mut random = [L::splat_int(0); VECTORS];
-    if C::RANDOM {
-        random = random_group::<L>(key, block as u64);
-    }
-    let mut codes = [L::splat_int(0); VECTORS];
-    for vector in 0..VECTORS {
-        let place = source.values.add(first + vector * LANES);
-        let x = L::load(place);
-        codes[vector] = code.codes::<L>(x, scale, random[vector]);
-        if FEEDBACK {
-            L::store(place, L::sub(x, code.values::<L>(codes[vector], scale.scale)));
+    for (at, packed) in packed.chunks_exact_mut(group_len(code, GROUP)).enumerate() {
+        let mut random = [L::splat_int(0); VECTORS];
+        if C::RANDOM {
+            random = random_group::<L>(key, (block * C::GROUPS + at) as u64);
         }
+        let mut codes = [L::splat_int(0); VECTORS];
+        for vector in 0..VECTORS {
+            let place = source.values.add(first + at * GROUP + vector * LANES);
+            let x = L::load(place);
+            codes[vector] = code.codes::<L>(x, scale, random[vector]);
+            if FEEDBACK {
+                L::store(place, L::sub(x, code.values::<L>(codes[vector], scale.scale)));
+            }
+        }
+        pack::<L, BITS>(C::LAYOUT, &codes, packed);
     }
-    pack::<L, BITS>(&codes, packed);
     Finite::Yes
 }
 
@@ -111,34 +110,38 @@ pub(in crate::kernel) unsafe fn code_decode<L: Lanes, C: CodeLanes>(
 }
 
 #[inline(always)]
-unsafe fn decode<L: Lanes, C: CodeLanes, const BITS: usize>(
+unsafe fn decode<L: Lanes, C: CodeLanes, const BITS: u32>(
     code: C,
     encoded: &[u8],
     write: Write,
     values: &mut [f32],
 ) {
-    let (blocks, block_bytes) = (values.len() / BLOCK, codes::block_len(code, BLOCK));
+    let (blocks, block_bytes) = (values.len() / block::<C>(), codes::block_len(code, block::<C>()));
     let to = values.as_mut_ptr();
-    for block in 0..blocks {
-        let bytes = &encoded[block * block_bytes..][..block_bytes];
-        let to = to.add(block * BLOCK);
+    for at in 0..blocks {
+        let bytes = &encoded[at * block_bytes..][..block_bytes];
+        let to = to.add(at * block::<C>());
         match write {
             Write::Set => decode_block::<L, C, BITS, false>(code, bytes, to),
             Write::Add => decode_block::<L, C, BITS, true>(code, bytes, to),
         }
     }
-    codes::decode(code, &encoded[blocks * block_bytes..], write, &mut values[blocks * BLOCK..]);
+    let values = &mut values[blocks * block::<C>()..];
+    codes::decode(code, &encoded[blocks * block_bytes..], write, values);
 }
 
 #[inline(always)]
-unsafe fn decode_block<L: Lanes, C: CodeLanes, const BITS: usize, const ADD: bool>(
+unsafe fn decode_block<L: Lanes, C: CodeLanes, const BITS: u32, const ADD: bool>(
     code: C,
     bytes: &[u8],
     to: *mut f32,
 ) {
     let (scale, packed) = codes::read_head::<C>(bytes);
-    for (vector, codes) in unpack::<L, BITS>(packed).into_iter().enumerate() {
-        let (to, x) = (to.add(vector * LANES), code.values::<L>(codes, scale));
-        L::store(to, if ADD { L::add(L::load(to), x) } else { x });
+    for (at, packed) in packed.chunks_exact(group_len(code, GROUP)).enumerate() {
+        for (vector, codes) in unpack::<L, BITS>(C::LAYOUT, packed).into_iter().enumerate() {
+            let to = to.add(at * GROUP + vector * LANES);
+            let x = code.values::<L>(codes, scale);
+            L::store(to, if ADD { L::add(L::load(to), x) } else { x });
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::lanes::Lanes;
 use super::source::{Source, rest};
 use crate::Input;
-use crate::kernel::levels::LANES;
+use crate::kernel::random::LANES;
 use crate::kernel::scalar::{self, Candidate};
 
 #[inline(always)]

@@ -1,8 +1,9 @@
-//! Operations on 16 elements at once, and the way of formats, levels and codes through them.
+//! Operations on 16 elements at once, and the way of formats and codes through them.
 
-use crate::kernel::codes::Code;
+use super::source::{Source, sum_block};
+use crate::kernel::codes::{Code, block};
 use crate::kernel::format::{BF16, F16, F32, Format};
-use crate::kernel::levels::{Int3, Int4, Int8, LANES, Levels, Scale};
+use crate::kernel::scale::Scale;
 
 /// Instructions on sixteen f32 (`F`) or i32 (`I`) at once.
 pub(crate) trait Lanes {
@@ -98,72 +99,18 @@ impl FormatLanes for BF16 {
 /// A code whose values are computed 16 at a time, with the bits of [`Code`]. In both directions only
 /// the lowest bits of a code count.
 pub(crate) trait CodeLanes: Code {
+    /// Adds the residual to a whole block; returns what [`Code::scale`] gives for it.
+    #[inline(always)]
+    unsafe fn block_scale<L: Lanes, const FEEDBACK: bool>(
+        &self,
+        source: Source,
+        first: usize,
+    ) -> Option<Scale> {
+        let max = sum_block::<L, FEEDBACK>(source, first, block::<Self>());
+        let values = std::slice::from_raw_parts(source.values.add(first), block::<Self>());
+        self.scale(values, max)
+    }
+
     unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, random: L::I) -> L::I;
     unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F;
-}
-
-/// Levels whose codes go to memory and back 32 at a time.
-pub(crate) trait LevelsLanes: Levels {
-    unsafe fn load_codes<L: Lanes>(from: *const u8, pair: usize) -> [L::I; 2];
-    unsafe fn store_codes<L: Lanes>(to: *mut u8, pair: usize, codes: [L::I; 2]);
-}
-
-impl LevelsLanes for Int8 {
-    #[inline(always)]
-    unsafe fn load_codes<L: Lanes>(from: *const u8, pair: usize) -> [L::I; 2] {
-        [L::load_i8(from.add(pair * 32)), L::load_i8(from.add(pair * 32 + LANES))]
-    }
-    #[inline(always)]
-    unsafe fn store_codes<L: Lanes>(to: *mut u8, pair: usize, [a, b]: [L::I; 2]) {
-        L::store_bytes(to.add(pair * 32), a);
-        L::store_bytes(to.add(pair * 32 + LANES), b);
-    }
-}
-
-impl LevelsLanes for Int4 {
-    #[inline(always)]
-    unsafe fn load_codes<L: Lanes>(from: *const u8, pair: usize) -> [L::I; 2] {
-        let both = L::load_i8(from.add(pair * LANES));
-        let lower = L::shift_right_signed::<28>(L::shift_left::<28>(both));
-        [lower, L::shift_right_signed::<4>(both)]
-    }
-    #[inline(always)]
-    unsafe fn store_codes<L: Lanes>(to: *mut u8, pair: usize, [a, b]: [L::I; 2]) {
-        let lower = L::and(a, L::splat_int(15));
-        L::store_bytes(to.add(pair * LANES), L::or(lower, L::shift_left::<4>(b)));
-    }
-}
-
-impl LevelsLanes for Int3 {
-    #[inline(always)]
-    unsafe fn load_codes<L: Lanes>(from: *const u8, pair: usize) -> [L::I; 2] {
-        let both = match pair {
-            3 => {
-                let upper = L::splat_int(0xC0);
-                let [a, b, c] =
-                    [0, 1, 2].map(|plane| L::and(L::load_i8(from.add(plane * LANES)), upper));
-                let lower = L::or(L::shift_right::<6>(a), L::shift_right::<4>(b));
-                L::or(lower, L::shift_right::<2>(c))
-            }
-            _ => L::load_i8(from.add(pair * LANES)),
-        };
-        [
-            L::shift_right_signed::<29>(L::shift_left::<29>(both)),
-            L::shift_right_signed::<29>(L::shift_left::<26>(both)),
-        ]
-    }
-    #[inline(always)]
-    unsafe fn store_codes<L: Lanes>(to: *mut u8, pair: usize, [a, b]: [L::I; 2]) {
-        let seven = L::splat_int(7);
-        let both = L::or(L::and(a, seven), L::shift_left::<3>(L::and(b, seven)));
-        if pair < 3 {
-            return L::store_bytes(to.add(pair * LANES), both);
-        }
-        let upper = L::splat_int(0xC0);
-        let parts = [L::shift_left::<6>(both), L::shift_left::<4>(both), L::shift_left::<2>(both)];
-        for (plane, part) in parts.into_iter().enumerate() {
-            let lower = L::load_i8(to.add(plane * LANES));
-            L::store_bytes(to.add(plane * LANES), L::or(lower, L::and(part, upper)));
-        }
-    }
 }

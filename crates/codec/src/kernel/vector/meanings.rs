@@ -4,14 +4,19 @@
 //! over all bits, and these choose between two values.
 
 use super::lanes::{CodeLanes, Lanes};
+use super::source::Source;
 use crate::dynamic8::{self, Dynamic8};
 use crate::float8::Float8;
+use crate::ints::Ints;
 use crate::intsgd::IntSgd;
 use crate::kernel::bits::{INFINITY, SIGN};
 use crate::kernel::codes::Code;
-use crate::kernel::levels::{RANDOM_BITS, Scale};
+use crate::kernel::random::{GROUP, LANES, RANDOM_BITS};
+use crate::kernel::scalar::SUMS;
+use crate::kernel::scale::Scale;
 use crate::natural::{self, Natural};
 use crate::qsgd::Levels;
+use crate::signs::{self, SHARE, Signs};
 use crate::tbq::Threshold;
 use crate::vote::Vote;
 
@@ -39,6 +44,68 @@ unsafe fn signed<L: Lanes>(codes: L::I, bits: usize) -> L::I {
     let half = 1u32 << (bits - 1);
     let own = L::and(codes, L::splat_int(2 * half - 1));
     L::add_int(L::xor(own, L::splat_int(half)), L::splat_int(half.wrapping_neg()))
+}
+
+impl<const BITS: usize, const STOCHASTIC: bool> CodeLanes for Ints<BITS, STOCHASTIC> {
+    #[inline(always)]
+    unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, random: L::I) -> L::I {
+        if !STOCHASTIC {
+            return L::round(L::mul(x, L::splat(scale.inverse)));
+        }
+        let digits = L::splat(scale.inverse * (1 << RANDOM_BITS) as f32);
+        let sum = L::add_int(L::round(L::mul(x, digits)), random);
+        L::min(L::shift_right_signed::<RANDOM_BITS>(sum), L::splat_int(Self::MAX as u32))
+    }
+    #[inline(always)]
+    unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F {
+        // Bytes are read with their signs.
+        let codes = if BITS == 8 { codes } else { signed::<L>(codes, BITS) };
+        L::mul(L::float(codes), L::splat(scale))
+    }
+}
+
+impl<const BITS: usize> CodeLanes for Signs<BITS> {
+    #[inline(always)]
+    unsafe fn block_scale<L: Lanes, const FEEDBACK: bool>(
+        &self,
+        source: Source,
+        first: usize,
+    ) -> Option<Scale> {
+        let mut sums = [L::splat(0.0); SUMS / LANES];
+        for at in (first..first + GROUP).step_by(SUMS) {
+            for (half, sum) in sums.iter_mut().enumerate() {
+                let at = at + half * LANES;
+                let x = source.load::<L, FEEDBACK>(at);
+                if FEEDBACK {
+                    L::store(source.values.add(at), x);
+                }
+                *sum = L::add(*sum, L::mul(L::from_bits(L::magnitude(x)), L::splat(SHARE)));
+            }
+        }
+        Self::unit(L::sum(L::add(sums[0], sums[1])), GROUP)
+    }
+    #[inline(always)]
+    unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, _random: L::I) -> L::I {
+        let sign = L::shift_right::<31>(L::bits(x));
+        if BITS == 1 {
+            return sign;
+        }
+        // Negative where the magnitude is above the largest that counts as one unit: most - x.
+        let most = L::splat_int(signs::middle(scale.scale).wrapping_add(1));
+        let minus = L::xor(L::magnitude(x), L::splat_int(u32::MAX));
+        let large = L::shift_right::<30>(L::add_int(most, minus));
+        L::or(sign, L::and(large, L::splat_int(2)))
+    }
+    #[inline(always)]
+    unsafe fn values<L: Lanes>(&self, codes: L::I, unit: f32) -> L::F {
+        let mut bits = L::xor(L::shift_left::<31>(codes), L::bits(L::splat(unit)));
+        if BITS == 2 {
+            let different = L::splat_int(unit.to_bits() ^ signs::three(unit).to_bits());
+            let large = L::shift_right_signed::<31>(L::shift_left::<30>(codes));
+            bits = L::xor(bits, L::and(large, different));
+        }
+        L::from_bits(bits)
+    }
 }
 
 impl CodeLanes for Vote {

@@ -2,11 +2,11 @@
 
 use super::lanes::Lanes;
 use crate::Input;
-use crate::kernel::levels::LANES;
+use crate::kernel::random::LANES;
 
 /// Pointers of an input: without feedback, `residual` is null and `values` is only read.
 #[derive(Clone, Copy)]
-pub(super) struct Source {
+pub(crate) struct Source {
     pub(super) values: *mut f32,
     residual: *const f32,
 }

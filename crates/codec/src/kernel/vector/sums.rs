@@ -1,7 +1,7 @@
 //! Sums, products and maxima of whole slices in vectors.
 
 use super::lanes::Lanes;
-use crate::kernel::levels::LANES;
+use crate::kernel::random::LANES;
 use crate::kernel::scalar;
 use crate::kernel::work::Work;
 

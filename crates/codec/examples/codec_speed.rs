@@ -1,4 +1,4 @@
-//! Codec speeds beside those of a plain copy: `cargo run --release -p thinwire-codec --example speed`.
+//! Codec speeds beside those of a plain copy: `cargo run --release -p thinwire-codec --example codec_speed`.
 //!
 //! Arguments: MiB of f32 (64), rounds (15), codecs (all).
 

@@ -1,0 +1,99 @@
+//! Small integers under one scale per block.
+//!
+//! `int8`, `int4` and `int3`. Rounded to the nearest they need feedback, since the same error may come
+//! at every step. Rounded stochastically they are unbiased and need none: the errors of ranks and steps
+//! are independent and average out.
+
+use std::fmt;
+
+use crate::choice::{Choice, refused};
+use crate::coded::Coded;
+use crate::kernel::bits::round;
+use crate::kernel::codes::Code;
+use crate::kernel::layout::Layout;
+use crate::kernel::{RANDOM_BITS, Scale};
+use crate::{Bound, Claims, Error};
+
+/// Integers of `BITS` bits, 3, 4 or 8, to the nearest or, if `STOCHASTIC`, so that the mean is the value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ints<const BITS: usize, const STOCHASTIC: bool>;
+
+/// Returns the codec of integers of `BITS` bits, with the rounding that `parameter` names.
+pub(crate) fn parse<const BITS: usize>(parameter: Option<&str>) -> Result<Choice, Error> {
+    match parameter {
+        None | Some("nearest") => Ok(Choice::bytes(Coded(Ints::<BITS, false>))),
+        Some("stochastic") => Ok(Choice::bytes(Coded(Ints::<BITS, true>))),
+        _ => {
+            let what = format!("int{BITS} rounding");
+            Err(refused(&what, parameter, "'nearest' or 'stochastic'"))
+        }
+    }
+}
+
+impl<const BITS: usize, const STOCHASTIC: bool> fmt::Display for Ints<BITS, STOCHASTIC> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "int{BITS}{}", if STOCHASTIC { ":stochastic" } else { "" })
+    }
+}
+
+impl<const BITS: usize, const STOCHASTIC: bool> Ints<BITS, STOCHASTIC> {
+    /// Largest code.
+    pub(crate) const MAX: i32 = (1 << (BITS - 1)) - 1;
+}
+
+impl<const BITS: usize, const STOCHASTIC: bool> Code for Ints<BITS, STOCHASTIC> {
+    const SCALED: bool = true;
+    const RANDOM: bool = STOCHASTIC;
+    const GROUPS: usize = if BITS == 8 { 2 } else { 1 };
+    const LAYOUT: Layout = match BITS {
+        8 => Layout::Planes,
+        4 => Layout::Lanes,
+        _ => Layout::Three,
+    };
+
+    #[inline(always)]
+    fn bits(&self) -> usize {
+        BITS
+    }
+
+    #[inline(always)]
+    fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
+        Scale::of(max, Self::MAX, STOCHASTIC)
+    }
+
+    #[inline(always)]
+    fn code(&self, x: f32, scale: Scale, random: u32) -> u32 {
+        if !STOCHASTIC {
+            return round(x * scale.inverse) as u32;
+        }
+        // Rounds up with the probability that makes the mean right: the digits behind the point and
+        // random ones carry.
+        let digits = round(x * (scale.inverse * (1 << RANDOM_BITS) as f32));
+        ((digits + random as i32) >> RANDOM_BITS).min(Self::MAX) as u32
+    }
+
+    #[inline(always)]
+    fn value(&self, code: u32, scale: f32) -> f32 {
+        let unused = 32 - BITS;
+        ((code << unused) as i32 >> unused) as f32 * scale
+    }
+
+    fn needs_feedback(&self) -> bool {
+        !STOCHASTIC
+    }
+
+    fn bound(&self, elements: usize) -> Bound {
+        // At worst one element is the largest and all others lie half-way between two codes.
+        let others = (elements - 1) as f64;
+        let steps = f64::from(2 * Self::MAX).powi(2);
+        match STOCHASTIC {
+            false => Bound::Contraction(steps / (steps + others)),
+            // Rounding up with probability p has the variance p (1 - p), at most a quarter.
+            true => Bound::Variance(others / steps),
+        }
+    }
+
+    fn claims(&self) -> Claims {
+        if STOCHASTIC { Claims::RANDOM } else { Claims::ALL }
+    }
+}
