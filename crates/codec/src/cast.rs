@@ -9,8 +9,33 @@ use std::sync::Arc;
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
-use crate::kernel::{BF16, F16, F32, FormatLanes, imp};
+use crate::choice::{Entry, without_parameter};
+use crate::kernel::{self, FormatLanes, imp};
 use crate::{Bound, Codec, Error, Exchange, Finite, Input, Write};
+
+/// No compression: f32 as they are, little-endian; decoding gives back the same bits.
+pub(crate) const NONE: Entry = Entry {
+    usage: "none",
+    summary: "f32 as they are, 4 bytes per element",
+    examples: &["none"],
+    parse: |parameter| without_parameter("none", parameter, CastCodec(kernel::F32)),
+};
+
+/// IEEE 754 binary16, rounded to nearest, ties to even; above 65504 a step is not finite.
+pub(crate) const F16: Entry = Entry {
+    usage: "f16",
+    summary: "IEEE half precision, 2 bytes per element",
+    examples: &["f16"],
+    parse: |parameter| without_parameter("f16", parameter, CastCodec(kernel::F16)),
+};
+
+/// The upper half of an f32, rounded to nearest, ties to even.
+pub(crate) const BF16: Entry = Entry {
+    usage: "bf16",
+    summary: "the upper half of an f32, 2 bytes per element",
+    examples: &["bf16"],
+    parse: |parameter| without_parameter("bf16", parameter, CastCodec(kernel::BF16)),
+};
 
 /// Codec of one number format.
 #[derive(Clone, Copy, Debug)]
@@ -18,15 +43,15 @@ pub(crate) struct CastCodec<F>(pub(crate) F);
 
 /// Returns the codec that sends f32 values as they are.
 pub fn raw() -> Arc<dyn Codec> {
-    Arc::new(CastCodec(F32))
+    Arc::new(CastCodec(kernel::F32))
 }
 
 /// Returns the codec that sends every value as one element of `dtype`.
 pub fn raw_of(dtype: DType) -> Arc<dyn Codec> {
     match dtype {
         DType::F32 => raw(),
-        DType::F16 => Arc::new(CastCodec(F16)),
-        DType::BF16 => Arc::new(CastCodec(BF16)),
+        DType::F16 => Arc::new(CastCodec(kernel::F16)),
+        DType::BF16 => Arc::new(CastCodec(kernel::BF16)),
     }
 }
 

@@ -20,8 +20,6 @@ pub enum Choice {
 /// A line in the table of codecs.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Name before the colon.
-    pub name: &'static str,
     /// Name with its parameter, as help texts and errors show it.
     pub usage: &'static str,
     /// Summary in a few words.
@@ -30,6 +28,13 @@ pub struct Entry {
     pub examples: &'static [&'static str],
     /// Makes the codec from the text after the colon, if there is one.
     pub parse: fn(Option<&str>) -> Result<Choice, Error>,
+}
+
+impl Entry {
+    /// Returns the name before the colon.
+    pub fn name(&self) -> &'static str {
+        self.usage.split([':', '[']).next().unwrap_or(self.usage)
+    }
 }
 
 impl Choice {

@@ -20,7 +20,6 @@ use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "dct",
     usage: "dct:K",
     summary: "the K largest cosine coefficients of 4096, about 3 bytes each",
     examples: &["dct:32", "dct:256", "dct:4096"],

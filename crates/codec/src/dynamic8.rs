@@ -17,7 +17,6 @@ use crate::{Bound, Claims};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "dynamic8",
     usage: "dynamic8",
     summary: "seven decades of levels, 132 bytes per 128 elements",
     examples: &["dynamic8"],

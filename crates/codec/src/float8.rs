@@ -8,10 +8,28 @@
 
 use std::fmt;
 
+use crate::choice::{Entry, without_parameter};
+use crate::coded::Coded;
 use crate::kernel::Scale;
 use crate::kernel::bits::SIGN;
 use crate::kernel::codes::Code;
 use crate::{Bound, Claims};
+
+/// Numbers of one byte: four bits of exponent, three digits.
+pub(crate) const E4M3: Entry = Entry {
+    usage: "e4m3",
+    summary: "floating-point numbers of one byte, 132 bytes per 128 elements",
+    examples: &["e4m3"],
+    parse: |parameter| without_parameter("e4m3", parameter, Coded(Float8::<3>)),
+};
+
+/// Numbers of one byte: five bits of exponent, two digits.
+pub(crate) const E5M2: Entry = Entry {
+    usage: "e5m2",
+    summary: "floating-point numbers of one byte, 132 bytes per 128 elements",
+    examples: &["e5m2"],
+    parse: |parameter| without_parameter("e5m2", parameter, Coded(Float8::<2>)),
+};
 
 /// Format of a sign, an exponent and three digits behind the point (`e4m3`, up to 448) or two
 /// (`e5m2`, up to 57344).

@@ -6,13 +6,37 @@
 
 use std::fmt;
 
-use crate::choice::{Choice, refused};
+use crate::choice::{Choice, Entry, refused};
 use crate::coded::Coded;
 use crate::kernel::bits::round;
 use crate::kernel::codes::Code;
 use crate::kernel::layout::Layout;
 use crate::kernel::{RANDOM_BITS, Scale};
 use crate::{Bound, Claims, Error};
+
+/// One byte per element and one scale per 256: 8.125 bits, errors of at most 1/254 of the largest.
+pub(crate) const INT8: Entry = Entry {
+    usage: "int8[:stochastic]",
+    summary: "255 levels, 260 bytes per 256 elements",
+    examples: &["int8", "int8:stochastic"],
+    parse: parse::<8>,
+};
+
+/// Half a byte per element and one scale per 128: 4.25 bits, errors of at most 1/14 of the largest.
+pub(crate) const INT4: Entry = Entry {
+    usage: "int4[:stochastic]",
+    summary: "15 levels, 68 bytes per 128 elements",
+    examples: &["int4", "int4:stochastic"],
+    parse: parse::<4>,
+};
+
+/// Three bits per element and one scale per 128: 3.25 bits, off by at most 1/6 of the largest.
+pub(crate) const INT3: Entry = Entry {
+    usage: "int3[:stochastic]",
+    summary: "7 levels, 52 bytes per 128 elements",
+    examples: &["int3", "int3:stochastic"],
+    parse: parse::<3>,
+};
 
 /// Integers of `BITS` bits, 3, 4 or 8, to the nearest or, if `STOCHASTIC`, so that the mean is the value.
 #[derive(Clone, Copy, Debug)]

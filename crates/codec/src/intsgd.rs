@@ -32,7 +32,6 @@ use crate::{Bound, Claims, Codec, Error, Exchange, Finite};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "intsgd",
     usage: "intsgd[:BITS]",
     summary: "integers under a scale that all ranks share, exact sums, 1 or 2 bytes per element",
     examples: &["intsgd", "intsgd:16"],

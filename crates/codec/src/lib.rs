@@ -24,7 +24,6 @@
 #![deny(unsafe_code)]
 
 mod alternate;
-mod bf16;
 mod cast;
 mod choice;
 mod codec;
@@ -33,19 +32,10 @@ mod coded;
 mod cosine;
 mod crowd;
 mod dct;
-mod dgc;
 mod dynamic8;
-mod e4m3;
-mod e5m2;
 mod error;
-mod f16;
 mod float8;
-mod graddrop;
 mod indices;
-mod int2;
-mod int3;
-mod int4;
-mod int8;
 mod ints;
 mod intsgd;
 pub mod kernel;
@@ -53,8 +43,6 @@ pub mod language;
 #[cfg(feature = "laws")]
 pub mod laws;
 mod natural;
-mod none;
-mod onebit;
 mod powersgd;
 mod qsgd;
 mod randomk;

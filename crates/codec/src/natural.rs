@@ -18,7 +18,6 @@ use crate::{Bound, Claims};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "natural",
     usage: "natural",
     summary: "random rounding to powers of two, 1 byte per element",
     examples: &["natural"],

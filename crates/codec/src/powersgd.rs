@@ -27,7 +27,6 @@ use crate::{Error, Finite, kernel};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "powersgd",
     usage: "powersgd:LOW_RANK[:alternate]",
     summary: "a matrix as the product of two thin ones, (rows + columns) * LOW_RANK f32",
     examples: &["powersgd:1", "powersgd:4", "powersgd:4:alternate"],

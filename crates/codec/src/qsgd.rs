@@ -20,7 +20,6 @@ use crate::{Bound, Claims, Error};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "qsgd",
     usage: "qsgd:BITS[:l2]",
     summary: "random rounding to levels of the block's largest or of its length",
     examples: &["qsgd:3", "qsgd:4", "qsgd:8", "qsgd:4:l2"],

@@ -20,7 +20,6 @@ use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, kernel}
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "randomk",
     usage: "randomk:RATIO[:block]",
     summary: "random elements, the same on every rank, RATIO of all, 4 bytes each",
     examples: &["randomk:0.01", "randomk:0.25", "randomk:0.25:block", "randomk:1"],

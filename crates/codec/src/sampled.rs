@@ -10,11 +10,34 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::Choice;
+use crate::choice::{Choice, Entry};
 use crate::crowd::Crowd;
 use crate::shown::Number;
 use crate::topk::{TopK, ratio};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, select};
+
+/// Elements that reach a sampled threshold.
+///
+/// Aji and Heafield, "Sparse communication for distributed gradient descent" (2017, section 3). If
+/// more elements reach the threshold than are sent, they are taken from a random position on.
+pub(crate) const GRADDROP: Entry = Entry {
+    usage: "graddrop:RATIO",
+    summary: "what a sampled threshold lets through, RATIO of all",
+    examples: &["graddrop:0.01", "graddrop:0.25"],
+    parse: |parameter| parse("graddrop", parameter, Crowd::First),
+};
+
+/// Largest of the elements that reach a sampled threshold.
+///
+/// Lin et al., "Deep gradient compression: Reducing the communication bandwidth for distributed
+/// training" (2017, section 3.1 and appendix C): if more elements reach the threshold than are sent,
+/// the largest are taken. Momentum correction is not part of a codec.
+pub(crate) const DGC: Entry = Entry {
+    usage: "dgc:RATIO",
+    summary: "the largest of what a sampled threshold lets through, RATIO of all",
+    examples: &["dgc:0.01", "dgc:0.25"],
+    parse: |parameter| parse("dgc", parameter, Crowd::Largest),
+};
 
 #[derive(Debug)]
 struct Sampled {

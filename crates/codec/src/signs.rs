@@ -9,11 +9,38 @@
 
 use std::fmt;
 
+use crate::choice::{Entry, without_parameter};
+use crate::coded::Coded;
 use crate::kernel::bits::SIGN;
 use crate::kernel::codes::Code;
 use crate::kernel::layout::Layout;
 use crate::kernel::{GROUP, SMALLEST, Scale, UNUSED, magnitudes};
 use crate::{Bound, Claims};
+
+/// Two bits per element and one unit per 128: 2.25 bits.
+///
+/// The values are ±1/2 and ±3/2 of 1.25 times the mean magnitude of the block. The codec error of
+/// normal values is 0.12, as with the best four values (Lloyd, "Least squares quantization in PCM",
+/// table 1; Max, "Quantizing for minimum distortion").
+pub(crate) const INT2: Entry = Entry {
+    usage: "int2",
+    summary: "4 levels, 36 bytes per 128 elements",
+    examples: &["int2"],
+    parse: |parameter| without_parameter("int2", parameter, Coded(Signs::<2>)),
+};
+
+/// One bit per element and one mean magnitude per 128: 1.25 bits.
+///
+/// Seide et al., "1-bit stochastic gradient descent and its application to data-parallel distributed
+/// training of speech DNNs" (2014), with the scale of Karimireddy et al., "Error feedback fixes SignSGD
+/// and other gradient compression schemes", section 4. Zero counts as positive, and a block of zeros
+/// is decoded to zeros.
+pub(crate) const ONEBIT: Entry = Entry {
+    usage: "onebit",
+    summary: "the sign and a mean magnitude, 20 bytes per 128 elements",
+    examples: &["onebit"],
+    parse: |parameter| without_parameter("onebit", parameter, Coded(Signs::<1>)),
+};
 
 /// Signs under the mean magnitude, or of two `BITS` under one or three times 5/8 of it, which is nearly
 /// the best unit for normal values.

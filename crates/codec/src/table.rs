@@ -5,31 +5,31 @@ use std::str::FromStr;
 use crate::choice::{Choice, Entry};
 use crate::shown::short;
 use crate::{
-    Error, Kind, bf16, dct, dgc, dynamic8, e4m3, e5m2, f16, graddrop, int2, int3, int4, int8,
-    intsgd, language, natural, none, onebit, powersgd, qsgd, randomk, tbq, terngrad, topk, vote,
+    Error, Kind, cast, dct, dynamic8, float8, ints, intsgd, language, natural, powersgd, qsgd,
+    randomk, sampled, signs, tbq, terngrad, topk, vote,
 };
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
 pub const CODECS: [Entry; 23] = [
-    none::ENTRY,
-    f16::ENTRY,
-    bf16::ENTRY,
-    int8::ENTRY,
-    int4::ENTRY,
-    int3::ENTRY,
-    int2::ENTRY,
-    onebit::ENTRY,
+    cast::NONE,
+    cast::F16,
+    cast::BF16,
+    ints::INT8,
+    ints::INT4,
+    ints::INT3,
+    signs::INT2,
+    signs::ONEBIT,
     vote::ENTRY,
     terngrad::ENTRY,
     qsgd::ENTRY,
     natural::ENTRY,
-    e4m3::ENTRY,
-    e5m2::ENTRY,
+    float8::E4M3,
+    float8::E5M2,
     dynamic8::ENTRY,
     tbq::ENTRY,
     topk::ENTRY,
-    graddrop::ENTRY,
-    dgc::ENTRY,
+    sampled::GRADDROP,
+    sampled::DGC,
     randomk::ENTRY,
     dct::ENTRY,
     intsgd::ENTRY,
@@ -50,7 +50,8 @@ impl Choice {
             Some((head, parameter)) => (head, Some(parameter)),
             None => (name, None),
         };
-        let entry = CODECS.iter().find(|entry| entry.name == head).ok_or_else(|| unknown(name))?;
+        let entry =
+            CODECS.iter().find(|entry| entry.name() == head).ok_or_else(|| unknown(name))?;
         (entry.parse)(parameter)
     }
 }
@@ -88,7 +89,7 @@ mod tests {
         for entry in CODECS {
             for example in entry.examples {
                 assert_eq!(Choice::parse(example).unwrap().to_string(), *example);
-                assert!(example.starts_with(entry.name) && entry.usage.starts_with(entry.name));
+                assert!(example.starts_with(entry.name()) && entry.usage.starts_with(entry.name()));
             }
         }
         assert_eq!("intsgd:8".parse::<Choice>().unwrap().to_string(), "intsgd");

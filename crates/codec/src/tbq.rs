@@ -18,7 +18,6 @@ use crate::{Bound, Claims, Error};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "tbq",
     usage: "tbq:TAU",
     summary: "0 or ± TAU, 32 bytes per 128 elements",
     examples: &["tbq:0.5", "tbq:0.001"],

@@ -15,7 +15,6 @@ use crate::qsgd::{Levels, Norm};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "terngrad",
     usage: "terngrad[:CLIP]",
     summary: "random 0 or ± the largest magnitude, 36 bytes per 128 elements",
     examples: &["terngrad", "terngrad:2.5"],

@@ -19,7 +19,6 @@ use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, select}
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "topk",
     usage: "topk:RATIO",
     summary: "the largest elements, RATIO of all, about 5 bytes each",
     examples: &["topk:0.01", "topk:0.25", "topk:1"],

@@ -18,7 +18,6 @@ use crate::{Bound, Claims};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "vote",
     usage: "vote",
     summary: "the sign alone, by majority, 16 bytes per 128 elements",
     examples: &["vote"],

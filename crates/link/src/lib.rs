@@ -2,9 +2,9 @@
 //!
 //! A [`Link`] holds all connections of one rank. It is driven by one thread and never blocks but
 //! in [`Link::wait`]. It asks its [`Port`], the engine above, for the bytes to send and for the
-//! place to receive into, so that payloads are never copied on their way. Two links: [`mem`] (the
-//! ranks are threads of one process) and [`tcp`] (a full mesh of authenticated connections that
-//! find each other through a rendezvous [`store`]).
+//! place to receive into, so that payloads are never copied on their way. Ranks are connected by [`tcp`], a
+//! full mesh of authenticated connections that find each other through a rendezvous [`store`], or by
+//! [`mem`], the same link between threads of one process.
 //!
 //! ```
 //! use std::time::Duration;

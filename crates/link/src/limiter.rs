@@ -35,11 +35,6 @@ impl Limiter {
         Limiter { bytes_per_s, burst, quantum, tokens: burst, filled: now }
     }
 
-    /// The most bytes granted beyond the rate.
-    pub fn burst_bytes(&self) -> usize {
-        self.burst as usize
-    }
-
     /// Returns the number of the `wanted` bytes that may move now: none, or up to one quantum.
     pub fn grant(&mut self, wanted: usize, now: Instant) -> usize {
         self.fill(now);
@@ -104,7 +99,7 @@ mod tests {
                 for &(then, granted) in &grants[first..] {
                     sum += granted;
                     let seconds = (then - grants[first].0).as_secs_f64();
-                    let most = rate.bytes_per_s() * seconds + limiter.burst_bytes() as f64 + 1.0;
+                    let most = rate.bytes_per_s() * seconds + limiter.burst + 1.0;
                     prop_assert!(sum as f64 <= most, "{sum} bytes in {seconds} s, at most {most}");
                 }
             }
@@ -116,7 +111,7 @@ mod tests {
             let start = Instant::now();
             let mut limiter = Limiter::new(rate, start);
             let (mut now, mut total) = (start, 0.0);
-            let mut window = (start, limiter.burst_bytes() as f64);
+            let mut window = (start, limiter.burst);
             while now < start + Duration::from_millis(500) {
                 let granted = limiter.grant(usize::MAX, now);
                 limiter.take(granted);

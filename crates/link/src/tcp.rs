@@ -7,19 +7,19 @@
 mod agreement;
 mod buffer;
 mod connect;
-mod connection;
+pub(crate) mod connection;
 mod control;
 mod farewell;
 mod gate;
 mod hello;
 mod mesh;
 mod options;
-mod peer;
+pub(crate) mod peer;
 mod pending;
 mod polling;
 mod reader;
 mod replay;
-mod traffic;
+pub(crate) mod traffic;
 mod transfer;
 mod wake;
 mod writer;
@@ -36,7 +36,7 @@ use thinwire_wire::{Header, Kind as Frame, Rank, World};
 
 use crate::tcp::gate::BulkGate;
 use crate::tcp::peer::Peer;
-use crate::tcp::transfer::{Counted, receive, transmit};
+use crate::tcp::transfer::{Turn, receive, transmit};
 use crate::tcp::wake::Wake;
 use crate::{Counters, Error, Limiter, Link, Port, Waker};
 
@@ -67,7 +67,15 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    fn new(world: World, peers: Vec<Option<Peer>>, options: &Options) -> Result<Tcp, Error> {
+    /// Returns the link of a rank that is connected to its peers.
+    ///
+    /// # Errors
+    /// If the operating system has no sockets left.
+    pub(crate) fn new(
+        world: World,
+        peers: Vec<Option<Peer>>,
+        options: &Options,
+    ) -> Result<Tcp, Error> {
         let now = Instant::now();
         let limiter = || options.limit.map(|rate| Limiter::new(rate, now));
         Ok(Tcp {
@@ -108,12 +116,12 @@ impl Tcp {
         self.first = (self.first + 1) % self.peers.len();
         for index in self.in_turn() {
             let Some(peer) = &mut self.peers[index] else { continue };
-            let mut port = Counted { port: &mut *port, counters: &mut self.counters };
+            let mut turn = Turn { port: &mut *port, counters: &mut self.counters, now };
             for data in 0..peer.data.len() {
-                moved |= receive(peer, data, &mut self.ingress, &mut port, now)?;
+                moved |= receive(peer, data, &mut self.ingress, &mut turn)?;
                 // Bulk is written at the end of the round, once it is known what else is queued.
                 if !peer.is_bulk(data) {
-                    urgent_moved |= transmit(peer, data, &mut self.egress, &mut port, now)?;
+                    urgent_moved |= transmit(peer, data, &mut self.egress, &mut turn)?;
                 }
             }
             self.counters.sent_bytes += peer.speak(now)? as u64;
@@ -136,9 +144,9 @@ impl Tcp {
         let mut moved = false;
         for index in self.in_turn().filter(|_| goes) {
             let Some(peer) = &mut self.peers[index] else { continue };
-            let mut port = Counted { port: &mut *port, counters: &mut self.counters };
+            let mut turn = Turn { port: &mut *port, counters: &mut self.counters, now };
             for data in peer.bulk() {
-                moved |= transmit(peer, data, &mut self.egress, &mut port, now)?;
+                moved |= transmit(peer, data, &mut self.egress, &mut turn)?;
             }
         }
         Ok(moved)

@@ -10,7 +10,7 @@ use thinwire_wire::{Rank, World};
 /// Link that connects the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Queues in memory.
+    /// Pairs of connected sockets within the process.
     Mem,
     /// TCP on loopback, in clear text.
     Tcp,

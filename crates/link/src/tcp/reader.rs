@@ -31,6 +31,8 @@ pub struct Reader {
     buffer: Buffer,
     sealed: Option<Buffer>,
     frame: Option<Incoming>,
+    /// Number of frames that were delivered.
+    pub frames: u64,
     large: bool,
     /// The port has no place yet.
     pub paused: bool,
@@ -56,8 +58,8 @@ impl Reader {
         let mut buffer = Buffer::new(BUFFER_BYTES);
         let mut sealed = (protection == Protection::Sealed).then(|| Buffer::new(SEALED_BYTES));
         sealed.as_mut().unwrap_or(&mut buffer).fill(read_ahead);
-        let (frame, large, paused, ended) = (None, false, false, false);
-        Reader { from, epoch, traffic, buffer, sealed, frame, large, paused, ended }
+        let (frame, frames, large, paused, ended) = (None, 0, false, false, false);
+        Reader { from, epoch, traffic, buffer, sealed, frame, frames, large, paused, ended }
     }
 
     /// Whether the stream has ended in the middle of a frame.
@@ -234,6 +236,7 @@ impl Reader {
             }
             let header = frame.finish()?;
             self.frame = None;
+            self.frames += 1;
             port.received(self.from, &header)?;
         }
     }

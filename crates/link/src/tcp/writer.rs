@@ -30,6 +30,8 @@ pub struct Writer {
     check: bool,
     queue: VecDeque<Outgoing>,
     queued_bytes: usize,
+    /// Number of frames that have left.
+    pub frames: u64,
     sealed: Option<Sealed>,
 }
 
@@ -82,6 +84,7 @@ impl Writer {
             check: protection == Protection::Checksum,
             queue: VecDeque::new(),
             queued_bytes: 0,
+            frames: 0,
             sealed,
         }
     }
@@ -160,8 +163,12 @@ impl Writer {
         }
         let wanted = limit - room;
         let written = attempt(wanted, || stream.write_vectored(&slices[..count]))?;
-        let to = self.to;
-        self.advance(written.bytes, |tag| port.sent(to, &tag));
+        let (to, mut frames) = (self.to, 0);
+        self.advance(written.bytes, |tag| {
+            frames += 1;
+            port.sent(to, &tag);
+        });
+        self.frames += frames;
         Ok(written)
     }
 
@@ -252,6 +259,7 @@ impl Writer {
             attempt(end - sealed.start, || stream.write(&sealed.records[sealed.start..end]))?;
         sealed.start += written.bytes;
         while let Some((tag, _)) = sealed.ending.pop_front_if(|(_, end)| *end <= sealed.start) {
+            self.frames += 1;
             port.sent(self.to, &tag);
         }
         Ok(written)

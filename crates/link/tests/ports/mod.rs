@@ -124,13 +124,10 @@ pub fn connect_all(
 /// Every kind of link by name.
 pub fn every_link(size: u32) -> Vec<(&'static str, Vec<Box<dyn Link>>)> {
     let fast = Bandwidth::parse_limit("2gbit").unwrap();
-    let boxed = |ranks: Vec<mem::Mem>| {
-        ranks.into_iter().map(|rank| Box::new(rank) as Box<dyn Link>).collect()
-    };
+    let mem = mem::mesh(size as usize).into_iter();
     let sealed = Options { encryption: Encryption::Always, ..options() };
     vec![
-        ("mem", boxed(mem::mesh(size as usize))),
-        ("mem limited", boxed(mem::mesh_limited(size as usize, fast))),
+        ("mem", mem.map(|rank| Box::new(rank) as Box<dyn Link>).collect()),
         ("tcp", tcp_mesh(size, &options())),
         ("tcp striped", tcp_mesh(size, &Options { connections: 3, ..options() })),
         ("tcp encrypted", tcp_mesh(size, &sealed)),
