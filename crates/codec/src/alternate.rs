@@ -19,7 +19,7 @@
 
 use thinwire_wire::random::Key;
 
-use crate::powersgd::{PowerSgd, orthonormalise};
+use crate::powersgd::{PowerSgd, add_product, orthonormalise};
 use crate::{Finite, kernel};
 
 /// State of one matrix whose factors are improved in turns.
@@ -99,8 +99,10 @@ impl Alternating {
         self.check(values, message);
         kernel::add(values, residual);
         message.fill(0.0);
+        let (length, other) = (message.len() / self.low_rank, self.basis.len() / self.low_rank);
         for (row, values) in values.chunks_exact(self.columns).enumerate() {
-            for (to, basis) in self.pairs(message) {
+            let vectors = message.chunks_exact_mut(length).zip(self.basis.chunks_exact(other));
+            for (to, basis) in vectors {
                 match self.side {
                     Side::Rows => to[row] = kernel::dot(values, basis),
                     Side::Columns => kernel::add_scaled(to, values, basis[row]),
@@ -141,25 +143,11 @@ impl Alternating {
 
     fn add_product(&self, message: &[f32], sign: f32, values: &mut [f32]) {
         self.check(values, message);
-        for (row, values) in values.chunks_exact_mut(self.columns).enumerate() {
-            let lengths = (message.len() / self.low_rank, self.basis.len() / self.low_rank);
-            let vectors = message.chunks_exact(lengths.0).zip(self.basis.chunks_exact(lengths.1));
-            for (message, basis) in vectors {
-                match self.side {
-                    Side::Rows => kernel::add_scaled(values, basis, sign * message[row]),
-                    Side::Columns => kernel::add_scaled(values, message, sign * basis[row]),
-                }
-            }
-        }
-    }
-
-    /// Pairs the vectors of the message with those of the basis.
-    fn pairs<'a>(
-        &'a self,
-        message: &'a mut [f32],
-    ) -> impl Iterator<Item = (&'a mut [f32], &'a [f32])> {
-        let (length, other) = (message.len() / self.low_rank, self.basis.len() / self.low_rank);
-        message.chunks_exact_mut(length).zip(self.basis.chunks_exact(other))
+        let factors = match self.side {
+            Side::Rows => (message, self.basis.as_slice()),
+            Side::Columns => (self.basis.as_slice(), message),
+        };
+        add_product(factors, sign, self.columns, values);
     }
 
     fn check(&self, values: &[f32], message: &[f32]) {

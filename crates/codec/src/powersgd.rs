@@ -174,11 +174,7 @@ impl Factor {
     /// If the length of a slice does not fit its shape.
     pub fn subtract(&self, p: &[f32], q: &[f32], values: &mut [f32]) {
         self.check(values, p, q);
-        for (row, values) in values.chunks_exact_mut(self.columns).enumerate() {
-            for (p, q) in p.chunks_exact(self.rows).zip(q.chunks_exact(self.columns)) {
-                kernel::add_scaled(values, q, -p[row]);
-            }
-        }
+        add_product((p, q), -1.0, self.columns, values);
     }
 
     /// Writes `p qᵀ` to `output`: with the sum of `q` over ranks, the sum of all matrices.
@@ -188,11 +184,7 @@ impl Factor {
     pub fn reconstruct(&self, p: &[f32], q: &[f32], output: &mut [f32]) {
         self.check(output, p, q);
         output.fill(0.0);
-        for (row, output) in output.chunks_exact_mut(self.columns).enumerate() {
-            for (p, q) in p.chunks_exact(self.rows).zip(q.chunks_exact(self.columns)) {
-                kernel::add_scaled(output, q, p[row]);
-            }
-        }
+        add_product((p, q), 1.0, self.columns, output);
     }
 
     /// Starts the next step from `q`, the sum over ranks; not to be called for a skipped step.
@@ -207,6 +199,16 @@ impl Factor {
         assert_eq!(values.len(), self.rows * self.columns, "values of a matrix");
         assert_eq!(p.len(), self.p_len(), "p of a matrix");
         assert_eq!(q.len(), self.q_len(), "q of a matrix");
+    }
+}
+
+/// Adds `sign p qᵀ` to the rows of `columns` numbers in `values`.
+pub(crate) fn add_product((p, q): (&[f32], &[f32]), sign: f32, columns: usize, values: &mut [f32]) {
+    let rows = values.len() / columns;
+    for (row, values) in values.chunks_exact_mut(columns).enumerate() {
+        for (p, q) in p.chunks_exact(rows).zip(q.chunks_exact(columns)) {
+            kernel::add_scaled(values, q, sign * p[row]);
+        }
     }
 }
 
@@ -261,12 +263,9 @@ fn normalise(vector: &mut [f32]) -> bool {
     }
     // By a power of two first, so that squares neither overflow nor vanish.
     let exponent = (max.to_bits() >> 23).clamp(27, 227);
-    scale(vector, f32::from_bits((254 - exponent) << 23));
+    let factor = f32::from_bits((254 - exponent) << 23);
+    vector.iter_mut().for_each(|x| *x *= factor);
     let norm = kernel::dot(vector, vector).sqrt();
     vector.iter_mut().for_each(|x| *x /= norm);
     true
-}
-
-fn scale(vector: &mut [f32], factor: f32) {
-    vector.iter_mut().for_each(|x| *x *= factor);
 }

@@ -62,14 +62,13 @@ mod secure;
 pub mod store;
 mod strangers;
 pub mod tcp;
-mod waker;
 
 pub use bandwidth::{Bandwidth, InvalidBandwidth};
 pub use error::{Error, Kind};
 pub use limiter::Limiter;
 pub use link::{Counters, Link, Place, Port};
 pub use secure::Token;
-pub use waker::Waker;
+pub use tcp::Waker;
 
 /// State machines that read bytes from outside, without their sockets, for fuzz targets; no part of
 /// the interface.

@@ -29,6 +29,7 @@ pub use connect::connect;
 pub use options::{CONNECTIONS_MAX, Encryption, Options, address_towards};
 #[doc(hidden)]
 pub use replay::replay;
+pub use wake::Waker;
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ use crate::tcp::gate::BulkGate;
 use crate::tcp::peer::Peer;
 use crate::tcp::transfer::{Turn, receive, transmit};
 use crate::tcp::wake::Wake;
-use crate::{Counters, Error, Limiter, Link, Port, Waker};
+use crate::{Counters, Error, Limiter, Link, Port};
 
 /// Time that a result of poll is trusted, so that a message costs few system calls.
 const FRESH: Duration = Duration::from_micros(20);

@@ -39,23 +39,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every kind, in the order of their codes on the wire.
+    const ALL: [Kind; 4] = [Kind::Data, Kind::Poison, Kind::Bye, Kind::Ping];
+
     const fn code(self) -> u8 {
-        match self {
-            Kind::Data => 0,
-            Kind::Poison => 1,
-            Kind::Bye => 2,
-            Kind::Ping => 3,
-        }
+        self as u8
     }
 
-    const fn from_code(code: u8) -> Option<Kind> {
-        Some(match code {
-            0 => Kind::Data,
-            1 => Kind::Poison,
-            2 => Kind::Bye,
-            3 => Kind::Ping,
-            _ => return None,
-        })
+    fn from_code(code: u8) -> Option<Kind> {
+        Kind::ALL.get(usize::from(code)).copied()
     }
 }
 

@@ -54,73 +54,81 @@
 //!
 //! thinwire_codec::codec_laws!(Silence);
 //!
-//! laws::what_is_sent_and_what_is_left_is_what_there_was(&Silence);
+//! laws::residual::what_is_sent_and_what_is_left_is_what_there_was(&Silence);
 //! ```
 
-mod bounds;
-mod bytes;
+pub mod bounds;
+pub mod bytes;
 mod inputs;
-mod linear;
-mod random;
-mod residual;
-mod table;
+pub mod linear;
+pub mod random;
+pub mod residual;
 mod trial;
 
-pub use bounds::{
-    rounding_is_to_the_nearest, the_mean_error_is_as_small_as_the_codec_declares,
-    the_residual_is_as_much_shorter_as_the_codec_declares,
-};
-pub use bytes::{
-    any_bytes_decode_or_are_refused, any_numbers_decode_to_finite_ones_or_are_reported,
-    encoding_what_was_decoded_changes_nothing, one_number_that_is_none_is_noticed_wherever_it_is,
-    other_lengths_are_refused_with_both_numbers, the_length_is_exact_and_every_byte_is_written,
-    the_same_input_gives_the_same_bytes,
-};
-pub use linear::{
-    ranges_that_begin_at_a_block_are_encoded_alone, summable_codecs_are_linear_but_for_rounding,
-};
-pub use random::{
-    elements_round_independently, random_rounding_is_right_in_the_mean,
-    ranks_steps_and_tensors_round_independently,
-};
-pub use residual::{
-    nothing_in_nothing_out, over_many_steps_nothing_is_lost,
-    what_is_sent_and_what_is_left_is_what_there_was,
-};
+use crate::Codec;
 
-pub use table::{ALL, Law};
+/// Function that panics where its law is broken.
+pub type Law = fn(&dyn Codec);
+
+/// Every law with its name.
+pub const ALL: [(&str, Law); 18] = [
+    ("the length is exact", bytes::the_length_is_exact_and_every_byte_is_written),
+    ("other lengths are refused", bytes::other_lengths_are_refused_with_both_numbers),
+    ("the same input gives the same bytes", bytes::the_same_input_gives_the_same_bytes),
+    ("any bytes decode or are refused", bytes::any_bytes_decode_or_are_refused),
+    ("encoding is idempotent", bytes::encoding_what_was_decoded_changes_nothing),
+    ("what is not finite is reported", bytes::any_numbers_decode_to_finite_ones_or_are_reported),
+    ("NaN is noticed wherever it is", bytes::one_number_that_is_none_is_noticed_wherever_it_is),
+    ("sent and left are what there was", residual::what_is_sent_and_what_is_left_is_what_there_was),
+    ("over many steps nothing is lost", residual::over_many_steps_nothing_is_lost),
+    ("nothing in, nothing out", residual::nothing_in_nothing_out),
+    (
+        "the residual is as short as claimed",
+        bounds::the_residual_is_as_much_shorter_as_the_codec_declares,
+    ),
+    (
+        "the error varies as little as claimed",
+        bounds::the_mean_error_is_as_small_as_the_codec_declares,
+    ),
+    ("rounding is to the nearest", bounds::rounding_is_to_the_nearest),
+    ("random rounding is right in the mean", random::random_rounding_is_right_in_the_mean),
+    ("ranks and steps round independently", random::ranks_steps_and_tensors_round_independently),
+    ("elements round independently", random::elements_round_independently),
+    ("blocks are encoded alone", linear::ranges_that_begin_at_a_block_are_encoded_alone),
+    ("sums are linear", linear::summable_codecs_are_linear_but_for_rounding),
+];
 
 /// Defines a test per law: `codec_laws!(codec)`, or `codec_laws!(each codecs)` with pointers to several.
 #[macro_export]
 macro_rules! codec_laws {
     (each $codecs:expr) => {
         $crate::codec_laws! { @tests $codecs;
-            the_length_is_exact_and_every_byte_is_written,
-            other_lengths_are_refused_with_both_numbers,
-            the_same_input_gives_the_same_bytes,
-            any_bytes_decode_or_are_refused,
-            encoding_what_was_decoded_changes_nothing,
-            any_numbers_decode_to_finite_ones_or_are_reported,
-            one_number_that_is_none_is_noticed_wherever_it_is,
-            what_is_sent_and_what_is_left_is_what_there_was,
-            over_many_steps_nothing_is_lost,
-            nothing_in_nothing_out,
-            the_residual_is_as_much_shorter_as_the_codec_declares,
-            the_mean_error_is_as_small_as_the_codec_declares,
-            rounding_is_to_the_nearest,
-            random_rounding_is_right_in_the_mean,
-            ranks_steps_and_tensors_round_independently,
-            elements_round_independently,
-            ranges_that_begin_at_a_block_are_encoded_alone,
-            summable_codecs_are_linear_but_for_rounding,
+            bytes::the_length_is_exact_and_every_byte_is_written,
+            bytes::other_lengths_are_refused_with_both_numbers,
+            bytes::the_same_input_gives_the_same_bytes,
+            bytes::any_bytes_decode_or_are_refused,
+            bytes::encoding_what_was_decoded_changes_nothing,
+            bytes::any_numbers_decode_to_finite_ones_or_are_reported,
+            bytes::one_number_that_is_none_is_noticed_wherever_it_is,
+            residual::what_is_sent_and_what_is_left_is_what_there_was,
+            residual::over_many_steps_nothing_is_lost,
+            residual::nothing_in_nothing_out,
+            bounds::the_residual_is_as_much_shorter_as_the_codec_declares,
+            bounds::the_mean_error_is_as_small_as_the_codec_declares,
+            bounds::rounding_is_to_the_nearest,
+            random::random_rounding_is_right_in_the_mean,
+            random::ranks_steps_and_tensors_round_independently,
+            random::elements_round_independently,
+            linear::ranges_that_begin_at_a_block_are_encoded_alone,
+            linear::summable_codecs_are_linear_but_for_rounding,
         }
     };
-    (@tests $codecs:expr; $($law:ident,)*) => {
+    (@tests $codecs:expr; $($file:ident::$law:ident,)*) => {
         $(
             #[test]
             fn $law() {
                 for codec in $codecs {
-                    $crate::laws::$law(&*codec);
+                    $crate::laws::$file::$law(&*codec);
                 }
             }
         )*

@@ -7,14 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::{Error, Waker};
+use crate::Error;
 
 /// The polled end and the end that wakes.
 #[derive(Debug)]
 pub struct Wake {
     polled: UnixStream,
-    sender: Arc<Sender>,
+    waker: Waker,
 }
+
+/// Handle that ends [`Link::wait`](crate::Link::wait) from another thread; cheap to clone and to use
+/// twice.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Sender>);
 
 #[derive(Debug)]
 struct Sender {
@@ -31,7 +36,7 @@ impl Wake {
             polled.set_nonblocking(true)?;
             stream.set_nonblocking(true)?;
             let pending = AtomicBool::new(false);
-            Ok(Wake { polled, sender: Arc::new(Sender { stream, pending }) })
+            Ok(Wake { polled, waker: Waker(Arc::new(Sender { stream, pending })) })
         });
         pair.map_err(|error| Error::io("cannot make a waker", error))
     }
@@ -42,7 +47,7 @@ impl Wake {
 
     /// Whether somebody has called since the last time.
     pub fn take(&self) -> bool {
-        self.sender.pending.swap(false, Ordering::AcqRel)
+        self.waker.0.pending.swap(false, Ordering::AcqRel)
     }
 
     /// Empties the socket. A byte may come after its call was taken: then a poll ends for nothing.
@@ -51,12 +56,16 @@ impl Wake {
     }
 
     pub fn waker(&self) -> Waker {
-        let sender = self.sender.clone();
-        Waker::new(move || {
-            if !sender.pending.swap(true, Ordering::AcqRel) {
-                // A full socket wakes as well.
-                let _ = (&sender.stream).write(&[1]);
-            }
-        })
+        self.waker.clone()
+    }
+}
+
+impl Waker {
+    /// Ends the wait in progress, or else the next one.
+    pub fn wake(&self) {
+        if !self.0.pending.swap(true, Ordering::AcqRel) {
+            // A full socket wakes as well.
+            let _ = (&self.0.stream).write(&[1]);
+        }
     }
 }
