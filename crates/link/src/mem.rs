@@ -23,12 +23,10 @@ use crate::tcp::{Options, Tcp};
 pub fn mesh(size: usize) -> Vec<Tcp> {
     let mut peers: Vec<Vec<Option<Peer>>> = Vec::new();
     peers.resize_with(size, || (0..size).map(|_| None).collect());
-    for high in 1..size {
-        for low in 0..high {
-            let ranks = [low, high].map(|rank| Rank(rank as u32));
-            let [at_low, at_high] = pair(ranks).expect("a process has sockets");
-            (peers[low][high], peers[high][low]) = (Some(at_low), Some(at_high));
-        }
+    for (low, high) in (1..size).flat_map(|high| (0..high).map(move |low| (low, high))) {
+        let ranks = [low, high].map(|rank| Rank(rank as u32));
+        let [at_low, at_high] = pair(ranks).expect("a process has sockets");
+        (peers[low][high], peers[high][low]) = (Some(at_low), Some(at_high));
     }
     let options = Options { heartbeat_timeout: None, ..Options::new(Token::new("")) };
     let link = |(rank, peers)| {

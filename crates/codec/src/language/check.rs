@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 
 use super::fuse::fuse;
-use super::program::{
-    Claim, Field, Formula, Instruction, Length, Operand, Operation, Program, Source,
-};
+use super::program::{Field, Formula, Instruction, Length, Operand, Operation, Program, Source};
 use super::refusal::Refusal;
 use super::syntax::{Definition, Expression, Name, Node, Place, Statement};
 use super::value::{Kind, Value, common};
@@ -29,7 +27,7 @@ pub(crate) fn check(text: &Definition, given: &[(String, f64)]) -> Result<Progra
         block: header.block,
         exchange: header.exchange,
         feedback: header.feedback,
-        claim: header.claim.unwrap_or(Claim::Nothing),
+        claim: header.claim,
         constants: checker.constants,
         fields: checker.fields,
         encode,

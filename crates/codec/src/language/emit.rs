@@ -4,7 +4,7 @@ use super::batch::{Batch, Registers};
 use super::frame::Place;
 use super::loops::{self, View};
 use super::pack::{GROUP, pack};
-use super::program::{Operand, Step};
+use super::program::Operand;
 use super::random;
 use super::wire::Wire;
 use crate::Input;
@@ -44,8 +44,11 @@ pub(crate) fn emit(
         }
         Wire::Bits { .. } => {
             let (min, max) = place.wire.range();
-            let code = |_| move |code: i32| code.max(min).min(max);
-            codes(batch, batch.ints(registers, value).data, place, output, code);
+            let codes = batch.ints(registers, value).data.chunks_exact(place.count);
+            for (block, codes) in codes.enumerate() {
+                let bytes = &mut output[batch.bytes(place, block)];
+                write(place.wire, codes, bytes, |code| code.max(min).min(max));
+            }
             true
         }
     }
@@ -68,28 +71,13 @@ fn floats<F: FormatLanes>(
     max < F::LIMIT
 }
 
-/// Writes integers of all blocks: of each value the code that `code_of` its block gives.
-#[inline(always)]
-fn codes<T: Copy, F: Fn(T) -> i32>(
-    batch: &Batch<'_>,
-    values: &[T],
-    place: Place,
-    output: &mut [u8],
-    code_of: impl Fn(usize) -> F,
-) {
-    for block in 0..batch.blocks {
-        let values = &values[block * place.count..][..place.count];
-        write(place.wire, values, &mut output[batch.bytes(place, block)], code_of(block));
-    }
-}
-
 /// Writes the codes of some values of a block.
 #[inline(always)]
-fn write<T: Copy>(wire: Wire, values: &[T], bytes: &mut [u8], code: impl Fn(T) -> i32) {
+fn write(wire: Wire, values: &[i32], bytes: &mut [u8], code: impl Fn(i32) -> i32) {
     match wire {
-        Wire::Bits { width: 1, .. } => pack::<1, _>(values, bytes, code),
-        Wire::Bits { width: 2, .. } => pack::<2, _>(values, bytes, code),
-        Wire::Bits { width: 4, .. } => pack::<4, _>(values, bytes, code),
+        Wire::Bits { width: 1, .. } => pack::<1>(values, bytes, code),
+        Wire::Bits { width: 2, .. } => pack::<2>(values, bytes, code),
+        Wire::Bits { width: 4, .. } => pack::<4>(values, bytes, code),
         Wire::Bits { width: 8, .. } => {
             for (byte, value) in bytes.iter_mut().zip(values) {
                 *byte = code(*value) as u8;
@@ -101,13 +89,6 @@ fn write<T: Copy>(wire: Wire, values: &[T], bytes: &mut [u8], code: impl Fn(T) -
             }
         }
     }
-}
-
-/// Writes a mask field of all blocks from the sign bits of numbers.
-#[inline(always)]
-pub(crate) fn negative(batch: &Batch<'_>, view: View<'_, f32>, field: usize, output: &mut [u8]) {
-    let sign = |_| |x: f32| (x.to_bits() >> 31) as i32;
-    codes(batch, view.data, batch.frame.fields[field], output, sign);
 }
 
 /// Writes a field of few bits of all blocks from numbers times one number per block, rounded at
@@ -139,30 +120,4 @@ pub(crate) fn round_random(
             write(place.wire, codes, bytes, |code| code);
         }
     }
-}
-
-/// Writes a field of few bits of all blocks: the code of the first step that holds.
-#[inline(always)]
-pub(crate) fn steps(
-    batch: &Batch<'_>,
-    registers: &Registers,
-    (steps, other): ([Step; 2], Operand),
-    field: usize,
-    output: &mut [u8],
-) {
-    let place = batch.frame.fields[field];
-    let (min, max) = place.wire.range();
-    let view = batch.numbers(registers, steps[0].element());
-    let bounds = steps.map(|step| batch.numbers(registers, step.bound()));
-    let results = [steps[0].code, steps[1].code, other].map(|code| batch.ints(registers, code));
-    let code_of = |block| {
-        let [one, two, other] = results.map(|code| code.one(block).max(min).min(max));
-        let [a, b] = [0, 1].map(|step| steps[step].bits(bounds[step].one(block)));
-        let holds = |x: f32, (sign, most): (u32, f32)| f32::from_bits(x.to_bits() ^ sign) <= most;
-        move |x: f32| {
-            let second = if holds(x, b) { two } else { other };
-            if holds(x, a) { one } else { second }
-        }
-    };
-    codes(batch, view.data, place, output, code_of);
 }

@@ -5,7 +5,7 @@
 //! measured gains; a pair without one is not fused.
 
 use super::program::{
-    Binary, Comparison, Field, Instruction, Length, Operand, Operation, Source, Step, Unary,
+    Binary, Comparison, Field, Instruction, Length, Operand, Operation, Source, Unary,
 };
 use super::wire::Wire;
 
@@ -57,18 +57,12 @@ fn fused(
             (x == value).then_some(Operation::LargestAbove(x, threshold))
         }
         Operation::Emit(field, value) => match made(value)? {
-            Operation::Negative(x) if bits(field) == 1 && !single(x) => {
-                Some(Operation::EmitNegative(field, x))
-            }
             Operation::RoundRandom(x) if (2..8).contains(&bits(field)) => match made(x)? {
                 Operation::Binary(Binary::Multiply, x, factor) if !single(x) && single(factor) => {
                     Some(Operation::EmitRoundRandom(field, x, factor))
                 }
                 _ => None,
             },
-            Operation::IntSelect(..) if (2..8).contains(&bits(field)) => {
-                steps(instructions, field, value)
-            }
             _ => None,
         },
         Operation::Yield(value) => match made(value)? {
@@ -91,28 +85,6 @@ fn fused(
         },
         _ => None,
     }
-}
-
-/// Fuses a choice among integers by one or two comparisons of the same elements.
-fn steps(instructions: &[Instruction], field: usize, value: Operand) -> Option<Operation> {
-    let (first, rest) = step(instructions, value)?;
-    let (second, other) = step(instructions, rest).unwrap_or((first, rest));
-    (first.element() == second.element() && single(other)).then_some(Operation::EmitSteps(
-        field,
-        [first, second],
-        other,
-    ))
-}
-
-/// Returns the step of a choice by a comparison with a number of the block, and the other choice.
-fn step(instructions: &[Instruction], value: Operand) -> Option<(Step, Operand)> {
-    let Operation::IntSelect(mask, code, rest) = made(instructions, value)? else { return None };
-    let Operation::Compare(comparison, left, right) = made(instructions, mask)? else {
-        return None;
-    };
-    let ordered = matches!(comparison, Comparison::Below | Comparison::AtMost);
-    (ordered && single(left) != single(right) && single(code))
-        .then_some((Step { comparison, left, right, code }, rest))
 }
 
 /// Returns whether a value is one per block or constant.

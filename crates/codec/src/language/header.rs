@@ -17,7 +17,7 @@ pub(crate) struct Facts {
     pub block: Option<usize>,
     pub exchange: Exchange,
     pub feedback: bool,
-    pub claim: Option<Claim>,
+    pub claim: Claim,
 }
 
 /// Checks the header with the `given` parameters, and names its constants.
@@ -34,9 +34,9 @@ pub(crate) fn check(
         block: None,
         exchange: Exchange::Gather,
         feedback: false,
-        claim: None,
+        claim: Claim::Nothing,
     };
-    let (mut exchange, mut claim_place) = (None, None);
+    let (mut exchange, mut claimed_at) = (None, None);
     for line in &text.header {
         match line {
             Header::Block(size) => facts.block = Some(block(checker, size, &facts)?),
@@ -47,14 +47,10 @@ pub(crate) fn check(
             Header::Exchange(name) => exchange = Some(exchange_of(name)?),
             Header::Feedback => facts.feedback = true,
             Header::Contraction(value) => {
-                let claim = Claim::Contraction(claimed(checker, value)?);
-                claim_place = Some(value.place);
-                facts.claim = Some(only(facts.claim, claim, value.place)?);
+                facts.claim = Claim::Contraction(claimed(checker, value, &mut claimed_at)?);
             }
             Header::Variance(value) => {
-                let claim = Claim::Variance(claimed(checker, value)?);
-                claim_place = Some(value.place);
-                facts.claim = Some(only(facts.claim, claim, value.place)?);
+                facts.claim = Claim::Variance(claimed(checker, value, &mut claimed_at)?);
             }
             Header::Constant(name, value) => {
                 let value = constant(checker, value)?;
@@ -63,8 +59,8 @@ pub(crate) fn check(
         }
     }
     known(&facts.parameters, given)?;
-    if let (Some(claim), Some(place)) = (facts.claim, claim_place) {
-        in_range(checker, claim, facts.block, place)?;
+    if let Some(place) = claimed_at {
+        in_range(checker, facts.claim, facts.block, place)?;
     }
     facts.exchange = exchange.unwrap_or(match facts.block {
         Some(_) => Exchange::TwoShot,
@@ -136,9 +132,17 @@ fn exchange_of(name: &Name) -> Result<Exchange, Refusal> {
     }
 }
 
-fn claimed(checker: &mut Checker, value: &Expression) -> Result<usize, Refusal> {
-    let value = constant(checker, value)?;
-    Ok(value.constant().unwrap_or_default())
+/// Returns the constant of the only claim, and sets its place.
+fn claimed(
+    checker: &mut Checker,
+    value: &Expression,
+    claimed_at: &mut Option<Place>,
+) -> Result<usize, Refusal> {
+    let constant = constant(checker, value)?.constant().unwrap_or_default();
+    match claimed_at.replace(value.place) {
+        None => Ok(constant),
+        Some(_) => Err(Refusal::at(value.place, "contraction or variance is claimed twice")),
+    }
 }
 
 /// Checks, for blocks of several lengths, that a claim is in the range that a codec can keep.
@@ -164,13 +168,6 @@ fn in_range(
         }
     }
     Ok(())
-}
-
-fn only(old: Option<Claim>, new: Claim, place: Place) -> Result<Claim, Refusal> {
-    match old {
-        None => Ok(new),
-        Some(_) => Err(Refusal::at(place, "contraction or variance is claimed twice")),
-    }
 }
 
 fn constant(checker: &mut Checker, value: &Expression) -> Result<Value, Refusal> {

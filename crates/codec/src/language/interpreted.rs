@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use thinwire_wire::random::Key;
 
 use super::batch::{Batch, Put, Registers};
-use super::frame::Frame;
+use super::frame::{Frame, Place};
 use super::program::{Claim, Instruction, Operation, Program};
 use super::run;
 use super::wire::Wire;
-use crate::kernel;
-use crate::kernel::bits::{INFINITY, read_f32};
+use crate::kernel::bits::INFINITY;
+use crate::kernel::{self, BF16, F16, F32, Format};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 
 /// Elements of a batch, of which several registers fit into the nearest cache.
@@ -279,33 +279,35 @@ fn spoil(frame: &Frame<'_>, input: &[f32], output: &mut [u8]) {
     }
     let blocks = input.chunks_exact(frame.elements).zip(output.chunks_exact_mut(frame.bytes));
     for (values, bytes) in blocks {
-        let numbers = |field: &super::frame::Place| {
+        let holds = |field: &Place| {
             let bytes = &bytes[field.offset..field.offset + field.bytes];
             match field.wire {
-                Wire::F32 => bytes.chunks_exact(4).all(|x| read_f32(x).is_finite()),
-                Wire::F16 => bytes.chunks_exact(2).all(|x| x[1] & 0x7c != 0x7c),
-                Wire::Bf16 => bytes
-                    .chunks_exact(2)
-                    .all(|x| u16::from_le_bytes([x[0], x[1]]) & 0x7f80 != 0x7f80),
+                Wire::F32 => is_finite::<F32>(bytes),
+                Wire::F16 => is_finite::<F16>(bytes),
+                Wire::Bf16 => is_finite::<BF16>(bytes),
                 _ => true,
             }
         };
-        let finite = values.iter().all(|x| x.is_finite()) && frame.fields.iter().all(numbers);
-        if finite {
+        if values.iter().all(|x| x.is_finite()) && frame.fields.iter().all(holds) {
             continue;
         }
         for field in &frame.fields {
             let bytes = &mut bytes[field.offset..field.offset + field.bytes];
             match field.wire {
-                Wire::F32 => bytes.chunks_exact_mut(4).for_each(|x| {
-                    x.copy_from_slice(&f32::NAN.to_le_bytes());
-                }),
-                Wire::F16 => bytes.chunks_exact_mut(2).for_each(|x| x.copy_from_slice(&[0, 0x7e])),
-                Wire::Bf16 => {
-                    bytes.chunks_exact_mut(2).for_each(|x| x.copy_from_slice(&[0xc0, 0x7f]));
-                }
+                Wire::F32 => fill::<F32>(bytes),
+                Wire::F16 => fill::<F16>(bytes),
+                Wire::Bf16 => fill::<BF16>(bytes),
                 _ => bytes.fill(0),
             }
         }
     }
+}
+
+fn is_finite<F: Format>(bytes: &[u8]) -> bool {
+    bytes.chunks_exact(F::BYTES).all(|x| F::get(x).is_finite())
+}
+
+/// Makes all numbers NaN.
+fn fill<F: Format>(bytes: &mut [u8]) {
+    bytes.chunks_exact_mut(F::BYTES).for_each(|x| F::put(f32::NAN, x));
 }

@@ -13,9 +13,9 @@ pub(crate) fn bytes(count: usize, width: usize) -> usize {
     width * (count / GROUP * LANES + (count % GROUP).min(LANES))
 }
 
-/// Packs integers of `W` bits, which `fit` makes of the numbers of a block.
+/// Packs integers of `W` bits, which `fit` makes of those of a block.
 #[inline(always)]
-pub(crate) fn pack<const W: usize, T: Copy>(codes: &[T], bytes: &mut [u8], fit: impl Fn(T) -> i32) {
+pub(crate) fn pack<const W: usize>(codes: &[i32], bytes: &mut [u8], fit: impl Fn(i32) -> i32) {
     let (groups, rest) = codes.as_chunks::<GROUP>();
     let (places, last) = bytes.split_at_mut(groups.len() * LANES * W);
     for (codes, bytes) in groups.iter().zip(places.chunks_exact_mut(LANES * W)) {
@@ -120,7 +120,7 @@ mod tests {
         let wire = Wire::Bits { width: W as u32, signed: SIGNED };
         let (least, most) = wire.range();
         let mut bytes = vec![0xff; wire.bytes(codes.len())];
-        pack::<W, _>(codes, &mut bytes, |code| code.clamp(least, most));
+        pack::<W>(codes, &mut bytes, |code| code.clamp(least, most));
         let mut back = vec![-77; codes.len()];
         unpack::<W, SIGNED, _>(&bytes, &mut back, |to, code| *to = code);
         let expected: Vec<i32> = codes.iter().map(|code| (*code).clamp(least, most)).collect();

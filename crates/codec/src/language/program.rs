@@ -155,12 +155,8 @@ pub(crate) enum Operation {
     LargestAbove(Operand, Operand),
     /// Writes a field.
     Emit(usize, Operand),
-    /// Fused emission of the sign bits of numbers, as a mask.
-    EmitNegative(usize, Operand),
     /// Fused emission of numbers times one number per block, rounded at random.
     EmitRoundRandom(usize, Operand, Operand),
-    /// Fused emission of the code of the first step that holds, or else of the last operand.
-    EmitSteps(usize, [Step; 2], Operand),
     /// Reads a field.
     Take(usize),
     /// End of `decode` with one number for every element.
@@ -172,16 +168,6 @@ pub(crate) enum Operation {
     YieldScaled(usize, Operand),
     /// End of `decode` with numbers at indices, and 0 elsewhere.
     YieldAt(Operand, Operand),
-}
-
-/// Integer that is the code where a comparison of an element with a number of the block holds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Step {
-    /// `Below` or `AtMost`.
-    pub comparison: Comparison,
-    pub left: Operand,
-    pub right: Operand,
-    pub code: Operand,
 }
 
 /// Operation with the register of its result.
@@ -228,35 +214,6 @@ pub(crate) struct Program {
     pub registers: (usize, usize),
 }
 
-impl Step {
-    /// Returns the elements, and the number that they are compared with.
-    fn sides(&self) -> (Operand, Operand) {
-        match self.left.length {
-            Length::Constant | Length::One => (self.right, self.left),
-            _ => (self.left, self.right),
-        }
-    }
-
-    /// Returns the elements that are compared.
-    pub(crate) fn element(&self) -> Operand {
-        self.sides().0
-    }
-
-    /// Returns the number that elements are compared with.
-    pub(crate) fn bound(&self) -> Operand {
-        self.sides().1
-    }
-
-    /// Returns the comparison with a number in one form: an element with these bits flipped is at most
-    /// the returned number.
-    pub(crate) fn bits(&self, bound: f32) -> (u32, f32) {
-        let above = self.element() == self.right;
-        let bound = if above { -bound } else { bound };
-        let strict = self.comparison == Comparison::Below;
-        (u32::from(above) << 31, if strict { bound.next_down() } else { bound })
-    }
-}
-
 impl Operation {
     /// Returns the operands that the operation reads.
     pub(crate) fn operands(&mut self) -> Vec<&mut Operand> {
@@ -279,7 +236,6 @@ impl Operation {
             | O::Rank { value: a, .. }
             | O::Sample { value: a, .. }
             | O::Emit(_, a)
-            | O::EmitNegative(_, a)
             | O::YieldScaled(_, a)
             | O::Yield(a) => vec![a],
             O::Binary(_, a, b)
@@ -297,11 +253,6 @@ impl Operation {
             | O::IntGather(a, b)
             | O::YieldAt(a, b) => vec![a, b],
             O::Select(a, b, c) | O::IntSelect(a, b, c) => vec![a, b, c],
-            O::EmitSteps(_, steps, other) => {
-                let steps = steps.iter_mut();
-                let read = steps.flat_map(|step| [&mut step.left, &mut step.right, &mut step.code]);
-                read.chain([other]).collect()
-            }
         }
     }
 }

@@ -15,10 +15,7 @@ pub(crate) fn encode(batch: &Batch<'_>, registers: &mut Registers, output: &mut 
     let mut finite = true;
     for instruction in &batch.frame.program.encode {
         finite &= match instruction.operation {
-            Operation::Emit(..)
-            | Operation::EmitNegative(..)
-            | Operation::EmitRoundRandom(..)
-            | Operation::EmitSteps(..) => {
+            Operation::Emit(..) | Operation::EmitRoundRandom(..) => {
                 imp().run(Emit { batch, registers, operation: instruction.operation, output })
             }
             // Only taken bytes can be corrupt.
@@ -72,15 +69,9 @@ impl Work for Emit<'_> {
     fn run(self) -> bool {
         let Emit { batch, registers, operation, output } = self;
         match operation {
-            Operation::EmitNegative(field, x) => {
-                emit::negative(batch, batch.numbers(registers, x), field, output);
-            }
             Operation::EmitRoundRandom(field, x, factor) => {
                 let pair = (batch.numbers(registers, x), batch.numbers(registers, factor));
                 emit::round_random(batch, pair, field, output);
-            }
-            Operation::EmitSteps(field, steps, other) => {
-                emit::steps(batch, registers, (steps, other), field, output);
             }
             Operation::Emit(field, value) => {
                 return emit::emit(batch, registers, field, value, output);
