@@ -94,7 +94,7 @@ proptest! {
     #[test]
     fn what_is_kept_has_the_best_of_the_rest(seed in 0_u64..1 << 40, variables in 2_usize..6) {
         let problem = random(seed, variables, 4);
-        let eliminated = eliminate(&problem, &[1, 0], 0.5);
+        let eliminated = eliminate(&problem, &problem.order(&[1, 0]), &[1, 0], 0.5);
         let sizes = [problem.options[1].len(), problem.options[0].len()];
         for (place, cost) in eliminated.costs.iter().enumerate() {
             let kept = [place / sizes[1], place % sizes[1]];

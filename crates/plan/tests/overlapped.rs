@@ -87,21 +87,6 @@ proptest! {
         prop_assert!((plan.seconds / expected_s - 1.0).abs() < 1e-9, "{} {expected_s}", plan.seconds);
         prop_assert!(plan.bound_s <= plan.seconds * (1.0 + 1e-9));
     }
-
-    /// What plans are left out by when links have become faster.
-    #[test]
-    fn what_a_plan_computes_without_what_hides_its_wires_stays_on_faster_links(
-        gbit in 1.5_f64..4.0,
-        faster in 1.0_f64..10.0,
-    ) {
-        let gbit = 10_f64.powf(gbit);
-        let plan = Case::new(gbit, false, 1).plan(true, TURNS);
-        let after = Case::new(faster * gbit, false, 1).cost(true, &plan);
-        let after_s = MICRO_BATCHES as f64 * after.micro_s() + after.optimizer_s;
-        let stays_s = plan.computed_s(settings(true).overlap) * (1.0 - 1.0 / faster);
-        let least_s = plan.seconds / faster + stays_s;
-        prop_assert!(least_s <= after_s * (1.0 + 1e-9), "{least_s} {after_s}");
-    }
 }
 
 #[test]

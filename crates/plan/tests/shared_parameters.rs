@@ -50,7 +50,6 @@ fn an_embedding_that_is_the_heads_weight_goes_there_and_back() {
         let played_s = simulated_s(&plan, overlap).unwrap();
         assert!(plan.seconds.min(played_s) > expected_s, "{gbit}: {} {played_s}", plan.seconds);
         assert!(plan.bound_s <= plan.seconds.min(played_s) * (1.0 + 1e-9));
-        assert!(plan.computed_s(overlap) <= plan.seconds - expected_s);
     }
 }
 

@@ -38,7 +38,7 @@ pub fn evaluate(
 ) -> Evaluated {
     let mut best = once(cluster, prepared, candidate, settings, enough_s);
     let each = candidate.division == Division::Each && !candidate.is_deep();
-    let more = each && worth(&mut best, enough_s(), settings);
+    let more = each && worth(&best, enough_s(), settings);
     let bounds = bounds_of(&best);
     if more {
         let alike = settings.alike().chain([Sharding::Gradients]);
@@ -55,19 +55,11 @@ pub fn evaluate(
 /// Returns whether sharding or recomputing all alike may give a plan that fits, or a faster one
 /// where memory binds. With codecs it always may: per block, memory is fitted before codecs are
 /// chosen, alike both are chosen at once.
-fn worth(verdict: &mut Evaluated, enough_s: f64, settings: &Settings) -> bool {
+fn worth(verdict: &Evaluated, enough_s: f64, settings: &Settings) -> bool {
     match verdict {
         Evaluated::Found(_) if !settings.codings.is_empty() => true,
         Evaluated::Found(outcome) if !outcome.binds() => false,
-        Evaluated::Found(outcome) => {
-            // Even the largest gain would not be enough: remember it as pruned.
-            let gained_s = outcome.seconds * (1.0 - GAIN);
-            if gained_s < enough_s {
-                return true;
-            }
-            outcome.pruned_bound_s = outcome.pruned_bound_s.min(gained_s);
-            false
-        }
+        Evaluated::Found(outcome) => outcome.seconds * (1.0 - GAIN) < enough_s,
         Evaluated::TooLarge(all) => all.may_fit(),
         Evaluated::TooSlow(_) | Evaluated::Impossible => false,
     }
@@ -88,16 +80,14 @@ fn once(
     }
 }
 
-/// Lower bounds in seconds: of all plans that fit, of pruned plans, and of infeasible plans.
-type Bounds = [f64; 3];
+/// Lower bounds in seconds: of all plans that fit, and of infeasible plans.
+type Bounds = [f64; 2];
 
 /// Returns the bounds of a candidate whose best plan is this one.
 fn bounds_of(verdict: &Evaluated) -> Option<Bounds> {
     match verdict {
-        Evaluated::Found(outcome) => {
-            Some([outcome.bound_s, outcome.pruned_bound_s, outcome.infeasible_bound_s])
-        }
-        Evaluated::TooLarge(all) => Some([all.bound_s; 3]),
+        Evaluated::Found(outcome) => Some([outcome.bound_s, outcome.infeasible_bound_s]),
+        Evaluated::TooLarge(all) => Some([all.bound_s; 2]),
         Evaluated::TooSlow(_) | Evaluated::Impossible => None,
     }
 }
@@ -105,13 +95,8 @@ fn bounds_of(verdict: &Evaluated) -> Option<Bounds> {
 /// Returns a result with other bounds, if there are any.
 fn bounded(verdict: Evaluated, bounds: Option<Bounds>) -> Evaluated {
     match (verdict, bounds) {
-        (Evaluated::Found(outcome), Some([bound_s, pruned_bound_s, infeasible_bound_s])) => {
-            Evaluated::Found(Box::new(Outcome {
-                bound_s,
-                pruned_bound_s,
-                infeasible_bound_s,
-                ..*outcome
-            }))
+        (Evaluated::Found(outcome), Some([bound_s, infeasible_bound_s])) => {
+            Evaluated::Found(Box::new(Outcome { bound_s, infeasible_bound_s, ..*outcome }))
         }
         (other, _) => other,
     }
@@ -150,7 +135,7 @@ pub fn best_of(
             bounds = bounds_of(&best);
         }
         let more = match &best {
-            Evaluated::Found(_) => worth(&mut best, enough_s(), settings),
+            Evaluated::Found(_) => worth(&best, enough_s(), settings),
             // Free recomputation includes both other modes, so their bounds are no lower.
             Evaluated::TooSlow(_) => !free,
             Evaluated::TooLarge(all) => !free || all.may_fit(),
@@ -188,21 +173,15 @@ pub(super) fn better(one: Evaluated, other: Evaluated) -> Evaluated {
     use Evaluated::{Found, Impossible, TooLarge, TooSlow};
     match (one, other) {
         (Found(a), Found(b)) => {
-            let (pruned_bound_s, infeasible_bound_s) = (
-                a.pruned_bound_s.min(b.pruned_bound_s),
-                a.infeasible_bound_s.min(b.infeasible_bound_s),
-            );
+            let infeasible_bound_s = a.infeasible_bound_s.min(b.infeasible_bound_s);
             let (faster, other) = if a.seconds <= b.seconds { (a, b) } else { (b, a) };
-            Found(Box::new(Outcome { pruned_bound_s, infeasible_bound_s, ..faster.beside(*other) }))
+            Found(Box::new(Outcome { infeasible_bound_s, ..faster.beside(*other) }))
         }
         (Impossible, any) | (any, Impossible) => any,
-        (Found(a), TooSlow(b)) | (TooSlow(b), Found(a)) => {
-            Found(Box::new(Outcome { pruned_bound_s: a.pruned_bound_s.min(b), ..*a }))
-        }
+        (Found(a), TooSlow(_)) | (TooSlow(_), Found(a)) => Found(a),
         (Found(a), TooLarge(b)) | (TooLarge(b), Found(a)) => {
-            let (pruned_bound_s, infeasible_bound_s) =
-                (a.pruned_bound_s.min(b.bound_s), a.infeasible_bound_s.min(b.bound_s));
-            Found(Box::new(Outcome { pruned_bound_s, infeasible_bound_s, ..*a }))
+            let infeasible_bound_s = a.infeasible_bound_s.min(b.bound_s);
+            Found(Box::new(Outcome { infeasible_bound_s, ..*a }))
         }
         (TooSlow(a), TooSlow(b)) => TooSlow(a.min(b)),
         (TooLarge(a), TooLarge(b)) => TooLarge(a.and(b)),

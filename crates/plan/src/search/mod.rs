@@ -33,7 +33,6 @@ mod shortfall;
 mod simulate;
 mod single;
 mod staging;
-mod warm_start;
 
 pub use block::Given;
 pub use bound::bound_s;
@@ -55,36 +54,24 @@ use candidate::{SEQUENCES, check_counts};
 use rayon::prelude::*;
 use round::Round;
 use thinwire_model::Graph;
-use warm_start::WarmStarts;
 
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::cost::Sharding;
 
-/// Most clusters whose searches are kept for warm starts.
-const HISTORY: usize = 8;
 /// Memory in bytes that no plan fills.
 const MEMORY_WITHOUT_END: f64 = 1e18;
 
 /// Builder of the model for a number of sequences.
 type Build = Arc<dyn Fn(usize) -> Result<Graph, Error> + Send + Sync>;
 
-/// Planner of one model, perhaps several times, for clusters that differ.
+/// Planner of one model.
 pub struct Planner {
     settings: Settings,
     batch: usize,
     /// Prepared models, by sequences of a micro-batch.
     prepared: HashMap<usize, Prepared>,
     graph: Build,
-    /// Latest searches.
-    history: Vec<Past>,
-}
-
-/// Search that was made: its cluster, its activation budget and the warm starts of its candidates.
-struct Past {
-    cluster: Cluster,
-    activation_budget: f64,
-    warm_starts: WarmStarts,
 }
 
 /// Result of a search.
@@ -138,13 +125,7 @@ impl Planner {
         settings: Settings,
         graph: impl Fn(usize) -> Result<Graph, Error> + Send + Sync + 'static,
     ) -> Planner {
-        Planner {
-            settings,
-            batch,
-            prepared: HashMap::new(),
-            graph: Arc::new(graph),
-            history: Vec::new(),
-        }
+        Planner { settings, batch, prepared: HashMap::new(), graph: Arc::new(graph) }
     }
 
     /// Returns the prepared model for a candidate's micro-batches, once there was a plan.
@@ -168,7 +149,7 @@ impl Planner {
         self.settings.with_activation_budget(outcome.activation_budget)
     }
 
-    /// Returns the best plan for a cluster, with a warm start from earlier plans.
+    /// Returns the best plan for a cluster.
     ///
     /// # Errors
     /// Returns an error if the model cannot be built or cut into blocks, or nothing fits the
@@ -188,11 +169,10 @@ impl Planner {
         Ok(self.fresh().plan_once(&boundless)?.best.seconds)
     }
 
-    /// Returns a planner for the same model without history.
+    /// Returns a planner for the same model.
     fn fresh(&self) -> Planner {
         let (settings, graph) = (self.settings.clone(), Arc::clone(&self.graph));
-        let (prepared, history) = (HashMap::new(), Vec::new());
-        Planner { settings, batch: self.batch, prepared, graph, history }
+        Planner { settings, batch: self.batch, prepared: HashMap::new(), graph }
     }
 
     /// Searches meshes on which every pin binds, or all meshes if there are none with a plan.
@@ -240,22 +220,10 @@ impl Planner {
             (expert, list)
         });
         self.prepare(all.iter().chain(of_expert.iter().flat_map(|(_, list)| list)))?;
-        let budgets = self.settings.activation_budgets(cluster);
-        let (mut searches, mut made) = (Vec::new(), Vec::new());
-        for activation_budget in &budgets {
-            let settings = self.settings.with_activation_budget(*activation_budget);
-            let found = self.once(cluster, &settings, &all, &of_expert);
-            searches.push(found.map(|(found, warm_starts)| {
-                let (cluster, activation_budget) = (cluster.clone(), *activation_budget);
-                made.push(Past { cluster, activation_budget, warm_starts });
-                found
-            }));
-        }
-        self.history.retain(|past| past.cluster != *cluster);
-        self.history.extend(made);
-        let most = HISTORY * budgets.len();
-        self.history.drain(..self.history.len().saturating_sub(most));
-        searches.into_iter().reduce(fastest).expect("there is a budget")
+        let budgets = self.settings.activation_budgets(cluster).into_iter();
+        let settings = budgets.map(|budget| self.settings.with_activation_budget(budget));
+        let searches = settings.map(|settings| self.once(cluster, &settings, &all, &of_expert));
+        searches.reduce(fastest).expect("there is a budget")
     }
 
     /// Searches with one activation budget.
@@ -265,7 +233,7 @@ impl Planner {
         settings: &Settings,
         all: &[Candidate],
         of_expert: &[(Expert, Vec<Candidate>)],
-    ) -> Result<(Found, WarmStarts), Error> {
+    ) -> Result<Found, Error> {
         let round = Round::new(self, cluster, settings);
         let experts = of_expert.iter().map(|(expert, list)| (*expert, round.best_of(list)));
         let experts = experts.collect();

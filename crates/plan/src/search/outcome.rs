@@ -34,9 +34,6 @@ pub struct Outcome {
     pub seconds: f64,
     /// Lower bound on the step time of all plans of this candidate that fit, in seconds.
     pub bound_s: f64,
-    /// Lower bound on the step time of the plans pruned from this candidate for being too slow, in
-    /// seconds.
-    pub pruned_bound_s: f64,
     /// Lower bound on the step time of plans of this candidate for which no memory fitting was
     /// found, in seconds.
     pub infeasible_bound_s: f64,
@@ -73,8 +70,6 @@ pub struct StageOutcome {
     /// Exposed time once a step of summing shared parameters that this stage updates and returning
     /// their new values, in seconds.
     pub shared_parameter_s: f64,
-    /// Computation that overlaps that exchange where any of it is exposed, in seconds.
-    pub shared_parameter_overlap_s: f64,
 }
 
 impl StageOutcome {
@@ -82,19 +77,6 @@ impl StageOutcome {
     pub fn bytes(&self) -> f64 {
         let waiting = self.in_flight * self.cost.activation_bytes + self.block_activation_bytes;
         self.fixed_bytes + (1.0 + self.slack) * (self.cost.state_bytes + waiting)
-    }
-
-    /// Returns the stage with links that take no time, and without the communication that they
-    /// carry.
-    fn alone(&self) -> StageOutcome {
-        let Cost { forward_s, forward_wire_s, recompute_s, .. } = self.cost;
-        let computed = forward_s / (forward_s + forward_wire_s).max(f64::MIN_POSITIVE);
-        let (forward_wire_s, backward_wire_s, gather_s) = (0.0, 0.0, 0.0);
-        let (sync_s, all_gather_s, recompute_s) = (0.0, 0.0, recompute_s * computed);
-        let cost = Cost { forward_wire_s, backward_wire_s, gather_s, recompute_s, ..self.cost };
-        let backward_s = self.cost.backward_s - self.cost.overlapped_s;
-        let cost = Cost { sync_s, all_gather_s, backward_s, overlapped_s: 0.0, ..cost };
-        StageOutcome { cost, message_s: 0.0, shared_parameter_s: 0.0, ..self.clone() }
     }
 
     /// Returns the seconds after the last micro-batch, once a step.
@@ -140,8 +122,7 @@ impl Outcome {
     /// schedule.
     pub(super) fn bounded(mut self, bound_s: f64) -> Outcome {
         self.other_schedules.iter_mut().for_each(|other| other.bound_s = bound_s);
-        let pruned_bound_s = self.pruned_bound_s.max(bound_s);
-        Outcome { bound_s, pruned_bound_s, ..self }
+        Outcome { bound_s, ..self }
     }
 
     /// Returns a lower bound in seconds over all schedules and over infeasible plans.
@@ -171,31 +152,10 @@ impl Outcome {
         self.seconds_per_byte > 0.0 || self.recomputed() > 0 || divided
     }
 
-    /// Returns the part of the step, in closed form, that faster links would leave, in seconds.
-    pub fn computed_s(&self, overlap: Overlap) -> f64 {
-        let alone: Vec<StageOutcome> = self.stages.iter().map(StageOutcome::alone).collect();
-        let here = overlap.under(self.schedule);
-        let hides = |StageOutcome { cost, shared_parameter_overlap_s, .. }: &StageOutcome| {
-            let Exposed { sync, all_gather } = here.exposed(cost);
-            let backward_s = if sync { cost.backward_s - cost.overlapped_s } else { 0.0 };
-            let forward_s = if all_gather { cost.forward_s } else { 0.0 };
-            here.sync * backward_s + here.all_gather * forward_s + shared_parameter_overlap_s
-        };
-        let hides_s = self.stages.iter().map(hides).fold(0.0, f64::max);
-        (estimate_s(&alone, self.schedule, self.rounds, overlap) - hides_s).max(0.0)
-    }
-
     /// Returns the seconds once a step after the last micro-batch.
     pub fn tail_s(&self, overlap: Overlap) -> f64 {
         let here = overlap.under(self.schedule);
         self.stages.iter().map(|stage| stage.after_s(here)).fold(0.0, f64::max)
-    }
-
-    /// Returns whether messages, not stages, set the pace.
-    pub fn waits(&self) -> bool {
-        let chunks = self.schedule.chunks();
-        let slowest = self.stages.iter().map(|stage| stage.micro_s(chunks)).fold(0.0, f64::max);
-        self.stages.iter().any(|stage| chunks as f64 * stage.message_s > slowest)
     }
 
     /// Returns the number of blocks that recompute forward.

@@ -40,10 +40,7 @@ impl Evaluation<'_> {
             ];
             for (bytes, hidden_s) in ways {
                 let beyond_s = self.between_s([owner, other], bytes) - hidden_s;
-                if beyond_s > 0.0 {
-                    stages[owner].shared_parameter_s += beyond_s;
-                    stages[owner].shared_parameter_overlap_s += hidden_s;
-                }
+                stages[owner].shared_parameter_s += beyond_s.max(0.0);
             }
         }
     }

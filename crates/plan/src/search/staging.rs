@@ -59,7 +59,6 @@ impl Evaluation<'_> {
             seconds: estimate_s(&stages, schedule, rounds, self.settings.overlap),
             stages,
             bound_s: 0.0,
-            pruned_bound_s: f64::INFINITY,
             infeasible_bound_s: f64::INFINITY,
             seconds_per_byte: 0.0,
             activation_budget: self.settings.activation_budget,
@@ -147,7 +146,6 @@ impl Evaluation<'_> {
             message_bytes: sent.bytes,
             handling_s: sent.handling_s + received_s,
             shared_parameter_s: 0.0,
-            shared_parameter_overlap_s: 0.0,
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use thinwire_model::{Graph, NodeId, Sides, Strategy, TensorId};
 
-use super::frontier::{Eliminated, Table, eliminate_tables};
+use super::frontier::{Eliminated, eliminate};
 use super::outline::Outline;
 use super::pricing::{Pricing, Weights, Wire};
 use super::problem::{Edge, Price, Problem};
@@ -90,13 +90,21 @@ impl Formulation {
     /// Returns the problem under weights; gradients have the transport that is best at this price
     /// per byte.
     pub fn problem(&self, weights: &Weights, seconds_per_byte: f64) -> Problem {
+        let option = |variable: usize, option: usize, cost: &Cost| {
+            let saved = self.best(variable, option, weights, seconds_per_byte);
+            saved.fold(weights.price(cost), |sum, way| sum + weights.price(&way.change))
+        };
+        let options = |(variable, costs): (usize, &Vec<Cost>)| {
+            let costs = costs.iter().enumerate();
+            costs.map(|(place, cost)| option(variable, place, cost)).collect()
+        };
         let wire = |wire: &Wire| Price::seconds(weights.wire_s(wire));
         let edge = |(ends, wires): &([usize; 2], Vec<Wire>)| Edge {
             ends: *ends,
             prices: wires.iter().map(wire).collect(),
         };
         Problem {
-            options: self.prices(weights, seconds_per_byte, |price| price),
+            options: self.options.iter().enumerate().map(options).collect(),
             edges: self.edges.iter().map(edge).collect(),
         }
     }
@@ -108,33 +116,8 @@ impl Formulation {
         weights: &Weights,
         seconds_per_byte: f64,
     ) -> Eliminated {
-        let alone = self.prices(weights, seconds_per_byte, |price| price.at(seconds_per_byte));
-        let alone = alone.into_iter().enumerate();
-        let alone = alone.map(|(variable, costs)| Table::new(&[variable], costs));
-        let pairs = self.edges.iter().map(|(ends, wires)| {
-            Table::new(ends, wires.iter().map(|wire| weights.wire_s(wire)).collect())
-        });
-        let sizes = self.options.iter().map(Vec::len).collect();
         let keep: Vec<usize> = [self.entry, self.exit].into_iter().flatten().collect();
-        eliminate_tables(order, sizes, alone.chain(pairs).collect(), &keep)
-    }
-
-    /// Returns the price of each option with its parameters, for every variable, as `of` counts it.
-    fn prices<T>(
-        &self,
-        weights: &Weights,
-        seconds_per_byte: f64,
-        of: impl Fn(Price) -> T,
-    ) -> Vec<Vec<T>> {
-        let option = |variable: usize, option: usize, cost: &Cost| {
-            let saved = self.best(variable, option, weights, seconds_per_byte);
-            of(saved.fold(weights.price(cost), |sum, way| sum + weights.price(&way.change)))
-        };
-        let options = |(variable, costs): (usize, &Vec<Cost>)| {
-            let costs = costs.iter().enumerate();
-            costs.map(|(place, cost)| option(variable, place, cost)).collect()
-        };
-        self.options.iter().enumerate().map(options).collect()
+        eliminate(&self.problem(weights, seconds_per_byte), order, &keep, seconds_per_byte)
     }
 
     /// Returns the cost of a choice with the usual transport of every gradient.

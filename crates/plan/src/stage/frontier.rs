@@ -24,7 +24,7 @@ pub struct Eliminated {
 
 /// Costs of all options of some variables, the last one running fastest.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+struct Table {
     scope: Vec<usize>,
     costs: Vec<f64>,
 }
@@ -38,23 +38,17 @@ struct Elimination {
     best: Vec<u16>,
 }
 
-/// Eliminates all variables but `keep`, at `seconds_per_byte`.
+/// Eliminates the variables of `order`, which are all but `keep`, at `seconds_per_byte`.
 ///
 /// # Panics
 /// Panics if a variable has no option, or more than 65,535.
-pub fn eliminate(problem: &Problem, keep: &[usize], seconds_per_byte: f64) -> Eliminated {
-    let tables = tables(problem, seconds_per_byte);
-    eliminate_tables(&problem.order(keep), problem.sizes(), tables, keep)
-}
-
-/// Eliminates all variables but `keep` of these tables in this order; `sizes` has the number of
-/// options of each variable.
-pub(super) fn eliminate_tables(
+pub fn eliminate(
+    problem: &Problem,
     order: &[usize],
-    sizes: Vec<usize>,
-    mut tables: Vec<Table>,
     keep: &[usize],
+    seconds_per_byte: f64,
 ) -> Eliminated {
+    let (sizes, mut tables) = (problem.sizes(), tables(problem, seconds_per_byte));
     assert!(
         sizes.iter().all(|size| (1..=usize::from(u16::MAX)).contains(size)),
         "options: {sizes:?}"
@@ -74,10 +68,6 @@ pub(super) fn eliminate_tables(
 }
 
 impl Table {
-    pub fn new(scope: &[usize], costs: Vec<f64>) -> Table {
-        Table { scope: scope.to_vec(), costs }
-    }
-
     /// Returns the table with one of its variables as the last.
     fn turned(self, variable: usize, sizes: &[usize]) -> Table {
         if self.scope.last() == Some(&variable) {
@@ -113,7 +103,7 @@ impl Eliminated {
 
 /// Returns the least cost of a whole problem, and the choice that has it.
 pub fn solve(problem: &Problem, seconds_per_byte: f64) -> (f64, Vec<usize>) {
-    let eliminated = eliminate(problem, &[], seconds_per_byte);
+    let eliminated = eliminate(problem, &problem.order(&[]), &[], seconds_per_byte);
     (eliminated.costs[0], eliminated.choices(&[]))
 }
 
