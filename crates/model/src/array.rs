@@ -1,6 +1,6 @@
 //! Arrays of f64: what the reference meaning of an operator is told in.
 
-use crate::region::Part;
+use crate::Part;
 
 /// Numbers in the order of rows. Indices are whole numbers among them.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,8 +4,8 @@
 //! with several elements at each place, so that heads are an axis although a head's features lie in the
 //! same dimension.
 
-use crate::error::{Error, Kind, refuse_if};
-use crate::layout::Reduction;
+use crate::error::refuse_if;
+use crate::{Error, Kind, Reduction};
 
 /// A loop of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::graph::{Block, Graph, Role, TensorId};
-use crate::operator::{Dropout, Operator};
+use crate::{Block, Dropout, Graph, Operator, Role, TensorId};
 
 /// Blocks with the same operators, shapes and wiring.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@
 //! | replicated → sharded | slice | 0 |
 //! | replicated or sharded → partial | pad | 0 |
 
-use crate::error::{Error, Kind, refuse_if};
-use crate::layout::{Layout, Placement, Reduction};
+use crate::error::refuse_if;
+use crate::{Error, Kind, Layout, Placement, Reduction};
 
 /// A collective of the ranks along one dimension of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

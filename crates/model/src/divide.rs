@@ -8,8 +8,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::class::classes;
-use crate::graph::{Block, Graph, Node, NodeId, Role};
+use crate::{Block, Graph, Node, NodeId, Role, classes};
 
 /// Gives a graph blocks: `block.0`, `block.1`, … Names of nodes begin with those of their blocks.
 pub fn divide(graph: &mut Graph) {

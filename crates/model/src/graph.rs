@@ -4,9 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::axis::Declaration;
-use crate::error::{Error, Kind};
-use crate::operator::Operator;
+use crate::{Declaration, Error, Kind, Operator};
 
 /// The index of a tensor in its graph.
 pub type TensorId = usize;

@@ -1,8 +1,8 @@
 //! The loss: what training makes small.
 
-use crate::error::{Error, Kind};
-use crate::graph::{Element, Graph, Role, Tensor, TensorId};
-use crate::operator::{Arithmetic, CrossEntropy, Scale, Sum};
+use crate::{
+    Arithmetic, CrossEntropy, Element, Error, Graph, Kind, Role, Scale, Sum, Tensor, TensorId,
+};
 
 /// Makes the mean cross-entropy of classes the graph's loss. The names of its nodes begin with
 /// `path`.

@@ -1,6 +1,6 @@
 //! Names that come from files.
 
-use crate::error::{Error, Kind};
+use crate::{Error, Kind};
 
 /// Letters of a name that an error repeats.
 const LETTERS_MAX: usize = 60;

@@ -1,8 +1,6 @@
 //! The reference: what a graph means, worked out node by node in f64.
 
-use crate::array::Array;
-use crate::graph::{Graph, TensorId};
-use crate::region::Region;
+use crate::{Array, Graph, Region, TensorId};
 
 /// The values of all tensors, from those that no node computes.
 ///

@@ -2,7 +2,7 @@
 
 use thinwire_wire::random::Key;
 
-use crate::axis::{Declaration, Operand};
+use crate::{Declaration, Operand};
 
 /// A part of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

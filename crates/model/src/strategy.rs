@@ -14,9 +14,7 @@
 
 use std::fmt;
 
-use crate::axis::{Axis, Declaration, Dim, Operand, Split};
-use crate::layout::{Layout, Placement, Reduction};
-use crate::region::{Part, Region};
+use crate::{Axis, Declaration, Dim, Layout, Operand, Part, Placement, Reduction, Region, Split};
 
 /// Work of an operator along one dimension of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

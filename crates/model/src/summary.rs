@@ -1,9 +1,6 @@
 //! A summary: how large a model is and what it asks for.
 
-use crate::backward::backward;
-use crate::class::classes;
-use crate::error::Error;
-use crate::graph::Graph;
+use crate::{Error, Graph, backward, classes};
 
 /// Sizes and costs of a model, for one micro-batch on one rank.
 #[derive(Clone, Copy, Debug, PartialEq)]

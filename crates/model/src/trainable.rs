@@ -5,9 +5,8 @@
 
 use std::collections::HashSet;
 
-use crate::backward::backward;
-use crate::error::{Error, Kind, refuse_if};
-use crate::graph::{Element, Graph, Initial, Role, Tensor};
+use crate::error::refuse_if;
+use crate::{Element, Error, Graph, Initial, Kind, Role, Tensor, backward};
 
 /// A larger standard deviation is taken for a slip.
 const DEVIATION_MAX: f64 = 1e3;

@@ -18,10 +18,7 @@ use std::sync::Arc;
 use thinwire_model::{TensorId, Training};
 use thinwire_wire::{HEADER_BYTES, Rank};
 
-use crate::derive::derive;
-use crate::error::Error;
-use crate::layout::Assignment;
-use crate::plan::Plan;
+use crate::{Assignment, Error, Plan, derive};
 use count::Counter;
 
 pub use subjects::subjects;

@@ -6,9 +6,8 @@
 
 use thinwire_model::{Graph, Origin, Strategy, Training};
 
-use crate::Error;
-use crate::collective::Transport;
 use crate::pipeline::{self, Pass, Schedule};
+use crate::{Error, Transport};
 
 /// A dimension of the mesh that every stage is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use thinwire_codec::Codec;
 use thinwire_model::{Layout, NodeId, Step, TensorId};
 use thinwire_wire::Rank;
 
-use crate::collective::{ENCODED, Encoding, Length, RAW, Transfer, Transport, outermost};
-use crate::layout::Mesh;
+use crate::collective::{ENCODED, Encoding, Length, RAW, outermost};
 use crate::pipeline::Pass;
+use crate::{Mesh, Transfer, Transport};
 
 /// The index of a slot in its program.
 pub type Slot = usize;

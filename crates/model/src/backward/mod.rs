@@ -1,8 +1,9 @@
 //! Backward: the gradients of a graph, as nodes of the same graph.
 
-use crate::error::{Error, Kind, refuse_if};
-use crate::graph::{Element, Graph, Node, NodeId, Role, TensorId};
-use crate::operator::{Arithmetic, Fill, Operator};
+use crate::error::refuse_if;
+use crate::{
+    Arithmetic, Element, Error, Fill, Graph, Kind, Node, NodeId, Operator, Role, TensorId,
+};
 
 mod node;
 mod rules;

@@ -1,8 +1,6 @@
 //! A node whose gradients are being added to the graph.
 
-use crate::error::Error;
-use crate::graph::{Graph, Node, TensorId};
-use crate::operator::{Fill, Operator};
+use crate::{Error, Fill, Graph, Node, Operator, TensorId};
 
 /// A node, the gradients of its outputs, and the gradients of its inputs that were found so far.
 pub(super) struct Gradients<'a> {

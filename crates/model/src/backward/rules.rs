@@ -1,15 +1,13 @@
 //! Gradient rules: for each operator, the nodes that compute the gradients of its inputs.
 
-use super::node::Gradients;
+use super::Gradients;
 use crate::axis::LEADING;
-use crate::error::{Error, Kind};
-use crate::graph::TensorId;
-use crate::operator::{
+use crate::{
     ActivationBackward, Arithmetic, AttentionBackward, BatchNormBackward, Broadcast, Combine,
     CombineGates, Conv2d, Conv2dInput, Conv2dWeight, CrossEntropyBackward, Dispatch,
-    EmbeddingBackward, LayerNormBackward, Linear, MatMul, MomentsBackward, Operator, Pack, Place,
-    PoolBackward, Reshape, RmsNormBackward, Rotary, RouteBackward, Scale, SoftmaxBackward, Sum,
-    Transpose, Unpack,
+    EmbeddingBackward, Error, Kind, LayerNormBackward, Linear, MatMul, MomentsBackward, Operator,
+    Pack, Place, PoolBackward, Reshape, RmsNormBackward, Rotary, RouteBackward, Scale,
+    SoftmaxBackward, Sum, TensorId, Transpose, Unpack,
 };
 
 /// Adds the gradients of a node. Operators that are gradients themselves have none.

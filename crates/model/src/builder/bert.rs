@@ -5,9 +5,7 @@
 use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::{SelfAttention, feed_forward};
 use super::{AttentionKind, Composer};
-use crate::error::Error;
-use crate::graph::{Element, Graph, Initial, TensorId};
-use crate::operator::{Activation, Embedding, MatMul};
+use crate::{Activation, Element, Embedding, Error, Graph, Initial, MatMul, TensorId};
 
 /// The sizes of a BERT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

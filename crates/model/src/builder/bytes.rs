@@ -9,9 +9,7 @@
 use super::Composer;
 use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::head_size;
-use crate::error::Error;
-use crate::graph::{Graph, Initial, TensorId};
-use crate::operator::{Activation, Attention, Embedding, Linear};
+use crate::{Activation, Attention, Embedding, Error, Graph, Initial, Linear, TensorId};
 
 /// Symbols.
 const BYTES: usize = 256;

@@ -1,10 +1,8 @@
 //! A graph in the making: names by path, parameters beside the nodes that use them.
 
-use crate::error::Error;
-use crate::graph::{Block, Element, Graph, Initial, Role, TensorId};
-use crate::loss::cross_entropy;
-use crate::operator::{
-    Arithmetic, BatchNorm, Conv2d, Dropout, LayerNorm, Linear, Moments, Operator, RmsNorm,
+use crate::{
+    Arithmetic, BatchNorm, Block, Conv2d, Dropout, Element, Error, Graph, Initial, LayerNorm,
+    Linear, Moments, Operator, RmsNorm, Role, TensorId, cross_entropy,
 };
 
 /// The standard deviation of weights before the first step.

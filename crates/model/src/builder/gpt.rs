@@ -6,9 +6,7 @@
 use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::{SelfAttention, feed_forward};
 use super::{AttentionKind, Composer};
-use crate::error::Error;
-use crate::graph::{Graph, TensorId};
-use crate::operator::{Embedding, MatMul};
+use crate::{Embedding, Error, Graph, MatMul, TensorId};
 
 /// The sizes of a GPT.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,9 +5,10 @@
 use super::Composer;
 use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::head_size;
-use crate::error::{Error, Kind};
-use crate::graph::{Element, Graph, TensorId};
-use crate::operator::{Activation, Arithmetic, Attention, Embedding, MatMul, Rotary, Unpack};
+use crate::{
+    Activation, Arithmetic, Attention, Element, Embedding, Error, Graph, Kind, MatMul, Rotary,
+    TensorId, Unpack,
+};
 
 /// The sizes of a Llama.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,9 +1,7 @@
 //! A multilayer perceptron: linear layers with ReLU between them.
 
 use super::Composer;
-use crate::error::Error;
-use crate::graph::{Element, Graph};
-use crate::operator::Activation;
+use crate::{Activation, Element, Error, Graph};
 
 /// The sizes of a perceptron.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,8 +25,8 @@ pub use vgg::Vgg;
 
 use strsim::jaro_winkler;
 
-use crate::error::{Error, Kind, refuse_if};
-use crate::graph::Graph;
+use crate::error::refuse_if;
+use crate::{Error, Graph, Kind};
 
 /// The names of all models that have one.
 pub const NAMES: &[&str] = &[

@@ -2,12 +2,10 @@
 //!
 //! Jiang et al., "Mixtral of Experts"; places per expert as in Lepikhin et al., "GShard".
 
-use super::Composer;
-use super::llama::{self, Llama, gated};
+use super::llama::{self, gated};
 use super::sizes::sizes;
-use crate::error::Error;
-use crate::graph::{Graph, TensorId};
-use crate::operator::{Combine, Dispatch, MatMul, Route};
+use super::{Composer, Llama};
+use crate::{Combine, Dispatch, Error, Graph, MatMul, Route, TensorId};
 
 /// The sizes of a mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,9 +4,7 @@
 //! is that of the 3 × 3 convolution.
 
 use super::Composer;
-use crate::error::Error;
-use crate::graph::{Element, Graph, TensorId};
-use crate::operator::{Activation, Pool, PoolKind, Reshape};
+use crate::{Activation, Element, Error, Graph, Pool, PoolKind, Reshape, TensorId};
 
 /// The sizes of a ResNet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Sizes within a model's name, such as `gpt:layers=4,width=128`.
 
-use crate::error::{Error, Kind};
+use crate::{Error, Kind};
 
 /// Larger sizes are taken for a slip.
 const SIZE_MAX: usize = 1 << 24;

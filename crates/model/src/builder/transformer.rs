@@ -1,9 +1,9 @@
 //! Self-attention and feed-forward parts of transformers.
 
 use super::Composer;
-use crate::error::{Error, Kind};
-use crate::graph::TensorId;
-use crate::operator::{Activation, Attention, MatMul, Reshape, Scale, Softmax, Unpack};
+use crate::{
+    Activation, Attention, Error, Kind, MatMul, Reshape, Scale, Softmax, TensorId, Unpack,
+};
 
 /// Operators that attention is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,9 +4,7 @@
 //! table 1, configurations B, D and E. Without dropout.
 
 use super::Composer;
-use crate::error::Error;
-use crate::graph::{Element, Graph, Initial, TensorId};
-use crate::operator::{Activation, Pool, PoolKind, Reshape};
+use crate::{Activation, Element, Error, Graph, Initial, Pool, PoolKind, Reshape, TensorId};
 
 /// The sizes of a VGG.
 #[derive(Clone, Debug, PartialEq, Eq)]

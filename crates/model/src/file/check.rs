@@ -2,8 +2,9 @@
 
 use super::Stretch;
 use super::sizes::NUMBER_MAX;
-use crate::error::{Error, Kind, refuse_if};
-use crate::graph::{Block, Element, Graph, Node, Role, Tensor, TensorId, check_sizes};
+use crate::error::refuse_if;
+use crate::graph::check_sizes;
+use crate::{Block, Element, Error, Graph, Kind, Node, Role, Tensor, TensorId};
 
 /// More dimensions than this are taken for a slip.
 const DIMENSIONS_MAX: usize = 16;

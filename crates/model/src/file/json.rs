@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::name::check_name;
+use crate::check_name;
 
 /// Letters of a field that an error repeats.
 const LETTERS_MAX: usize = 60;

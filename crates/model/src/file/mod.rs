@@ -12,11 +12,7 @@ mod sizes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::divide::divide;
-use crate::error::{Error, Kind};
-use crate::graph::{Graph, TensorId};
-use crate::loss::learn;
-use crate::trainable::check_trainable;
+use crate::{Error, Graph, Kind, TensorId, check_trainable, divide, learn};
 
 pub use json::check_keys;
 

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::error::{Error, Kind};
+use crate::{Error, Kind};
 
 /// The largest whole number of a file: products of two, and of one with a sum of eight, stay countable.
 pub(super) const NUMBER_MAX: u64 = 1 << 30;

@@ -4,12 +4,9 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, TAU};
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{elementwise, inputs};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::Declaration;
-use crate::error::Error;
-use crate::region::Region;
+use crate::{Array, Declaration, Error, Region};
 
 /// The function; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

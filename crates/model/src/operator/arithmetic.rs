@@ -4,12 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::inputs;
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind};
-use crate::region::Region;
+use crate::{Array, Axes, Declaration, Error, Kind, Operand, Region};
 
 /// One of the four operations; inputs x and y.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -7,13 +7,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{dims, inputs, quotient};
-use super::rule::Rule;
 use super::softmax::{softmax, softmax_backward};
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind, refuse_if};
-use crate::region::Region;
+use crate::error::refuse_if;
+use crate::{Array, Axes, Declaration, Error, Kind, Operand, Region};
 
 /// Every query's mean of the values; inputs q, k, v.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

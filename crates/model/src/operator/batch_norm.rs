@@ -6,13 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::epsilon::Epsilon;
 use super::operand::inputs;
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Dim, Operand};
-use crate::error::{Error, Kind, refuse_if};
-use crate::region::Region;
+use super::{Epsilon, Rule};
+use crate::error::refuse_if;
+use crate::{Array, Axes, Declaration, Dim, Error, Kind, Operand, Region};
 
 /// Sums and squares of every channel; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

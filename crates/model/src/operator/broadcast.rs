@@ -2,13 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Sum;
 use super::operand::inputs;
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::Error;
-use crate::region::Region;
+use super::{Rule, Sum};
+use crate::{Array, Axes, Declaration, Error, Operand, Region};
 
 /// A broadcast; input x.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

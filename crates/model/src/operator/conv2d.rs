@@ -6,13 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{dims, inputs, quotient};
-use super::rule::Rule;
 use super::slide::{Slide, each, slides};
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::Error;
-use crate::region::Region;
+use crate::{Array, Axes, Declaration, Error, Operand, Region};
 
 /// A convolution; inputs x and weight. In a file, one number may stand for all directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

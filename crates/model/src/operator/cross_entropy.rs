@@ -7,13 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{inputs, split_last};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::Error;
-use crate::layout::Reduction;
-use crate::region::Region;
+use crate::{Array, Axes, Declaration, Error, Operand, Reduction, Region};
 
 /// The two terms; inputs logits and targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -7,12 +7,10 @@
 use serde::{Deserialize, Serialize};
 use thinwire_wire::random::Key;
 
+use super::Rule;
 use super::operand::{elementwise, inputs};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::Declaration;
-use crate::error::{Error, Kind, refuse_if};
-use crate::region::Region;
+use crate::error::refuse_if;
+use crate::{Array, Declaration, Error, Kind, Region};
 
 /// Some elements zero, the others larger by as much; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,12 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{dims, inputs, split_last};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Dim, Operand};
-use crate::error::Error;
-use crate::region::{Part, Region};
+use crate::{Array, Axes, Declaration, Dim, Error, Operand, Part, Region};
 
 /// Rows of a table; inputs table and ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

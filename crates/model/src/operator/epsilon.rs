@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::operand::check_number;
-use crate::error::Error;
+use crate::Error;
 
 /// A small number; 1e-5 unless a file says another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,12 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{dims, inputs};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::Error;
-use crate::region::Region;
+use crate::{Array, Axes, Declaration, Error, Operand, Region};
 
 /// Tokens at their places, `y[b,e,c,n]`; inputs x and gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

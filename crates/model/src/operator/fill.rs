@@ -2,12 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{SINGLE, check_number, inputs};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::Error;
-use crate::region::Region;
+use crate::{Array, Axes, Declaration, Error, Operand, Region};
 
 /// A constant; no inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

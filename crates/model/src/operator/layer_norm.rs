@@ -5,13 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::epsilon::Epsilon;
 use super::operand::{inputs, split_last};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::Error;
-use crate::region::Region;
+use super::{Epsilon, Rule};
+use crate::{Array, Axes, Declaration, Error, Operand, Region};
 
 /// Mean zero and variance one within a token; inputs x, gain, bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -2,12 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{dims, inputs, split_last};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::Error;
-use crate::region::Region;
+use crate::{Array, Axes, Declaration, Error, Operand, Region};
 
 /// A product with a weight; inputs x, weight, and bias if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

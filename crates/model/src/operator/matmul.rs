@@ -4,12 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::inputs;
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind, refuse_if};
-use crate::region::Region;
+use crate::error::refuse_if;
+use crate::{Array, Axes, Declaration, Error, Kind, Operand, Region};
 
 /// A product; inputs x and y. A letter names the axis of each dimension.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

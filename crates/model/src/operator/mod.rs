@@ -64,10 +64,7 @@ pub use transpose::Transpose;
 use rule::Rule;
 use serde::{Deserialize, Serialize};
 
-use crate::array::Array;
-use crate::axis::Declaration;
-use crate::error::Error;
-use crate::region::Region;
+use crate::{Array, Declaration, Error, Region};
 
 /// The closed set of operators: the enum, and what is looked up by its cases.
 macro_rules! operators {

@@ -2,8 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind};
+use crate::{Axes, Declaration, Error, Kind, Operand};
 
 /// Finite values of single precision.
 pub(super) const SINGLE: RangeInclusive<f64> = -(f32::MAX as f64)..=f32::MAX as f64;

@@ -10,12 +10,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{elementwise, inputs};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::Declaration;
-use crate::error::{Error, Kind, refuse_if};
-use crate::region::Region;
+use crate::error::refuse_if;
+use crate::{Array, Declaration, Error, Kind, Region};
 
 /// The identity, with a layout; input x.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

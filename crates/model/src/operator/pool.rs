@@ -2,13 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{dims, inputs};
-use super::rule::Rule;
 use super::slide::{Slide, each, slides};
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::Error;
-use crate::region::Region;
+use crate::{Array, Axes, Declaration, Error, Operand, Region};
 
 /// Number that a window becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

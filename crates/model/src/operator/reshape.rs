@@ -5,12 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::inputs;
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Dim, LEADING, Operand};
-use crate::error::{Error, Kind, refuse_if};
-use crate::region::Region;
+use crate::axis::LEADING;
+use crate::error::refuse_if;
+use crate::{Array, Axes, Declaration, Dim, Error, Kind, Operand, Region};
 
 /// A reshape; input x.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -4,14 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::epsilon::Epsilon;
 use super::layer_norm::tokens;
 use super::operand::inputs;
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::Declaration;
-use crate::error::Error;
-use crate::region::Region;
+use super::{Epsilon, Rule};
+use crate::{Array, Declaration, Error, Region};
 
 /// Mean square one within a token; inputs x, gain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

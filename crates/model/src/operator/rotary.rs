@@ -7,12 +7,10 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{check_number, dims, inputs, quotient};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind, refuse_if};
-use crate::region::Region;
+use crate::error::refuse_if;
+use crate::{Array, Axes, Declaration, Error, Kind, Operand, Region};
 
 /// Pairs of features turned; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,13 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{inputs, split_last};
-use super::rule::Rule;
 use super::softmax::{softmax, softmax_backward};
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind, refuse_if};
-use crate::region::Region;
+use crate::error::refuse_if;
+use crate::{Array, Axes, Declaration, Error, Kind, Operand, Region};
 
 /// The gates; input logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

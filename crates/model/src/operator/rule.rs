@@ -1,9 +1,6 @@
 //! The trait that the file of an operator implements.
 
-use crate::array::Array;
-use crate::axis::Declaration;
-use crate::error::Error;
-use crate::region::Region;
+use crate::{Array, Declaration, Error, Region};
 
 /// Declaration and meaning of an operator.
 pub(crate) trait Rule {

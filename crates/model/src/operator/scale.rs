@@ -2,12 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{SINGLE, check_number, elementwise, inputs};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::Declaration;
-use crate::error::Error;
-use crate::region::Region;
+use crate::{Array, Declaration, Error, Region};
 
 /// A product with this number; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

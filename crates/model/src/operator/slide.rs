@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-use crate::error::{Error, Kind};
+use crate::{Error, Kind};
 
 /// Windows in one direction.
 #[derive(Clone, Copy, Debug)]

@@ -2,12 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::{inputs, split_last};
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::{Error, Kind, refuse_if};
-use crate::region::Region;
+use crate::error::refuse_if;
+use crate::{Array, Axes, Declaration, Error, Kind, Operand, Region};
 
 /// Exponentials that sum to one; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -4,12 +4,9 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::Rule;
 use super::operand::inputs;
-use super::rule::Rule;
-use crate::array::Array;
-use crate::axis::{Axes, Declaration, Operand};
-use crate::error::Error;
-use crate::region::Region;
+use crate::{Array, Axes, Declaration, Error, Operand, Region};
 
 /// Fate of a dimension in a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

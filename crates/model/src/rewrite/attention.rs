@@ -2,9 +2,7 @@
 
 use super::Rewriter;
 use super::scores::{Mixture, Scores};
-use crate::error::Error;
-use crate::graph::{Node, TensorId};
-use crate::operator::{Attention, MatMul, Operator, Scale};
+use crate::{Attention, Error, MatMul, Node, Operator, Scale, TensorId};
 
 /// Relative error that a factor may have: programs keep it in few bits.
 const NEAR: f64 = 1e-3;

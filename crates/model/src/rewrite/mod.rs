@@ -7,9 +7,7 @@ mod attention;
 mod scores;
 mod view;
 
-use crate::error::Error;
-use crate::graph::{Graph, Node, NodeId, Role, TensorId};
-use crate::operator::Operator;
+use crate::{Error, Graph, Node, NodeId, Operator, Role, TensorId};
 
 /// A graph without blocks or a loss, written anew, and its output there. Nodes that nothing reads any
 /// more are left for others to remove.

@@ -1,6 +1,6 @@
 //! Scores and what they weigh: the two products of attention, by their letters.
 
-use crate::operator::MatMul;
+use crate::MatMul;
 
 /// The product of queries and keys: for each operand, where its leading dimensions, its rows and its
 /// features are.

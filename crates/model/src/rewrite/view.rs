@@ -1,9 +1,7 @@
 //! Views: the same elements in another shape or order, one after the other.
 
 use super::Rewriter;
-use crate::error::Error;
-use crate::graph::TensorId;
-use crate::operator::{Operator, Reshape, Scale, Transpose};
+use crate::{Error, Operator, Reshape, Scale, TensorId, Transpose};
 
 impl Rewriter {
     /// The elements of a tensor in another shape.

@@ -37,12 +37,10 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Deserialize;
 use thinwire_model::Operator;
 
-use super::device::{ADD, LAYOUT, UPDATE};
-use super::matrix;
 use super::range::{
     FIXED_MIB, GBIT, GBYTE_PER_S, GFLOP, MEMORY_GIB, PACE, PART, SLACK, TFLOPS, TIME_US, within,
 };
-use super::{Cluster, Device, Efficiency, Handling, Lane, Level};
+use super::{ADD, Cluster, Device, Efficiency, Handling, LAYOUT, Lane, Level, UPDATE, matrix};
 use crate::Error;
 
 const MIB: f64 = (1_u64 << 20) as f64;

@@ -1,7 +1,7 @@
 //! Matrices of a cluster file: the links between the members of a level.
 
+use super::Links;
 use super::file::LevelTable;
-use super::links::Links;
 use super::range::{GBIT, Range, TIME_US, within};
 use crate::Error;
 

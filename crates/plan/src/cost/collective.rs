@@ -17,7 +17,7 @@
 
 use thinwire_schedule::closed_form::Rounds;
 
-use super::group::{Group, Hop};
+use super::{Group, Hop};
 use crate::cluster::{Handling, Lane};
 
 /// Algorithm of collectives between the members of a level.

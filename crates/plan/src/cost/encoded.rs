@@ -19,7 +19,8 @@ use thinwire_model::{Collective, Reduction, Sides, Step};
 
 use super::transport::F32_BYTES;
 use super::{Coding, Costs, Group, Hop, Precision, Sharding, message_s};
-use crate::cluster::{Cluster, Device};
+use crate::Cluster;
+use crate::cluster::Device;
 
 /// Elements on which codecs are compared.
 const MANY: f64 = (1_u64 << 20) as f64;

@@ -7,7 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::{Cluster, Handling, Lane};
+use crate::Cluster;
+use crate::cluster::{Handling, Lane};
 
 /// Part of a group's traffic that crosses one level.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -32,7 +32,8 @@ use std::borrow::Cow;
 use thinwire_model::{Declaration, Layout, Placement, Sides, Strategy};
 use thinwire_wire::HEADER_BYTES;
 
-use crate::cluster::{ADD, Cluster, Device, Handling, UPDATE};
+use crate::Cluster;
+use crate::cluster::{ADD, Device, Handling, UPDATE};
 
 /// Bytes of numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use thinwire_program::file::ActivationFile;
 
-use crate::cluster::Cluster;
+use crate::Cluster;
 use crate::cost::{Coding, Costs};
 use crate::search::{Found, Planner, costs};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use thinwire_model::TensorId;
 use thinwire_program::file::CodecFile;
 
-use crate::cluster::Cluster;
+use crate::Cluster;
 use crate::search::{Outcome, ParameterOverride, Planner, Prepared, Settings};
 
 /// Returns every codec that a plan uses, level by level, with its parameters.

@@ -10,15 +10,15 @@ use std::collections::HashSet;
 use thinwire_model::{NodeId, Strategy};
 use thinwire_program::counted;
 
-use super::report::{describe, seconds, tensor};
-use super::traffic::{of_node, traffic};
-use crate::Error;
-use crate::cluster::Cluster;
+use super::report::{seconds, tensor};
+use super::traffic::of_node;
+use super::{describe, traffic};
 use crate::error::size;
 use crate::search::{
     Chain, Evaluated, Found, Given, Outcome, Part, Planner, Prepared, Rule, best_of, costs,
 };
 use crate::stage::Weights;
+use crate::{Cluster, Error};
 
 /// Node names that a hint repeats.
 const NAMES: usize = 8;

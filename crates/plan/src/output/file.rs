@@ -9,10 +9,9 @@ use super::codecs::codecs;
 use super::derived::GraphModel;
 use super::levels::crossed_by_activations;
 use super::spared::{divisions, recomputed};
-use crate::Cluster;
-use crate::Error;
 use crate::cost::Precision;
 use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, zero_stage};
+use crate::{Cluster, Error};
 
 /// Returns the file of what a planner has found.
 ///

@@ -7,7 +7,8 @@ use thinwire_program::StepBytes;
 use thinwire_program::bytes::{Exchange, Kind, Route};
 use thinwire_wire::Rank;
 
-use crate::cluster::{Cluster, Level};
+use crate::Cluster;
+use crate::cluster::Level;
 use crate::cost::{Costs, Exchange as Levels};
 
 /// The bytes that the busiest stage's devices send over one level in a step, in the mean over these

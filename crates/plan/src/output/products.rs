@@ -15,7 +15,7 @@ use thinwire_program::{Assignment, End, StepBytes};
 
 use super::derived::GraphModel;
 use super::least::product;
-use super::traffic::{TensorTraffic, TrafficKind};
+use super::{TensorTraffic, TrafficKind};
 
 /// Returns the products of a step, those at the same place of equal blocks together, in bytes of all
 /// devices.

@@ -3,19 +3,15 @@
 use thinwire_program::{counted, devices};
 
 use super::activations::activation_text;
-use super::codecs;
-use super::levels::LevelTraffic;
-use super::spared::{recompute_text, zero_text};
 use super::stages::stages;
-use super::traffic::{TensorTraffic, Traffic, traffic};
-use crate::Error;
-use crate::cluster::Cluster;
+use super::{LevelTraffic, TensorTraffic, Traffic, codecs, recompute_text, traffic, zero_text};
 use crate::cost::Cost;
 use crate::error::{scaled, size};
 use crate::search::{
     Candidate, Chain, Evaluated, Found, Outcome, Overlap, Planner, StageOutcome, best_of, costs,
     timeline,
 };
+use crate::{Cluster, Error};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 /// A plan that is faster by less is no other one.

@@ -18,12 +18,11 @@ use thinwire_program::{Assignment, StepBytes};
 
 use super::bounds::Bounds;
 use super::derived::GraphModel;
-use super::file::plan_file;
-use super::levels::{LevelTraffic, crossed_by_activations, levels};
+use super::levels::{crossed_by_activations, levels};
 use super::products::products;
-use crate::Error;
-use crate::cluster::Cluster;
+use super::{LevelTraffic, plan_file};
 use crate::search::{Found, Planner, Prepared, costs};
+use crate::{Cluster, Error};
 
 /// The bytes that a plan sends in a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,8 +6,7 @@ use std::convert::Infallible;
 use thinwire_model::{Declaration, Layout, NodeId, Placement, Reduction, Sides, Strategy};
 
 use super::cache::MeshCache;
-use super::prepare::Prepared;
-use super::rule::Rule;
+use super::{Prepared, Rule};
 use crate::Error;
 use crate::cost::{Cost, Costs, GradientTransport, Passages, Work};
 use crate::stage::Pricing;

@@ -6,11 +6,8 @@
 //! F · (1 − s/(F + B)) with zero-bubble. Both grow with F, B and s, so lower bounds of these bound
 //! the step.
 
-use super::candidate::Candidate;
-use super::prepare::{Class, Prepared};
-use super::rule::Rule;
-use super::settings::{Recompute, Settings, costs};
-use crate::cluster::Cluster;
+use super::{Candidate, Class, Prepared, Recompute, Rule, Settings, costs};
+use crate::Cluster;
 use crate::pipeline::Schedule;
 
 /// Returns a lower bound in seconds on all plans of a candidate.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-use super::rule::Rule;
+use super::Rule;
 use crate::cluster::Device;
 use crate::cost::{Costs, Keeping, Passages, Precision};
 use crate::stage::Outline;

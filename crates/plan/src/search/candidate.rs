@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::Rule;
-use crate::Error;
-use crate::cluster::{Cluster, Level};
+use super::Rule;
+use crate::cluster::Level;
 use crate::cost::{Division, Sharding};
+use crate::{Cluster, Error};
 
 /// Pipeline of equal meshes, and the division of a step's batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -3,8 +3,8 @@
 //! Law: a stage with capacity for some blocks fits after memory fitting, and has capacity for any
 //! part of them.
 
+use super::Recompute;
 use super::chain::Chosen;
-use super::settings::Recompute;
 use crate::cost::Cost;
 use crate::stage::TransportOptions;
 

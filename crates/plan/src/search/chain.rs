@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use thinwire_model::{Cut, NodeId, Sides, Strategy, TensorId};
 
-use super::block::{Allowed, BlockPricing, Given, layouts_of};
-use super::prepare::{Class, Prepared, User};
-use super::rule::Rule;
+use super::block::{Allowed, BlockPricing, layouts_of};
+use super::prepare::User;
+use super::{Class, Given, Prepared, Rule};
 use crate::Error;
 use crate::cost::{Cost, Costs};
 use crate::stage::{

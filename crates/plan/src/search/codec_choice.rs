@@ -16,8 +16,7 @@ use thinwire_model::TensorId;
 
 use super::chain::Chosen;
 use super::hull::hull;
-use super::overlap::{Exposed, Overlap};
-use super::savings::ParameterOverride;
+use super::{Exposed, Overlap, ParameterOverride};
 use crate::cost::{Cost, GradientTransport};
 
 /// Terms by which stages are judged.

@@ -1,16 +1,10 @@
 //! Verdicts on candidates: the best plan of each, or why there is none.
 
-use super::candidate::Candidate;
-use super::chain::Chain;
 use super::evaluation::Evaluation;
 use super::load_balance::LoadBalance;
-use super::outcome::Outcome;
-use super::prepare::Prepared;
-use super::rule::Rule;
-use super::settings::{Recompute, Settings, costs};
-use crate::cluster::Cluster;
+use super::{Candidate, Chain, Outcome, Prepared, Recompute, Rule, Settings, costs};
 use crate::cost::{Costs, Division, Sharding};
-use crate::error::TooLarge;
+use crate::{Cluster, TooLarge};
 
 /// Largest expected gain, as a part of the step, of recomputing or sharding all blocks and
 /// parameters alike where memory binds.

@@ -19,17 +19,16 @@
 
 use std::ops::Range;
 
-use super::candidate::Candidate;
 use super::capacity::{Need, first_that_fits};
-use super::chain::{Chain, Choice, Chosen};
-use super::evaluate::{Evaluated, better};
+use super::chain::Chosen;
+use super::evaluate::better;
 use super::load_balance::LoadBalance;
 use super::memory_bound::MemoryShares;
-use super::outcome::{Outcome, StageOutcome};
-use super::overlap::Exposed;
-use super::settings::{Recompute, Settings};
+use super::{
+    Candidate, Chain, Choice, Evaluated, Exposed, Outcome, Recompute, Settings, StageOutcome,
+};
+use crate::TooLarge;
 use crate::cost::{Cost, Costs};
-use crate::error::TooLarge;
 use crate::pipeline::{Schedule, cut, cut_by};
 use crate::stage::{DEAR, Lack, Price, Rates, Weights, Within, within};
 

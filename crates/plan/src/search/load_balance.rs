@@ -11,14 +11,10 @@
 
 use std::ops::Range;
 
-use super::candidate::Candidate;
-use super::chain::{Chain, Choice};
-use super::rule::Rule;
-use super::settings::Recompute;
-use crate::Error;
-use crate::cluster::Cluster;
+use super::{Candidate, Chain, Choice, Recompute, Rule};
 use crate::cost::{Cost, Costs, Division, Sharding};
 use crate::pipeline::{Schedule, cut_by};
+use crate::{Cluster, Error};
 
 /// Costs of a candidate on each kind of device.
 pub struct LoadBalance<'a> {

@@ -16,8 +16,7 @@ use thinwire_model::TensorId;
 
 use super::chain::Chosen;
 use super::hull::hull;
-use super::savings::{ParameterOverride, Savings};
-use super::settings::Recompute;
+use super::{ParameterOverride, Recompute, Savings};
 use crate::cost::{Cost, GradientTransport};
 use crate::stage::TransportOptions;
 

@@ -55,9 +55,8 @@ use rayon::prelude::*;
 use round::Round;
 use thinwire_model::Graph;
 
-use crate::Error;
-use crate::cluster::Cluster;
 use crate::cost::Sharding;
+use crate::{Cluster, Error};
 
 /// Memory in bytes that no plan fills.
 const MEMORY_WITHOUT_END: f64 = 1e18;

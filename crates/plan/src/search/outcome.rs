@@ -2,10 +2,8 @@
 
 use std::ops::Range;
 
-use super::candidate::Candidate;
-use super::chain::Choice;
-use super::overlap::{Exposed, Overlap, WEIGHTS};
-use super::savings::{ParameterOverride, Savings};
+use super::overlap::WEIGHTS;
+use super::{Candidate, Choice, Exposed, Overlap, ParameterOverride, Savings};
 use crate::cost::Cost;
 use crate::pipeline::{self, Schedule, Timeline, simulate};
 

@@ -6,8 +6,9 @@ use std::ops::Range;
 
 use thinwire_model::{Block, Graph, NodeId, Role, TensorId, backward, classes};
 
+use super::Pin;
 use super::cache::ModelCache;
-use super::pin::{Pin, pinned};
+use super::pin::pinned;
 use crate::Error;
 use crate::cost::{Pinned, Work, work};
 

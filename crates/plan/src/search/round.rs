@@ -6,19 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::bound::bound_s;
-use super::candidate::{Candidate, Expert, deeper};
-use super::evaluate::{Evaluated, evaluate};
-use super::outcome::Outcome;
-use super::pin::Pin;
-use super::rule::Rule;
-use super::settings::Settings;
+use super::candidate::deeper;
 use super::simulate::{Fastest, order, refined, simulate_all, simulate_schedules};
-use super::{Found, Planner, shortfall};
-use crate::Error;
-use crate::cluster::Cluster;
+use super::{
+    Candidate, Evaluated, Expert, Found, Outcome, Pin, Planner, Rule, Settings, bound_s, evaluate,
+    shortfall,
+};
 use crate::cost::Division;
-use crate::error::TooLarge;
+use crate::{Cluster, Error, TooLarge};
 
 /// Search under way.
 pub(super) struct Round<'a> {

@@ -1,13 +1,9 @@
 //! Settings: options that hold for all candidates.
 
-use super::overlap::Overlap;
-use crate::cluster::Cluster;
+use super::{Candidate, Overlap, Pin, Rule};
+use crate::Cluster;
 use crate::cost::{Coding, Costs, Division, Exchange, Precision, Sharding, cheapest};
 use crate::pipeline::Schedule;
-
-use super::candidate::Candidate;
-use super::pin::Pin;
-use super::rule::Rule;
 
 /// Default for the largest relative squared error of one encoding of an activation: `int8` is
 /// within it, `int4` is not.

@@ -5,10 +5,8 @@
 //! The computation of the stages between overlaps a part of either: a later stage ends its last
 //! backward sooner by it, and begins its first forward later.
 
-use super::chain::Choice;
 use super::evaluation::Evaluation;
-use super::outcome::StageOutcome;
-use super::savings::Savings;
+use super::{Choice, Savings, StageOutcome};
 use crate::cost::{Cost, Group, Sharding, message_s};
 
 /// Exchange of one parameter between two stages.

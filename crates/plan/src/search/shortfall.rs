@@ -1,9 +1,9 @@
 //! Shortfall: hints for models that do not fit the memory of the devices.
 
 use super::Planner;
-use crate::Error;
-use crate::cluster::{Cluster, Device};
-use crate::error::{Kind, TooLarge, size};
+use crate::cluster::Device;
+use crate::error::size;
+use crate::{Cluster, Error, Kind, TooLarge};
 
 /// Most doublings of the outermost level.
 const DOUBLINGS: u32 = 8;

@@ -12,13 +12,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::candidate::Candidate;
-use super::evaluate::{Evaluated, evaluate};
-use super::outcome::{Outcome, simulated_s};
-use super::overlap::Overlap;
-use super::prepare::Prepared;
-use super::settings::Settings;
-use crate::cluster::Cluster;
+use super::{Candidate, Evaluated, Outcome, Overlap, Prepared, Settings, evaluate, simulated_s};
+use crate::Cluster;
 use crate::cost::{Division, Sharding};
 
 /// Least and largest number of plans to simulate, as far as there are so many.

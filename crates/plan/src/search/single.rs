@@ -1,13 +1,12 @@
 //! Planning of one candidate, of which everything but strategies is given.
 
-use super::candidate::check_counts;
-use super::evaluate::{Evaluated, evaluate};
 use super::simulate::{refined, simulate_schedules};
-use super::{Candidate, Found, Planner, Settings, fastest, shortfall};
-use crate::Error;
-use crate::cluster::Cluster;
+use super::{
+    Candidate, Evaluated, Found, Planner, Settings, check_counts, evaluate, fastest, shortfall,
+};
 use crate::output::counted;
 use crate::pipeline::Schedule;
+use crate::{Cluster, Error};
 
 impl Planner {
     /// Returns the best plan of one candidate, with a bound for this candidate alone.

@@ -2,14 +2,12 @@
 
 use std::ops::Range;
 
-use super::candidate::Candidate;
-use super::chain::{Choice, Chosen};
+use super::chain::Chosen;
 use super::codec_choice::{Terms, choose_codecs};
 use super::evaluation::Evaluation;
 use super::load_balance::Assigned;
 use super::memory_fitting::{Limits, fit_stage, priced, scratch_bytes};
-use super::outcome::{Outcome, StageOutcome, estimate_s};
-use super::savings::Savings;
+use super::{Candidate, Choice, Outcome, Savings, StageOutcome, estimate_s};
 use crate::cost::{Cost, Group, Message};
 use crate::pipeline::Schedule;
 

@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use thinwire_model::{Layout, NodeId, Role, Sides, TensorId};
 
-use super::formulation::{Block, Variable};
-use super::order::order;
-use super::outline::{Conversions, Outline, Parameter, TensorEdge};
-use super::pricing::Pricing;
+use super::outline::{Conversions, Parameter, TensorEdge};
+use super::{Block, Outline, Pricing, Variable, order};
 use crate::Error;
 use crate::cost::Cost;
 

@@ -13,10 +13,7 @@ use std::sync::Arc;
 
 use thinwire_model::{Graph, NodeId, Sides, Strategy, TensorId};
 
-use super::frontier::{Eliminated, eliminate};
-use super::outline::Outline;
-use super::pricing::{Pricing, Weights, Wire};
-use super::problem::{Edge, Price, Problem};
+use super::{Edge, Eliminated, Outline, Price, Pricing, Problem, Weights, Wire, eliminate};
 use crate::Error;
 use crate::cost::{Cost, GradientTransport};
 

@@ -7,7 +7,7 @@
 //!
 //! Law: the result is the least cost of any choice; equal to an integer programme's.
 
-use super::problem::Problem;
+use super::Problem;
 
 /// Numbers that are compared at once.
 const LANES: usize = 8;

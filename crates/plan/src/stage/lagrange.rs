@@ -9,7 +9,7 @@
 //!
 //! Law: `bound <= best within the limit <= price.seconds`, and `price.bytes <= limit`.
 
-use super::problem::Price;
+use super::Price;
 
 /// Most changes of the price.
 const ROUNDS: usize = 24;

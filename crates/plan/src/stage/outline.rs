@@ -13,8 +13,7 @@ use std::sync::Arc;
 use thinwire_model::{Graph, Layout, Sides, TensorId};
 
 use super::builder::Builder;
-use super::formulation::{Block, Formulation, TransportOptions, Variable};
-use super::pricing::{Pricing, Wire};
+use super::{Block, Formulation, Pricing, TransportOptions, Variable, Wire};
 use crate::Error;
 use crate::cost::{Cost, GradientTransport};
 

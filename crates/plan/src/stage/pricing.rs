@@ -2,7 +2,7 @@
 
 use thinwire_model::{Cut, Declaration, Layout, NodeId, Sides, Strategy};
 
-use super::problem::Price;
+use super::Price;
 use crate::cost::{Cost, GradientTransport};
 
 /// Prices of strategies and layouts.

@@ -7,7 +7,7 @@
 
 use std::ops::{Add, AddAssign};
 
-use super::order::order;
+use super::order;
 
 /// Price in the two scarce resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -6,12 +6,10 @@ use std::sync::Arc;
 use thinwire_model::{Role, TensorId, Training};
 use thinwire_wire::Rank;
 
-use super::subjects::subjects;
-use super::volume::{Volume, bytes, volume};
-use super::{Exchange, Kind, Route, Times};
+use super::volume::{bytes, volume};
+use super::{Exchange, Kind, Route, Times, Volume, subjects};
 use crate::collective::Encoding;
-use crate::layout::Assignment;
-use crate::program::{Convert, Instruction, Message, Owner, Parameter, Program, Slot};
+use crate::{Assignment, Convert, Instruction, Message, Owner, Parameter, Program, Slot};
 
 /// The exchanges of programs, as they are counted.
 pub(super) struct Counter<'a> {

@@ -2,7 +2,7 @@
 
 use thinwire_model::{NodeId, Origin, TensorId, Training};
 
-use crate::layout::Assignment;
+use crate::Assignment;
 
 /// Returns for every tensor of a training graph the tensor of the model that it is, or is a gradient
 /// of. Other tensors that gradients compute count for the first output of their node of the model.

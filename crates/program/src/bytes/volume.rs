@@ -6,7 +6,7 @@ use thinwire_codec::Codec;
 use thinwire_schedule::Operation;
 use thinwire_wire::Rank;
 
-use crate::collective::Transfer;
+use crate::Transfer;
 
 /// The most tasks of a group's schedules that are all looked at. Of longer ones the first unit's stand
 /// for all, whose messages differ from theirs by a block of the codec at most.

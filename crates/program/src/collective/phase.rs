@@ -7,7 +7,7 @@ use thinwire_codec::Codec;
 use thinwire_schedule::{self as schedule, Schedule, Shape, partitions, preferred};
 use thinwire_wire::{Rank, World};
 
-use super::rearrange::Rearrange;
+use super::Rearrange;
 
 /// One schedule, and how values are rearranged after it.
 #[derive(Clone, Debug)]

@@ -12,9 +12,8 @@ use thinwire_model::{Collective, Reduction};
 use thinwire_schedule::{self as schedule, Operation, Shape};
 use thinwire_wire::{HEADER_BYTES, World};
 
-use super::phase::Phase;
-use super::rearrange::Rearrange;
 use super::units::Units;
+use super::{Phase, Rearrange};
 
 /// A function from a codec and a number of elements to bytes.
 pub type Length = fn(&dyn Codec, usize) -> usize;

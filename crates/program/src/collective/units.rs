@@ -7,9 +7,8 @@ use thinwire_codec::Codec;
 use thinwire_schedule as schedule;
 use thinwire_wire::{Rank, World};
 
-use super::phase::Phase;
-use super::rearrange::Rearrange;
-use super::transfer::{Cut, Transfer};
+use super::transfer::Cut;
+use super::{Phase, Rearrange, Transfer};
 
 /// Values of a rank whose group is made of units of neighbours: sums within a unit are not encoded.
 pub(super) struct Units<'a> {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use thinwire_model::Origin;
 
-use crate::program::{Instruction, Slot};
+use crate::{Instruction, Slot};
 
 /// Moves every collective of a pass right behind the node that makes what it reads, and sums of
 /// gradients, which collectives read, right behind the last of their terms. Instructions that read an

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::program::{Instruction, Slot};
+use crate::{Instruction, Slot};
 
 /// Adds to the passes of a micro-batch, forwards then backwards, instructions that free the slots
 /// which nobody reads any more; slots in `lasting` stay.

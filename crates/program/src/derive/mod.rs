@@ -15,11 +15,8 @@ use std::collections::{HashMap, HashSet};
 use thinwire_model::{Layout, NodeId, Placement, Reduction, TensorId, Training};
 use thinwire_wire::Rank;
 
-use crate::error::Error;
-use crate::layout::{Assignment, Mesh};
 use crate::pipeline::Kind;
-use crate::plan::Plan;
-use crate::program::{Held, Instruction, Parameter, Program, Slot};
+use crate::{Assignment, Error, Held, Instruction, Mesh, Parameter, Plan, Program, Slot};
 use early::begin_early;
 pub use liveness::insert_frees;
 

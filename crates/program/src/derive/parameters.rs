@@ -3,9 +3,7 @@
 use thinwire_model::{Layout, TensorId};
 
 use super::{Derivation, SUMS};
-use crate::error::Error;
-use crate::layout::End;
-use crate::program::{Message, Owner, Parameter, Slot};
+use crate::{End, Error, Message, Owner, Parameter, Slot};
 
 impl Derivation<'_> {
     /// Derives every parameter that this stage uses.

@@ -3,9 +3,7 @@
 use thinwire_model::{Placement, Training};
 
 use super::PassList;
-use crate::Plan;
-use crate::error::Error;
-use crate::program::{Held, Instruction};
+use crate::{Error, Held, Instruction, Plan};
 
 /// Returns the micro-batches of the whole batch that a part does, each with the part of it that is
 /// done: parts take what there is one after the other.

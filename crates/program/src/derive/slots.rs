@@ -4,9 +4,8 @@
 use thinwire_model::{Layout, Role, Step, TensorId, conversion};
 
 use super::Derivation;
-use crate::error::Error;
 use crate::layout::without_partial;
-use crate::program::{Convert, Held, Instruction, Slot};
+use crate::{Convert, Error, Held, Instruction, Slot};
 
 impl Derivation<'_> {
     /// Returns the slot that holds a tensor in a layout, after whatever instructions that takes.

@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use thinwire_model::Graph;
 
 use super::{PlanFile, WayFile};
-use crate::Error;
-use crate::words::counted;
+use crate::{Error, counted};
 
 /// The first version of plan files.
 pub const FIRST_VERSION: u64 = 1;

@@ -22,9 +22,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thinwire_model::{Cut, Declaration, Graph, NodeId, Operator, Strategy, fingerprint};
 
-use crate::Error;
-use crate::layout::mesh_dimension;
 use crate::pipeline::Schedule;
+use crate::{Error, mesh_dimension};
 
 pub use check::{FIRST_VERSION, MICRO_BATCHES_MAX, VERSION};
 

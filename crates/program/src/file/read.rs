@@ -12,10 +12,8 @@ use thinwire_codec::Choice;
 use thinwire_model::Graph;
 
 use super::{ActivationFile, PlanFile};
-use crate::collective::Transport;
 use crate::pipeline::{Pass, Schedule, deal};
-use crate::plan::{BlockPlan, MeshDim, Plan, Sharding, Share};
-use crate::{Coding, Error};
+use crate::{BlockPlan, Coding, Error, MeshDim, Plan, Sharding, Share, Transport};
 
 /// More ranks or micro-batches than this are taken for a slip.
 const COUNT_MAX: usize = 1 << 16;

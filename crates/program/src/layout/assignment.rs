@@ -16,9 +16,8 @@ use thinwire_model::{
     Tensor, TensorId, Training,
 };
 
-use crate::collective::Transport;
 use crate::pipeline::{self, Kind};
-use crate::plan::{BlockPlan, Plan, Sharding};
+use crate::{BlockPlan, Plan, Sharding, Transport};
 
 /// An output of a node, or an input.
 pub type End = (NodeId, usize);

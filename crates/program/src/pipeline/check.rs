@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::pass::{Kind, Pass};
-use crate::error::Error;
+use super::{Kind, Pass};
+use crate::Error;
 
 /// Returns whether the gradients of weights have passes of their own.
 pub fn defers_weights(orders: &[Vec<Pass>]) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism".
 
-use super::pass::{Kind, Pass};
+use super::{Kind, Pass};
 
 /// Returns the order of a stage, which has one chunk.
 pub(super) fn order(stage: usize, micro_batches: usize) -> Vec<Pass> {

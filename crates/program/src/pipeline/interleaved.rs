@@ -3,7 +3,7 @@
 //! Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 //! Megatron-LM", section 2.2.
 
-use super::pass::{Kind, Pass};
+use super::{Kind, Pass};
 
 /// Returns the order of a stage; none if micro-batches are no multiple of the stages.
 pub(super) fn order(

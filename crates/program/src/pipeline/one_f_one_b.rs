@@ -2,7 +2,7 @@
 //!
 //! Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", PipeDream-Flush.
 
-use super::pass::{Kind, Pass};
+use super::{Kind, Pass};
 
 /// Returns the order of a stage, which has one chunk.
 pub(super) fn order(stage: usize, stages: usize, micro_batches: usize) -> Vec<Pass> {

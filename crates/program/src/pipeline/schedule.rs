@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::pass::Pass;
-use super::{gpipe, interleaved, one_f_one_b, zero_bubble};
+use super::{Pass, gpipe, interleaved, one_f_one_b, zero_bubble};
 
 /// A pipeline schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

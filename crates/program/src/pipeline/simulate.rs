@@ -5,7 +5,7 @@
 //! done, one after the other on each way, while the rank goes on; what moving them takes of the rank
 //! itself delays its next pass, if that is not waiting anyway.
 
-use super::pass::{Kind, Pass};
+use super::{Kind, Pass};
 
 /// The times of one chunk of the pipeline for one micro-batch, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -3,8 +3,7 @@
 //! Qi et al., "Zero Bubble Pipeline Parallelism", ZB-H1: stage i puts off i of them, which keeps as
 //! many micro-batches waiting on every stage as 1F1B does on the first.
 
-use super::one_f_one_b;
-use super::pass::{Kind, Pass};
+use super::{Kind, Pass, one_f_one_b};
 
 /// Returns the order of a stage, which has one chunk.
 pub(super) fn order(stage: usize, stages: usize, micro_batches: usize) -> Vec<Pass> {
