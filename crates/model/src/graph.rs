@@ -175,15 +175,6 @@ impl Graph {
         all.filter(|(_, tensor)| matches!(tensor.role, Role::Parameter(_)))
     }
 
-    /// The tensor of a name.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn tensor_named(&self, name: &str) -> Result<TensorId, Error> {
-        let found = self.tensors.iter().position(|tensor| tensor.name == name);
-        found.ok_or_else(|| Error::new(Kind::Name, format!("no tensor is called '{name}'")))
-    }
-
     fn outputs(&mut self, name: &str, declaration: &Declaration) -> Vec<TensorId> {
         let shapes = declaration.output_shapes();
         let several = shapes.len() > 1;

@@ -7,8 +7,7 @@
 #[path = "../tests/published/mod.rs"]
 mod published;
 
-use published::{Kept, MODELS, WAYS};
-use thinwire_plan::cost::Keeping;
+use published::{Keeping, Kept, MODELS, WAYS};
 
 const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;

@@ -2,8 +2,7 @@
 
 mod published;
 
-use published::{MODELS, WAYS};
-use thinwire_plan::cost::Keeping;
+use published::{Keeping, MODELS, WAYS};
 
 #[test]
 fn published_models_keep_what_is_published() {

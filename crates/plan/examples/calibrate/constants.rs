@@ -47,7 +47,7 @@ impl Constants {
             memory_efficiency: memory,
             codec_bytes_per_s: 5e11,
             overhead_s: 1e-6 * overhead,
-            efficiency: Efficiency::saturating(best, 1e9 * half),
+            efficiency: saturating(best, 1e9 * half),
             handling: Handling::default(),
             operators: Default::default(),
         };
@@ -105,4 +105,11 @@ impl Constants {
     pub fn predict(&self, case: &Case) -> f64 {
         case.seconds(&self.cluster(case.row.devices))
     }
+}
+
+/// A curve that reaches `best` for large operators and half of it at `half_flops`, as if every
+/// operator had so much additional work.
+fn saturating(best: f64, half_flops: f64) -> Efficiency {
+    let sizes = (-24..=24).map(|step| half_flops * 2_f64.powf(f64::from(step) / 2.0));
+    Efficiency::through(sizes.map(|size| (size, best * size / (size + half_flops))).collect())
 }

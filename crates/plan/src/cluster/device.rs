@@ -98,17 +98,6 @@ impl Efficiency {
         Efficiency(points)
     }
 
-    /// Returns a curve that reaches `best` for large operators and half of it at `half_flops`, as
-    /// if every operator had so much additional work.
-    ///
-    /// # Panics
-    /// Panics if `half_flops` is not above 0.
-    pub fn saturating(best: f64, half_flops: f64) -> Efficiency {
-        assert!(half_flops > 0.0, "half the rate at {half_flops} flops");
-        let sizes = (-24..=24).map(|step| half_flops * 2_f64.powf(f64::from(step) / 2.0));
-        Efficiency(sizes.map(|size| (size, best * size / (size + half_flops))).collect())
-    }
-
     /// Returns the part for an operator of `flops` floating-point operations.
     pub fn at(&self, flops: f64) -> f64 {
         let above = self.0.partition_point(|(size, _)| *size <= flops);
@@ -119,11 +108,6 @@ impl Efficiency {
         let Some((next_size, next_fraction)) = self.0.get(above) else { return fraction };
         let part = (flops / size).ln() / (next_size / size).ln();
         fraction + part * (next_fraction - fraction)
-    }
-
-    /// Returns the largest part at any size.
-    pub fn best(&self) -> f64 {
-        self.0.iter().map(|(_, fraction)| *fraction).fold(0.0, f64::max)
     }
 }
 
@@ -137,7 +121,6 @@ mod tests {
         for (flops, fraction) in [(0.0, 0.2), (1e9, 0.2), (1e10, 0.4), (1e11, 0.6), (1e15, 0.6)] {
             assert!((curve.at(flops) - fraction).abs() < 1e-12, "{flops}");
         }
-        assert_eq!(curve.best(), 0.6);
         assert_eq!(Efficiency::constant(0.5).at(3.0), 0.5);
     }
 }

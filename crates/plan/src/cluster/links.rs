@@ -1,7 +1,6 @@
 //! Links that differ between the members of a level.
 //!
-//! Members that exchange directly send to one after the other; around a ring each step waits for
-//! the slowest link between neighbours.
+//! Members that exchange directly send to one after the other.
 
 /// Latencies and rates between members of a level, by sender, then by receiver. The diagonal does
 /// not count.
@@ -47,12 +46,6 @@ impl Links {
             Lane { latency_s: latencies.fold(0.0, f64::max), bytes_per_s }
         };
         members.iter().map(of).fold(Lane::FREE, Lane::and)
-    }
-
-    /// Returns the slowest link around a ring of members in this order.
-    pub fn around(&self, members: &[usize]) -> Lane {
-        let next = members.iter().cycle().skip(1);
-        members.iter().zip(next).map(|(from, to)| self.one(*from, *to)).fold(Lane::FREE, Lane::and)
     }
 
     /// Returns the slower direction between two members.
@@ -109,8 +102,6 @@ mod tests {
         let links = links();
         assert_eq!(links.direct(&[0, 1, 2]), Lane { latency_s: 5.0, bytes_per_s: 2.0 / 1.25 });
         assert_eq!(links.direct(&[1, 2]), Lane { latency_s: 1.0, bytes_per_s: 4.0 });
-        assert_eq!(links.around(&[0, 1, 2]), Lane { latency_s: 5.0, bytes_per_s: 1.0 });
-        assert_eq!(links.around(&[0, 2, 1]), Lane { latency_s: 1.0, bytes_per_s: 4.0 });
         assert_eq!(links.between(2, 0), Lane { latency_s: 1.0, bytes_per_s: 2.0 });
         assert_eq!(links.worst(), Lane { latency_s: 5.0, bytes_per_s: 1.0 });
     }

@@ -60,14 +60,6 @@ impl Level {
         let links = self.links.as_ref().filter(|links| size <= links.members());
         Level { size, links: links.map(|links| links.truncated(size)), ..self.clone() }
     }
-
-    /// Returns the link from one member to another.
-    pub fn lane(&self, from: usize, to: usize) -> Lane {
-        match &self.links {
-            Some(links) => links.one(from, to),
-            None => Lane { latency_s: self.latency_s, bytes_per_s: self.bytes_per_s },
-        }
-    }
 }
 
 impl Cluster {
@@ -239,7 +231,7 @@ mod tests {
         let cluster = Cluster::parse(&with("gbit_matrix = [[0, 800], [80, -1]]")).unwrap();
         let level = &cluster.levels[1];
         assert_eq!((level.bytes_per_s, level.latency_s), (1e10, 1e-6 * 10.0));
-        assert_eq!(level.lane(0, 1).bytes_per_s, 1e11);
+        assert_eq!(level.links.as_ref().unwrap().one(0, 1).bytes_per_s, 1e11);
         for (text, expected) in [
             ("", "level 'pod' has no gbit, expected a number"),
             ("gbit = 1\ngbit_matrix = []", "level 'pod': both gbit and gbit_matrix, expected one"),

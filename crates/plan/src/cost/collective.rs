@@ -18,7 +18,7 @@
 use thinwire_schedule::closed_form::Rounds;
 
 use super::{Group, Hop};
-use crate::cluster::{Handling, Lane};
+use crate::cluster::Handling;
 
 /// Algorithm of collectives between the members of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Exchange {
     Direct,
     /// Every member sends to every other one at once, across all levels.
     Flat,
-    /// Around a ring, step by step.
+    /// Around a ring, step by step, on links that are all alike.
     Ring,
 }
 
@@ -74,12 +74,7 @@ impl Exchange {
 
     /// Returns the seconds of a reduce-scatter of `bytes` on each member of one level.
     fn hop_s(self, hop: &Hop, bytes: f64) -> f64 {
-        let direct = Lane { latency_s: hop.latency_s, bytes_per_s: hop.bytes_per_s };
-        let lane = match self {
-            Exchange::Direct | Exchange::Flat => direct,
-            Exchange::Ring => hop.ring.unwrap_or(direct),
-        };
-        self.rounds(hop, bytes).seconds(lane.latency_s, lane.bytes_per_s)
+        self.rounds(hop, bytes).seconds(hop.latency_s, hop.bytes_per_s)
     }
 
     /// Returns the messages of a reduce-scatter of `bytes` on each member of one level.
@@ -107,37 +102,22 @@ pub fn message_s(hop: &Hop, bytes: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const LATENCY_S: f64 = 1e-4;
-    const BYTES_PER_S: f64 = 1e8;
+    fn hop(members: f64, inside: f64, bytes_per_s: f64) -> Hop {
+        Hop { level: 0, members, inside, latency_s: 0.0, bytes_per_s }
+    }
 
-    fn group(size: usize) -> Group {
-        let members = size as f64;
-        let hop = Hop {
-            level: 0,
-            members,
-            inside: 1.0,
-            latency_s: LATENCY_S,
-            bytes_per_s: BYTES_PER_S,
-            ring: None,
-        };
-        Group { size, hops: vec![hop] }
+    /// Four nodes of eight devices.
+    fn nodes() -> Group {
+        Group { size: 32, hops: vec![hop(8.0, 1.0, 1e12), hop(4.0, 8.0, 1e9)] }
     }
 
     #[test]
     fn flat_exchanges_send_as_much_but_more_of_it_far_away() {
-        let hop = |level, members, inside, bytes_per_s| Hop {
-            level,
-            members,
-            inside,
-            latency_s: 0.0,
-            bytes_per_s,
-            ring: None,
-        };
-        let one = group(4);
+        let one = Group { size: 4, hops: vec![Hop { latency_s: 1e-4, ..hop(4.0, 1.0, 1e8) }] };
         let [flat, direct] =
             [Exchange::Flat, Exchange::Direct].map(|one_s| one_s.scatter_s(&one, 1e6));
         assert!((flat / direct - 1.0).abs() < 1e-12, "{flat} {direct}");
-        let two = Group { size: 32, hops: vec![hop(0, 8.0, 1.0, 1e12), hop(1, 4.0, 8.0, 1e9)] };
+        let two = nodes();
         for exchange in [Exchange::Flat, Exchange::Direct] {
             let parts: Vec<f64> =
                 two.hops.iter().map(|hop| exchange.scattered(&two, hop)).collect();
@@ -150,16 +130,7 @@ mod tests {
 
     #[test]
     fn outer_levels_carry_what_inner_ones_leave() {
-        let hop = |members, inside, bytes_per_s| Hop {
-            level: 0,
-            members,
-            inside,
-            latency_s: 0.0,
-            bytes_per_s,
-            ring: None,
-        };
-        let group = Group { size: 32, hops: vec![hop(8.0, 1.0, 1e12), hop(4.0, 8.0, 1e9)] };
         let expected = 7.0 / 8.0 * 1e9 / 1e12 + 3.0 / 4.0 * 1e9 / 8.0 / 1e9;
-        assert!((Exchange::Direct.scatter_s(&group, 1e9) / expected - 1.0).abs() < 1e-5);
+        assert!((Exchange::Direct.scatter_s(&nodes(), 1e9) / expected - 1.0).abs() < 1e-5);
     }
 }

@@ -23,8 +23,6 @@ pub struct Hop {
     pub latency_s: f64,
     /// Bytes per second of one device while all devices send to all others.
     pub bytes_per_s: f64,
-    /// Latency and bandwidth around a ring, where links differ.
-    pub ring: Option<Lane>,
 }
 
 /// Devices along some dimensions of a mesh.
@@ -46,23 +44,19 @@ impl Group {
             let whole = unit * level.size as f64;
             let within: f64 = dims.iter().map(|dim| members(mesh, *dim, whole)).product();
             if within > below {
-                let share = |lane: Lane| Lane { bytes_per_s: lane.bytes_per_s / unit, ..lane };
-                let alike = Lane { latency_s: level.latency_s, bytes_per_s: level.bytes_per_s };
-                let sets = level.links.as_ref().map(|links| {
-                    let sets = sets(cluster, mesh, dims, [unit as usize, level.size]);
-                    let worst = |of: &dyn Fn(&[usize]) -> Lane| {
-                        sets.iter().map(|set| of(set)).fold(Lane::FREE, Lane::and)
-                    };
-                    [worst(&|set| links.direct(set)), worst(&|set| links.around(set))]
-                });
-                let [direct, ring] = sets.unwrap_or([alike; 2]).map(share);
+                let lane = match &level.links {
+                    Some(links) => {
+                        let sets = sets(cluster, mesh, dims, [unit as usize, level.size]);
+                        sets.iter().map(|set| links.direct(set)).fold(Lane::FREE, Lane::and)
+                    }
+                    None => Lane { latency_s: level.latency_s, bytes_per_s: level.bytes_per_s },
+                };
                 hops.push(Hop {
                     level: at,
                     members: within / below,
                     inside: below,
-                    latency_s: direct.latency_s,
-                    bytes_per_s: direct.bytes_per_s,
-                    ring: level.links.is_some().then_some(ring),
+                    latency_s: lane.latency_s,
+                    bytes_per_s: lane.bytes_per_s / unit,
                 });
             }
             (unit, below) = (whole, within);
@@ -73,20 +67,14 @@ impl Group {
     /// Returns the group without latencies: of many exchanges side by side only the first waits for
     /// one.
     pub fn without_latency(mut self) -> Group {
-        for hop in &mut self.hops {
-            hop.latency_s = 0.0;
-            hop.ring = hop.ring.map(|ring| Lane { latency_s: 0.0, ..ring });
-        }
+        self.hops.iter_mut().for_each(|hop| hop.latency_s = 0.0);
         self
     }
 
     /// Returns the group with links that take no time.
     pub fn free(self) -> Group {
         let mut group = self.without_latency();
-        for hop in &mut group.hops {
-            hop.bytes_per_s = f64::INFINITY;
-            hop.ring = hop.ring.map(|ring| Lane { bytes_per_s: f64::INFINITY, ..ring });
-        }
+        group.hops.iter_mut().for_each(|hop| hop.bytes_per_s = f64::INFINITY);
         group
     }
 
@@ -94,11 +82,7 @@ impl Group {
     /// device itself moves bytes.
     pub fn handled(mut self, handling: &Handling) -> Group {
         let most = 1.0 / handling.byte_s;
-        for hop in &mut self.hops {
-            hop.bytes_per_s = hop.bytes_per_s.min(most);
-            hop.ring =
-                hop.ring.map(|ring| Lane { bytes_per_s: ring.bytes_per_s.min(most), ..ring });
-        }
+        self.hops.iter_mut().for_each(|hop| hop.bytes_per_s = hop.bytes_per_s.min(most));
         self
     }
 
@@ -121,8 +105,7 @@ impl Group {
                     lane = pairs.map(one).fold(Lane::FREE, Lane::and);
                 }
                 let (latency_s, bytes_per_s) = (lane.latency_s, lane.bytes_per_s / sharing);
-                let (members, inside, ring) = (2.0, 1.0, None);
-                found = Some(Hop { level: at, members, inside, latency_s, bytes_per_s, ring });
+                found = Some(Hop { level: at, members: 2.0, inside: 1.0, latency_s, bytes_per_s });
             }
             unit *= level.size;
         }

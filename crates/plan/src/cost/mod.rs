@@ -10,7 +10,6 @@ mod collective;
 mod division;
 mod encoded;
 mod group;
-mod keeping;
 mod parts;
 mod transport;
 mod travel;
@@ -20,12 +19,11 @@ pub use collective::{Exchange, message_s};
 pub use division::Division;
 pub use encoded::{Message, cheapest};
 pub use group::{Group, Hop};
-pub use keeping::Keeping;
 pub use parts::Cost;
 pub use thinwire_program::{Coding, Sharding};
 pub use transport::GradientTransport;
 pub use travel::Passages;
-pub use work::{Gradient, Pinned, Work, WorkKind, Written, work};
+pub use work::{Gradient, Pinned, Work, WorkKind, work};
 
 use std::borrow::Cow;
 
@@ -62,8 +60,6 @@ pub struct Costs<'a> {
     pub mesh: Vec<usize>,
     /// Bytes of numbers.
     pub precision: Precision,
-    /// Rules for activations that wait for backward.
-    pub keeping: Keeping,
     /// Sharding of parameters.
     pub division: Division,
     /// Algorithm of collectives within a level.
@@ -92,7 +88,6 @@ impl<'a> Costs<'a> {
             device,
             mesh: mesh.to_vec(),
             precision,
-            keeping: Keeping::OURS,
             division: Division::Alike(Sharding::None),
             exchange: Exchange::Direct,
             side_by_side: false,
@@ -109,6 +104,20 @@ impl<'a> Costs<'a> {
         let backward_s = self.gradients_s(work, &work.gradients, strategy);
         let activation_bytes = self.activation_bytes(work, strategy);
         Cost { forward_s, backward_s, activation_bytes, ..Cost::ZERO }
+    }
+
+    /// Returns the bytes of a device that wait for a node's backward.
+    fn activation_bytes(&self, work: &Work, strategy: &Strategy) -> f64 {
+        let declaration = &work.declaration;
+        let inputs = work.kept_inputs.iter().map(|at| {
+            let layout = declaration.input_sides(*at, strategy).value;
+            self.bytes(&declaration.shape(&declaration.inputs[*at]), &layout)
+        });
+        let outputs = work.kept_outputs.iter().map(|at| {
+            let layout = declaration.output_sides(*at, strategy).value;
+            self.bytes(&declaration.shape(&declaration.outputs[*at]), &layout)
+        });
+        inputs.chain(outputs).sum()
     }
 
     /// Returns the seconds that a node computes in backward behind the gradient of one of its

@@ -27,23 +27,8 @@ pub struct Work {
     pub kept_inputs: Vec<usize>,
     /// Outputs that wait for backward and that no node reads which keeps them.
     pub kept_outputs: Vec<usize>,
-    /// Tensors that wait for backward, where they wait as they were written.
-    pub written: Written,
-    /// Outputs under a dropout's mask.
-    pub masked: Vec<usize>,
-    /// Inputs that are logits.
-    pub logits: Vec<usize>,
     /// Cuts that the user has chosen.
     pub pinned: Vec<Pinned>,
-}
-
-/// Tensors that wait for backward, counted with the nodes that write them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
-    /// Inputs from outside the block, each counted with the first node that keeps it.
-    pub inputs: Vec<usize>,
-    /// Outputs.
-    pub outputs: Vec<usize>,
 }
 
 /// Node that computes a gradient.
@@ -124,7 +109,7 @@ pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> 
     };
     let mut counted: HashSet<TensorId> = HashSet::new();
     let mut all = HashMap::new();
-    for id in nodes.clone() {
+    for id in nodes {
         let node = &graph.nodes[id];
         let backward = gradients.remove(&id).unwrap_or_default();
         let reads: HashSet<TensorId> =
@@ -151,14 +136,10 @@ pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> 
             before: node.inputs.iter().map(before).collect(),
             kept_inputs,
             kept_outputs,
-            written: Written::default(),
-            masked: masked(node),
-            logits: logits(node),
             pinned: Vec::new(),
         };
         all.insert(id, work);
     }
-    write(training, nodes, &mut all);
     all
 }
 
@@ -172,46 +153,4 @@ fn terms(training: &Training) -> HashMap<TensorId, TensorId> {
         _ => None,
     });
     sums.flatten().chain(whole).collect()
-}
-
-/// Counts waiting tensors with the nodes that write them.
-fn write(training: &Training, ids: Range<NodeId>, all: &mut HashMap<NodeId, Work>) {
-    let nodes = &training.graph.nodes;
-    let made = |id: NodeId| nodes[id].outputs.iter().map(move |made| (*made, id));
-    let makers = ids.clone().flat_map(made);
-    let makers: HashMap<TensorId, NodeId> = makers.collect();
-    let mut outside = Vec::new();
-    let mut inside = Vec::new();
-    for id in ids {
-        for place in &all[&id].kept_inputs {
-            match makers.get(&nodes[id].inputs[*place]) {
-                Some(maker) => inside.push((*maker, nodes[id].inputs[*place])),
-                None => outside.push((id, *place)),
-            }
-        }
-        inside.extend(all[&id].kept_outputs.iter().map(|place| (id, nodes[id].outputs[*place])));
-    }
-    for (id, place) in outside {
-        all.entry(id).and_modify(|work| work.written.inputs.push(place));
-    }
-    for (id, tensor) in inside {
-        let place = nodes[id].outputs.iter().position(|output| *output == tensor);
-        all.entry(id).and_modify(|work| work.written.outputs.extend(place));
-    }
-}
-
-/// Returns the outputs of a node under a dropout's mask.
-fn masked(node: &Node) -> Vec<usize> {
-    match node.operator {
-        Operator::Dropout(_) => vec![0],
-        _ => Vec::new(),
-    }
-}
-
-/// Returns the inputs of a node that are logits.
-fn logits(node: &Node) -> Vec<usize> {
-    match node.operator {
-        Operator::CrossEntropy(_) => vec![0],
-        _ => Vec::new(),
-    }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use super::Rule;
 use crate::cluster::Device;
-use crate::cost::{Costs, Keeping, Passages, Precision};
+use crate::cost::{Costs, Passages, Precision};
 use crate::stage::Outline;
 
 /// Cache of one model, by mesh.
@@ -24,7 +24,6 @@ pub(super) struct ModelCache {
 pub(super) struct MeshCache {
     device: Device,
     precision: Precision,
-    keeping: Keeping,
     /// Outlines of blocks, by rule and class.
     pub outlines: Cache<(Rule, usize), Outline>,
     /// Collectives between two lists of layouts, shared by all meshes.
@@ -47,14 +46,12 @@ impl ModelCache {
         if let Some(known) = all.get(&costs.mesh)
             && known.device == costs.device
             && known.precision == costs.precision
-            && known.keeping == costs.keeping
         {
             return Arc::clone(known);
         }
         let on_mesh = Arc::new(MeshCache {
             device: costs.device.clone(),
             precision: costs.precision,
-            keeping: costs.keeping,
             outlines: Cache::default(),
             passages: Arc::clone(&self.passages),
         });

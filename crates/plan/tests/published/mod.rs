@@ -1,12 +1,14 @@
 //! The models of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
 //! table 3, under Megatron's cuts, as plans of ours.
 
+mod keeping;
 mod layer;
 
+pub use keeping::Keeping;
 use layer::{Keep, Layer, Pipeline};
 use thinwire_model::{AttentionKind, Gpt};
 use thinwire_plan::Cluster;
-use thinwire_plan::cost::{Costs, Keeping, Precision};
+use thinwire_plan::cost::{Costs, Precision};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Chain, Pin, Prepared, Rule};
 use thinwire_plan::stage::Weights;
@@ -89,18 +91,23 @@ impl Published {
     pub fn ours(&self, keep: Keep, sequences: bool, keeping: Keeping) -> Kept {
         let attention = if keep == Keep::All { AttentionKind::Plain } else { AttentionKind::Fused };
         let (prepared, cluster) = (self.prepared(attention, sequences), cluster());
-        let mut costs = Costs::new(&cluster, &[1, TENSOR], Precision::MIXED);
-        costs.keeping = keeping;
+        let (mesh, precision) = ([1, TENSOR], Precision::MIXED);
+        let costs = Costs::new(&cluster, &mesh, precision);
         let chain = Chain::new(&prepared, &costs, Rule::Grid).unwrap();
         let (_, choice) = chain.solve(&Weights::ONCE, 1.0);
-        let [embedding, _, layer, _, head] = chain.costs(&choice)[..] else {
-            panic!("five blocks")
+        let kept = |block: usize| {
+            let strategies = chain.strategies(&choice, choice.of_block[block]);
+            let class = &prepared.classes[prepared.of_block[block]];
+            let of = (&prepared.graph, class);
+            keeping.bytes(of, &strategies.into_iter().collect(), &mesh, precision.element)
         };
-        let layer =
-            if keep == Keep::Input { layer.checkpoint_bytes } else { layer.activation_bytes };
+        let layer = match keep {
+            Keep::Input => chain.costs(&choice)[2].checkpoint_bytes,
+            Keep::All | Keep::Selected => kept(2),
+        };
         // The embedding and the head are not computed again.
-        let end = if self.stages == 1 { head.activation_bytes } else { 0.0 };
-        let once = embedding.activation_bytes + (self.layers / self.stages) as f64 * layer + end;
+        let end = if self.stages == 1 { kept(4) } else { 0.0 };
+        let once = kept(0) + (self.layers / self.stages) as f64 * layer + end;
         let rounds = self.batch[1] / self.batch[0];
         Kept { layer, stage: once * self.schedule().in_flight(0, self.stages, rounds) }
     }

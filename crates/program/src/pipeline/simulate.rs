@@ -60,12 +60,6 @@ impl Timeline {
         };
         runs.iter().fold((0, 0), step).1
     }
-
-    /// Returns the seconds in which a rank did nothing.
-    pub fn idle_s(&self, rank: usize) -> f64 {
-        let busy: f64 = self.ranks[rank].iter().map(|run| run.end_s - run.start_s).sum();
-        self.seconds - busy
-    }
 }
 
 /// Simulates orders; `stages` are in the order in which a micro-batch goes through them. None
