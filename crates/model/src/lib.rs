@@ -45,7 +45,6 @@ mod layout;
 mod loss;
 mod name;
 mod operator;
-mod reference;
 mod region;
 mod rewrite;
 mod strategy;
@@ -76,7 +75,6 @@ pub use operator::{
     Place, Pool, PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route,
     RouteBackward, Scale, Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
 };
-pub use reference::evaluate;
 pub use region::{Part, Region};
 pub use rewrite::simplify;
 pub use strategy::{Cut, Sides, Strategy};

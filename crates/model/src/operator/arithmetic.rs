@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::inputs;
-use crate::{Array, Axes, Declaration, Error, Kind, Operand, Region};
+use crate::{Axes, Declaration, Error, Kind, Operand};
 
 /// One of the four operations; inputs x and y.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,17 +20,6 @@ pub enum Arithmetic {
     Multiply,
     /// x / y.
     Divide,
-}
-
-impl Arithmetic {
-    fn of(self, x: f64, y: f64) -> f64 {
-        match self {
-            Arithmetic::Add => x + y,
-            Arithmetic::Subtract => x - y,
-            Arithmetic::Multiply => x * y,
-            Arithmetic::Divide => x / y,
-        }
-    }
 }
 
 impl Rule for Arithmetic {
@@ -54,16 +43,5 @@ impl Rule for Arithmetic {
         let mut declaration = axes.declare(operands, [Operand::new("z", whole)], flops);
         declaration.linear = matches!(self, Arithmetic::Add | Arithmetic::Subtract);
         Ok(declaration)
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let [x, y] = [inputs[0], inputs[1]];
-        let missing = x.shape().len() - y.shape().len();
-        let z = Array::from_fn(region.output_shape(0), |at| {
-            let places = at[missing..].iter().zip(y.shape());
-            let other: Vec<usize> = places.map(|(i, length)| *i.min(&(length - 1))).collect();
-            self.of(x.at(at), y.at(&other))
-        });
-        vec![z]
     }
 }

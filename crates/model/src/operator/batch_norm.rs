@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::operand::inputs;
 use super::{Epsilon, Rule};
 use crate::error::refuse_if;
-use crate::{Array, Axes, Declaration, Dim, Error, Kind, Operand, Region};
+use crate::{Axes, Declaration, Dim, Error, Kind, Operand};
 
 /// Sums and squares of every channel; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -54,17 +54,6 @@ impl Rule for Moments {
         let [x] = inputs(shapes)?;
         images(x, &[("x", true)], &[("sum", false), ("squares", false)], 3.0)
     }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let mut sum = Array::full(region.output_shape(0), 0.0);
-        let mut squares = sum.clone();
-        Array::each_index(inputs[0].shape(), |at| {
-            let x = inputs[0].at(at);
-            sum.add(&at[1..2], x);
-            squares.add(&at[1..2], x * x);
-        });
-        vec![sum, squares]
-    }
 }
 
 impl Rule for MomentsBackward {
@@ -72,21 +61,6 @@ impl Rule for MomentsBackward {
         let [x, _, _] = inputs(shapes)?;
         images(x, &[("x", true), ("dsum", false), ("dsquares", false)], &[("dx", true)], 3.0)
     }
-
-    fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
-        let (x, dsum, dsquares) = (inputs[0], inputs[1], inputs[2]);
-        let dx = |at: &[usize]| dsum.at(&at[1..2]) + 2.0 * x.at(at) * dsquares.at(&at[1..2]);
-        vec![Array::from_fn(x.shape(), dx)]
-    }
-}
-
-/// Returns the number of values of a channel, their mean, and one over their standard deviation.
-fn statistics(epsilon: Epsilon, region: &Region<'_>, of: [f64; 2]) -> (f64, f64, f64) {
-    let [sum, squares] = of;
-    let axes = region.declaration().axes.iter().filter(|axis| axis.name != 'c');
-    let count = axes.map(|axis| axis.length as f64).product();
-    let mean = sum / count;
-    (count, mean, 1.0 / (squares / count - mean * mean + epsilon.value).sqrt())
 }
 
 impl Rule for BatchNorm {
@@ -96,16 +70,6 @@ impl Rule for BatchNorm {
         let operands =
             [("x", true), ("sum", false), ("squares", false), ("gain", false), ("bias", false)];
         images(x, &operands, &[("y", true)], 4.0)
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let x = inputs[0];
-        let y = Array::from_fn(x.shape(), |at| {
-            let channel = |input: usize| inputs[input].at(&at[1..2]);
-            let (_, mean, scale) = statistics(self.0, region, [channel(1), channel(2)]);
-            (x.at(at) - mean) * scale * channel(3) + channel(4)
-        });
-        vec![y]
     }
 }
 
@@ -122,23 +86,5 @@ impl Rule for BatchNormBackward {
             ("dbias", false),
         ];
         images(x, &operands, &outputs, 9.0)
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let (x, dy) = (inputs[0], inputs[4]);
-        let zero = Array::full(region.output_shape(1), 0.0);
-        let mut of_channels = [zero.clone(), zero.clone(), zero.clone(), zero];
-        let dx = Array::from_fn(x.shape(), |at| {
-            let (c, dy) = (&at[1..2], dy.at(at));
-            let of = [inputs[1].at(c), inputs[2].at(c)];
-            let (count, mean, scale) = statistics(self.0.0, region, of);
-            let (centred, scaled) = (x.at(at) - mean, dy * inputs[3].at(c) * scale);
-            let dvariance = -0.5 * scaled * centred * scale * scale;
-            let dmean = -scaled - 2.0 * mean * dvariance;
-            let found = [dmean / count, dvariance / count, dy * centred * scale, dy];
-            of_channels.iter_mut().zip(found).for_each(|(sum, value)| sum.add(c, value));
-            scaled
-        });
-        std::iter::once(dx).chain(of_channels).collect()
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Rule;
 use super::operand::{dims, inputs, quotient};
 use super::slide::{Slide, each, slides};
-use crate::{Array, Axes, Declaration, Error, Operand, Region};
+use crate::{Axes, Declaration, Error, Operand};
 
 /// A convolution; inputs x and weight. In a file, one number may stand for all directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -107,26 +107,6 @@ impl Conv2d {
         ];
         Ok((axes, operands, flops))
     }
-
-    /// Calls a function with the indices of x, weight and y of every product. The number of groups
-    /// follows from the shapes, which may be local.
-    fn each_product(
-        &self,
-        [x, weight, y]: [&[usize]; 3],
-        mut visit: impl FnMut([usize; 4], [usize; 4], [usize; 4]),
-    ) {
-        let [down, across] = self.slides();
-        let groups = (x[1] / weight[1].max(1)).max(1);
-        let per_group = (weight[0] / groups).max(1);
-        Array::each_index(&[y[0], y[1], y[2], y[3], weight[1], weight[2], weight[3]], |at| {
-            let [b, o, row, column, c, i, j] = *at else { return };
-            let (h, w) = (down.pixel(row, i, x[2]), across.pixel(column, j, x[3]));
-            if let (Some(h), Some(w)) = (h, w) {
-                let channel = o / per_group * weight[1] + c;
-                visit([b, channel, h, w], [o, c, i, j], [b, o, row, column]);
-            }
-        });
-    }
 }
 
 impl Rule for Conv2d {
@@ -136,16 +116,6 @@ impl Rule for Conv2d {
         let sizes = Sizes { batch, channels: [c, o], image: [h, w], kernel: [i, j] };
         let (axes, [x, weight, y], flops) = self.operands(&sizes)?;
         Ok(axes.declare([x, weight], [y], flops))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let [x, weight] = [inputs[0], inputs[1]];
-        let mut y = Array::full(region.output_shape(0), 0.0);
-        let shape = y.shape().to_vec();
-        self.each_product([x.shape(), weight.shape(), &shape], |of_x, of_weight, of_y| {
-            y.add(&of_y, x.at(&of_x) * weight.at(&of_weight));
-        });
-        vec![y]
     }
 }
 
@@ -159,16 +129,6 @@ impl Rule for Conv2dInput {
         let (dx, dy) = (Operand { name: "dx", ..x }, Operand { name: "dy", ..y });
         Ok(axes.declare([dy, weight], [dx], flops))
     }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let [dy, weight] = [inputs[0], inputs[1]];
-        let mut dx = Array::full(region.output_shape(0), 0.0);
-        let shape = dx.shape().to_vec();
-        self.forward.each_product([&shape, weight.shape(), dy.shape()], |of_x, of_weight, of_y| {
-            dx.add(&of_x, dy.at(&of_y) * weight.at(&of_weight));
-        });
-        vec![dx]
-    }
 }
 
 impl Rule for Conv2dWeight {
@@ -179,15 +139,5 @@ impl Rule for Conv2dWeight {
         let (axes, [x, weight, y], flops) = self.forward.operands(&sizes)?;
         let (dweight, dy) = (Operand { name: "dweight", ..weight }, Operand { name: "dy", ..y });
         Ok(axes.declare([x, dy], [dweight], flops))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let [x, dy] = [inputs[0], inputs[1]];
-        let mut dweight = Array::full(region.output_shape(0), 0.0);
-        let shape = dweight.shape().to_vec();
-        self.forward.each_product([x.shape(), &shape, dy.shape()], |of_x, of_weight, of_y| {
-            dweight.add(&of_weight, x.at(&of_x) * dy.at(&of_y));
-        });
-        vec![dweight]
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{inputs, split_last};
-use crate::{Array, Axes, Declaration, Error, Operand, Reduction, Region};
+use crate::{Axes, Declaration, Error, Operand, Reduction};
 
 /// The two terms; inputs logits and targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,13 +29,6 @@ fn operands(logits: &[usize]) -> Result<(Axes, Operand, Operand), Error> {
     Ok((axes, classes, Operand::new("targets", token)))
 }
 
-/// The place of a token's target, if it is among the classes of a region.
-fn target(targets: &Array, token: &[usize], region: &Region<'_>) -> Option<usize> {
-    let classes = region.part('v');
-    let target = (targets.at(token) as usize).checked_sub(classes.start)?;
-    (target < classes.length).then_some(target)
-}
-
 impl Rule for CrossEntropy {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [logits, _] = inputs(shapes)?;
@@ -44,21 +37,6 @@ impl Rule for CrossEntropy {
         let chosen = Operand { name: "chosen", ..targets.clone() };
         let flops = 7.0 * axes.points();
         Ok(axes.declare([logits, targets], [total, chosen], flops))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let [logits, targets] = [inputs[0], inputs[1]];
-        let classes = region.part('v').length;
-        let total = Array::from_fn(targets.shape(), |token| {
-            let logit = |v| logits.at(&[token, &[v]].concat());
-            (0..classes)
-                .map(logit)
-                .fold(f64::NEG_INFINITY, |a, b| Reduction::LogSumExp.combine(a, b))
-        });
-        let chosen = Array::from_fn(targets.shape(), |token| {
-            target(targets, token, region).map_or(0.0, |v| logits.at(&[token, &[v]].concat()))
-        });
-        vec![total, chosen]
     }
 }
 
@@ -72,17 +50,5 @@ impl Rule for CrossEntropyBackward {
             [logits, token("targets"), token("total"), token("dtotal"), token("dchosen")];
         let flops = 7.0 * axes.points();
         Ok(axes.declare(operands, [dlogits], flops))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let (logits, targets, total) = (inputs[0], inputs[1], inputs[2]);
-        let (dtotal, dchosen) = (inputs[3], inputs[4]);
-        let dlogits = Array::from_fn(logits.shape(), |at| {
-            let (v, token) = at.split_last().expect("logits have classes");
-            let share = (logits.at(at) - total.at(token)).exp();
-            let chosen = target(targets, token, region) == Some(*v);
-            share * dtotal.at(token) + if chosen { dchosen.at(token) } else { 0.0 }
-        });
-        vec![dlogits]
     }
 }

@@ -5,12 +5,11 @@
 //! the same operator again.
 
 use serde::{Deserialize, Serialize};
-use thinwire_wire::random::Key;
 
 use super::Rule;
 use super::operand::{elementwise, inputs};
 use crate::error::refuse_if;
-use crate::{Array, Declaration, Error, Kind, Region};
+use crate::{Declaration, Error, Kind};
 
 /// Some elements zero, the others larger by as much; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,19 +28,5 @@ impl Rule for Dropout {
             format!("rate is {}, expected 0 or more and less than 1", self.rate)
         })?;
         Ok(elementwise(x, &["x"], "y", 1.0)?.linear())
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let x = inputs[0];
-        let key = Key { tensor: self.stream, ..region.key() };
-        let starts: Vec<usize> = region.output(0).iter().map(|part| part.start).collect();
-        let lengths = region.declaration().shape(&region.declaration().outputs[0]);
-        let y = Array::from_fn(x.shape(), |at| {
-            let whole = at.iter().zip(&starts).map(|(i, start)| i + start).zip(&lengths);
-            let element = whole.fold(0, |element, (i, length)| element * length + i);
-            let stays = f64::from(key.uniform(element as u64)) >= self.rate;
-            if stays { x.at(at) / (1.0 - self.rate) } else { 0.0 }
-        });
-        vec![y]
     }
 }

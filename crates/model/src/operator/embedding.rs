@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{dims, inputs, split_last};
-use crate::{Array, Axes, Declaration, Dim, Error, Operand, Part, Region};
+use crate::{Axes, Declaration, Dim, Error, Operand};
 
 /// Rows of a table; inputs table and ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,11 +29,6 @@ fn axes(ids: &[usize], rows: usize, features: usize) -> Result<(Axes, Vec<Dim>, 
     Ok((axes, leading, rows, features))
 }
 
-/// Returns the index of an id's row within a part of the table, if it has the row.
-fn local(id: f64, rows: Part) -> Option<usize> {
-    (id as usize).checked_sub(rows.start).filter(|row| *row < rows.length)
-}
-
 impl Rule for Embedding {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [table, ids] = inputs(shapes)?;
@@ -41,16 +36,6 @@ impl Rule for Embedding {
         let (axes, leading, v, n) = axes(ids, v, n)?;
         let y = Operand::new("y", [&leading[..], &[n]].concat());
         Ok(axes.declare([Operand::new("table", [v, n]), Operand::new("ids", leading)], [y], 0.0))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let [table, ids] = [inputs[0], inputs[1]];
-        let rows = region.part('v');
-        let y = Array::from_fn(region.output_shape(0), |at| {
-            let (n, place) = at.split_last().expect("y has a dimension n");
-            local(ids.at(place), rows).map_or(0.0, |row| table.at(&[row, *n]))
-        });
-        vec![y]
     }
 }
 
@@ -63,18 +48,5 @@ impl Rule for EmbeddingBackward {
         let flops = dy.dims.iter().map(|dim| axes.length(*dim) as f64).product();
         let operands = [Operand::new("ids", leading), dy];
         Ok(axes.declare(operands, [Operand::new("dtable", [v, n])], flops))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let [ids, dy] = [inputs[0], inputs[1]];
-        let rows = region.part('v');
-        let mut dtable = Array::full(region.output_shape(0), 0.0);
-        Array::each_index(dy.shape(), |at| {
-            let (n, place) = at.split_last().expect("dy has a dimension n");
-            if let Some(row) = local(ids.at(place), rows) {
-                dtable.add(&[row, *n], dy.at(at));
-            }
-        });
-        vec![dtable]
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{dims, inputs};
-use crate::{Array, Axes, Declaration, Error, Operand, Region};
+use crate::{Axes, Declaration, Error, Operand};
 
 /// Tokens at their places, `y[b,e,c,n]`; inputs x and gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -55,18 +55,6 @@ fn flops(axes: &Axes, places: &Operand) -> f64 {
     2.0 * places.dims.iter().map(|dim| axes.length(*dim) as f64).product::<f64>()
 }
 
-/// Calls a function with batch, token, expert, place and gate of every token that has a place.
-fn each_place(gates: &Array, capacity: usize, mut visit: impl FnMut([usize; 4], f64)) {
-    let [batch, tokens, experts] = *gates.shape() else { return };
-    Array::each_index(&[batch, experts], |at| {
-        let (b, e) = (at[0], at[1]);
-        let gated = (0..tokens).filter(|s| gates.at(&[b, *s, e]) != 0.0);
-        for (c, s) in gated.take(capacity).enumerate() {
-            visit([b, s, e, c], gates.at(&[b, s, e]));
-        }
-    });
-}
-
 impl Rule for Dispatch {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x, gates] = inputs(shapes)?;
@@ -74,18 +62,6 @@ impl Rule for Dispatch {
         let (axes, [x, gates, y]) = operands(gates, self.capacity, n)?;
         let flops = if self.weighted { flops(&axes, &y) } else { 0.0 };
         Ok(axes.declare([x, gates], [y], flops))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let [x, gates] = [inputs[0], inputs[1]];
-        let mut y = Array::full(region.output_shape(0), 0.0);
-        each_place(gates, self.capacity, |[b, s, e, c], gate| {
-            for n in 0..x.shape()[2] {
-                let factor = if self.weighted { gate } else { 1.0 };
-                y.set(&[b, e, c, n], factor * x.at(&[b, s, n]));
-            }
-        });
-        vec![y]
     }
 }
 
@@ -97,18 +73,6 @@ impl Rule for Combine {
         let flops = flops(&axes, &y);
         Ok(axes.declare([y, gates], [x], flops))
     }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let [y, gates] = [inputs[0], inputs[1]];
-        let mut x = Array::full(region.output_shape(0), 0.0);
-        each_place(gates, y.shape()[2], |[b, s, e, c], gate| {
-            for n in 0..y.shape()[3] {
-                let factor = if self.weighted { gate } else { 1.0 };
-                x.add(&[b, s, n], factor * y.at(&[b, e, c, n]));
-            }
-        });
-        vec![x]
-    }
 }
 
 impl Rule for CombineGates {
@@ -119,16 +83,5 @@ impl Rule for CombineGates {
         let flops = flops(&axes, &y);
         let dgates = Operand { name: "dgates", ..gates.clone() };
         Ok(axes.declare([y, gates, Operand { name: "dx", ..x }], [dgates], flops))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let [y, gates, dx] = [inputs[0], inputs[1], inputs[2]];
-        let mut dgates = Array::full(region.output_shape(0), 0.0);
-        each_place(gates, y.shape()[2], |[b, s, e, c], _| {
-            let features = 0..y.shape()[3];
-            let along = features.map(|n| y.at(&[b, e, c, n]) * dx.at(&[b, s, n])).sum();
-            dgates.set(&[b, s, e], along);
-        });
-        vec![dgates]
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{SINGLE, check_number, inputs};
-use crate::{Array, Axes, Declaration, Error, Operand, Region};
+use crate::{Axes, Declaration, Error, Operand};
 
 /// A constant; no inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,9 +23,5 @@ impl Rule for Fill {
         let mut axes = Axes::default();
         let dims = axes.all(&self.shape)?;
         Ok(axes.declare([], [Operand::new("x", dims)], 0.0))
-    }
-
-    fn evaluate(&self, _: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        vec![Array::full(region.output_shape(0), self.value)]
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::operand::{inputs, split_last};
 use super::{Epsilon, Rule};
-use crate::{Array, Axes, Declaration, Error, Operand, Region};
+use crate::{Axes, Declaration, Error, Operand};
 
 /// Mean zero and variance one within a token; inputs x, gain, bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,18 +44,6 @@ impl Rule for LayerNorm {
         let [x, _, _] = inputs(shapes)?;
         tokens(x, &[("x", true), ("gain", false), ("bias", false)], &[("y", true)], 8.0)
     }
-
-    fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
-        let (x, gain, bias) = (inputs[0], inputs[1].values(), inputs[2].values());
-        let mut y = x.clone();
-        for token in y.values_mut().chunks_mut(gain.len()) {
-            normalise(token, self.0);
-            for (value, (gain, bias)) in token.iter_mut().zip(gain.iter().zip(bias)) {
-                *value = *value * gain + bias;
-            }
-        }
-        vec![y]
-    }
 }
 
 impl Rule for LayerNormBackward {
@@ -64,37 +52,4 @@ impl Rule for LayerNormBackward {
         let outputs = [("dx", true), ("dgain", false), ("dbias", false)];
         tokens(x, &[("x", true), ("gain", false), ("dy", true)], &outputs, 14.0)
     }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let (x, gain, dy) = (inputs[0], inputs[1].values(), inputs[2]);
-        let count = gain.len();
-        let mut dx = x.clone();
-        let mut dgain = Array::full(region.output_shape(1), 0.0);
-        let mut dbias = dgain.clone();
-        for (token, dy) in dx.values_mut().chunks_mut(count).zip(dy.values().chunks(count)) {
-            let deviation = normalise(token, self.0.0);
-            for n in 0..count {
-                dgain.values_mut()[n] += dy[n] * token[n];
-                dbias.values_mut()[n] += dy[n];
-            }
-            // The part of the scaled gradient that would move the mean or the variance is lost.
-            let scaled: Vec<f64> = dy.iter().zip(gain).map(|(dy, gain)| dy * gain).collect();
-            let mean = scaled.iter().sum::<f64>() / count as f64;
-            let along = scaled.iter().zip(&*token).map(|(a, b)| a * b).sum::<f64>() / count as f64;
-            for (value, scaled) in token.iter_mut().zip(scaled) {
-                *value = (scaled - mean - *value * along) / deviation;
-            }
-        }
-        vec![dx, dgain, dbias]
-    }
-}
-
-/// Makes a token's mean zero and its variance one, and gives the deviation that it had.
-fn normalise(token: &mut [f64], epsilon: Epsilon) -> f64 {
-    let count = token.len() as f64;
-    let mean = token.iter().sum::<f64>() / count;
-    let variance = token.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
-    let deviation = (variance + epsilon.value).sqrt();
-    token.iter_mut().for_each(|value| *value = (*value - mean) / deviation);
-    deviation
 }

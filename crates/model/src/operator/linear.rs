@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{dims, inputs, split_last};
-use crate::{Array, Axes, Declaration, Error, Operand, Region};
+use crate::{Axes, Declaration, Error, Operand};
 
 /// A product with a weight; inputs x, weight, and bias if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,16 +31,5 @@ impl Rule for Linear {
         operands.extend(self.bias.then(|| Operand::new("bias", [n]).added()));
         let y = Operand::new("y", [&leading[..], &[n]].concat());
         Ok(axes.declare(operands, [y], flops))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let (x, weight) = (inputs[0], inputs[1]);
-        let y = Array::from_fn(region.output_shape(0), |at| {
-            let (n, row) = at.split_last().expect("y has a dimension n");
-            let start = inputs.get(2).map_or(0.0, |bias| bias.at(&[*n]));
-            let term = |k| x.at(&[row, &[k]].concat()) * weight.at(&[k, *n]);
-            start + (0..weight.shape()[0]).map(term).sum::<f64>()
-        });
-        vec![y]
     }
 }

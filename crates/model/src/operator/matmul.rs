@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Rule;
 use super::operand::inputs;
 use crate::error::refuse_if;
-use crate::{Array, Axes, Declaration, Error, Kind, Operand, Region};
+use crate::{Axes, Declaration, Error, Kind, Operand};
 
 /// A product; inputs x and y. A letter names the axis of each dimension.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -62,21 +62,5 @@ impl Rule for MatMul {
         let output = operand("z", &self.output)?;
         let flops = 2.0 * axes.points();
         Ok(axes.declare(operands, [output], flops))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let [x, y] = [inputs[0], inputs[1]];
-        let axes = region.lengths();
-        let place = |operand: &Operand, at: &[usize]| -> Vec<usize> {
-            operand.dims.iter().map(|dim| at[dim.axis]).collect()
-        };
-        let declaration = region.declaration();
-        let mut z = Array::full(region.output_shape(0), 0.0);
-        Array::each_index(&axes, |at| {
-            let product =
-                x.at(&place(&declaration.inputs[0], at)) * y.at(&place(&declaration.inputs[1], at));
-            z.add(&place(&declaration.outputs[0], at), product);
-        });
-        vec![z]
     }
 }

@@ -1,8 +1,9 @@
 //! Operators, one file each.
 //!
-//! A file declares the axes of its operator and defines its meaning as plain, slow code in f64.
-//! Operators that exist as gradients of others stand in the file of the operator that they belong to;
-//! `backward/rules.rs` says which nodes the gradients of an operator are.
+//! A file declares the axes of its operator; `tests/reference` defines the operator's meaning as
+//! plain, slow code in f64. Operators that exist as gradients of others stand in the file of the
+//! operator that they belong to; `backward/rules.rs` says which nodes the gradients of an operator
+//! are.
 
 mod activation;
 mod arithmetic;
@@ -64,7 +65,7 @@ pub use transpose::Transpose;
 use rule::Rule;
 use serde::{Deserialize, Serialize};
 
-use crate::{Array, Declaration, Error, Region};
+use crate::{Declaration, Error};
 
 /// The closed set of operators: the enum, and what is looked up by its cases.
 macro_rules! operators {
@@ -194,11 +195,5 @@ impl Operator {
         let declaration = self.rule().declare(inputs).map_err(named)?;
         declaration.check(inputs).map_err(named)?;
         Ok(declaration)
-    }
-
-    /// Computes the outputs for a part of every axis: plain, slow, in f64. Inputs are local, and so
-    /// is what comes out.
-    pub fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        self.rule().evaluate(inputs, region)
     }
 }

@@ -9,7 +9,7 @@ use super::Rule;
 use super::operand::inputs;
 use crate::axis::LEADING;
 use crate::error::refuse_if;
-use crate::{Array, Axes, Declaration, Dim, Error, Kind, Operand, Region};
+use crate::{Axes, Declaration, Dim, Error, Kind, Operand};
 
 /// A dimension taken apart; input x.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -68,32 +68,11 @@ fn operands(
     Ok((axes, whole, parts))
 }
 
-/// Maps an index within a section to the index within the whole dimension.
-fn section(unpack: &Unpack, index: usize, local: usize) -> impl Fn(usize) -> usize + '_ {
-    let before: usize = unpack.sections[..index].iter().sum();
-    let (length, whole) = (unpack.sections[index], unpack.sections.iter().sum::<usize>());
-    debug_assert_eq!(local % length.max(1), 0);
-    move |place| place / length * whole + before + place % length
-}
-
 impl Rule for Unpack {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
         let (axes, whole, parts) = operands(self, x, "x")?;
         Ok(axes.declare([whole], parts, 0.0).linear())
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let part = |index: usize| {
-            let shape = region.output_shape(index);
-            let from = section(self, index, shape[self.dim]);
-            Array::from_fn(shape, |at| {
-                let mut place = at.to_vec();
-                place[self.dim] = from(at[self.dim]);
-                inputs[0].at(&place)
-            })
-        };
-        (0..self.sections.len()).map(part).collect()
     }
 }
 
@@ -113,19 +92,5 @@ impl Rule for Pack {
         )?;
         let (axes, whole, parts) = operands(&self.unpack(), shapes[0], "y")?;
         Ok(axes.declare(parts, [whole], 0.0).linear())
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let unpack = self.unpack();
-        let mut y = Array::full(region.output_shape(0), 0.0);
-        for (index, input) in inputs.iter().enumerate() {
-            let to = section(&unpack, index, input.shape()[self.dim]);
-            Array::each_index(input.shape(), |at| {
-                let mut place = at.to_vec();
-                place[self.dim] = to(at[self.dim]);
-                y.set(&place, input.at(at));
-            });
-        }
-        vec![y]
     }
 }

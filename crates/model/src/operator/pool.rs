@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Rule;
 use super::operand::{dims, inputs};
 use super::slide::{Slide, each, slides};
-use crate::{Array, Axes, Declaration, Error, Operand, Region};
+use crate::{Axes, Declaration, Error, Operand};
 
 /// Number that a window becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -59,25 +59,6 @@ impl Pool {
         let (h, w) = (axes.never('h', h), axes.never('w', w));
         Ok((axes, Operand::new("x", [b, c, h, w]), Operand::new("y", [b, c, y, x]), flops))
     }
-
-    /// Returns the weight of each pixel in the window at an index of y.
-    fn window(&self, x: &Array, at: &[usize]) -> Vec<([usize; 4], f64)> {
-        let ([down, across], [height, width]) = (self.slides(), self.size);
-        let place = |offset: usize| {
-            let h = down.pixel(at[2], offset / width, x.shape()[2])?;
-            let w = across.pixel(at[3], offset % width, x.shape()[3])?;
-            Some([at[0], at[1], h, w])
-        };
-        let count = height * width;
-        let places = (0..count).filter_map(place);
-        match self.kind {
-            PoolKind::Mean => places.map(|place| (place, 1.0 / count as f64)).collect(),
-            PoolKind::Max => {
-                let larger = |a: [usize; 4], b: [usize; 4]| if x.at(&b) > x.at(&a) { b } else { a };
-                places.reduce(larger).map(|place| (place, 1.0)).into_iter().collect()
-            }
-        }
-    }
 }
 
 impl Rule for Pool {
@@ -85,14 +66,6 @@ impl Rule for Pool {
         let [x] = inputs(shapes)?;
         let (axes, x, y, flops) = self.operands(x)?;
         Ok(axes.declare([x], [y], flops))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let x = inputs[0];
-        let mean = |at: &[usize]| {
-            self.window(x, at).into_iter().map(|(place, factor)| x.at(&place) * factor).sum()
-        };
-        vec![Array::from_fn(region.output_shape(0), mean)]
     }
 }
 
@@ -102,16 +75,5 @@ impl Rule for PoolBackward {
         let (axes, x, y, flops) = self.0.operands(x)?;
         let dx = Operand { name: "dx", ..x.clone() };
         Ok(axes.declare([x, Operand { name: "dy", ..y }], [dx], flops))
-    }
-
-    fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
-        let [x, dy] = [inputs[0], inputs[1]];
-        let mut dx = Array::full(x.shape(), 0.0);
-        Array::each_index(dy.shape(), |at| {
-            for (place, factor) in self.0.window(x, at) {
-                dx.add(&place, factor * dy.at(at));
-            }
-        });
-        vec![dx]
     }
 }

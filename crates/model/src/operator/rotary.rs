@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Rule;
 use super::operand::{check_number, dims, inputs, quotient};
 use crate::error::refuse_if;
-use crate::{Array, Axes, Declaration, Error, Kind, Operand, Region};
+use crate::{Axes, Declaration, Error, Kind, Operand};
 
 /// Pairs of features turned; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,19 +42,5 @@ impl Rule for Rotary {
         let flops = 3.0 * axes.points() * self.head_size as f64;
         let dims = [dims[0], dims[1], dims[2].wide(self.head_size)];
         Ok(axes.declare([Operand::new("x", dims)], [Operand::new("y", dims)], flops).linear())
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let (x, first, half) = (inputs[0], region.part('s').start, self.head_size / 2);
-        let y = Array::from_fn(x.shape(), |at| {
-            let (feature, lower) = (at[2] % half, at[2] % self.head_size < half);
-            let slowness = self.base.powf(feature as f64 / half as f64);
-            let angle = (first + at[1]) as f64 / slowness;
-            let (sine, cosine) = if self.back { -angle } else { angle }.sin_cos();
-            let other = if lower { at[2] + half } else { at[2] - half };
-            let across = x.at(&[at[0], at[1], other]) * sine;
-            x.at(at) * cosine + if lower { -across } else { across }
-        });
-        vec![y]
     }
 }

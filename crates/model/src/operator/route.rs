@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{inputs, split_last};
-use super::softmax::{softmax, softmax_backward};
 use crate::error::refuse_if;
-use crate::{Array, Axes, Declaration, Error, Kind, Operand, Region};
+use crate::{Axes, Declaration, Error, Kind, Operand};
 
 /// The gates; input logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -47,32 +46,11 @@ impl Rule for Route {
         })?;
         Ok(declaration)
     }
-
-    fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
-        let mut gates = inputs[0].clone();
-        let experts = gates.shape().last().copied().unwrap_or(1);
-        for token in gates.values_mut().chunks_mut(experts) {
-            let mut order: Vec<usize> = (0..experts).collect();
-            order.sort_by(|a, b| token[*b].total_cmp(&token[*a]));
-            order[self.chosen..].iter().for_each(|expert| token[*expert] = f64::NEG_INFINITY);
-            softmax(token);
-        }
-        vec![gates]
-    }
 }
 
 impl Rule for RouteBackward {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [gates, _] = inputs(shapes)?;
         tokens(gates, &["gates", "dgates"], "dlogits")
-    }
-
-    fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
-        let [gates, dgates] = [inputs[0], inputs[1]];
-        let experts = gates.shape().last().copied().unwrap_or(1).max(1);
-        let mut dlogits = gates.clone();
-        let rows = dlogits.values_mut().chunks_mut(experts);
-        rows.zip(dgates.values().chunks(experts)).for_each(|(y, dy)| softmax_backward(y, dy));
-        vec![dlogits]
     }
 }

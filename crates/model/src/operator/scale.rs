@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{SINGLE, check_number, elementwise, inputs};
-use crate::{Array, Declaration, Error, Region};
+use crate::{Declaration, Error};
 
 /// A product with this number; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,9 +15,5 @@ impl Rule for Scale {
         let [x] = inputs(shapes)?;
         check_number("factor", self.0, SINGLE)?;
         Ok(elementwise(x, &["x"], "y", 1.0)?.linear())
-    }
-
-    fn evaluate(&self, inputs: &[&Array], _: &Region<'_>) -> Vec<Array> {
-        vec![inputs[0].map(|value| value * self.0)]
     }
 }

@@ -30,12 +30,6 @@ impl Slide {
             }
         }
     }
-
-    /// Returns the place of a window's pixel in an image; none if it is in the padding.
-    pub fn pixel(&self, window: usize, at: usize, length: usize) -> Option<usize> {
-        let padded = window * self.stride + at * self.dilation;
-        padded.checked_sub(self.padding[0]).filter(|pixel| *pixel < length)
-    }
 }
 
 /// Two slides, vertical and horizontal, of strides, dilations, and padding at the top, on the left,

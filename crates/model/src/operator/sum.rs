@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::inputs;
-use crate::{Array, Axes, Declaration, Error, Operand, Region};
+use crate::{Axes, Declaration, Error, Operand};
 
 /// Fate of a dimension in a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -66,16 +66,6 @@ impl Sum {
         }
         Ok([Operand::new(names[0], dims), Operand::new(names[1], summed)])
     }
-
-    /// Returns the index of the sum that an element of the whole belongs to.
-    pub(super) fn place(&self, at: &[usize]) -> Vec<usize> {
-        let place = |(dim, i): (usize, &usize)| match self.of(dim) {
-            Summed::No => Some(*i),
-            Summed::ToOne => Some(0),
-            Summed::Away => None,
-        };
-        at.iter().enumerate().filter_map(place).collect()
-    }
 }
 
 impl Rule for Sum {
@@ -85,11 +75,5 @@ impl Rule for Sum {
         let [x, y] = self.operands(&mut axes, x, ["x", "y"])?;
         let flops = axes.points();
         Ok(axes.declare([x], [y], flops).linear())
-    }
-
-    fn evaluate(&self, inputs: &[&Array], region: &Region<'_>) -> Vec<Array> {
-        let mut y = Array::full(region.output_shape(0), 0.0);
-        Array::each_index(inputs[0].shape(), |at| y.add(&self.place(at), inputs[0].at(at)));
-        vec![y]
     }
 }

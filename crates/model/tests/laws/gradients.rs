@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use thinwire_model::{
     Arithmetic, Array, Declaration, Element, Error, Graph, Initial, Kind, Layout, Origin, Role,
-    Strategy, Sum, TensorId, Training, backward, conversion, evaluate,
+    Strategy, Sum, TensorId, Training, backward, conversion,
 };
 use thinwire_wire::random::Key;
 
+use crate::reference::evaluate;
 use crate::samples::{Sample, Values, array, samples};
 use crate::strategies::MESHES;
 

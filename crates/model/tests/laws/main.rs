@@ -8,6 +8,8 @@
 mod conversions;
 mod gradients;
 mod programs;
+#[path = "../reference/mod.rs"]
+mod reference;
 mod samples;
 mod shards;
 mod strategies;

@@ -3,11 +3,12 @@
 use proptest::prelude::*;
 use thinwire_model::{
     Array, AttentionKind, Declaration, Element, Gpt, Graph, Initial, Layout, Llama, Moe, Origin,
-    Resnet, Role, Strategy, TensorId, Training, Vgg, backward, conversion, evaluate,
+    Resnet, Role, Strategy, TensorId, Training, Vgg, backward, conversion,
 };
 use thinwire_wire::random::Key;
 
 use crate::conversions::run;
+use crate::reference::{Reference, evaluate};
 use crate::shards::{assert_close, gather, ranks};
 
 /// A tensor on all ranks.

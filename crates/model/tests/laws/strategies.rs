@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use thinwire_model::{Array, Declaration, Region, Strategy};
 
+use crate::reference::Reference;
 use crate::samples::{Sample, samples};
 use crate::shards::{assert_close, gather, ranks, scatter};
 

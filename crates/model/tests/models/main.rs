@@ -2,6 +2,8 @@
 
 mod attacks;
 mod file;
+#[path = "../reference/mod.rs"]
+mod reference;
 mod rewrite;
 mod small;
 

@@ -3,8 +3,10 @@
 use proptest::prelude::*;
 use thinwire_model::{
     Array, Broadcast, Element, Graph, MatMul, Operator, Reshape, Role, Scale, Softmax, Sum,
-    TensorId, Transpose, evaluate, simplify,
+    TensorId, Transpose, simplify,
 };
+
+use crate::reference::evaluate;
 
 /// How attention is taken apart.
 #[derive(Clone, Debug)]

@@ -2,9 +2,11 @@
 
 use thinwire_model::{
     Array, AttentionKind, Bert, Element, Gpt, Graph, Initial, Llama, Mlp, Moe, Resnet, Role,
-    TensorId, Vgg, backward, evaluate,
+    TensorId, Vgg, backward,
 };
 use thinwire_wire::random::Key;
+
+use crate::reference::evaluate;
 
 /// Values for everything that no node computes.
 fn sources(graph: &Graph) -> Vec<(TensorId, Array)> {

@@ -88,32 +88,40 @@ pub(super) fn broadcast(
     let there: Vec<&Constant> =
         inputs.iter().copied().filter(|input| !input.values.is_empty()).collect();
     let steps: Vec<Vec<usize>> = there.iter().map(|input| steps(input, dimensions)).collect();
-    let mut index = vec![0; dimensions];
-    let mut places = vec![0; there.len()];
+    let mut places: Vec<_> = steps.iter().map(|steps| places(&shape, steps, 0)).collect();
     let mut found = vec![0.0; there.len()];
-    let mut values = Vec::with_capacity(elements);
-    for _ in 0..elements {
-        for ((found, input), place) in found.iter_mut().zip(&there).zip(&places) {
-            *found = input.values[*place];
+    let values = (0..elements).map(|_| {
+        for ((found, input), places) in found.iter_mut().zip(&there).zip(&mut places) {
+            *found = places.next().map_or(0.0, |place| input.values[place]);
         }
-        values.push(function(&found));
-        for dim in (0..dimensions).rev() {
+        function(&found)
+    });
+    let values = values.collect();
+    drop(places);
+    Ok(Some(Constant { shape, values, whole: inputs[0].whole }))
+}
+
+/// The places of all elements of a shape in the order of rows, from a place on, where neighbours
+/// along each dimension lie so many places apart.
+pub(super) fn places(
+    shape: &[usize],
+    steps: &[usize],
+    mut place: usize,
+) -> impl Iterator<Item = usize> {
+    let mut index = vec![0; shape.len()];
+    (0..shape.iter().product::<usize>()).map(move |_| {
+        let now = place;
+        for dim in (0..shape.len()).rev() {
             index[dim] += 1;
-            let again = index[dim] == shape[dim];
-            for (place, steps) in places.iter_mut().zip(&steps) {
-                *place = if again {
-                    *place - (shape[dim] - 1) * steps[dim]
-                } else {
-                    *place + steps[dim]
-                };
-            }
-            if !again {
+            place += steps[dim];
+            if index[dim] < shape[dim] {
                 break;
             }
+            place -= steps[dim] * shape[dim];
             index[dim] = 0;
         }
-    }
-    Ok(Some(Constant { shape, values, whole: inputs[0].whole }))
+        now
+    })
 }
 
 /// Returns the stride of each dimension, counted from the last: 0 where a dimension is 1 long or

@@ -1,8 +1,8 @@
 //! Known numbers at other places: looked up, put together, cut out, turned and added up.
 
-use thinwire_model::Error;
+use thinwire_model::{Array, Error};
 
-use super::element::steps;
+use super::element::{places, steps};
 use super::limit::elements;
 use crate::constant::{Constant, ELEMENTS_MAX};
 use crate::import::{Call, Importer};
@@ -15,21 +15,14 @@ fn build(
     whole: bool,
     value: impl Fn(&[usize]) -> Option<f64>,
 ) -> Result<Option<Constant>, Error> {
-    let elements = elements(call, &shape)?;
-    let mut index = vec![0; shape.len()];
-    let mut values = Vec::with_capacity(elements);
-    for _ in 0..elements {
-        let Some(value) = value(&index) else { return Ok(None) };
-        values.push(value);
-        for (i, length) in index.iter_mut().zip(&shape).rev() {
-            *i += 1;
-            if *i < *length {
-                break;
-            }
-            *i = 0;
-        }
-    }
-    Ok(Some(Constant { shape, values, whole }))
+    let mut values = Some(Vec::with_capacity(elements(call, &shape)?));
+    Array::each_index(&shape, |index| {
+        values = values.take().and_then(|mut values| {
+            values.push(value(index)?);
+            Some(values)
+        });
+    });
+    Ok(values.map(|values| Constant { shape, values, whole }))
 }
 
 /// The place that an index means, counted from the end where it is negative.
@@ -68,22 +61,8 @@ fn pieces(
 }
 
 /// Numbers that lie so far apart along each dimension of a shape, from a place on.
-fn strided(from: &Constant, shape: Vec<usize>, steps: &[usize], mut place: usize) -> Constant {
-    let mut index = vec![0; shape.len()];
-    let elements = shape.iter().product();
-    let mut values = Vec::with_capacity(elements);
-    for _ in 0..elements {
-        values.push(from.values[place]);
-        for dim in (0..shape.len()).rev() {
-            index[dim] += 1;
-            place += steps[dim];
-            if index[dim] < shape[dim] {
-                break;
-            }
-            place -= steps[dim] * shape[dim];
-            index[dim] = 0;
-        }
-    }
+fn strided(from: &Constant, shape: Vec<usize>, steps: &[usize], first: usize) -> Constant {
+    let values = places(&shape, steps, first).map(|place| from.values[place]).collect();
     Constant { shape, values, whole: from.whole }
 }
 

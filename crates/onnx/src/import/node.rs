@@ -2,7 +2,8 @@
 
 use thinwire_model::{Broadcast, Error, Kind, Operator, Scale, Sum, Summed, TensorId};
 
-use super::Importer;
+use super::{Call, Importer};
+use crate::value::Value;
 
 impl Importer<'_> {
     /// A node of one output.
@@ -15,6 +16,40 @@ impl Importer<'_> {
         Ok(self.graph.apply(name, operator.into(), inputs)?[0])
     }
 
+    /// Adds a node of one output in place of a call.
+    pub fn give(
+        &mut self,
+        call: &Call<'_>,
+        operator: impl Into<Operator>,
+        inputs: &[TensorId],
+    ) -> Result<Value, Error> {
+        self.apply(&call.name, operator, inputs).map(Value::Tensor)
+    }
+
+    /// Adds a node of one output that a call needs beside its own, called `part` of it.
+    pub fn part(
+        &mut self,
+        call: &Call<'_>,
+        part: &str,
+        operator: impl Into<Operator>,
+        inputs: &[TensorId],
+    ) -> Result<TensorId, Error> {
+        self.apply(&format!("{}.{part}", call.name), operator, inputs)
+    }
+
+    /// The sum over some dimensions.
+    pub fn sum(
+        &mut self,
+        name: &str,
+        x: TensorId,
+        over: &[usize],
+        becomes: Summed,
+    ) -> Result<TensorId, Error> {
+        let of = |dim: usize| if over.contains(&dim) { becomes } else { Summed::No };
+        let dims = (0..self.graph.tensors[x].shape.len()).map(of).collect();
+        self.apply(name, Sum { dims }, &[x])
+    }
+
     /// The mean over some dimensions.
     pub fn mean(
         &mut self,
@@ -23,11 +58,9 @@ impl Importer<'_> {
         over: &[usize],
         becomes: Summed,
     ) -> Result<TensorId, Error> {
-        let shape = self.graph.tensors[x].shape.clone();
-        let of = |dim: usize| if over.contains(&dim) { becomes } else { Summed::No };
-        let sum = Sum { dims: (0..shape.len()).map(of).collect() };
+        let shape = &self.graph.tensors[x].shape;
         let count: usize = over.iter().filter_map(|dim| shape.get(*dim)).product();
-        let sum = self.apply(&format!("{name}.sum"), sum, &[x])?;
+        let sum = self.sum(&format!("{name}.sum"), x, over, becomes)?;
         self.apply(name, Scale(1.0 / count as f64), &[sum])
     }
 

@@ -34,6 +34,20 @@ impl Importer<'_> {
         }
     }
 
+    /// A list of integers: an attribute or, in later versions, a constant input.
+    pub fn list(
+        &self,
+        call: &Call<'_>,
+        name: &str,
+        index: usize,
+    ) -> Result<Option<Vec<i64>>, Error> {
+        match call.integers(name) {
+            Some(list) => Ok(Some(list.to_vec())),
+            None if call.has(index) => Ok(Some(self.constant(call, index)?.integers())),
+            None => Ok(None),
+        }
+    }
+
     /// Whether an input is numbers that are known, or may be read.
     pub fn is_fixed(&self, call: &Call<'_>, index: usize) -> bool {
         matches!(self.value(call, index), Ok(Value::Constant(_) | Value::Stored(_)))

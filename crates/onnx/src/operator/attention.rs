@@ -30,7 +30,7 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
     let head_size = features / heads.queries;
     let ratio = call.float("scale", 1.0 / (head_size as f64).sqrt()) * (head_size as f64).sqrt();
     if (ratio - 1.0).abs() > NEAR {
-        q = importer.apply(&format!("{}.scale", call.name), Scale(ratio), &[q])?;
+        q = importer.part(call, "scale", Scale(ratio), &[q])?;
     }
     let causal = causal(importer, call)?;
     let attention = Attention { head_size, queries_per_key: heads.queries / heads.keys, causal };
@@ -42,9 +42,9 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
         return Ok(Value::Tensor(y));
     };
     let shape = vec![batch, tokens, heads.queries, features / heads.queries];
-    let y = importer.apply(&format!("{}.apart", call.name), Reshape { shape }, &[y])?;
+    let y = importer.part(call, "apart", Reshape { shape }, &[y])?;
     let turned = Transpose::new("bshd", "bhsd");
-    importer.apply(&format!("{}.turned", call.name), turned, &[y]).map(Value::Tensor)
+    importer.part(call, "turned", turned, &[y]).map(Value::Tensor)
 }
 
 /// Refuses what attention here has not.
@@ -98,9 +98,9 @@ fn merged(importer: &mut Importer<'_>, call: &Call<'_>, x: TensorId) -> Result<T
         return Ok(x);
     };
     let turned = Transpose::new("bhsd", "bshd");
-    let turned = importer.apply(&format!("{}.turned", call.name), turned, &[x])?;
+    let turned = importer.part(call, "turned", turned, &[x])?;
     let shape = vec![batch, tokens, heads * features];
-    importer.apply(&format!("{}.merged", call.name), Reshape { shape }, &[turned])
+    importer.part(call, "merged", Reshape { shape }, &[turned])
 }
 
 /// Whether no query sees a later key, by the attribute or a known mask.

@@ -1,8 +1,8 @@
 //! Images: convolutions, pools and batch norm.
 
 use thinwire_model::{
-    Arithmetic, BatchNorm, Conv2d, Error, Initial, Moments, Pool, PoolKind, Reshape, Scale, Sum,
-    Summed, TensorId,
+    Arithmetic, BatchNorm, Conv2d, Error, Initial, Moments, Pool, PoolKind, Reshape, Summed,
+    TensorId,
 };
 
 use super::norm;
@@ -74,7 +74,7 @@ fn image(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<(TensorId, bool
         return Ok((x, false));
     };
     let row = Reshape { shape: vec![batch, channels, 1, length] };
-    Ok((importer.apply(&format!("{}.row", call.name), row, &[x])?, true))
+    Ok((importer.part(call, "row", row, &[x])?, true))
 }
 
 /// A convolution's weight, for images of one row if the images are.
@@ -103,7 +103,7 @@ fn result(
         return Ok(Value::Tensor(y));
     }
     let flat = Reshape { shape: vec![batch, channels, length] };
-    importer.apply(&format!("{}.flat", call.name), flat, &[y]).map(Value::Tensor)
+    importer.part(call, "flat", flat, &[y]).map(Value::Tensor)
 }
 
 /// Returns the number of groups of a convolution.
@@ -191,14 +191,11 @@ pub(super) fn global(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
                 stride: [1, 1],
                 padding: [0; 4],
             };
-            Ok(Value::Tensor(importer.apply(&call.name, pool, &[x])?))
+            importer.give(call, pool, &[x])
         }
         [_, _, ..] => {
-            let of = |dim: usize| if dim > 1 { Summed::ToOne } else { Summed::No };
-            let sum = Sum { dims: (0..shape.len()).map(of).collect() };
-            let sum = importer.apply(&format!("{}.sum", call.name), sum, &[x])?;
-            let count: usize = shape[2..].iter().product();
-            Ok(Value::Tensor(importer.apply(&call.name, Scale(1.0 / count as f64), &[sum])?))
+            let image: Vec<usize> = (2..shape.len()).collect();
+            importer.mean(&call.name, x, &image, Summed::ToOne).map(Value::Tensor)
         }
         _ => Err(call.refuse(format!("x has shape {shape:?}, expected an image"))),
     }
@@ -212,5 +209,5 @@ pub(super) fn batch_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result
     let name = format!("{}.moments", call.name);
     let moments = importer.graph.apply(name, Moments.into(), &[x])?;
     let operands = [x, moments[0], moments[1], gain, bias];
-    Ok(Value::Tensor(importer.apply(&call.name, BatchNorm(norm::epsilon(call)), &operands)?))
+    importer.give(call, BatchNorm(norm::epsilon(call)), &operands)
 }

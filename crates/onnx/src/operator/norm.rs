@@ -1,9 +1,10 @@
 //! Norms, softmax and masks, means and dropout.
 
 use thinwire_model::{
-    Dropout, Epsilon, Error, Fill, Initial, LayerNorm, RmsNorm, Softmax, Sum, Summed, TensorId,
+    Dropout, Epsilon, Error, Fill, Initial, LayerNorm, RmsNorm, Softmax, Summed, TensorId,
 };
 
+use super::shape::axes;
 use crate::half::{Half, Stage, decimal, unary};
 use crate::import::{Call, Importer};
 use crate::value::Value;
@@ -14,18 +15,16 @@ pub(super) fn layer_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result
     let shape = last_axis(importer, call, x)?;
     let bias = match call.has(2) {
         true => importer.learned(call, 2, Initial::Zeros)?,
-        false => {
-            importer.apply(&format!("{}.zeros", call.name), Fill { shape, value: 0.0 }, &[])?
-        }
+        false => importer.part(call, "zeros", Fill { shape, value: 0.0 }, &[])?,
     };
-    Ok(Value::Tensor(importer.apply(&call.name, LayerNorm(epsilon(call)), &[x, gain, bias])?))
+    importer.give(call, LayerNorm(epsilon(call)), &[x, gain, bias])
 }
 
 /// RMS norm over the last dimension.
 pub(super) fn rms_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
     let [x, gain] = [importer.tensor(call, 0)?, importer.learned(call, 1, Initial::Ones)?];
     last_axis(importer, call, x)?;
-    Ok(Value::Tensor(importer.apply(&call.name, RmsNorm(epsilon(call)), &[x, gain])?))
+    importer.give(call, RmsNorm(epsilon(call)), &[x, gain])
 }
 
 /// Returns the number that a norm adds to a variance.
@@ -61,20 +60,14 @@ pub(super) fn softmax(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Va
         Value::Half(Half { stage: Stage::Causal, x, .. }) => (x, true),
         _ => (importer.tensor(call, 0)?, false),
     };
-    Ok(Value::Tensor(importer.apply(&call.name, Softmax { causal }, &[x])?))
+    importer.give(call, Softmax { causal }, &[x])
 }
 
 /// The mean or the sum over some dimensions.
 pub(super) fn reduce(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
     let value = importer.value(call, 0)?.clone();
     let dimensions = importer.shape(&value).len();
-    let axes = match call.integers("axes") {
-        Some(axes) => axes.to_vec(),
-        None if call.has(1) => importer.constant(call, 1)?.integers(),
-        None => (0..dimensions as i64).collect(),
-    };
-    let axes = axes.into_iter().map(|axis| call.dimension(axis, dimensions));
-    let axes: Vec<usize> = axes.collect::<Result<_, _>>()?;
+    let axes = axes(importer, call, dimensions)?.unwrap_or_else(|| (0..dimensions).collect());
     let becomes = if call.integer("keepdims", 1) == 0 { Summed::Away } else { Summed::ToOne };
     let last = axes[..] == [dimensions.wrapping_sub(1)] && becomes == Summed::ToOne;
     if let (Value::Half(half), true) = (&value, last)
@@ -87,12 +80,11 @@ pub(super) fn reduce(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
         let node = call.name.clone();
         return Ok(Value::Half(Half::new(Stage::Mean, x, node)));
     }
-    if call.operator == "ReduceMean" {
-        return importer.mean(&call.name, x, &axes, becomes).map(Value::Tensor);
-    }
-    let of = |dim: usize| if axes.contains(&dim) { becomes } else { Summed::No };
-    let sum = Sum { dims: (0..dimensions).map(of).collect() };
-    Ok(Value::Tensor(importer.apply(&call.name, sum, &[x])?))
+    let reduced = match call.operator {
+        "ReduceMean" => importer.mean(&call.name, x, &axes, becomes),
+        _ => importer.sum(&call.name, x, &axes, becomes),
+    };
+    reduced.map(Value::Tensor)
 }
 
 /// Dropout at its rate.
@@ -106,5 +98,5 @@ pub(super) fn dropout(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Va
     }
     let x = importer.tensor(call, 0)?;
     let stream = importer.graph.nodes.len() as u32;
-    Ok(Value::Tensor(importer.apply(&call.name, Dropout { rate, stream }, &[x])?))
+    importer.give(call, Dropout { rate, stream }, &[x])
 }

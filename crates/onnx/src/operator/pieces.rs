@@ -12,15 +12,12 @@ pub(super) fn split(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Vec<
     let x = importer.tensor(call, 0)?;
     let from = importer.graph.tensors[x].shape.clone();
     let dim = call.dimension(call.integer("axis", 0), from.len())?;
-    let sections: Vec<i64> = match call.integers("split") {
-        Some(sections) => sections.to_vec(),
-        None if call.has(1) => importer.constant(call, 1)?.integers(),
-        None => {
-            let part = from[dim].div_ceil(call.outputs().max(1)) as i64;
-            let rest = |at: usize| part.min(from[dim] as i64 - part * at as i64);
-            (0..call.outputs()).map(rest).collect()
-        }
+    let equal = || {
+        let part = from[dim].div_ceil(call.outputs().max(1)) as i64;
+        let rest = |at: usize| part.min(from[dim] as i64 - part * at as i64);
+        (0..call.outputs()).map(rest).collect()
     };
+    let sections = importer.list(call, "split", 1)?.unwrap_or_else(equal);
     let sections = lengths(call, &sections, from[dim])?;
     let unpack = Unpack { dim, pieces: 1, sections };
     let parts = importer.graph.apply(&*call.name, unpack.into(), &[x])?;
@@ -52,7 +49,7 @@ pub(super) fn concat(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
     };
     let sections: Vec<usize> = parts.iter().map(section).collect::<Result<_, _>>()?;
     let pack = Pack { dim, pieces: 1, sections };
-    Ok(Value::Tensor(importer.apply(&call.name, pack, &parts)?))
+    importer.give(call, pack, &parts)
 }
 
 /// A range of a dimension.
@@ -93,15 +90,11 @@ pub(crate) fn ranges(
     call: &Call<'_>,
     from: &[usize],
 ) -> Result<Vec<(usize, usize, usize, i64)>, Error> {
-    let list = |name: &str, index: usize| match call.integers(name) {
-        Some(list) => Ok(Some(list.to_vec())),
-        None if call.has(index) => importer.constant(call, index).map(|list| Some(list.integers())),
-        None => Ok(None),
-    };
-    let starts = list("starts", 1)?.unwrap_or_default();
-    let ends = list("ends", 2)?.unwrap_or_default();
-    let axes = list("axes", 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
-    let steps = list("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
+    let starts = importer.list(call, "starts", 1)?.unwrap_or_default();
+    let ends = importer.list(call, "ends", 2)?.unwrap_or_default();
+    let all = || (0..starts.len() as i64).collect();
+    let axes = importer.list(call, "axes", 3)?.unwrap_or_else(all);
+    let steps = importer.list(call, "steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
     let counts = [starts.len(), ends.len(), axes.len(), steps.len()];
     if starts.is_empty() || counts != [starts.len(); 4] {
         let message =
@@ -158,7 +151,7 @@ pub(super) fn gather(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
         let message = format!("rows along axis {dim} of shape {from:?}, expected a table");
         return Err(call.refuse(message));
     }
-    Ok(Value::Tensor(importer.apply(&call.name, Embedding, &[table, ids])?))
+    importer.give(call, Embedding, &[table, ids])
 }
 
 /// Rows of a table at known places: one row again and again, or rows one after the other, but for

@@ -69,7 +69,7 @@ pub(super) fn matmul(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
         format!("{}kn", leading(right)),
         format!("{}sn", leading(left.max(right))),
     );
-    Ok(Value::Tensor(importer.apply(&call.name, product, &[x, y])?))
+    importer.give(call, product, &[x, y])
 }
 
 /// A product with a weight: a linear layer, or a product with a table that is also read otherwise.

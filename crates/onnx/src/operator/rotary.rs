@@ -30,17 +30,17 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
     let base = base(importer, call, tokens, head_size)?;
     let rotary = Rotary { head_size, base, back: false };
     let [batch, _, _, features] = importer.graph.tensors[x].shape[..] else {
-        return importer.apply(&call.name, rotary, &[x]).map(Value::Tensor);
+        return importer.give(call, rotary, &[x]);
     };
     let shape = vec![batch, tokens, heads * features];
     let turned = Transpose::new("bhsd", "bshd");
-    let x = importer.apply(&format!("{}.turned", call.name), turned, &[x])?;
-    let x = importer.apply(&format!("{}.merged", call.name), Reshape { shape }, &[x])?;
+    let x = importer.part(call, "turned", turned, &[x])?;
+    let x = importer.part(call, "merged", Reshape { shape }, &[x])?;
     let y = importer.apply(&call.name, rotary, &[x])?;
     let shape = vec![batch, tokens, heads, features];
-    let y = importer.apply(&format!("{}.apart", call.name), Reshape { shape }, &[y])?;
+    let y = importer.part(call, "apart", Reshape { shape }, &[y])?;
     let back = Transpose::new("bshd", "bhsd");
-    importer.apply(&format!("{}.back", call.name), back, &[y]).map(Value::Tensor)
+    importer.part(call, "back", back, &[y]).map(Value::Tensor)
 }
 
 /// Tokens, heads and the features of a head.

@@ -80,20 +80,14 @@ pub(crate) fn flat(call: &Call<'_>, from: &[usize]) -> Result<Vec<usize>, Error>
 }
 
 /// The axes of an attribute or, since version 13, of the second input.
-fn axes(
+pub(super) fn axes(
     importer: &Importer<'_>,
     call: &Call<'_>,
     dimensions: usize,
 ) -> Result<Option<Vec<usize>>, Error> {
-    let axes = match call.integers("axes") {
-        Some(axes) => axes.to_vec(),
-        None if call.has(1) => importer.constant(call, 1)?.integers(),
-        None => return Ok(None),
-    };
-    axes.into_iter()
-        .map(|axis| call.dimension(axis, dimensions))
-        .collect::<Result<_, _>>()
-        .map(Some)
+    let Some(axes) = importer.list(call, "axes", 1)? else { return Ok(None) };
+    let axes = axes.into_iter().map(|axis| call.dimension(axis, dimensions));
+    axes.collect::<Result<_, _>>().map(Some)
 }
 
 pub(crate) fn squeezed(
@@ -164,7 +158,7 @@ pub(super) fn transpose(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<
     if input == output {
         return Ok(Value::Tensor(x));
     }
-    Ok(Value::Tensor(importer.apply(&call.name, Transpose::new(input, output), &[x])?))
+    importer.give(call, Transpose::new(input, output), &[x])
 }
 
 /// Repeats values along more dimensions.

@@ -28,7 +28,7 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
         "Swish" if call.float("alpha", 1.0) == 1.0 => Activation::Silu,
         "IsNaN" => return half(Stage::Missing, x),
         "Sigmoid" => return half(Stage::Sigmoid, x),
-        "Neg" => return Ok(Value::Tensor(importer.apply(&call.name, Scale(-1.0), &[x])?)),
+        "Neg" => return importer.give(call, Scale(-1.0), &[x]),
         operator => {
             return match scaled(importer, x) {
                 Some((factor, of)) if operator == "Erf" && (factor - ROOT).abs() < NEAR => {
@@ -38,7 +38,7 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
             };
         }
     };
-    Ok(Value::Tensor(importer.apply(&call.name, activation, &[x])?))
+    importer.give(call, activation, &[x])
 }
 
 /// A leaky rectifier with a trained slope, as `relu(x) - relu(-x) * slope`. Slopes begin at 0.
@@ -49,7 +49,7 @@ pub(super) fn sloped(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
     let turned = importer.apply(&named("turned"), Scale(-1.0), &[x])?;
     let below = importer.apply(&named("below"), Activation::Relu, &[turned])?;
     let sloped = importer.apply(&named("sloped"), Arithmetic::Multiply, &[below, slope])?;
-    importer.apply(&call.name, Arithmetic::Subtract, &[above, sloped]).map(Value::Tensor)
+    importer.give(call, Arithmetic::Subtract, &[above, sloped])
 }
 
 /// Formulas that have such parts.

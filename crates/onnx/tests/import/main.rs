@@ -4,14 +4,17 @@ mod attention;
 mod constants;
 mod files;
 mod hostile;
+#[path = "../../../model/tests/reference/mod.rs"]
+mod reference;
 mod rotary;
 
 use files::{BATCH, Maker, cnn, gpt, int, mlp};
 use onnx_rs::ast::{Attribute, DataType, Dimension, TensorProto};
 use proptest::prelude::*;
+use reference::evaluate;
 use thinwire_model::{
     Activation, Array, AttentionKind, Element, Epsilon, Gpt, Graph, LayerNorm, Mlp, Operator, Role,
-    Vgg, classes, evaluate, summary,
+    Vgg, classes, summary,
 };
 use thinwire_onnx::OnnxFile;
 

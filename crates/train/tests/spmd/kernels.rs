@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use thinwire_model::{Array, Declaration, Region, Strategy};
 use thinwire_train::spmd::{Value, kernel};
 
+use crate::reference::Reference;
 use crate::samples::{Sample, samples};
 use crate::shards::{ranks, scatter};
 

@@ -11,6 +11,8 @@ mod mixtures;
 mod models;
 mod plans;
 mod ranks;
+#[path = "../../../model/tests/reference/mod.rs"]
+mod reference;
 #[path = "../../../model/tests/laws/samples.rs"]
 mod samples;
 #[path = "../../../model/tests/laws/shards.rs"]

@@ -1,12 +1,21 @@
-//! Any operator by its meaning in `model`: slow, and always right.
+//! Products that sum an axis which only one of both operands has: slow, in f64.
 
-use thinwire_model::{Array, Operator, Region};
+use thinwire_model::{Array, Operand, Region};
 
 use crate::spmd::value::Value;
 
-/// Computes an operator in f64 and rounds to f32.
-pub fn compute(operator: &Operator, inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
-    let arrays: Vec<Array> = inputs.iter().map(|value| value.array()).collect();
-    let outputs = operator.evaluate(&arrays.iter().collect::<Vec<_>>(), region);
-    outputs.iter().map(Value::from_array).collect()
+/// Computes a product in f64 and rounds it to f32.
+pub fn matmul(inputs: &[&Value], region: &Region<'_>) -> Value {
+    let [x, y] = [inputs[0].array(), inputs[1].array()];
+    let place = |operand: &Operand, at: &[usize]| -> Vec<usize> {
+        operand.dims.iter().map(|dim| at[dim.axis]).collect()
+    };
+    let declaration = region.declaration();
+    let [left, right] = [&declaration.inputs[0], &declaration.inputs[1]];
+    let mut z = Array::full(region.output_shape(0), 0.0);
+    Array::each_index(&region.lengths(), |at| {
+        let product = x.at(&place(left, at)) * y.at(&place(right, at));
+        z.add(&place(&declaration.outputs[0], at), product);
+    });
+    Value::from_array(&z)
 }
