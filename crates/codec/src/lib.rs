@@ -46,15 +46,14 @@ mod natural;
 mod powersgd;
 mod qsgd;
 mod randomk;
-mod sampled;
 mod select;
 mod shown;
 mod signs;
+mod sparse;
 pub mod speed;
 mod table;
 mod tbq;
 mod terngrad;
-mod topk;
 mod vote;
 
 pub use alternate::{Alternating, Side};

@@ -15,7 +15,7 @@ use thinwire_wire::random::Key;
 
 use crate::choice::{Choice, Entry, refused};
 use crate::shown::Number;
-use crate::topk::{count, in_unit};
+use crate::sparse::{count, in_unit};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, kernel};
 
 /// Line in the table of codecs.

@@ -6,7 +6,7 @@ use crate::choice::{Choice, Entry};
 use crate::shown::short;
 use crate::{
     Error, Kind, cast, dct, dynamic8, float8, ints, intsgd, language, natural, powersgd, qsgd,
-    randomk, sampled, signs, tbq, terngrad, topk, vote,
+    randomk, signs, sparse, tbq, terngrad, vote,
 };
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
@@ -27,9 +27,9 @@ pub const CODECS: [Entry; 23] = [
     float8::E5M2,
     dynamic8::ENTRY,
     tbq::ENTRY,
-    topk::ENTRY,
-    sampled::GRADDROP,
-    sampled::DGC,
+    sparse::TOPK,
+    sparse::GRADDROP,
+    sparse::DGC,
     randomk::ENTRY,
     dct::ENTRY,
     intsgd::ENTRY,

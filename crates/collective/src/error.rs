@@ -56,13 +56,16 @@ pub(crate) fn is_call(step: u64) -> bool {
 pub(crate) const NUMBERS: u32 = 1 << 30;
 
 impl Error {
+    fn new(kind: Kind, operation: &'static str, detail: String) -> Error {
+        Error { kind, operation, step: None, rank: None, detail, source: None }
+    }
+
     pub(crate) fn invalid(operation: &'static str, detail: String) -> Error {
-        Error { kind: Kind::Invalid, operation, step: None, rank: None, detail, source: None }
+        Error::new(Kind::Invalid, operation, detail)
     }
 
     pub(crate) fn stopped(reason: String) -> Error {
-        let kind = Kind::Stopped;
-        Error { kind, operation: "abort", step: None, rank: None, detail: reason, source: None }
+        Error::new(Kind::Stopped, "abort", reason)
     }
 
     pub(crate) fn corrupt(
@@ -71,7 +74,7 @@ impl Error {
         rank: Option<Rank>,
         detail: String,
     ) -> Error {
-        Error { kind: Kind::Corrupt, operation, step, rank, detail, source: None }
+        Error { step, rank, ..Error::new(Kind::Corrupt, operation, detail) }
     }
 
     pub(crate) fn timeout(
@@ -80,7 +83,7 @@ impl Error {
         rank: Option<Rank>,
         detail: String,
     ) -> Error {
-        Error { kind: Kind::Timeout, operation, step: Some(step), rank, detail, source: None }
+        Error { step: Some(step), rank, ..Error::new(Kind::Timeout, operation, detail) }
     }
 
     pub(crate) fn link(
@@ -89,7 +92,8 @@ impl Error {
         error: thinwire_link::Error,
     ) -> Error {
         let (rank, detail) = (error.rank, error.to_string());
-        Error { kind: Kind::Peer, operation, step, rank, detail, source: Some(Arc::new(error)) }
+        let source = Some(Arc::new(error));
+        Error { step, rank, source, ..Error::new(Kind::Peer, operation, detail) }
     }
 
     /// Returns the error with a step of training where it named none. The code between the collectives of

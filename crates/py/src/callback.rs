@@ -2,26 +2,7 @@
 
 use pyo3::prelude::*;
 
-use crate::background::Background;
 use crate::error::Failure;
-
-/// A Python function that is called with an error or None.
-pub(crate) struct Callback {
-    function: Py<PyAny>,
-    background: Background,
-}
-
-impl Callback {
-    pub(crate) fn new(function: Py<PyAny>, background: &Background) -> Callback {
-        Callback { function, background: background.clone() }
-    }
-
-    /// Calls the function from the background, with the error if there is one.
-    pub(crate) fn call(self, result: Result<(), Failure>) {
-        let Callback { function, background } = self;
-        background.run(move || call(function, result.map(|()| None)));
-    }
-}
 
 /// Calls `done(error)`, or `done(error, answer)` where there is an answer to give.
 pub(crate) fn call(done: Py<PyAny>, result: Result<Option<bool>, Failure>) {

@@ -10,7 +10,7 @@ use thinwire_job::{Form, Given, Host, Meeting, Place, find, process, token};
 use thinwire_wire::World;
 
 use crate::background::Background;
-use crate::callback::Callback;
+use crate::callback;
 use crate::calls::{self, Call, Sum};
 use crate::context::Context;
 use crate::error::Failure;
@@ -48,8 +48,10 @@ impl Group {
     fn issue(&self, py: Python<'_>, done: Done, call: Call) -> PyResult<()> {
         self.context.lifetime.check()?;
         if let Some(done) = done {
-            let callback = Callback::new(done, &self.background);
-            let reply = Box::new(move |result| callback.call(result));
+            let background = self.background.clone();
+            let reply = Box::new(move |result: Result<(), Failure>| {
+                background.run(move || callback::call(done, result.map(|()| None)));
+            });
             return Ok(self.with(|driver| call.make(driver, reply))?);
         }
         let (reply, answer) = channel();

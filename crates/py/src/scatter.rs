@@ -11,7 +11,7 @@ use thinwire_sync::Place;
 use thinwire_wire::DType;
 
 use crate::background::Background;
-use crate::callback::Callback;
+use crate::callback;
 use crate::context::Context;
 use crate::error::Failure;
 use crate::group::Group;
@@ -49,8 +49,7 @@ impl Scatter {
         let cell = Arc::clone(&self.cell);
         let run = move || with(&cell, work);
         if let Some(done) = done {
-            let callback = Callback::new(done, &self.background);
-            self.background.run(move || callback.call(run()));
+            self.background.run(move || callback::call(done, run().map(|()| None)));
             return Ok(());
         }
         let (reply, answer) = channel();

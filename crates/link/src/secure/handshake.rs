@@ -147,12 +147,12 @@ fn write_message(noise: &mut snow::HandshakeState, output: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    type Outcome = Result<Option<(Session, Preamble)>, Error>;
+    pub(crate) type Outcome = Result<Option<(Session, Preamble)>, Error>;
 
     const PLAIN: Preamble = Preamble { encrypt: false };
 
@@ -171,7 +171,7 @@ mod tests {
         (at_a, at_b)
     }
 
-    fn pair(token_a: &str, token_b: &str) -> (Outcome, Outcome) {
+    pub(crate) fn pair(token_a: &str, token_b: &str) -> (Outcome, Outcome) {
         let side = |role, token| Handshake::new(role, &Token::new(token), PLAIN);
         talk(side(Role::Initiator, token_a), side(Role::Responder, token_b))
     }

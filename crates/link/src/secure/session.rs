@@ -125,23 +125,11 @@ impl fmt::Debug for Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::secure::{Handshake, Preamble, Role, Token};
 
     /// Both ends of a connection whose keys last for `mine` and `theirs` records.
     fn pair(mine: u64, theirs: u64) -> (Session, Session) {
-        let side = |role| Handshake::new(role, &Token::new("t"), Preamble { encrypt: true });
-        let (mut a, mut b) = (side(Role::Initiator), side(Role::Responder));
-        let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
-        let mut ends = (None, None);
-        while ends.0.is_none() || ends.1.is_none() {
-            if ends.0.is_none() {
-                ends.0 = a.advance(&mut to_a, &mut to_b).unwrap().map(|(session, _)| session);
-            }
-            if ends.1.is_none() {
-                ends.1 = b.advance(&mut to_b, &mut to_a).unwrap().map(|(session, _)| session);
-            }
-        }
-        let (a, b) = (ends.0.unwrap(), ends.1.unwrap());
+        let (a, b) = crate::secure::handshake::tests::pair("t", "t");
+        let [a, b] = [a, b].map(|end| end.unwrap().unwrap().0);
         (Session { records_per_key: mine, ..a }, Session { records_per_key: theirs, ..b })
     }
 
