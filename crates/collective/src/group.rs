@@ -232,10 +232,7 @@ impl Group {
         let (refusal, progress) = (adapter.refusal.take(), adapter.progress);
         let mut active = match (moved, refusal) {
             (_, Some(error)) => return Err(self.fail(error)),
-            (Err(error), None) => {
-                let (operation, step) = self.doing(runs);
-                return Err(self.fail(Error::link(operation, step, error)));
-            }
+            (Err(error), None) => return Err(self.link_failed(runs, error)),
             (Ok(moved), None) => moved,
         };
         self.hand_over(runs);
@@ -289,19 +286,16 @@ impl Group {
         if let Some(gone) =
             runs.iter().flat_map(Run::awaited).find(|rank| self.link.has_left(*rank))
         {
-            let (operation, step) = self.doing(runs);
-            let left = thinwire_link::Error::left(gone);
-            return Err(self.fail(Error::link(operation, step, left)));
+            return Err(self.link_failed(runs, thinwire_link::Error::left(gone)));
         }
         self.judge(runs)?;
-        let (operation, step) = self.doing(runs);
         let asleep = Instant::now();
         let waited = self.link.wait(patience.min(self.timeout));
         self.spins_max = match asleep.elapsed() < SHORT_SLEEP {
             true => (2 * self.spins_max).min(SPINS_MAX),
             false => (self.spins_max / 2).max(1),
         };
-        waited.map_err(|error| self.fail(Error::link(operation, step, error)))
+        waited.map_err(|error| self.link_failed(runs, error))
     }
 
     /// Runs to the end, in this thread.
@@ -367,6 +361,11 @@ impl Group {
             self.error = Some(error.clone());
         }
         error
+    }
+
+    fn link_failed<V: Buffer>(&mut self, runs: &[Run<V>], error: thinwire_link::Error) -> Error {
+        let (operation, step) = self.doing(runs);
+        self.fail(Error::link(operation, step, error))
     }
 
     fn timed_out<V: Buffer>(&mut self, runs: &[Run<V>]) -> Error {

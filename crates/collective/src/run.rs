@@ -219,7 +219,7 @@ impl<V: Buffer> Run<V> {
         let Operation::Send { slot, to, message } = self.program.operations[task as usize] else {
             unreachable!("only sends are put in the outbox");
         };
-        let length = self.program.lengths[slot.0 as usize];
+        let length = self.program.lengths[slot.index()];
         let tag = Tag { step: self.address.step, tensor: self.address.tensor, message };
         let mut header = Header::new(Kind::Data, epoch, tag, length);
         header.nonfinite = self.nonfinite;
@@ -230,10 +230,8 @@ impl<V: Buffer> Run<V> {
 
     /// The payload of a message that was handed to the link.
     pub(crate) fn outgoing(&self, to: Rank, message: u32) -> &[u8] {
-        let slot = match self.program.departures.get(&(to, message)) {
-            Some(&task) => slot_of(&self.program.operations[task as usize]),
-            None => return &[],
-        };
+        let Some(&task) = self.program.departures.get(&(to, message)) else { return &[] };
+        let slot = self.slot_of(task);
         match &self.program.homes[slot] {
             Home::Buffer => &self.slots[slot],
             Home::Tensor(range) => &self.values.bytes()[range.clone()],
@@ -265,7 +263,7 @@ impl<V: Buffer> Run<V> {
             let text = format!("{from} sent message {message}, which is not in this schedule");
             return Some(self.corrupt(Some(from), text));
         };
-        let expected = self.program.lengths[slot_of(&self.program.operations[task as usize])];
+        let expected = self.program.lengths[self.slot_of(task)];
         if header.length as usize != expected {
             let found = header.length;
             let text = format!("length mismatch: {from} sent {found} bytes, expected {expected}");
@@ -284,7 +282,7 @@ impl<V: Buffer> Run<V> {
     /// Where a message without a fault goes.
     pub(crate) fn place(&mut self, from: Rank, header: &Header, pool: &mut Pool) -> &mut [u8] {
         let task = self.program.arrivals[&(from, header.tag.message)];
-        let slot = slot_of(&self.program.operations[task as usize]);
+        let slot = self.slot_of(task);
         match &self.program.homes[slot] {
             Home::Tensor(range) => &mut self.values.bytes_mut()[range.clone()],
             Home::Buffer => {
@@ -312,8 +310,12 @@ impl<V: Buffer> Run<V> {
         Ok(())
     }
 
+    fn slot_of(&self, task: u32) -> usize {
+        self.program.operations[task as usize].slot().index()
+    }
+
     fn release_slot(&mut self, task: u32, pool: &mut Pool) {
-        let slot = slot_of(&self.program.operations[task as usize]);
+        let slot = self.slot_of(task);
         self.readers[slot] -= 1;
         if self.readers[slot] == 0 {
             pool.put(std::mem::take(&mut self.slots[slot]));
@@ -353,13 +355,3 @@ impl<V: Buffer> Run<V> {
 
 /// The entry in `waits` of a task that is done.
 const DONE: u32 = u32::MAX;
-
-fn slot_of(operation: &Operation) -> usize {
-    match operation {
-        Operation::Encode { slot, .. }
-        | Operation::Merge { slot, .. }
-        | Operation::Decode { slot, .. }
-        | Operation::Send { slot, .. }
-        | Operation::Recv { slot, .. } => slot.0 as usize,
-    }
-}

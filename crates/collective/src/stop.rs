@@ -1,12 +1,11 @@
 //! A handle that ends a group from another thread.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use thinwire_link::Waker;
 
 /// Ends the group it came from; cheap to clone and to use twice.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Stop {
     reason: Arc<OnceLock<String>>,
     waker: Waker,
@@ -28,11 +27,5 @@ impl Stop {
     /// Why the group is to end, if it is.
     pub(crate) fn reason(&self) -> Option<String> {
         self.reason.get().cloned()
-    }
-}
-
-impl fmt::Debug for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Stop").field(&self.reason.get()).finish()
     }
 }
