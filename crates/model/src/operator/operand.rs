@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::{Axes, Declaration, Error, Kind, Operand};
+use crate::{Axes, Declaration, Dim, Error, Kind, Operand};
 
 /// Finite values of single precision.
 pub(super) const SINGLE: RangeInclusive<f64> = -(f32::MAX as f64)..=f32::MAX as f64;
@@ -68,7 +68,33 @@ pub(super) fn elementwise(
 ) -> Result<Declaration, Error> {
     let mut axes = Axes::default();
     let dims = axes.all(shape)?;
+    Ok(alike(axes, dims, inputs, output, flops_per_element))
+}
+
+/// Declares an operator of each row alone: operands of one shape, whose last axis stays whole.
+pub(super) fn rows(
+    letter: char,
+    shape: &[usize],
+    inputs: &[&'static str],
+    output: &'static str,
+    flops_per_element: f64,
+) -> Result<Declaration, Error> {
+    let (last, leading) = split_last(inputs[0], shape)?;
+    let mut axes = Axes::default();
+    let mut dims = axes.leading(leading)?;
+    dims.push(axes.never(letter, last));
+    Ok(alike(axes, dims, inputs, output, flops_per_element))
+}
+
+/// Declares operands that all run over the same dimensions.
+fn alike(
+    axes: Axes,
+    dims: Vec<Dim>,
+    inputs: &[&'static str],
+    output: &'static str,
+    flops_per_element: f64,
+) -> Declaration {
     let flops = flops_per_element * axes.points();
     let inputs: Vec<Operand> = inputs.iter().map(|name| Operand::new(name, &dims[..])).collect();
-    Ok(axes.declare(inputs, [Operand::new(output, dims)], flops))
+    axes.declare(inputs, [Operand::new(output, dims)], flops)
 }

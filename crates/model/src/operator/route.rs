@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::Rule;
-use super::operand::{inputs, split_last};
+use super::operand::{inputs, rows};
 use crate::error::refuse_if;
-use crate::{Axes, Declaration, Error, Kind, Operand};
+use crate::{Declaration, Error, Kind};
 
 /// The gates; input logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -22,24 +22,10 @@ pub struct Route {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouteBackward;
 
-fn tokens(
-    shape: &[usize],
-    inputs: &[&'static str],
-    output: &'static str,
-) -> Result<Declaration, Error> {
-    let (e, leading) = split_last(inputs[0], shape)?;
-    let mut axes = Axes::default();
-    let mut dims = axes.leading(leading)?;
-    dims.push(axes.never('e', e));
-    let flops = 6.0 * axes.points();
-    let operands: Vec<_> = inputs.iter().map(|name| Operand::new(name, &dims[..])).collect();
-    Ok(axes.declare(operands, [Operand::new(output, dims)], flops))
-}
-
 impl Rule for Route {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [logits] = inputs(shapes)?;
-        let declaration = tokens(logits, &["logits"], "gates")?;
+        let declaration = rows('e', logits, &["logits"], "gates", 6.0)?;
         let experts = logits.last().copied().unwrap_or(0);
         refuse_if(self.chosen == 0 || self.chosen > experts, Kind::Operands, || {
             format!("a token goes to {} experts, expected 1 to {experts}", self.chosen)
@@ -51,6 +37,6 @@ impl Rule for Route {
 impl Rule for RouteBackward {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [gates, _] = inputs(shapes)?;
-        tokens(gates, &["gates", "dgates"], "dlogits")
+        rows('e', gates, &["gates", "dgates"], "dlogits", 6.0)
     }
 }

@@ -27,8 +27,7 @@ impl<'a> GraphModel<'a> {
         outcome: &'a Outcome,
         file: &PlanFile,
     ) -> Result<GraphModel<'a>, Error> {
-        let unplanned = || Error::impossible("the planner has not made this plan");
-        let prepared = planner.prepared(&outcome.candidate).ok_or_else(unplanned)?;
+        let prepared = planner.prepared_of(outcome)?;
         let training = backward(&prepared.graph).map_err(|error| Error::from_model(&error))?;
         let plan = Plan::of_file(file, &prepared.graph)?;
         let element_bytes = planner.settings().precision.element as usize;

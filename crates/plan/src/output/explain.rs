@@ -71,7 +71,7 @@ pub fn explain(
     name: &str,
 ) -> Result<String, Error> {
     let best = &found.best;
-    let prepared = planner.prepared(&best.candidate).ok_or_else(unplanned)?;
+    let prepared = planner.prepared_of(best)?;
     let place = place(prepared, name)?;
     let here = costs(cluster, &best.candidate, &planner.settings_of(best));
     let chain = Chain::new(prepared, &here, best.candidate.rule)?;

@@ -8,7 +8,7 @@ use super::activations::activations;
 use super::codecs::codecs;
 use super::derived::GraphModel;
 use super::levels::crossed_by_activations;
-use super::spared::{divisions, recomputed};
+use super::savings::{divisions, recomputed};
 use crate::cost::Precision;
 use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, zero_stage};
 use crate::{Cluster, Error};
@@ -25,8 +25,7 @@ pub fn plan_file(
     found: &Found,
 ) -> Result<PlanFile, Error> {
     let Outcome { candidate, schedule, choice, stages, .. } = &found.best;
-    let unplanned = || Error::impossible("the planner has not made this plan");
-    let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
+    let prepared = planner.prepared_of(&found.best)?;
     let graph = &prepared.graph;
     let costs = costs(cluster, candidate, &planner.settings_of(&found.best));
     let chain = Chain::new(prepared, &costs, candidate.rule)?;
@@ -75,7 +74,7 @@ pub fn plan_file(
         codec: codecs(prepared, cluster, planner.settings(), &found.best),
         activation: Vec::new(),
         division,
-        way: (0..choice.ways.len()).map(way).collect(),
+        way: (0..choice.variants.len()).map(way).collect(),
     };
     // Which levels activations cross, the step itself says; most plans encode none.
     if costs.activations.iter().any(Option::is_some) {

@@ -10,7 +10,7 @@ mod least;
 mod levels;
 mod products;
 mod report;
-mod spared;
+mod savings;
 mod stages;
 mod traffic;
 
@@ -18,7 +18,7 @@ pub use explain::explain;
 pub use file::plan_file;
 pub use levels::LevelTraffic;
 pub use report::{NO_EXPERT, Sensitivity, describe, idle, price_report, report, sensitivities};
-pub use spared::{recompute_text, zero_text};
+pub use savings::{recompute_text, zero_text};
 pub use stages::stage_blocks;
 pub use thinwire_program::file::{
     ActivationFile, CodecFile, DivisionFile, Numbers, PlanFile, StageFile, WayFile,

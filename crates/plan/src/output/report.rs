@@ -77,8 +77,7 @@ fn memory(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String,
 /// Returns the step time of a plan's strategies on another cluster, in seconds.
 fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64, Error> {
     let candidate = &outcome.candidate;
-    let unplanned = || Error::impossible("the planner has not made this plan");
-    let prepared = planner.prepared(candidate).ok_or_else(unplanned)?;
+    let prepared = planner.prepared_of(outcome)?;
     let settings = planner.settings_of(outcome);
     let here = costs(cluster, candidate, &settings);
     let given = Chain::new(prepared, &here, candidate.rule)?.given(&outcome.choice);

@@ -15,8 +15,7 @@ use crate::search::{Outcome, Planner, StageOutcome};
 /// # Errors
 /// If the planner has not made this plan.
 pub fn stage_blocks(planner: &Planner, outcome: &Outcome) -> Result<Vec<Vec<Range<usize>>>, Error> {
-    let unplanned = || Error::impossible("the planner has not made this plan");
-    let prepared = planner.prepared(&outcome.candidate).ok_or_else(unplanned)?;
+    let prepared = planner.prepared_of(outcome)?;
     let stages = outcome.stages.iter().map(|stage| stage.blocks.clone());
     let stages: Vec<Range<usize>> = stages.collect();
     let chunks = deal(&prepared.graph, &stages, outcome.schedule.chunks());
@@ -28,8 +27,7 @@ pub fn stage_blocks(planner: &Planner, outcome: &Outcome) -> Result<Vec<Vec<Rang
 /// Returns a line for every stage; of neighbours that have equally many blocks and equal memory, one.
 pub(super) fn stages(planner: &Planner, outcome: &Outcome) -> Result<Vec<String>, Error> {
     let blocks = stage_blocks(planner, outcome)?;
-    let unplanned = || Error::impossible("the planner has not made this plan");
-    let prepared = planner.prepared(&outcome.candidate).ok_or_else(unplanned)?;
+    let prepared = planner.prepared_of(outcome)?;
     let ranges = |all: &[Range<usize>]| {
         let range = |range: &Range<usize>| named(&prepared.graph, range);
         all.iter().map(range).collect::<Vec<_>>().join(" and ")

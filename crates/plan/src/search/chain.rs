@@ -35,9 +35,9 @@ pub struct Chain<'a> {
 /// One option for every variable of every block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// Distinct ways in which blocks are done: a class and the options of its variables.
-    pub ways: Vec<(usize, Vec<usize>)>,
-    /// Way of every block.
+    /// Distinct assignments of blocks: a class and the options of its variables.
+    pub variants: Vec<(usize, Vec<usize>)>,
+    /// Variant of every block.
     pub of_block: Vec<usize>,
     /// Codec error of gradients at the prices of this choice, in elements.
     pub codec_error: f64,
@@ -89,22 +89,7 @@ impl<'a> Chain<'a> {
         rule: Rule,
         given: &Given,
     ) -> Result<Chain<'a>, Error> {
-        Chain::build(prepared, costs, Allowed { rule, given })
-    }
-
-    /// Returns the chain of the same model on other devices; choices mean the same.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Chain::new`].
-    pub fn on(&self, costs: &Costs<'_>) -> Result<Chain<'a>, Error> {
-        Chain::given_by(self.prepared, costs, self.rule, &self.given)
-    }
-
-    fn build(
-        prepared: &'a Prepared,
-        costs: &Costs<'_>,
-        allowed: Allowed<'_>,
-    ) -> Result<Chain<'a>, Error> {
+        let allowed = Allowed { rule, given };
         allowed.check(prepared, &costs.mesh)?;
         let cache = prepared.cache.on(costs);
         let unlinked = costs.products.then(|| costs.unlinked());
@@ -125,8 +110,15 @@ impl<'a> Chain<'a> {
             formulations.push(outline.priced(&prepared.graph, &pricing));
             orders.push(Arc::clone(outline.order()));
         }
-        let (rule, given) = (allowed.rule, allowed.given.clone());
-        Ok(Chain { prepared, rule, given, formulations, orders })
+        Ok(Chain { prepared, rule, given: given.clone(), formulations, orders })
+    }
+
+    /// Returns the chain of the same model on other devices; choices mean the same.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Chain::new`].
+    pub fn on(&self, costs: &Costs<'_>) -> Result<Chain<'a>, Error> {
+        Chain::given_by(self.prepared, costs, self.rule, &self.given)
     }
 
     /// Returns the cheapest choice under weights, at a price per byte. The price of the choice
@@ -142,12 +134,12 @@ impl<'a> Chain<'a> {
             modes.iter().map(|weights| self.eliminated(weights, seconds_per_byte)).collect();
         let ends = self.ends(&blocks);
         let mut known: HashMap<(usize, usize, usize), usize> = HashMap::new();
-        let mut ways: Vec<(usize, Vec<usize>)> = Vec::new();
+        let mut variants: Vec<(usize, Vec<usize>)> = Vec::new();
         let mut prices: Vec<(Price, f64)> = Vec::new();
         let mut of_block = Vec::new();
         for (block, pair) in ends.windows(2).enumerate() {
             let class = self.prepared.of_block[block];
-            let way = *known.entry((class, pair[0], pair[1])).or_insert_with(|| {
+            let variant = *known.entry((class, pair[0], pair[1])).or_insert_with(|| {
                 let one = &self.formulations[class];
                 let entry = one.entry.map(|_| pair[0]);
                 let kept: Vec<usize> = entry.into_iter().chain(one.exit.map(|_| pair[1])).collect();
@@ -157,14 +149,14 @@ impl<'a> Chain<'a> {
                 let saved = one.saved(&options, &modes[mode], seconds_per_byte);
                 let cost: Cost = [one.cost(&options), saved].into_iter().sum();
                 prices.push((modes[mode].price(&cost), cost.codec_error));
-                ways.push((class, options));
-                ways.len() - 1
+                variants.push((class, options));
+                variants.len() - 1
             });
-            of_block.push(way);
+            of_block.push(variant);
         }
-        let price = of_block.iter().map(|way| prices[*way].0).sum();
-        let codec_error = of_block.iter().map(|way| prices[*way].1).sum();
-        (price, Choice { ways, of_block, codec_error })
+        let price = of_block.iter().map(|variant| prices[*variant].0).sum();
+        let codec_error = of_block.iter().map(|variant| prices[*variant].1).sum();
+        (price, Choice { variants, of_block, codec_error })
     }
 
     /// Returns every class with all but its ends eliminated.
@@ -179,15 +171,15 @@ impl<'a> Chain<'a> {
         choice: &'b Choice,
         block: usize,
     ) -> impl Iterator<Item = &'b TransportOptions> {
-        let (class, options) = &choice.ways[choice.of_block[block]];
+        let (class, options) = &choice.variants[choice.of_block[block]];
         self.formulations[*class].transport_options(options)
     }
 
     /// Returns whether the first mesh dimension cuts batches, wherever there is one, and nothing
     /// else.
     pub fn cuts_batches(&self, choice: &Choice) -> bool {
-        let ways = 0..choice.ways.len();
-        ways.flat_map(|way| self.strategies(choice, way)).all(|(id, strategy)| {
+        let variants = 0..choice.variants.len();
+        variants.flat_map(|variant| self.strategies(choice, variant)).all(|(id, strategy)| {
             let declaration = self.prepared.graph.declaration(&self.prepared.graph.nodes[id]);
             match strategy.0.first() {
                 Some(Cut::Axis(axis)) => declaration.axes[*axis].name == 'b',
@@ -209,9 +201,9 @@ impl<'a> Chain<'a> {
 
     /// Returns the strategies of a choice, for the nodes of the first block of each class.
     pub fn given(&self, choice: &Choice) -> Given {
-        let ways = 0..choice.ways.len();
+        let variants = 0..choice.variants.len();
         let mut given = Given::new();
-        for (id, strategy) in ways.flat_map(|way| self.strategies(choice, way)) {
+        for (id, strategy) in variants.flat_map(|variant| self.strategies(choice, variant)) {
             given.entry(id).or_insert_with(|| strategy.clone());
         }
         given
@@ -220,13 +212,13 @@ impl<'a> Chain<'a> {
     /// Returns the cost of every block with the usual transport of every gradient.
     pub fn costs(&self, choice: &Choice) -> Vec<Cost> {
         let cost = |(class, options): &(usize, Vec<usize>)| self.formulations[*class].cost(options);
-        let ways: Vec<Cost> = choice.ways.iter().map(cost).collect();
-        choice.of_block.iter().map(|way| ways[*way]).collect()
+        let variants: Vec<Cost> = choice.variants.iter().map(cost).collect();
+        choice.of_block.iter().map(|variant| variants[*variant]).collect()
     }
 
     /// Returns the shape and layout in which a block gives its tensor to the next one.
     pub fn exit(&self, choice: &Choice, block: usize) -> Option<(&[usize], &Sides)> {
-        let (class, options) = &choice.ways[choice.of_block[block]];
+        let (class, options) = &choice.variants[choice.of_block[block]];
         let one = &self.formulations[*class];
         let variable = one.exit?;
         let Variable::Tensor(id, sides) = &one.variables[variable] else { return None };
@@ -245,7 +237,7 @@ impl<'a> Chain<'a> {
         choice: &Choice,
         user: &User,
     ) -> Option<(&[usize], TensorId, Sides)> {
-        let (class, options) = &choice.ways[choice.of_block[user.block]];
+        let (class, options) = &choice.variants[choice.of_block[user.block]];
         let mut strategies = self.formulations[*class].strategies(options);
         let (_, strategy) = strategies.find(|(id, _)| *id == user.node)?;
         let tensor = self.prepared.graph.nodes[user.node].inputs[user.input];
@@ -254,15 +246,19 @@ impl<'a> Chain<'a> {
         Some((&self.prepared.graph.tensors[tensor].shape, tensor, sides))
     }
 
-    /// Returns the strategy of every node of a way, in order.
-    pub fn strategies<'b>(&'b self, choice: &'b Choice, way: usize) -> Vec<(NodeId, &'b Strategy)> {
-        let (class, options) = &choice.ways[way];
+    /// Returns the strategy of every node of a variant, in order.
+    pub fn strategies<'b>(
+        &'b self,
+        choice: &'b Choice,
+        variant: usize,
+    ) -> Vec<(NodeId, &'b Strategy)> {
+        let (class, options) = &choice.variants[variant];
         self.formulations[*class].strategies(options).collect()
     }
 
-    /// Returns a node of a way: its strategies, its cost and its conversions.
-    pub fn part(&self, choice: &Choice, way: usize, node: NodeId) -> Option<Part<'_>> {
-        let (class, options) = &choice.ways[way];
+    /// Returns a node of a variant: its strategies, its cost and its conversions.
+    pub fn part(&self, choice: &Choice, variant: usize, node: NodeId) -> Option<Part<'_>> {
+        let (class, options) = &choice.variants[variant];
         let one = &self.formulations[*class];
         let is_it = |variable: &Variable| matches!(variable, Variable::Node(id, _) if *id == node);
         let variable = one.variables.iter().position(is_it)?;

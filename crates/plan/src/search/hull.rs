@@ -7,13 +7,14 @@ use crate::cost::{Cost, GradientTransport};
 /// from there, until none has a rate; each with its change from the one before. Of equal rates the
 /// last one is taken.
 pub(super) fn hull<'a>(
-    ways: impl Iterator<Item = &'a GradientTransport> + Clone,
+    transports: impl Iterator<Item = &'a GradientTransport> + Clone,
     mut at: Cost,
     rate: impl Fn(&Cost, &GradientTransport) -> Option<f64>,
 ) -> Vec<(GradientTransport, Cost)> {
     let mut found = Vec::new();
     loop {
-        let rated = ways.clone().filter_map(|way| Some((rate(&at, way)?, way)));
+        let rated =
+            transports.clone().filter_map(|transport| Some((rate(&at, transport)?, transport)));
         let Some((_, next)) = rated.max_by(|a, b| a.0.total_cmp(&b.0)) else { return found };
         found.push((*next, next.change - at));
         at = next.change;

@@ -132,6 +132,12 @@ impl Planner {
         self.prepared.get(&(self.batch / candidate.micro_batches))
     }
 
+    /// Returns the prepared model of a plan.
+    pub(crate) fn prepared_of(&self, outcome: &Outcome) -> Result<&Prepared, Error> {
+        let unplanned = || Error::impossible("the planner has not made this plan");
+        self.prepared(&outcome.candidate).ok_or_else(unplanned)
+    }
+
     /// Returns the sequences of a step.
     pub fn batch(&self) -> usize {
         self.batch
