@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use thinwire_codec::Codec;
 use thinwire_schedule::{Operation, Schedule, Slot, Task};
-use thinwire_wire::{DType, Rank};
+use thinwire_wire::{DType, HEADER_BYTES, Rank};
 
 use crate::Buffer;
 use crate::buffer::element_bytes;
@@ -182,10 +182,10 @@ impl Program {
         self.feedback
     }
 
-    /// Payload bytes that this rank sends in one run.
+    /// Bytes that this rank sends in one run, headers included.
     pub fn sent_bytes(&self) -> u64 {
         let sent = |operation: &Operation| match operation {
-            Operation::Send { slot, .. } => self.lengths[slot.0 as usize] as u64,
+            Operation::Send { slot, .. } => (self.lengths[slot.index()] + HEADER_BYTES) as u64,
             _ => 0,
         };
         self.operations.iter().map(sent).sum()

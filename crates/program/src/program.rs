@@ -8,7 +8,7 @@ mod describe;
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
-use thinwire_model::{Layout, NodeId, Step, TensorId};
+use thinwire_model::{Collective, Layout, NodeId, Reduction, Step, TensorId};
 use thinwire_wire::Rank;
 
 use crate::collective::{ENCODED, Encoding, Length, RAW, outermost};
@@ -209,6 +209,33 @@ impl Program {
     /// Returns the bytes that this rank sends in one step, headers included.
     pub fn sent_bytes(&self) -> u64 {
         self.bytes(ENCODED)
+    }
+
+    /// Returns the sum of a parameter's gradient that crate `sync` makes: the last one, once a step, over
+    /// ranks that have shares of it. None if nobody else has one.
+    pub fn exchanged(&self, parameter: usize) -> Option<&Convert> {
+        let sums = |convert: &&Convert| {
+            let sum = match convert.step.collective {
+                Collective::AllReduce { reduction } => reduction == Reduction::Sum,
+                Collective::ReduceScatter { reduction, .. } => reduction == Reduction::Sum,
+                _ => false,
+            };
+            // Two phases are two exchanges.
+            sum && self.transfer(convert).phases.len() == 1
+        };
+        self.parameters[parameter].reduce.last().filter(sums)
+    }
+
+    /// Returns the bytes of a step that this rank sends beside the sums of [`Program::exchanged`], headers
+    /// included.
+    pub fn other_bytes(&self) -> u64 {
+        let exchanged = (0..self.parameters.len()).filter_map(|index| self.exchanged(index));
+        self.sent_bytes() - exchanged.map(|sum| self.transfer(sum).sent_bytes()).sum::<u64>()
+    }
+
+    /// Returns whether this is the program of the only rank of a plan.
+    pub fn is_alone(&self) -> bool {
+        self.mesh.sizes.iter().all(|size| *size == 1) && !self.forward.iter().any(Vec::is_empty)
     }
 
     /// Returns the bytes that this rank would send in one step if everything travelled as f32.

@@ -51,6 +51,15 @@ impl Channel {
         &self.driver
     }
 
+    /// Ends the thread and gives the group back.
+    ///
+    /// # Errors
+    /// If another user has the channel still, or an error has ended the group.
+    pub fn into_group(self) -> Result<Group, Error> {
+        let driver = Arc::into_inner(self.driver).ok_or(Error::Stopped)?;
+        driver.into_group().map_err(Error::Collective)
+    }
+
     /// Ends the group from any thread.
     pub fn stop(&self) -> Stop {
         self.driver.stop()

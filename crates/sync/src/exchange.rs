@@ -36,6 +36,9 @@ pub(crate) trait Exchange: Debug + Send {
     /// If the exchange is not done.
     fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Vec<f32>), Error>;
 
+    /// Returns the bytes that this rank will send in the next step, headers included.
+    fn sent_bytes(&self) -> u64;
+
     /// Returns the state of a member of the bucket that a checkpoint must hold beside the residual, and
     /// its name.
     fn state(&self, _member: usize) -> Option<(&'static str, Vec<f32>)> {

@@ -21,7 +21,9 @@ use crate::measure::codecs::Calibration;
 use crate::measure::link::LinkSpeed;
 use crate::synchronizer::warm_up::WarmUp;
 use crate::worker::{Job, Worker};
-use crate::{Channel, Error, Gradient, Options, Outcome, Parameter, Policy, Reduction, StepRecord};
+use crate::{
+    Channel, Error, Gradient, Options, Outcome, Parameter, Policy, Reduction, StepRecord, Target,
+};
 
 /// Averages gradients over all ranks.
 #[derive(Debug)]
@@ -278,15 +280,26 @@ impl Synchronizer {
         self.thin_out()
     }
 
-    /// The averaged gradient of a parameter, after a step that was not skipped.
+    /// The synchronised gradient of a parameter, after a step that was not skipped; this rank's chunk of a
+    /// sharded one.
     pub fn gradient(&self, parameter: usize) -> &[f32] {
         let (bucket, range) = &self.places[parameter];
-        &self.buckets[*bucket].values()[range.clone()]
+        let state = &self.buckets[*bucket];
+        match state.bucket.target {
+            Target::Whole => &state.values()[range.clone()],
+            Target::Shard => state.values(),
+        }
     }
 
     /// Where the time of the last step went.
     pub fn record(&self) -> &StepRecord {
         &self.record
+    }
+
+    /// Bytes that this rank will send in the next step, headers included, by the codecs and schedules that
+    /// are in force.
+    pub fn step_bytes(&self) -> u64 {
+        self.buckets.iter().map(BucketState::step_bytes).sum()
     }
 
     /// Bytes that the exchange holds beyond one copy of the gradients, encoded messages excepted.

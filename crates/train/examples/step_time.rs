@@ -5,11 +5,10 @@
 use std::error::Error;
 use std::time::Instant;
 
-use thinwire_sync::Synchronizer;
+use thinwire_collective::Group;
 use thinwire_train::spmd::GraphModel;
 use thinwire_train::{
-    AdamWOptions, Config, Corpus, Gradients, LearningRate, Options, Sampler, Sampling, StepReport,
-    Trainer, exchanged_parameters, threads,
+    Config, Corpus, LearningRate, Options, Sampler, Sampling, StepReport, Trainer, threads,
 };
 use thinwire_wire::World;
 
@@ -30,17 +29,11 @@ fn measure(config: Config, steps: usize, rows: usize) -> Result<(), Box<dyn Erro
         Sampling { context: config.context, global_batch: rows, world: World::alone(), seed: 1 };
     let mut sampler = Sampler::new(Corpus::from_text(&text)?, sampling)?;
     let options = Options {
-        adamw: AdamWOptions::default(),
         learning_rate: LearningRate { peak: 1e-3, floor: 1e-4, warmup_steps: 5, steps: 100 },
-        gradient_norm_max: Some(1.0),
-        gradients: Gradients::F32,
+        ..Options::default()
     };
-    let link = Box::new(thinwire_link::mem::alone());
-    let parameters = exchanged_parameters(model.parameters());
-    let raw =
-        thinwire_sync::Options { policy: "none".parse()?, ..thinwire_sync::Options::default() };
-    let sync = Synchronizer::start(link, parameters, raw)?;
-    let mut trainer = Trainer::new(&model, 1, sync, options, 1)?;
+    let group = Group::new(Box::new(thinwire_link::mem::alone()));
+    let mut trainer = Trainer::new(&model, group, Default::default(), options, 1)?;
 
     let mut reports = Vec::new();
     let mut forwards = Vec::new();

@@ -5,7 +5,7 @@
 //! A [`Sampler`] deals the text of a [`Corpus`] to ranks, and [`checkpoint`] saves it all.
 //!
 //! ```
-//! use thinwire_sync::Synchronizer;
+//! use thinwire_collective::Group;
 //! use thinwire_train::spmd::GraphModel;
 //! use thinwire_train::*;
 //!
@@ -16,13 +16,11 @@
 //!
 //! let config = Config { context: 16, width: 16, layers: 1, heads: 2 };
 //! let model = GraphModel::new(&thinwire_model::named(&config.name(), 8, 16)?, None)?;
-//! let link = Box::new(thinwire_link::mem::alone());
-//! let parameters = exchanged_parameters(model.parameters());
-//! let sync = Synchronizer::start(link, parameters, thinwire_sync::Options::default())?;
+//! let group = Group::new(Box::new(thinwire_link::mem::alone()));
 //!
 //! let learning_rate = LearningRate { peak: 0.02, floor: 0.002, warmup_steps: 5, steps: 60 };
 //! let options = Options { learning_rate, ..Options::default() };
-//! let mut trainer = Trainer::new(&model, 1, sync, options, 1)?;
+//! let mut trainer = Trainer::new(&model, group, Default::default(), options, 1)?;
 //! for _ in 0..60 {
 //!     trainer.step(&sampler.next_batch())?;
 //! }
@@ -51,4 +49,4 @@ pub use data::{Batch, Position, Sampler, Sampling, VOCABULARY, validation_batche
 pub use error::{Error, Kind};
 pub use model::{Gradients, Parameter};
 pub use optimizer::{AdamW, AdamWOptions, LearningRate, Pace, clip_scale, global_norm};
-pub use trainer::{Options, StepReport, Trainer, exchanged_parameters};
+pub use trainer::{Options, StepReport, Trainer};

@@ -23,9 +23,10 @@ impl Parameter {
 }
 
 /// Precision of the gradients that leave a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Gradients {
     /// f32, as backward gives them.
+    #[default]
     F32,
     /// bf16 for matrices, rounded to nearest, ties to even; f32 for norms and biases, which are few.
     MixedBf16,

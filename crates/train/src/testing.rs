@@ -1,13 +1,10 @@
 //! Batches and checks that the tests of several modules share.
 
-use thinwire_sync::Synchronizer;
+use thinwire_collective::Group;
 use thinwire_wire::random::Key;
 
 use crate::spmd::GraphModel;
-use crate::{
-    AdamW, AdamWOptions, Batch, Config, Gradients, LearningRate, Options, Trainer,
-    exchanged_parameters,
-};
+use crate::{AdamW, AdamWOptions, Batch, Config, Gradients, LearningRate, Options, Trainer};
 
 /// `rows` windows of `context + 1` random letters.
 pub fn batch(rows: usize, context: usize, seed: u64) -> Batch {
@@ -35,14 +32,9 @@ pub fn in_micro_batches(
     options: Options,
     seed: u64,
 ) -> Trainer<'_> {
-    let link = Box::new(thinwire_link::mem::alone());
-    let settings = thinwire_sync::Options {
-        policy: "none".parse().unwrap(),
-        ..thinwire_sync::Options::default()
-    };
-    let parameters = exchanged_parameters(model.parameters());
-    let sync = Synchronizer::start(link, parameters, settings).unwrap();
-    Trainer::new(model, micro_batches, sync, options, seed).unwrap()
+    let group = Group::new(Box::new(thinwire_link::mem::alone()));
+    let (raw, options) = (thinwire_sync::Options::default(), Options { micro_batches, ..options });
+    Trainer::new(model, group, raw, options, seed).unwrap()
 }
 
 /// Returns the loss and every gradient at some values, by a step that changes nothing.
@@ -115,6 +107,7 @@ impl Drop for Folder {
 /// Settings that train a small model fast.
 pub fn options() -> Options {
     Options {
+        micro_batches: 1,
         adamw: AdamWOptions::default(),
         learning_rate: LearningRate { peak: 2e-2, floor: 2e-3, warmup_steps: 2, steps: 60 },
         gradient_norm_max: Some(1.0),

@@ -12,12 +12,14 @@ use thinwire_sync::Synchronizer;
 
 use crate::error::{Error, Kind};
 use crate::optimizer::{AdamW, AdamWOptions, LearningRate, Pace};
-use crate::spmd::{GraphModel, Machine, initial};
+use crate::spmd::{Codecs, ExchangeOptions, GraphModel, Machine, initial};
 use crate::{Batch, Gradients, Parameter};
 
 /// Settings of a [`Trainer`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
+    /// Micro-batches of a step: a batch has so many times as many rows as the model.
+    pub micro_batches: usize,
     /// Settings of AdamW.
     pub adamw: AdamWOptions,
     /// Learning rate.
@@ -32,6 +34,7 @@ impl Default for Options {
     fn default() -> Options {
         let learning_rate = LearningRate { peak: 1e-3, floor: 1e-4, warmup_steps: 20, steps: 1000 };
         Options {
+            micro_batches: 1,
             adamw: AdamWOptions::default(),
             learning_rate,
             gradient_norm_max: Some(1.0),
@@ -45,7 +48,7 @@ impl Default for Options {
 pub struct StepReport {
     /// Number of the step, from 0.
     pub step: u64,
-    /// Mean loss over this rank's rows.
+    /// Mean loss over the rows of all ranks.
     pub loss: f32,
     /// Norm of the averaged gradient before clipping; NaN in a skipped step.
     pub gradient_norm: f64,
@@ -72,25 +75,25 @@ pub struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// Starts at step 0, with parameters initialised by `seed`, the same on every rank. Batches have
-    /// `micro_batches` times as many rows as the model. `sync` has the model's parameters, see
-    /// [`exchanged_parameters`].
+    /// Starts at step 0, with parameters initialised by `seed`, the same on every rank of the group.
+    /// Gradients travel by the options of `sync`.
     ///
     /// # Errors
-    /// If the model cannot be planned for one rank.
+    /// If ranks disagree, or the model cannot be planned for one rank.
     pub fn new(
         model: &'a GraphModel,
-        micro_batches: usize,
-        sync: Synchronizer,
+        group: Group,
+        sync: thinwire_sync::Options,
         options: Options,
         seed: u64,
     ) -> Result<Trainer<'a>, Error> {
         let training = model.training();
-        let group = Group::new(Box::new(thinwire_link::mem::alone()));
         let start = initial(&training.graph, seed);
-        let machine = Machine::new(training, &model.plan(micro_batches), group, &start)?
-            .with_gradient_norm_max(options.gradient_norm_max)
-            .with_replicas(sync, options.gradients)?;
+        let gradients = options.gradients;
+        let exchange = ExchangeOptions { sync, codecs: Codecs::OfPolicy, gradients };
+        let plan = model.plan(options.micro_batches);
+        let machine = Machine::new(training, &plan, group, &start, exchange)?
+            .with_gradient_norm_max(options.gradient_norm_max);
         Ok(Trainer { model, machine, options })
     }
 
@@ -142,8 +145,7 @@ impl<'a> Trainer<'a> {
         let pace = Pace { learning_rate, gradient_scale: 1.0 };
         self.machine.step(&inputs, pace, &self.options.adamw)?;
         let step_s = started.elapsed().as_secs_f64();
-        let (handover_s, exposed_wait_s) =
-            self.machine.replicas().map_or((0.0, 0.0), |it| (it.handover_s, it.exposed_wait_s));
+        let [handover_s, exposed_wait_s] = self.machine.exchange_s();
         let optimizer_s = self.machine.optimizer_s();
         let gradient_norm = self.machine.gradient_norm();
         Ok(StepReport {
@@ -201,12 +203,12 @@ impl<'a> Trainer<'a> {
 
     /// Exchange with the other ranks.
     pub fn exchange(&self) -> &Synchronizer {
-        self.machine.replicas().expect("a trainer has replicas").sync()
+        self.machine.sync()
     }
 
     /// Exchange with the other ranks, to synchronise other things between steps.
     pub fn exchange_mut(&mut self) -> &mut Synchronizer {
-        self.machine.replicas_mut().expect("a trainer has replicas").sync_mut()
+        self.machine.sync_mut()
     }
 
     fn buffers(&self, which: usize) -> Vec<Vec<f32>> {
@@ -216,11 +218,6 @@ impl<'a> Trainer<'a> {
         }
         all
     }
-}
-
-/// Returns the parameters of a model as the synchroniser takes them.
-pub fn exchanged_parameters(of_model: &[Parameter]) -> Vec<thinwire_sync::Parameter> {
-    of_model.iter().map(|p| thinwire_sync::Parameter::new(&p.name, &p.shape)).collect()
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! Training on several ranks: as one rank would, and the same everywhere.
 
-use thinwire_sync::Synchronizer;
+use thinwire_collective::Group;
 use thinwire_testkit::{Network, spawn};
 use thinwire_train::spmd::GraphModel;
-use thinwire_train::{
-    Config, Corpus, LearningRate, Options, Sampler, Sampling, Trainer, exchanged_parameters,
-};
+use thinwire_train::{Config, Corpus, LearningRate, Options, Sampler, Sampling, Trainer};
 
 const CONTEXT: usize = 16;
 const GLOBAL_BATCH: usize = 12;
@@ -41,12 +39,11 @@ fn train(
             bucket_bytes: 8 << 10,
             ..thinwire_sync::Options::default()
         };
-        let sync =
-            Synchronizer::start(link, exchanged_parameters(model.parameters()), settings).unwrap();
-        let world = sync.world();
+        let world = link.world();
         let sampling = Sampling { context: CONTEXT, global_batch: GLOBAL_BATCH, world, seed: 5 };
         let mut sampler = Sampler::new(corpus(), sampling).unwrap();
-        let mut trainer = Trainer::new(&model, 1, sync, options(steps), 9).unwrap();
+        let mut trainer =
+            Trainer::new(&model, Group::new(link), settings, options(steps), 9).unwrap();
         let (mut losses, mut bits) = (Vec::new(), Vec::new());
         for _ in 0..steps {
             let report = trainer.step(&sampler.next_batch()).unwrap();

@@ -165,6 +165,7 @@ impl TrainingJob {
         // Momentum is added up once: before encoding, or here.
         let beta1 = if self.momentum().is_some() { 0.0 } else { adamw.beta1 };
         thinwire_train::Options {
+            micro_batches: 1,
             adamw: AdamWOptions { beta1, ..adamw },
             learning_rate: LearningRate { peak: lr, floor: lr / 10.0, warmup_steps: warmup, steps },
             gradient_norm_max: (clip > 0.0).then_some(clip),

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use thinwire_collective::Group;
 use thinwire_job::{Meeting, Place};
 use thinwire_link::Bandwidth;
 use thinwire_plan::output::counted;
-use thinwire_sync::{Policy, Synchronizer};
+use thinwire_sync::Policy;
 use thinwire_train::spmd::{GraphModel, Sampled};
-use thinwire_train::{Batch, Sampler, Sampling, Trainer, exchanged_parameters, validation_batches};
+use thinwire_train::{Batch, Sampler, Sampling, Trainer, validation_batches};
 use thinwire_wire::Rank;
 
 use super::checkpoints;
@@ -105,9 +106,7 @@ impl<'a> Session<'a> {
     ) -> Result<Session<'a>> {
         let recipe = &job.recipe;
         interrupt.end_at_once();
-        let sync = synchronizer(job, codec, place, meeting, model)?;
-        interrupt.remember();
-        let world = sync.world();
+        let world = place.world()?;
         let (context, global_batch) = (recipe.model.context(), recipe.batch);
         let sampling = Sampling { context, global_batch, world, seed: recipe.seed };
         let mut sampler = Sampler::new(job.corpus.clone(), sampling)?;
@@ -115,7 +114,15 @@ impl<'a> Session<'a> {
         let most = job.settings.validation_batches.into();
         let validation = validation_batches(&job.corpus, context, rows, world, most);
         let micro_batches = rows / model.rows();
-        let mut trainer = Trainer::new(model, micro_batches, sync, job.options(), recipe.seed)?;
+        let group = Group::new(meeting.link()?).with_timeout(job.settings.link.timeout());
+        let options = thinwire_train::Options { micro_batches, ..job.options() };
+        let sync = sync_options(job, codec, place);
+        let mut trainer = Trainer::new(model, group, sync, options, recipe.seed)?;
+        trainer.exchange().agree(&job.facts())?;
+        shared::check_folder(job.policy.as_ref(), place.rank, |mine| {
+            Ok(trainer.exchange().gather(mine)?)
+        })?;
+        interrupt.remember();
         if let Some(checkpoint) = &job.resume {
             checkpoints::load(checkpoint, &mut trainer, &mut sampler)?;
         }
@@ -253,15 +260,9 @@ impl<'a> Session<'a> {
     }
 }
 
-fn synchronizer(
-    job: &TrainingJob,
-    codec: &Policy,
-    place: &Place,
-    meeting: &Meeting,
-    model: &GraphModel,
-) -> Result<Synchronizer> {
+fn sync_options(job: &TrainingJob, codec: &Policy, place: &Place) -> thinwire_sync::Options {
     let usual = thinwire_sync::Options::default();
-    let options = thinwire_sync::Options {
+    thinwire_sync::Options {
         policy: codec.clone(),
         algorithm: job.exchange.algorithm.0,
         bucket_bytes: job.exchange.bucket_bytes,
@@ -279,12 +280,7 @@ fn synchronizer(
         timeout: job.settings.link.timeout(),
         local_ranks: Some(place.local_world as usize),
         ..usual
-    };
-    let parameters = exchanged_parameters(model.parameters());
-    let sync = Synchronizer::start(meeting.link()?, parameters, options)?;
-    sync.agree(&job.facts())?;
-    shared::check_folder(job.policy.as_ref(), place.rank, |mine| Ok(sync.gather(mine)?))?;
-    Ok(sync)
+    }
 }
 
 /// The warm-up of a codec: as requested, else the codec's default unless that exceeds a fifth of

@@ -65,6 +65,11 @@ impl Mesh {
         self.rank(stage, &self.coordinates)
     }
 
+    /// Returns the ranks of the stage.
+    pub fn ranks(&self) -> Vec<Rank> {
+        self.everywhere().map(|mesh| mesh.on_stage(self.stage)).collect()
+    }
+
     /// Returns the ranks that differ from this one in one dimension of the mesh only, in their order.
     pub fn group(&self, mesh_dim: usize) -> Vec<Rank> {
         let mut coordinates = self.coordinates.clone();

@@ -270,6 +270,11 @@ impl BucketState {
         self.residual = residual;
     }
 
+    /// Returns the bytes that this rank will send of the bucket in the next step.
+    pub(crate) fn step_bytes(&self) -> u64 {
+        self.exchange.as_ref().map_or(0, |exchange| exchange.sent_bytes())
+    }
+
     /// Returns the bytes that are kept beyond the gradients.
     pub(crate) fn state_bytes(&self) -> usize {
         let momentum = self.velocity.as_ref().map_or(0, Velocity::bytes);

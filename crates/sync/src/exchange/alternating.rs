@@ -113,6 +113,11 @@ impl Exchange for Alternating {
         Run::new(program, address, self.ranks.world, Tensor::Owned(message), None)
     }
 
+    fn sent_bytes(&self) -> u64 {
+        let length = self.matrices.iter().map(Matrix::message_len).sum();
+        self.ranks.sum(self.algorithm, length).sent_bytes()
+    }
+
     fn next(&mut self, run: Run<Tensor>) -> Progress {
         let underway = self.underway.as_mut().expect("a run was begun");
         underway.sum = run.into_parts().0.into_owned();

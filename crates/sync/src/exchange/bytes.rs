@@ -95,6 +95,10 @@ impl Exchange for Bytes {
         run
     }
 
+    fn sent_bytes(&self) -> u64 {
+        self.program.sent_bytes()
+    }
+
     fn next(&mut self, run: Run<Tensor>) -> Progress {
         let finite = self.finite(&run);
         self.arrived = Some(run);

@@ -105,6 +105,10 @@ impl Exchange for Integers {
         run
     }
 
+    fn sent_bytes(&self) -> u64 {
+        if self.next_units().is_empty() { &self.raw } else { &self.integers }.sent_bytes()
+    }
+
     fn next(&mut self, run: Run<Tensor>) -> Progress {
         let finite = Finite::when(run.is_finite());
         self.arrived = Some(run);

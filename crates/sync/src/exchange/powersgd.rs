@@ -129,6 +129,10 @@ impl Exchange for LowRank {
         Run::new(Arc::clone(&self.programs[0]), address, self.world, message, None)
     }
 
+    fn sent_bytes(&self) -> u64 {
+        self.programs.iter().map(|program| program.sent_bytes()).sum()
+    }
+
     fn next(&mut self, run: Run<Tensor>) -> Progress {
         let mut underway = self.underway.take().expect("a run was begun");
         let is_first = run.address().tensor == underway.address.tensor;

@@ -1,8 +1,8 @@
 //! The machine: one rank at work on its program.
 
 mod evaluate;
+mod gradients;
 mod pass;
-mod replicas;
 mod times;
 mod update;
 
@@ -12,7 +12,8 @@ use std::time::Instant;
 use thinwire_collective::Group;
 use thinwire_model::{Array, Declaration, Part, TensorId, Training};
 use thinwire_program::{Assignment, Mesh, Owner, Parameter, Plan, Program, Slot, derive, parts_of};
-use thinwire_sync::Synchronizer;
+use thinwire_sync::{Channel, State, StepRecord, Synchronizer};
+use thinwire_wire::Rank;
 
 use super::inputs::Inputs;
 use super::invalid;
@@ -21,12 +22,13 @@ use super::slots::{Content, Slots};
 use super::start::Start;
 use super::value::Value;
 use crate::error::Error;
-use crate::{AdamWOptions, Gradients, Pace};
-use replicas::Replicas;
+use crate::{AdamWOptions, Pace};
+use gradients::Exchange;
 use times::Watch;
 use update::Sum;
 
-pub(super) use replicas::completion_order;
+pub(super) use gradients::completion_order;
+pub use gradients::{Codecs, ExchangeOptions};
 pub use times::{Times, Went};
 
 /// Values that all ranks know alike after a step.
@@ -52,11 +54,13 @@ pub struct Machine<'a> {
     /// The parameters of whose gradients all shares are there, and no reduction has begun.
     complete: Vec<usize>,
     pub(super) optimizer: Optimizer,
-    replicas: Option<Replicas>,
+    exchange: Exchange,
     /// Gradients are computed and dropped.
     muted: bool,
     seed: u64,
     pub(super) step: u64,
+    /// The step with which this rank began.
+    pub(super) first: u64,
     loss: Option<f32>,
     evaluating: bool,
     /// Micro-batches evaluated so far.
@@ -72,21 +76,42 @@ pub struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// A rank of a plan, whose parameters start as `initial` says.
+    /// A rank of a plan, whose parameters start as `initial` says. A plan of one rank is followed by every
+    /// rank of the group: they are replicas, whose gradients are averaged.
     ///
     /// # Errors
-    /// If the plan is not one of this graph, or not one for so many ranks.
+    /// If the plan is not one of this graph, or not one for so many ranks, or ranks disagree.
     pub fn new(
         training: &'a Training,
         plan: &Plan,
         group: Group,
         initial: Start<'_>,
+        options: ExchangeOptions,
     ) -> Result<Machine<'a>, Error> {
         plan.check(training)?;
+        let world = group.world();
+        let (rank, seed) = match plan.ranks() {
+            // Replicas drop out different elements.
+            1 => (Rank(0), u64::from(world.rank().0)),
+            ranks if ranks == world.size() => (world.rank(), 0),
+            ranks => {
+                return Err(invalid(format!(
+                    "{} ranks, expected {ranks} by the plan",
+                    world.size()
+                )));
+            }
+        };
         let assignment = Assignment::new(training, plan);
-        let program = derive(&assignment, group.world().rank())?;
+        let mut program = derive(&assignment, rank)?;
         let parts = program.mesh.first_dim().map(|mesh| parts(&assignment, &mesh)).collect();
-        let mut slots = Slots::new(group);
+        let named = |parameter: &Parameter| {
+            let tensor = &training.graph.tensors[parameter.tensor];
+            crate::Parameter { name: tensor.name.clone(), shape: tensor.shape.clone() }
+        };
+        let named: Vec<crate::Parameter> = program.parameters.iter().map(named).collect();
+        let channel = Channel::new(group);
+        let exchange = Exchange::start(&mut program, &named, &channel, options)?;
+        let mut slots = Slots::new(channel);
         let local = |parameter: &Parameter, slot: Slot| {
             let shape = &training.graph.tensors[parameter.tensor].shape;
             let parts = parts_of(shape, &program.slots[slot].layout, &program.mesh);
@@ -110,10 +135,11 @@ impl<'a> Machine<'a> {
             parts,
             slots,
             optimizer,
-            replicas: None,
+            exchange,
             muted: false,
-            seed: 0,
+            seed,
             step: 0,
+            first: 0,
             loss: None,
             evaluating: false,
             evaluations: 0,
@@ -135,37 +161,29 @@ impl<'a> Machine<'a> {
         Machine { gradient_norm_max, ..self }
     }
 
-    /// Averages gradients with replicas of this rank, whose plan has no other rank. `sync` has the
-    /// parameters in the order in which their gradients are complete. Replicas drop out different
-    /// elements.
-    ///
-    /// # Errors
-    /// If the plan is for several ranks.
-    pub fn with_replicas(
-        self,
-        sync: Synchronizer,
-        gradients: Gradients,
-    ) -> Result<Machine<'a>, Error> {
-        let alone = self.program.mesh.sizes.iter().all(|size| *size == 1);
-        if !alone || self.program.forward.iter().any(Vec::is_empty) {
-            return Err(invalid("replicas of a plan for several ranks, expected one".to_owned()));
-        }
-        let seed = u64::from(sync.world().rank().0);
-        let graph = &self.training.graph;
-        let is_matrix =
-            |index: usize| graph.tensors[self.program.parameters[index].tensor].shape.len() >= 2;
-        let replicas = Replicas::new(sync, &self.program, gradients, is_matrix);
-        Ok(Machine { replicas: Some(replicas), seed, ..self })
+    /// Everything of this rank's gradients that a restart must know.
+    pub fn exchange_state(&self) -> State {
+        self.exchange.sync().state()
     }
 
-    /// The exchange with replicas, if there are any.
-    pub(crate) fn replicas(&self) -> Option<&Replicas> {
-        self.replicas.as_ref()
+    /// The synchroniser of this rank's gradients.
+    pub fn sync(&self) -> &Synchronizer {
+        self.exchange.sync()
     }
 
-    /// The exchange with replicas, to be changed.
-    pub(crate) fn replicas_mut(&mut self) -> Option<&mut Replicas> {
-        self.replicas.as_mut()
+    /// The synchroniser, to go on from a state.
+    pub fn sync_mut(&mut self) -> &mut Synchronizer {
+        self.exchange.sync_mut()
+    }
+
+    /// Where the time of the last step's gradients went.
+    pub fn record(&self) -> &StepRecord {
+        self.exchange.sync().record()
+    }
+
+    /// Seconds of handing gradients over in the last step, and of waiting for them after backward.
+    pub fn exchange_s(&self) -> [f64; 2] {
+        [self.exchange.handover_s, self.exchange.exposed_wait_s]
     }
 
     /// Puts values of a parameter that this rank has as a whole, and of what the optimiser keeps for it.
@@ -188,7 +206,7 @@ impl<'a> Machine<'a> {
 
     /// Goes on at a step, after so many updates.
     pub(crate) fn seek(&mut self, step: u64, updates: u64) {
-        self.step = step;
+        (self.step, self.first) = (step, step);
         self.optimizer.set_updates(updates);
     }
 
@@ -216,7 +234,13 @@ impl<'a> Machine<'a> {
 
     /// Bytes handed to the links so far, headers included; of [`Machine::gather`], nothing.
     pub fn sent_bytes(&self) -> u64 {
-        self.slots.sent_bytes()
+        self.slots.sent_bytes() + self.exchange.sent_bytes
+    }
+
+    /// Bytes that all steps so far should have handed to the links, by the program and by how gradients
+    /// travel.
+    pub fn predicted_bytes(&self) -> u64 {
+        (self.step - self.first) * self.program.other_bytes() + self.exchange.predicted_bytes
     }
 
     /// Seconds so far in which this rank has waited for what others sent.
@@ -260,9 +284,7 @@ impl<'a> Machine<'a> {
     ) -> Result<Option<f32>, Error> {
         self.loss = None;
         self.slots.flush()?;
-        if let Some(replicas) = &mut self.replicas {
-            replicas.begin(self.step)?;
-        }
+        self.exchange.begin(self.step)?;
         // What the last step's messages met after its end, their receivers have told then.
         self.slots.take_finite();
         let (order, mut watch) = (self.program.order.clone(), Watch::start());

@@ -26,7 +26,7 @@ use crate::error::{Error, Kind};
 
 pub use graph_model::{GraphModel, Sampled};
 pub use inputs::Inputs;
-pub use machine::{Agreed, Machine, Times, Went};
+pub use machine::{Agreed, Codecs, ExchangeOptions, Machine, Times, Went};
 pub use probe::Probe;
 pub use speed::{Chore, Speed, Timed};
 pub use start::{Start, initial};

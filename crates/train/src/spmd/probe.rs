@@ -5,6 +5,7 @@
 use thinwire_collective::{Address, Group};
 use thinwire_model::{Collective, Reduction};
 use thinwire_program::Transfer;
+use thinwire_sync::Channel;
 use thinwire_wire::{Rank, World};
 
 use super::value::Value;
@@ -22,7 +23,7 @@ pub struct Probe {
 impl Probe {
     /// The links of all ranks.
     pub fn new(group: Group) -> Probe {
-        Probe { world: group.world(), wires: Wires::new(group), moment: 0 }
+        Probe { world: group.world(), wires: Wires::new(Channel::new(group)), moment: 0 }
     }
 
     /// Begins to sum so many tensors of so many elements over all ranks, one beside the other.

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use thinwire_collective::{Address, Group, Program as Bound};
+use thinwire_collective::{Address, Program as Bound};
 use thinwire_program::{Convert, Program, Rearrange, Slot};
 use thinwire_schedule as schedule;
+use thinwire_sync::Channel;
 use thinwire_wire::Rank;
 
 use super::residuals::Residuals;
@@ -66,9 +67,9 @@ pub struct Slots {
 
 impl Slots {
     /// No slot holds anything yet.
-    pub fn new(group: Group) -> Slots {
+    pub fn new(channel: Channel) -> Slots {
         Slots {
-            wires: Wires::new(group),
+            wires: Wires::new(channel),
             held: HashMap::new(),
             lasting: HashMap::new(),
             residuals: Residuals::default(),
@@ -81,6 +82,22 @@ impl Slots {
     /// Bytes handed to the links so far, by exchanges that are over.
     pub fn sent_bytes(&self) -> u64 {
         self.wires.sent_bytes()
+    }
+
+    /// The numbers of all ranks, for which this one waits.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn gather_waiting(&mut self, mine: &[f32]) -> Result<Vec<f32>, Error> {
+        let started = Instant::now();
+        let all = self.gather(mine);
+        self.add_waited_s(started.elapsed().as_secs_f64());
+        all
+    }
+
+    /// Counts so many more seconds as waiting.
+    pub fn add_waited_s(&mut self, seconds: f64) {
+        self.set_waited_s(self.waited_s() + seconds);
     }
 
     /// Waiting counts from here again.

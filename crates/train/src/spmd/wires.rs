@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use thinwire_collective::{Address, Driver, Error as Failure, Group, Next, Program, Run};
+use thinwire_collective::{Address, Error as Failure, Group, Next, Program, Run};
 use thinwire_program::{Phase, Rearrange};
 use thinwire_schedule::{self as schedule, Shape};
+use thinwire_sync::{Channel, Tensor};
 use thinwire_wire::{Rank, World};
 
 use crate::error::Error;
@@ -83,20 +84,20 @@ const GATHER: u32 = 3 << 30;
 /// The links of a rank.
 #[derive(Debug)]
 pub struct Wires {
-    driver: Driver<Vec<f32>>,
+    channel: Channel,
     tally: Tally,
     counts: bool,
 }
 
 impl Wires {
-    /// The wires of a group that has all ranks of the job.
-    pub fn new(group: Group) -> Wires {
-        Wires { driver: Driver::start(group), tally: Tally::default(), counts: true }
+    /// The wires of a channel that has all ranks of the job.
+    pub fn new(channel: Channel) -> Wires {
+        Wires { channel, tally: Tally::default(), counts: true }
     }
 
     /// This rank.
     pub fn rank(&self) -> Rank {
-        self.driver.world().rank()
+        self.channel.world().rank()
     }
 
     /// Starts an exchange; what is owed after it comes by the second ticket.
@@ -106,7 +107,7 @@ impl Wires {
 
     /// The numbers of all ranks, which count for nothing. Every rank gives another moment each time.
     pub fn gather(&self, mine: &[f32], moment: u64) -> Ticket {
-        let world = self.driver.world();
+        let world = self.channel.world();
         let all = mine.len() * world.size();
         let shape = Shape { length: all, block: 1, partitions: 1 };
         let program = Program::new(schedule::all_gather(world, &shape), all, thinwire_codec::raw());
@@ -123,7 +124,8 @@ impl Wires {
         let Exchange { address, voice, legs, residual, haste } = exchange;
         let legs = legs.into_iter();
         let under_way = UnderWay { legs, address, voice, residual, haste, done, owes, tally };
-        self.driver
+        self.channel
+            .driver()
             .run(move |group: Result<&mut Group, Failure>| under_way.next(group.map(|_| values)));
         (ticket, owed)
     }
@@ -142,7 +144,7 @@ impl Wires {
     /// # Errors
     /// If a peer was lost.
     pub fn into_group(self) -> Result<Group, Error> {
-        self.driver.into_group().map_err(Error::exchange)
+        self.channel.into_group().map_err(Error::exchange)
     }
 
     /// Bytes handed to the links so far, headers included, by exchanges that are over.
@@ -182,7 +184,7 @@ struct UnderWay {
 
 impl UnderWay {
     /// The next leg, or the end.
-    fn next(mut self, values: Result<Vec<f32>, Failure>) -> Next<Vec<f32>> {
+    fn next(mut self, values: Result<Vec<f32>, Failure>) -> Next<Tensor> {
         let (values, leg) = match (values, self.legs.next()) {
             (Ok(values), Some(leg)) => (values, leg),
             (values, _) => {
@@ -194,10 +196,11 @@ impl UnderWay {
         };
         let Leg { program, own, after } = leg;
         let residual = if program.feedback() { self.residual.take() } else { None };
+        let (values, residual) = (Tensor::Owned(values), residual.map(Tensor::Owned));
         let run = Run::new(program, self.address, self.voice, values, residual);
         let run = if self.haste == Haste::Later { run.bulk() } else { run };
         self.address.step += LEG;
-        let then = move |run: Result<Run<Vec<f32>>, Failure>| {
+        let then = move |run: Result<Run<Tensor>, Failure>| {
             let ended = run.and_then(|run| self.end(run, own));
             let reform = |values| after.iter().fold(values, |values, reform| reform.apply(values));
             self.next(ended.map(reform))
@@ -206,14 +209,15 @@ impl UnderWay {
     }
 
     /// Returns the result of a leg; the residual after it is kept.
-    fn end(&mut self, run: Run<Vec<f32>>, own: Option<Range<usize>>) -> Result<Vec<f32>, Failure> {
+    fn end(&mut self, run: Run<Tensor>, own: Option<Range<usize>>) -> Result<Vec<f32>, Failure> {
         self.tally.sent.fetch_add(run.times().sent_bytes, Ordering::AcqRel);
         self.tally.nonfinite.fetch_or(!run.is_finite(), Ordering::AcqRel);
         if !run.program().feedback() {
-            return Ok(run.into_parts().0);
+            return Ok(run.into_parts().0.into_owned());
         }
         let codec = Arc::clone(run.program().codec());
-        let (mut result, mut residual) = run.commit()?;
+        let (result, residual) = run.commit()?;
+        let (mut result, mut residual) = (result.into_owned(), residual.into_owned());
         if let Some(own) = own {
             // What stays here was not encoded, so nothing of it is owed.
             let mine = &mut residual[own.clone()];

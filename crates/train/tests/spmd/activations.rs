@@ -10,7 +10,7 @@ use thinwire_model::{Collective, Element, Reduction, Role, TensorId, Training};
 use thinwire_program::pipeline::Schedule;
 use thinwire_program::{Instruction, Plan, Sharding, Transfer, Transport, program};
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::{Inputs, Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Inputs, Machine, initial};
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::random::Key;
 use thinwire_wire::{HEADER_BYTES, Rank};
@@ -112,7 +112,9 @@ type Parts = HashMap<(TensorId, Vec<usize>), Vec<f64>>;
 fn trained(training: &Training, plan: &Plan) -> Vec<Parts> {
     let start = initial(&training.graph, 3);
     spawn(Network::Mem, plan.ranks(), |link| {
-        let mut machine = Machine::new(training, plan, Group::new(link), &start).unwrap();
+        let mut machine =
+            Machine::new(training, plan, Group::new(link), &start, ExchangeOptions::default())
+                .unwrap();
         for step in 0..3 {
             let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
             let inputs =

@@ -8,7 +8,7 @@ use thinwire_program::pipeline::Schedule;
 use thinwire_program::{Plan, Program, Sharding, Transport, program};
 use thinwire_testkit::{Network, spawn};
 use thinwire_train::checkpoint::Tensors;
-use thinwire_train::spmd::{Inputs, Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Inputs, Machine, initial};
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::Rank;
 
@@ -135,7 +135,9 @@ pub fn around(
 ) -> Vec<[Tensors; 3]> {
     let start = initial(&training.graph, 3);
     spawn(Network::Mem, plan.ranks(), |link| {
-        let mut machine = Machine::new(training, plan, Group::new(link), &start).unwrap();
+        let mut machine =
+            Machine::new(training, plan, Group::new(link), &start, ExchangeOptions::default())
+                .unwrap();
         machine = machine.with_gradient_norm_max(clip);
         let mut states = Vec::new();
         for moment in 0..3 {
@@ -147,7 +149,10 @@ pub fn around(
             let inputs = vec![inputs; plan.micro_batches];
             machine.step(&inputs, pace, &AdamWOptions::default()).unwrap();
             machine.settle().unwrap();
-            states.push(machine.shards());
+            let mut state = machine.shards();
+            let exchange = machine.exchange_state().tensors.into_iter();
+            state.extend(exchange.map(|(name, values)| (format!("owed.{name}"), values)));
+            states.push(state);
         }
         states.try_into().unwrap()
     })
@@ -207,7 +212,14 @@ fn replicas_stay_equal() {
     let plan = encoded(&GPT.training, plan, &transport("int8:stochastic", 1));
     let start = initial(&GPT.graph, 3);
     let all = spawn(Network::Mem, 4, |link| {
-        let mut machine = Machine::new(&GPT.training, &plan, Group::new(link), &start).unwrap();
+        let mut machine = Machine::new(
+            &GPT.training,
+            &plan,
+            Group::new(link),
+            &start,
+            ExchangeOptions::default(),
+        )
+        .unwrap();
         for moment in 0..3 {
             let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
             let inputs = [data(&GPT.graph, moment)];

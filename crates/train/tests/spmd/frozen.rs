@@ -8,7 +8,7 @@ use thinwire_program::pipeline::Schedule;
 use thinwire_program::{Plan, Sharding};
 use thinwire_testkit::{Network, spawn};
 use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
-use thinwire_train::spmd::{Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Machine, initial};
 use thinwire_train::{AdamWOptions, Pace, Parameter, Position};
 use thinwire_wire::Rank;
 
@@ -26,7 +26,8 @@ fn frozen(plan: &Plan, folder: &Path) -> (Vec<Vec<f32>>, Vec<Whole>) {
     let ranks = spawn(Network::Mem, plan.ranks(), |link| {
         let group = Group::new(link);
         let rank = group.world().rank();
-        let mut machine = Machine::new(&GPT.training, plan, group, &start).unwrap();
+        let mut machine =
+            Machine::new(&GPT.training, plan, group, &start, ExchangeOptions::default()).unwrap();
         for moment in 0..2 {
             let inputs = vec![data(graph, moment); plan.micro_batches];
             let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };

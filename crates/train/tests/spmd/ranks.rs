@@ -6,7 +6,7 @@ use thinwire_collective::Group;
 use thinwire_model::{Array, Element, Graph, Initial, Part, Role, TensorId, Training};
 use thinwire_program::Plan;
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::Machine;
+use thinwire_train::spmd::{ExchangeOptions, Machine};
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::random::Key;
 
@@ -73,7 +73,9 @@ pub fn train(training: &Training, plan: &Plan, steps: usize) -> Outcome {
         whole[at].slice(parts).values().iter().map(|value| *value as f32).collect()
     };
     let results = spawn(Network::Mem, plan.ranks(), |link| {
-        let mut machine = Machine::new(training, plan, Group::new(link), &start).unwrap();
+        let mut machine =
+            Machine::new(training, plan, Group::new(link), &start, ExchangeOptions::default())
+                .unwrap();
         // So small that it always clips: every plan must find the same norm.
         machine = machine.with_gradient_norm_max(Some(0.05));
         let expected = machine.program().sent_bytes();

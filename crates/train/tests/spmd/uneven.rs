@@ -4,7 +4,7 @@ use thinwire_collective::Group;
 use thinwire_program::pipeline::Schedule;
 use thinwire_program::{Plan, Sharding, Share, program};
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::{Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Machine, initial};
 use thinwire_wire::Rank;
 
 use crate::laws::{GPT, LLAMA, Model};
@@ -67,7 +67,14 @@ fn shares_that_cannot_be_are_refused() {
 fn evaluated(model: &Model, plan: &Plan) -> [f32; 2] {
     let start = initial(&model.graph, 3);
     let found = spawn(Network::Mem, plan.ranks(), |link| {
-        let mut machine = Machine::new(&model.training, plan, Group::new(link), &start).unwrap();
+        let mut machine = Machine::new(
+            &model.training,
+            plan,
+            Group::new(link),
+            &start,
+            ExchangeOptions::default(),
+        )
+        .unwrap();
         let count = plan.micro_batches as u64;
         let inputs: Vec<_> = (0..count).map(|at| data(&model.graph, at)).collect();
         let held_out: Vec<_> = (0..count).map(|at| data(&model.graph, 100 + at)).collect();

@@ -8,6 +8,7 @@ use thinwire_plan::output::{PlanFile, plan_file};
 use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
 use thinwire_program::Plan;
+use thinwire_train::spmd::ExchangeOptions;
 use thinwire_train::spmd::{Inputs, Machine, initial};
 use thinwire_train::{AdamWOptions, Pace};
 
@@ -65,7 +66,13 @@ fn train((model, sequence): (&'static str, usize)) -> Result<f64> {
     let training = backward(&graph)?;
     let start = initial(&graph, 1);
     let group = Group::new(Box::new(thinwire_link::mem::mesh(1).remove(0)));
-    let mut machine = Machine::new(&training, &Plan::of_file(&file, &graph)?, group, &start)?;
+    let mut machine = Machine::new(
+        &training,
+        &Plan::of_file(&file, &graph)?,
+        group,
+        &start,
+        ExchangeOptions::default(),
+    )?;
     let inputs = graph.tensors.iter().enumerate();
     let inputs = inputs.filter(|(_, tensor)| tensor.role == Role::Input);
     let zeros = |shape: &[usize]| Array::from_fn(shape.to_vec(), |_| 0.0);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use thinwire_collective::Group;
 use thinwire_plan::output::{counted, devices};
 use thinwire_sync::StepRecord;
-use thinwire_train::spmd::{Agreed, Machine, initial};
+use thinwire_train::spmd::{Agreed, ExchangeOptions, Machine, initial};
 use thinwire_train::{AdamWOptions, Batch, Pace, Sampler, Sampling, validation_batches};
 use thinwire_wire::{Rank, World};
 
@@ -74,7 +74,8 @@ impl<'a> Session<'a> {
             request.settings.validation_batches.into(),
         );
         let start = initial(&built.training.graph, seed);
-        let machine = Machine::new(&built.training, &built.plan, group, &start)?;
+        let machine =
+            Machine::new(&built.training, &built.plan, group, &start, ExchangeOptions::default())?;
         let clip = request.recipe.clip;
         let mut machine = machine.with_gradient_norm_max((clip > 0.0).then_some(clip));
         let first = match &request.resume {

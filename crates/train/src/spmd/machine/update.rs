@@ -1,10 +1,10 @@
 //! Updates: gradients are summed and brought to who updates, and new values are brought home.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use thinwire_model::{Layout, Placement};
 use thinwire_program::{Mesh, Owner, Parameter, Program};
-use thinwire_sync::Outcome;
 
 use super::{Agreed, Machine, Watch, known_loss};
 use crate::error::Error;
@@ -17,7 +17,6 @@ use crate::{AdamWOptions, Pace, clip_scale, global_norm};
 pub(super) struct Sum {
     shares: usize,
     total: Option<Vec<f32>>,
-    reduced: Option<Content>,
 }
 
 impl Machine<'_> {
@@ -38,39 +37,45 @@ impl Machine<'_> {
         }
     }
 
-    /// Starts the reductions of gradients of which all shares are there.
+    /// Hands over the gradients of which all shares are there.
     pub(super) fn reduce(&mut self) -> Result<(), Error> {
-        let moment = self.moment(0);
+        let when = When::later(self.moment(0));
         for index in std::mem::take(&mut self.complete) {
             let parameter = &self.program.parameters[index];
             let total = self.sums[index].total.take().expect("all its shares have come");
-            let shape = &self.program.slots[parameter.sum].shape;
-            let content = Content::Here(Value::new(shape, total));
-            let reduced =
-                self.slots.chain(&self.program, &parameter.reduce, content, When::later(moment))?;
-            self.sums[index].reduced = match (&mut self.replicas, reduced) {
-                (Some(replicas), Content::Here(value)) => {
-                    replicas.ready(index, value.into_floats(), self.program.micro_batches)?;
-                    None
-                }
-                (_, reduced) => Some(reduced),
-            };
+            let content =
+                Content::Here(Value::new(&self.program.slots[parameter.sum].shape, total));
+            let earlier = self.exchange.earlier(index, parameter);
+            let content = self.slots.chain(&self.program, earlier, content, when)?;
+            let slot = earlier.last().map_or(parameter.sum, |convert| convert.to);
+            let value = self.slots.arrived(content, &self.program.slots[slot].shape)?;
+            self.exchange.ready(index, value.into_floats(), self.program.micro_batches)?;
         }
         Ok(())
     }
 
-    /// Ends a step: gradients are averaged with replicas or brought to their owners, the optimiser
-    /// works, and values are brought home.
+    /// Ends a step: gradients are waited for, the optimiser works, and values are brought home.
     pub(super) fn update(
         &mut self,
         pace: Pace,
         options: &AdamWOptions,
         watch: &mut Watch,
     ) -> Result<(), Error> {
-        match self.replicas {
-            Some(_) => self.update_with_replicas(pace, options, watch)?,
-            None => self.update_as_planned(pace, options, watch)?,
+        let finite = self.exchange.wait()?;
+        self.slots.add_waited_s(self.exchange.exposed_wait_s);
+        self.sums = self.program.parameters.iter().map(|_| Sum::default()).collect();
+        let keep = self.tell(finite)?;
+        watch.told();
+        // A synchroniser that plans anew does so with nothing else on its way.
+        self.slots.flush()?;
+        self.exchange.commit(keep)?;
+        self.slots.residuals_mut().settle(keep)?;
+        let (started, waited_s) = (Instant::now(), self.slots.waited_s());
+        self.gradient_norm = f64::NAN;
+        if keep {
+            self.optimize(pace, options)?;
         }
+        self.optimizer_s = started.elapsed().as_secs_f64() - (self.slots.waited_s() - waited_s);
         let (moment, slots, program) = (self.moment(0), &mut self.slots, &self.program);
         for (parameter, values) in program.parameters.iter().zip(self.optimizer.values()) {
             let home = bring_home(slots, program, (parameter, values), moment)?;
@@ -79,94 +84,63 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Waits for the averages and lets the optimiser work. Replicas have the same averages, so none has
-    /// to tell another what follows from them.
-    fn update_with_replicas(
-        &mut self,
-        pace: Pace,
-        options: &AdamWOptions,
-        watch: &mut Watch,
-    ) -> Result<(), Error> {
-        let replicas = self.replicas.as_mut().expect("update has seen them");
-        let outcome = replicas.finish()?;
-        watch.told();
-        self.sums = self.program.parameters.iter().map(|_| Sum::default()).collect();
-        let loss = self.loss.unwrap_or(f32::NAN) / self.program.micro_batches as f32;
-        self.agreed = Agreed { loss: f64::from(loss), said: self.said };
-        let started = Instant::now();
-        self.gradient_norm = f64::NAN;
-        if outcome == Outcome::Averaged {
-            self.gradient_norm = replicas.norm();
-            let gradient_scale =
-                pace.gradient_scale * clip_scale(self.gradient_norm, self.gradient_norm_max);
-            let pace = Pace { gradient_scale, ..pace };
-            self.optimizer.update(|index| replicas.gradient(index), pace, options);
-        }
-        self.optimizer_s = started.elapsed().as_secs_f64();
-        Ok(())
-    }
-
-    /// Brings all sums to their owners and lets the optimiser work.
-    fn update_as_planned(
-        &mut self,
-        pace: Pace,
-        options: &AdamWOptions,
-        watch: &mut Watch,
-    ) -> Result<(), Error> {
-        let (moment, slots, program) = (self.moment(0), &mut self.slots, &self.program);
-        let sums = std::mem::take(&mut self.sums).into_iter().zip(&program.parameters);
-        let gradients =
-            sums.map(|(sum, parameter)| whole_gradient(slots, program, (sum, parameter), moment));
-        let gradients = gradients.collect::<Result<Vec<_>, Error>>()?;
-        self.sums = gradients.iter().map(|_| Sum::default()).collect();
-        let mean = pace.gradient_scale / self.program.micro_batches_of_all as f32;
-        let started = Instant::now();
-        let waited_s = self.slots.waited_s();
-        let all = self.tell(&gradients)?;
-        watch.told();
-        let clip = self.clip(&all, mean);
-        self.slots.residuals_mut().settle(clip.is_some())?;
-        if let Some(clip) = clip {
-            let pace = Pace { gradient_scale: mean * clip, ..pace };
-            self.optimizer.update(|index| &gradients[index], pace, options);
-        }
-        self.optimizer_s = started.elapsed().as_secs_f64() - (self.slots.waited_s() - waited_s);
-        Ok(())
-    }
-
-    /// Gathers one row per rank in a step: the rank's share of the gradients' squared norm, NaN
-    /// where a codec has met a number that is not finite, its share of the loss, and the number
-    /// that it says.
-    fn tell(&mut self, gradients: &[Vec<f32>]) -> Result<Vec<[f32; 4]>, Error> {
-        let finite = self.slots.take_finite();
-        let program = &self.program;
-        let share = |(parameter, gradient): (&Parameter, &Vec<f32>)| {
-            let replicas = replicas(&program.slots[parameter.reduced].layout, &program.mesh);
-            global_norm(std::iter::once(&gradient[..])).powi(2) / replicas as f64
-        };
-        let norm: f64 = program.parameters.iter().zip(gradients).map(share).sum();
-        let norm = if finite { norm as f32 } else { f32::NAN };
+    /// Gathers one row per rank in a step: whether what this rank knows is finite, its share of the loss,
+    /// and the number that it says. Returns whether all ranks keep the step.
+    fn tell(&mut self, finite: bool) -> Result<bool, Error> {
+        let finite = finite && self.slots.take_finite();
         let [known, loss] = self.told_loss();
-        let started = Instant::now();
-        let all = self.slots.gather(&[norm, known, loss, self.said])?;
-        self.slots.set_waited_s(self.slots.waited_s() + started.elapsed().as_secs_f64());
-        Ok(all.as_chunks().0.to_vec())
-    }
-
-    /// Takes note of what all have told. Returns the factor by which gradients, which count `scale`
-    /// times, are clipped; none if their norm is not finite.
-    fn clip(&mut self, all: &[[f32; 4]], scale: f32) -> Option<f32> {
-        let losses: Vec<_> =
-            all.iter().map(|[_, known, loss, _]| known_loss([*known, *loss])).collect();
+        let row = [f32::from(u8::from(finite)), known, loss, self.said];
+        let all = self.slots.gather_waiting(&row)?;
+        let (rows, _) = all.as_chunks();
+        let losses = rows.iter().map(|[_, known, loss, _]| known_loss([*known, *loss]));
+        let losses: Vec<_> = losses.collect();
         self.agreed = Agreed {
             loss: self.mean_loss(&losses, self.program.micro_batches_of_all),
-            said: all.iter().map(|[.., said]| *said).fold(f32::MIN, f32::max),
+            said: rows.iter().map(|[.., said]| *said).fold(f32::MIN, f32::max),
         };
-        let sum: f64 = all.iter().map(|[norm, ..]| f64::from(*norm)).sum();
-        self.gradient_norm = sum.sqrt() * f64::from(scale);
-        let finite = self.gradient_norm.is_finite();
-        finite.then(|| clip_scale(self.gradient_norm, self.gradient_norm_max))
+        Ok(rows.iter().all(|[finite, ..]| *finite == 1.0))
     }
+
+    /// Brings all sums to their owners, clips them, and lets the optimiser work.
+    fn optimize(&mut self, pace: Pace, options: &AdamWOptions) -> Result<(), Error> {
+        let moment = self.moment(0);
+        let (slots, program, exchange) = (&mut self.slots, &self.program, &self.exchange);
+        let gradients = program.parameters.iter().enumerate().map(|(index, parameter)| {
+            whole_gradient(slots, program, (exchange.gradient(index), parameter), moment)
+        });
+        let gradients = gradients.collect::<Result<Vec<_>, Error>>()?;
+        let scale = match exchange.is_replica() {
+            true => pace.gradient_scale,
+            false => pace.gradient_scale / program.micro_batches_of_all as f32,
+        };
+        let norm = match exchange.is_replica() {
+            true => global_norm(exchange.gradients()),
+            false => norm_of_all(slots, program, &gradients)?,
+        };
+        self.gradient_norm = norm * f64::from(scale);
+        // Sums of finite numbers may overflow.
+        if self.gradient_norm.is_finite() {
+            let gradient_scale = scale * clip_scale(self.gradient_norm, self.gradient_norm_max);
+            let pace = Pace { gradient_scale, ..pace };
+            self.optimizer.update(|index| &gradients[index], pace, options);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the norm of the gradients of all ranks together, of which each tells the others its share.
+fn norm_of_all(
+    slots: &mut Slots,
+    program: &Program,
+    gradients: &[Cow<'_, [f32]>],
+) -> Result<f64, Error> {
+    let share = |(parameter, gradient): (&Parameter, &Cow<'_, [f32]>)| {
+        let replicas = replicas(&program.slots[parameter.reduced].layout, &program.mesh);
+        global_norm(std::iter::once(&gradient[..])).powi(2) / replicas as f64
+    };
+    let norm: f64 = program.parameters.iter().zip(gradients).map(share).sum();
+    let all = slots.gather_waiting(&[norm as f32])?;
+    Ok(all.iter().map(|norm| f64::from(*norm)).sum::<f64>().sqrt())
 }
 
 /// On how many ranks of a mesh the same part of a tensor lies.
@@ -176,25 +150,24 @@ fn replicas(layout: &Layout, mesh: &Mesh) -> usize {
     replicated.map(|(_, size)| size).product()
 }
 
-/// The whole gradient of a parameter, if this rank updates it.
-fn whole_gradient(
+/// Returns the whole gradient of a parameter, if this rank updates it.
+fn whole_gradient<'g>(
     slots: &mut Slots,
     program: &Program,
-    (sum, parameter): (Sum, &Parameter),
+    (sum, parameter): (&'g [f32], &Parameter),
     moment: u64,
-) -> Result<Vec<f32>, Error> {
-    let shape = &program.slots[parameter.reduced].shape;
-    let reduced = sum.reduced.expect("all shares have come");
-    let mut total = slots.arrived(reduced, shape)?.into_floats();
-    if let Owner::There { rank, sum, .. } = parameter.owner {
-        slots.send((program, parameter.reduced), total, (rank, sum), When::later(moment));
-        return Ok(Vec::new());
+) -> Result<Cow<'g, [f32]>, Error> {
+    if let Owner::There { rank, sum: number, .. } = parameter.owner {
+        let place = (program, parameter.reduced);
+        slots.send(place, sum.to_vec(), (rank, number), When::later(moment));
+        return Ok(Cow::Borrowed(&[]));
     }
+    let mut total = Cow::Borrowed(sum);
     for other in &parameter.others {
         let content = slots.recv((program, other.slot), (other.peer, other.number), moment);
         let content = slots.chain(program, &other.converts, content, When::later(moment))?;
-        let sum = slots.arrived(content, shape)?.into_floats();
-        total.iter_mut().zip(sum).for_each(|(a, b)| *a += b);
+        let sum = slots.arrived(content, &program.slots[parameter.reduced].shape)?.into_floats();
+        total.to_mut().iter_mut().zip(sum).for_each(|(a, b)| *a += b);
     }
     Ok(total)
 }

@@ -1,0 +1,295 @@
+//! Gradients of a rank: from the last share that it computes to the sum over all ranks with a share.
+//!
+//! Every gradient leaves as a bucket of crate `sync`, with its codecs, feedback, skipping and plans of
+//! `auto`, in one of two ways:
+//!
+//! - **Replicas**: every rank runs the plan of one rank on its own rows. Gradients are averaged over all
+//!   ranks, in buckets of several parameters.
+//! - **A plan for all ranks**: a gradient is summed along one dimension of the mesh, whole or in shards.
+//!   Gradients that leave by the plan's own codecs have a bucket each; those that leave by the codec of a
+//!   policy share buckets with others of their ranks. What a plan sums along other dimensions before, or in
+//!   every micro-batch, is a transfer of the program like those of activations.
+//!
+//! Law: replicas of a parameter are equal bit for bit after every step.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use thinwire_codec::Choice;
+use thinwire_model::Collective;
+use thinwire_program::{Convert, Instruction, Parameter as Planned, Program, Rearrange};
+use thinwire_schedule::{Algorithm, partitions, preferred};
+use thinwire_sync::{Channel, Outcome, Parameter, Reduction, Synchronizer, Target, Transport};
+use thinwire_wire::{Rank, World};
+
+use crate::Gradients;
+use crate::error::Error;
+use crate::spmd::invalid;
+
+/// The options of a rank's gradients.
+#[derive(Clone, Debug, Default)]
+pub struct ExchangeOptions {
+    /// The options of their synchroniser. How it reduces, and its timeout, are the executor's to say.
+    pub sync: thinwire_sync::Options,
+    /// Who decides on codecs.
+    pub codecs: Codecs,
+    /// The precision that gradients are rounded to before they leave.
+    pub gradients: Gradients,
+}
+
+/// Who decides on the codecs of gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Codecs {
+    /// The plan, gradient by gradient.
+    #[default]
+    OfPlan,
+    /// The policy of the synchroniser.
+    OfPolicy,
+}
+
+/// A rank's gradients on their way.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    sync: Synchronizer,
+    /// For every parameter of the program, its place among the synchroniser's.
+    places: Vec<usize>,
+    /// For every parameter of the program, whether its gradient is rounded before it leaves.
+    rounded: Vec<bool>,
+    /// For every parameter of the program, how its gradient is brought into the order of its shards.
+    before: Vec<Vec<Rearrange>>,
+    /// For every parameter of the program, whether the last of its sums is the synchroniser's.
+    ends: Vec<bool>,
+    is_replica: bool,
+    /// Bytes handed to the links so far, headers included, and those that were expected.
+    pub sent_bytes: u64,
+    pub predicted_bytes: u64,
+    /// Seconds of handing gradients over in this step, and of waiting after the last one.
+    pub handover_s: f64,
+    pub exposed_wait_s: f64,
+}
+
+impl Exchange {
+    /// Starts the exchange of a program's gradients; `named` are the parameters as they are called, with
+    /// their whole shapes. All ranks of the plan call this.
+    ///
+    /// # Errors
+    /// If ranks disagree, or a policy's codec cannot carry gradients of this plan.
+    pub fn start(
+        program: &mut Program,
+        named: &[crate::Parameter],
+        channel: &Channel,
+        options: ExchangeOptions,
+    ) -> Result<Exchange, Error> {
+        let is_replica = program.is_alone();
+        let by_policy = is_replica || options.codecs == Codecs::OfPolicy;
+        if by_policy && !is_replica {
+            check_policy(program, &options.sync.policy)?;
+            program
+                .parameters
+                .iter_mut()
+                .for_each(|parameter| parameter.transport = thinwire_program::Transport::raw());
+        }
+        let order = completion_order(program);
+        let mut places = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(place, index)| places[*index] = place);
+        let rounds = options.gradients == Gradients::MixedBf16;
+        let of_parameter = |index: &usize| match is_replica {
+            true => Parameter::new(&named[*index].name, &named[*index].shape),
+            false => planned(program, *index, &named[*index].name, by_policy),
+        };
+        let parameters: Vec<Parameter> = order.iter().map(of_parameter).collect();
+        let before = (0..order.len()).map(|index| match program.exchanged(index) {
+            Some(convert) if !is_replica => program.transfer(convert).before,
+            _ => Vec::new(),
+        });
+        let before = before.collect();
+        let ends = (0..order.len()).map(|index| program.exchanged(index).is_some()).collect();
+        let (channel, reduction) = match is_replica {
+            true => (channel.clone(), Reduction::Mean),
+            false => {
+                let stage = channel.among(&program.mesh.ranks()).expect("a rank is on its stage");
+                (stage.bulk(), Reduction::Sum)
+            }
+        };
+        let sync = thinwire_sync::Options { reduction, ..options.sync };
+        Ok(Exchange {
+            sync: Synchronizer::over(channel, parameters, sync).map_err(Error::exchange)?,
+            places,
+            rounded: named.iter().map(|parameter| rounds && parameter.is_matrix()).collect(),
+            before,
+            ends,
+            is_replica,
+            sent_bytes: 0,
+            predicted_bytes: 0,
+            handover_s: 0.0,
+            exposed_wait_s: 0.0,
+        })
+    }
+
+    /// Whether this rank is one of several with the whole model, each of which draws its own dropouts.
+    pub fn is_replica(&self) -> bool {
+        self.is_replica
+    }
+
+    /// Returns the sums of a parameter's gradient that are made before it is handed over.
+    pub fn earlier<'p>(&self, index: usize, parameter: &'p Planned) -> &'p [Convert] {
+        &parameter.reduce[..parameter.reduce.len() - usize::from(self.ends[index])]
+    }
+
+    /// Begins a step.
+    pub fn begin(&mut self, step: u64) -> Result<(), Error> {
+        (self.handover_s, self.exposed_wait_s) = (0.0, 0.0);
+        self.sync.begin(step).map_err(Error::exchange)?;
+        self.predicted_bytes += self.sync.step_bytes();
+        Ok(())
+    }
+
+    /// Hands over the gradient of a parameter, summed over this rank's micro-batches.
+    pub fn ready(
+        &mut self,
+        index: usize,
+        mut gradient: Vec<f32>,
+        micro_batches: usize,
+    ) -> Result<(), Error> {
+        let started = Instant::now();
+        if self.is_replica && micro_batches > 1 {
+            let mean = 1.0 / micro_batches as f32;
+            gradient.iter_mut().for_each(|value| *value *= mean);
+        }
+        if self.rounded[index] {
+            gradient.iter_mut().for_each(|value| *value = round_bf16(*value));
+        }
+        let gradient = self.before[index].iter().fold(gradient, |values, one| one.apply(values));
+        self.sync.ready(self.places[index], &gradient[..]).map_err(Error::exchange)?;
+        self.handover_s += started.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Waits for all gradients; returns whether those that this rank has part in are finite.
+    pub fn wait(&mut self) -> Result<bool, Error> {
+        let started = Instant::now();
+        let outcome = self.sync.wait().map_err(Error::exchange)?;
+        self.exposed_wait_s = started.elapsed().as_secs_f64();
+        Ok(outcome == Outcome::Averaged)
+    }
+
+    /// Keeps the step, or leaves everything as it was before.
+    pub fn commit(&mut self, keep: bool) -> Result<(), Error> {
+        let outcome = if keep { Outcome::Averaged } else { Outcome::Skipped };
+        self.sync.commit(outcome).map_err(Error::exchange)?;
+        self.sent_bytes += self.sync.record().total(|bucket| bucket.sent_bytes);
+        Ok(())
+    }
+
+    /// Returns the reduced gradient of a parameter of the program: its mean or its sum, this rank's shard
+    /// of it where the plan shards it.
+    pub fn gradient(&self, index: usize) -> &[f32] {
+        self.sync.gradient(self.places[index])
+    }
+
+    /// Returns the gradients in the order in which they left.
+    pub fn gradients(&self) -> impl Iterator<Item = &[f32]> {
+        (0..self.places.len()).map(|place| self.sync.gradient(place))
+    }
+
+    pub fn sync(&self) -> &Synchronizer {
+        &self.sync
+    }
+
+    pub fn sync_mut(&mut self) -> &mut Synchronizer {
+        &mut self.sync
+    }
+}
+
+/// Refuses a policy for a plan that sums some gradients in every micro-batch, where they leave by the
+/// plan's codecs or as they are.
+fn check_policy(program: &Program, policy: &thinwire_sync::Policy) -> Result<(), Error> {
+    let lists = program.backward.iter().chain(&program.weight).flatten();
+    let sums = |instruction: &Instruction| match instruction {
+        Instruction::Convert(convert) => {
+            convert.gradient.is_some() && program.mesh.sizes[convert.step.mesh_dim] > 1
+        }
+        _ => false,
+    };
+    match lists.into_iter().any(sums) && policy.to_string() != "none" {
+        true => Err(invalid(format!(
+            "codec {policy} with a plan that sums sharded gradients in every micro-batch, expected one \
+             whose gradients are summed once a step: plan with --shard optimizer, or without --codec"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Returns a parameter of a plan's program as its synchroniser takes it.
+fn planned(program: &Program, index: usize, name: &str, by_policy: bool) -> Parameter {
+    let parameter = &program.parameters[index];
+    let Some(convert) = program.exchanged(index) else {
+        // Nobody else has a share of it.
+        let shape = &program.slots[parameter.reduced].shape;
+        let me = program.mesh.on_stage(program.mesh.stage);
+        let transport = Some(transport(Choice::Bytes(thinwire_codec::raw()), 1, shape));
+        return Parameter { ranks: Arc::new([me]), transport, ..Parameter::new(name, shape) };
+    };
+    let mut shape = program.slots[convert.from].shape.clone();
+    let ranks: Vec<Rank> = program.mesh.group(convert.step.mesh_dim);
+    let target = match convert.step.collective {
+        Collective::ReduceScatter { dim, .. } => {
+            // Shards lie one after the other.
+            let outer: usize = shape[..dim].iter().product();
+            if outer > 1 {
+                let inner = shape[dim..].iter().product::<usize>() / ranks.len();
+                shape = vec![outer * ranks.len(), inner];
+            }
+            Target::Shard
+        }
+        _ => Target::Whole,
+    };
+    let codec = Choice::Bytes(program.encoding(convert).codec);
+    let transport = (!by_policy).then(|| transport(codec, ranks.len(), &shape));
+    Parameter { ranks: ranks.into(), target, transport, ..Parameter::new(name, &shape) }
+}
+
+fn transport(codec: Choice, ranks: usize, shape: &[usize]) -> Transport {
+    let elements = shape.iter().product();
+    let world = World::new(0, ranks as u32).expect("a group has a first rank");
+    let algorithm: Algorithm = preferred(codec.exchange(), world, elements);
+    Transport { codec, algorithm, partitions: partitions(elements) }
+}
+
+/// Returns the parameters of a program in the order in which their gradients are complete.
+pub(in crate::spmd) fn completion_order(program: &Program) -> Vec<usize> {
+    let mut missing: Vec<usize> = program.parameters.iter().map(|p| p.shares).collect();
+    let passes = program.backward.iter().rev().chain(program.weight.iter().rev());
+    let shares = passes.flatten().filter_map(|instruction| match instruction {
+        Instruction::Gradient { parameter, .. } => Some(*parameter),
+        _ => None,
+    });
+    let complete = shares.filter(|parameter| {
+        missing[*parameter] -= 1;
+        missing[*parameter] == 0
+    });
+    complete.collect()
+}
+
+/// Rounds to bf16, to nearest, ties to even.
+fn round_bf16(value: f32) -> f32 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) & 0xffff_0000;
+    if value.is_finite() { f32::from_bits(rounded) } else { value }
+}
+#[cfg(test)]
+mod tests {
+    use super::round_bf16;
+
+    #[test]
+    fn bf16_rounds_to_nearest_even() {
+        let unit = 2_f32.powi(-7);
+        let cases = [(1.0 + unit * 0.5, 1.0), (1.0 + unit * 1.5, 1.0 + unit * 2.0)];
+        for (value, expected) in cases {
+            assert_eq!(round_bf16(value), expected);
+            assert_eq!(round_bf16(-value), -expected);
+        }
+        assert!(round_bf16(f32::NAN).is_nan());
+        assert_eq!(round_bf16(f32::INFINITY), f32::INFINITY);
+    }
+}
