@@ -31,7 +31,7 @@ mod words;
 
 pub use bytes::StepBytes;
 pub use coding::Coding;
-pub use collective::{Phase, Rearrange, Transfer, Transport};
+pub use collective::{Encoding, Phase, Rearrange, Transfer, Transport, summation};
 pub use derive::{derive, insert_frees, program};
 pub use error::{Error, Kind as ErrorKind};
 pub use file::PlanFile;

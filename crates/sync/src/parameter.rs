@@ -28,6 +28,9 @@ pub struct Parameter {
     /// The ranks that have a share of the gradient, by their numbers in the job; empty for all ranks of the
     /// synchroniser. Groups of this rank's peers may lie side by side, each with its own elements.
     pub ranks: Arc<[Rank]>,
+    /// Gradients of different kinds share no bucket: those that other ranks have the same copies of, which must
+    /// become the same averages, none with those that differ from rank to rank.
+    pub kind: u32,
     /// Where the sum over these ranks is needed. A sharded gradient has one chunk per rank, in rank order,
     /// all equally long.
     pub target: Target,
@@ -42,7 +45,7 @@ pub struct Transport {
     /// The codec.
     pub codec: Choice,
     /// Who sends what to whom.
-    pub algorithm: Summation,
+    pub summation: Summation,
     /// The number of pipelined partitions.
     pub partitions: usize,
 }
@@ -56,6 +59,7 @@ impl Parameter {
             dtype: DType::F32,
             bucket: 0,
             ranks: Arc::default(),
+            kind: 0,
             target: Target::Whole,
             transport: None,
         }

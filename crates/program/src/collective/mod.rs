@@ -4,9 +4,8 @@ mod phase;
 mod rearrange;
 mod transfer;
 mod transport;
-mod units;
 
-pub use phase::Phase;
+pub use phase::{Phase, summation};
 pub use rearrange::Rearrange;
 pub use transfer::{ENCODED, Encoding, Length, RAW, Transfer};
 pub use transport::{Transport, outermost};

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use thinwire_codec::Codec;
-use thinwire_schedule::{self as schedule, Schedule, Shape, partitions, preferred};
+use thinwire_codec::{Codec, Exchange};
+use thinwire_schedule::{Hierarchy, Schedule, Shape, Summation, partitions, preferred};
 use thinwire_wire::{Rank, World};
 
 use super::Rearrange;
@@ -37,21 +37,28 @@ impl Phase {
         Phase { schedule, elements, codec, feedback: false, own, after }
     }
 
-    /// Returns the phase that sums all ranks' values.
-    pub(super) fn all_reduce(world: World, elements: usize, codec: &Arc<dyn Codec>) -> Phase {
-        let partitions = partitions(elements);
+    /// Returns the phase that sums all ranks' values, which `inner` neighbours sum as they are.
+    pub(super) fn all_reduce(
+        world: World,
+        elements: usize,
+        (codec, inner): (&Arc<dyn Codec>, usize),
+    ) -> Phase {
+        let summation = summation(codec.exchange(), world, inner, elements);
+        let partitions = partitions(summation.part(elements));
         let shape = Shape { length: elements, block: codec.block(), partitions };
-        let algorithm = preferred(codec.exchange(), world, elements);
-        let schedule = schedule::all_reduce(algorithm, world, &shape);
-        Phase::raw(schedule, elements, []).encoded(codec)
+        Phase::raw(summation.all_reduce(world, &shape), elements, []).encoded(codec)
     }
 
     /// Returns the phase that sums equal parts, each on its rank, where nothing else stays.
-    pub(super) fn reduce_scatter(world: World, elements: usize, codec: &Arc<dyn Codec>) -> Phase {
-        let shape = Shape { length: elements, block: 1, partitions: 1 };
-        let own = shape.chunk(0, world.size(), world.rank().index());
-        let schedule = schedule::reduce_scatter(world, &shape);
+    pub(super) fn reduce_scatter(
+        world: World,
+        elements: usize,
+        (codec, inner): (&Arc<dyn Codec>, usize),
+    ) -> Phase {
+        let summation = summation(codec.exchange(), world, inner, elements);
+        let own = summation.chunk(world, elements);
         let after = [Rearrange::Take(own.clone())];
+        let schedule = summation.reduce_scatter(world, elements);
         Phase { own: Some(own), ..Phase::raw(schedule, elements, after).encoded(codec) }
     }
 
@@ -70,4 +77,16 @@ impl Phase {
     pub fn owed(&self) -> Option<usize> {
         self.feedback.then_some(self.elements)
     }
+}
+
+/// Returns how a plan sums gradients or activations of so many elements over the ranks of a group, `inner`
+/// neighbours of which sum them as they are.
+pub fn summation(exchange: Exchange, world: World, inner: usize, elements: usize) -> Summation {
+    if inner == 1 {
+        return preferred(exchange, world, elements).into();
+    }
+    let units = (world.size() / inner) as u32;
+    let unit = World::new(world.rank().0 / inner as u32, units).expect("units are whole");
+    let between = preferred(exchange, unit, elements.div_ceil(inner));
+    Hierarchy { unit: inner, between }.into()
 }

@@ -12,7 +12,6 @@ use thinwire_model::{Collective, Reduction};
 use thinwire_schedule::{self as schedule, Operation, Shape};
 use thinwire_wire::{HEADER_BYTES, World};
 
-use super::units::Units;
 use super::{Phase, Rearrange};
 
 /// A function from a codec and a number of elements to bytes.
@@ -99,16 +98,10 @@ impl Transfer {
             Collective::Pad { reduction, from } => cut.pad(reduction, from),
             Collective::AllGather { dim } => cut.all_gather(dim),
             Collective::AllToAll { from, to } => cut.all_to_all(from, to),
-            Collective::AllReduce { reduction: Reduction::Sum } if inner > 1 => {
-                cut.units(inner).all_reduce(codec)
-            }
-            Collective::AllReduce { reduction: Reduction::Sum } => cut.all_reduce(codec),
+            Collective::AllReduce { reduction: Reduction::Sum } => cut.all_reduce((codec, inner)),
             Collective::AllReduce { reduction } => cut.all_reduce_by(reduction),
-            Collective::ReduceScatter { reduction: Reduction::Sum, dim } if inner > 1 => {
-                cut.units(inner).reduce_scatter(dim, codec)
-            }
             Collective::ReduceScatter { reduction: Reduction::Sum, dim } => {
-                cut.reduce_scatter(dim, codec)
+                cut.reduce_scatter(dim, (codec, inner))
             }
             Collective::ReduceScatter { reduction, dim } => cut.reduce_scatter_by(reduction, dim),
         }
@@ -163,13 +156,13 @@ impl Transfer {
 }
 
 /// Values of a shape, of one rank of a group.
-pub(super) struct Cut<'a> {
+struct Cut<'a> {
     shape: &'a [usize],
     world: World,
 }
 
 impl Cut<'_> {
-    pub fn elements(&self) -> usize {
+    fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
@@ -186,7 +179,7 @@ impl Cut<'_> {
     }
 
     /// The parts of a dimension made contiguous.
-    pub fn split(&self, dim: usize) -> Rearrange {
+    fn split(&self, dim: usize) -> Rearrange {
         Rearrange::Split { outer: self.outer(dim), parts: self.size() }
     }
 
@@ -201,7 +194,7 @@ impl Cut<'_> {
         Rearrange::Take(self.at() * part..(self.at() + 1) * part)
     }
 
-    pub fn flat(&self, elements: usize) -> Shape {
+    fn flat(&self, elements: usize) -> Shape {
         Shape { length: elements, block: 1, partitions: 1 }
     }
 
@@ -230,23 +223,19 @@ impl Cut<'_> {
         }
     }
 
-    fn all_reduce(&self, codec: &Arc<dyn Codec>) -> Transfer {
-        let phase = Phase::all_reduce(self.world, self.elements(), codec);
+    fn all_reduce(&self, coding: (&Arc<dyn Codec>, usize)) -> Transfer {
+        let phase = Phase::all_reduce(self.world, self.elements(), coding);
         Transfer { before: Vec::new(), phases: vec![phase] }
     }
 
-    fn reduce_scatter(&self, dim: usize, codec: &Arc<dyn Codec>) -> Transfer {
-        let phase = Phase::reduce_scatter(self.world, self.elements(), codec);
-        Transfer { before: vec![self.split(dim)], phases: vec![phase] }
-    }
-
-    /// Returns these values in units of so many neighbours.
-    fn units(&self, inner: usize) -> Units<'_> {
-        let (at, size) = (self.at(), self.size());
-        let world = |at: usize, size: usize| {
-            World::new(at as u32, size as u32).expect("a rank is in its unit")
-        };
-        Units { cut: self, inner: world(at % inner, inner), outer: world(at / inner, size / inner) }
+    fn reduce_scatter(&self, dim: usize, (codec, inner): (&Arc<dyn Codec>, usize)) -> Transfer {
+        let phase = Phase::reduce_scatter(self.world, self.elements(), (codec, inner));
+        let mut before = vec![self.split(dim)];
+        if inner > 1 {
+            // Parts that go to one place in all units come first.
+            before.push(Rearrange::Split { outer: self.size() / inner, parts: inner });
+        }
+        Transfer { before, phases: vec![phase] }
     }
 
     fn all_to_all(&self, from: usize, to: usize) -> Transfer {

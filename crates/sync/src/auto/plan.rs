@@ -59,8 +59,8 @@ impl Plan {
         buckets: &[(&Bucket, World)],
     ) -> Plan {
         let assign = |(bucket, world): &(&Bucket, World)| {
-            if let Some(Transport { codec, algorithm, partitions }) = &bucket.transport {
-                let (codec, algorithm) = (codec.to_string(), algorithm.to_string());
+            if let Some(Transport { codec, summation, partitions }) = &bucket.transport {
+                let (codec, algorithm) = (codec.to_string(), summation.to_string());
                 return Assignment { codec, algorithm, partitions: *partitions };
             }
             let raw = Choice::Bytes(bucket.raw());

@@ -52,7 +52,7 @@ pub(crate) fn layout(
     apart: Apart,
 ) -> (Vec<Bucket>, Vec<(usize, Range<usize>)>) {
     let mut buckets: Vec<Bucket> = Vec::new();
-    let mut open: BTreeMap<(bool, DType, Arc<[Rank]>), Bucket> = BTreeMap::new();
+    let mut open: BTreeMap<(bool, DType, u32, Arc<[Rank]>), Bucket> = BTreeMap::new();
     let mut framework_bucket = None;
     for (index, parameter) in parameters.iter().enumerate() {
         if framework_bucket.replace(parameter.bucket) != Some(parameter.bucket) {
@@ -64,8 +64,10 @@ pub(crate) fn layout(
             continue;
         }
         let exempt = apart == Apart::No || parameter.is_exempt();
-        let kind = (exempt, parameter.dtype, Arc::clone(&parameter.ranks));
-        let bucket = open.entry(kind.clone()).or_insert_with(|| Bucket::new(kind.clone()));
+        let Parameter { dtype, kind, ranks, .. } = parameter;
+        let kind = (exempt, *dtype, *kind, Arc::clone(ranks));
+        let new = || Bucket::new(exempt, parameter);
+        let bucket = open.entry(kind.clone()).or_insert_with(new);
         let end = bucket.elements + parameter.elements();
         bucket.members.push((index, bucket.elements..end));
         bucket.elements = end;
@@ -85,19 +87,18 @@ pub(crate) fn layout(
 }
 
 impl Bucket {
-    fn new((exempt, dtype, ranks): (bool, DType, Arc<[Rank]>)) -> Bucket {
-        let (target, transport) = (Target::Whole, None);
+    /// Returns an empty bucket for gradients that travel as this parameter's.
+    fn new(exempt: bool, like: &Parameter) -> Bucket {
+        let Parameter { dtype, ranks, target, transport, .. } = like.clone();
         Bucket { members: Vec::new(), elements: 0, exempt, dtype, ranks, target, transport }
     }
 
     /// Returns the bucket of one parameter, with this place in a list, which a codec may compress whatever
     /// its shape is.
     pub(crate) fn of_one(index: usize, parameter: &Parameter) -> Bucket {
-        let (elements, ranks) = (parameter.elements(), Arc::clone(&parameter.ranks));
-        let (target, transport) = (parameter.target, parameter.transport.clone());
+        let elements = parameter.elements();
         let members = vec![(index, 0..elements)];
-        let bucket = Bucket::new((false, parameter.dtype, ranks));
-        Bucket { members, elements, target, transport, ..bucket }
+        Bucket { members, elements, ..Bucket::new(false, parameter) }
     }
 
     /// Whether the bucket may be summed so among so many ranks where no [`Transport`] says so: units must

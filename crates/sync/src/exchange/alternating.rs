@@ -115,7 +115,7 @@ impl Exchange for Alternating {
 
     fn sent_bytes(&self) -> u64 {
         let length = self.matrices.iter().map(Matrix::message_len).sum();
-        self.ranks.sum(self.algorithm, length).sent_bytes()
+        self.ranks.sum(self.summation, length).sent_bytes()
     }
 
     fn next(&mut self, run: Run<Tensor>) -> Progress {

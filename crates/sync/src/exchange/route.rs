@@ -1,6 +1,5 @@
 //! Routes: which schedule carries a bucket, between which ranks and to which of them.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -95,11 +94,7 @@ impl Route<'_> {
             return self.program_of_whole(codec);
         }
         let schedule = self.summation.reduce_scatter(self.ranks.world, self.elements);
-        let schedule = match self.summation {
-            Summation::Flat(_) => sharded(schedule),
-            Summation::Hierarchical(_) => sharded_in_units(schedule),
-        };
-        self.ranks.program(schedule, self.elements, codec)
+        self.ranks.program(sharded(schedule), self.elements, codec)
     }
 
     /// Returns the program that carries the bucket by a codec to all ranks, whatever the target.
@@ -111,43 +106,11 @@ impl Route<'_> {
     }
 }
 
-/// Orders a flat reduce-scatter for a bucket that is committed alone. All encodings come before all messages:
-/// each rank hears of the others in messages for its own chunk alone, and these must say whether anything
-/// was not finite, in any chunk. The sum has this rank's chunk first, then those of the others in rank order.
+/// Orders a reduce-scatter for a bucket that is committed alone: on both levels of it all encodings come
+/// before all messages. Each rank hears of the others in messages for its own chunk alone, and these must say
+/// whether anything was not finite, in any chunk. A sum within a unit that overflows is heard of only by the
+/// ranks with this place in their units; averages of finite gradients never do.
 fn sharded(mut schedule: Schedule) -> Schedule {
-    let sources = schedule.tasks.iter().filter_map(|task| match task.operation {
-        Operation::Recv { from, slot, .. } => Some((slot.0, from)),
-        _ => None,
-    });
-    let sources: HashMap<u32, Rank> = sources.collect();
-    schedule.tasks.sort_by_key(|task| match &task.operation {
-        Operation::Encode { .. } => (0, None, 0),
-        Operation::Send { .. } => (1, None, 0),
-        Operation::Recv { slot, .. } => (2, Some(sources[&slot.0]), 0),
-        Operation::Merge { slot, .. } | Operation::Decode { slot, .. } => {
-            (2, Some(sources[&slot.0]), 1)
-        }
-    });
-    let is_encode = |task: &&Task| matches!(task.operation, Operation::Encode { .. });
-    let encodes = schedule.tasks.iter().filter(is_encode).count() as u32;
-    let mut merged = None;
-    for (place, task) in schedule.tasks.iter_mut().enumerate() {
-        let place = place as u32;
-        task.after = match task.operation {
-            Operation::Encode { .. } | Operation::Recv { .. } => Vec::new(),
-            Operation::Send { .. } => (0..encodes).collect(),
-            Operation::Merge { .. } | Operation::Decode { .. } => {
-                std::iter::once(place - 1).chain(merged.replace(place)).collect()
-            }
-        };
-    }
-    schedule
-}
-
-/// Orders a hierarchical reduce-scatter for a bucket that is committed alone: on both levels all encodings
-/// come before all messages, for the reason that [`sharded`] gives. A sum within a unit that overflows is
-/// heard of only by the ranks with this place in their units; averages of finite gradients never do.
-fn sharded_in_units(mut schedule: Schedule) -> Schedule {
     let encodes = |task: &Task| matches!(task.operation, Operation::Encode { .. });
     let is_between = |task: &Task| !schedule.is_raw(task.operation.slot());
     let mut order: Vec<usize> = (0..schedule.tasks.len()).collect();

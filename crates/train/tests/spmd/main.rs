@@ -10,6 +10,7 @@ mod laws;
 mod mixtures;
 mod models;
 mod plans;
+mod policies;
 mod ranks;
 #[path = "../../../model/tests/reference/mod.rs"]
 mod reference;

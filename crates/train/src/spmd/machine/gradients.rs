@@ -16,9 +16,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use thinwire_codec::Choice;
-use thinwire_model::Collective;
-use thinwire_program::{Convert, Instruction, Parameter as Planned, Program, Rearrange};
-use thinwire_schedule::{Algorithm, partitions, preferred};
+use thinwire_model::{Collective, Placement};
+use thinwire_program::{
+    Convert, Encoding, Instruction, Parameter as Planned, Program, Rearrange, summation,
+};
+use thinwire_schedule::{Algorithm, partitions};
 use thinwire_sync::{Channel, Outcome, Parameter, Reduction, Synchronizer, Target, Transport};
 use thinwire_wire::{Rank, World};
 
@@ -227,8 +229,13 @@ fn planned(program: &Program, index: usize, name: &str, by_policy: bool) -> Para
         // Nobody else has a share of it.
         let shape = &program.slots[parameter.reduced].shape;
         let me = program.mesh.on_stage(program.mesh.stage);
-        let transport = Some(transport(Choice::Bytes(thinwire_codec::raw()), 1, shape));
-        return Parameter { ranks: Arc::new([me]), transport, ..Parameter::new(name, shape) };
+        let codec = Choice::Bytes(thinwire_codec::raw());
+        let transport = Transport { codec, summation: Algorithm::Ring.into(), partitions: 1 };
+        return Parameter {
+            ranks: Arc::new([me]),
+            transport: Some(transport),
+            ..Parameter::new(name, shape)
+        };
     };
     let mut shape = program.slots[convert.from].shape.clone();
     let ranks: Vec<Rank> = program.mesh.group(convert.step.mesh_dim);
@@ -244,16 +251,19 @@ fn planned(program: &Program, index: usize, name: &str, by_policy: bool) -> Para
         }
         _ => Target::Whole,
     };
-    let codec = Choice::Bytes(program.encoding(convert).codec);
-    let transport = (!by_policy).then(|| transport(codec, ranks.len(), &shape));
-    Parameter { ranks: ranks.into(), target, transport, ..Parameter::new(name, &shape) }
-}
-
-fn transport(codec: Choice, ranks: usize, shape: &[usize]) -> Transport {
+    let Encoding { codec, inner, .. } = program.encoding(convert);
+    let world = World::new(0, ranks.len() as u32).expect("a group has a first rank");
     let elements = shape.iter().product();
-    let world = World::new(0, ranks as u32).expect("a group has a first rank");
-    let algorithm: Algorithm = preferred(codec.exchange(), world, elements);
-    Transport { codec, algorithm, partitions: partitions(elements) }
+    let summation = summation(codec.exchange(), world, inner, elements);
+    let partitions = partitions(summation.part(elements));
+    let codec = Choice::Bytes(codec);
+    let transport = (!by_policy).then_some(Transport { codec, summation, partitions });
+    // A codec's blocks must not join what all ranks of a dimension have with what each has of its own.
+    let replicated = program.slots[convert.to].layout.0.iter().enumerate();
+    let kind = replicated.fold(0, |kind, (dim, placement)| {
+        kind | u32::from(*placement == Placement::Replicated) << dim
+    });
+    Parameter { ranks: ranks.into(), kind, target, transport, ..Parameter::new(name, &shape) }
 }
 
 /// Returns the parameters of a program in the order in which their gradients are complete.
