@@ -194,13 +194,13 @@ fn uncompressed_gradients_travel_in_their_own_dtype() {
                 assert!(scatter.state()[&PLACE].residual.is_empty(), "nothing is lost or kept");
                 sum
             });
-            // My own as it is, then the others' as they travelled, in rank order.
+            // My own as it is, then the others' as they travelled, from the rank before mine backwards.
             for (owner, sum) in sums.iter().enumerate() {
                 let given: Vec<Vec<f32>> =
                     (0..size).map(|rank| gradient(rank, 0, 70 * size)).collect();
                 for (i, found) in sum.iter().enumerate() {
                     let element = owner * 70 + i;
-                    let others = (0..size).filter(|rank| *rank != owner);
+                    let others = (1..size).map(|offset| (owner + size - offset) % size);
                     let mine = given[owner][element];
                     let expected = others.fold(mine, |sum, rank| sum + round(given[rank][element]));
                     assert_eq!(*found, expected, "{dtype}, {size} ranks");

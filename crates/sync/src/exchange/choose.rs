@@ -41,3 +41,16 @@ pub(crate) fn check_world(choice: &Choice, world: World) -> Result<(), String> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_world_whose_sums_might_overflow_is_refused() {
+        let choice = Choice::parse("intsgd").unwrap();
+        assert!(check_world(&choice, World::new(0, 127).unwrap()).is_ok());
+        let refusal = check_world(&choice, World::new(0, 128).unwrap()).unwrap_err();
+        assert_eq!(refusal, "intsgd adds up integers of at most 127 ranks, found 128");
+    }
+}
