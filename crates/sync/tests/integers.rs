@@ -5,7 +5,6 @@ mod made;
 use made::{averages, normal, spawn_with};
 use thinwire_schedule::Algorithm;
 use thinwire_sync::{Options, Outcome, Parameter, State, Synchronizer, reshard};
-use thinwire_testkit::{self as testkit, Network};
 
 const NAMES: [&str; 2] = ["intsgd", "intsgd:16"];
 
