@@ -31,6 +31,7 @@ pub fn gpt(layers: usize, hidden: usize, positions: usize) -> Gpt {
 }
 
 /// A planner of steps of so many sequences, as long as the model has positions.
+#[allow(dead_code, reason = "not every test of this module plans")]
 pub fn planner(model: Gpt, batch: usize, settings: Settings) -> Planner {
     Planner::new(batch, settings, move |batch| {
         model.graph(batch, model.positions).map_err(|error| Error::from_model(&error))

@@ -35,6 +35,9 @@ pub(crate) struct Bucket {
     pub(crate) transport: Option<Transport>,
 }
 
+/// Facts that parameters of one bucket have in common: whether they are exempt, their dtype, kind and ranks.
+type Shared = (bool, DType, u32, Arc<[Rank]>);
+
 /// Whether vectors have buckets of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Apart {
@@ -52,7 +55,7 @@ pub(crate) fn layout(
     apart: Apart,
 ) -> (Vec<Bucket>, Vec<(usize, Range<usize>)>) {
     let mut buckets: Vec<Bucket> = Vec::new();
-    let mut open: BTreeMap<(bool, DType, u32, Arc<[Rank]>), Bucket> = BTreeMap::new();
+    let mut open: BTreeMap<Shared, Bucket> = BTreeMap::new();
     let mut framework_bucket = None;
     for (index, parameter) in parameters.iter().enumerate() {
         if framework_bucket.replace(parameter.bucket) != Some(parameter.bucket) {
